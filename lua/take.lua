@@ -12,8 +12,10 @@
 --           for each bucket   further parameters, if its kind has them
 --           take: groups of equal requests, to the end:
 --                             H requests in the group   B charges, then
---             for each charge H bucket (from 1)   d units to take   B 1 for a shadow rule
+--             for each charge H bucket (from 1)   d units to take   B 1 for a shadow rule, plus 2 for a
+--                             sliding window
 --           adjust: for each bucket   d units to add, at most to full
+--           peek: for each bucket   d units of a request, for its wait
 -- ARGV[3] absent, or debts: units granted locally, which are deducted first; packed:
 --           for each debt     H bucket (from 1)   d units
 --
@@ -21,21 +23,24 @@
 --   take:   for each group
 --             the number of its requests that are allowed, the first ones; -1: unreadable bucket
 --             for each charge: the level of the bucket after the group
---                              and, for a shadow rule, the number of requests that took from it
+--                              for a shadow rule, the number of requests that took from it;
+--                              of a sliding window, the microseconds until it has room for another such
+--                              request, and until it is full
 --   adjust: for each bucket its level before and after; if any is unreadable, no bucket changes
---   peek:   for each bucket its level
+--   peek:   for each bucket its level; of a sliding window, these two times, too
 -- The level of an unreadable bucket, whose key is no string, is -2^54.
 --
 -- A bucket has a level: the units that are available. A level below zero is a debt: requests are
 -- denied until the level has risen above zero. Each kind of limit has two functions: one reads a
 -- bucket from the stored string and advances it to the current time, one writes it. They use no
--- local variable of this script, since creating a closure over one costs more than the function.
+-- local variable of this script, since creating a closure over one costs more than the function. Those of
+-- sliding windows are created only by calls that have one.
 --
 -- The script reads all buckets, then decides, then writes, so that an error changes no bucket. A
 -- peek writes nothing.
 
 local TAKE, ADJUST = 1, 2
-local TOKEN_BUCKET, FIXED_WINDOW, CONCURRENCY = 1, 2, 4
+local TOKEN_BUCKET, FIXED_WINDOW, SLIDING_WINDOW, CONCURRENCY = 1, 2, 3, 4
 -- In the call, a bucket takes 17 bytes. Its second parameter is the level of a full bucket, for all
 -- kinds. Further parameters follow those of all buckets.
 local RECORD, START, FULL = 17, -15, -6
@@ -204,6 +209,193 @@ local function write_concurrency(key, level, lease, entry)
         'PX', string.format('%.0f', math.ceil(lease / 1000) + 2000))
 end
 
+-- Sliding window. Parameters: length of the window in microseconds, number of tokens in it.
+--
+-- Stored as a head and a ring. The head has five doubles: minus the number of slots of the ring, the slot of the
+-- oldest stamp (from 0), the number of stamps, the oldest stamp and the newest. A slot is a double: a stamp, the time at
+-- which a token was taken. Stamps that have left the window stay until the bucket is written. The ring is written
+-- anew with up to twice the slots when it is too small, and when it is much too large. So a call reads and
+-- writes as many stamps as it takes tokens, and finds the oldest stamp in the window in the logarithm of
+-- the number that have left it.
+--
+-- A stamp is never before an older one: if the clock went back by up to a second, new stamps are those of the
+-- newest. If it went back further, later stamps count as taken at the current time.
+local function sliding_windows(now)
+    local HEAD, SLOT, MIN_SLOTS = 40, 8, 8
+    local floor, max, min, call = math.floor, math.max, math.min, redis.call
+    local pack, unpack = struct.pack, struct.unpack
+
+    -- The stamps of the slots `from` to `from + count - 1`, which are within the ring, as a string.
+    local function slots(log, from, count)
+        local start = HEAD + SLOT * from
+        return call('GETRANGE', log.key, start, start + SLOT * count - 1)
+    end
+
+    -- The stamp at a place, from 0 for the oldest. One that no gateway writes counts as the newest.
+    local function stamp(log, place)
+        if place == 0 then
+            return log.oldest
+        elseif place == log.count - 1 then
+            return log.newest
+        end
+        local text = slots(log, (log.first + place) % log.slots, 1)
+        local at = #text == SLOT and unpack('<d', text)
+        if at and at >= log.oldest and at <= log.newest then
+            return at
+        end
+        return log.newest
+    end
+
+    -- Forgets the stamps that have left the window, and all beyond the limit.
+    local function advance(log)
+        local edge, left, oldest = now - log.window, 0, log.oldest
+        if log.newest <= edge then
+            left = log.count
+        elseif oldest <= edge then
+            -- `left` has left the window, `inside` has not. Searches near the oldest first.
+            local inside, step = log.count - 1, 1
+            oldest = log.newest
+            while inside - left > 1 do
+                local middle = min(left + step, floor((left + inside) / 2))
+                local at = stamp(log, middle)
+                if at <= edge then
+                    left, step = middle, 2 * step
+                else
+                    inside, oldest, step = middle, at, log.count
+                end
+            end
+            left = inside
+        end
+        if log.count - left > log.limit then
+            left = log.count - log.limit
+            oldest = stamp(log, left)
+        end
+        log.first, log.count, log.oldest = (log.first + left) % log.slots, log.count - left, oldest
+    end
+
+    -- With the level changed to `level`: numbers of the stamps that stay, the newest ones, and of those to add.
+    local function split(log, level)
+        local stamps = log.limit - level
+        local added = min(log.owed + max(log.level - level, 0), stamps)
+        return stamps - added, added
+    end
+
+    local sliding = {}
+
+    -- Reads a bucket from its head. Returns its level, and whether it must be written even if no tokens are taken.
+    function sliding.read(log, head)
+        log.slots, log.first, log.count, log.oldest, log.newest = 1, 0, 0, 0, 0
+        log.owed, log.rewrite = 0, true
+        if #head == HEAD then
+            local slots, first, count, oldest, newest = unpack('<ddddd', head)
+            slots = -slots
+            -- An invalid value counts as no value. NaN fails every comparison.
+            if slots >= 1 and slots <= 2 ^ 20 and slots % 1 == 0 and first >= 0 and first < slots
+                and first % 1 == 0 and count >= 0 and count <= slots and count % 1 == 0
+                and oldest >= 0 and oldest <= newest and newest <= 2 ^ 53
+                and (count ~= 1 or oldest == newest) then
+                log.slots, log.first, log.count, log.rewrite = slots, first, count, false
+                log.oldest, log.newest = floor(oldest), floor(newest)
+            end
+        end
+        local is_ahead = log.count > 0 and log.newest > now + 1000000
+        if is_ahead then
+            log.oldest, log.newest, log.rewrite = min(log.oldest, now), now, true
+        end
+        if log.count > 0 then
+            advance(log)
+        end
+        log.stamp = log.count > 0 and max(now, log.newest) or now
+        log.level = log.limit - log.count
+        return log.level, is_ahead
+    end
+
+    -- Adds the stamps of a debt in the place of the oldest ones. Returns the level.
+    function sliding.settle(log, units)
+        log.owed = min(log.owed + floor(units), log.limit)
+        log.level = log.limit - min(log.count + log.owed, log.limit)
+        return log.level
+    end
+
+    -- At this level: microseconds until there is room for `units`, and until the bucket is full.
+    function sliding.times(log, level, units)
+        local kept, added = split(log, level)
+        local newest = added > 0 and log.stamp or log.newest
+        local left = kept + added > 0 and newest - now + log.window or 0
+        local missing, wait = min(units, log.limit) - level, 0
+        if missing > kept then
+            wait = log.stamp - now + log.window
+        elseif missing > 0 then
+            wait = stamp(log, log.count - kept + missing - 1) - now + log.window
+        end
+        return wait, left
+    end
+
+    -- The newest `kept` stamps, as a string.
+    local function kept_stamps(log, kept)
+        local from = (log.first + log.count - kept) % log.slots
+        local ahead = min(kept, log.slots - from)
+        local stamps = ahead > 0 and slots(log, from, ahead) or ''
+        if ahead < kept then
+            stamps = stamps .. slots(log, 0, kept - ahead)
+        end
+        return stamps
+    end
+
+    -- Writes the whole string, with as many slots as are needed soon.
+    local function rewrite(log, kept, added, milliseconds)
+        local stamps = {}
+        local old = kept_stamps(log, kept)
+        for place = 1, kept do
+            local text = string.sub(old, SLOT * place - SLOT + 1, SLOT * place)
+            local at = #text == SLOT and unpack('<d', text)
+            if not (at and at >= 0 and at <= log.newest) then
+                at = log.newest
+            end
+            stamps[place] = pack('<d', at)
+        end
+        local count, slots = kept + added, MIN_SLOTS
+        while slots < count do
+            slots = 2 * slots
+        end
+        slots = max(min(slots, log.limit), 1)
+        local oldest = kept > 0 and unpack('<d', stamps[1]) or added > 0 and log.stamp or 0
+        local newest = added > 0 and log.stamp or kept > 0 and log.newest or 0
+        call('SET', log.key, pack('<ddddd', -slots, 0, count, oldest, newest) .. table.concat(stamps)
+            .. string.rep(pack('<d', log.stamp), added) .. string.rep('\0', SLOT * (slots - count)),
+            'PX', milliseconds)
+    end
+
+    -- Writes a bucket with this level. Its key expires once its stamps have left the window, which equals no key.
+    function sliding.write(log, level)
+        local kept, added = split(log, level)
+        local count = kept + added
+        local newest = added > 0 and log.stamp or log.newest
+        local left = count > 0 and newest - now + log.window or 0
+        local milliseconds = string.format('%.0f', math.ceil(left / 1000) + 1000)
+        if log.rewrite or count == 0 or count > log.slots
+            or log.slots > MIN_SLOTS and 8 * count <= log.slots then
+            return rewrite(log, kept, added, milliseconds)
+        end
+        local dropped = log.count - kept
+        local oldest = kept > 0 and stamp(log, dropped) or log.stamp
+        local first = (log.first + dropped) % log.slots
+        local from = (first + kept) % log.slots
+        local ahead = min(added, log.slots - from)
+        local text = pack('<d', log.stamp)
+        if ahead > 0 then
+            call('SETRANGE', log.key, HEAD + SLOT * from, string.rep(text, ahead))
+        end
+        if added > ahead then
+            call('SETRANGE', log.key, HEAD, string.rep(text, added - ahead))
+        end
+        call('SETRANGE', log.key, 0, pack('<ddddd', -log.slots, first, count, oldest, newest))
+        call('PEXPIRE', log.key, milliseconds)
+    end
+
+    return sliding
+end
+
 local now = tonumber(ARGV[1])
 if not now then
     -- Read once: up to Redis 7.0 the clock advances while a script runs.
@@ -219,18 +411,26 @@ local operation, position = string.byte(call), 2
 local levels, later, moved = {}, nil, {}
 -- By bucket of requests in flight: its entries; nil if nothing may be written.
 local entries
+-- Of sliding windows: their functions, and the logs by bucket.
+local sliding, logs = nil, nil
 -- Position of the further parameters of the next bucket that has them.
 local further = position + RECORD * #keys
 
 for bucket = 1, #keys do
     local kind, first, second
     kind, first, second, position = unpack('<Bdd', call, position)
-    local stored = get('GET', keys[bucket])
+    local stored
+    if kind == SLIDING_WINDOW then
+        -- Only the head: the ring can be long.
+        stored = get('GETRANGE', keys[bucket], 0, 39)
+    else
+        stored = get('GET', keys[bucket])
+    end
     if stored and #stored ~= 24 and type(stored) == 'table' then
         -- A key of another type: the gateway decides on this bucket, and the script on the others.
         -- Any other error (such as a missing permission) fails the call.
         if string.sub(stored.err, 1, 9) ~= 'WRONGTYPE' then
-            return { err = stored.err .. ' (GET)' }
+            return { err = stored.err .. (kind == SLIDING_WINDOW and ' (GETRANGE)' or ' (GET)') }
         end
         levels[bucket] = UNREADABLE
         if kind == FIXED_WINDOW then
@@ -268,6 +468,15 @@ for bucket = 1, #keys do
         if changed then
             moved[bucket] = true
         end
+    elseif kind == SLIDING_WINDOW then
+        sliding, logs = sliding or sliding_windows(now), logs or {}
+        local log = { key = keys[bucket], window = first, limit = second }
+        logs[bucket] = log
+        local changed
+        levels[bucket], changed = sliding.read(log, stored)
+        if changed then
+            moved[bucket] = true
+        end
     end
 end
 position = further
@@ -277,8 +486,12 @@ while at <= #debts do
     local bucket, units
     bucket, units, at = unpack('<Hd', debts, at)
     if levels[bucket] ~= UNREADABLE then
-        local full = unpack('<d', call, FULL + RECORD * bucket)
-        levels[bucket] = max(levels[bucket] - units, -1000 * full, -2 ^ 53)
+        if logs and logs[bucket] then
+            levels[bucket] = sliding.settle(logs[bucket], units)
+        else
+            local full = unpack('<d', call, FULL + RECORD * bucket)
+            levels[bucket] = max(levels[bucket] - units, -1000 * full, -2 ^ 53)
+        end
         moved[bucket] = true
     end
 end
@@ -293,7 +506,7 @@ if operation == TAKE then
         local bucket, units, shadow
         for _ = 1, charges do
             bucket, units, shadow, position = unpack('<HdB', call, position)
-            if shadow == 0 then
+            if shadow == 0 or shadow == 2 then
                 local level = levels[bucket]
                 if level == UNREADABLE then
                     passed = -1
@@ -312,7 +525,7 @@ if operation == TAKE then
                 bucket, units, shadow, position = unpack('<HdB', call, position)
             end
             local level, took = levels[bucket], passed
-            if shadow == 1 and level < took * units then
+            if shadow ~= 0 and shadow ~= 2 and level < took * units then
                 took = max(floor(level / units), 0)
             end
             if took > 0 then
@@ -321,9 +534,15 @@ if operation == TAKE then
             end
             length = length + 1
             reply[length] = level
-            if shadow == 1 then
-                length = length + 1
-                reply[length] = took
+            if shadow ~= 0 then
+                if shadow ~= 2 then
+                    length = length + 1
+                    reply[length] = took
+                end
+                if shadow >= 2 and level ~= UNREADABLE then
+                    reply[length + 1], reply[length + 2] = sliding.times(logs[bucket], level, units)
+                    length = length + 2
+                end
             end
         end
     end
@@ -346,7 +565,14 @@ elseif operation == ADJUST then
     end
 else
     for bucket = 1, #keys do
-        reply[bucket + 1] = levels[bucket]
+        local units
+        units, position = unpack('<d', call, position)
+        length = length + 1
+        reply[length] = levels[bucket]
+        if logs and logs[bucket] then
+            reply[length + 1], reply[length + 2] = sliding.times(logs[bucket], levels[bucket], units)
+            length = length + 2
+        end
     end
     return reply
 end
@@ -361,6 +587,8 @@ for bucket = 1, #keys do
             write_fixed_window(keys[bucket], level, at, now, second)
         elseif kind == CONCURRENCY and entries[bucket] then
             write_concurrency(keys[bucket], level, first, entries[bucket])
+        elseif kind == SLIDING_WINDOW then
+            sliding.write(logs[bucket], level)
         end
     end
 end

@@ -99,7 +99,7 @@ struct Rule {
     name: String,
     description: Option<String>,
     enabled: bool,
-    /// How the rule counts: `token_bucket`.
+    /// How the rule counts, as in the configuration file: `token_bucket`.
     kind: &'static str,
     /// Whether the rule is enforced: `enforce` or `shadow`.
     mode: &'static str,
@@ -125,6 +125,8 @@ struct Limit {
     rate: String,
     /// The setting that `rate` shows: `rate` or `limit`.
     rate_is: &'static str,
+    /// Kind of the rule, as in the configuration file.
+    kind: &'static str,
     burst: u64,
     /// Periods of a fixed window, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -232,6 +234,7 @@ fn limits(policy: &policy::Policy, rule: &policy::Rule) -> Vec<Limit> {
         key,
         rate: grant.written.to_string(),
         rate_is: grant.written.setting(),
+        kind: rule.kind.name(),
         burst: grant.limit.capacity(),
         periods: grant.written.calendar().map(wording::periods),
         max_delay_ms: grant.written.max_delay_us().map(|us| us / 1_000),

@@ -286,9 +286,9 @@ async fn of_buckets(
         let of_store: Vec<Charge> = charges.iter().map(|(_, charge)| *charge).collect();
         let found = limiter.peek_levels(&of_store, &snapshot.stored_rules).await;
         source &= found.source == Source::Redis || of_store.is_empty();
-        let each = charges.iter().zip(&found.levels);
-        entries.extend(each.filter_map(|((key, charge), level)| {
-            QuotaUsage::of_bucket(policy, *key, charge, *level, now_us)
+        let each = charges.iter().zip(&found.readings);
+        entries.extend(each.filter_map(|((key, charge), reading)| {
+            QuotaUsage::of_bucket(policy, *key, charge, reading.level, now_us)
         }));
     }
     let next = (next < policy.keys.len() && policy.has_quotas).then(|| next.to_string());

@@ -57,7 +57,8 @@ table! {
         pub rate: Field<String>,
         /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at least 2.
         /// With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to `10000000/year`. With
-        /// `kind = "concurrency"`: requests in flight at once, a number from 1 to 1000000.
+        /// `kind = "concurrency"`: requests in flight at once, a number from 1 to 1000000. With
+        /// `kind = "sliding_window"`: at most 4096.
         pub limit: Field<LimitText>,
         /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate yields in it.
         /// Default: the number in the rate; with `limit`, a tenth of the limit.
@@ -70,7 +71,7 @@ table! {
         /// Of a fixed window: the day on which periods begin. Per month, 1 to 31, or the last day of a shorter
         /// month; per week, 1 (Monday) to 7 (Sunday). Default: 1.
         pub anchor: Field<u64>,
-        /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`; of a fixed window or of
+        /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`; of a fixed or sliding window or of
         /// requests in flight, `{ limit }`; of a leaky bucket, `{ rate, max_delay }`.
         pub plans: Named<Grant>,
         /// Names of the routes that the rule counts. Default: all.
@@ -97,7 +98,8 @@ table! {
         pub rate: Field<String>,
         /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at least 2.
         /// With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to `10000000/year`. With
-        /// `kind = "concurrency"`: requests in flight at once, a number from 1 to 1000000.
+        /// `kind = "concurrency"`: requests in flight at once, a number from 1 to 1000000. With
+        /// `kind = "sliding_window"`: at most 4096.
         pub limit: Field<LimitText>,
         /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate yields in it.
         /// Default: the number in the rate; with `limit`, a tenth of the limit.

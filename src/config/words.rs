@@ -13,6 +13,8 @@ words! {
         LeakyBucket,
         /// Requests in flight at once.
         Concurrency,
+        /// A number of tokens in any window of a length, exactly.
+        SlidingWindow,
     }
 
     /// Whether a rule is enforced.

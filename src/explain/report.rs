@@ -156,7 +156,7 @@ pub struct WhyNot {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Charge {
-    /// Kind of the rule, such as `token_bucket`.
+    /// Kind of the rule, as in the configuration file.
     pub kind: &'static str,
     /// Rate or limit as in the configuration file.
     pub rate: String,

@@ -201,7 +201,7 @@ fn level(levels: PeekResult<'_>, rule: u32) -> Option<Level> {
     let mut charges = taken.charges.iter().zip(&taken.answer.outcomes);
     let (charge, outcome) = charges.find(|(charge, _)| charge.rule == rule)?;
     let before = outcome.level_before(charge, taken.answer.allowed());
-    let standing = charge.limit.standing(before, charge.cost, outcome.share, outcome.left_us);
+    let standing = charge.limit.standing(before, charge.cost, outcome.share, outcome.times);
     Some(Level {
         tokens: standing.remaining,
         enough: outcome.enough,

@@ -5,11 +5,10 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::policy::Kind;
-
 use super::report::{
     Charge, ExplainedClient, ExplainedRoute, ExplainedRule, Explanation, Level, Verdict,
 };
+use crate::policy::Kind;
 
 /// Width of the labels on the left, in columns.
 const LEFT: usize = 9;
@@ -172,6 +171,7 @@ impl Page {
             (Some(periods), _) => periods.clone(),
             (None, Some(max_delay_ms)) => format!("delay up to {max_delay_ms} ms"),
             (None, None) if charge.kind == HELD => "until its response ends".to_owned(),
+            (None, None) if charge.kind == Kind::SlidingWindow.name() => "in any window".to_owned(),
             (None, None) => format!("burst {burst}"),
         };
         let numbers = format!("{limit}{rate}, {detail}{configured_for}, takes {cost}");

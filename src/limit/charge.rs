@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::Limit;
 use super::bucket::Bucket;
 use super::cost::Cost;
+use super::reading::{Reading, Times};
 use super::share::Share;
 
 /// Number of outcomes that an answer stores without an allocation.
@@ -65,8 +66,8 @@ pub struct Outcome {
     pub enough: bool,
     /// The share of the bucket that the deciding store could grant.
     pub share: Share,
-    /// Microseconds from the decision until the period of the limit ends; 0 for kinds without periods.
-    pub left_us: u64,
+    /// Times from the decision on.
+    pub times: Times,
 }
 
 /// A store's result for one request.
@@ -81,7 +82,7 @@ pub struct Answer {
 impl Outcome {
     /// Outcome of a full bucket, for a shadow charge whose bucket is not known.
     pub fn full(charge: &Charge) -> Self {
-        Self { level: charge.limit.full(), enough: true, share: Share::WHOLE, left_us: 0 }
+        Self { level: charge.limit.full(), enough: true, share: Share::WHOLE, times: Times::NONE }
     }
 
     /// Level of the bucket before the decision. `allowed` is the decision on the whole request.
@@ -104,13 +105,44 @@ impl Answer {
         Self { denied_by, outcomes }
     }
 
-    /// Sets [`Outcome::left_us`] for a decision at `now` by the process' clock.
+    /// Sets [`Outcome::times`]. `times` returns those of a charge by its index.
     #[must_use]
-    pub fn decided_at(mut self, charges: &[Charge], now: u64) -> Self {
-        for (charge, outcome) in charges.iter().zip(&mut self.outcomes) {
-            outcome.left_us = charge.limit.left_us_at(now);
+    pub fn with_times(mut self, times: impl Fn(usize, &Outcome) -> Times) -> Self {
+        for (index, outcome) in self.outcomes.iter_mut().enumerate() {
+            outcome.times = times(index, outcome);
         }
         self
+    }
+
+    /// Sets [`Outcome::times`] of a decision at `now` by the process' clock. Not of sliding windows, whose times follow
+    /// from their logs.
+    #[must_use]
+    pub fn decided_at(self, charges: &[Charge], now: u64) -> Self {
+        self.with_times(|index, outcome| match charges.get(index) {
+            Some(charge) if charge.limit.log().is_none() => {
+                Times::period(charge.limit.left_us_at(now))
+            }
+            _ => outcome.times,
+        })
+    }
+
+    /// Sets [`Outcome::times`] to those of the buckets before the decision.
+    #[must_use]
+    pub fn read_as(self, readings: &[Reading]) -> Self {
+        self.with_times(|index, _| readings.get(index).map_or(Times::NONE, |one| one.times))
+    }
+
+    /// Sets [`Outcome::times`] of a decision without effect on buckets with these readings.
+    #[must_use]
+    pub fn of_readings(self, charges: &[Charge], readings: &[Reading]) -> Self {
+        let allowed = self.allowed();
+        self.with_times(|index, outcome| {
+            let read = readings.get(index).map_or(Times::NONE, |reading| reading.times);
+            match charges.get(index).and_then(|charge| charge.limit.log()) {
+                Some(window) if allowed && outcome.enough => Times::period(window.window_us()),
+                _ => read,
+            }
+        })
     }
 
     /// Whether the bucket of every enforced charge held the cost. Tokens are taken only if so.
@@ -166,7 +198,7 @@ pub fn outcomes(charges: &[Charge], buckets: &[Bucket], share: Share) -> Outcome
     let mut outcomes = Outcomes::new();
     for (charge, bucket) in charges.iter().zip(buckets) {
         let enough = bucket.level >= share.needed(&charge.limit, charge.cost);
-        outcomes.push(Outcome { level: bucket.level, enough, share, left_us: 0 });
+        outcomes.push(Outcome { level: bucket.level, enough, share, times: Times::NONE });
     }
     outcomes
 }
@@ -197,11 +229,11 @@ mod tests {
         assert_eq!(levels(&buckets), [5, 2]);
         assert_eq!(
             answer.outcomes[0],
-            Outcome { level: 5, enough: true, share: Share::WHOLE, left_us: 0 }
+            Outcome { level: 5, enough: true, share: Share::WHOLE, times: Times::NONE }
         );
         assert_eq!(
             answer.outcomes[1],
-            Outcome { level: 2, enough: false, share: Share::WHOLE, left_us: 0 }
+            Outcome { level: 2, enough: false, share: Share::WHOLE, times: Times::NONE }
         );
     }
 

@@ -7,6 +7,10 @@
 //! which an empty bucket fills.
 //!
 //! A fixed window does not refill: a debt to it is whole until the end of the period it was made in.
+//!
+//! A token leaves a sliding window as a whole. A debt to one is counted in spans as long as the window: what was granted
+//! in the span before the present one counts until the present one ends. So it has all tokens of the last window, and
+//! none that are older than two.
 
 use super::Limit;
 use super::share::Share;
@@ -15,6 +19,10 @@ use super::share::Share;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debt {
     units: i64,
+    /// Of a sliding window: the part of `units` that was granted before `span_ends` less the window.
+    earlier: i64,
+    /// Of a sliding window: time at which `earlier` has left the window, in microseconds.
+    span_ends: u64,
     /// Time of `units`, in microseconds.
     at: u64,
     /// Time from which the shared bucket is certainly full, in microseconds.
@@ -26,7 +34,8 @@ pub struct Debt {
 impl Debt {
     /// Creates a debt of 0 to a bucket of `limit` that cannot be reached since `now`.
     pub fn none(limit: Limit, share: Share, now: u64) -> Self {
-        Self { units: 0, at: now, full_at: limit.empty_full_at(now), share, limit }
+        let full_at = limit.empty_full_at(now);
+        Self { units: 0, earlier: 0, span_ends: full_at, at: now, full_at, share, limit }
     }
 
     /// Limit whose units the debt is counted in.
@@ -38,7 +47,9 @@ impl Debt {
     /// period ends, and 0 from then on.
     pub fn left(&self, now: u64) -> i64 {
         if now < self.full_at {
-            return self.units.max(0);
+            let has_left = self.limit.log().is_some() && now >= self.span_ends;
+            let units = if has_left { self.units - self.earlier } else { self.units };
+            return units.max(0);
         }
         if !self.limit.refills() {
             return 0;
@@ -54,7 +65,15 @@ impl Debt {
         let at = now.max(self.at);
         let full_at =
             if self.limit.refills() { self.full_at } else { self.limit.empty_full_at(at) };
-        Self { units: self.left(at).saturating_add(units), at, full_at, ..self }
+        let left = self.left(at);
+        let (earlier, span_ends) = if at >= self.span_ends {
+            // All that was granted before `span_ends` has left by the end of the next span.
+            let next = self.limit.empty_full_at(self.span_ends);
+            (left, if at < next { next } else { self.limit.empty_full_at(at) })
+        } else {
+            (self.earlier, self.span_ends)
+        };
+        Self { units: left.saturating_add(units), earlier, span_ends, at, full_at, ..self }
     }
 
     /// Returns the sum of this debt and `other`, a debt to the same bucket that may be counted under the
@@ -74,6 +93,7 @@ impl Debt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::sliding_window::SlidingWindow;
 
     /// A microsecond adds a unit, a token is 100 units, burst 10.
     fn limit() -> Limit {
@@ -90,6 +110,31 @@ mod tests {
         }
         assert_eq!(debt.more(500, 1_500).left(1_500), 750);
         assert_eq!(debt.more(500, 50).left(100), 1_000, "a clock that goes back");
+    }
+
+    /// The debt has all tokens of the last window, and none that are older than two.
+    #[test]
+    fn debt_to_a_sliding_window_forgets_what_has_left_it() {
+        let window = SlidingWindow::new(50, 100).unwrap();
+        let limit = Limit::SlidingWindow(window);
+        let mut debt = Debt::none(limit, Share::one_of(3), 1_000);
+        let mut granted: Vec<u64> = Vec::new();
+        for step in 0..400 {
+            let now = 1_000 + 7 * step;
+            let since = |us: u64| granted.iter().filter(|at| *at + us > now).count();
+            let left = usize::try_from(debt.left(now)).unwrap();
+            assert!((since(100)..=since(200)).contains(&left), "{left} at {now}");
+            // Nothing is granted for some windows.
+            if step % 100 < 60 {
+                debt = debt.more(1, now);
+                granted.push(now);
+            }
+        }
+        let last = granted.last().unwrap();
+        assert!(debt.left(last + 99) > 0);
+        assert_eq!(debt.left(last + 100), 0);
+        let shorter = Limit::SlidingWindow(SlidingWindow::new(5, 10).unwrap());
+        assert_eq!(debt.more(3, *last).left_under(&shorter, *last), debt.left(*last) + 3);
     }
 
     #[test]

@@ -6,7 +6,10 @@ use super::concurrency::entries::Entries;
 use super::concurrency::{Concurrency, LEASE_US, Statement, retry_guess_us};
 use super::double;
 use super::fixed_window::FixedWindow;
+use super::reading::Times;
 use super::share::Share;
+use super::sliding_window::SlidingWindow;
+use super::stamp_log::StampLog;
 use super::token_bucket::{TokenBucket, TokenBucketError};
 use super::unix_time;
 use super::verdict::Standing;
@@ -24,12 +27,15 @@ pub enum Limit {
     FixedWindow(FixedWindow),
     /// A number of units that requests in flight hold.
     Concurrency(Concurrency),
+    /// A number of tokens in any window of a length.
+    SlidingWindow(SlidingWindow),
 }
 
 /// Numbers of the kinds in a call of `take.lua`.
 const TOKEN_BUCKET: u8 = 1;
 const FIXED_WINDOW: u8 = 2;
 const CONCURRENCY: u8 = 4;
+const SLIDING_WINDOW: u8 = 3;
 
 // === Parameters ===
 
@@ -59,8 +65,9 @@ impl Limit {
                 Ok(bucket) => Ok(Self::TokenBucket(bucket)),
                 Err(error) => Err(error),
             },
-            // These count in the smallest parts that a cost can have.
-            Self::FixedWindow(_) | Self::Concurrency(_) => Ok(*self),
+            // These count in the smallest parts that a cost can have. A sliding window counts whole tokens: a cost with
+            // decimals is an error of the configuration.
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => Ok(*self),
         }
     }
 
@@ -70,6 +77,7 @@ impl Limit {
             Self::TokenBucket(bucket) => bucket.parts(),
             Self::FixedWindow(_) => FixedWindow::PARTS,
             Self::Concurrency(_) => Concurrency::PARTS,
+            Self::SlidingWindow(_) => 1,
         }
     }
 
@@ -78,17 +86,19 @@ impl Limit {
         match self {
             Self::TokenBucket(bucket) => bucket.burst(),
             Self::FixedWindow(window) => window.limit(),
+            Self::SlidingWindow(window) => window.limit(),
             Self::Concurrency(concurrency) => concurrency.limit(),
         }
     }
 
-    /// Microseconds in which an empty bucket becomes full, or the length of the current period; 0 if requests hold
-    /// units.
+    /// Microseconds in which an empty bucket becomes full, or the length of the current period or of the window; 0 if
+    /// requests hold units.
     pub fn window_us(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.window_us(),
             Self::FixedWindow(window) => window.window_us(),
             Self::Concurrency(_) => 0,
+            Self::SlidingWindow(window) => window.window_us(),
         }
     }
 
@@ -98,10 +108,11 @@ impl Limit {
             Self::TokenBucket(bucket) => bucket.full(),
             Self::FixedWindow(window) => window.full(),
             Self::Concurrency(concurrency) => concurrency.full(),
+            Self::SlidingWindow(window) => window.full(),
         }
     }
 
-    /// Lowest valid level in units, below zero. Larger debts are cut off here, so that a corrupt
+    /// Lowest valid level in units, at most zero. Larger debts are cut off here, so that a corrupt
     /// value in the store cannot block a client forever.
     pub const fn lowest(&self) -> i64 {
         match self {
@@ -109,6 +120,8 @@ impl Limit {
             Self::FixedWindow(window) => window.lowest(),
             // Below zero after the limit was lowered.
             Self::Concurrency(_) => -super::MAX_UNITS,
+            // A debt is stamps of the time at which it is settled.
+            Self::SlidingWindow(_) => 0,
         }
     }
 
@@ -118,6 +131,7 @@ impl Limit {
             Self::TokenBucket(bucket) => bucket.units(parts),
             Self::FixedWindow(window) => window.units(parts),
             Self::Concurrency(concurrency) => concurrency.units(parts),
+            Self::SlidingWindow(window) => window.units(parts),
         }
     }
 
@@ -131,12 +145,21 @@ impl Limit {
         level.div_euclid(self.token_units(1))
     }
 
-    /// Whether a bucket regains units as time passes. Otherwise it is full again at once, when its period
-    /// ends.
+    /// Whether a bucket regains units at a constant rate. Otherwise it is full again at once, when its period
+    /// ends, or regains units when its stamps leave the window.
     pub const fn refills(&self) -> bool {
         match self {
             Self::TokenBucket(_) => true,
-            Self::FixedWindow(_) | Self::Concurrency(_) => false,
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => false,
+        }
+    }
+
+    /// The window, of a kind whose state is a [`StampLog`].
+    #[inline]
+    pub const fn log(&self) -> Option<SlidingWindow> {
+        match self {
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => None,
+            Self::SlidingWindow(window) => Some(*window),
         }
     }
 
@@ -144,7 +167,7 @@ impl Limit {
     /// held, and keeps no bucket.
     pub const fn is_held(&self) -> bool {
         match self {
-            Self::TokenBucket(_) | Self::FixedWindow(_) => false,
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::SlidingWindow(_) => false,
             Self::Concurrency(_) => true,
         }
     }
@@ -153,7 +176,7 @@ impl Limit {
     pub const fn units_in(&self, us: u64) -> i64 {
         match self {
             Self::TokenBucket(bucket) => bucket.units_in(us),
-            Self::FixedWindow(_) | Self::Concurrency(_) => 0,
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => 0,
         }
     }
 
@@ -162,7 +185,7 @@ impl Limit {
     pub const fn time_to_add_us(&self, missing: i64) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.time_to_add_us(missing),
-            Self::FixedWindow(_) | Self::Concurrency(_) => 0,
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => 0,
         }
     }
 
@@ -170,7 +193,7 @@ impl Limit {
     /// clock is that of the store that decided. Of requests in flight, a guess of when a unit is free.
     pub fn left_us(&self, unix_us: u64) -> u64 {
         match self {
-            Self::TokenBucket(_) => 0,
+            Self::TokenBucket(_) | Self::SlidingWindow(_) => 0,
             Self::FixedWindow(window) => window.left_us(unix_us),
             Self::Concurrency(_) => retry_guess_us(unix_us),
         }
@@ -180,7 +203,7 @@ impl Limit {
     #[inline]
     pub fn left_us_at(&self, now: u64) -> u64 {
         match self {
-            Self::TokenBucket(_) => 0,
+            Self::TokenBucket(_) | Self::SlidingWindow(_) => 0,
             Self::FixedWindow(window) => window.left_us(unix_time::of(now)),
             Self::Concurrency(_) => retry_guess_us(now),
         }
@@ -189,7 +212,7 @@ impl Limit {
     /// The periods in which the limit counts; `None` for kinds without periods.
     pub const fn calendar(&self) -> Option<Calendar> {
         match self {
-            Self::TokenBucket(_) | Self::Concurrency(_) => None,
+            Self::TokenBucket(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => None,
             Self::FixedWindow(window) => Some(window.calendar()),
         }
     }
@@ -208,6 +231,7 @@ impl Limit {
             Self::TokenBucket(bucket) => now.saturating_add(bucket.window_us()),
             Self::FixedWindow(window) => window.period_end(now),
             Self::Concurrency(_) => now,
+            Self::SlidingWindow(window) => now.saturating_add(window.window_us()),
         }
     }
 }
@@ -218,8 +242,23 @@ impl Limit {
     /// A bucket that has this level at `now` (microseconds).
     pub fn bucket(&self, level: i64, now: u64) -> Bucket {
         match self {
-            Self::TokenBucket(_) | Self::Concurrency(_) => Bucket { level, at: now },
+            Self::TokenBucket(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => {
+                Bucket { level, at: now }
+            }
             Self::FixedWindow(window) => window.bucket(level, now),
+        }
+    }
+
+    /// A bucket of a kind without refill that has at least this level, and is full at `full_at` at the latest. Both times
+    /// are in microseconds.
+    pub fn bucket_until(&self, level: i64, full_at: u64, now: u64) -> Bucket {
+        match self {
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
+                self.bucket(level, now)
+            }
+            Self::SlidingWindow(window) => {
+                Bucket { level, at: full_at.saturating_sub(window.window_us()) }
+            }
         }
     }
 
@@ -230,11 +269,12 @@ impl Limit {
             Self::TokenBucket(parameters) => parameters.refilled(bucket, now),
             Self::FixedWindow(window) => window.refilled(bucket, now),
             Self::Concurrency(_) => bucket,
+            Self::SlidingWindow(window) => window.refilled(bucket, now),
         }
     }
 
     /// Converts a bucket that was counted under `was` to this limit: a token bucket at the same fraction of
-    /// full, a fixed window with the same tokens used. Of another kind, it is full.
+    /// full, any window with the same tokens used. Of another kind, it is full.
     pub fn converted(&self, bucket: Bucket, was: &Self) -> Bucket {
         match (self, was) {
             (Self::TokenBucket(parameters), Self::TokenBucket(was)) => {
@@ -243,9 +283,16 @@ impl Limit {
             (Self::FixedWindow(window), Self::FixedWindow(was)) => {
                 window.with_limit_changed(bucket, was.full())
             }
-            (Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_), _) => {
-                Bucket { level: self.full(), at: 0 }
+            (Self::SlidingWindow(window), Self::SlidingWindow(was)) => {
+                window.with_limit_changed(bucket, was.full())
             }
+            (
+                Self::TokenBucket(_)
+                | Self::FixedWindow(_)
+                | Self::SlidingWindow(_)
+                | Self::Concurrency(_),
+                _,
+            ) => Bucket { level: self.full(), at: 0 },
         }
     }
 
@@ -257,7 +304,8 @@ impl Limit {
     )]
     pub fn converted_units(&self, units: i64, was: &Self) -> i64 {
         match (self, was) {
-            (Self::FixedWindow(_), Self::FixedWindow(_)) => units,
+            (Self::FixedWindow(_), Self::FixedWindow(_))
+            | (Self::SlidingWindow(_), Self::SlidingWindow(_)) => units,
             _ if self == was => units,
             _ => (units as f64 / was.full() as f64 * self.full() as f64).ceil() as i64,
         }
@@ -269,6 +317,7 @@ impl Limit {
             Self::TokenBucket(parameters) => parameters.full_at(bucket),
             Self::FixedWindow(window) => window.full_at(bucket),
             Self::Concurrency(_) => bucket.at,
+            Self::SlidingWindow(window) => window.full_at(bucket),
         }
     }
 }
@@ -277,14 +326,15 @@ impl Limit {
 
 impl Limit {
     /// Standing of a bucket at `level` for requests of `cost` parts of a token, on a gateway that grants `share`
-    /// of it. `left_us` is [`left_us`](Self::left_us) at the time of the level.
-    pub const fn standing(&self, level: i64, cost: u64, share: Share, left_us: u64) -> Standing {
+    /// of it. `times` are those of the bucket at the time of the level.
+    pub const fn standing(&self, level: i64, cost: u64, share: Share, times: Times) -> Standing {
         let (needed, remaining) = (share.needed(self, cost), share.tokens(self, level));
         match self {
             Self::TokenBucket(bucket) => bucket.standing(level, needed, remaining),
-            Self::FixedWindow(window) => window.standing(level, needed, remaining, left_us),
+            Self::FixedWindow(window) => window.standing(level, needed, remaining, times.left_us),
+            Self::SlidingWindow(window) => window.standing(level, needed, remaining, times),
             Self::Concurrency(concurrency) => {
-                concurrency.standing(level, needed, remaining, left_us)
+                concurrency.standing(level, needed, remaining, times.left_us)
             }
         }
     }
@@ -317,6 +367,7 @@ impl Limit {
                 more.extend_from_slice(&double(statement.units.unwrap_or(-1)));
                 (CONCURRENCY, LEASE_US.cast_signed())
             }
+            Self::SlidingWindow(window) => (SLIDING_WINDOW, window.window_us().cast_signed()),
         };
         call.push(kind);
         call.extend_from_slice(&double(first));
@@ -336,6 +387,7 @@ impl Limit {
                 let entries = Entries::read(Some(stored), Statement::NONE, unix_time::of(now));
                 Bucket { level: concurrency.full() - entries.held(), at: now }
             }
+            Self::SlidingWindow(window) => StampLog::decode(stored).bucket(window, now),
         }
     }
 
@@ -365,6 +417,11 @@ impl Limit {
                 bytes.push(CONCURRENCY);
                 bytes.extend_from_slice(&concurrency.limit().to_le_bytes());
             }
+            Self::SlidingWindow(window) => {
+                bytes.push(SLIDING_WINDOW);
+                bytes.extend_from_slice(&window.limit().to_le_bytes());
+                bytes.extend_from_slice(&window.window_us().to_le_bytes());
+            }
         }
     }
 
@@ -393,6 +450,9 @@ impl Limit {
                 FixedWindow::new(limit, calendar).ok().map(Self::FixedWindow)
             }
             CONCURRENCY => Concurrency::new(number()?).ok().map(Self::Concurrency),
+            SLIDING_WINDOW => {
+                SlidingWindow::new(number()?, number()?).ok().map(Self::SlidingWindow)
+            }
             _ => None,
         }
     }

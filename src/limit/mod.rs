@@ -3,8 +3,9 @@
 //!
 //! Reading order:
 //! - [`kind`]: [`Limit`], the parameters of a limit of any kind;
-//! - [`token_bucket`], [`leaky_bucket`], [`fixed_window`], [`concurrency`]: the kinds; [`calendar`], [`unix_time`]: the periods of fixed windows;
-//! - [`bucket`]: state of one bucket;
+//! - [`token_bucket`], [`leaky_bucket`], [`fixed_window`], [`sliding_window`], [`concurrency`]: the kinds; [`calendar`],
+//!   [`unix_time`]: the periods of fixed windows; [`stamp_log`]: the log of a sliding window;
+//! - [`bucket`]: state of one bucket; [`reading`]: that state as others see it;
 //! - [`cost`]: tokens that a request takes;
 //! - [`charge`]: one request checked against several buckets, all or nothing;
 //! - [`verdict`]: the decision, and the [`Standing`](verdict::Standing) that a client gets: remaining,
@@ -32,10 +33,10 @@
 //! Everything else is independent of the kind. Stores compare and subtract units; the deny cache,
 //! debts and the local share use [`Limit`]'s units; headers, metrics, own limits, `explain` and the
 //! admin API read the [`Standing`](verdict::Standing). A kind whose standing depends on more than the
-//! available units adds that number to [`Outcome`](charge::Outcome), as the end of a fixed window's period,
+//! available units adds that number to [`Times`](reading::Times), as the end of a fixed window's period,
 //! and to the reply of `lua/take.lua` if it does not follow from the time of the reply. A kind whose
-//! state is more than a level and a time, such as a log of requests, needs more room in
-//! `store/memory/table.rs`. A kind whose units requests hold until they end is [held](Limit::is_held): `store::held`
+//! state is more than a level and a time, as the log of a sliding window, keeps the rest beside the table in
+//! `store/memory/logs.rs`. A kind whose units requests hold until they end is [held](Limit::is_held): `store::held`
 //! keeps them instead, and states them to Redis.
 
 pub mod adjust;
@@ -50,7 +51,10 @@ pub mod fixed_window;
 pub mod kind;
 pub mod leaky_bucket;
 pub mod membership;
+pub mod reading;
 pub mod share;
+pub mod sliding_window;
+pub mod stamp_log;
 pub mod token_bucket;
 pub mod top_k;
 pub mod unix_time;

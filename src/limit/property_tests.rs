@@ -6,6 +6,7 @@ use super::MICROS_PER_SECOND;
 use super::bucket::Bucket;
 use super::charge::{BucketId, Charge, Mode, take};
 use super::cost::Cost;
+use super::reading::Times;
 use super::share::Share;
 use super::token_bucket::{TokenBucket, TokenBucketError};
 use super::verdict::{Standing, Verdict};
@@ -55,7 +56,7 @@ fn buckets() -> impl Strategy<Value = (Limit, Bucket)> {
 
 /// Standing with the whole share of the bucket.
 fn standing(limit: &Limit, level: i64, cost: u64) -> Standing {
-    limit.standing(level, cost, Share::WHOLE, 0)
+    limit.standing(level, cost, Share::WHOLE, Times::NONE)
 }
 
 /// Requests: microseconds since the previous one, and a cost.

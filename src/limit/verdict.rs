@@ -40,7 +40,7 @@ pub enum Verdict {
 impl Standing {
     /// Standing of a charge's rule after the decision.
     pub fn of(charge: &Charge, outcome: &Outcome) -> Self {
-        charge.limit.standing(outcome.level, charge.cost, outcome.share, outcome.left_us)
+        charge.limit.standing(outcome.level, charge.cost, outcome.share, outcome.times)
     }
 }
 
@@ -86,6 +86,7 @@ mod tests {
     use crate::limit::Limit;
     use crate::limit::bucket::Bucket;
     use crate::limit::charge::{BucketId, take};
+    use crate::limit::reading::Times;
     use crate::limit::share::Share;
 
     const SECOND: u64 = crate::limit::MICROS_PER_SECOND;
@@ -131,7 +132,7 @@ mod tests {
         ];
         for ((level, cost), (remaining, retry_after_us, reset_us)) in table {
             assert_eq!(
-                limit.standing(level, cost, Share::WHOLE, 0),
+                limit.standing(level, cost, Share::WHOLE, Times::NONE),
                 Standing { limit: 50, remaining, retry_after_us, reset_us },
                 "level {level}, cost {cost}"
             );
@@ -179,7 +180,7 @@ mod tests {
                 level: 0,
                 enough: bit(index + 3) == 1,
                 share: Share::WHOLE,
-                left_us: 0,
+                times: Times::NONE,
             };
             let answer = Answer::of(&charges, (0..3).map(outcome).collect());
             let lacks = |index: usize| charges[index].mode == Mode::Enforce && bit(index + 3) == 0;

@@ -24,7 +24,7 @@ pub struct BucketChange {
 pub enum Effect {
     /// Clients keep the fraction of the bucket that they have left.
     KeepFraction,
-    /// What clients have used of a fixed window stays used, in the current period.
+    /// What clients have used stays used: of a fixed window in the current period, of a sliding window until it leaves.
     KeepUsed,
     /// Requests in flight still count.
     KeepHeld,
@@ -90,6 +90,9 @@ pub fn between(old: &Policy, new: &Policy) -> Vec<BucketChange> {
                         Kind::Concurrency => {
                             push(Effect::KeepHeld, Clients::All, "limit changes");
                         }
+                        Kind::SlidingWindow => {
+                            push(Effect::KeepUsed, Clients::All, "limit or window changes");
+                        }
                     }
                 }
             }
@@ -103,7 +106,7 @@ fn have_same_buckets(was: Kind, is: Kind) -> bool {
     let counts = |kind| match kind {
         // A leaky bucket counts in a token bucket.
         Kind::LeakyBucket => Kind::TokenBucket,
-        Kind::TokenBucket | Kind::FixedWindow | Kind::Concurrency => kind,
+        Kind::TokenBucket | Kind::FixedWindow | Kind::SlidingWindow | Kind::Concurrency => kind,
     };
     counts(was) == counts(is)
 }

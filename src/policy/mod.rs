@@ -229,6 +229,8 @@ pub enum Kind {
     LeakyBucket,
     /// A number of requests that can be in flight at once.
     Concurrency,
+    /// A number of tokens in any window of a length.
+    SlidingWindow,
 }
 
 impl Kind {
@@ -239,6 +241,7 @@ impl Kind {
             Self::FixedWindow => "fixed_window",
             Self::LeakyBucket => "leaky_bucket",
             Self::Concurrency => "concurrency",
+            Self::SlidingWindow => "sliding_window",
         }
     }
 }
@@ -261,6 +264,8 @@ pub enum WrittenLimit {
     },
     /// `limit` of requests in flight.
     InFlight(Concurrency),
+    /// `limit` of a sliding window: tokens in any window as long as the period.
+    Sliding(Rate),
 }
 
 impl WrittenLimit {
@@ -268,7 +273,11 @@ impl WrittenLimit {
     pub const fn calendar(self) -> Option<Calendar> {
         match self {
             Self::Window(window) => Some(window.calendar()),
-            Self::Rate(_) | Self::Limit(_) | Self::Leaky { .. } | Self::InFlight(_) => None,
+            Self::Rate(_)
+            | Self::Limit(_)
+            | Self::Leaky { .. }
+            | Self::InFlight(_)
+            | Self::Sliding(_) => None,
         }
     }
 
@@ -281,7 +290,11 @@ impl WrittenLimit {
     pub const fn max_delay_us(self) -> Option<u64> {
         match self {
             Self::Leaky { max_delay_us, .. } => Some(max_delay_us),
-            Self::Rate(_) | Self::Limit(_) | Self::Window(_) | Self::InFlight(_) => None,
+            Self::Rate(_)
+            | Self::Limit(_)
+            | Self::Window(_)
+            | Self::InFlight(_)
+            | Self::Sliding(_) => None,
         }
     }
 
@@ -289,7 +302,7 @@ impl WrittenLimit {
     pub const fn setting(self) -> &'static str {
         match self {
             Self::Rate(_) | Self::Leaky { .. } => "rate",
-            Self::Limit(_) | Self::Window(_) | Self::InFlight(_) => "limit",
+            Self::Limit(_) | Self::Window(_) | Self::InFlight(_) | Self::Sliding(_) => "limit",
         }
     }
 }
@@ -298,7 +311,10 @@ impl std::fmt::Display for WrittenLimit {
     /// The value of the setting: `100/s`, `1000/h`, `20 in flight`.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Rate(rate) | Self::Limit(rate) | Self::Leaky { rate, .. } => rate.fmt(formatter),
+            Self::Rate(rate)
+            | Self::Limit(rate)
+            | Self::Leaky { rate, .. }
+            | Self::Sliding(rate) => rate.fmt(formatter),
             Self::Window(window) => {
                 write!(formatter, "{}/{}", window.limit(), window.calendar().period().word())
             }

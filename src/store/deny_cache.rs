@@ -11,6 +11,9 @@
 //! requests, but not those of other gateways. An exhausted client costs the store one call per
 //! [`MAX_AGE_US`], however many rules apply to it.
 //!
+//! The level of a sliding window rises when stamps leave it, which the cache does not know. It knows the time until
+//! which the window has no room for the cost of the request, so it refuses only requests of that cost, until then.
+//!
 //! A level can also rise by a reset, a grant or a reload. Therefore entries expire after
 //! [`MAX_AGE_US`], and [`DenyCache::forget`] and [`DenyCache::clear`] remove them at once.
 //!
@@ -23,6 +26,7 @@ use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome, Outcomes};
+use crate::limit::reading::Times;
 use crate::limit::share::Share;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
@@ -54,8 +58,12 @@ struct CachedLevel {
     /// Time at which the call was sent, by the clock of this process. The store decided then or
     /// later, so the refilled level is an upper bound.
     at: u64,
-    /// Earliest time at which the bucket's period can end; `u64::MAX` for kinds without periods.
+    /// Earliest time at which the bucket's period can end, or the newest stamp can leave a sliding window; `u64::MAX` for
+    /// other kinds.
     ends_at: u64,
+    /// Of a sliding window without room: the cost of the request, and the earliest time at which there can be room for
+    /// it.
+    short: Option<(u64, u64)>,
 }
 
 impl Default for DenyCache {
@@ -81,9 +89,9 @@ impl DenyCache {
                 Mode::Enforce if charge.limit.is_held() => Outcome::full(charge),
                 Mode::Enforce => {
                     // Each slot is read once: another thread may change it between two reads.
-                    let (level, left_us) = self.level(charge, now)?;
+                    let (level, times) = self.level(charge, now)?;
                     let enough = level >= charge.limit.units(charge.cost);
-                    Outcome { level, enough, share: Share::WHOLE, left_us }
+                    Outcome { level, enough, share: Share::WHOLE, times }
                 }
                 Mode::Shadow => Outcome::full(charge),
             });
@@ -100,12 +108,12 @@ impl DenyCache {
             if charge.mode == Mode::Shadow || charge.limit.is_held() {
                 continue;
             }
-            let Charge { bucket, limit, .. } = *charge;
-            let ends_at = match outcome.left_us {
-                0 => u64::MAX,
-                left_us => sent_at.saturating_add(left_us),
-            };
-            let entry = CachedLevel { bucket, limit, level: outcome.level, at: sent_at, ends_at };
+            let Charge { bucket, limit, cost, .. } = *charge;
+            let Times { left_us, wait_us } = outcome.times;
+            let ends_at = if left_us == 0 { u64::MAX } else { sent_at.saturating_add(left_us) };
+            let short = (wait_us > 0).then(|| (cost, sent_at.saturating_add(wait_us)));
+            let entry =
+                CachedLevel { bucket, limit, level: outcome.level, at: sent_at, ends_at, short };
             let mut slot = self.slot(bucket).lock();
             let replaces = match &*slot {
                 Some(kept) if kept.bucket == bucket => entry.replaces(kept),
@@ -136,9 +144,9 @@ impl DenyCache {
         }
     }
 
-    /// Upper bound of the level of the charge's bucket at `now`, and [`Outcome::left_us`]; `None` if unknown
-    /// or expired.
-    fn level(&self, charge: &Charge, now: u64) -> Option<(i64, u64)> {
+    /// Upper bound of the level of the charge's bucket at `now`, as far as it decides on the charge, and its times;
+    /// `None` if unknown or expired.
+    fn level(&self, charge: &Charge, now: u64) -> Option<(i64, Times)> {
         let entry = (*self.slot(charge.bucket).lock())?;
         let age = now.saturating_sub(entry.at);
         if entry.bucket != charge.bucket || entry.limit != charge.limit || age > MAX_AGE_US {
@@ -147,11 +155,14 @@ impl DenyCache {
         if now >= entry.ends_at {
             return None;
         }
+        if charge.limit.log().is_some() {
+            return entry.level_of_log(charge, now);
+        }
         if !charge.limit.refills() {
-            return Some((entry.level, entry.ends_at - now));
+            return Some((entry.level, Times::period(entry.ends_at - now)));
         }
         let bucket = Bucket { level: entry.level, at: entry.at };
-        Some((bucket.refilled(&charge.limit, now).level, 0))
+        Some((bucket.refilled(&charge.limit, now).level, Times::NONE))
     }
 
     /// Slot of a bucket. The number of slots is a power of two.
@@ -162,6 +173,17 @@ impl DenyCache {
 }
 
 impl CachedLevel {
+    /// Level and times of a sliding window at `now`; `None` if it may have room for the charge and may have none.
+    fn level_of_log(&self, charge: &Charge, now: u64) -> Option<(i64, Times)> {
+        let left_us = if self.ends_at == u64::MAX { 0 } else { self.ends_at - now };
+        if self.level >= charge.limit.units(charge.cost) {
+            return Some((self.level, Times { left_us, wait_us: 0 }));
+        }
+        let (_, room_at) =
+            self.short.filter(|(cost, room_at)| *cost == charge.cost && now < *room_at)?;
+        Some((self.level, Times { left_us, wait_us: room_at - now }))
+    }
+
     /// Whether this entry replaces `kept`, of the same bucket: it is newer or, within one call, of a
     /// later check with a lower level.
     fn replaces(&self, kept: &Self) -> bool {

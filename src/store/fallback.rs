@@ -123,4 +123,6 @@ impl Fallback {
 }
 
 #[cfg(test)]
+mod sliding_window_tests;
+#[cfg(test)]
 mod tests;

@@ -22,6 +22,7 @@
 
 mod handover;
 mod limits;
+mod logs;
 mod shard;
 mod start;
 mod table;
@@ -44,7 +45,10 @@ use crate::limit::Limit;
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Outcome, Outcomes};
+use crate::limit::reading::{Reading, Times};
 use crate::limit::share::Share;
+use crate::limit::sliding_window::SlidingWindow;
+use crate::limit::stamp_log::StampLog;
 use crate::store::held::{Held, Holds};
 use crate::store::redis::script::StoredRule;
 pub use handover::{HandoverError, Layout};
@@ -184,7 +188,8 @@ impl MemoryStore {
         let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
         let held = self.held.lock(charges);
         held.read(charges, share, now, &mut buckets);
-        let answer = charge::take(charges, &mut buckets, share).decided_at(charges, now);
+        let (answer, buckets) =
+            self.decide(charges, &numbers, &locked, (&places, buckets), share, now);
         if !answer.allowed() {
             return (answer, Holds::new());
         }
@@ -198,23 +203,28 @@ impl MemoryStore {
     pub fn peek(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         let numbers = self.shard_numbers(charges);
         let locked = self.lock(&numbers);
-        let (_, mut buckets) = self.read(&numbers, &locked, charges, now);
+        let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
         self.held.lock(charges).read(charges, share, now, &mut buckets);
-        charge::take(charges, &mut buckets, share).decided_at(charges, now)
-    }
-
-    /// Level of the charge's bucket at `now` in a process that grants `share` of it.
-    pub fn level(&self, charge: &Charge, now: u64, share: Share) -> i64 {
-        if charge.limit.is_held() {
-            return self.held.level(charge, share);
-        }
-        self.bucket(charge, now).level
+        self.decide(charges, &numbers, &locked, (&places, buckets), share, now).0
     }
 
     /// State of the charge's bucket at `now`; if it is not in the store, its start value.
     pub fn bucket(&self, charge: &Charge, now: u64) -> Bucket {
         let shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         self.bucket_at(&shard, charge, shard.find(charge.bucket), now)
+    }
+
+    /// State of the charge's bucket at `now`, for a gateway that grants `part` of it.
+    pub fn reading(&self, charge: &Charge, part: Share, now: u64) -> Reading {
+        if charge.limit.is_held() {
+            let level = self.held.level(charge, part);
+            return Reading { level, times: Times::period(charge.limit.left_us_at(now)) };
+        }
+        let shard = self.shards[self.shard_number(charge.bucket)].0.lock();
+        let place = shard.find(charge.bucket);
+        let bucket = self.bucket_at(&shard, charge, place, now);
+        let times = self.times(&shard, charge, (place, bucket), bucket.level, part, now);
+        Reading { level: bucket.level, times }
     }
 
     /// Sets the level of the charge's bucket at `now`, as reported by the shared store. Has no effect on
@@ -225,10 +235,8 @@ impl MemoryStore {
         }
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let bucket = charge.limit.bucket(level, now);
-        match shard.find(charge.bucket) {
-            Place::At(slot) => shard.replace(slot, charge, bucket),
-            Place::Absent => shard.insert(charge, bucket, &self.limits, now),
-        }
+        let place = shard.find(charge.bucket);
+        self.store(&mut shard, charge, place, bucket, now);
     }
 
     /// Applies an adjustment to all buckets at `now`, atomically. Returns their levels before and
@@ -240,6 +248,9 @@ impl MemoryStore {
         let after = charges.iter().zip(&before);
         let after: Buckets =
             after.map(|(charge, bucket)| adjustment.apply(*bucket, &charge.limit)).collect();
+        if let Adjustment::GiveBack(_) = adjustment {
+            self.undo(&numbers, &mut locked, charges, (&places, &after), now);
+        }
         let is_kept = |index: usize| !charges[index].limit.is_held();
         self.write(&numbers, &mut locked, charges, (&places, &after), now, is_kept);
         let each = charges.iter().zip(before.iter().zip(&after));
@@ -279,32 +290,141 @@ impl MemoryStore {
     fn take_one(&self, charge: &Charge, now: u64, part: Share) -> Answer {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
-        let mut bucket = self.bucket_at(&shard, charge, place, now);
-        let enough = bucket.level >= part.needed(&charge.limit, charge.cost);
+        let before = self.bucket_at(&shard, charge, place, now);
+        let enough = before.level >= part.needed(&charge.limit, charge.cost);
+        let mut bucket = before;
         if enough {
             bucket = bucket.less(part.taken(&charge.limit, charge.cost));
-            match place {
-                Place::At(slot) => shard.replace(slot, charge, bucket),
-                Place::Absent => shard.insert(charge, bucket, &self.limits, now),
-            }
+        }
+        let times = self.times(&shard, charge, (place, before), bucket.level, part, now);
+        if enough {
+            self.store(&mut shard, charge, place, bucket, now);
         }
         let mut outcomes = Outcomes::new();
-        let left_us = charge.limit.left_us_at(now);
-        outcomes.push(Outcome { level: bucket.level, enough, share: part, left_us });
+        outcomes.push(Outcome { level: bucket.level, enough, share: part, times });
         Answer::of(std::slice::from_ref(charge), outcomes)
     }
 
     fn take_all(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         let numbers = self.shard_numbers(charges);
         let mut locked = self.lock(&numbers);
-        let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
-        let answer = charge::take(charges, &mut buckets, share).decided_at(charges, now);
+        let (places, buckets) = self.read(&numbers, &locked, charges, now);
+        let (answer, buckets) =
+            self.decide(charges, &numbers, &locked, (&places, buckets), share, now);
         if !answer.allowed() {
             return answer;
         }
         let took = |index: usize| answer.outcomes[index].enough;
         self.write(&numbers, &mut locked, charges, (&places, &buckets), now, took);
         answer
+    }
+
+    /// Decides a request with these buckets. Returns them after it.
+    fn decide(
+        &self,
+        charges: &[Charge],
+        numbers: &Numbers,
+        locked: &Locked<'_>,
+        (places, mut buckets): (&Places, Buckets),
+        part: Share,
+        now: u64,
+    ) -> (Answer, Buckets) {
+        let answer = charge::take(charges, &mut buckets, part);
+        let allowed = answer.allowed();
+        let answer = answer.with_times(|index, outcome| {
+            let (charge, place) = (&charges[index], places[index]);
+            if charge.limit.log().is_none() {
+                return Times::period(charge.limit.left_us_at(now));
+            }
+            let shard = &locked[self.position(numbers, charge)];
+            let level = outcome.level_before(charge, allowed);
+            let before = Bucket { level, ..buckets[index] };
+            self.times(shard, charge, (place, before), outcome.level, part, now)
+        });
+        (answer, buckets)
+    }
+
+    /// Times of the charge's bucket, found in `place` as `before`, once its level has changed to `level`.
+    #[inline]
+    fn times(
+        &self,
+        shard: &Shard,
+        charge: &Charge,
+        (place, before): (Place, Bucket),
+        level: i64,
+        part: Share,
+        now: u64,
+    ) -> Times {
+        let Some(window) = charge.limit.log() else {
+            return Times::period(charge.limit.left_us_at(now));
+        };
+        let needed = part.needed(&charge.limit, charge.cost);
+        match shard.log(charge, place, &self.limits) {
+            Some(log) => log.times(&window, level, needed, now),
+            None => StampLog::of_bucket(&window, before).times(&window, level, needed, now),
+        }
+    }
+
+    /// Writes a bucket that was found in `place`.
+    #[inline]
+    fn store(
+        &self,
+        shard: &mut Shard,
+        charge: &Charge,
+        place: Place,
+        mut bucket: Bucket,
+        now: u64,
+    ) {
+        let mut changed = None;
+        if let Some(window) = charge.limit.log() {
+            let log = self.changed_log(shard, charge, place, (window, bucket.level), now);
+            bucket = log.bucket(&window, now);
+            changed = Some(log);
+        }
+        match place {
+            Place::At(slot) => shard.replace(slot, charge, bucket),
+            Place::Absent => shard.insert(charge, bucket, &self.limits, now),
+        }
+        if let Some(log) = changed {
+            shard.put_log(charge, log);
+            shard.shed(&self.limits, now);
+        }
+    }
+
+    /// Removes the log of a bucket that was found in `place`, and changes it to `level`.
+    fn changed_log(
+        &self,
+        shard: &mut Shard,
+        charge: &Charge,
+        place: Place,
+        (window, level): (SlidingWindow, i64),
+        now: u64,
+    ) -> StampLog {
+        let before = self.bucket_at(shard, charge, place, now);
+        let log = shard.take_log(charge, place, &self.limits);
+        let mut log = log.unwrap_or_else(|| StampLog::of_bucket(&window, before));
+        log.record(&window, level, now);
+        log
+    }
+
+    /// Removes the newest stamps from the logs of these buckets, so that their levels are as given.
+    fn undo(
+        &self,
+        numbers: &Numbers,
+        locked: &mut Locked<'_>,
+        charges: &[Charge],
+        (places, buckets): (&Places, &Buckets),
+        now: u64,
+    ) {
+        for (index, charge) in charges.iter().enumerate() {
+            let shard = &mut locked[self.position(numbers, charge)];
+            if let Some(window) = charge.limit.log()
+                && let Some(mut log) = shard.take_log(charge, places[index], &self.limits)
+            {
+                log.undo(&window, buckets[index].level, now);
+                shard.put_log(charge, log);
+            }
+        }
     }
 
     /// Writes the buckets of the charges for whose index `is_moved` is true.
@@ -317,18 +437,37 @@ impl MemoryStore {
         now: u64,
         is_moved: impl Fn(usize) -> bool,
     ) {
+        let mut logs: SmallVec<[(usize, Bucket, StampLog); 1]> = SmallVec::new();
+        for (index, charge) in charges.iter().enumerate() {
+            if let (true, Some(window)) = (is_moved(index), charge.limit.log()) {
+                let shard = &mut locked[self.position(numbers, charge)];
+                let to = (window, buckets[index].level);
+                let log = self.changed_log(shard, charge, places[index], to, now);
+                logs.push((index, log.bucket(&window, now), log));
+            }
+        }
+        let bucket = |index: usize| {
+            let of_log = logs.iter().find(|(of, ..)| *of == index);
+            of_log.map_or(buckets[index], |(_, bucket, _)| *bucket)
+        };
         // Existing entries first: an insertion may move them to other slots.
         for (index, charge) in charges.iter().enumerate() {
             if let (true, Place::At(slot)) = (is_moved(index), places[index]) {
                 let shard = &mut locked[self.position(numbers, charge)];
-                shard.replace(slot, charge, buckets[index]);
+                shard.replace(slot, charge, bucket(index));
             }
         }
         for (index, charge) in charges.iter().enumerate() {
             if let (true, Place::Absent) = (is_moved(index), places[index]) {
                 let shard = &mut locked[self.position(numbers, charge)];
-                shard.insert(charge, buckets[index], &self.limits, now);
+                shard.insert(charge, bucket(index), &self.limits, now);
             }
+        }
+        for (index, _, log) in logs {
+            let charge = &charges[index];
+            let shard = &mut locked[self.position(numbers, charge)];
+            shard.put_log(charge, log);
+            shard.shed(&self.limits, now);
         }
     }
 

@@ -17,6 +17,7 @@ use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Charge;
+use crate::limit::reading::Reading;
 
 /// Lifetime of a result, in microseconds.
 pub(super) const MAX_RESULT_AGE_US: u64 = MICROS_PER_SECOND / 5;
@@ -51,7 +52,7 @@ pub(super) struct PeekCache {
 pub(super) struct Peeked {
     charges: Vec<Charge>,
     /// `None` if Redis was unavailable.
-    levels: Option<Vec<i64>>,
+    readings: Option<Vec<Reading>>,
     /// Time of the read, in microseconds.
     at: u64,
 }
@@ -89,8 +90,8 @@ impl PeekCache {
 }
 
 impl Peeked {
-    pub(super) fn new(charges: &[Charge], levels: Option<Vec<i64>>, at: u64) -> Self {
-        Self { charges: charges.to_vec(), levels, at }
+    pub(super) fn new(charges: &[Charge], readings: Option<Vec<Reading>>, at: u64) -> Self {
+        Self { charges: charges.to_vec(), readings, at }
     }
 
     /// Whether the result is younger than [`MAX_RESULT_AGE_US`].
@@ -100,17 +101,16 @@ impl Peeked {
 
     /// Whether Redis was available.
     pub(super) fn was_answered(&self) -> bool {
-        self.levels.is_some()
+        self.readings.is_some()
     }
 
-    /// Levels of the charges' buckets at `now`, without charges since the read; `None` if they were not
+    /// State of the charges' buckets at `now`, without charges since the read; `None` if they were not
     /// read.
-    pub(super) fn levels(&self, charges: &[Charge], now: u64) -> Option<Vec<i64>> {
-        let levels = self.levels.as_ref().filter(|_| *self.charges == *charges)?;
-        let level = |(charge, level): (&Charge, &i64)| {
-            charge.limit.bucket(*level, self.at).refilled(&charge.limit, now).level
-        };
-        Some(charges.iter().zip(levels).map(level).collect())
+    pub(super) fn readings(&self, charges: &[Charge], now: u64) -> Option<Vec<Reading>> {
+        let readings = self.readings.as_ref().filter(|_| *self.charges == *charges)?;
+        let age_us = now.saturating_sub(self.at);
+        let later = |(charge, reading): (&Charge, &Reading)| reading.later(charge, age_us, now);
+        Some(charges.iter().zip(readings).map(later).collect())
     }
 }
 
@@ -118,6 +118,7 @@ impl Peeked {
 mod tests {
     use super::*;
     use crate::limit::charge::{BucketId, Mode};
+    use crate::limit::reading::Times;
 
     fn charge(bucket: u128, burst: u64) -> Charge {
         let limit = Limit::token_bucket(10, MICROS_PER_SECOND, burst).unwrap();
@@ -125,10 +126,14 @@ mod tests {
         Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
     }
 
+    fn readings(levels: &[i64]) -> Vec<Reading> {
+        levels.iter().map(|level| Reading { level: *level, times: Times::NONE }).collect()
+    }
+
     #[test]
     fn result_is_fresh_for_its_lifetime_and_refills() {
         let charges = [charge(1, 50), charge(2, 50)];
-        let seen = Peeked::new(&charges, Some(vec![0, 4_999_999]), 1_000);
+        let seen = Peeked::new(&charges, Some(readings(&[0, 4_999_999])), 1_000);
         // now -> (whether it is fresh, levels)
         let table = [
             (1_000, (true, [0, 4_999_999])),
@@ -139,18 +144,18 @@ mod tests {
         ];
         for (now, (is_fresh, levels)) in table {
             assert_eq!(seen.is_fresh(now), is_fresh, "at {now}");
-            assert_eq!(seen.levels(&charges, now), Some(levels.to_vec()), "at {now}");
+            assert_eq!(seen.readings(&charges, now), Some(readings(&levels)), "at {now}");
         }
         let unavailable = Peeked::new(&charges, None, 0);
-        assert_eq!((unavailable.was_answered(), unavailable.levels(&charges, 1)), (false, None));
+        assert_eq!((unavailable.was_answered(), unavailable.readings(&charges, 1)), (false, None));
     }
 
     #[test]
     fn result_does_not_apply_to_other_buckets_or_limits() {
-        let seen = Peeked::new(&[charge(1, 50)], Some(vec![7]), 0);
-        assert!(seen.levels(&[charge(1, 50)], 1).is_some());
+        let seen = Peeked::new(&[charge(1, 50)], Some(readings(&[7])), 0);
+        assert!(seen.readings(&[charge(1, 50)], 1).is_some());
         for others in [&[charge(2, 50)][..], &[charge(1, 49)], &[], &[charge(1, 50); 2]] {
-            assert_eq!(seen.levels(others, 1), None, "{others:?}");
+            assert_eq!(seen.readings(others, 1), None, "{others:?}");
         }
     }
 

@@ -74,7 +74,7 @@ impl Owner {
 /// left of it. The clocks may differ by up to half a period. `None` for limits that are no quotas.
 pub fn period(charge: &Charge, outcome: &Outcome, unix_us: u64) -> Option<Bounds> {
     let calendar = charge.limit.quota_calendar()?;
-    let end_us = unix_us.saturating_add(outcome.left_us);
+    let end_us = unix_us.saturating_add(outcome.times.left_us);
     let bounds = calendar.bounds(unix_us);
     let nearest = [bounds.end_us, bounds.start_us, bounds.next_end_us]
         .into_iter()

@@ -117,9 +117,22 @@ test("leaky bucket passes requests evenly, in order, none later than its delay",
   }
 });
 
-test("request is accepted exactly after retryAfter of a fixed window", () => {
-  for (const cost of [1, 3]) {
-    const window = KINDS.fixed_window.make({ burst: 7, cost, period: 5 });
+test("sliding window passes exactly its limit in any window", () => {
+  const settings = { kind: "sliding_window", burst: 10, cost: 2, period: 5, load: 50, seconds: 20 };
+  for (const pattern of ["steady", "bursts", "ramp", "random", "retry_after"]) {
+    const outcomes = simulate({ ...settings, pattern });
+    outcomes.forEach(({ at, accepted }, index) => {
+      const before = outcomes.slice(0, index).filter((one) => one.accepted && one.at > at - 5 * SECOND);
+      assert.equal(accepted, before.length < 5, `${pattern} at ${at}`);
+    });
+  }
+  const steady = simulate({ ...settings, pattern: "steady" });
+  assert.match(KINDS.sliding_window.promise(settings, steady), /more than 10 in any 5 s, .* the most here is 10\./);
+});
+
+test("request is accepted exactly after retryAfter of a fixed or sliding window", () => {
+  for (const [cost, kind] of [[1, "fixed_window"], [3, "fixed_window"], [1, "sliding_window"], [3, "sliding_window"]]) {
+    const window = KINDS[kind].make({ burst: 7, cost, period: 5 });
     while (window.take(SECOND).accepted);
     const { retryAfter } = window.take(2 * SECOND);
     assert.equal(window.take(2 * SECOND + retryAfter - 1).accepted, false);
@@ -147,6 +160,9 @@ test("tokens and time of the next allowed request follow from full_after_ms", ()
   assert.equal(nextAfterMs(bucket), 50);
   assert.equal(nextAfterMs(bucket, 5), 450);
   assert.equal(nextAfterMs({ ...bucket, full_after_ms: 100 }), 0);
+  const window = { kind: "sliding_window", tokens: 0, burst: 5, window_ms: 500, full_after_ms: 450, next_after_ms: 70 };
+  assert.deepEqual([exact(window), nextAfterMs(window), nextAfterMs(window, 2)], [0, 70, 450]);
+  assert.equal(nextAfterMs({ ...window, tokens: 2 }, 2), 0);
 });
 
 const sample = (at_ms, plans, transitions = {}) => ({ at_ms, span_ms: 1_000, plans, transitions });

@@ -102,7 +102,7 @@ fn row_71_policy_response_contains_no_secret() {
     let per_key = &policy["rules"][0];
     assert_eq!(
         per_key["limits"][0],
-        json!({"plan": "free", "key": null, "rate": "10/d", "rate_is": "rate", "burst": 10})
+        json!({"plan": "free", "key": null, "rate": "10/d", "rate_is": "rate", "kind": "token_bucket", "burst": 10})
     );
     let one = policy["routes"].as_array().unwrap().iter().find(|one| one["name"] == "one").unwrap();
     assert_eq!((&one["path"], &one["cost"]), (&json!("/one"), &json!(3)));

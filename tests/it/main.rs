@@ -80,6 +80,7 @@ mod corpus;
 mod hostile;
 mod many_slow_clients;
 mod overload;
+mod sliding_windows;
 mod slow_clients;
 mod slow_upstreams;
 mod surplus;

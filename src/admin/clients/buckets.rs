@@ -5,10 +5,10 @@ use serde::Serialize;
 use super::requested::RequestedClient;
 use super::{Client, levels, unknown};
 use crate::admin::answer::Answer;
-use crate::clock;
 use crate::decide::applicability::{Applicability, applicabilities};
 use crate::explain::{report, wording};
 use crate::limit::charge::Charge;
+use crate::limit::reading::Reading;
 use crate::limit::share::Share;
 use crate::policy::Policy;
 use crate::policy::redis::DEFAULT_PREFIX;
@@ -39,12 +39,12 @@ struct RuleBucket {
     per: Vec<String>,
     /// Whether only this client uses the bucket.
     own: bool,
-    /// Kind of the rule, such as `token_bucket`.
+    /// Kind of the rule, as in the configuration file.
     kind: &'static str,
     /// Rate or limit as in the configuration file.
     rate: Option<String>,
     burst: Option<u64>,
-    /// Milliseconds in which an empty bucket becomes full, rounded up.
+    /// Milliseconds in which an empty bucket becomes full, or length of the period or window, rounded up.
     window_ms: Option<u64>,
     /// The values of `per` that identify the bucket and were not given.
     unknown: Vec<String>,
@@ -53,6 +53,8 @@ struct RuleBucket {
     /// Whole tokens; negative if the bucket is in debt.
     tokens: Option<i64>,
     full_after_ms: Option<u64>,
+    /// Milliseconds until a request is allowed, rounded up; 0 if it is allowed now.
+    next_after_ms: Option<u64>,
     /// Why the rule does not apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<report::WhyNot>,
@@ -69,15 +71,15 @@ pub(in crate::admin) async fn show(
     let requested = RequestedClient::read(policy, parts, query)?;
     let applicabilities = applicabilities(policy, &requested.subject());
     let charges: Vec<Charge> = applicabilities.iter().filter_map(Applicability::known).collect();
-    let Levels { levels: found, source, .. } =
+    let Levels { readings, source, .. } =
         limiter.peek_levels(&charges, &snapshot.stored_rules).await;
-    let level = |charge: &Charge| {
-        let mut all = charges.iter().zip(&found);
-        all.find(|(own, _)| own.rule == charge.rule).map(|(_, level)| *level)
+    let reading = |charge: &Charge| {
+        let mut all = charges.iter().zip(&readings);
+        all.find(|(own, _)| own.rule == charge.rule).map(|(_, reading)| *reading)
     };
     let each = applicabilities
         .iter()
-        .map(|applicability| RuleBucket::of(policy, &requested, applicability, &level));
+        .map(|applicability| RuleBucket::of(policy, &requested, applicability, &reading));
     let rules = each.collect();
     Ok(Answer::json(&ClientBuckets {
         client: requested.view(policy),
@@ -91,11 +93,14 @@ impl RuleBucket {
         policy: &Policy,
         requested: &RequestedClient,
         applicability: &Applicability<'_>,
-        level: &dyn Fn(&Charge) -> Option<i64>,
+        reading: &dyn Fn(&Charge) -> Option<Reading>,
     ) -> Self {
         let Applicability { rule, charge, own, .. } = applicability;
         let known = applicability.known();
-        let level = known.as_ref().and_then(level);
+        let reading = known.as_ref().and_then(reading);
+        let standing = known.zip(reading).map(|(charge, Reading { level, times })| {
+            charge.limit.standing(level, charge.cost, Share::WHOLE, times)
+        });
         let route = requested.route.and_then(|route| policy.routes.get(route as usize));
         let route = route.map_or("", |route| &route.name);
         let why_not = |why| wording::why_not(policy, rule, why, route, requested.client.plan);
@@ -112,12 +117,9 @@ impl RuleBucket {
             window_ms: charge.as_ref().ok().map(|charge| charge.limit.window_us().div_ceil(1_000)),
             unknown: unknown(applicability),
             bucket: known.map(|charge| name(policy, rule, &charge)),
-            tokens: known.zip(level).map(|(charge, level)| tokens(&charge, level)),
-            full_after_ms: known.zip(level).map(|(charge, level)| {
-                let left_us = charge.limit.left_us_at(clock::now());
-                let standing = charge.limit.standing(level, charge.cost, Share::WHOLE, left_us);
-                standing.reset_us.div_ceil(1_000)
-            }),
+            tokens: known.zip(reading).map(|(charge, reading)| tokens(&charge, reading.level)),
+            full_after_ms: standing.map(|standing| standing.reset_us.div_ceil(1_000)),
+            next_after_ms: standing.map(|standing| standing.retry_after_us.div_ceil(1_000)),
             why_not: charge.err().map(why_not),
         }
     }

@@ -114,6 +114,16 @@ export const KINDS = {
     line: held,
     promise: ({ burst }) => `No pattern gets more than ${burst} at once. When one ends is not known beforehand, so the real Retry-After is a guess.`,
   },
+  sliding_window: {
+    knobs: ["burst", "cost", "period"],
+    level: "left of the window",
+    most: ({ burst }) => burst,
+    make: ({ burst, cost, period }) => new Held(burst, cost, (at) => at + period * SECOND),
+    line: held,
+    promise: ({ burst, cost, period }, outcomes) =>
+      `No pattern gets more than ${burst} in any ${period} s, and none is refused below that; the most here is `
+      + `${mostIn(period * SECOND, outcomes, cost)}.`,
+  },
   leaky_bucket: {
     knobs: ["rate", "delay"],
     level: "waiting requests",

@@ -106,16 +106,20 @@ struct Bucket {
     window_ms: Option<u64>,
     tokens: Option<i64>,
     full_after_ms: Option<u64>,
+    /// Milliseconds until a request of one token is allowed.
+    #[serde(default)]
+    next_after_ms: Option<u64>,
 }
 
 impl Bucket {
-    /// Milliseconds until the bucket holds `cost` tokens; 0 if it does.
+    /// Milliseconds until the bucket holds `cost` tokens; 0 if it does. An upper bound for a sliding window.
     fn wait_ms(&self, cost: Cost) -> Option<u64> {
         let burst = self.burst?;
-        if self.kind == "fixed_window" || self.kind == "concurrency" {
-            // It is full again at once, or a unit is free.
+        if let "fixed_window" | "sliding_window" | "concurrency" = self.kind.as_str() {
             let has_enough = u64::try_from(self.tokens?).is_ok_and(|tokens| !cost.exceeds(tokens));
-            return if has_enough { Some(0) } else { self.full_after_ms };
+            let of_one = self.next_after_ms.filter(|_| cost == Cost::ONE);
+            // A fixed window is full again at once; a unit of requests in flight is free.
+            return if has_enough { Some(0) } else { of_one.or(self.full_after_ms) };
         }
         let full = u128::from(burst) * 1_000;
         let beyond = full.checked_sub(cost.thousandths().into())? * u128::from(self.window_ms?);

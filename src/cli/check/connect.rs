@@ -237,7 +237,8 @@ fn reason(error: &io::Error) -> Failure {
 async fn redis(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
     let Some(redis) = policy.redis.as_ref() else { return Vec::new() };
     let place = outline.place(&["redis", "url"]).unwrap_or(0..0);
-    let found = match trial::run(redis, policy.audit.stream.is_some()).await {
+    let logs = policy.limits.iter().any(|limit| limit.log().is_some());
+    let found = match trial::run(redis, policy.audit.stream.is_some(), logs).await {
         Ok(found) => found.filter(|_| policy.has_quotas),
         Err(error) => {
             let message = format!("Redis cannot be used from here: {error}");

@@ -4,6 +4,7 @@ use crate::decide::decision::{Decision, LimitCheck, Summary};
 use crate::decide::label::DecisionLabel;
 use crate::decide::{Refusal, Rejection, Unauthenticated};
 use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome};
+use crate::limit::reading::Times;
 use crate::limit::{Limit, MICROS_PER_SECOND};
 
 use crate::limit::share::Share;
@@ -36,7 +37,7 @@ fn taken(source: Source, charges: &[Tokens]) -> Taken {
         level: limit.units(*tokens),
         enough: *enough,
         share: Share::WHOLE,
-        left_us: 0,
+        times: Times::NONE,
     };
     let outcomes = charges.iter().map(outcome).collect();
     let charges: Vec<Charge> = (0..).zip(charges).map(charge).collect();

@@ -7,6 +7,7 @@ use crate::decide::applicability::{Subject, applicability};
 use crate::decide::problem::retry_after_ms;
 use crate::limit::charge::{Charge, Mode};
 use crate::limit::cost::Cost;
+use crate::limit::reading::Reading;
 use crate::limit::seconds_up;
 use crate::policy::charges::WhyNot;
 use crate::policy::client::{self, ClientKey, counted_address, counted_as};
@@ -186,18 +187,18 @@ impl<'a> ClientRules<'a> {
     /// of [`charges`](Self::charges).
     pub(super) fn by_address(&self, levels: &Levels) -> Taken {
         let known = self.entries.iter().filter_map(|entry| Some((entry, entry.known_charge()?)));
-        let each = known.zip(&levels.levels);
+        let each = known.zip(&levels.readings);
         let each = each.filter(|((entry, _), _)| entry.rule.per.contains(&Dimension::Ip));
-        let (charges, found) = each.map(|((_, charge), level)| (charge, *level)).unzip();
-        Levels { levels: found, ..*levels }.decide(charges)
+        let (charges, readings) = each.map(|((_, charge), read)| (charge, *read)).unzip();
+        Levels { readings, ..*levels }.decide(charges)
     }
 
     /// The body. `levels` are those of [`charges`](Self::charges).
     pub(super) fn view(&self, levels: &Levels) -> View<'a> {
-        let mut each_level = levels.levels.iter();
+        let mut each_reading = levels.readings.iter();
         let each = self.entries.iter().map(|entry| {
-            let level = entry.known_charge().and_then(|_| each_level.next());
-            entry.view(self.policy, levels, level.copied())
+            let reading = entry.known_charge().and_then(|_| each_reading.next());
+            entry.view(self.policy, levels, reading.copied())
         });
         let rules: Vec<RuleView<'a>> = each.collect();
         View {
@@ -237,11 +238,11 @@ impl<'a> ClientRule<'a> {
         self.charge.ok().filter(|_| self.unknown.is_empty())
     }
 
-    fn view(&self, policy: &'a Policy, levels: &Levels, level: Option<i64>) -> RuleView<'a> {
+    fn view(&self, policy: &'a Policy, levels: &Levels, reading: Option<Reading>) -> RuleView<'a> {
         let Self { rule, .. } = self;
         let (routes, more_routes) = self.routes(policy);
         let effect = match &self.charge {
-            Ok(charge) => Effect::Limits(self.limit(policy, charge, levels, level)),
+            Ok(charge) => Effect::Limits(self.limit(policy, charge, levels, reading)),
             Err(WhyNot::NoKeyDenied) => Effect::RequiresKey { needs_key: true },
             Err(_) => Effect::Exempts { exempt: true },
         };
@@ -280,7 +281,7 @@ impl<'a> ClientRule<'a> {
         policy: &Policy,
         charge: &Charge,
         levels: &Levels,
-        level: Option<i64>,
+        reading: Option<Reading>,
     ) -> LimitView {
         let Self { rule, .. } = self;
         let without_redis = match rule.on_failure {
@@ -290,10 +291,9 @@ impl<'a> ClientRule<'a> {
         };
         // If response headers do not show what other clients leave in a bucket, neither does this.
         let is_hidden = self.shared && policy.headers.style == HeaderStyle::None;
-        let level = level.filter(|_| without_redis.is_none() && !is_hidden);
-        let left = level.map(|level| {
-            let standing =
-                charge.limit.standing(level, charge.cost, levels.share, levels.left_us(charge));
+        let reading = reading.filter(|_| without_redis.is_none() && !is_hidden);
+        let left = reading.map(|Reading { level, times }| {
+            let standing = charge.limit.standing(level, charge.cost, levels.share, times);
             let wait = standing.retry_after_us;
             BucketView {
                 remaining: standing.remaining,

@@ -4,6 +4,7 @@ use super::*;
 use crate::decide::Unauthenticated;
 use crate::decide::decision::LimitCheck;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Outcome, Outcomes};
+use crate::limit::reading::Times;
 use crate::limit::share::Share;
 use crate::load::from_text;
 use crate::policy::charges::KeyRequired;
@@ -56,7 +57,7 @@ fn check(policy: &Policy, short: &[u32]) -> LimitCheck {
         level: charge.limit.units(3),
         enough: !short.contains(&charge.rule),
         share: Share::WHOLE,
-        left_us: 0,
+        times: Times::NONE,
     };
     let outcomes: Outcomes = charges.iter().map(outcome).collect();
     let answer = Answer::of(&charges, outcomes);

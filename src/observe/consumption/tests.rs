@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome, Outcomes};
+use crate::limit::reading::Times;
 use crate::limit::share::Share;
 use crate::load::from_text;
 use crate::store::limiter::Source;
@@ -31,8 +32,12 @@ fn taken(policy: &Policy, rules: &[u32], enough: bool) -> Taken {
         Charge { bucket, rule: *rule, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
     };
     let charges: Charges = rules.iter().map(charge).collect();
-    let outcome =
-        |index| Outcome { level: 0, enough: enough || index > 0, share: Share::WHOLE, left_us: 0 };
+    let outcome = |index| Outcome {
+        level: 0,
+        enough: enough || index > 0,
+        share: Share::WHOLE,
+        times: Times::NONE,
+    };
     let outcomes: Outcomes = (0..charges.len()).map(outcome).collect();
     let answer = Answer::of(&charges, outcomes);
     Taken::all(charges, answer, Source::Local)

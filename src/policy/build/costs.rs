@@ -20,10 +20,12 @@ pub(super) fn check(config: &Config, rules: &Rules, diagnostics: &mut Diagnostic
             if diagnostics.is_full() || !cost.exceeds(burst) {
                 continue;
             }
+            let has_burst = grant.grant.written.has_burst();
             let message = format!(
-                "a request to `{}` costs {cost}, more than the burst of {burst} that the rule `{}` \
+                "a request to `{}` costs {cost}, more than the {} of {burst} that the rule `{}` \
                  allows{}: it could never pass",
                 name.get_ref(),
+                if has_burst { "burst" } else { "limit" },
                 rule.name,
                 grant.owner,
             );
@@ -31,10 +33,11 @@ pub(super) fn check(config: &Config, rules: &Rules, diagnostics: &mut Diagnostic
                 Diagnostic::new(cost_span.clone(), message)
                     .here("the cost")
                     .and(grant.span.clone(), format!("at most {burst}"))
-                    .help(format!(
-                        "lower the cost, or write `burst = {}` or more",
-                        cost.tokens_up()
-                    )),
+                    .help(if has_burst {
+                        format!("lower the cost, or write `burst = {}` or more", cost.tokens_up())
+                    } else {
+                        "lower the cost, or allow more".to_owned()
+                    }),
             );
         }
     }

@@ -3,6 +3,7 @@
 mod concurrency;
 pub(super) mod fixed_window;
 mod leaky_bucket;
+mod sliding_window;
 mod token_bucket;
 
 use std::collections::HashMap;
@@ -100,6 +101,7 @@ pub(super) fn required(
                 Kind::TokenBucket => ("rate", "write `{ rate = \"10/s\", burst = 20 }`"),
                 Kind::FixedWindow => ("limit", "write `{ limit = \"10000/d\" }`"),
                 Kind::Concurrency => ("limit", "write `{ limit = 20 }`"),
+                Kind::SlidingWindow => ("limit", "write `{ limit = \"100/m\" }`"),
                 Kind::LeakyBucket => {
                     ("rate", "write `{ rate = \"100/s\", max_delay = \"500ms\" }`")
                 }
@@ -137,6 +139,7 @@ pub(super) fn optional(
         Kind::FixedWindow => fixed_window::read(written, path, diagnostics)?,
         Kind::LeakyBucket => leaky_bucket::read(written, path, diagnostics)?,
         Kind::Concurrency => concurrency::read(written, path, diagnostics)?,
+        Kind::SlidingWindow => sliding_window::read(written, path, diagnostics)?,
     };
     let grant = Grant { index: limits.index_of(limit), limit, written };
     Some(PlacedGrant { grant, owner: String::new(), span, is_default_burst })

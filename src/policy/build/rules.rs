@@ -71,6 +71,9 @@ pub(super) fn rules(
     for ((name, table), shared) in in_order(&config.rules).into_iter().zip(names.rules.names()) {
         let mut rule = rule(shared, name.span(), table.get_ref(), names, diagnostics);
         rule.on_failure = on_failure(config, table.get_ref());
+        if rule.kind == Kind::SlidingWindow {
+            require_whole_costs(config, &rule, table.get_ref(), diagnostics);
+        }
         let parts = parts(config, &rule);
         let placed = (name, table.get_ref());
         let grants = plan_grants(placed, parts, names, &mut rule, limits, diagnostics);
@@ -152,6 +155,44 @@ fn parts(config: &Config, rule: &Rule) -> u16 {
     u16::try_from(parts).unwrap_or(u16::MAX)
 }
 
+/// Reports the routes that a sliding window counts and whose costs have decimals.
+fn require_whole_costs(
+    config: &Config,
+    rule: &Rule,
+    table: &written::Rule,
+    diagnostics: &mut Diagnostics,
+) {
+    for ((name, route), index) in in_order(&config.routes).into_iter().zip(0..) {
+        let is_counted = rule.routes.as_ref().is_none_or(|routes| routes.contains(&index));
+        let Some(written) = route.get_ref().cost.as_ref().filter(|_| is_counted) else { continue };
+        if written.get_ref().whole().is_some() {
+            continue;
+        }
+        let message = format!(
+            "a request to `{}` costs {}, and the rule `{}` counts whole tokens",
+            cut(name.get_ref(), 64),
+            written.get_ref(),
+            rule.name
+        );
+        let mut diagnostic = Diagnostic::new(written.span(), message).here("the cost");
+        if let Some(kind) = &table.kind {
+            diagnostic = diagnostic.and(kind.span(), "a stamp for each token".to_owned());
+        }
+        let help = "write a whole number, or count the route by a rule of another kind";
+        diagnostics.push(diagnostic.help(help));
+    }
+}
+
+/// A value of `limit`, for kinds that have no other setting.
+const fn limit_example(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::FixedWindow => Some("\"10000/d\""),
+        Kind::SlidingWindow => Some("\"100/m\""),
+        Kind::Concurrency => Some("20"),
+        Kind::TokenBucket | Kind::LeakyBucket => None,
+    }
+}
+
 /// Adds the grant for all plans and those of single plans to a rule, and returns them.
 fn plan_grants(
     (name, table): (&Spanned<String>, &written::Rule),
@@ -178,17 +219,12 @@ fn plan_grants(
         anchor: &table.anchor,
     };
     if !plain.is_limit() && !explained {
-        if rule.kind == Kind::FixedWindow {
+        if let Some(example) = limit_example(kind) {
             if table.plans.is_empty() {
                 let message = format!("the rule `{}` has no limit", cut(rule_name, 64));
-                let help = "add `limit = \"10000/d\"`, or `plans.<plan> = { limit = \"10000/d\" }` \
-                            for each plan";
-                diagnostics.push(Diagnostic::new(name.span(), message).help(help));
-            }
-        } else if rule.kind == Kind::Concurrency {
-            if table.plans.is_empty() {
-                let message = format!("the rule `{}` has no limit", cut(rule_name, 64));
-                let help = "add `limit = 20`, or `plans.<plan> = { limit = 20 }` for each plan";
+                let help = format!(
+                    "add `limit = {example}`, or `plans.<plan> = {{ limit = {example} }}` for each plan"
+                );
                 diagnostics.push(Diagnostic::new(name.span(), message).help(help));
             }
         } else if let Some(burst) = &table.burst {

@@ -17,6 +17,7 @@ impl From<words::Kind> for crate::policy::Kind {
             words::Kind::FixedWindow => Self::FixedWindow,
             words::Kind::LeakyBucket => Self::LeakyBucket,
             words::Kind::Concurrency => Self::Concurrency,
+            words::Kind::SlidingWindow => Self::SlidingWindow,
         }
     }
 }

@@ -5,6 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::take;
+use crate::limit::reading::Times;
+use crate::limit::sliding_window::SlidingWindow;
+use crate::limit::stamp_log::StampLog;
 use crate::limit::verdict::{Standing, Verdict};
 
 fn charge(id: u128, limit: Limit, cost: u64) -> Charge {
@@ -39,6 +42,49 @@ proptest! {
         match cache.refusal(&later, now) {
             Some(cached) => prop_assert_eq!(cached, uncached),
             None => prop_assert!(uncached.allowed() || wait > MAX_AGE_US),
+        }
+    }
+}
+
+proptest! {
+    /// Of a sliding window, the cache refuses no request that the log would allow, and names the same wait.
+    #[test]
+    fn cache_refuses_only_what_a_log_refuses_at_every_microsecond(
+        (limit, window_us) in (1_u64..20, 1_u64..2_000_000),
+        steps in prop::collection::vec((0_u64..200_000, 1_u64..4), 1..40),
+        (cost, other_cost, wait) in (1_u64..20, 1_u64..20, 0_u64..1_500_000),
+    ) {
+        let window = SlidingWindow::new(limit, window_us).unwrap();
+        let limit = Limit::SlidingWindow(window);
+        let of = |cost: u64| vec![charge(7, limit, cost.min(limit.capacity()))];
+        let (mut log, mut now) = (StampLog::default(), 1_000);
+        let take_now = |log: &mut StampLog, charges: &[Charge], now: u64| {
+            let mut bucket = [log.bucket(&window, now)];
+            let answer = take(charges, &mut bucket, Share::WHOLE);
+            let needed = limit.units(charges[0].cost);
+            let times = log.times(&window, answer.outcomes[0].level, needed, now);
+            if answer.allowed() {
+                log.record(&window, bucket[0].level, now);
+            }
+            answer.with_times(|_, _| times)
+        };
+        for (step, cost) in steps {
+            now += step;
+            take_now(&mut log, &of(cost), now);
+        }
+        let answer = take_now(&mut log, &of(cost), now);
+        let cache = DenyCache::default();
+        cache.remember(&of(cost), &answer, now);
+        let later = now + wait;
+        let cached = cache.refusal(&of(other_cost), later);
+        let uncached = take_now(&mut log.clone(), &of(other_cost), later);
+        if let Some(cached) = &cached {
+            prop_assert!(!uncached.allowed());
+            let wait_us = |answer: &Answer| answer.outcomes[0].times.wait_us;
+            prop_assert_eq!(wait_us(cached), wait_us(&uncached));
+        }
+        if other_cost == cost && !answer.allowed() && wait <= MAX_AGE_US {
+            prop_assert_eq!(cached.is_some(), !uncached.allowed());
         }
     }
 }
@@ -91,11 +137,11 @@ fn one_exhausted_bucket_refuses_the_whole_request() {
     assert_eq!(refusal.denied_by(), Some(1));
     assert_eq!(
         refusal.outcomes[0],
-        Outcome { level: 2_500_000, enough: true, share: Share::WHOLE, left_us: 0 }
+        Outcome { level: 2_500_000, enough: true, share: Share::WHOLE, times: Times::NONE }
     );
     assert_eq!(
         refusal.outcomes[1],
-        Outcome { level: 750_000, enough: false, share: Share::WHOLE, left_us: 0 }
+        Outcome { level: 750_000, enough: false, share: Share::WHOLE, times: Times::NONE }
     );
     assert!(cache.refusal(&two, 750_000).is_none(), "enough tokens again");
 }

@@ -274,9 +274,9 @@ fn request_that_another_rule_denies_holds_nothing() {
     let take = || store.hold(&[charge(5, 1), other], &[rule()], START, Share::WHOLE);
     let first = take();
     assert!(first.0.allowed());
-    assert_eq!(store.level(&charge(5, 1), START, Share::WHOLE), 4_000);
+    assert_eq!(store.reading(&charge(5, 1), Share::WHOLE, START).level, 4_000);
     assert!(!take().0.allowed());
-    assert_eq!(store.level(&charge(5, 1), START, Share::WHOLE), 4_000);
+    assert_eq!(store.reading(&charge(5, 1), Share::WHOLE, START).level, 4_000);
     drop(first);
     assert!(store.held().is_empty());
     // Nor does a full limit take a token.
@@ -294,7 +294,7 @@ fn changed_limit_keeps_what_is_held() {
     let store = MemoryStore::new(100, &[]);
     let holds: Vec<_> =
         (0..4).map(|_| store.hold(&[charge(5, 1)], &[rule()], START, Share::WHOLE).1).collect();
-    let level = |limit| store.level(&charge(limit, 1), START, Share::WHOLE);
+    let level = |limit| store.reading(&charge(limit, 1), Share::WHOLE, START).level;
     assert_eq!((level(5), level(8), level(2)), (1_000, 4_000, -2_000));
     assert!(!store.hold(&[charge(2, 1)], &[rule()], START, Share::WHOLE).0.allowed());
     drop(holds);

@@ -5,6 +5,7 @@ use super::{Limiter, Shared, Source, Taken};
 use crate::clock;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Charge, Charges};
+use crate::limit::reading::Reading;
 use crate::limit::share::Share;
 use crate::store::peek_cache::{PeekClient, Peeked};
 use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
@@ -13,16 +14,14 @@ use crate::store::redis::script::StoredRule;
 /// Levels of the buckets of some charges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Levels {
-    /// Level of each, in its limit's units.
-    pub levels: Vec<i64>,
+    /// State of each.
+    pub readings: Vec<Reading>,
     /// Store that they were read from: this process if Redis is unavailable.
     pub source: Source,
     /// Share of each bucket that would be granted now.
     pub share: Share,
     /// Whether this gateway decides locally now, since Redis is unavailable.
     pub is_local_fallback: bool,
-    /// Time at which they were read, in microseconds of the monotonic clock.
-    pub at: u64,
 }
 
 impl Limiter {
@@ -31,7 +30,7 @@ impl Limiter {
         if let Some(shared) = &self.shared
             && let Ok(levels) = shared.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await
         {
-            return Levels::of_redis(self.levels(charges, &levels));
+            return Levels::of_redis(self.readings(charges, &levels));
         }
         self.known(charges, true)
     }
@@ -59,25 +58,25 @@ impl Limiter {
         let now = clock::now();
         if let Some(last) = last.as_ref().filter(|last| last.is_fresh(now)) {
             let unread = || self.known(charges, !last.was_answered());
-            return last.levels(charges, now).map_or_else(unread, Levels::of_redis);
+            return last.readings(charges, now).map_or_else(unread, Levels::of_redis);
         }
         if !shared.peek_cache.admits(now) {
             return self.known(charges, false);
         }
         let timeout = ends.saturating_duration_since(tokio::time::Instant::now());
         let read = shared.node.batcher().peek(charges, rules, timeout).await.ok();
-        let levels = read.map(|levels| self.levels(charges, &levels));
-        *last = Some(Peeked::new(charges, levels.clone(), clock::now()));
-        levels.map_or_else(|| self.known(charges, true), Levels::of_redis)
+        let readings = read.map(|levels| self.readings(charges, &levels));
+        *last = Some(Peeked::new(charges, readings.clone(), clock::now()));
+        readings.map_or_else(|| self.known(charges, true), Levels::of_redis)
     }
 
-    /// Levels that Redis reported; for unreadable buckets, those in local memory.
-    fn levels(&self, charges: &[Charge], levels: &[Option<i64>]) -> Vec<i64> {
+    /// What Redis reported; for unreadable buckets, what is in local memory.
+    fn readings(&self, charges: &[Charge], found: &[Option<Reading>]) -> Vec<Reading> {
         let now = clock::now();
-        let level = |(charge, level): (&Charge, &Option<i64>)| {
-            level.unwrap_or_else(|| self.memory.level(charge, now, Share::WHOLE))
+        let reading = |(charge, found): (&Charge, &Option<Reading>)| {
+            found.unwrap_or_else(|| self.memory.reading(charge, Share::WHOLE, now))
         };
-        charges.iter().zip(levels).map(level).collect()
+        charges.iter().zip(found).map(reading).collect()
     }
 
     /// Levels in local memory. `is_local_fallback`: Redis is unavailable.
@@ -85,34 +84,28 @@ impl Limiter {
         let now = clock::now();
         let shared = self.shared.as_ref().filter(|_| is_local_fallback);
         let share = shared.map_or(Share::WHOLE, Shared::share);
-        let level = |charge| self.memory.level(charge, now, share);
+        let reading = |charge| self.memory.reading(charge, share, now);
         Levels {
-            levels: charges.iter().map(level).collect(),
+            readings: charges.iter().map(reading).collect(),
             source: Source::Local,
             share,
             is_local_fallback: shared.is_some(),
-            at: now,
         }
     }
 }
 
 impl Levels {
-    fn of_redis(levels: Vec<i64>) -> Self {
-        let (source, share, at) = (Source::Redis, Share::WHOLE, clock::now());
-        Self { levels, source, share, is_local_fallback: false, at }
-    }
-
-    /// Microseconds until the period of a charge's limit ends; 0 for kinds without periods.
-    pub fn left_us(&self, charge: &Charge) -> u64 {
-        charge.limit.left_us_at(self.at)
+    fn of_redis(readings: Vec<Reading>) -> Self {
+        let (source, share) = (Source::Redis, Share::WHOLE);
+        Self { readings, source, share, is_local_fallback: false }
     }
 
     /// Decides requests with these charges at these levels, without effect.
     pub fn decide(&self, charges: Charges) -> Taken {
-        let bucket = |level: &i64| Bucket { level: *level, at: 0 };
-        let mut buckets: Vec<Bucket> = self.levels.iter().map(bucket).collect();
+        let bucket = |reading: &Reading| Bucket { level: reading.level, at: 0 };
+        let mut buckets: Vec<Bucket> = self.readings.iter().map(bucket).collect();
         let answer = charge::take(&charges, &mut buckets, self.share);
-        let answer = answer.decided_at(&charges, self.at);
+        let answer = answer.of_readings(&charges, &self.readings);
         Taken::all(charges, answer, self.source)
     }
 }

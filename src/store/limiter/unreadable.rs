@@ -13,6 +13,7 @@ use super::{Shared, Source, Taken};
 use crate::clock;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Charges, Outcomes};
+use crate::limit::reading::Reading;
 use crate::limit::share::Share;
 use crate::store::held::Holds;
 use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
@@ -58,13 +59,13 @@ impl Shared {
         if !local_part.answer.allowed() {
             let levels = self.node.batcher().peek(&redis_part, rules, left).await.ok();
             // If Redis does not answer, only the rule that denied is known.
-            let known: Option<Vec<Bucket>> = levels
-                .and_then(|levels| levels.into_iter().map(|level| level.map(bucket)).collect());
+            let known: Option<Vec<Reading>> =
+                levels.and_then(|levels| levels.into_iter().collect());
             let refused = match known {
                 Some(known) => {
-                    let outcomes = charge::outcomes(&redis_part, &known, Share::WHOLE);
-                    let answer = Answer::of(&redis_part, outcomes);
-                    let answer = answer.decided_at(&redis_part, clock::now());
+                    let buckets: Vec<Bucket> = known.iter().map(bucket).collect();
+                    let outcomes = charge::outcomes(&redis_part, &buckets, Share::WHOLE);
+                    let answer = Answer::of(&redis_part, outcomes).read_as(&known);
                     merged(charges, local_part, &redis_part, &answer.outcomes)
                 }
                 None => local_part,
@@ -105,20 +106,22 @@ impl Shared {
         let Ok(levels) = self.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await else {
             return self.peek_locally(charges, rules);
         };
-        let (mut local_part, mut redis_part, mut buckets) =
+        let (mut local_part, mut redis_part, mut readings) =
             (Charges::new(), Charges::new(), Vec::new());
         for (charge, level) in charges.iter().zip(levels) {
             match level {
-                Some(level) => {
+                Some(reading) => {
                     redis_part.push(*charge);
-                    buckets.push(bucket(level));
+                    readings.push(reading);
                 }
                 None => local_part.push(*charge),
             }
         }
+        let mut buckets: Vec<Bucket> = readings.iter().map(bucket).collect();
         let before = charge::outcomes(&redis_part, &buckets, Share::WHOLE);
+        let before = Answer::of(&redis_part, before).read_as(&readings).outcomes;
         let answer = charge::take(&redis_part, &mut buckets, Share::WHOLE);
-        let answer = answer.decided_at(&redis_part, clock::now());
+        let answer = answer.of_readings(&redis_part, &readings);
         if local_part.is_empty() {
             return Taken::all(redis_part, answer, Source::Redis);
         }
@@ -145,8 +148,8 @@ impl Taken {
 }
 
 /// A bucket for a decision without effect, whose time does not matter.
-const fn bucket(level: i64) -> Bucket {
-    Bucket { level, at: 0 }
+const fn bucket(reading: &Reading) -> Bucket {
+    Bucket { level: reading.level, at: 0 }
 }
 
 /// Merges the decision on a request whose charges in `local_part` were decided locally and those in

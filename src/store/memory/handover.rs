@@ -45,7 +45,7 @@ impl MemoryStore {
     }
 
     /// Returns the levels of all buckets that are not full at `now` (microseconds), for
-    /// [`import`](Self::import). 24 bytes for each.
+    /// [`import`](Self::import). 24 bytes for each, and 8 for each stamp of a log.
     pub fn export(&self, now: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(24 * self.len() + 64);
         put_length(&mut bytes, self.shards.len());
@@ -61,12 +61,18 @@ impl MemoryStore {
                 (shard.export(&limits, now), shard.export_dropped(now))
             };
             put_length(&mut bytes, buckets.len());
-            for (name, number, level) in buckets {
+            for (name, number, level, ages) in buckets {
                 for word in name.words() {
                     bytes.extend_from_slice(&word.to_le_bytes());
                 }
                 bytes.extend_from_slice(&number.to_le_bytes());
                 bytes.extend_from_slice(&level.to_le_bytes());
+                if limits.get(number as usize).is_some_and(|known| known.limit.log().is_some()) {
+                    put_length(&mut bytes, ages.len());
+                    for age in ages {
+                        bytes.extend_from_slice(&age.to_le_bytes());
+                    }
+                }
             }
             let dropped = &dropped[..dropped.len().min(limits.len())];
             put_length(&mut bytes, dropped.len());
@@ -98,9 +104,12 @@ impl MemoryStore {
             let mut shard = shard.0.lock();
             for _ in 0..buckets {
                 let name = Name::from_words([reader.u32()?, reader.u32()?, reader.u32()?]);
-                let number = number_of(reader.length()?)?;
+                let old = reader.length()?;
+                let number = number_of(old)?;
                 let level = i64::from_le_bytes(reader.array()?);
-                shard.import(name, number, level, &self.limits, now);
+                let is_log = limits.get(old).is_some_and(|limit| limit.log().is_some());
+                let ages = if is_log { reader.ages()? } else { Vec::new() };
+                shard.import(name, number, (level, &ages), &self.limits, now);
                 imported += 1;
             }
             let list = self.limits.load();
@@ -128,7 +137,7 @@ impl MemoryStore {
             };
             last = Some((limit, number));
             let mut shard = self.shards[self.shard_number(bucket)].0.lock();
-            shard.import(Name::of(bucket), number, level, &self.limits, now);
+            shard.import(Name::of(bucket), number, (level, &[]), &self.limits, now);
             restored += 1;
         }
         restored
@@ -160,6 +169,12 @@ impl Reader<'_> {
         self.u32().map(|length| length as usize)
     }
 
+    /// Ages of the stamps of a log.
+    fn ages(&mut self) -> Result<Vec<i64>, HandoverError> {
+        let count = self.length()?;
+        (0..count).map(|_| self.array().map(i64::from_le_bytes)).collect()
+    }
+
     fn limit(&mut self) -> Result<Limit, HandoverError> {
         Limit::import(&mut self.0).ok_or(HandoverError::Malformed)
     }
@@ -171,6 +186,7 @@ mod tests {
     use crate::limit::bucket::Bucket;
     use crate::limit::charge::{BucketId, Charge, Mode};
     use crate::limit::share::Share;
+    use crate::limit::sliding_window::SlidingWindow;
 
     /// A token each second, burst 10.
     fn limit(burst: u64) -> Limit {
@@ -204,6 +220,30 @@ mod tests {
         for id in 0..1_000 {
             let taken = i64::try_from(id % 8).unwrap();
             assert_eq!(level(&new, id, limit(10), 3), 10.min(11 - taken), "{id}");
+        }
+    }
+
+    /// To the microsecond, although the clock of the next process has just begun.
+    #[test]
+    fn stamps_leave_sliding_windows_of_the_next_process_at_the_same_time() {
+        let limit = Limit::SlidingWindow(SlidingWindow::new(100, 60_000_000).unwrap());
+        let old = MemoryStore::new(1_000, &[limit]);
+        for at in 0..50 {
+            old.take(&[charge(7, limit)], 10_000_000 + 1_000 * at, Share::one_of(1));
+        }
+        let bytes = old.export(40_000_000);
+        assert!(bytes.len() < 1_000, "{}", bytes.len());
+        let new = MemoryStore::with_layout(1_000, &[limit], old.layout());
+        assert_eq!(new.import(&bytes, 3), Ok(1));
+        for at in 0..50 {
+            let leaves_at = 10_000_000 + 1_000 * at + 60_000_000 - 40_000_000 + 3;
+            let left = i64::try_from(at).unwrap();
+            assert_eq!(level(&new, 7, limit, leaves_at - 1), 50 + left, "{at}");
+            assert_eq!(level(&new, 7, limit, leaves_at), 51 + left, "{at}");
+        }
+        for cut in 0..bytes.len() {
+            let same = MemoryStore::with_layout(1_000, &[limit], old.layout());
+            assert_eq!(same.import(&bytes[..cut], 0), Err(HandoverError::Malformed), "{cut}");
         }
     }
 

@@ -13,6 +13,7 @@ use crate::limit::concurrency::Concurrency;
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::leaky_bucket;
 use crate::limit::share::Share;
+use crate::limit::sliding_window::SlidingWindow;
 use crate::store::redis::fixture::rule;
 
 const SECOND_US: u64 = 1_000_000;
@@ -188,6 +189,10 @@ fn fixed_window() -> Limit {
     Limit::FixedWindow(FixedWindow::new(PER_MINUTE, calendar).unwrap())
 }
 
+fn sliding_window() -> Limit {
+    Limit::SlidingWindow(SlidingWindow::new(PER_MINUTE, 60 * SECOND_US).unwrap())
+}
+
 fn token_bucket(per_minute: u64, burst: u64) -> Limit {
     Limit::token_bucket(per_minute, 60 * SECOND_US, burst).unwrap()
 }
@@ -210,6 +215,7 @@ fn kinds() -> Vec<(&'static str, &'static str, Limit, bool, usize)> {
             53,
         ),
         ("fixed-window", "fixed window: limit = \"60/m\"", fixed_window(), false, 114),
+        ("sliding-window", "sliding window: limit = \"60/m\"", sliding_window(), false, 60),
         (
             "leaky-bucket",
             "leaky bucket: rate = \"60/m\", max_delay = \"20s\"",

@@ -34,7 +34,10 @@ fn limits() -> impl Strategy<Value = Vec<Limit>> {
     let calendar = Calendar::new(Period::Second, "UTC", 1).unwrap();
     let window = (1..8_u64)
         .prop_map(move |limit| Limit::FixedWindow(FixedWindow::new(limit, calendar).unwrap()));
-    prop::collection::vec(prop_oneof![2 => limit, 1 => window], 1..4)
+    let sliding = (1..8_u64, 1..20_u64).prop_map(|(limit, window_us)| {
+        Limit::SlidingWindow(SlidingWindow::new(limit, window_us).unwrap())
+    });
+    prop::collection::vec(prop_oneof![2 => limit, 1 => window, 2 => sliding], 1..4)
 }
 
 fn schedules(clients: usize, steps: std::ops::Range<i64>) -> impl Strategy<Value = Schedule> {
@@ -93,19 +96,39 @@ impl Schedule {
 
 /// All buckets, none ever dropped.
 #[derive(Default)]
-struct Model(HashMap<BucketId, Bucket>);
+struct Model {
+    buckets: HashMap<BucketId, Bucket>,
+    logs: HashMap<BucketId, StampLog>,
+}
 
 impl Model {
     fn buckets(&self, charges: &[Charge], now: u64) -> Vec<Bucket> {
-        let kept = |charge: &Charge| self.0.get(&charge.bucket).copied();
         charges
             .iter()
             .map(|charge| {
-                kept(charge)
-                    .unwrap_or(Bucket::full(&charge.limit, now))
-                    .refilled(&charge.limit, now)
+                if let Some(window) = charge.limit.log() {
+                    return self.log(charge).bucket(&window, now);
+                }
+                let kept = self.buckets.get(&charge.bucket).copied();
+                kept.unwrap_or(Bucket::full(&charge.limit, now)).refilled(&charge.limit, now)
             })
             .collect()
+    }
+
+    fn log(&self, charge: &Charge) -> StampLog {
+        self.logs.get(&charge.bucket).cloned().unwrap_or_default()
+    }
+
+    /// The answer to a request.
+    fn answer(&self, charges: &[Charge], now: u64) -> Answer {
+        let answer = charge::take(charges, &mut self.buckets(charges, now), Share::WHOLE);
+        answer.with_times(|index, outcome| match charges[index].limit.log() {
+            Some(window) => {
+                let needed = charges[index].limit.units(charges[index].cost);
+                self.log(&charges[index]).times(&window, outcome.level, needed, now)
+            }
+            None => Times::period(charges[index].limit.left_us_at(now)),
+        })
     }
 
     /// Takes the tokens that the answer took. Returns whether the buckets held them.
@@ -115,7 +138,13 @@ impl Model {
         for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&answer.outcomes) {
             if answer.allowed() && outcome.enough {
                 all_there &= bucket.holds(&charge.limit, charge.cost);
-                self.0.insert(charge.bucket, bucket.less(charge.limit.units(charge.cost)));
+                let bucket = bucket.less(charge.limit.units(charge.cost));
+                if let Some(window) = charge.limit.log() {
+                    let mut log = self.log(charge);
+                    log.record(&window, bucket.level, now);
+                    self.logs.insert(charge.bucket, log);
+                }
+                self.buckets.insert(charge.bucket, bucket);
             }
         }
         all_there
@@ -153,7 +182,13 @@ proptest! {
             let answer = store.take(&charges, now, Share::WHOLE);
             for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
                 if answer.allowed() && outcome.enough {
-                    passed.entry(charge.bucket).or_default().push((now, *charge));
+                    let passed = passed.entry(charge.bucket).or_default();
+                    let at = match (charge.limit.log(), passed.last()) {
+                        // In a sliding window, no stamp is before an older one.
+                        (Some(_), Some((newest, _))) => now.max(*newest),
+                        _ => now,
+                    };
+                    passed.push((at, *charge));
                 }
             }
         }
@@ -169,6 +204,10 @@ proptest! {
                         Limit::FixedWindow(limit) => limit.full() * periods.cast_signed(),
                         // See `store::held`.
                         Limit::Concurrency(_) => continue,
+                        // Any span of a window: the span from `first` on is divided into these.
+                        Limit::SlidingWindow(limit) => {
+                            limit.full() * ((last - first) / limit.window_us() + 1).cast_signed()
+                        }
                     };
                     prop_assert!(units <= most, "{units} of {most} from {first} to {last}");
                 }
@@ -184,8 +223,7 @@ proptest! {
         let store = schedule.store(16 * 300);
         let mut model = Model::default();
         for (now, charges) in schedule.play() {
-            let expected = charge::take(&charges, &mut model.buckets(&charges, now), Share::WHOLE)
-                .decided_at(&charges, now);
+            let expected = model.answer(&charges, now);
             prop_assert_eq!(&store.peek(&charges, now, Share::WHOLE), &expected);
             prop_assert_eq!(&store.take(&charges, now, Share::WHOLE), &expected);
             model.follow(&charges, &expected, now);

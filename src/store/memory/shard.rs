@@ -1,10 +1,13 @@
-//! One shard of the memory store: a bounded table, its eviction, and the record of dropped buckets.
+//! One shard of the memory store: a bounded table, the logs of its sliding windows, their eviction, and the record of
+//! dropped buckets.
 
 use super::limits::{Known, Limits};
+use super::logs::Logs;
 use super::table::{Entry, Name, Place, Table};
 use crate::limit::Limit;
-use crate::limit::bucket::Bucket;
+use crate::limit::bucket::{Bucket, CLOCK_SLACK_US};
 use crate::limit::charge::{BucketId, Charge};
+use crate::limit::stamp_log::StampLog;
 
 /// Number of buckets that one eviction examines. Enough to find one that is full or nearly full; few
 /// enough that, adjacent in memory, they cost little more than the first.
@@ -17,7 +20,8 @@ const MIN_SLOTS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Shard {
     table: Table,
-    /// Maximum number of buckets, at least 1.
+    logs: Logs,
+    /// Maximum number of buckets, at least 1. Logs count as the buckets whose memory they take.
     bound: usize,
     /// Slot at which the next eviction starts, as the hand of a clock.
     hand: usize,
@@ -33,14 +37,30 @@ pub(super) struct Shard {
 struct Dropped {
     /// Time at which every one of them is full again.
     full_at: u64,
-    /// Without a refill: units that the emptiest of them lacks until then.
-    missing: i64,
+    /// Without a refill: the emptiest of them.
+    emptiest: Missing,
+    /// Without a refill: the emptiest of those that were dropped after that one. Applies once that one is full.
+    next: Missing,
+}
+
+/// Units that a dropped bucket lacks until it is full.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missing {
+    units: i64,
+    full_at: u64,
 }
 
 impl Shard {
     pub(super) fn new(bound: usize, seed: u64) -> Self {
         let bound = if bound == 0 { 1 } else { bound };
-        Self { table: Table::new(seed), bound, hand: 0, dropped: Vec::new(), evictions: 0 }
+        Self {
+            table: Table::new(seed),
+            logs: Logs::default(),
+            bound,
+            hand: 0,
+            dropped: Vec::new(),
+            evictions: 0,
+        }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -67,6 +87,11 @@ impl Shard {
         limits: &Limits,
         now: u64,
     ) -> Bucket {
+        if let Some(window) = charge.limit.log()
+            && let Some(log) = self.log(charge, place, limits)
+        {
+            return log.bucket(&window, now);
+        }
         let entry = match place {
             Place::At(slot) => self.table.slot(slot),
             Place::Absent => None,
@@ -79,6 +104,59 @@ impl Shard {
         bucket.refilled(&charge.limit, now)
     }
 
+    /// Log of the charge's bucket; `None` if its stamps are not known.
+    pub(super) fn log(&self, charge: &Charge, place: Place, limits: &Limits) -> Option<&StampLog> {
+        let Place::At(slot) = place else { return None };
+        let entry = self.table.slot(slot)?;
+        let is_log = entry.limit_index == charge.limit_index || {
+            // Before a reload, the bucket may have been one of another kind.
+            let was = limits.load().get(entry.limit_index as usize).map(|known| known.limit);
+            was.is_some_and(|was| was.log().is_some())
+        };
+        if is_log { self.logs.get(entry.name) } else { None }
+    }
+
+    /// Removes the log of the charge's bucket, to change it; `None` if its stamps are not known.
+    pub(super) fn take_log(
+        &mut self,
+        charge: &Charge,
+        place: Place,
+        limits: &Limits,
+    ) -> Option<StampLog> {
+        let is_known = self.log(charge, place, limits).is_some();
+        let log = self.logs.take(Name::of(charge.bucket));
+        log.filter(|_| is_known)
+    }
+
+    /// Adds the log of a bucket that has been written. May exceed the bound until [`shed`](Self::shed).
+    pub(super) fn put_log(&mut self, charge: &Charge, log: StampLog) {
+        let name = Name::of(charge.bucket);
+        if let Place::At(_) = self.table.find(name) {
+            self.logs.put(name, log);
+        }
+    }
+
+    /// Frees the logs whose stamps have left the window, and drops buckets until the rest is within the bound. One
+    /// log is kept even if it is larger.
+    pub(super) fn shed(&mut self, limits: &Limits, now: u64) {
+        let list = limits.load();
+        let (table, logs) = (&self.table, &mut self.logs);
+        logs.sweep(|name, log| {
+            let Place::At(slot) = table.find(name) else { return false };
+            let number = table.slot(slot).map_or(0, |entry| entry.limit_index as usize);
+            let window = list.get(number).and_then(|known| known.limit.log());
+            window.is_some_and(|window| !log.is_over(&window, now))
+        });
+        while self.table.len() > 1 && self.size() > self.bound {
+            self.evict(&list, now);
+        }
+    }
+
+    /// Number of buckets, and of those whose memory the logs take.
+    pub(super) const fn size(&self) -> usize {
+        self.table.len() + self.logs.weight()
+    }
+
     /// Writes a bucket to the slot in which it was found.
     pub(super) fn replace(&mut self, slot: usize, charge: &Charge, bucket: Bucket) {
         self.table.replace(slot, entry(charge, bucket));
@@ -86,7 +164,7 @@ impl Shard {
 
     /// Adds a bucket that was not found. Drops another one if the shard is at its bound.
     pub(super) fn insert(&mut self, charge: &Charge, bucket: Bucket, limits: &Limits, now: u64) {
-        if self.table.len() >= self.bound {
+        if self.size() >= self.bound {
             self.evict(&limits.load(), now);
         }
         self.make_room(limits, now);
@@ -129,12 +207,21 @@ impl Shard {
         }
     }
 
-    /// The buckets that are not full at `now`, refilled to `now`: name, limit number and level.
-    pub(super) fn export(&self, limits: &[Known], now: u64) -> Vec<(Name, u32, i64)> {
+    /// The buckets that are not full at `now`, refilled to `now`: name, limit number, level, and the age of each
+    /// stamp of a log in microseconds.
+    pub(super) fn export(&self, limits: &[Known], now: u64) -> Vec<(Name, u32, i64, Vec<i64>)> {
         let level = |entry: &Entry| {
             let limit = limits.get(entry.limit_index as usize)?.limit;
-            let level = entry.bucket().refilled(&limit, now).level;
-            (level < limit.full()).then_some((entry.name, entry.limit_index, level))
+            let (mut bucket, mut ages) = (entry.bucket().refilled(&limit, now), Vec::new());
+            if let Some(window) = limit.log() {
+                let unknown = || StampLog::of_bucket(&window, bucket);
+                let mut log = self.logs.get(entry.name).cloned().unwrap_or_else(unknown);
+                bucket = log.bucket(&window, now);
+                log.record(&window, bucket.level, now);
+                ages = log.stamps().map(|stamp| now.cast_signed() - stamp).collect();
+            }
+            let level = bucket.level;
+            (level < limit.full()).then_some((entry.name, entry.limit_index, level, ages))
         };
         self.table.entries().filter_map(level).collect()
     }
@@ -142,40 +229,55 @@ impl Shard {
     /// By limit number: microseconds from `now` until every dropped bucket of that limit is full again, and
     /// the units that the emptiest lacks until then.
     pub(super) fn export_dropped(&self, now: u64) -> Vec<(u64, i64)> {
-        let left = |dropped: &Dropped| (dropped.full_at.saturating_sub(now), dropped.missing);
+        let left = |dropped: &Dropped| (dropped.full_at.saturating_sub(now), dropped.missing(now));
         self.dropped.iter().map(left).collect()
     }
 
-    /// Adds a bucket of another store, unless the shard has one of this name.
+    /// Adds a bucket of another store, unless the shard has one of this name. `ages` are those of the stamps of
+    /// a log in microseconds; if they are not known, all stamps are of `now`.
     pub(super) fn import(
         &mut self,
         name: Name,
         number: u32,
-        level: i64,
+        (level, ages): (i64, &[i64]),
         limits: &Limits,
         now: u64,
     ) {
         if let Place::At(_) = self.table.find(name) {
             return;
         }
-        if self.table.len() >= self.bound {
+        if self.size() >= self.bound {
             self.evict(&limits.load(), now);
         }
         self.make_room(limits, now);
         let limit = limits.load().get(number as usize).map(|known| known.limit);
-        let bucket = limit.map_or(Bucket { level, at: now }, |limit| limit.bucket(level, now));
+        let mut bucket = limit.map_or(Bucket { level, at: now }, |limit| limit.bucket(level, now));
+        let mut log = None;
+        if let Some(window) = limit.and_then(|limit| limit.log()) {
+            let stamps = ages.iter().map(|age| now.cast_signed().saturating_sub(*age));
+            let stamps = match ages {
+                [] => StampLog::of_bucket(&window, bucket),
+                _ => StampLog::of_stamps(stamps),
+            };
+            bucket = stamps.bucket(&window, now);
+            log = Some(stamps);
+        }
         self.table.insert(Entry::new(name, number, bucket));
+        if let Some(log) = log {
+            self.logs.put(name, log);
+            self.shed(limits, now);
+        }
     }
 
     /// Adds the record of dropped buckets of a limit: when they are full, and what the emptiest lacks.
     pub(super) fn import_dropped(
         &mut self,
         number: u32,
-        (full_at, missing): (u64, i64),
+        (full_at, units): (u64, i64),
         limits: &[Known],
         now: u64,
     ) {
-        note(&mut self.dropped, number as usize, Dropped { full_at, missing }, now);
+        note(&mut self.dropped, number as usize, Missing { units, full_at }, now);
         if limits.get(number as usize).is_some_and(|known| !known.is_in_force()) {
             self.carry_over(number, limits, now);
         }
@@ -208,12 +310,13 @@ impl Shard {
         for (number, in_force) in limits.iter().enumerate().filter(|(_, known)| known.is_in_force())
         {
             let bucket = was.same_fraction(emptiest, &in_force.limit, now);
-            note(&mut self.dropped, number, Dropped::of(bucket, &in_force.limit), now);
+            note(&mut self.dropped, number, Missing::of(bucket, &in_force.limit), now);
         }
     }
 
     fn drop_bucket(&mut self, slot: usize, limits: &[Known], now: u64) {
         if let Some(entry) = self.table.remove(slot) {
+            self.logs.take(entry.name);
             let full_at = full_at(&entry, limits);
             self.evictions += u64::from(full_at > now);
             remember(&mut self.dropped, limits, &entry, now);
@@ -230,11 +333,12 @@ impl Shard {
         }
         let limits = &limits.load()[..];
         let needed = self.table.entries().filter(|entry| full_at(entry, limits) > now).count();
-        let dropped = &mut self.dropped;
+        let (dropped, logs) = (&mut self.dropped, &mut self.logs);
         let keep = |entry: &Entry| {
             let full_at = full_at(entry, limits);
             if full_at <= now {
                 remember(dropped, limits, entry, now);
+                logs.take(entry.name);
             }
             full_at > now
         };
@@ -267,30 +371,59 @@ fn missing(entry: &Entry, limits: &[Known]) -> i64 {
 fn remember(dropped: &mut Vec<Dropped>, limits: &[Known], entry: &Entry, now: u64) {
     let Some(known) = limits.get(entry.limit_index as usize) else { return };
     if known.is_in_force() {
-        let record = Dropped::of(entry.bucket(), &known.limit);
+        let record = Missing::of(entry.bucket(), &known.limit);
         return note(dropped, entry.limit_index as usize, record, now);
     }
     for (number, in_force) in limits.iter().enumerate().filter(|(_, known)| known.is_in_force()) {
         let bucket = known.same_fraction(entry.bucket(), &in_force.limit, u64::MAX);
-        note(dropped, number, Dropped::of(bucket, &in_force.limit), now);
+        note(dropped, number, Missing::of(bucket, &in_force.limit), now);
     }
 }
 
 /// Adds a dropped bucket to the record of its limit.
-fn note(dropped: &mut Vec<Dropped>, number: usize, record: Dropped, now: u64) {
+fn note(dropped: &mut Vec<Dropped>, number: usize, record: Missing, now: u64) {
     if dropped.len() <= number {
         dropped.resize(number + 1, Dropped::default());
     }
     let kept = &mut dropped[number];
-    let is_over = kept.full_at <= now;
-    kept.missing = if is_over { record.missing } else { kept.missing.max(record.missing) };
     kept.full_at = kept.full_at.max(record.full_at);
+    if kept.emptiest.is_over(now) {
+        kept.emptiest = kept.next;
+        kept.next = Missing::default();
+    }
+    if record.is_over(now) {
+        return;
+    }
+    if kept.emptiest.is_over(now) || record.units >= kept.emptiest.units {
+        kept.emptiest = kept.emptiest.and(kept.next).and(record);
+        kept.next = Missing::default();
+    } else {
+        kept.next = kept.next.and(record);
+    }
+}
+
+impl Missing {
+    fn of(bucket: Bucket, limit: &Limit) -> Self {
+        let units = limit.full().saturating_sub(bucket.level);
+        Self { units, full_at: bucket.full_at(limit) }
+    }
+
+    /// The most that any bucket of both lacks, for as long as any of them does.
+    fn and(self, other: Self) -> Self {
+        Self { units: self.units.max(other.units), full_at: self.full_at.max(other.full_at) }
+    }
+
+    /// Whether it is full at `now`, and at any earlier time that a thread may have read.
+    const fn is_over(&self, now: u64) -> bool {
+        self.full_at.saturating_add(CLOCK_SLACK_US) <= now
+    }
 }
 
 impl Dropped {
-    fn of(bucket: Bucket, limit: &Limit) -> Self {
-        let missing = limit.full().saturating_sub(bucket.level);
-        Self { full_at: bucket.full_at(limit), missing }
+    /// Without a refill: units that the emptiest bucket lacks at `now`.
+    fn missing(&self, now: u64) -> i64 {
+        let of = |missing: Missing| if missing.full_at > now { missing.units } else { 0 };
+        of(self.emptiest).max(of(self.next))
     }
 
     /// The emptiest bucket of `limit` that may have been dropped, at `now`.
@@ -304,7 +437,8 @@ impl Dropped {
             return Bucket { level: limit.full(), at: 0 };
         }
         // Also below zero: if the limit is raised, what was used counts.
-        limit.bucket(limit.full().saturating_sub(self.missing).max(limit.lowest()), now)
+        let level = limit.full().saturating_sub(self.missing(now)).max(limit.lowest());
+        limit.bucket_until(level, self.full_at, now)
     }
 }
 

@@ -35,14 +35,18 @@ impl Start {
     /// An empty bucket is one that has just granted a request of the same cost. If the share takes
     /// more than a full bucket for it, the level is below zero.
     ///
-    /// A bucket without refill starts full: empty, it would refuse all requests until its period ends, which
-    /// may take a month.
+    /// A sliding window starts with all stamps of `at`. A fixed window starts full: empty, it would refuse all
+    /// requests until its period ends, which may take a month.
     pub(super) fn at_most(&self, bucket: Bucket, charge: &Charge, now: u64) -> Bucket {
         let Some(empty) = self.empty.get() else { return bucket };
         if empty.ends.load(Ordering::Relaxed) {
             return bucket;
         }
         let limit = &charge.limit;
+        if limit.log().is_some() {
+            let started = Bucket { level: 0, at: empty.at }.refilled(limit, now);
+            return if started.level < bucket.level { started } else { bucket };
+        }
         if !limit.refills() {
             return bucket;
         }
@@ -57,6 +61,23 @@ mod tests {
     use super::*;
     use crate::limit::Limit;
     use crate::limit::charge::{BucketId, Mode};
+    use crate::limit::sliding_window::SlidingWindow;
+
+    #[test]
+    fn unknown_sliding_windows_start_with_all_stamps_of_the_start() {
+        let limit = Limit::SlidingWindow(SlidingWindow::new(5, 100).unwrap());
+        let (bucket, mode) = (BucketId(0), Mode::Enforce);
+        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+        let start = Start::default();
+        let ends = Arc::new(AtomicBool::new(false));
+        start.empty(Share::one_of(3), Arc::clone(&ends), 50);
+        let at = |now| start.at_most(Bucket::full(&limit, now), &charge, now);
+        assert_eq!(at(50), Bucket { level: 0, at: 50 });
+        assert_eq!(at(149), Bucket { level: 0, at: 50 });
+        assert_eq!(at(150).level, 5);
+        ends.store(true, Ordering::Relaxed);
+        assert_eq!(at(149).level, 5);
+    }
 
     #[test]
     fn unknown_buckets_start_empty_and_refill_until_ends_is_set() {

@@ -29,7 +29,7 @@ pub(super) struct Entry {
 
 /// The stored 96 bits of a [`BucketId`]. Other bits select the shard, so two buckets are confused only
 /// if more than 96 bits are equal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Name {
     low: [u32; 2],
     high: u32,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::limit::MICROS_PER_SECOND as SECOND;
 use crate::limit::charge::Mode;
+use crate::limit::sliding_window::SlidingWindow;
 
 /// Rate 10 tokens per second, burst 5: half a second from empty to full.
 fn limit() -> Limit {
@@ -237,4 +238,129 @@ fn flood_of_clients_does_not_grow_memory() {
     assert!(store.len() <= 100_000 && store.len() > 80_000, "{} are kept", store.len());
     // Other tests run beside this one; the buckets alone would take 48,000,000 bytes.
     assert!(grown < 20_000_000, "{grown} bytes more after 1,100,000 clients more");
+}
+
+/// 4,096 tokens in any second: a full log takes 32 KiB.
+fn sliding(bucket: u128, cost: u64) -> Charge {
+    let window = SlidingWindow::new(4_096, SECOND).unwrap();
+    Charge { limit: Limit::SlidingWindow(window), ..charge(bucket, cost) }
+}
+
+/// Memory of all shards, as a number of buckets.
+fn size(store: &MemoryStore) -> usize {
+    store.shards.iter().map(|shard| shard.0.lock().size()).sum()
+}
+
+#[test]
+fn logs_count_as_the_buckets_whose_memory_they_take() {
+    let store = MemoryStore::with_seed(40_000, &[sliding(0, 1).limit], 1);
+    for bucket in 0..200 {
+        for _ in 0..8 {
+            store.take(&[sliding(bucket, 512)], 5, Share::WHOLE);
+        }
+        assert!(size(&store) <= 40_000, "{} after {bucket}", size(&store));
+    }
+    // A log of 4,096 stamps of 8 bytes, of buckets of 32 bytes.
+    let full = store.len() * (1 + 2 + 1_024);
+    assert_eq!(size(&store), full);
+    assert!(store.len() < 40 && store.evictions() > 0);
+    // A client whose log was dropped does not get its limit again.
+    for bucket in 0..200 {
+        assert!(!store.take(&[sliding(bucket, 1)], SECOND, Share::WHOLE).allowed(), "{bucket}");
+    }
+    assert!(store.take(&[sliding(500, 4_096)], SECOND + 5, Share::WHOLE).allowed());
+}
+
+#[test]
+fn log_that_is_larger_than_the_store_is_kept() {
+    let store = MemoryStore::with_seed(1, &[sliding(0, 1).limit], 1);
+    for number in 0..5_000 {
+        let allowed = store.take(&[sliding(7, 1)], number, Share::WHOLE).allowed();
+        assert_eq!(allowed, number < 4_096, "{number}");
+    }
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
+fn logs_are_freed_when_their_stamps_have_left() {
+    let store = MemoryStore::with_seed(1_000_000, &[sliding(0, 1).limit], 1);
+    for bucket in 0..200 {
+        store.take(&[sliding(bucket, 4_096)], 0, Share::WHOLE);
+    }
+    assert!(size(&store) > 200_000);
+    for bucket in 0..60_000 {
+        store.take(&[sliding(1_000 + bucket, 1)], 10 * SECOND, Share::WHOLE);
+    }
+    assert!(size(&store) < 300_000, "{}", size(&store));
+    assert_eq!(store.evictions(), 0);
+}
+
+#[test]
+fn given_back_tokens_are_the_newest_and_granted_ones_the_oldest() {
+    let store = MemoryStore::new(10_000, &[sliding(0, 1).limit]);
+    let charges = [sliding(1, 2_048)];
+    store.take(&charges, 0, Share::WHOLE);
+    store.take(&charges, 500_000, Share::WHOLE);
+    store.adjust(&charges, Adjustment::GiveBack(2_048), 500_000);
+    assert_eq!(store.reading(&charges[0], Share::WHOLE, 999_999).level, 2_048);
+    assert_eq!(store.reading(&charges[0], Share::WHOLE, SECOND).level, 4_096);
+    store.take(&charges, 600_000, Share::WHOLE);
+    store.adjust(&charges, Adjustment::Grant(2_048), 600_000);
+    let expected = Times { left_us: 600_000, wait_us: 0 };
+    assert_eq!(store.reading(&charges[0], Share::WHOLE, SECOND).times, expected);
+    store.adjust(&charges, Adjustment::Reset, 700_000);
+    assert_eq!(store.reading(&charges[0], Share::WHOLE, 700_000).level, 4_096);
+}
+
+#[test]
+fn level_of_the_shared_store_adds_stamps_or_removes_the_oldest() {
+    let store = MemoryStore::new(10_000, &[sliding(0, 1).limit]);
+    let charge = sliding(1, 1);
+    store.put(&charge, 4_000, 100);
+    store.put(&charge, 3_000, 200);
+    assert_eq!(store.reading(&charge, Share::WHOLE, SECOND + 100).level, 3_096);
+    store.put(&charge, 3_500, 300);
+    assert_eq!(store.reading(&charge, Share::WHOLE, SECOND + 199).level, 3_500);
+    assert_eq!(store.reading(&charge, Share::WHOLE, SECOND + 200).level, 4_096);
+}
+
+/// Each of three gateways grants a third of the limit in any window, and at least one request.
+#[test]
+fn share_of_a_sliding_window_is_in_whole_requests() {
+    for (limit, cost, expected) in [(100, 1, 33), (100, 10, 3), (2, 1, 1), (2, 2, 1), (100, 50, 1)]
+    {
+        let window = SlidingWindow::new(limit, SECOND).unwrap();
+        let charge = Charge { limit: Limit::SlidingWindow(window), ..sliding(1, cost) };
+        let store = MemoryStore::new(1_000, &[charge.limit]);
+        for window in 0..3 {
+            let allowed =
+                |us: u64| store.take(&[charge], window * SECOND + us, Share::one_of(3)).allowed();
+            assert_eq!((0..200).filter(|us| allowed(*us)).count(), expected, "{limit} {cost}");
+            assert!(!allowed(SECOND - 1));
+        }
+    }
+}
+
+/// Prints the memory of full logs: `cargo test --lib memory_of_full_logs -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints a figure of docs/kinds.md"]
+fn memory_of_full_logs() {
+    let resident_bytes = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
+    };
+    let mut stores = Vec::new();
+    for (stamps, clients) in [(1, 400_000), (100, 100_000), (4_096, 1_000)] {
+        let window = SlidingWindow::new(4_096.min(stamps), SECOND).unwrap();
+        let limit = Limit::SlidingWindow(window);
+        let before = resident_bytes();
+        let store = MemoryStore::new(20_000_000, &[limit]);
+        for bucket in 0..clients {
+            store.take(&[Charge { limit, ..charge(bucket, stamps) }], 0, Share::WHOLE);
+        }
+        let each = (resident_bytes() - before) / u64::try_from(clients).unwrap();
+        println!("{stamps} stamps: {each} bytes, {} evictions", store.evictions());
+        // Kept, so that the next one does not reuse its memory.
+        stores.push(store);
+    }
 }

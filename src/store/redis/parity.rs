@@ -20,7 +20,10 @@ use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, take};
 use crate::limit::concurrency::Statement;
 use crate::limit::fixed_window::FixedWindow;
+use crate::limit::reading::{Reading, Times};
 use crate::limit::share::Share;
+use crate::limit::sliding_window::SlidingWindow;
+use crate::limit::stamp_log::StampLog;
 use crate::limit::{Limit, MAX_UNITS};
 use crate::policy::OnFailure;
 
@@ -38,61 +41,114 @@ struct Step {
     adjustment: Option<Adjustment>,
 }
 
-/// Buckets of the core, their limits, and the times at which they were written.
+/// A bucket of the core, its limit, and the time at which it was written.
+#[derive(Clone)]
+struct Kept {
+    bucket: Bucket,
+    limit: Limit,
+    written_at: u64,
+    /// Of a sliding window.
+    log: StampLog,
+}
+
+/// Buckets of the core.
 #[derive(Default)]
-struct Reference(HashMap<BucketId, (Bucket, Limit, u64)>);
+struct Reference(HashMap<BucketId, Kept>);
 
 impl Reference {
     fn peek(&self, charge: &Charge, now: u64) -> Bucket {
         let limit = &charge.limit;
+        if let Some(window) = limit.log() {
+            return self.log(charge).bucket(&window, now);
+        }
         let kept = self.0.get(&charge.bucket);
-        kept.map_or(Bucket::full(limit, now), |(kept, was, _)| {
-            limit.converted(*kept, was).refilled(limit, now)
+        kept.map_or(Bucket::full(limit, now), |kept| {
+            limit.converted(kept.bucket, &kept.limit).refilled(limit, now)
         })
+    }
+
+    /// Log of a charge's bucket; empty if it was not written by a sliding window.
+    fn log(&self, charge: &Charge) -> StampLog {
+        let kept = self.0.get(&charge.bucket).filter(|kept| kept.limit.log().is_some());
+        kept.map_or_else(StampLog::default, |kept| kept.log.clone())
+    }
+
+    fn reading(&self, charge: &Charge, now: u64) -> Reading {
+        let level = self.peek(charge, now).level;
+        Reading { level, times: self.times(charge, level, now) }
+    }
+
+    fn times(&self, charge: &Charge, level: i64, now: u64) -> Times {
+        match charge.limit.log() {
+            Some(window) => {
+                let needed = charge.limit.units(charge.cost);
+                self.log(charge).times(&window, level, needed, now)
+            }
+            None => Times::period(charge.limit.left_us_at(now)),
+        }
+    }
+
+    /// Writes a bucket after a change of its level.
+    fn write(&mut self, charge: &Charge, bucket: Bucket, now: u64) {
+        let mut log = self.log(charge);
+        if let Some(window) = charge.limit.log() {
+            log.record(&window, bucket.level, now);
+        }
+        let kept = Kept { bucket, limit: charge.limit, written_at: now, log };
+        self.0.insert(charge.bucket, kept);
     }
 
     fn adjust(&mut self, charge: &Charge, adjustment: Adjustment, now: u64) -> (i64, i64) {
         let before = self.peek(charge, now);
         let after = adjustment.apply(before, &charge.limit);
-        self.0.insert(charge.bucket, (after, charge.limit, now));
+        self.write(charge, after, now);
         (before.level, after.level)
     }
 
     fn bucket(&mut self, charge: &Charge, now: u64) -> Bucket {
         let limit = &charge.limit;
         let bucket = self.peek(charge, now);
-        let Some((kept, was, _)) = self.0.get(&charge.bucket).copied() else { return bucket };
+        let Some(kept) = self.0.get(&charge.bucket).cloned() else { return bucket };
+        let was = kept.limit;
         let is_full_changed = was.full() != limit.full();
         // The clock went back by more than the slack, or the rule has changed: written even if no tokens are
         // taken.
         let is_written = match (limit, was) {
             (Limit::TokenBucket(_), Limit::TokenBucket(_)) => {
-                bucket.at < kept.at || is_full_changed
+                bucket.at < kept.bucket.at || is_full_changed
             }
             (Limit::FixedWindow(_), Limit::FixedWindow(_)) => {
-                now < kept.at && (bucket.at != kept.at || is_full_changed)
+                now < kept.bucket.at && (bucket.at != kept.bucket.at || is_full_changed)
             }
+            (Limit::SlidingWindow(_), Limit::SlidingWindow(_)) => kept.log.is_ahead(now),
             _ => false,
         };
         if is_written {
-            self.0.insert(charge.bucket, (bucket, *limit, now));
+            self.write(charge, bucket, now);
         }
         bucket
     }
 
     fn add_debt(&mut self, charge: &Charge, units: i64, now: u64) {
         let bucket = self.bucket(charge, now).less_debt(&charge.limit, units);
-        self.0.insert(charge.bucket, (bucket, charge.limit, now));
+        let Some(window) = charge.limit.log() else { return self.write(charge, bucket, now) };
+        let mut log = self.log(charge);
+        log.settle(&window, units, now);
+        let bucket = log.bucket(&window, now);
+        let kept = Kept { bucket, limit: charge.limit, written_at: now, log };
+        self.0.insert(charge.bucket, kept);
     }
 
     fn take(&mut self, charges: &Charges, now: u64) -> Answer {
         let mut buckets: Vec<Bucket> =
             charges.iter().map(|charge| self.bucket(charge, now)).collect();
-        let answer = take(charges, &mut buckets, Share::WHOLE).decided_at(charges, now);
+        let answer = take(charges, &mut buckets, Share::WHOLE);
+        let answer =
+            answer.with_times(|index, outcome| self.times(&charges[index], outcome.level, now));
         if answer.allowed() {
             for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&answer.outcomes) {
                 if outcome.enough {
-                    self.0.insert(charge.bucket, (bucket, charge.limit, now));
+                    self.write(charge, bucket, now);
                 }
             }
         }
@@ -109,7 +165,19 @@ fn rules() -> Vec<StoredRule> {
 }
 
 fn limit() -> impl Strategy<Value = Limit> {
-    prop_oneof![2 => token_bucket(), 1 => fixed_window()]
+    prop_oneof![2 => token_bucket(), 1 => fixed_window(), 2 => sliding_window()]
+}
+
+fn sliding_window() -> impl Strategy<Value = Limit> {
+    let limit = prop_oneof![9 => 1..40_u64, 1 => 1..=SlidingWindow::MAX_LIMIT];
+    let window_us = prop_oneof![
+        4 => 1..2_000_000_u64,
+        2 => Just(60_000_000),
+        1 => Just(SlidingWindow::MAX_WINDOW_US)
+    ];
+    (limit, window_us).prop_map(|(limit, window_us)| {
+        Limit::SlidingWindow(SlidingWindow::new(limit, window_us).unwrap())
+    })
 }
 
 fn fixed_window() -> impl Strategy<Value = Limit> {
@@ -240,8 +308,8 @@ fn adjust_and_peek(
     }
     let call = script::encode_peek(&charges, now);
     let reply = run_script(connection, &keys, now, (call, Vec::new())).unwrap();
-    let expected: Vec<Option<i64>> =
-        charges.iter().map(|charge| Some(reference.peek(charge, now).level)).collect();
+    let expected: Vec<Option<Reading>> =
+        charges.iter().map(|charge| Some(reference.reading(charge, now))).collect();
     assert_eq!(script::read_peek(&charges, &reply), Ok(expected), "peek at {now}");
 }
 
@@ -303,7 +371,22 @@ fn compare_stored(connection: &mut Connection, reference: &Reference, checks: &[
         let stored: Option<Vec<u8>> = redis::cmd("GET").arg(&key).query(connection).unwrap();
         let kept = reference.0.get(&charge.bucket);
         assert_eq!(stored.is_some(), kept.is_some(), "{key}");
-        let (Some(stored), Some((bucket, limit, written_at))) = (stored, kept) else { continue };
+        let (Some(stored), Some(kept)) = (stored, kept) else { continue };
+        let Kept { bucket, limit, written_at, log } = kept;
+        let left: u64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
+        if let Some(window) = limit.log() {
+            assert_eq!(StampLog::decode(&stored), *log, "{key}");
+            // At most eight times what is in use, and eight stamps.
+            let slots = (stored.len() - 40) / 8;
+            assert!(slots <= (8 * log.stamps().len()).max(8), "{key}: {slots} slots");
+            let newest = log.stamps().last();
+            let until_left = newest.map_or(0, |at| {
+                (at - written_at.cast_signed() + window.window_us().cast_signed()).cast_unsigned()
+            });
+            let expected = until_left.div_ceil(1_000) + 1_000;
+            assert!(left <= expected + 1 && left + 20_000 > expected, "{left} of {expected} ms");
+            continue;
+        }
         let number = |at: usize| f64::from_le_bytes(stored[at..at + 8].try_into().unwrap());
         #[allow(clippy::cast_possible_truncation)]
         let stored = [number(0) as i64, number(8) as i64, number(16) as i64];
@@ -312,12 +395,10 @@ fn compare_stored(connection: &mut Connection, reference: &Reference, checks: &[
                 (limit.full(), limit.time_to_add_us(limit.full() - bucket.level))
             }
             Limit::FixedWindow(limit) => (-limit.full(), bucket.at - written_at),
-            // See `concurrency`.
-            Limit::Concurrency(_) => continue,
+            Limit::SlidingWindow(_) | Limit::Concurrency(_) => continue,
         };
         assert_eq!(stored, [bucket.level, bucket.at.cast_signed(), mark], "{key}");
         let expected = until_full.div_ceil(1_000) + 1_000;
-        let left: u64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
         // At least until full, less the time that has passed since.
         assert!(left <= expected + 1 && left + 20_000 > expected, "{left} of {expected} ms");
     }
@@ -388,7 +469,8 @@ fn script_and_core_read_the_same_window_with_any_clock() {
                 let reply = run_script(&mut connection, &[&key], now, (call, Vec::new())).unwrap();
                 let bounds = window.calendar().bounds(callers_now);
                 let expected = window.decode(&stored, bounds, now);
-                prop_assert_eq!(script::read_peek(&check, &reply), Ok(vec![Some(expected.level)]));
+                let level = script::read_peek(&check, &reply).unwrap()[0].map(|read| read.level);
+                prop_assert_eq!(level, Some(expected.level));
                 // A take shows the end of the period.
                 let mut batch = Batch::default();
                 batch.add(&check, &rules(), PREFIX);

@@ -288,7 +288,8 @@ impl Batch {
             for (charge, bucket) in group.charges.iter().zip(&group.buckets) {
                 call.extend_from_slice(&(bucket + 1).to_le_bytes());
                 call.extend_from_slice(&double(charge.limit.units(charge.cost)));
-                call.push(u8::from(charge.mode == Mode::Shadow));
+                let is_log = charge.limit.log().is_some();
+                call.push(u8::from(charge.mode == Mode::Shadow) + 2 * u8::from(is_log));
             }
         }
         call
@@ -317,7 +318,11 @@ pub fn encode_adjust(
 
 /// `ARGV[2]` of a call at `now` that reads the buckets of these charges.
 pub fn encode_peek(charges: &[Charge], now: u64) -> Vec<u8> {
-    encode_buckets(Operation::Peek, charges, now, |_| Statement::NONE)
+    let mut call = encode_buckets(Operation::Peek, charges, now, |_| Statement::NONE);
+    for charge in charges {
+        call.extend_from_slice(&double(charge.limit.units(charge.cost)));
+    }
+    call
 }
 
 fn encode_buckets(

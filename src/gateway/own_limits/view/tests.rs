@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::decide::applicability::Absent;
 use crate::limit::charge::BucketId;
+use crate::limit::reading::{Reading, Times};
 use crate::limit::share::Share;
 use crate::load::from_text;
 use crate::policy::charges::RequestAttributes;
@@ -93,14 +94,16 @@ fn rules_of<'a>(
 /// The view of the client while each of its buckets lacks `lacking` tokens.
 fn view(policy: &Policy, client: client::Client, lacking: u64, source: Source) -> String {
     let rules = rules_of(policy, client, &HeaderMap::new());
-    let level = |charge: &Charge| charge.limit.full() - charge.limit.units(lacking);
-    let levels = rules.charges().iter().map(level).collect();
+    let reading = |charge: &Charge| {
+        let level = charge.limit.full() - charge.limit.units(lacking);
+        Reading { level, times: Times::NONE }
+    };
+    let readings = rules.charges().iter().map(reading).collect();
     let view = rules.view(&Levels {
-        levels,
+        readings,
         source,
         share: Share::WHOLE,
         is_local_fallback: policy.redis.is_some() && source == Source::Local,
-        at: 0,
     });
     let each = view.rules.iter().map(|rule| serde_json::to_string(rule).unwrap());
     let rules = each.collect::<Vec<_>>().join("\n");

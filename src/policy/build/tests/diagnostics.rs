@@ -22,6 +22,7 @@ mod plans_and_clients;
 mod rates_and_bursts;
 mod redis;
 mod rules_per_route;
+mod sliding_windows;
 mod tls;
 mod tracing;
 mod unknown_names;

@@ -9,6 +9,8 @@ use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::share::Share;
+use crate::limit::sliding_window::SlidingWindow;
+use crate::limit::stamp_log::StampLog;
 use crate::store::memory::MemoryStore;
 
 fn charge(client: u128, limit_index: u32, limit: Limit, cost: u64) -> Charge {
@@ -74,6 +76,37 @@ proptest! {
         grants_no_more_than_without_evictions(limits, seed, steps, change)?;
     }
 
+    /// The same of sliding windows.
+    #[test]
+    fn changed_sliding_window_grants_no_second_limit_to_evicted_buckets(
+        limits in [sliding_windows(), sliding_windows()],
+        (seed, steps, change) in evictions(),
+    ) {
+        let store = MemoryStore::with_seed(8, &[limits[0]], seed);
+        let mut logs: Vec<StampLog> = vec![StampLog::default(); 40];
+        let (mut limit, mut number, mut now) = (limits[0], 0, 1_000);
+        for (step, (client, cost, wait)) in steps.into_iter().enumerate() {
+            now += wait;
+            if step == change {
+                // Only stamps that are in the window are kept.
+                let window = limit.log().unwrap();
+                for log in &mut logs {
+                    let level = log.bucket(&window, now).level;
+                    log.record(&window, level, now);
+                }
+                number = store.adopt(&limits[1..], now)[0];
+                limit = limits[1];
+            }
+            let (window, log) = (limit.log().unwrap(), &mut logs[usize::try_from(client).unwrap()]);
+            let charge = charge(client, number, limit, cost.min(limit.capacity()));
+            let level = log.bucket(&window, now).level;
+            let answer = store.take(&[charge], now, Share::WHOLE);
+            let taken = if answer.allowed() { limit.units(charge.cost) } else { 0 };
+            prop_assert!(answer.outcomes[0].level + taken <= level, "{answer:?} of {level} at {now}");
+            log.record(&window, level - taken, now);
+        }
+    }
+
     #[test]
     fn changed_window_keeps_what_was_used(
         (old, new) in (windows(), windows()),
@@ -89,6 +122,12 @@ proptest! {
         // The next period begins at the same second or minute for both.
         prop_assert_eq!(level(&store, charge(7, number, new, 1), 60 * SECOND), new.full());
     }
+}
+
+fn sliding_windows() -> impl Strategy<Value = Limit> {
+    (1..1_000_u64, 1..200_000_u64).prop_map(|(limit, window_us)| {
+        Limit::SlidingWindow(SlidingWindow::new(limit, window_us).unwrap())
+    })
 }
 
 fn windows() -> impl Strategy<Value = Limit> {

@@ -1,11 +1,12 @@
-//! Peek: reads buckets in Redis without taking tokens. The script sends only `GET` and `TIME` for it,
-//! so nothing can change.
+//! Peek: reads buckets in Redis without taking tokens. The script sends only `GET`, `GETRANGE` and
+//! `TIME` for it, so nothing can change.
 
 use std::time::Duration;
 
 use super::{Batcher, Undecided};
 use crate::clock;
 use crate::limit::charge::Charge;
+use crate::limit::reading::Reading;
 use crate::store::redis::call;
 use crate::store::redis::script::{self, StoredRule};
 
@@ -13,7 +14,7 @@ use crate::store::redis::script::{self, StoredRule};
 pub const OPERATOR_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Batcher {
-    /// Levels of the charges' buckets, less the debts of this process; `None` for a bucket whose key
+    /// State of the charges' buckets, less the debts of this process; `None` for a bucket whose key
     /// holds another type. Takes no tokens and has no effect on the circuit breaker. `rules` are those
     /// of the policy that the charges come from, by index.
     ///
@@ -24,7 +25,7 @@ impl Batcher {
         charges: &[Charge],
         rules: &[StoredRule],
         timeout: Duration,
-    ) -> Result<Vec<Option<i64>>, Undecided> {
+    ) -> Result<Vec<Option<Reading>>, Undecided> {
         let mut connection = self.link.current().ok_or(Undecided::NotTaken)?;
         let keys = self.keys(charges, rules).ok_or(Undecided::NotTaken)?;
         let owed = |charge: &Charge| self.debts.owed(charge.bucket, &charge.limit, clock::now());
@@ -62,6 +63,7 @@ pub(super) mod tests {
     use crate::limit::Limit;
     use crate::limit::MICROS_PER_SECOND;
     use crate::limit::charge::{self, BucketId, Mode};
+    use crate::limit::reading::Times;
     use crate::limit::share::Share;
     use crate::policy::OnFailure;
     use crate::store::redis::fixture::RedisServer;
@@ -124,7 +126,8 @@ pub(super) mod tests {
             let mut buckets = [limit.decode(&kept, NOW).less_debt(&limit, owed)];
             let reply = run(connection, &key, &script::encode_peek(&[charge], 0), &debts);
             let level = buckets[0].level;
-            prop_assert_eq!(script::read_peek(&[charge], &reply), Ok(vec![Some(level)]));
+            let reading = Reading { level, times: Times::NONE };
+            prop_assert_eq!(script::read_peek(&[charge], &reply), Ok(vec![Some(reading)]));
             let stored: Vec<u8> = redis::cmd("GET").arg(&key).query(connection).unwrap();
             let ttl: i64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();
             prop_assert_eq!((stored, ttl), (kept, -1));

@@ -44,12 +44,16 @@ impl TrialError {
     }
 }
 
-/// Tries out the server of `settings`. `streams`: the audit writes to a stream. Returns whether the server keeps
+/// Tries out the server of `settings`. `streams`: the audit writes to a stream; `logs`: a rule is a sliding window. Returns whether the server keeps
 /// what it stores; `None` if it does not say.
 ///
 /// # Errors
 /// See [`TrialError`].
-pub async fn run(settings: &Redis, streams: bool) -> Result<Option<Durability>, TrialError> {
+pub async fn run(
+    settings: &Redis,
+    streams: bool,
+    logs: bool,
+) -> Result<Option<Durability>, TrialError> {
     let reads = BlockingCalls::default();
     let connected = connect::connect(settings, &system_resolver(), &reads).await;
     let fresh = connected.map_err(|error| TrialError::Connection(error.to_string()))?;
@@ -65,7 +69,7 @@ pub async fn run(settings: &Redis, streams: bool) -> Result<Option<Durability>, 
         Err(_) => return Err(TrialError::Check("it took longer than a second".to_owned())),
     }
     let mut missing = Vec::new();
-    for (name, command) in harmless(prefix, streams) {
+    for (name, command) in harmless(prefix, streams, logs) {
         let reply = timeout(STEP_TIMEOUT, command.query_async::<redis::Value>(&mut redis)).await;
         if matches!(reply, Ok(Err(error)) if classify(&error) == ErrorClass::NoPermission) {
             missing.push(name);
@@ -77,8 +81,8 @@ pub async fn run(settings: &Redis, streams: bool) -> Result<Option<Durability>, 
     Ok(timeout(STEP_TIMEOUT, durability::ask(&mut redis)).await.ok().flatten())
 }
 
-/// The commands of heartbeats and of the audit's stream, in a form that changes nothing.
-fn harmless(prefix: &str, streams: bool) -> Vec<(&'static str, Cmd)> {
+/// The commands of heartbeats, of the audit's stream and of sliding windows, in a form that changes nothing.
+fn harmless(prefix: &str, streams: bool, logs: bool) -> Vec<(&'static str, Cmd)> {
     let gateways = format!("{prefix}gateways");
     let command = |name: &'static str, arguments: &[&str]| {
         let mut command = redis::cmd(name);
@@ -92,6 +96,10 @@ fn harmless(prefix: &str, streams: bool) -> Vec<(&'static str, Cmd)> {
         command("ZCARD", &[&gateways]),
         command("PEXPIRE", &[&not_used, "1"]),
     ];
+    if logs {
+        commands.push(command("GETRANGE", &[&not_used, "0", "0"]));
+        commands.push(command("SETRANGE", &[&not_used, "0", ""]));
+    }
     if streams {
         commands.push(command("XADD", &[&not_used, "NOMKSTREAM", "*", "a", "b"]));
     }

@@ -10,6 +10,9 @@ use crate::limit::Limit;
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Answer;
 use crate::limit::fixed_window::FixedWindow;
+use crate::limit::reading::Reading;
+use crate::limit::sliding_window::SlidingWindow;
+use crate::limit::stamp_log::StampLog;
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::fixture::RedisServer;
 use crate::store::redis::script::{self, Added, Batch};
@@ -33,10 +36,16 @@ fn row_14_no_stored_value_breaks_the_script() {
     ];
     let bucket = [number.clone(), number.clone(), number]
         .prop_map(|numbers| numbers.iter().flat_map(|number| number.to_le_bytes()).collect());
-    let value = prop_oneof![bucket, prop::collection::vec(any::<u8>(), 0..40)];
+    let log = (prop::collection::vec(log_number(), 5..14), 0..16_usize).prop_map(|(log, cut)| {
+        let bytes: Vec<u8> = log.iter().flat_map(|number| number.to_le_bytes()).collect();
+        bytes[..bytes.len() - cut].to_vec()
+    });
+    let value = prop_oneof![bucket, log, prop::collection::vec(any::<u8>(), 0..90)];
     let calendar = Calendar::new(Period::Day, "UTC", 1).unwrap();
     let window = FixedWindow::new(5, calendar).unwrap();
-    let limits = [Limit::token_bucket(10, 1_000_000, 5).unwrap(), Limit::FixedWindow(window)];
+    let sliding = Limit::SlidingWindow(SlidingWindow::new(5, 1_000_000).unwrap());
+    let limits =
+        [Limit::token_bucket(10, 1_000_000, 5).unwrap(), Limit::FixedWindow(window), sliding];
     let limit = prop::sample::select(limits.to_vec());
     TestRunner::new(cases())
         .run(&(value, 0..20_000_000_000_u64, limit), |(value, now, limit): (Vec<u8>, u64, _)| {
@@ -143,4 +152,69 @@ fn script_fails_without_the_permission_to_read_or_write() {
         set_right("+");
         assert!(try_call(&mut other, &batch, 1_000_000).is_ok(), "{right}");
     }
+}
+
+/// A number of a log: a count, a time, or one that no gateway writes.
+fn log_number() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        4 => (-9..9_i32).prop_map(f64::from),
+        2 => (0..2_000_000_000_i32).prop_map(|us| f64::from(us) * 10.0),
+        1 => any::<f64>(),
+        1 => Just(0.5),
+    ]
+}
+
+/// Heads of any numbers, and rings whose stamps are in order but may be cut off.
+#[test]
+fn script_and_core_read_the_same_log_from_any_head() {
+    let server = RedisServer::start(&[]);
+    let connection = RefCell::new(server.client().get_connection().unwrap());
+    let head = (1..14_u32, 0..14_u32, 0..14_u32, log_number(), log_number(), any::<bool>());
+    let stamps = prop::collection::vec(0..3_000_000_u64, 13);
+    let limit = (1..20_u64, 1..4_000_000_u64);
+    let case = (head, stamps, 0..60_usize, limit, 0..5_000_000_u64, 1..5_u64);
+    TestRunner::new(cases())
+        .run(&case, |(head, mut stamps, cut, (limit, window_us), now, cost)| {
+            let (slots, first, count, oldest, newest, is_valid) = head;
+            stamps.sort_unstable();
+            // The stamps in the order of their slots.
+            let mut ring = vec![0.0; 13];
+            for place in 0..count.min(13) {
+                let slot = (first + place) % slots;
+                #[allow(clippy::cast_precision_loss)]
+                let stamp = stamps[place as usize] as f64;
+                ring[slot as usize] = stamp;
+            }
+            let ends = if is_valid && count > 0 {
+                #[allow(clippy::cast_precision_loss)]
+                [stamps[0] as f64, stamps[(count.min(13) - 1) as usize] as f64]
+            } else {
+                [oldest, newest]
+            };
+            let head = [-f64::from(slots), f64::from(first), f64::from(count), ends[0], ends[1]];
+            let numbers = head.iter().chain(&ring);
+            let mut value: Vec<u8> = numbers.flat_map(|number| number.to_le_bytes()).collect();
+            value.truncate(value.len() - cut);
+            let window = SlidingWindow::new(limit, window_us).unwrap();
+            let check = charges(&[(0, 1, cost, false)], &[Limit::SlidingWindow(window)]);
+            let mut connection = connection.borrow_mut();
+            let key = script::key(PREFIX, check[0].bucket, &rules()[0]);
+            redis::cmd("SET").arg(&key).arg(&value).query::<()>(&mut *connection).unwrap();
+            let call = script::encode_peek(&check, now);
+            let reply =
+                super::run_script(&mut connection, &[&key], now, (call, Vec::new())).unwrap();
+            let log = StampLog::decode(&value);
+            let level = log.bucket(&window, now).level;
+            let needed = check[0].limit.units(check[0].cost);
+            let reading = Reading { level, times: log.times(&window, level, needed, now) };
+            let read = script::read_peek(&check, &reply);
+            if cut <= 8 * (13 - slots as usize) {
+                prop_assert_eq!(read, Ok(vec![Some(reading)]));
+            } else {
+                // Stamps that are cut off count as the newest, which is not their place.
+                prop_assert!(read.is_ok());
+            }
+            Ok(())
+        })
+        .unwrap();
 }

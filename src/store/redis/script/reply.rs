@@ -3,6 +3,7 @@
 use super::{Batch, Group};
 use crate::limit::MAX_UNITS;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome, Outcomes};
+use crate::limit::reading::{Reading, Times};
 use crate::limit::share::Share;
 
 /// Reply to a batch.
@@ -23,15 +24,22 @@ const UNREADABLE: i64 = -2 * MAX_UNITS;
 #[error("the reply is not one of the script's")]
 pub struct BadReply;
 
-/// Reads the reply to a call that reads the buckets of `charges`. Returns their levels; `None` for an
+/// Reads the reply to a call that reads the buckets of `charges`. Returns the state of each; `None` for an
 /// unreadable bucket.
 ///
 /// # Errors
 /// The reply does not belong to this call.
-pub fn read_peek(charges: &[Charge], reply: &[i64]) -> Result<Vec<Option<i64>>, BadReply> {
-    let mut numbers = reply.iter().copied().skip(1);
-    let levels = charges.iter().map(|charge| level(charge, numbers.next())).collect();
-    if numbers.next().is_some() { Err(BadReply) } else { levels }
+pub fn read_peek(charges: &[Charge], reply: &[i64]) -> Result<Vec<Option<Reading>>, BadReply> {
+    let mut numbers = reply.iter().copied();
+    let time = time(numbers.next())?;
+    let mut readings = Vec::with_capacity(charges.len());
+    for charge in charges {
+        readings.push(match level(charge, numbers.next())? {
+            Some(level) => Some(Reading { level, times: times(charge, &mut numbers, time)? }),
+            None => None,
+        });
+    }
+    if numbers.next().is_some() { Err(BadReply) } else { Ok(readings) }
 }
 
 /// Reads the reply to a call that adjusts the buckets of `charges`. Returns the level of each before
@@ -47,6 +55,24 @@ pub fn read_adjust(charges: &[Charge], reply: &[i64]) -> Result<Vec<Option<(i64,
         moved.push(before.zip(after));
     }
     if numbers.next().is_some() { Err(BadReply) } else { Ok(moved) }
+}
+
+/// Reads the Unix time of the decision, by the clock of Redis.
+fn time(number: Option<i64>) -> Result<u64, BadReply> {
+    number.and_then(|time| u64::try_from(time).ok()).ok_or(BadReply)
+}
+
+/// Reads the times of a charge's bucket, if they are in the reply. Otherwise they follow from `time`.
+fn times(
+    charge: &Charge,
+    numbers: &mut impl Iterator<Item = i64>,
+    time: u64,
+) -> Result<Times, BadReply> {
+    if charge.limit.log().is_none() {
+        return Ok(Times::period(charge.limit.left_us(time)));
+    }
+    let mut us = || numbers.next().and_then(|us| u64::try_from(us).ok()).ok_or(BadReply);
+    Ok(Times { wait_us: us()?, left_us: us()? })
 }
 
 /// Reads the level of a charge's bucket; `None` if the bucket is unreadable.
@@ -65,8 +91,7 @@ impl Batch {
     /// The reply does not belong to this batch.
     pub fn read(&self, reply: &[i64]) -> Result<Reply, BadReply> {
         let mut numbers = reply.iter().copied();
-        // The time of the decision, by the clock of Redis.
-        let time = numbers.next().and_then(|time| u64::try_from(time).ok()).ok_or(BadReply)?;
+        let time = time(numbers.next())?;
         let mut answers = vec![None; self.checks];
         let mut unreadable = Vec::new();
         for group in &self.groups {
@@ -85,7 +110,11 @@ impl Batch {
                     Mode::Enforce => passed,
                     Mode::Shadow => numbers.next().ok_or(BadReply)?,
                 };
-                levels.push((level, took));
+                let times = match level {
+                    Some(_) => times(charge, &mut numbers, time)?,
+                    None => Times::NONE,
+                };
+                levels.push((level, took, times));
             }
             if undecided && passed == -1 {
                 continue;
@@ -105,18 +134,18 @@ impl Batch {
 
 impl Group {
     /// Answer of the check at `order` in the group. `passed` checks are allowed. `levels` are, for each
-    /// charge, its level after the last of them and the number of checks that took from it. `time` is the
-    /// Unix time of the decision.
+    /// charge, its level after the last of them, the number of checks that took from it, and its times then. `time` is the Unix time of the
+    /// decision.
     fn answer(
         &self,
         order: usize,
         passed: usize,
-        levels: &[(Option<i64>, i64)],
+        levels: &[(Option<i64>, i64, Times)],
         time: u64,
     ) -> Result<Answer, BadReply> {
         let allowed = order < passed;
         let mut outcomes = Outcomes::new();
-        for (charge, &(last, took)) in self.charges.iter().zip(levels) {
+        for (charge, &(last, took, mut times)) in self.charges.iter().zip(levels) {
             let units = charge.limit.units(charge.cost);
             let Some(last) = last else {
                 // A shadow rule whose bucket is unreadable has no effect.
@@ -128,10 +157,16 @@ impl Group {
             let later = if allowed { took.saturating_sub(turn).max(0) } else { 0 };
             let level = last.saturating_add(later.saturating_mul(units));
             let enough = if allowed { turn <= took } else { level >= units };
-            // Requests that are refused together get different guesses.
-            let seed = if charge.limit.is_held() { order as u64 } else { 0 };
-            let left_us = charge.limit.left_us(time.wrapping_add(seed));
-            outcomes.push(Outcome { level, enough, share: Share::WHOLE, left_us });
+            if charge.limit.is_held() {
+                // Requests that are refused together get different guesses.
+                let left_us = charge.limit.left_us(time.wrapping_add(order as u64));
+                times = Times::period(left_us);
+            }
+            if level >= units {
+                // Only after the last one it does not.
+                times.wait_us = 0;
+            }
+            outcomes.push(Outcome { level, enough, share: Share::WHOLE, times });
         }
         let answer = Answer::of(&self.charges, outcomes);
         // The script does not return levels that contradict the number of allowed requests.

@@ -206,7 +206,7 @@ fn rate_is_a_fraction_or_spelt_otherwise() {
 #[test]
 fn kind_is_one_of_the_kinds_that_exist() {
     insta::assert_snapshot!(render("[rules.r]\nper = []\nkind = 'token-bucket'\nlimit = 20\nplans.free = {}\n[plans.free]"), @r#"
-    error: `kind` is `token_bucket`, `fixed_window`, `leaky_bucket` or `concurrency`, not `token-bucket`
+    error: `kind` is `token_bucket`, `fixed_window`, `leaky_bucket`, `concurrency` or `sliding_window`, not `token-bucket`
      --> gateway.toml:3:8
       |
     3 | kind = 'token-bucket'

@@ -23,7 +23,7 @@ fn free(server: &RedisServer, charges: &Charges) -> i64 {
     let mut command = redis::cmd("EVAL");
     command.arg(script::SOURCE).arg(1).arg(key).arg("").arg(script::encode_peek(charges, 0));
     let reply: Vec<i64> = command.query(&mut connection).unwrap();
-    script::read_peek(charges, &reply).unwrap()[0].unwrap() / 1_000
+    script::read_peek(charges, &reply).unwrap()[0].unwrap().level / 1_000
 }
 
 /// A statement lacks the units of an unanswered call, so the next call waits for its reply.

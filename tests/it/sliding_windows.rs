@@ -1,0 +1,378 @@
+//! Sliding windows, in memory and in Redis.
+
+use std::time::Duration;
+
+use crate::support::{
+    DEMO, FaultProxy, Gateway, Mode, Redis, Request, StatusCounts, Stopwatch, check, eventually,
+    full_config, inconclusive, key, send_many, sleep_for, tollgate,
+};
+
+fn rule(settings: &str) -> String {
+    format!("[rules.window]\nper = [\"key\"]\n{settings}\n")
+}
+
+/// A configuration with one key and a sliding window with this limit.
+fn config(more: &str, limit: &str) -> String {
+    let rule = rule(&format!("kind = \"sliding_window\"\nlimit = \"{limit}\""));
+    format!("{DEMO}{more}\n{rule}{}", key("acme", "secret", "free"))
+}
+
+fn request() -> Request {
+    Request::get("/").header("X-Api-Key", "secret")
+}
+
+/// Number of requests that pass, of `count`, in turn at each gateway.
+fn passed(gateways: &[&Gateway], count: usize) -> usize {
+    let urls: Vec<String> = gateways.iter().map(|gateway| gateway.url("/")).collect();
+    let counts: StatusCounts = send_many(count, |client, number| {
+        client.get(&urls[number % urls.len()]).header("X-Api-Key", "secret")
+    });
+    let (passed, refused) = (counts.get(&200), counts.get(&429));
+    let sum = passed.unwrap_or(&0) + refused.unwrap_or(&0);
+    assert_eq!(sum, count, "{counts:?}");
+    *passed.unwrap_or(&0)
+}
+
+fn connected(gateway: &Gateway) {
+    eventually("a connection to Redis", || {
+        let connected = gateway.log().contains("connected to Redis");
+        (connected && gateway.count("tollgate_breaker_state", &[]) == 0).then_some(())
+    });
+}
+
+fn decided_locally(gateways: &[Gateway]) -> u64 {
+    let local =
+        |gateway: &Gateway| gateway.count("tollgate_decisions_total", &[("source", "local")]);
+    gateways.iter().map(local).sum()
+}
+
+/// When a request that passed was sent and answered.
+type Pass = (Duration, Duration);
+
+/// Sends requests to all gateways without a pause until `is_over`. Returns those that passed, in the order of their
+/// answers.
+fn load(gateways: &[Gateway], watch: Stopwatch, is_over: impl Fn() -> bool + Sync) -> Vec<Pass> {
+    let lane = |gateway: &Gateway| {
+        let mut connection = gateway.connect();
+        let mut passes = Vec::new();
+        while !is_over() {
+            let sent = watch.elapsed();
+            let response = connection.send(&request());
+            match response.status {
+                200 => passes.push((sent, watch.elapsed())),
+                429 => sleep_for(Duration::from_millis(3)),
+                status => panic!("{status}: {}", response.text()),
+            }
+        }
+        passes
+    };
+    let mut passes: Vec<Pass> = std::thread::scope(|scope| {
+        let lanes: Vec<_> =
+            gateways.iter().map(|gateway| scope.spawn(move || lane(gateway))).collect();
+        lanes.into_iter().flat_map(|lane| lane.join().unwrap()).collect()
+    });
+    passes.sort_unstable_by_key(|(_, answered)| *answered);
+    passes
+}
+
+/// The most requests that certainly passed within a window of this length.
+fn most_in(passes: &[Pass], window: Duration) -> usize {
+    let from = |first: &Pass| {
+        let inside = |pass: &&Pass| pass.0 >= first.0 && pass.1 < first.0 + window;
+        passes.iter().filter(inside).count()
+    };
+    passes.iter().map(from).max().unwrap_or(0)
+}
+
+#[test]
+fn two_gateways_allow_exactly_the_limit_in_any_window() {
+    const LIMIT: usize = 40;
+    const WINDOW: Duration = Duration::from_secs(2);
+    let redis = Redis::start();
+    let text = config(&redis.table_with_timeout("500ms"), "40/2s");
+    let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(&text));
+    gateways.iter().for_each(connected);
+    let watch = Stopwatch::start();
+    let passes = load(&gateways, watch, || watch.elapsed() > 4 * WINDOW);
+    let most = most_in(&passes, WINDOW);
+    assert!(most <= LIMIT, "{most} in a window");
+    // Nor are they refused below the limit: each has its successor in the next window, as soon as it has left.
+    let late = |pair: (&Pass, &Pass)| pair.1.1.saturating_sub(pair.0.1 + WINDOW);
+    let latest = passes.iter().zip(&passes[LIMIT..]).map(late).max().unwrap();
+    let count = passes.len();
+    if latest > Duration::from_millis(300) || count < 4 * LIMIT {
+        inconclusive("the gateways or the clients were slow");
+    }
+    println!(
+        "{count} passed, {most} at most in a window, the latest {latest:?} after the token left"
+    );
+    assert!(count <= 5 * LIMIT, "{count}");
+    assert_eq!(decided_locally(&gateways), 0);
+}
+
+#[test]
+fn retry_after_is_exact() {
+    let redis = Redis::start();
+    for table in [String::new(), redis.table_with_timeout("500ms")] {
+        let gateway = Gateway::start(&config(&table, "3/2s"));
+        if !table.is_empty() {
+            connected(&gateway);
+        }
+        let watch = Stopwatch::start();
+        assert_eq!(gateway.send(&request()).status, 200);
+        sleep_for(Duration::from_millis(700));
+        assert_eq!(passed(&[&gateway], 2), 2);
+        let before = watch.elapsed();
+        let refused = gateway.send(&request());
+        let after = watch.elapsed();
+        assert_eq!(refused.status, 429);
+        let detail = refused.text();
+        assert!(detail.contains("(3/2s, plan free)"), "{detail}");
+        let wait = detail.split("retry in ").nth(1).and_then(|rest| rest.split(' ').next());
+        let wait = Duration::from_millis(wait.unwrap().parse().unwrap());
+        assert!(wait <= Duration::from_millis(1_301) && !wait.is_zero(), "{wait:?}");
+        let retry_after = refused.header("retry-after").unwrap().parse().unwrap();
+        assert_eq!(Duration::from_secs(retry_after), Duration::from_secs(wait.as_secs() + 1));
+        // Some milliseconds before it is refused, and from then on exactly one passes.
+        let early = (before + wait).saturating_sub(Duration::from_millis(30));
+        sleep_for(early.saturating_sub(watch.elapsed()));
+        let status = gateway.send(&request()).status;
+        if watch.elapsed() < before + wait {
+            assert_eq!(status, 429, "early");
+        } else {
+            inconclusive("a request took longer than 30 ms");
+            continue;
+        }
+        sleep_for((after + wait).saturating_sub(watch.elapsed()) + Duration::from_millis(2));
+        assert_eq!([0, 1].map(|_| gateway.send(&request()).status), [200, 429]);
+    }
+}
+
+#[test]
+fn all_rules_of_a_request_are_charged_together_or_not_at_all() {
+    let redis = Redis::start();
+    for table in [String::new(), redis.table()] {
+        let bucket = "[rules.bucket]\nper = [\"key\"]\nrate = \"100/d\"\n";
+        let more = format!("{table}\n[headers]\npolicies = \"all\"\n{bucket}");
+        let gateway = Gateway::start(&config(&more, "5/h"));
+        if !table.is_empty() {
+            connected(&gateway);
+        }
+        assert_eq!(passed(&[&gateway], 20), 5);
+        let limits = gateway.send(&request()).header("ratelimit").unwrap().to_owned();
+        assert!(limits.contains("\"bucket\";r=95;"), "{limits}");
+        assert!(limits.contains("\"window\";r=0;"), "{limits}");
+        let policies = gateway.send(&request()).header("ratelimit-policy").unwrap().to_owned();
+        assert!(policies.contains("\"window\";q=5;w=3600"), "{policies}");
+    }
+}
+
+#[test]
+fn changed_limit_keeps_the_stamps_and_another_kind_starts_full() {
+    let redis = Redis::start();
+    for table in [String::new(), redis.table()] {
+        let gateway = Gateway::start(&config(&table, "10/h"));
+        if !table.is_empty() {
+            connected(&gateway);
+        }
+        assert_eq!(passed(&[&gateway], 4), 4);
+        // (limit, remaining after one more request)
+        for (limit, remaining) in
+            [("8/h", 3), ("100/2h", 94), ("100/m", 93), ("9/m", 1), ("9/h", 0)]
+        {
+            gateway.apply(&config(&table, limit));
+            assert_eq!(gateway.send(&request()).remaining(), remaining, "{limit}");
+        }
+        assert_eq!(gateway.send(&request()).status, 429);
+        for kind in ["rate = \"1/h\"\nburst = 7", "kind = \"sliding_window\"\nlimit = \"7/h\""] {
+            let other = format!("{DEMO}{table}\n{}{}", rule(kind), key("acme", "secret", "free"));
+            gateway.apply(&other);
+            assert_eq!(gateway.send(&request()).remaining(), 6, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn operator_reads_grants_and_resets_a_window() {
+    let redis = Redis::start();
+    for table in [String::new(), redis.table()] {
+        let gateway = Gateway::start(&config(&table, "10/m"));
+        if !table.is_empty() {
+            connected(&gateway);
+        }
+        assert_eq!(passed(&[&gateway], 12), 10);
+        let view = || gateway.admin("/api/clients/key/acme/buckets").json()["rules"][0].clone();
+        let shown = view();
+        assert_eq!((&shown["kind"], &shown["rate"]), (&"sliding_window".into(), &"10/m".into()));
+        let (next, full) = (&shown["next_after_ms"], &shown["full_after_ms"]);
+        let (next, full) = (next.as_u64().unwrap(), full.as_u64().unwrap());
+        assert!((50_000..=60_000).contains(&next) && (next..=60_000).contains(&full), "{shown}");
+        let adjust = |action: &str, body: &str| {
+            let path = format!("/api/clients/key/acme/{action}");
+            let request = Request::new("POST", &path).header("Content-Type", "application/json");
+            gateway.send_admin(&request.body(body)).status
+        };
+        assert_eq!(adjust("grant", "{\"rule\": \"window\", \"tokens\": 3}"), 200);
+        assert_eq!(passed(&[&gateway], 10), 3);
+        assert_eq!(adjust("reset", "{\"rule\": \"window\"}"), 200);
+        assert_eq!(view()["tokens"], 10);
+        assert_eq!(passed(&[&gateway], 12), 10);
+    }
+}
+
+/// `MEMORY USAGE` counts the key, the value and Redis' own bookkeeping.
+#[test]
+fn full_log_takes_8_bytes_for_each_stamp_in_redis() {
+    let redis = Redis::start();
+    for limit in [100_u64, 4_096] {
+        let text = config(&redis.table_with_timeout("500ms"), &format!("{limit}/h"));
+        let gateway = Gateway::start(&text);
+        connected(&gateway);
+        let count = usize::try_from(limit).unwrap();
+        assert_eq!(passed(&[&gateway], count + 50), count);
+        let keys: Vec<String> = redis.query(&["KEYS", "tollgate:*:window"]);
+        let [log] = &keys[..] else { panic!("{keys:?}") };
+        let length: u64 = redis.query(&["STRLEN", log]);
+        assert_eq!(length, 40 + 8 * limit);
+        let left_ms: i64 = redis.query(&["PTTL", log]);
+        assert!((3_500_000..=3_601_000).contains(&left_ms), "{left_ms}");
+        // The usual alternative: a sorted set with a unique member for each request.
+        for number in 0..limit {
+            let time = 1_764_000_000_000_000 + 1_000 * number;
+            let member = format!("{time}-{number:08x}");
+            redis.query::<u64>(&["ZADD", "set", &time.to_string(), &member]);
+        }
+        let usage = |key: &str| redis.query::<u64>(&["MEMORY", "USAGE", key, "SAMPLES", "0"]);
+        let (log_bytes, set_bytes) = (usage(log), usage("set"));
+        println!("{limit} stamps: {log_bytes} bytes, a sorted set: {set_bytes} bytes");
+        assert!(log_bytes <= 10 * limit + 250, "{log_bytes}");
+        assert!(limit < 1_000 || set_bytes > 10 * log_bytes, "{set_bytes}");
+        redis.query::<u64>(&["DEL", "set", log]);
+    }
+}
+
+/// Gateways that share a Redis that can be cut off.
+struct Fleet {
+    _redis: Redis,
+    proxy: FaultProxy,
+    gateways: [Gateway; 3],
+}
+
+impl Fleet {
+    fn start(limit: &str) -> Self {
+        let redis = Redis::start();
+        let proxy = FaultProxy::start(&redis);
+        let breaker =
+            "\n[redis.breaker]\nopen = \"100ms\"\nopen_max = \"500ms\"\nramp_step = \"100ms\"\n";
+        let table = format!("{}{breaker}", proxy.table("200ms"));
+        let text = format!("instances = 3\n{}", config(&table, limit));
+        let gateways: [Gateway; 3] = std::array::from_fn(|_| Gateway::start(&text));
+        gateways.iter().for_each(connected);
+        Self { _redis: redis, proxy, gateways }
+    }
+
+    fn wait_for_breakers(&self, state: u64) {
+        for gateway in &self.gateways {
+            eventually("the breakers", || {
+                (gateway.count("tollgate_breaker_state", &[]) == state).then_some(())
+            });
+        }
+    }
+}
+
+#[test]
+fn gateways_grant_their_share_while_redis_is_away_and_settle_all_of_it() {
+    let fleet = Fleet::start("30/h");
+    let [seen, second, third] = &fleet.gateways;
+    assert_eq!(passed(&[seen], 12), 12);
+    fleet.proxy.set(Mode::Refuse);
+    fleet.wait_for_breakers(2);
+    // 18 of 30 are left where Redis was seen, and 30 of 30 where it was not: a third of each.
+    let shares = [seen, second, third].map(|gateway| passed(&[gateway], 20));
+    assert_eq!(shares, [6, 10, 10]);
+    fleet.proxy.set(Mode::Pass);
+    fleet.wait_for_breakers(0);
+    // The first call of each gateway settles its debt: 18, 29 and 40 of 30 are used.
+    assert_eq!([seen, second, third].map(|gateway| passed(&[gateway], 1)), [1, 1, 0]);
+    assert_eq!(passed(&[seen, second, third], 30), 0);
+    let view = seen.admin("/api/clients/key/acme/buckets").json();
+    assert_eq!(view["rules"][0]["tokens"], 0);
+}
+
+/// A client sends all it can through several outages, judged by the bounds of docs/outages.md.
+#[test]
+fn no_window_has_more_than_the_bound_in_an_outage() {
+    const LIMIT: usize = 30;
+    const WINDOW: Duration = Duration::from_secs(2);
+    let fleet = Fleet::start("30/2s");
+    let watch = Stopwatch::start();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    let mut outages = Vec::new();
+    let mut settled = Duration::ZERO;
+    let passes = std::thread::scope(|scope| {
+        let load = scope.spawn(|| load(&fleet.gateways, watch, || is_over.load(order)));
+        for length in [1, 5] {
+            sleep_for(Duration::from_secs(2));
+            fleet.proxy.set(Mode::Refuse);
+            fleet.wait_for_breakers(2);
+            let began = watch.elapsed();
+            sleep_for(Duration::from_secs(length));
+            outages.push((began, watch.elapsed()));
+            fleet.proxy.set(Mode::Pass);
+            fleet.wait_for_breakers(0);
+            // Each gateway has called Redis since, and settled its debt.
+            sleep_for(Duration::from_millis(1_200));
+            settled = watch.elapsed();
+        }
+        sleep_for(3 * WINDOW);
+        is_over.store(true, order);
+        load.join().unwrap()
+    });
+    let most = most_in(&passes, WINDOW);
+    assert!(most <= 2 * LIMIT, "{most} in a window");
+    let within = |from: Duration, to: Duration| -> Vec<Pass> {
+        passes.iter().filter(|pass| pass.0 >= from && pass.1 < to).copied().collect()
+    };
+    for (began, ended) in outages {
+        // The shares of the three gateways.
+        let most = most_in(&within(began, ended), WINDOW);
+        assert!(most <= LIMIT, "{most} in a window within an outage");
+    }
+    let after = within(settled, Duration::MAX);
+    let most_after = most_in(&after, WINDOW);
+    println!("at most {most} in any window, {most_after} of {} after the outages", after.len());
+    assert!(most_after <= LIMIT, "{most_after} after the outages");
+    assert!(after.len() >= LIMIT, "the client is served again");
+}
+
+#[test]
+fn check_names_the_other_form_for_a_large_limit_and_the_missing_rights() {
+    let outcome = check(full_config(&config("", "5000/h")).as_bytes());
+    assert_eq!(outcome.code, Some(64), "{}", outcome.stdout);
+    let help = "write `kind = \"token_bucket\"`, `limit = \"5000/h\"` and `burst = 500`";
+    assert!(outcome.stderr.contains(help), "{}", outcome.stderr);
+
+    let redis = Redis::start();
+    let set = |rights: &str| {
+        let call = ["ACL", "SETUSER", "gateway"].into_iter().chain(rights.split(' '));
+        redis.query::<String>(&call.collect::<Vec<_>>());
+    };
+    set("on >pw resetkeys ~tollgate:* resetchannels -@all +ping +eval +evalsha +time +get +set \
+         +zadd +zremrangebyscore +zcard +pexpire");
+    let user = "username = \"gateway\"\npassword = \"pw\"\n";
+    let text = full_config(&config(&format!("{}{user}", redis.table()), "10/m"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, &text).unwrap();
+    let path = file.to_str().unwrap();
+    let warnings = || tollgate(&["check", "--connect", "-c", path], "").stderr;
+    let missing = "its user may not run GETRANGE, SETRANGE";
+    assert!(warnings().contains(missing), "{}", warnings());
+    set("+getrange +setrange");
+    assert!(!warnings().contains("may not run"), "{}", warnings());
+    let gateway = Gateway::start_full(&text);
+    connected(&gateway);
+    assert_eq!(passed(&[&gateway], 20), 10);
+    assert_eq!(decided_locally(&[gateway]), 0);
+}
