@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser lint
-.PHONY: soak soak-short pgo alerts compose deny mutants bench bench-micro bench-redis bench-peers callgrind
+.PHONY: soak soak-short pgo alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl h2load haproxy nginx node openssl pebble python3 redis-server
@@ -116,6 +116,11 @@ bench-micro: ## the cost of single steps: core, memory store, identity, routes, 
 bench-redis: ## compare methods to keep a bucket in Redis; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) redis-server
 	cargo bench --bench redis_three_ways -- --write
+
+bench-kinds: ## print what each kind of limit costs in Redis: CPU time of a check, bytes of a key
+	@scripts/need $(BUILD_NEEDS) python3 redis-server wrk
+	cargo build --release
+	benches/kinds.py "$${CARGO_TARGET_DIR:-target}/release/tollgate"
 
 # Only a complete run is written to the page.
 bench-peers: ## compare tollgate with nginx, HAProxy, Envoy, Traefik, Pingap; writes docs/benchmarks.md
