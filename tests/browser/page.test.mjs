@@ -335,7 +335,6 @@ test("playground has every kind of limit", async () => {
   const promises = {
     token_bucket: /burst \+ rate · t/,
     fixed_window: /in a period of 5 s/,
-    sliding_window: /in any 5 s, and none is refused below that/,
     concurrency: /No pattern gets more than 20 at once/,
     sliding_window: /in any 5 s, and none is refused below that/,
     leaky_bucket: /longest wait here is 2\.0 s/,

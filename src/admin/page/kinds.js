@@ -106,15 +106,6 @@ export const KINDS = {
       `No pattern gets more than ${burst} in a period of ${period} s. In a span across a boundary it can be twice that; the `
       + `most here in any ${period} s is ${mostIn(period * SECOND, outcomes, cost)}.`,
   },
-  sliding_window: {
-    knobs: ["burst", "cost", "period"],
-    level: "left in the window",
-    most: ({ burst }) => burst,
-    make: ({ burst, cost, period }) => new Held(burst, cost, (at) => at + period * SECOND),
-    line: held,
-    promise: ({ burst, cost, period }, outcomes) =>
-      `No pattern gets more than ${burst} in any ${period} s, and none is refused below that; the most here is ${mostIn(period * SECOND, outcomes, cost)}.`,
-  },
   concurrency: {
     knobs: ["burst", "cost", "duration"],
     level: "free",
