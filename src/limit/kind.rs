@@ -1,5 +1,6 @@
 //! [`Limit`]: the parameters of one limit, of any kind.
 
+use super::MICROS_PER_SECOND;
 use super::bucket::Bucket;
 use super::calendar::{Calendar, Period};
 use super::concurrency::entries::Entries;
@@ -223,6 +224,17 @@ impl Limit {
     pub fn quota_calendar(&self) -> Option<Calendar> {
         self.calendar()
             .filter(|calendar| !matches!(calendar.period(), Period::Second | Period::Minute))
+    }
+
+    /// Whether a lost count would be missed: the limit counts for an hour or longer, and what was used does not come back
+    /// before. Quotas and sliding windows.
+    pub fn counts_for_hours(&self) -> bool {
+        match self {
+            Self::SlidingWindow(_) => self.window_us() >= 3_600 * MICROS_PER_SECOND,
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
+                self.quota_calendar().is_some()
+            }
+        }
     }
 
     /// Time at which a bucket that is empty at `now` is full, if no tokens are taken.
@@ -454,6 +466,34 @@ impl Limit {
                 SlidingWindow::new(number()?, number()?).ok().map(Self::SlidingWindow)
             }
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600 * MICROS_PER_SECOND;
+
+    #[test]
+    fn counts_of_an_hour_or_longer_would_be_missed() {
+        let window = |period| {
+            let calendar = Calendar::new(period, "UTC", 1).unwrap();
+            Limit::FixedWindow(FixedWindow::new(9, calendar).unwrap())
+        };
+        let log = |window_us| Limit::SlidingWindow(SlidingWindow::new(9, window_us).unwrap());
+        let table = [
+            (window(Period::Minute), false),
+            (window(Period::Hour), true),
+            (window(Period::Year), true),
+            (log(HOUR - 1), false),
+            (log(HOUR), true),
+            (Limit::token_bucket(1, 24 * HOUR, 9).unwrap(), false),
+            (Limit::Concurrency(Concurrency::new(9).unwrap()), false),
+        ];
+        for (limit, expected) in table {
+            assert_eq!(limit.counts_for_hours(), expected, "{limit:?}");
         }
     }
 }

@@ -51,7 +51,7 @@ pub struct UsageFile(Database);
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// Another process has it open.
-    #[error("another process uses it; each gateway needs a file of its own")]
+    #[error("another process uses it; each gateway needs its own file")]
     InUse,
     /// It is not a file of usage, or it is damaged.
     #[error("it is damaged or of another program ({0}); with another path, counts begin at zero")]

@@ -30,7 +30,7 @@ const REMOVE_INTERVAL_US: u64 = 600 * MICROS_PER_SECOND;
 /// Minimum time between two log lines of failed writes, in seconds.
 const LOG_INTERVAL_S: u64 = 60;
 
-/// Writes the ledger to a file, on a thread of its own.
+/// Writes the ledger to a file, on its own thread.
 pub struct Keeper {
     /// What requests used since the last write.
     pub ledger: Ledger,

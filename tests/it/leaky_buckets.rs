@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::support::{
-    Gateway, Redis, Request, StatusCounts, Stopwatch, Upstream, check, eventually, full_config,
-    inconclusive, proxy_to, send_many, within,
+    FaultProxy, Gateway, Mode, Redis, Request, StatusCounts, Stopwatch, Upstream, check,
+    eventually, full_config, inconclusive, proxy_to, send_many, within,
 };
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -98,6 +98,71 @@ fn gateways_with_one_redis_share_the_rate() {
     assert_eq!(counts.get(&200), Some(&30), "{counts:?}");
     let last = *upstream.arrivals().last().unwrap();
     assert!(last >= began + Duration::from_millis(29 * 50), "{last:?}, begun at {began:?}");
+}
+
+/// A client sends all it can through an outage, judged by the bound of docs/outages.md for a token bucket: the capacity of the
+/// bucket and what the rate yields, each at most 1/3 at one gateway.
+#[test]
+fn three_gateways_share_the_rate_while_redis_is_away() {
+    const PER_SECOND: u32 = 30;
+    let redis = Redis::start();
+    let proxy = FaultProxy::start(&redis);
+    let breaker =
+        "\n[redis.breaker]\nopen = \"100ms\"\nopen_max = \"500ms\"\nramp_step = \"100ms\"\n";
+    let table = format!("{}{breaker}", proxy.table("200ms"));
+    let upstream = Clocked::start();
+    let settings = "rate = \"30/s\"\nmax_delay = \"1s\"";
+    let text = format!("instances = 3\n{}", config(&upstream.server, &table, settings));
+    let gateways: [Gateway; 3] = std::array::from_fn(|_| Gateway::start(&text));
+    let breakers = |state: u64| {
+        for gateway in &gateways {
+            eventually("the breakers", || {
+                (gateway.count("tollgate_breaker_state", &[]) == state).then_some(())
+            });
+        }
+    };
+    for gateway in &gateways {
+        eventually("Redis", || (gateway.admin("/ready").status == 200).then_some(()));
+    }
+    proxy.set(Mode::Refuse);
+    breakers(2);
+    let began = upstream.clock.elapsed();
+    let counts = burst(&gateways.each_ref(), 90);
+    let passed = *counts.get(&200).unwrap();
+    assert_eq!(passed + counts.get(&429).unwrap_or(&0), 90, "{counts:?}");
+    let took = upstream.arrivals().last().unwrap().saturating_sub(began);
+    let most = 31 + usize::try_from((took * PER_SECOND).as_secs()).unwrap();
+    assert!((20..=most).contains(&passed), "{passed} in {took:?}, at most {most}");
+    // Those of one gateway are at least 3/30 s apart.
+    let alone = burst(&[&gateways[0]], 5);
+    assert_eq!(alone.get(&200), Some(&5), "{alone:?}");
+    let last: Vec<Duration> = upstream.arrivals().into_iter().rev().take(5).collect();
+    assert!(last[0] >= last[4] + Duration::from_millis(390), "{last:?}");
+    proxy.set(Mode::Pass);
+    breakers(0);
+    eventually("a request after the outage", || {
+        (burst(&[&gateways[1]], 1).get(&200) == Some(&1)).then_some(())
+    });
+}
+
+#[test]
+fn upstream_that_dies_while_requests_wait_fails_them_at_their_times() {
+    let upstream = Clocked::start();
+    let gateway =
+        Gateway::start(&config(&upstream.server, "", "rate = \"10/s\"\nmax_delay = \"5s\""));
+    let Clocked { server, arrivals, .. } = upstream;
+    let counts = std::thread::scope(|scope| {
+        let burst = scope.spawn(|| burst(&[&gateway], 20));
+        eventually("the first requests", || (arrivals.lock().len() >= 3).then_some(()));
+        drop(server);
+        burst.join().unwrap()
+    });
+    let (passed, failed) = (counts.get(&200).unwrap_or(&0), counts.get(&502).unwrap_or(&0));
+    assert_eq!(passed + failed, 20, "{counts:?}");
+    assert!(*passed >= 3 && *failed >= 10, "{counts:?}");
+    assert_eq!(waiting(&gateway), 0);
+    // The gateway is as before: the next request has its place in the queue.
+    assert_eq!(gateway.get("/").status, 502);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::outline::Outline;
 use crate::config::spanned::Spanned;
+use crate::limit::Limit;
 use crate::load::{Checked, Source};
 use crate::net::address::HostPort;
 use crate::net::lookup::{Resolver, system_resolver};
@@ -239,14 +240,14 @@ async fn redis(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
     let place = outline.place(&["redis", "url"]).unwrap_or(0..0);
     let logs = policy.limits.iter().any(|limit| limit.log().is_some());
     let found = match trial::run(redis, policy.audit.stream.is_some(), logs).await {
-        Ok(found) => found.filter(|_| policy.has_quotas),
+        Ok(found) => found.filter(|_| policy.limits.iter().any(Limit::counts_for_hours)),
         Err(error) => {
             let message = format!("Redis cannot be used from here: {error}");
             return vec![Diagnostic::warning(place, message).help(error.help())];
         }
     };
     let warning = |(why, setting): (&str, &str)| {
-        let message = format!("Redis may lose the counts of fixed windows: {why}");
+        let message = format!("Redis may lose the counts of quotas: {why}");
         Diagnostic::warning(place.clone(), message).help(format!("set `{setting}` in Redis"))
     };
     found.map(durability::Durability::lacks).unwrap_or_default().into_iter().map(warning).collect()

@@ -21,6 +21,7 @@ use crate::downstream::service::{Downstream, Front};
 use crate::downstream::unwritten::Unwritten;
 use crate::failure::{Failures, Supervised};
 use crate::gateway::{Gateway, MAX_TRIES};
+use crate::limit::Limit;
 use crate::limit::share::Share;
 use crate::net::listen::{ClientListener, Listener, Prebound};
 use crate::observe::metrics::Metrics;
@@ -232,7 +233,7 @@ pub(super) fn limiter(
     if let Some(appending) = appending {
         supervisor = supervisor.appending(appending);
     }
-    supervisor = supervisor.keeping_quotas(policy.has_quotas);
+    supervisor = supervisor.keeping_quotas(policy.limits.iter().any(Limit::counts_for_hours));
     let instances = policy.server.instances;
     if redis.start_without == StartWithout::Empty {
         // The number of gateways is unknown until Redis is reached.
