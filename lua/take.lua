@@ -328,7 +328,8 @@ local function sliding_windows(now)
         elseif missing > 0 then
             wait = stamp(log, log.count - kept + missing - 1) - now + log.window
         end
-        return wait, left
+        -- Below zero only if stamps are cut off or not in order, which no gateway writes.
+        return max(wait, 0), max(left, 0)
     end
 
     -- The newest `kept` stamps, as a string.

@@ -218,3 +218,22 @@ fn script_and_core_read_the_same_log_from_any_head() {
         })
         .unwrap();
 }
+
+/// The search for the oldest stamp in the window ends at a stamp that is cut off; one after it has left the window.
+#[test]
+fn log_that_is_cut_off_and_out_of_order_has_no_time_below_zero() {
+    let server = RedisServer::start(&[]);
+    let mut connection = server.client().get_connection().unwrap();
+    let mut numbers = vec![-13.0, 10.0, 13.0, 0.0, 857_200.0];
+    numbers.extend([0.0; 13]);
+    let mut value: Vec<u8> = numbers.iter().flat_map(|number: &f64| number.to_le_bytes()).collect();
+    value.truncate(value.len() - 9);
+    let (now, window) = (1_981_449, SlidingWindow::new(2, 1_981_448).unwrap());
+    let check = charges(&[(0, 1, 1, false)], &[Limit::SlidingWindow(window)]);
+    let key = script::key(PREFIX, check[0].bucket, &rules()[0]);
+    redis::cmd("SET").arg(&key).arg(&value).query::<()>(&mut connection).unwrap();
+    let call = script::encode_peek(&check, now);
+    let reply = super::run_script(&mut connection, &[&key], now, (call, Vec::new())).unwrap();
+    let read = script::read_peek(&check, &reply).unwrap();
+    assert_eq!(read[0].unwrap().times.wait_us, 0);
+}
