@@ -21,9 +21,15 @@ use divan::{Bencher, black_box};
 use parking_lot::Mutex;
 use tollgate::limit::Limit;
 use tollgate::limit::MICROS_PER_SECOND as SECOND;
+use tollgate::limit::calendar::{Calendar, Period};
 use tollgate::limit::charge::{BucketId, Charge, Mode};
+use tollgate::limit::concurrency::Concurrency;
+use tollgate::limit::fixed_window::FixedWindow;
 use tollgate::limit::share::Share;
+use tollgate::limit::sliding_window::SlidingWindow;
+use tollgate::policy::OnFailure;
 use tollgate::store::memory::MemoryStore;
+use tollgate::store::redis::script::StoredRule;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -150,6 +156,33 @@ fn check_one_hot_key(bencher: Bencher) {
     let store = &*CROWD;
     let hot = charge(7, WIDE);
     bencher.bench(|| store.take(&[hot], turn() & 0xffff_ffff, Share::WHOLE).allowed());
+}
+
+/// One limit of each kind, none of which a request reaches; each request of one of 1,000 clients.
+#[divan::bench(args = ["token_bucket", "fixed_window", "sliding_window", "concurrency"], sample_size = 20_000, sample_count = 50)]
+fn check_kind(bencher: Bencher, kind: &str) {
+    let limit = match kind {
+        "token_bucket" => Limit::token_bucket(1_000, SECOND, MILLION).unwrap(),
+        "fixed_window" => {
+            let calendar = Calendar::new(Period::Day, "UTC", 1).unwrap();
+            Limit::FixedWindow(FixedWindow::new(1 << 40, calendar).unwrap())
+        }
+        // Full after 4,096 requests of a client: the oldest stamps have left by then.
+        "sliding_window" => Limit::SlidingWindow(SlidingWindow::new(4_096, SECOND).unwrap()),
+        _ => Limit::Concurrency(Concurrency::new(1_000).unwrap()),
+    };
+    let store = MemoryStore::new(10_000, &[limit]);
+    let name = "rule".into();
+    let rules = [StoredRule { name, salt: 0, on_failure: OnFailure::Local }];
+    bencher.bench(|| {
+        // A client sends a request each millisecond.
+        let turn = turn() & 0xffff_ffff;
+        let charge = Charge { limit, limit_index: 0, ..charge(turn % 1_000, WIDE) };
+        let charge = Charge { cost: limit.parts(), ..charge };
+        let (answer, held) = store.hold(&[charge], &rules, turn, Share::WHOLE);
+        assert!(answer.allowed());
+        held
+    });
 }
 
 /// Rules by address (of a million), by key (of 10,000), by route (of 20), and a global one.
