@@ -14,6 +14,7 @@
 
 use super::Limit;
 use super::share::Share;
+use super::unix_time;
 
 /// Units that this gateway granted locally and that are not settled yet, of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub struct Debt {
     span_ends: u64,
     /// Time of `units`, in microseconds.
     at: u64,
-    /// Time from which the shared bucket is certainly full, in microseconds.
+    /// Time from which the shared bucket is certainly full, in microseconds: see [`Limit::empty_full_at`].
     full_at: u64,
     share: Share,
     limit: Limit,
@@ -46,7 +47,14 @@ impl Debt {
     /// Units of the debt at `now`, at least 0. A debt to a bucket without refill is whole until the bucket's
     /// period ends, and 0 from then on.
     pub fn left(&self, now: u64) -> i64 {
-        if now < self.full_at {
+        self.left_at(now, unix_time::of(now))
+    }
+
+    /// [`left`](Self::left) at `now`, which is `unix_us` in Unix time.
+    fn left_at(&self, now: u64, unix_us: u64) -> i64 {
+        // The wall clock may be corrected, and continues in stand-by.
+        let clock = if self.limit.calendar().is_some() { unix_us } else { now };
+        if clock < self.full_at {
             let has_left = self.limit.log().is_some() && now >= self.span_ends;
             let units = if has_left { self.units - self.earlier } else { self.units };
             return units.max(0);
@@ -93,6 +101,8 @@ impl Debt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::calendar::{Calendar, Period};
+    use crate::limit::fixed_window::FixedWindow;
     use crate::limit::sliding_window::SlidingWindow;
 
     /// A microsecond adds a unit, a token is 100 units, burst 10.
@@ -135,6 +145,20 @@ mod tests {
         assert_eq!(debt.left(last + 100), 0);
         let shorter = Limit::SlidingWindow(SlidingWindow::new(5, 10).unwrap());
         assert_eq!(debt.more(3, *last).left_under(&shorter, *last), debt.left(*last) + 3);
+    }
+
+    #[test]
+    fn debt_to_a_fixed_window_ends_with_its_period_by_the_wall_clock() {
+        let calendar = Calendar::new(Period::Hour, "UTC", 1).unwrap();
+        let limit = Limit::FixedWindow(FixedWindow::new(50, calendar).unwrap());
+        let (minute, hour) = (60_000_000, 3_600_000_000);
+        // In tests, the process' clock is Unix time.
+        let debt = Debt::none(limit, Share::one_of(3), minute).more(5_000, minute);
+        let left = |now, unix_us| debt.left_at(now, unix_us);
+        assert_eq!([left(hour - 1, hour - 1), left(hour, hour)], [5_000, 0]);
+        assert_eq!(left(2 * minute, hour), 0, "set forward, or after stand-by");
+        assert_eq!(left(hour, hour - 1), 5_000, "set back");
+        assert_eq!(debt.more(1_000, hour).left(hour), 1_000, "the next period");
     }
 
     #[test]

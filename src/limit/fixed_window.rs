@@ -147,11 +147,6 @@ impl FixedWindow {
     pub fn full_at(&self, bucket: Bucket) -> u64 {
         if bucket.level >= self.full { 0 } else { unix_time::instant(bucket.at) }
     }
-
-    /// End of the period at `now`, both in microseconds of the process' clock.
-    pub fn period_end(&self, now: u64) -> u64 {
-        now.saturating_add(self.left_us(unix_time::of(now)))
-    }
 }
 
 /// End of the period at `unix_us`, in periods as long as that of `bounds`. Exact for periods of one length in

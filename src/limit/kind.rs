@@ -237,11 +237,12 @@ impl Limit {
         }
     }
 
-    /// Time at which a bucket that is empty at `now` is full, if no tokens are taken.
+    /// Time at which a bucket that is empty at `now` is full, if no tokens are taken. Of a fixed window in Unix time, as
+    /// its [`Bucket`]: the end of its period.
     pub fn empty_full_at(&self, now: u64) -> u64 {
         match self {
             Self::TokenBucket(bucket) => now.saturating_add(bucket.window_us()),
-            Self::FixedWindow(window) => window.period_end(now),
+            Self::FixedWindow(window) => window.bucket(0, now).at,
             Self::Concurrency(_) => now,
             Self::SlidingWindow(window) => now.saturating_add(window.window_us()),
         }
