@@ -7,6 +7,7 @@
 //!   shared store. So the end of an outage does not grant a second burst either.
 //! - Expensive requests are not starved by cheap ones (`reservations`).
 
+mod replies;
 mod reservations;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use super::redis::script::StoredRule;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{Answer, Charge, Outcome, Outcomes};
 use crate::limit::share::Share;
+use replies::Replies;
 use reservations::Reservations;
 
 /// Decides requests locally, within the local share.
@@ -27,12 +29,13 @@ pub struct Fallback {
     memory: Arc<MemoryStore>,
     debts: Arc<Debts>,
     reservations: Reservations,
+    replies: Replies,
 }
 
 impl Fallback {
     /// Creates a fallback that keeps levels in `memory` and debts in `debts`.
     pub fn new(memory: Arc<MemoryStore>, debts: Arc<Debts>) -> Self {
-        Self { memory, debts, reservations: Reservations::default() }
+        Self { memory, debts, reservations: Reservations::default(), replies: Replies::default() }
     }
 
     /// Decides a request at `now` (microseconds) within `share`, and records the tokens taken as
@@ -85,6 +88,7 @@ impl Fallback {
             let is_debt = outcome.enough && !charge.limit.is_held();
             if let (true, Some(rule)) = (is_debt, rules.get(charge.rule as usize)) {
                 let units = charge.limit.units(charge.cost);
+                self.replies.granted_locally(charge, now);
                 self.debts.add(charge, rule, units, outcome.share, now);
             }
         }
@@ -110,14 +114,17 @@ impl Fallback {
         self.reservations.applied(charges, self.memory.peek(charges, now, share), now)
     }
 
-    /// Stores the levels that the shared store reported at `now` or before. Skips buckets with a debt,
-    /// which the shared store does not know yet: the call that settles the debt reports their level.
-    pub fn learn(&self, charges: &[Charge], answer: &Answer, now: u64) {
+    /// Stores the levels that the shared store reported at `now` or before, to a call that was sent at `sent_at`. Skips
+    /// buckets with a debt, which the shared store does not know yet: the call that settles the debt reports their
+    /// level. Replies may come in any order: the last call's count.
+    pub fn learn(&self, charges: &[Charge], answer: &Answer, sent_at: u64, now: u64) {
         self.reservations.forget(charges, now);
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-            if !self.debts.has(charge.bucket) {
-                self.memory.put(charge, outcome.level, now);
+            if charge.limit.is_held() || self.debts.has(charge.bucket) {
+                continue;
             }
+            let put = |level| self.memory.put(charge, level, now);
+            self.replies.read(charge, outcome.level, sent_at, put);
         }
     }
 }

@@ -125,7 +125,7 @@ impl Limiter {
         match decided {
             Ok(answered) => {
                 shared.denied.remember(&charges, &answered.answer, answered.sent_at);
-                shared.fallback.learn(&charges, &answered.answer, clock::now());
+                shared.fallback.learn(&charges, &answered.answer, answered.sent_at, clock::now());
                 (Taken::all(charges, answered.answer, Source::Redis), answered.holds)
             }
             Err(Undecided::Unreadable(buckets)) => {

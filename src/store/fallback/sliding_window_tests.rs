@@ -78,7 +78,7 @@ impl World {
         let charge = self.charge(cost);
         let answer = if self.is_up[gateway] {
             let answer = self.call(gateway, charge);
-            self.gateways[gateway].learn(&[charge], &answer, self.now);
+            self.gateways[gateway].learn(&[charge], &answer, self.now, self.now);
             answer
         } else {
             self.gateways[gateway].take(&[charge], &[rule()], self.now, self.share).0

@@ -95,7 +95,7 @@ impl World {
         let charge = self.charge(cost);
         let answer = if self.is_up[gateway] {
             let (answer, _) = self.call(gateway, charge);
-            self.gateways[gateway].learn(&[charge], &answer, self.now);
+            self.gateways[gateway].learn(&[charge], &answer, self.now, self.now);
             answer
         } else {
             self.gateways[gateway].take(&[charge], &[rule()], self.now, self.share).0
@@ -500,6 +500,35 @@ fn reservation_ends_when_redis_decides_again() {
     let charges = [world.charge(1)];
     gateway.debts.remove(charges[0].bucket, &limit, 1_000_000);
     let mut full = [Bucket::full(&limit, 1_000_000)];
-    gateway.learn(&charges, &take(&charges, &mut full, Share::WHOLE), 1_000_000);
+    let answer = take(&charges, &mut full, Share::WHOLE);
+    gateway.learn(&charges, &answer, 1_000_000, 1_000_000);
     assert!(passes(1, 2_000_000), "the last level from Redis has four tokens");
+}
+
+/// The tasks of a call's requests read its reply in any order.
+#[test]
+fn level_after_the_last_check_of_the_last_call_is_kept() {
+    let limit = tens();
+    let share = Share::one_of(2);
+    let gateway =
+        Fallback::new(Arc::new(MemoryStore::new(1_000, &[limit])), Arc::new(Debts::new(1_000)));
+    let (bucket, mode) = (BucketId(7), Mode::Enforce);
+    let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+    let learn = |tokens: u64, sent_at| {
+        let outcome = Outcome { level: limit.token_units(tokens), ..Outcome::full(&charge) };
+        let answer = Answer::of(&[charge], std::iter::once(outcome).collect());
+        gateway.learn(&[charge], &answer, sent_at, 100);
+        let known = gateway.peek(&[charge], 100, share).outcomes[0];
+        limit.tokens(known.level_before(&charge, true))
+    };
+    // (tokens in a reply, time at which its call was sent) -> tokens that are known
+    let replies = [((8, 10), 8), ((9, 10), 8), ((7, 10), 7), ((9, 5), 7), ((9, 11), 9)];
+    for ((tokens, sent_at), known) in replies {
+        assert_eq!(learn(tokens, sent_at), known, "{tokens} sent at {sent_at}");
+    }
+    // The call that settles this debt is under way, and an earlier one has not ended.
+    assert!(gateway.take(&[charge], &[rule()], 100, share).0.allowed());
+    assert!(gateway.debts.remove(bucket, &limit, 100).is_some());
+    assert_eq!(learn(9, 99), 7, "without the debt");
+    assert_eq!(learn(8, 100), 8, "with it");
 }

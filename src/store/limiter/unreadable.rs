@@ -81,7 +81,7 @@ impl Shared {
         };
         let answer = answered.answer;
         self.denied.remember(&redis_part, &answer, answered.sent_at);
-        self.fallback.learn(&redis_part, &answer, now);
+        self.fallback.learn(&redis_part, &answer, answered.sent_at, now);
         if answer.allowed() {
             self.fallback.record_debts(&local_part.charges, rules, &local_part.answer, now);
             holds.extend(answered.holds);
