@@ -3,6 +3,7 @@
 mod chaos;
 mod counting;
 mod gateways;
+mod outages;
 
 use std::time::Duration;
 

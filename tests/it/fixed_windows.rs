@@ -1,11 +1,13 @@
 //! Fixed windows: calendar quotas, in memory and in Redis. Most tests use a limit per year, whose period does not
 //! end during a test, except in the first seconds of a year in UTC.
 
+mod outages;
+
 use std::time::Duration;
 
 use crate::support::{
-    DEMO, FaultProxy, Gateway, Mode, Redis, Request, StatusCounts, Stopwatch, WallClock, check,
-    eventually, full_config, inconclusive, key, send_many, sleep_for,
+    DEMO, Gateway, Redis, Request, StatusCounts, Stopwatch, WallClock, check, eventually,
+    full_config, inconclusive, key, send_many, sleep_for,
 };
 
 fn rule(settings: &str) -> String {
@@ -137,50 +139,17 @@ fn changed_limit_zone_and_anchor_keep_what_was_used() {
     }
 }
 
-#[test]
-fn gateways_grant_their_share_of_what_is_left_while_redis_is_away_and_settle_all_of_it() {
-    let redis = Redis::start();
-    let proxy = FaultProxy::start(&redis);
-    let breaker =
-        "\n[redis.breaker]\nopen = \"100ms\"\nopen_max = \"500ms\"\nramp_step = \"100ms\"\n";
-    let table = format!("{}{breaker}", proxy.table("200ms"));
-    let text = format!("instances = 2\n{}", config(&table, "limit = \"12/year\""));
-    let [seen, unseen] = std::array::from_fn(|_| Gateway::start(&text));
-    connected(&seen);
-    connected(&unseen);
-    assert_eq!(passed(&[&seen], 4), 4);
-    proxy.set(Mode::Refuse);
-    for gateway in [&seen, &unseen] {
-        eventually("the breaker to open", || {
-            (gateway.count("tollgate_breaker_state", &[]) == 2).then_some(())
-        });
-    }
-    // 8 of 12 are left where Redis was seen, and 12 of 12 where it was not: a half of each.
-    assert_eq!(passed(&[&seen], 20), 4);
-    assert_eq!(passed(&[&unseen], 20), 6);
-    proxy.set(Mode::Pass);
-    for gateway in [&seen, &unseen] {
-        eventually("the breaker to close", || {
-            (gateway.count("tollgate_breaker_state", &[]) == 0).then_some(())
-        });
-    }
-    // 4 + 4 of 12 are used in Redis' count once the first debt is settled, so one more passes; then the
-    // second debt of 6 is settled.
-    assert_eq!(seen.send(&request()).status, 200);
-    assert_eq!(unseen.send(&request()).status, 429);
-    eventually("all debts to be settled", || {
-        let view = seen.admin("/api/clients/key/acme/buckets").json();
-        (view["rules"][0]["tokens"] == -3).then_some(())
-    });
-    assert_eq!(passed(&[&seen, &unseen], 20), 0);
+/// Seconds until the next month begins in UTC.
+fn seconds_to_next_month() -> i64 {
+    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
+    let next_month = now.last_of_month().unwrap().tomorrow().unwrap().start_of_day().unwrap();
+    next_month.timestamp().as_second() - now.timestamp().as_second()
 }
 
 /// Redis and two gateways agree on the time; the third gateway is two hours ahead.
 #[test]
 fn month_begins_once_on_three_gateways_one_of_which_has_a_wrong_clock() {
-    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
-    let next_month = now.last_of_month().unwrap().tomorrow().unwrap().start_of_day().unwrap();
-    let to_boundary = next_month.timestamp().as_second() - now.timestamp().as_second();
+    let to_boundary = seconds_to_next_month();
     let (right, ahead) = (WallClock::new(), WallClock::new());
     let set = |from_boundary: i64| {
         right.set(to_boundary + from_boundary);

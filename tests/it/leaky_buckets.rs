@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::support::{
-    FaultProxy, Gateway, Mode, Redis, Request, StatusCounts, Stopwatch, Upstream, check,
-    eventually, full_config, inconclusive, proxy_to, send_many, within,
+    Data, Fleet, Gateway, Redis, Request, StatusCounts, Stopwatch, Upstream, check, eventually,
+    full_config, inconclusive, proxy_to, send_many, within,
 };
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -105,27 +105,11 @@ fn gateways_with_one_redis_share_the_rate() {
 #[test]
 fn three_gateways_share_the_rate_while_redis_is_away() {
     const PER_SECOND: u32 = 30;
-    let redis = Redis::start();
-    let proxy = FaultProxy::start(&redis);
-    let breaker =
-        "\n[redis.breaker]\nopen = \"100ms\"\nopen_max = \"500ms\"\nramp_step = \"100ms\"\n";
-    let table = format!("{}{breaker}", proxy.table("200ms"));
     let upstream = Clocked::start();
     let settings = "rate = \"30/s\"\nmax_delay = \"1s\"";
-    let text = format!("instances = 3\n{}", config(&upstream.server, &table, settings));
-    let gateways: [Gateway; 3] = std::array::from_fn(|_| Gateway::start(&text));
-    let breakers = |state: u64| {
-        for gateway in &gateways {
-            eventually("the breakers", || {
-                (gateway.count("tollgate_breaker_state", &[]) == state).then_some(())
-            });
-        }
-    };
-    for gateway in &gateways {
-        eventually("Redis", || (gateway.admin("/ready").status == 200).then_some(()));
-    }
-    proxy.set(Mode::Refuse);
-    breakers(2);
+    let fleet = Fleet::start(Data::Kept, None, |redis| config(&upstream.server, redis, settings));
+    let gateways = &fleet.gateways;
+    fleet.kill_redis();
     let began = upstream.clock.elapsed();
     let counts = burst(&gateways.each_ref(), 90);
     let passed = *counts.get(&200).unwrap();
@@ -138,8 +122,7 @@ fn three_gateways_share_the_rate_while_redis_is_away() {
     assert_eq!(alone.get(&200), Some(&5), "{alone:?}");
     let last: Vec<Duration> = upstream.arrivals().into_iter().rev().take(5).collect();
     assert!(last[0] >= last[4] + Duration::from_millis(390), "{last:?}");
-    proxy.set(Mode::Pass);
-    breakers(0);
+    fleet.restart_redis();
     eventually("a request after the outage", || {
         (burst(&[&gateways[1]], 1).get(&200) == Some(&1)).then_some(())
     });

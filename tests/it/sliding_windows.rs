@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{
-    DEMO, FaultProxy, Gateway, Mode, Redis, Request, StatusCounts, Stopwatch, check, eventually,
+    DEMO, Data, Fleet, Gateway, Redis, Request, StatusCounts, Stopwatch, check, eventually,
     full_config, inconclusive, key, send_many, sleep_for, tollgate,
 };
 
@@ -251,47 +251,16 @@ fn full_log_takes_8_bytes_for_each_stamp_in_redis() {
     }
 }
 
-/// Gateways that share a Redis that can be cut off.
-struct Fleet {
-    _redis: Redis,
-    proxy: FaultProxy,
-    gateways: [Gateway; 3],
-}
-
-impl Fleet {
-    fn start(limit: &str) -> Self {
-        let redis = Redis::start();
-        let proxy = FaultProxy::start(&redis);
-        let breaker =
-            "\n[redis.breaker]\nopen = \"100ms\"\nopen_max = \"500ms\"\nramp_step = \"100ms\"\n";
-        let table = format!("{}{breaker}", proxy.table("200ms"));
-        let text = format!("instances = 3\n{}", config(&table, limit));
-        let gateways: [Gateway; 3] = std::array::from_fn(|_| Gateway::start(&text));
-        gateways.iter().for_each(connected);
-        Self { _redis: redis, proxy, gateways }
-    }
-
-    fn wait_for_breakers(&self, state: u64) {
-        for gateway in &self.gateways {
-            eventually("the breakers", || {
-                (gateway.count("tollgate_breaker_state", &[]) == state).then_some(())
-            });
-        }
-    }
-}
-
 #[test]
 fn gateways_grant_their_share_while_redis_is_away_and_settle_all_of_it() {
-    let fleet = Fleet::start("30/h");
+    let fleet = Fleet::start(Data::Kept, None, |redis| config(redis, "30/h"));
     let [seen, second, third] = &fleet.gateways;
     assert_eq!(passed(&[seen], 12), 12);
-    fleet.proxy.set(Mode::Refuse);
-    fleet.wait_for_breakers(2);
+    fleet.kill_redis();
     // 18 of 30 are left where Redis was seen, and 30 of 30 where it was not: a third of each.
     let shares = [seen, second, third].map(|gateway| passed(&[gateway], 20));
     assert_eq!(shares, [6, 10, 10]);
-    fleet.proxy.set(Mode::Pass);
-    fleet.wait_for_breakers(0);
+    fleet.restart_redis();
     // The first call of each gateway settles its debt: 18, 29 and 40 of 30 are used.
     assert_eq!([seen, second, third].map(|gateway| passed(&[gateway], 1)), [1, 1, 0]);
     assert_eq!(passed(&[seen, second, third], 30), 0);
@@ -304,7 +273,7 @@ fn gateways_grant_their_share_while_redis_is_away_and_settle_all_of_it() {
 fn no_window_has_more_than_the_bound_in_an_outage() {
     const LIMIT: usize = 30;
     const WINDOW: Duration = Duration::from_secs(2);
-    let fleet = Fleet::start("30/2s");
+    let fleet = Fleet::start(Data::Kept, None, |redis| config(redis, "30/2s"));
     let watch = Stopwatch::start();
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let order = std::sync::atomic::Ordering::Relaxed;
@@ -314,13 +283,11 @@ fn no_window_has_more_than_the_bound_in_an_outage() {
         let load = scope.spawn(|| load(&fleet.gateways, watch, || is_over.load(order)));
         for length in [1, 5] {
             sleep_for(Duration::from_secs(2));
-            fleet.proxy.set(Mode::Refuse);
-            fleet.wait_for_breakers(2);
+            fleet.kill_redis();
             let began = watch.elapsed();
             sleep_for(Duration::from_secs(length));
             outages.push((began, watch.elapsed()));
-            fleet.proxy.set(Mode::Pass);
-            fleet.wait_for_breakers(0);
+            fleet.restart_redis();
             // Each gateway has called Redis since, and settled its debt.
             sleep_for(Duration::from_millis(1_200));
             settled = watch.elapsed();

@@ -52,6 +52,14 @@ impl Counting {
     pub(super) fn peak(&self) -> usize {
         self.state.lock().peak
     }
+
+    /// The same since the last call.
+    pub(super) fn take_peak(&self) -> usize {
+        let mut state = self.state.lock();
+        state.open.retain(|_, stream| !is_closed(stream));
+        let now = state.open.len();
+        std::mem::replace(&mut state.peak, now)
+    }
 }
 
 fn serve(state: &Mutex<State>, request: &ReceivedRequest, stream: &mut TcpStream) -> bool {
