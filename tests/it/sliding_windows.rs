@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::support::{
-    DEMO, Data, Fleet, Gateway, Redis, Request, StatusCounts, Stopwatch, check, eventually,
-    full_config, inconclusive, key, send_many, sleep_for, tollgate,
+    ClientGroup, DEMO, Data, Fleet, Gateway, Load, Redis, Report, Request, StatusCounts, Stopwatch,
+    check, eventually, full_config, inconclusive, key, send_many, sleep_for, tollgate,
+    wait_retry_after,
 };
 
 fn rule(settings: &str) -> String {
@@ -311,6 +312,44 @@ fn no_window_has_more_than_the_bound_in_an_outage() {
     println!("at most {most} in any window, {most_after} of {} after the outages", after.len());
     assert!(most_after <= LIMIT, "{most_after} after the outages");
     assert!(after.len() >= LIMIT, "the client is served again");
+}
+
+/// One of three gateways may grant three tokens in any window, and a request of five needs an empty one.
+#[test]
+fn costly_request_passes_beside_cheap_ones_while_redis_is_away() {
+    const WINDOW: Duration = Duration::from_secs(1);
+    let route = "\n[routes.costly]\npath = \"/costly\"\nupstream = \"api\"\ncost = 5\n";
+    let text = |redis: &str| config(&format!("{route}{redis}"), "10/s");
+    let fleet = Fleet::start(Data::Kept, None, text);
+    fleet.kill_redis();
+    let gateway = &fleet.gateways[0];
+    let cheap = ClientGroup::new(gateway, &request(), 2, Duration::from_millis(100));
+    let load = Load::start(vec![cheap]);
+    sleep_for(WINDOW);
+    let costly = Request::get("/costly").header("X-Api-Key", "secret");
+    let waits = [(); 2].map(|()| {
+        let asked = load.elapsed();
+        eventually("the costly request to pass", || {
+            let response = gateway.send(&costly);
+            if response.status == 200 {
+                return Some(());
+            }
+            let wait = response.header("retry-after").unwrap().parse().unwrap();
+            wait_retry_after(Duration::from_secs(wait));
+            None
+        });
+        load.elapsed().saturating_sub(asked)
+    });
+    let left = load.elapsed();
+    sleep_for(4 * WINDOW);
+    let report = load.stop().remove(0);
+    let passed = |report: &Report| report.counts().get(&200).copied().unwrap_or(0);
+    let (sum, after) = (passed(&report), passed(&report.during(&(left..Duration::MAX))));
+    eprintln!("costly ones waited for {waits:?}; {sum} of {} cheap ones passed", report.len());
+    let documented = 4 * WINDOW + Duration::from_secs(6);
+    assert!(waits.iter().all(|wait| *wait <= documented), "{waits:?}");
+    // One window without them, and in the last of four they may still be under way.
+    assert!((6..=12).contains(&after), "{after} cheap ones after the last costly one");
 }
 
 #[test]

@@ -7,6 +7,11 @@
 //! be reserved for twice the time that cheaper requests waited, and at least for twice the time in
 //! which the local share refills by the cost. So cheaper requests get at least a third of the share.
 //!
+//! The same holds for the log of a sliding window: it has room for such a request only when no stamp is in the window.
+//! The window is the time in which the share refills by the cost. All stamps of an expensive request leave it at once,
+//! and the first request afterwards passes, whatever its cost; the log is reserved for at most a third of the time. A
+//! fixed window is full again when its period begins, whatever cheaper requests do.
+//!
 //! A reservation only denies requests, so the bounds on granted tokens do not depend on it.
 
 use std::collections::HashMap;
@@ -15,8 +20,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::limit::MICROS_PER_SECOND;
-use crate::limit::charge::{Answer, BucketId, Charge, Mode};
+use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome};
 use crate::limit::cost::Cost;
+use crate::limit::reading::Times;
 use crate::limit::share::Share;
 use crate::limit::verdict::Standing;
 
@@ -67,9 +73,7 @@ impl Reservations {
         })
     }
 
-    /// Applies reservations to an answer at `now`. The outcome of a charge that is denied by one gets
-    /// the level from which its latest retry after follows: the expensive request is allowed at the
-    /// end of the reservation.
+    /// Applies reservations to an answer at `now`.
     pub(super) fn applied(&self, charges: &[Charge], mut answer: Answer, now: u64) -> Answer {
         if self.is_empty() {
             return answer;
@@ -78,12 +82,7 @@ impl Reservations {
         for (charge, outcome) in charges.iter().zip(&mut answer.outcomes) {
             let reservation = reserved.get(&charge.bucket);
             if let Some(reservation) = reservation.filter(|one| one.refuses(charge, now)) {
-                let limit = &charge.limit;
-                let cost = reservation.cost.in_parts(limit.parts());
-                let left = limit.full().saturating_sub(outcome.share.taken(limit, cost));
-                let ahead = limit.units_in(reservation.ends.saturating_sub(now));
-                outcome.level = left.saturating_sub(ahead);
-                outcome.enough = false;
+                reservation.deny(charge, outcome, now);
             }
         }
         Answer::of(charges, answer.outcomes)
@@ -177,20 +176,39 @@ impl Reservation {
     fn refuses(&self, charge: &Charge, now: u64) -> bool {
         now < self.ends && charge.cost_in_tokens() < self.cost && charge.mode == Mode::Enforce
     }
+
+    /// Denies a charge at `now`. Its latest retry after follows from the outcome: the expensive request is allowed at the
+    /// end of the reservation.
+    fn deny(&self, charge: &Charge, outcome: &mut Outcome, now: u64) {
+        let limit = &charge.limit;
+        let until_end = self.ends.saturating_sub(now);
+        outcome.enough = false;
+        if let Some(window) = limit.log() {
+            let left_us = until_end.saturating_add(window.window_us());
+            outcome.level = 0;
+            outcome.times = Times { left_us, wait_us: left_us };
+        } else {
+            let cost = self.cost.in_parts(limit.parts());
+            let left = limit.full().saturating_sub(outcome.share.taken(limit, cost));
+            outcome.level = left.saturating_sub(limit.units_in(until_end));
+        }
+    }
 }
 
 /// Whether the charge needs a full bucket, so that cheaper requests could starve it.
 fn needs_all(charge: &Charge, share: Share) -> bool {
     let limit = &charge.limit;
     let is_full_needed = share.taken(limit, charge.cost) >= limit.full();
-    // Without a refill, cheaper requests do not keep it from becoming full.
-    limit.refills() && share.gateways() > 1 && charge.cost > 1 && is_full_needed
+    // Cheaper requests do not keep a fixed window from becoming full.
+    let is_kept_from_full = limit.refills() || limit.log().is_some();
+    is_kept_from_full && share.gateways() > 1 && charge.cost > 1 && is_full_needed
 }
 
 /// Time in microseconds for which a bucket cannot be reserved again, after cheaper requests `waited`
 /// for one of this cost.
 fn turn(charge: &Charge, cost: Cost, share: Share, waited: u64) -> u64 {
-    let cost = cost.in_parts(charge.limit.parts());
-    let earned = charge.limit.time_to_add_us(share.taken(&charge.limit, cost));
+    let limit = &charge.limit;
+    let refill = || limit.time_to_add_us(share.taken(limit, cost.in_parts(limit.parts())));
+    let earned = limit.log().map_or_else(refill, |window| window.window_us());
     earned.max(waited).saturating_mul(2)
 }
