@@ -157,6 +157,11 @@ impl Diagnostics {
         }
     }
 
+    /// The value, or `None` after the error is added.
+    pub fn keep_ok<T>(&mut self, result: Result<T, Diagnostic>) -> Option<T> {
+        result.map_err(|error| self.push(error)).ok()
+    }
+
     /// Whether there is an error, so that the file is rejected.
     pub fn has_errors(&self) -> bool {
         !self.errors.is_empty()

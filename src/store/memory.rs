@@ -367,28 +367,36 @@ impl MemoryStore {
 
     /// Writes a bucket that was found in `place`.
     #[inline]
-    fn store(
-        &self,
-        shard: &mut Shard,
-        charge: &Charge,
-        place: Place,
-        mut bucket: Bucket,
-        now: u64,
-    ) {
-        let mut changed = None;
-        if let Some(window) = charge.limit.log() {
-            let log = self.changed_log(shard, charge, place, (window, bucket.level), now);
-            bucket = log.bucket(&window, now);
-            changed = Some(log);
-        }
+    fn store(&self, shard: &mut Shard, charge: &Charge, place: Place, bucket: Bucket, now: u64) {
+        let (bucket, log) = self.moved(shard, charge, place, bucket, now);
         match place {
             Place::At(slot) => shard.replace(slot, charge, bucket),
             Place::Absent => shard.insert(charge, bucket, &self.limits, now),
         }
-        if let Some(log) = changed {
-            shard.put_log(charge, log);
-            shard.shed(&self.limits, now);
+        if let Some(log) = log {
+            self.put_log(shard, charge, log, now);
         }
+    }
+
+    /// The bucket to write for one that was found in `place`, and its log at that level, which is removed.
+    #[inline]
+    fn moved(
+        &self,
+        shard: &mut Shard,
+        charge: &Charge,
+        place: Place,
+        bucket: Bucket,
+        now: u64,
+    ) -> (Bucket, Option<StampLog>) {
+        let Some(window) = charge.limit.log() else { return (bucket, None) };
+        let log = self.changed_log(shard, charge, place, (window, bucket.level), now);
+        (log.bucket(&window, now), Some(log))
+    }
+
+    /// Writes the log of a bucket that has been written.
+    fn put_log(&self, shard: &mut Shard, charge: &Charge, log: StampLog, now: u64) {
+        shard.put_log(charge, log);
+        shard.shed(&self.limits, now);
     }
 
     /// Removes the log of a bucket that was found in `place`, and changes it to `level`.
@@ -439,11 +447,12 @@ impl MemoryStore {
     ) {
         let mut logs: SmallVec<[(usize, Bucket, StampLog); 1]> = SmallVec::new();
         for (index, charge) in charges.iter().enumerate() {
-            if let (true, Some(window)) = (is_moved(index), charge.limit.log()) {
+            if is_moved(index) && charge.limit.log().is_some() {
                 let shard = &mut locked[self.position(numbers, charge)];
-                let to = (window, buckets[index].level);
-                let log = self.changed_log(shard, charge, places[index], to, now);
-                logs.push((index, log.bucket(&window, now), log));
+                let moved = self.moved(shard, charge, places[index], buckets[index], now);
+                if let (bucket, Some(log)) = moved {
+                    logs.push((index, bucket, log));
+                }
             }
         }
         let bucket = |index: usize| {
@@ -465,9 +474,7 @@ impl MemoryStore {
         }
         for (index, _, log) in logs {
             let charge = &charges[index];
-            let shard = &mut locked[self.position(numbers, charge)];
-            shard.put_log(charge, log);
-            shard.shed(&self.limits, now);
+            self.put_log(&mut locked[self.position(numbers, charge)], charge, log, now);
         }
     }
 

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::rules::{Burst, LimitText};
+use crate::config::spanned::Spanned;
 use crate::config::tables::Field;
 use crate::limit::Limit;
 use crate::policy::{Grant, Kind, WrittenLimit};
@@ -52,6 +53,21 @@ pub(super) struct Written<'a> {
     pub(super) anchor: &'a Field<u64>,
 }
 
+/// Help for a limit of 0.
+const LEAVE_OUT: &str = "to refuse requests, leave the route out instead";
+
+/// A kind whose grants have a `limit`, and neither a rate nor a burst. Words of its messages.
+struct LimitAlone {
+    /// The kind, with its article.
+    kind: &'static str,
+    /// A limit of it.
+    example: &'static str,
+    /// Why it has no burst.
+    no_burst: &'static str,
+    /// The kind that has one.
+    bucket: &'static str,
+}
+
 /// A limit that a kind has read from a grant.
 #[derive(Debug, Clone)]
 struct ReadLimit {
@@ -60,6 +76,49 @@ struct ReadLimit {
     /// See [`PlacedGrant::span`].
     span: Range<usize>,
     is_default_burst: bool,
+}
+
+impl LimitAlone {
+    /// The `limit` of a grant; none without one, or if there is another setting.
+    fn field<'a>(
+        &self,
+        written: Written<'a>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<&'a Spanned<LimitText>> {
+        let Self { kind, example, no_burst, bucket } = self;
+        if let Some(rate) = written.rate {
+            let message = format!("{kind} has a `limit`, and no `rate`");
+            let help = format!(
+                "write `limit = {example}` in its place, or take `kind` out for a token bucket"
+            );
+            diagnostics.push(Diagnostic::new(rate.span(), message).help(help));
+            return None;
+        }
+        if let Some(burst) = written.burst {
+            let message = format!("{kind} has no `burst`{no_burst}");
+            let help = format!("take `burst` out, or take `kind` out for {bucket}");
+            diagnostics.push(Diagnostic::new(burst.span(), message).help(help));
+            return None;
+        }
+        written.limit.as_ref()
+    }
+}
+
+impl ReadLimit {
+    /// A limit without a burst of its own. Reports an error.
+    fn without_burst(
+        read: Result<(Limit, WrittenLimit), Diagnostic>,
+        span: Range<usize>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Self> {
+        let (limit, written) = diagnostics.keep_ok(read)?;
+        Some(Self { limit, written, span, is_default_burst: false })
+    }
+}
+
+/// Help for a number that cannot be a limit.
+const fn help_for(limit: u64) -> &'static str {
+    if limit == 0 { LEAVE_OUT } else { "take a smaller one" }
 }
 
 impl Limits {

@@ -1,11 +1,18 @@
 //! Requests in flight: `limit`, a number.
 
-use super::{ReadLimit, Written, is_explained};
+use super::{LimitAlone, ReadLimit, Written, help_for, is_explained};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::suggest::cut;
 use crate::limit::Limit;
 use crate::limit::concurrency::Concurrency;
 use crate::policy::WrittenLimit;
+
+const WORDS: LimitAlone = LimitAlone {
+    kind: "a limit on requests in flight",
+    example: "20",
+    no_burst: "",
+    bucket: "a token bucket",
+};
 
 /// Reads the grant in the table at `path`; none without a limit, or with an error.
 pub(super) fn read(
@@ -13,44 +20,17 @@ pub(super) fn read(
     path: &[&str],
     diagnostics: &mut Diagnostics,
 ) -> Option<ReadLimit> {
-    if let Some(rate) = written.rate {
-        let message = "a limit on requests in flight has a `limit`, and no `rate`";
-        let help = "write `limit = 20` in its place, or take `kind` out for a token bucket";
-        diagnostics.push(Diagnostic::new(rate.span(), message).help(help));
-        return None;
-    }
-    if let Some(burst) = written.burst {
-        let message = "a limit on requests in flight has no `burst`";
-        let help = "take `burst` out, or take `kind` out for a token bucket";
-        diagnostics.push(Diagnostic::new(burst.span(), message).help(help));
-        return None;
-    }
-    let field = written.limit.as_ref()?;
+    let field = WORDS.field(written, diagnostics)?;
     if is_explained(path, "burst", diagnostics) {
         return None;
     }
-    let limit = parse(field.get_ref()).and_then(|limit| {
-        Concurrency::new(limit).map_err(|error| {
-            let help = if limit == 0 {
-                "to refuse requests, leave the route out instead"
-            } else {
-                "take a smaller one"
-            };
-            (error.to_string(), help)
+    let limit = parse(field.get_ref())
+        .and_then(|limit| {
+            Concurrency::new(limit).map_err(|error| (error.to_string(), help_for(limit)))
         })
-    });
-    match limit {
-        Ok(limit) => Some(ReadLimit {
-            limit: Limit::Concurrency(limit),
-            written: WrittenLimit::InFlight(limit),
-            span: field.span(),
-            is_default_burst: false,
-        }),
-        Err((message, help)) => {
-            diagnostics.push(Diagnostic::new(field.span(), message).help(help));
-            None
-        }
-    }
+        .map(|limit| (Limit::Concurrency(limit), WrittenLimit::InFlight(limit)))
+        .map_err(|(message, help)| Diagnostic::new(field.span(), message).help(help));
+    ReadLimit::without_burst(limit, field.span(), diagnostics)
 }
 
 /// Parses a number.

@@ -1,6 +1,6 @@
 //! Fixed windows: `limit`, in calendar periods that the rule's `zone` and `anchor` place.
 
-use super::{ReadLimit, Written, is_explained};
+use super::{LimitAlone, ReadLimit, Written, help_for, is_explained};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::rules::LimitText;
 use crate::config::spanned::Spanned;
@@ -25,54 +25,33 @@ const OTHER_WORDS: [(Period, &[&str]); 7] = [
     (Period::Year, &["y", "years", "yearly", "365d", "366d", "1year"]),
 ];
 
+const WORDS: LimitAlone = LimitAlone {
+    kind: "a fixed window",
+    example: "\"10000/d\"",
+    no_burst: ": the whole limit may be used at once",
+    bucket: "a token bucket with this limit",
+};
+
 /// Reads the grant in the table at `path`; none without a limit, or with an error.
 pub(super) fn read(
     written: Written<'_>,
     path: &[&str],
     diagnostics: &mut Diagnostics,
 ) -> Option<ReadLimit> {
-    if let Some(rate) = written.rate {
-        let help =
-            "write `limit = \"10000/d\"` in its place, or take `kind` out for a token bucket";
-        let message = "a fixed window has a `limit`, and no `rate`";
-        diagnostics.push(Diagnostic::new(rate.span(), message).help(help));
-        return None;
-    }
-    if let Some(burst) = written.burst {
-        let message = "a fixed window has no `burst`: the whole limit may be used at once";
-        let help = "take `burst` out, or take `kind` out for a token bucket with this limit";
-        diagnostics.push(Diagnostic::new(burst.span(), message).help(help));
-        return None;
-    }
-    let field = written.limit.as_ref()?;
+    let field = WORDS.field(written, diagnostics)?;
     if is_explained(path, "burst", diagnostics) {
         return None;
     }
+    let wrong = |message: String, help: &str| Diagnostic::new(field.span(), message).help(help);
     let window = parse(field.get_ref())
-        .map_err(|(message, help)| Diagnostic::new(field.span(), message).help(help))
+        .map_err(|(message, help)| wrong(message, &help))
         .and_then(|(tokens, period)| {
             let calendar = calendar(period, written, field)?;
-            FixedWindow::new(tokens, calendar).map_err(|error| {
-                let help = if tokens == 0 {
-                    "to refuse requests, leave the route out instead"
-                } else {
-                    "take a smaller one"
-                };
-                Diagnostic::new(field.span(), error.to_string()).help(help)
-            })
-        });
-    match window {
-        Ok(window) => Some(ReadLimit {
-            limit: Limit::FixedWindow(window),
-            written: WrittenLimit::Window(window),
-            span: field.span(),
-            is_default_burst: false,
-        }),
-        Err(diagnostic) => {
-            diagnostics.push(diagnostic);
-            None
-        }
-    }
+            FixedWindow::new(tokens, calendar)
+                .map_err(|error| wrong(error.to_string(), help_for(tokens)))
+        })
+        .map(|window| (Limit::FixedWindow(window), WrittenLimit::Window(window)));
+    ReadLimit::without_burst(window, field.span(), diagnostics)
 }
 
 /// The periods of a grant. The zone is valid: the rule's is checked once.

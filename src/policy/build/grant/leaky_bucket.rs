@@ -38,13 +38,9 @@ pub(super) fn read(
         return None;
     }
     let field = written.rate.as_ref()?;
-    let rate = match rate::parse(Setting::Rate, field.get_ref()) {
-        Ok(rate) => rate,
-        Err(error) => {
-            diagnostics.push(Diagnostic::new(field.span(), error.message).help(error.help));
-            return None;
-        }
-    };
+    let rate = rate::parse(Setting::Rate, field.get_ref())
+        .map_err(|error| Diagnostic::new(field.span(), error.message).help(error.help));
+    let rate = diagnostics.keep_ok(rate)?;
     if is_explained(path, "max_delay", diagnostics) || is_explained(path, "burst", diagnostics) {
         return None;
     }
@@ -52,18 +48,9 @@ pub(super) fn read(
     let max_delay = duration_up_to(MAX_DELAY, "max_delay", delay, DEFAULT_DELAY_MS, diagnostics)?;
     let max_delay_us = micros(max_delay);
     let span = delay.map_or_else(|| field.span(), Spanned::span);
-    match bucket(rate, max_delay_us, written.parts, &field.span()) {
-        Ok(bucket) => Some(ReadLimit {
-            limit: Limit::TokenBucket(bucket),
-            written: WrittenLimit::Leaky { rate, max_delay_us },
-            span,
-            is_default_burst: false,
-        }),
-        Err(diagnostic) => {
-            diagnostics.push(diagnostic);
-            None
-        }
-    }
+    let bucket = bucket(rate, max_delay_us, written.parts, &field.span())
+        .map(|bucket| (Limit::TokenBucket(bucket), WrittenLimit::Leaky { rate, max_delay_us }));
+    ReadLimit::without_burst(bucket, span, diagnostics)
 }
 
 /// The bucket that requests wait in. `span` is that of the rate.

@@ -3,11 +3,18 @@
 use std::ops::Range;
 
 use super::super::rate::{self, Setting, default_burst};
-use super::{ReadLimit, Written, is_explained};
+use super::{LEAVE_OUT, LimitAlone, ReadLimit, Written, is_explained};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::limit::Limit;
 use crate::limit::sliding_window::{SlidingWindow, SlidingWindowError};
 use crate::policy::{Rate, WrittenLimit};
+
+const WORDS: LimitAlone = LimitAlone {
+    kind: "a sliding window",
+    example: "\"100/m\"",
+    no_burst: ": the whole limit may be used at once",
+    bucket: "a token bucket with this limit",
+};
 
 /// Reads the grant in the table at `path`; none without a limit, or with an error.
 pub(super) fn read(
@@ -15,50 +22,24 @@ pub(super) fn read(
     path: &[&str],
     diagnostics: &mut Diagnostics,
 ) -> Option<ReadLimit> {
-    if let Some(rate) = written.rate {
-        let message = "a sliding window has a `limit`, and no `rate`";
-        let help = "write `limit = \"100/m\"` in its place, or take `kind` out for a token bucket";
-        diagnostics.push(Diagnostic::new(rate.span(), message).help(help));
-        return None;
-    }
-    if let Some(burst) = written.burst {
-        let message = "a sliding window has no `burst`: the whole limit may be used at once";
-        let help = "take `burst` out, or take `kind` out for a token bucket with this limit";
-        diagnostics.push(Diagnostic::new(burst.span(), message).help(help));
-        return None;
-    }
-    let field = written.limit.as_ref()?;
-    let limit = match rate::parse(Setting::Limit, field.get_ref()) {
-        Ok(limit) => limit,
-        Err(error) => {
-            diagnostics.push(Diagnostic::new(field.span(), error.message).help(error.help));
-            return None;
-        }
-    };
+    let field = WORDS.field(written, diagnostics)?;
+    let limit = rate::parse(Setting::Limit, field.get_ref())
+        .map_err(|error| Diagnostic::new(field.span(), error.message).help(error.help));
+    let limit = diagnostics.keep_ok(limit)?;
     if is_explained(path, "burst", diagnostics) {
         return None;
     }
-    match SlidingWindow::new(limit.tokens, limit.period_us) {
-        Ok(window) => Some(ReadLimit {
-            limit: Limit::SlidingWindow(window),
-            written: WrittenLimit::Sliding(limit),
-            span: field.span(),
-            is_default_burst: false,
-        }),
-        Err(error) => {
-            diagnostics.push(impossible(error, limit, field.span()));
-            None
-        }
-    }
+    let window = SlidingWindow::new(limit.tokens, limit.period_us)
+        .map(|window| (Limit::SlidingWindow(window), WrittenLimit::Sliding(limit)))
+        .map_err(|error| impossible(error, limit, field.span()));
+    ReadLimit::without_burst(window, field.span(), diagnostics)
 }
 
 /// The diagnostic of a limit that cannot be counted.
 fn impossible(error: SlidingWindowError, limit: Rate, span: Range<usize>) -> Diagnostic {
     let diagnostic = Diagnostic::new(span, error.to_string());
     match error {
-        SlidingWindowError::ZeroLimit => {
-            diagnostic.help("to refuse requests, leave the route out instead")
-        }
+        SlidingWindowError::ZeroLimit => diagnostic.help(LEAVE_OUT),
         SlidingWindowError::LimitTooLarge => diagnostic.help(format!(
             "write `kind = \"token_bucket\"`, `limit = \"{limit}\"` and `burst = {}`: never more in any window \
              either, in 24 bytes",

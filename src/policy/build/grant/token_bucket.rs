@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::rate::{self, Setting, default_burst};
 use super::super::values::duration_up_to;
-use super::{ReadLimit, Written, is_explained};
+use super::{LEAVE_OUT, ReadLimit, Written, is_explained};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::rules::Burst;
 use crate::config::spanned::Spanned;
@@ -55,13 +55,9 @@ pub(super) fn read(
             (Setting::Limit, &**limit.get_ref(), limit.span())
         }
     };
-    let amount = match rate::parse(setting, text) {
-        Ok(amount) => amount,
-        Err(error) => {
-            diagnostics.push(Diagnostic::new(span, error.message).help(error.help));
-            return None;
-        }
-    };
+    let amount = rate::parse(setting, text)
+        .map_err(|error| Diagnostic::new(span.clone(), error.message).help(error.help));
+    let amount = diagnostics.keep_ok(amount)?;
     let capacity = capacity(written.burst.as_ref(), path, diagnostics)?;
     let burst_span = written.burst.as_ref().map_or_else(|| span.clone(), Spanned::span);
     let spans = Spans { amount: span, burst: burst_span };
@@ -69,21 +65,15 @@ pub(super) fn read(
         Setting::Rate => by_rate(amount, capacity, written.parts, &spans),
         Setting::Limit => by_limit(amount, capacity, written.parts, &spans),
     };
-    match bucket {
-        Ok(bucket) => Some(ReadLimit {
-            limit: Limit::TokenBucket(bucket),
-            written: match setting {
-                Setting::Rate => WrittenLimit::Rate(amount),
-                Setting::Limit => WrittenLimit::Limit(amount),
-            },
-            span: spans.burst,
-            is_default_burst: capacity == Capacity::Default,
-        }),
-        Err(diagnostic) => {
-            diagnostics.push(diagnostic);
-            None
-        }
-    }
+    Some(ReadLimit {
+        limit: Limit::TokenBucket(diagnostics.keep_ok(bucket)?),
+        written: match setting {
+            Setting::Rate => WrittenLimit::Rate(amount),
+            Setting::Limit => WrittenLimit::Limit(amount),
+        },
+        span: spans.burst,
+        is_default_burst: capacity == Capacity::Default,
+    })
 }
 
 /// The burst as written; none if it is wrong.
@@ -138,7 +128,7 @@ fn by_limit(
     let wrong = |message: &str| Diagnostic::new(spans.amount.clone(), message);
     if tokens == 0 {
         let message = "a limit of 0 would let nothing pass";
-        return Err(wrong(message).help("to refuse requests, leave the route out instead"));
+        return Err(wrong(message).help(LEAVE_OUT));
     }
     if period_us == 0 {
         return Err(wrong("a limit needs a period longer than 0"));
