@@ -130,6 +130,8 @@ impl Fallback {
 }
 
 #[cfg(test)]
-mod sliding_window_tests;
-#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod window_tests;
+#[cfg(test)]
+mod world;

@@ -1,169 +1,17 @@
 //! The bound of `docs/outages.md`: tokens that all gateways grant together, under any schedule of outages.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use proptest::prelude::*;
 
+use super::world::{Step, World};
 use super::*;
 use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Mode, take};
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::verdict::Standing;
-use crate::store::debts::BucketDebt;
 use crate::store::redis::fixture::rule;
 
-/// One step of a schedule.
-#[derive(Clone, Debug)]
-enum Step {
-    /// This many microseconds pass.
-    Wait(u64),
-    /// The shared store becomes unavailable to a gateway, or available again.
-    Turn(usize),
-    /// The same for all gateways.
-    TurnAll(bool),
-    /// A gateway gets requests of this cost, all at once.
-    Ask { gateway: usize, requests: u64, cost: u64 },
-    /// A gateway gets a request and no answer of the store in time. `taken`: the store took the tokens.
-    AskTimedOut { gateway: usize, cost: u64, taken: bool },
-    /// A gateway restarts. `settles`: it first settles its debts, if the store is available.
-    Restart { gateway: usize, settles: bool },
-}
-
-/// Gateways over one bucket.
-struct World {
-    limit: Limit,
-    share: Share,
-    shared: Bucket,
-    gateways: Vec<Fallback>,
-    is_up: Vec<bool>,
-    /// Whether each has reached the shared store since it started.
-    reached: Vec<Arc<AtomicBool>>,
-    now: u64,
-    /// Times of grants, and units.
-    granted: Vec<(u64, i64)>,
-    /// Times, and the sum over all gateways of the microseconds with a debt since the previous entry.
-    less_debt: Vec<(u64, u64)>,
-    /// Times at which gateways ended without a settlement, and units of their debts.
-    lost: Vec<(u64, i64)>,
-    /// Times at which gateways restarted, in microseconds.
-    restarts: Vec<u64>,
-}
-
-/// A gateway that starts at `now`.
-fn started(limit: Limit, share: Share, reached: &Arc<AtomicBool>, now: u64) -> Fallback {
-    let memory = Arc::new(MemoryStore::new(1_000, &[limit]));
-    memory.start_empty(share, Arc::clone(reached), now);
-    Fallback::new(memory, Arc::new(Debts::new(1_000)))
-}
-
 impl World {
-    fn new(gateways: usize, limit: Limit) -> Self {
-        let share = Share::one_of(u32::try_from(gateways).unwrap());
-        let reached: Vec<_> = (0..gateways).map(|_| Arc::new(AtomicBool::new(true))).collect();
-        Self {
-            limit,
-            share,
-            shared: Bucket::full(&limit, 0),
-            gateways: reached.iter().map(|reached| started(limit, share, reached, 0)).collect(),
-            is_up: vec![true; gateways],
-            reached,
-            now: 0,
-            granted: Vec::new(),
-            less_debt: Vec::new(),
-            lost: Vec::new(),
-            restarts: Vec::new(),
-        }
-    }
-
-    fn charge(&self, cost: u64) -> Charge {
-        let (bucket, mode) = (BucketId(7), Mode::Enforce);
-        Charge { bucket, rule: 0, limit_index: 0, limit: self.limit, cost, mode }
-    }
-
-    /// Does what the script does for a call with this charge and the gateway's debts.
-    fn call(&mut self, gateway: usize, charge: Charge) -> (Answer, Option<BucketDebt>) {
-        let owed = self.gateways[gateway].debts.remove(charge.bucket, &self.limit, self.now);
-        let units = owed.as_ref().map_or(0, |(_, units)| *units);
-        let refilled = self.shared.refilled(&self.limit, self.now).less_debt(&self.limit, units);
-        let mut bucket = [refilled];
-        let answer = take(&[charge], &mut bucket, Share::WHOLE);
-        self.shared = bucket[0];
-        (answer, owed.map(|(debt, _)| debt))
-    }
-
-    fn ask(&mut self, gateway: usize, cost: u64) {
-        let charge = self.charge(cost);
-        let answer = if self.is_up[gateway] {
-            let (answer, _) = self.call(gateway, charge);
-            self.gateways[gateway].learn(&[charge], &answer, self.now, self.now);
-            answer
-        } else {
-            self.gateways[gateway].take(&[charge], &[rule()], self.now, self.share).0
-        };
-        self.note(&answer, charge);
-    }
-
-    fn ask_timed_out(&mut self, gateway: usize, cost: u64, taken: bool) {
-        let charge = self.charge(cost);
-        let bucket = charge.bucket;
-        let owed = if taken {
-            self.call(gateway, charge).1
-        } else {
-            let owed = self.gateways[gateway].debts.remove(bucket, &self.limit, self.now);
-            owed.map(|(debt, _)| debt)
-        };
-        if let Some(debt) = owed {
-            self.gateways[gateway].debts.put_back(bucket, debt, self.now);
-        }
-        let answer = self.gateways[gateway].take(&[charge], &[rule()], self.now, self.share).0;
-        self.note(&answer, charge);
-    }
-
-    fn restart(&mut self, gateway: usize, settles: bool) {
-        let (bucket, now) = (self.charge(1).bucket, self.now);
-        let owed = self.gateways[gateway].debts.remove(bucket, &self.limit, now);
-        let units = owed.map_or(0, |(_, units)| units);
-        if settles && self.is_up[gateway] {
-            self.shared = self.shared.refilled(&self.limit, now).less_debt(&self.limit, units);
-        } else {
-            self.lost.push((now, units));
-        }
-        self.restarts.push(now);
-        self.reached[gateway] = Arc::new(AtomicBool::new(self.is_up[gateway]));
-        self.gateways[gateway] = started(self.limit, self.share, &self.reached[gateway], now);
-    }
-
-    fn note(&mut self, answer: &Answer, charge: Charge) {
-        if answer.allowed() {
-            self.granted.push((self.now, self.limit.units(charge.cost)));
-        }
-    }
-
-    fn play(&mut self, step: &Step) {
-        let count = self.gateways.len();
-        match *step {
-            Step::Wait(us) => {
-                let less_debt = self.gateways.iter().filter(|gateway| !gateway.debts.is_empty());
-                self.less_debt.push((self.now, us * less_debt.count() as u64));
-                self.now += us;
-            }
-            Step::Turn(gateway) => self.is_up[gateway % count] ^= true,
-            Step::TurnAll(up) => self.is_up = vec![up; count],
-            Step::Ask { gateway, requests, cost } => {
-                (0..requests)
-                    .for_each(|_| self.ask(gateway % count, cost.min(self.limit.capacity())));
-            }
-            Step::AskTimedOut { gateway, cost, taken } => {
-                self.ask_timed_out(gateway % count, cost.min(self.limit.capacity()), taken);
-            }
-            Step::Restart { gateway, settles } => self.restart(gateway % count, settles),
-        }
-        for (reached, is_up) in self.reached.iter().zip(&self.is_up) {
-            reached.fetch_or(*is_up, Ordering::Relaxed);
-        }
-    }
-
     /// Checks the documented bound over every span: a burst and the rate, plus two bursts (or one request of
     /// each gateway, if that is more) if all gateways lose the store together. Otherwise plus one burst,
     /// and the local share of the rate while a gateway has debts. Plus the debts of gateways that ended
