@@ -5,9 +5,10 @@ mod outages;
 
 use std::time::Duration;
 
+use crate::kinds::{passed, request};
 use crate::support::{
-    DEMO, Gateway, Redis, Request, StatusCounts, Stopwatch, WallClock, check, eventually,
-    full_config, inconclusive, key, send_many, sleep_for,
+    DEMO, Gateway, Redis, Stopwatch, WallClock, check, eventually, full_config, inconclusive, key,
+    sleep_for,
 };
 
 fn rule(settings: &str) -> String {
@@ -17,22 +18,6 @@ fn rule(settings: &str) -> String {
 /// A configuration with one key and this rule.
 fn config(more: &str, settings: &str) -> String {
     format!("{DEMO}{more}\n{}{}", rule(settings), key("acme", "secret", "free"))
-}
-
-fn request() -> Request {
-    Request::get("/").header("X-Api-Key", "secret")
-}
-
-/// Number of requests that pass, of `count`, in turn at each gateway.
-fn passed(gateways: &[&Gateway], count: usize) -> usize {
-    let urls: Vec<String> = gateways.iter().map(|gateway| gateway.url("/")).collect();
-    let counts: StatusCounts = send_many(count, |client, number| {
-        client.get(&urls[number % urls.len()]).header("X-Api-Key", "secret")
-    });
-    let (passed, refused) = (counts.get(&200), counts.get(&429));
-    let sum = passed.unwrap_or(&0) + refused.unwrap_or(&0);
-    assert_eq!(sum, count, "{counts:?}");
-    *passed.unwrap_or(&0)
 }
 
 fn number(response: &crate::support::Response, header: &str) -> u64 {
@@ -83,7 +68,7 @@ fn three_gateways_allow_exactly_the_limit_in_redis() {
     let text = config(&redis.table(), "limit = \"100/year\"\nzone = \"Asia/Tokyo\"");
     let gateways: [Gateway; 3] = std::array::from_fn(|_| Gateway::start(&text));
     for gateway in &gateways {
-        connected(gateway);
+        gateway.wait_for_redis();
     }
     assert_eq!(passed(&gateways.each_ref(), 300), 100);
     let local: u64 = gateways
@@ -100,30 +85,13 @@ fn three_gateways_allow_exactly_the_limit_in_redis() {
 }
 
 #[test]
-fn window_and_token_bucket_are_charged_together_or_not_at_all() {
-    let redis = Redis::start();
-    for table in [String::new(), redis.table()] {
-        let bucket = "[rules.bucket]\nper = [\"key\"]\nrate = \"100/d\"\n";
-        let more = format!("{table}\n[headers]\npolicies = \"all\"\n{bucket}");
-        let gateway = Gateway::start(&config(&more, "limit = \"5/year\""));
-        if !table.is_empty() {
-            connected(&gateway);
-        }
-        assert_eq!(passed(&[&gateway], 20), 5);
-        let limits = gateway.send(&request()).header("ratelimit").unwrap().to_owned();
-        assert!(limits.contains("\"bucket\";r=95;"), "{limits}");
-        assert!(limits.contains("\"quota\";r=0;"), "{limits}");
-    }
-}
-
-#[test]
 fn changed_limit_zone_and_anchor_keep_what_was_used() {
     for redis in [None, Some(Redis::start())] {
         let table = redis.as_ref().map(Redis::table).unwrap_or_default();
         let text = |settings: &str| config(&table, settings);
         let gateway = Gateway::start(&config(&table, "limit = \"10/year\""));
         if redis.is_some() {
-            connected(&gateway);
+            gateway.wait_for_redis();
         }
         assert_eq!(passed(&[&gateway], 4), 4);
         // (settings, remaining after one more request)
@@ -162,7 +130,7 @@ fn month_begins_once_on_three_gateways_one_of_which_has_a_wrong_clock() {
     let text = full_config(&config(&redis.table_with_timeout("500ms"), "limit = \"20/month\""));
     let gateways = [&right, &right, &ahead]
         .map(|clock| Gateway::start_with(&text, |command| clock.apply_to(command)));
-    gateways.iter().for_each(connected);
+    gateways.iter().for_each(Gateway::wait_for_redis);
     assert_eq!(passed(&gateways.each_ref(), 60), 20);
     let refused = gateways[2].send(&request());
     let wait = number(&refused, "retry-after");
@@ -200,11 +168,4 @@ fn check_notes_what_passes_at_a_boundary() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let note = "note: the rule `quota` (10/d) lets up to 20 pass in a short time around the start of a period";
     assert!(outcome.stdout.contains(note), "{}", outcome.stdout);
-}
-
-fn connected(gateway: &Gateway) {
-    eventually("a connection to Redis", || {
-        let connected = gateway.log().contains("connected to Redis");
-        (connected && gateway.count("tollgate_breaker_state", &[]) == 0).then_some(())
-    });
 }

@@ -33,7 +33,9 @@ mod tls_upstreams;
 mod concurrency;
 mod counting;
 mod fixed_windows;
+mod kinds;
 mod limits;
+mod sliding_windows;
 
 // Responses of the gateway itself, and the connection after a denied request.
 mod answers;
@@ -80,7 +82,6 @@ mod corpus;
 mod hostile;
 mod many_slow_clients;
 mod overload;
-mod sliding_windows;
 mod slow_clients;
 mod slow_upstreams;
 mod surplus;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use crate::kinds::{passed, request};
 use crate::support::{
-    ClientGroup, DEMO, Data, Fleet, Gateway, Load, Redis, Report, Request, StatusCounts, Stopwatch,
-    check, eventually, full_config, inconclusive, key, send_many, sleep_for, tollgate,
-    wait_retry_after,
+    ClientGroup, DEMO, Data, Fleet, Gateway, Load, Redis, Report, Request, Stopwatch, check,
+    eventually, full_config, inconclusive, key, sleep_for, tollgate, wait_retry_after,
 };
 
 fn rule(settings: &str) -> String {
@@ -16,29 +16,6 @@ fn rule(settings: &str) -> String {
 fn config(more: &str, limit: &str) -> String {
     let rule = rule(&format!("kind = \"sliding_window\"\nlimit = \"{limit}\""));
     format!("{DEMO}{more}\n{rule}{}", key("acme", "secret", "free"))
-}
-
-fn request() -> Request {
-    Request::get("/").header("X-Api-Key", "secret")
-}
-
-/// Number of requests that pass, of `count`, in turn at each gateway.
-fn passed(gateways: &[&Gateway], count: usize) -> usize {
-    let urls: Vec<String> = gateways.iter().map(|gateway| gateway.url("/")).collect();
-    let counts: StatusCounts = send_many(count, |client, number| {
-        client.get(&urls[number % urls.len()]).header("X-Api-Key", "secret")
-    });
-    let (passed, refused) = (counts.get(&200), counts.get(&429));
-    let sum = passed.unwrap_or(&0) + refused.unwrap_or(&0);
-    assert_eq!(sum, count, "{counts:?}");
-    *passed.unwrap_or(&0)
-}
-
-fn connected(gateway: &Gateway) {
-    eventually("a connection to Redis", || {
-        let connected = gateway.log().contains("connected to Redis");
-        (connected && gateway.count("tollgate_breaker_state", &[]) == 0).then_some(())
-    });
 }
 
 fn decided_locally(gateways: &[Gateway]) -> u64 {
@@ -92,7 +69,7 @@ fn two_gateways_allow_exactly_the_limit_in_any_window() {
     let redis = Redis::start();
     let text = config(&redis.table_with_timeout("500ms"), "40/2s");
     let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(&text));
-    gateways.iter().for_each(connected);
+    gateways.iter().for_each(Gateway::wait_for_redis);
     let watch = Stopwatch::start();
     let passes = load(&gateways, watch, || watch.elapsed() > 4 * WINDOW);
     let most = most_in(&passes, WINDOW);
@@ -117,7 +94,7 @@ fn retry_after_is_exact() {
     for table in [String::new(), redis.table_with_timeout("500ms")] {
         let gateway = Gateway::start(&config(&table, "3/2s"));
         if !table.is_empty() {
-            connected(&gateway);
+            gateway.wait_for_redis();
         }
         let watch = Stopwatch::start();
         assert_eq!(gateway.send(&request()).status, 200);
@@ -150,31 +127,12 @@ fn retry_after_is_exact() {
 }
 
 #[test]
-fn all_rules_of_a_request_are_charged_together_or_not_at_all() {
-    let redis = Redis::start();
-    for table in [String::new(), redis.table()] {
-        let bucket = "[rules.bucket]\nper = [\"key\"]\nrate = \"100/d\"\n";
-        let more = format!("{table}\n[headers]\npolicies = \"all\"\n{bucket}");
-        let gateway = Gateway::start(&config(&more, "5/h"));
-        if !table.is_empty() {
-            connected(&gateway);
-        }
-        assert_eq!(passed(&[&gateway], 20), 5);
-        let limits = gateway.send(&request()).header("ratelimit").unwrap().to_owned();
-        assert!(limits.contains("\"bucket\";r=95;"), "{limits}");
-        assert!(limits.contains("\"window\";r=0;"), "{limits}");
-        let policies = gateway.send(&request()).header("ratelimit-policy").unwrap().to_owned();
-        assert!(policies.contains("\"window\";q=5;w=3600"), "{policies}");
-    }
-}
-
-#[test]
 fn changed_limit_keeps_the_stamps_and_another_kind_starts_full() {
     let redis = Redis::start();
     for table in [String::new(), redis.table()] {
         let gateway = Gateway::start(&config(&table, "10/h"));
         if !table.is_empty() {
-            connected(&gateway);
+            gateway.wait_for_redis();
         }
         assert_eq!(passed(&[&gateway], 4), 4);
         // (limit, remaining after one more request)
@@ -199,7 +157,7 @@ fn operator_reads_grants_and_resets_a_window() {
     for table in [String::new(), redis.table()] {
         let gateway = Gateway::start(&config(&table, "10/m"));
         if !table.is_empty() {
-            connected(&gateway);
+            gateway.wait_for_redis();
         }
         assert_eq!(passed(&[&gateway], 12), 10);
         let view = || gateway.admin("/api/clients/key/acme/buckets").json()["rules"][0].clone();
@@ -228,7 +186,7 @@ fn full_log_takes_8_bytes_for_each_stamp_in_redis() {
     for limit in [100_u64, 4_096] {
         let text = config(&redis.table_with_timeout("500ms"), &format!("{limit}/h"));
         let gateway = Gateway::start(&text);
-        connected(&gateway);
+        gateway.wait_for_redis();
         let count = usize::try_from(limit).unwrap();
         assert_eq!(passed(&[&gateway], count + 50), count);
         let keys: Vec<String> = redis.query(&["KEYS", "tollgate:*:window"]);
@@ -378,7 +336,7 @@ fn check_names_the_other_form_for_a_large_limit_and_the_missing_rights() {
     set("+getrange +setrange");
     assert!(!warnings().contains("may not run"), "{}", warnings());
     let gateway = Gateway::start_full(&text);
-    connected(&gateway);
+    gateway.wait_for_redis();
     assert_eq!(passed(&[&gateway], 20), 10);
     assert_eq!(decided_locally(&[gateway]), 0);
 }

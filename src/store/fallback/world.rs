@@ -180,7 +180,7 @@ impl Shared {
         match (self, limit.log()) {
             (Self::Log(log), Some(window)) => log.settle(&window, units, now),
             (Self::Bucket(bucket), _) => {
-                *bucket = bucket.refilled(limit, now).less_debt(limit, units)
+                *bucket = bucket.refilled(limit, now).less_debt(limit, units);
             }
             (Self::Log(_), None) => unreachable!("the limit does not change"),
         }

@@ -21,11 +21,17 @@ const BREAKER: &str = "[redis.breaker]\nopen_max = \"3s\"\n";
 /// Time after its return in which a gateway keeps to its share: `open_max` and two seconds.
 const SETTLING: Duration = Duration::from_secs(5);
 
-fn start_two(text: &str) -> [Gateway; 2] {
-    let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(text));
-    for gateway in &gateways {
-        eventually("Redis", || (gateway.admin("/ready").status == 200).then_some(()));
-    }
+/// A Redis, an upstream, and two gateways that share a limit of 20.
+fn start_two(more: &str) -> (Redis, Counting, [Gateway; 2]) {
+    let (redis, upstream) = (Redis::start(), Counting::start(20));
+    let text = config(&upstream, &format!("{more}{}", redis.table()), "limit = 20");
+    let gateways = gateways(&text);
+    (redis, upstream, gateways)
+}
+
+fn gateways(text: &str) -> [Gateway; 2] {
+    let gateways = std::array::from_fn(|_| Gateway::start(text));
+    gateways.iter().for_each(Gateway::wait_for_redis);
     gateways
 }
 
@@ -50,9 +56,7 @@ pub(super) fn usable(
 
 #[test]
 fn limit_holds_over_two_gateways_and_nothing_leaks() {
-    let (redis, upstream) = (Redis::start(), Counting::start(20));
-    let text = config(&upstream, &format!("{HTTP2}{}", redis.table()), "limit = 20");
-    let gateways = start_two(&text);
+    let (_redis, upstream, gateways) = start_two(HTTP2);
     let clients = Clients::start(64, &gateways.each_ref().map(addresses));
     sleep_for(Duration::from_secs(4));
     let (passed, refused) = clients.stop();
@@ -69,9 +73,7 @@ fn limit_holds_over_two_gateways_and_nothing_leaks() {
 
 #[test]
 fn row_122_units_of_a_killed_gateway_are_free_after_its_lease() {
-    let (redis, upstream) = (Redis::start(), Counting::start(20));
-    let text = config(&upstream, &redis.table(), "limit = 20");
-    let [first, second] = start_two(&text);
+    let (_redis, upstream, [first, second]) = start_two("");
     // Longer than a lease: they are renewed.
     let hanging: Vec<Connection> = (0..10).map(|_| hang(&second, &upstream)).collect();
     sleep_for(LEASE + Duration::from_secs(2));
@@ -95,9 +97,7 @@ fn row_122_units_of_a_killed_gateway_are_free_after_its_lease() {
 
 #[test]
 fn redis_that_has_lost_everything_gets_what_is_held() {
-    let (redis, upstream) = (Redis::start(), Counting::start(20));
-    let text = config(&upstream, &redis.table(), "limit = 20");
-    let [first, second] = start_two(&text);
+    let (redis, upstream, [first, second]) = start_two("");
     let hanging: Vec<Connection> = (0..10).map(|_| hang(&second, &upstream)).collect();
     redis.query::<String>(&["FLUSHALL"]);
     // A third of a lease, and the time between two looks.
@@ -126,7 +126,7 @@ fn row_123_lost_replies_and_cut_connections_leave_nothing_in_redis() {
     let proxy = FaultProxy::start(&redis);
     let table = proxy.table("100ms") + BREAKER;
     let text = config(&upstream, &format!("{HTTP2}{table}"), "limit = 20");
-    let gateways = start_two(&format!("instances = 2\n{text}"));
+    let gateways = gateways(&format!("instances = 2\n{text}"));
     let clients = Clients::start(64, &gateways.each_ref().map(addresses));
     let late = Duration::from_millis(150);
     for _ in 0..3 {
@@ -153,9 +153,7 @@ fn row_123_lost_replies_and_cut_connections_leave_nothing_in_redis() {
 
 #[test]
 fn upgrade_and_shutdown_keep_the_limit_and_free_units_at_once() {
-    let (redis, upstream) = (Redis::start(), Counting::start(20));
-    let text = config(&upstream, &redis.table(), "limit = 20");
-    let [first, mut second] = start_two(&text);
+    let (redis, upstream, [first, mut second]) = start_two("");
     let hanging: Vec<Connection> = (0..5).map(|_| hang(&first, &upstream)).collect();
     let answer = first.send_admin(&crate::support::Request::new("POST", "/api/upgrade"));
     assert_eq!(answer.status, 200, "{}", answer.text());

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::{config, passed, request, seconds_to_next_month};
+use super::{config, seconds_to_next_month};
+use crate::kinds::{passed, request};
 use crate::support::{
     ClientGroup, DEMO, Data, Fleet, Gateway, Load, Upstream, WallClock, proxy_to, sleep_for,
 };

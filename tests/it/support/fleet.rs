@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::gateway::{Gateway, full_config};
 use super::redis::Redis;
-use super::wait::{eventually, sleep_for};
+use super::wait::sleep_for;
 use super::wall_clock::WallClock;
 
 /// A breaker that looks for Redis often.
@@ -71,11 +71,7 @@ impl Fleet {
         let text = full_config(&format!("instances = 3\n{text}"));
         let start = |_| Gateway::start_with(&text, |command| launch.set_clock_of(command));
         let fleet = Self { gateways: std::array::from_fn(start), redis: Mutex::new(redis), launch };
-        for gateway in &fleet.gateways {
-            let connected = || gateway.log().contains("connected to Redis").then_some(());
-            eventually("a connection to Redis", connected);
-        }
-        fleet.wait_for_breakers(0);
+        fleet.gateways.iter().for_each(Gateway::wait_for_redis);
         fleet
     }
 

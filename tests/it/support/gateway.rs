@@ -224,6 +224,14 @@ impl Gateway {
         eventually(&format!("{name}{labels:?} to be {expected}"), is_there);
     }
 
+    /// Waits until Redis decides on requests.
+    #[track_caller]
+    pub(crate) fn wait_for_redis(&self) {
+        let connected = || self.log().contains("connected to Redis").then_some(());
+        eventually("a connection to Redis", connected);
+        self.wait_for_count("tollgate_breaker_state", &[], 0);
+    }
+
     /// Resident memory in bytes, now and at its peak.
     pub(crate) fn memory_bytes(&self) -> (u64, u64) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
