@@ -162,7 +162,7 @@ impl Admin {
         let Runtime { current, limiter, usage, audit, tls, .. } = &self.runtime;
         let snapshot = current.load_full();
         let Arguments { parts, query, body } = arguments;
-        let stores = (&**limiter, usage.as_deref());
+        let stores = (&**limiter, usage.as_ref());
         let adjust = |kind| clients::adjust::adjust(&snapshot, stores, parts, query, (kind, body));
         Ok(match route.call {
             Call::Live => Answer::text(StatusCode::OK, "alive\n"),

@@ -20,10 +20,13 @@ use crate::observe::time::UtcTime;
 use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey};
 use crate::runtime::Snapshot;
-use crate::store::limiter::{Limiter, Source};
+use crate::store::limiter::Limiter;
 use crate::usage::file::UsageFile;
-use crate::usage::keeper::Keeper;
+use crate::usage::kept::Kept;
 use crate::usage::record::{Owner, Place, Record};
+use crate::usage::shared::codec::RulePeriod;
+use crate::usage::shared::store::Position;
+use crate::usage::shared::writer::{Writer, help};
 
 /// Default of the parameter `limit`.
 const DEFAULT_LIMIT: usize = 1_000;
@@ -59,10 +62,10 @@ const COLUMNS: [&str; 10] = [
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Usage {
-    /// Where counts are from: `file` (`usage.file`), `redis` or `local` (the buckets, of the keys in the file of
-    /// the configuration, in current periods only).
+    /// Where counts are from: `redis` (of all gateways that share it), `file` (`usage.file`), or `local` (the buckets, of the keys
+    /// in the file of the configuration, in current periods only).
     source: &'static str,
-    /// Time of the response, in UTC. The file is at most a second behind.
+    /// Time of the response, in UTC. Redis and the file are at most a second behind.
     #[cfg_attr(test, schemars(with = "String"))]
     at: UtcTime,
     /// Quotas that were used, by the end of their periods.
@@ -128,7 +131,7 @@ enum Format {
 /// Shows what clients used.
 pub(super) async fn show(
     snapshot: &Snapshot,
-    (limiter, keeper): (&Limiter, Option<&Keeper>),
+    (limiter, kept): (&Limiter, Option<&Kept>),
     text: Option<&str>,
     calls: &BlockingCalls,
 ) -> Result<Answer, Box<Answer>> {
@@ -140,8 +143,12 @@ pub(super) async fn show(
     };
     let wanted = Wanted::read(&query, &snapshot.policy)?;
     let now_us = unix_time::of(clock::now());
-    let usage = match keeper {
-        Some(keeper) => {
+    let usage = match kept {
+        Some(Kept::Redis(writer)) => {
+            let cursor = query.get("cursor").map(position).transpose()?;
+            of_redis(writer, &wanted, (cursor, now_us)).await?
+        }
+        Some(Kept::File(keeper)) => {
             let Some(file) = keeper.file() else {
                 let detail = "the file of usage cannot be opened now; the log has the reason";
                 return Err(Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, detail));
@@ -155,7 +162,7 @@ pub(super) async fn show(
             of_buckets(snapshot, limiter, &wanted, (first, now_us)).await
         }
         None => {
-            let detail = "periods that have ended are kept in `usage.file`, which the configuration does not have";
+            let detail = "periods that have ended are kept in Redis or in `usage.file`, and the configuration has neither";
             return Err(Answer::refusal(StatusCode::CONFLICT, detail));
         }
     };
@@ -203,14 +210,17 @@ impl Wanted {
     }
 
     fn includes(&self, record: &Record, now_us: u64) -> bool {
+        self.includes_period((record.start_us, record.place.end_us), now_us)
+            && self.includes_client(&record.rule, &record.owner)
+    }
+
+    fn includes_period(&self, (start_us, end_us): (u64, u64), now_us: u64) -> bool {
         let time = match self.period {
-            Period::All => None,
-            Period::Current => Some(now_us),
-            Period::At(time) => Some(time),
+            Period::All => return true,
+            Period::Current => now_us,
+            Period::At(time) => time,
         };
-        let is_in_period =
-            time.is_none_or(|time| (record.start_us..record.place.end_us).contains(&time));
-        is_in_period && self.includes_client(&record.rule, &record.owner)
+        (start_us..end_us).contains(&time)
     }
 
     fn includes_client(&self, rule: &str, owner: &Owner) -> bool {
@@ -265,6 +275,31 @@ async fn of_file(
     Ok(Usage { source: "file", at: UtcTime(now_us), entries, next })
 }
 
+/// Entries from Redis, from `cursor` on.
+async fn of_redis(
+    writer: &Writer,
+    wanted: &Wanted,
+    (cursor, now_us): (Option<Position>, u64),
+) -> Result<Usage, Box<Answer>> {
+    let wants = |period: &RulePeriod| {
+        wanted.rule.as_ref().is_none_or(|rule| **rule == *period.rule)
+            && wanted.includes_period((period.start_us, period.end_us), now_us)
+    };
+    let includes = |record: &Record| wanted.includes_client(&record.rule, &record.owner);
+    let (records, next) =
+        writer.read(cursor, wants, includes, wanted.limit).await.map_err(|error| {
+            let help = help(&error);
+            let detail = format!(
+                "usage is in Redis, which cannot be read now: {error}{help}. Gateways keep what is used, and write it \
+                 when Redis responds again: ask then"
+            );
+            Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, &detail)
+        })?;
+    let entries = records.iter().map(QuotaUsage::of).collect();
+    let next = next.as_ref().map(shown_position);
+    Ok(Usage { source: "redis", at: UtcTime(now_us), entries, next })
+}
+
 /// Entries of the current periods from the buckets of the keys in the configuration, from the key `first` on.
 async fn of_buckets(
     snapshot: &Snapshot,
@@ -273,7 +308,7 @@ async fn of_buckets(
     (first, now_us): (usize, u64),
 ) -> Usage {
     let policy = &snapshot.policy;
-    let (mut entries, mut source) = (Vec::new(), limiter.is_shared());
+    let mut entries = Vec::new();
     let mut next = first;
     while next < policy.keys.len() && entries.len() < wanted.limit && policy.has_quotas {
         let charges: Vec<(u32, Charge)> = (0u32..)
@@ -285,15 +320,13 @@ async fn of_buckets(
         next = next.saturating_add(CLIENTS_AT_ONCE.min(wanted.limit));
         let of_store: Vec<Charge> = charges.iter().map(|(_, charge)| *charge).collect();
         let found = limiter.peek_levels(&of_store, &snapshot.stored_rules).await;
-        source &= found.source == Source::Redis || of_store.is_empty();
         let each = charges.iter().zip(&found.readings);
         entries.extend(each.filter_map(|((key, charge), reading)| {
             QuotaUsage::of_bucket(policy, *key, charge, reading.level, now_us)
         }));
     }
     let next = (next < policy.keys.len() && policy.has_quotas).then(|| next.to_string());
-    let source = if source { "redis" } else { "local" };
-    Usage { source, at: UtcTime(now_us), entries, next }
+    Usage { source: "local", at: UtcTime(now_us), entries, next }
 }
 
 /// The client with a key of the configuration.
@@ -400,6 +433,22 @@ fn place(cursor: &str) -> Result<Place, Box<Answer>> {
     let end_us = u64::from_str_radix(end, 16).map_err(|_| bad_cursor())?;
     let bucket = u128::from_str_radix(bucket, 16).map_err(|_| bad_cursor())?;
     Ok(Place { end_us, bucket: BucketId(bucket) })
+}
+
+/// A position as the parameter `cursor` has it.
+fn shown_position(position: &Position) -> String {
+    let Position { period, bucket } = position;
+    format!("{:x}-{:x}-{:x}-{}", period.end_us, period.start_us, bucket.0, period.rule)
+}
+
+fn position(cursor: &str) -> Result<Position, Box<Answer>> {
+    let mut parts = cursor.splitn(4, '-');
+    let mut part = || parts.next().ok_or_else(bad_cursor);
+    let us = |text: &str| u64::from_str_radix(text, 16).map_err(|_| bad_cursor());
+    let (end_us, start_us) = (us(part()?)?, us(part()?)?);
+    let bucket = u128::from_str_radix(part()?, 16).map_err(|_| bad_cursor())?;
+    let period = RulePeriod { end_us, start_us, rule: part()?.into() };
+    Ok(Position { period, bucket: BucketId(bucket) })
 }
 
 fn bad_cursor() -> Box<Answer> {

@@ -41,6 +41,7 @@ use crate::runtime::drain::{Busy, Caught, DrainCause, Draining, Signals};
 use crate::runtime::handover::{Predecessor, Sockets, Upgrader};
 use crate::runtime::{CurrentSnapshot, Runtime, Snapshot};
 use crate::store::held::Held;
+use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append;
 use crate::tls::files::TlsFiles;
@@ -48,6 +49,8 @@ use crate::tls::handshakes::Handshakes;
 use crate::tls::listeners::TlsListeners;
 use crate::upstream::pool::Pool;
 use crate::usage::keeper::Keeper;
+use crate::usage::kept::Kept;
+use crate::usage::shared::writer::Writer;
 use services::{Services, limiter, threads};
 use settle::Settling;
 use telemetry::Telemetry;
@@ -104,20 +107,21 @@ fn serve(
     let Prepared { caught, hangup_signal, pools, tls, handshakes } = prepared;
     show(&listeners, &admin);
     let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
-    let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, pools)));
     let limiter = Arc::new(limiter);
+    let kept = kept(&policy, usage.as_ref(), &limiter, &metrics);
+    let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, pools)));
     let pressure = Pressure::new(most_connections, metrics.overload.clone());
     let intake = Intake::new(pressure.open().clone());
     let upgrader = Upgrader::new(Arc::clone(&current), Arc::clone(&store), intake.clone(), sockets)
         .releasing(usage.clone());
     let upgrader = Arc::new(upgrader.starting(predecessor.is_some()));
-    let takeover = predecessor
-        .map(|it| it.continue_with(Arc::clone(&store), max_buckets).resuming(usage.clone()));
+    let takeover =
+        predecessor.map(|it| it.continue_with(Arc::clone(&store), max_buckets).resuming(usage));
     let runtime = Runtime {
         current,
         limiter,
         store,
-        usage: usage.clone(),
+        usage: kept.clone(),
         metrics: Arc::clone(&metrics),
         access_log: Arc::clone(&telemetry.access_log),
         audit: Arc::clone(&telemetry.audit),
@@ -147,8 +151,8 @@ fn serve(
     let serving = Serving { pingora, signals, events, received };
     let exit = serving.serve(&busy, &draining, Settling::new(&limiter, server.drain_timeout));
     telemetry.close();
-    if let Some(usage) = usage {
-        usage.close();
+    if let Some(kept) = kept {
+        kept.close();
     }
     exit
 }
@@ -260,6 +264,26 @@ fn usage(
     let path = keeper.path().display().to_string();
     let started = if has_predecessor { keeper.start_released() } else { keeper.start(store) };
     started.map(Some).map_err(|error| format!("the file of usage `{path}` cannot be used: {error}"))
+}
+
+/// Where usage is kept: in the file that is open, or in Redis.
+fn kept(
+    policy: &Policy,
+    file: Option<&Arc<Keeper>>,
+    limiter: &Arc<Limiter>,
+    metrics: &Metrics,
+) -> Option<Kept> {
+    if let Some(keeper) = file {
+        return Some(Kept::File(Arc::clone(keeper)));
+    }
+    let redis = policy.redis.as_ref()?;
+    match Writer::start(redis, &policy.usage, Arc::clone(limiter), metrics.usage.clone()) {
+        Ok(writer) => Some(Kept::Redis(writer)),
+        Err(error) => {
+            error!("usage of quotas is not kept: its thread cannot be started: {error}");
+            None
+        }
+    }
 }
 
 /// How the process was started.

@@ -337,8 +337,8 @@ table! {
         /// How long the usage of a period is kept after its end, `1d` to `3660d`; that of an hour for at most `7d`.
         /// Default: `"100d"`.
         pub keep: Field<String>,
-        /// Maximum number of records in the file, each of a client, a rule and a period: 1000 to 1000000000. Default:
-        /// 10000000.
+        /// Maximum number of records, each of a client, a rule and a period: 1000 to 1000000000. Default: 10000000 in the file,
+        /// 1000000 in Redis.
         pub max_records: Field<u64>,
     }
 }

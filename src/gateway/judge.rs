@@ -95,7 +95,7 @@ impl Gateway {
         snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
         snapshot.consumption.record(&snapshot.policy, client, &taken, started);
         if let Some(usage) = &self.usage {
-            usage.ledger.note(&snapshot.policy, client, &taken, started);
+            usage.ledger().note(&snapshot.policy, client, &taken, started);
         }
         Some(taken)
     }

@@ -61,7 +61,7 @@ use crate::observe::traces::Traces;
 use crate::runtime::{CurrentSnapshot, Runtime};
 use crate::store::limiter::{Limiter, Source};
 use crate::upstream::connection::{Attempt, TimedOut};
-use crate::usage::keeper::Keeper;
+use crate::usage::kept::Kept;
 use bearer_hint::BearerHint;
 use exchange::Exchange;
 use respond::failure;
@@ -80,7 +80,7 @@ pub const MAX_TRIES: usize = 2;
 pub struct Gateway {
     current: Arc<CurrentSnapshot>,
     limiter: Arc<Limiter>,
-    usage: Option<Arc<Keeper>>,
+    usage: Option<Kept>,
     metrics: Arc<Metrics>,
     access_log: Arc<AccessLog>,
     audit: Arc<Audit>,

@@ -67,6 +67,13 @@ impl Debt {
         (self.units - filled / i64::from(self.share.gateways())).max(0)
     }
 
+    /// Units of a quota whose period has ended at `now` before they were settled, and the end of the period in microseconds
+    /// of Unix time.
+    pub fn lapsed(&self, now: u64) -> Option<(i64, u64)> {
+        let is_over = unix_time::of(now) >= self.full_at && self.units > 0;
+        (is_over && self.limit.quota_calendar().is_some()).then_some((self.units, self.full_at))
+    }
+
     /// Returns the debt plus `units` granted at `now`.
     #[must_use]
     pub fn more(self, units: i64, now: u64) -> Self {

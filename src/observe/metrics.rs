@@ -86,7 +86,7 @@ pub struct Metrics {
     pub in_flight: IntGauge,
     /// Requests that wait because of leaky buckets.
     pub waits: WaitSeries,
-    /// Writes of the file of usage.
+    /// Writes of usage.
     pub usage: UsageSeries,
     /// Units that requests hold, by rule.
     pub held_units: GaugeVec,
@@ -121,7 +121,7 @@ pub struct Metrics {
     counts: Counts,
 }
 
-/// Writes of the file of usage.
+/// Writes of usage, to Redis or to a file.
 #[derive(Debug, Clone)]
 pub struct UsageSeries {
     /// Successful writes.

@@ -331,11 +331,11 @@ pub struct Memory {
 /// `[usage]`: what clients used of their quotas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
-    /// File in which usage is kept; `None`: in Redis, or not at all.
+    /// File in which usage is kept; `None`: in Redis, or without it not at all.
     pub file: Option<PathBuf>,
     /// How long the usage of a period is kept after its end.
     pub keep: Duration,
-    /// Maximum number of records in the file.
+    /// Maximum number of records.
     pub max_records: u64,
 }
 

@@ -27,7 +27,7 @@ use crate::store::memory::MemoryStore;
 use crate::tls::files::TlsFiles;
 use crate::tls::listeners::TlsListeners;
 use crate::upstream::pool::Pool;
-use crate::usage::keeper::Keeper;
+use crate::usage::kept::Kept;
 pub use snapshot::{CurrentSnapshot, Snapshot};
 
 /// Number of generations between two removals of series whose labels are no longer configured.
@@ -42,8 +42,8 @@ pub struct Runtime {
     pub limiter: Arc<Limiter>,
     /// The buckets in this process.
     pub store: Arc<MemoryStore>,
-    /// Writes what clients used of their quotas to a file; `None`: there is none.
-    pub usage: Option<Arc<Keeper>>,
+    /// Keeps what clients used of their quotas; `None`: there is neither a file nor Redis.
+    pub usage: Option<Kept>,
     /// The Prometheus series of the process, which `/metrics` returns.
     pub metrics: Arc<Metrics>,
     /// Writes one line for each request.

@@ -34,6 +34,19 @@ pub struct BucketDebt {
     pub rule: StoredRule,
 }
 
+/// A debt to a quota whose period ended before it was settled. The bucket will never have it, but it was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lapsed {
+    /// The bucket.
+    pub bucket: BucketId,
+    /// Limit that the units are counted in.
+    pub limit: Limit,
+    /// Units that were granted.
+    pub units: i64,
+    /// End of the period, in microseconds of Unix time.
+    pub ended_us: u64,
+}
+
 /// Debts by bucket, bounded in number. A debt above the bound is dropped: Redis then grants its
 /// tokens a second time.
 #[derive(Debug)]
@@ -43,6 +56,8 @@ pub struct Debts {
     bound: usize,
     /// Number of debts. While it is 0, no lock is taken.
     count: AtomicUsize,
+    /// Debts that have lapsed, until they are taken.
+    lapsed: Mutex<Vec<Lapsed>>,
     /// Number of dropped debts.
     dropped: Option<IntCounter>,
     /// Earliest time of the next log line about dropped debts.
@@ -64,6 +79,7 @@ impl Debts {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             bound: bound.div_ceil(SHARDS).max(1),
             count: AtomicUsize::new(0),
+            lapsed: Mutex::default(),
             dropped: None,
             log_at: AtomicU64::new(0),
         }
@@ -123,6 +139,7 @@ impl Debts {
         let owed = self.shard(bucket).lock().owed.remove(&bucket)?;
         self.count.fetch_sub(1, Ordering::Relaxed);
         let units = owed.debt.left_under(limit, now);
+        self.note_lapsed(bucket, &owed.debt, now);
         (units > 0).then_some((owed, units))
     }
 
@@ -138,6 +155,7 @@ impl Debts {
             {
                 self.count.fetch_sub(1, Ordering::Relaxed);
                 let units = owed.debt.left(now);
+                self.note_lapsed(bucket, &owed.debt, now);
                 if units > 0 {
                     taken.push((bucket, owed, units));
                 }
@@ -149,6 +167,9 @@ impl Debts {
     /// Adds back a debt that was removed, but possibly not settled.
     pub fn put_back(&self, bucket: BucketId, owed: BucketDebt, now: u64) {
         let debt = owed.debt;
+        if debt.lapsed(now).is_some() {
+            return self.note_lapsed(bucket, &debt, now);
+        }
         // The bucket may have a new debt since: both are added.
         self.put(bucket, || owed, |kept| kept.joined(&debt, now), now);
     }
@@ -163,10 +184,27 @@ impl Debts {
         }
     }
 
+    /// Removes and returns the debts that have lapsed at `now`.
+    pub fn take_lapsed(&self, now: u64) -> Vec<Lapsed> {
+        self.sweep(now);
+        std::mem::take(&mut *self.lapsed.lock())
+    }
+
+    fn note_lapsed(&self, bucket: BucketId, debt: &Debt, now: u64) {
+        let Some((units, ended_us)) = debt.lapsed(now) else { return };
+        let mut lapsed = self.lapsed.lock();
+        if lapsed.len() < self.bound.saturating_mul(SHARDS) {
+            lapsed.push(Lapsed { bucket, limit: debt.limit(), units, ended_us });
+        }
+    }
+
     /// Removes expired debts of one shard.
     fn search(&self, shard: &mut Shard, now: u64) {
         let before = shard.owed.len();
-        shard.owed.retain(|_, owed| owed.debt.left(now) > 0);
+        shard.owed.retain(|bucket, owed| {
+            self.note_lapsed(*bucket, &owed.debt, now);
+            owed.debt.left(now) > 0
+        });
         self.count.fetch_sub(before - shard.owed.len(), Ordering::Relaxed);
         shard.search_at = now.saturating_add(SWEEP_INTERVAL_US);
     }
@@ -181,6 +219,7 @@ impl Debts {
     ) {
         let mut shard = self.shard(bucket).lock();
         if let Some(kept) = shard.owed.get_mut(&bucket) {
+            self.note_lapsed(bucket, &kept.debt, now);
             kept.debt = join(&kept.debt);
             return;
         }
@@ -223,7 +262,9 @@ impl Debts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::calendar::{Calendar, Period};
     use crate::limit::charge::Mode;
+    use crate::limit::fixed_window::FixedWindow;
     use crate::store::redis::fixture::rule;
 
     fn charge(bucket: u128) -> Charge {
@@ -258,6 +299,41 @@ mod tests {
         add(0, 0);
         add(SHARDS as u128, charge(0).limit.window_us() + SWEEP_INTERVAL_US + 300);
         assert_eq!(debts.len(), 2, "there is room for one more");
+    }
+
+    /// However the debt is removed, its units are taken as lapsed once.
+    #[test]
+    fn debt_to_a_quota_lapses_with_its_period() {
+        let calendar = Calendar::new(Period::Hour, "UTC", 1).unwrap();
+        let limit = Limit::FixedWindow(FixedWindow::new(50, calendar).unwrap());
+        let hour = 3_600 * MICROS_PER_SECOND;
+        let quota = |bucket| Charge { limit, ..charge(bucket) };
+        let removals: [&dyn Fn(&Debts); 6] = [
+            &|debts| debts.sweep(hour),
+            &|debts| debts.add(&quota(7), &rule(), 1, Share::WHOLE, hour),
+            &|debts| assert!(debts.remove(BucketId(7), &limit, hour).is_none()),
+            &|debts| assert!(debts.take_some(9, hour).is_empty()),
+            &|debts| {
+                let (owed, _) = debts.remove(BucketId(7), &limit, hour - 1).unwrap();
+                debts.put_back(BucketId(7), owed, hour);
+            },
+            &|_| {},
+        ];
+        for remove in removals {
+            let debts = Debts::new(1_000);
+            debts.add(&quota(7), &rule(), 300, Share::WHOLE, 5);
+            debts.add(&charge(8), &rule(), 300, Share::WHOLE, 5);
+            assert_eq!(debts.take_lapsed(hour - 1), []);
+            debts.add(&quota(7), &rule(), 200, Share::WHOLE, hour - 1);
+            remove(&debts);
+            let lapsed = Lapsed { bucket: BucketId(7), limit, units: 500, ended_us: hour };
+            assert_eq!(debts.take_lapsed(hour), [lapsed]);
+            assert_eq!(debts.take_lapsed(hour), []);
+        }
+        let settled = Debts::new(1_000);
+        settled.add(&quota(7), &rule(), 300, Share::WHOLE, 5);
+        assert!(settled.remove(BucketId(7), &limit, hour - 1).is_some());
+        assert_eq!(settled.take_lapsed(hour), []);
     }
 
     #[test]

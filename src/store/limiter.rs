@@ -12,6 +12,7 @@ mod unreadable;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::debts::Lapsed;
 use super::deny_cache::DenyCache;
 use super::fallback::Fallback;
 use super::held::{Holds, Reservation};
@@ -25,6 +26,7 @@ use super::redis::script::StoredRule;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{self, Answer, Charge, Charges, Mode, Outcome};
+use crate::limit::reading::Reading;
 use crate::limit::share::Share;
 use crate::policy::OnFailure;
 pub use peek::Levels;
@@ -172,6 +174,33 @@ impl Limiter {
             }
         }
         Ok((moved, Source::Redis))
+    }
+
+    /// Settles the debts of this process to buckets in Redis, and reads the buckets.
+    ///
+    /// # Errors
+    /// See [`NotAdjusted`].
+    pub async fn settle_and_read(
+        &self,
+        charges: &[Charge],
+        rules: &[StoredRule],
+    ) -> Result<Vec<Reading>, NotAdjusted> {
+        for node in self.nodes() {
+            if charges.iter().any(|charge| node.debts().has(charge.bucket)) {
+                node.batcher().adjust(charges, rules, Adjustment::GiveBack(0)).await?;
+            }
+        }
+        let levels = self.peek_levels(charges, rules).await;
+        if levels.source == Source::Redis {
+            Ok(levels.readings)
+        } else {
+            Err(NotAdjusted::Unchanged)
+        }
+    }
+
+    /// Debts to quotas whose periods have ended at `now` (microseconds) before they were settled. Each is returned once.
+    pub fn take_lapsed(&self, now: u64) -> Vec<Lapsed> {
+        self.nodes().flat_map(|node| node.debts().take_lapsed(now)).collect()
     }
 
     /// Whether Redis has to get a debt, or the number of units that requests hold.

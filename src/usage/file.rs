@@ -41,7 +41,7 @@ const VERSION: u64 = 1;
 const CACHE_BYTES: usize = 16 << 20;
 
 /// How long the usage of an hour is kept after its end, at most.
-const KEEP_HOURS: Duration = Duration::from_secs(7 * 86_400);
+pub(super) const KEEP_HOURS: Duration = Duration::from_secs(7 * 86_400);
 
 /// An open file. No other process can open it.
 #[derive(Debug)]
@@ -285,7 +285,7 @@ mod tests {
             used,
             counted_at_us: end_us.saturating_sub(1),
         };
-        Change { record, set }
+        Change { record, set, answered_at_us: 0 }
     }
 
     fn changes(each: impl IntoIterator<Item = Change>) -> Changes {

@@ -71,7 +71,7 @@ impl Keeper {
     pub fn prepare(settings: &Usage, series: UsageSeries) -> Option<NewKeeper> {
         let (commands, received) = channel();
         let keeper = Self {
-            ledger: Ledger::default(),
+            ledger: Ledger::local(),
             path: settings.file.clone()?,
             file: Mutex::default(),
             bounds: Mutex::new(Bounds::of(settings)),

@@ -7,21 +7,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::fast::RandomState;
 
 use super::record::{Owner, Place, Record, period};
-use crate::limit::charge::Charge;
+use crate::limit::charge::{Charge, Outcome};
 use crate::limit::unix_time;
 use crate::observe::shard::{SHARDS, Sharded};
 use crate::policy::Policy;
 use crate::policy::client::Client;
-use crate::store::limiter::Taken;
+use crate::store::limiter::{Source, Taken};
+use crate::store::redis::script::StoredRule;
 
-/// Maximum number of records of one thread. Reached only while the file cannot be written.
+/// Maximum number of records of one thread. Reached only while they cannot be written.
 const MAX_RECORDS: usize = 1_000_000 / SHARDS;
 
 /// Records since the last write. Each thread writes in its own shard.
 #[derive(Debug)]
 pub struct Ledger {
-    shards: Sharded<Changes>,
+    shards: Sharded<Shard>,
+    /// Whether the buckets are in Redis.
+    is_shared: bool,
     dropped: AtomicU64,
+}
+
+/// What one thread noted.
+#[derive(Debug, Default)]
+struct Shard {
+    changes: Changes,
+    unread: Unread,
 }
 
 /// Changes by bucket and period.
@@ -32,17 +42,42 @@ pub type Changes = HashMap<Place, Change, RandomState>;
 pub struct Change {
     /// The record; `used` is the largest number that a request was answered with.
     pub record: Record,
-    /// What an operator set `used` to, before these requests.
+    /// What an operator set `used` to, before these requests. Only of buckets in this process.
     pub set: Option<i64>,
+    /// Time of the answer that `used` is from, by the clock of Redis; 0 of buckets in this process. Of two changes, the later
+    /// one counts.
+    pub answered_at_us: u64,
 }
 
-impl Default for Ledger {
-    fn default() -> Self {
-        Self { shards: Sharded::new(Changes::default), dropped: AtomicU64::new(0) }
-    }
+/// Records of buckets in Redis whose numbers have to be read there, by bucket and period.
+pub type Unread = HashMap<Place, UnreadRecord, RandomState>;
+
+/// A record whose bucket in Redis has changed, or will change, without an answer that says how.
+#[derive(Debug, Clone)]
+pub struct UnreadRecord {
+    /// The record; `used` is 0.
+    pub record: Record,
+    /// A charge of the bucket.
+    pub charge: Charge,
+    /// The rule of the charge.
+    pub rule: StoredRule,
 }
 
 impl Ledger {
+    /// A ledger of buckets in this process.
+    pub fn local() -> Self {
+        Self::new(false)
+    }
+
+    /// A ledger of buckets in Redis.
+    pub fn shared() -> Self {
+        Self::new(true)
+    }
+
+    fn new(is_shared: bool) -> Self {
+        Self { shards: Sharded::new(Shard::default), is_shared, dropped: AtomicU64::new(0) }
+    }
+
     /// Notes what an allowed request used. `now` is in microseconds of the process' clock.
     #[inline]
     pub fn note(&self, policy: &Policy, client: &Client, taken: &Taken, now: u64) {
@@ -53,28 +88,27 @@ impl Ledger {
 
     fn note_quotas(&self, policy: &Policy, client: &Client, taken: &Taken, now: u64) {
         let Some(shard) = self.shards.own() else { return };
-        let mut changes = shard.lock();
+        let mut shard = shard.lock();
         let unix_us = unix_time::of(now);
-        for (charge, outcome) in taken.charges.iter().zip(&taken.answer.outcomes) {
-            if !outcome.enough {
+        for (index, (charge, outcome)) in
+            taken.charges.iter().zip(&taken.answer.outcomes).enumerate()
+        {
+            // Without a time, the bucket of a shadow rule was not read.
+            if !outcome.enough || outcome.times.left_us == 0 {
                 continue;
             }
             let Some(bounds) = period(charge, outcome, unix_us) else { continue };
-            let used = charge.limit.full().saturating_sub(outcome.level);
             let place = Place { end_us: bounds.end_us, bucket: charge.bucket };
-            if let Some(change) = changes.get_mut(&place) {
-                change.count(charge, used, unix_us);
-                continue;
-            }
-            if changes.len() >= MAX_RECORDS {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
-            let Some(record) = new(policy, client, charge, (bounds.start_us, place), used, unix_us)
-            else {
-                continue;
+            let at = (bounds.start_us, place);
+            let is_kept = if self.is_shared && taken.source_of(index) != Source::Redis {
+                shard.note_unread(policy, client, charge, at, unix_us)
+            } else {
+                let answered_at_us = if self.is_shared { answered_at(outcome, place) } else { 0 };
+                shard.note(policy, client, (charge, outcome), at, (answered_at_us, unix_us))
             };
-            changes.insert(place, Change { record, set: None });
+            if !is_kept {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -92,15 +126,20 @@ impl Ledger {
             let Some(calendar) = charge.limit.quota_calendar() else { continue };
             let bounds = calendar.bounds(unix_us);
             let place = Place { end_us: bounds.end_us, bucket: charge.bucket };
+            let at = (bounds.start_us, place);
+            let Some(own) = self.shards.own() else { continue };
+            if self.is_shared {
+                // The level says nothing about its time: it is read again.
+                own.lock().note_unread(policy, client, charge, at, 0);
+                continue;
+            }
             for shard in self.shards.iter() {
-                shard.lock().remove(&place);
+                shard.lock().changes.remove(&place);
             }
             let used = charge.limit.full().saturating_sub(*level);
-            let at = (bounds.start_us, place);
-            if let (Some(shard), Some(record)) =
-                (self.shards.own(), new(policy, client, charge, at, used, unix_us))
-            {
-                shard.lock().insert(place, Change { record, set: Some(used) });
+            if let Some(record) = new(policy, client, charge, at, used, unix_us) {
+                let change = Change { record, set: Some(used), answered_at_us: 0 };
+                own.lock().changes.insert(place, change);
             }
         }
     }
@@ -109,8 +148,17 @@ impl Ledger {
     pub fn take(&self) -> Changes {
         let mut all = Changes::default();
         for shard in self.shards.iter() {
-            let changes = std::mem::take(&mut *shard.lock());
+            let changes = std::mem::take(&mut shard.lock().changes);
             add_all(&mut all, changes);
+        }
+        all
+    }
+
+    /// Removes and returns the records whose numbers have to be read.
+    pub fn take_unread(&self) -> Unread {
+        let mut all = Unread::default();
+        for shard in self.shards.iter() {
+            all.extend(std::mem::take(&mut shard.lock().unread));
         }
         all
     }
@@ -118,9 +166,18 @@ impl Ledger {
     /// Puts back changes that could not be written. Later changes of the same records have precedence.
     pub fn put_back(&self, changes: Changes) {
         let Some(shard) = self.shards.iter().next() else { return };
-        let mut kept = shard.lock();
-        let later = std::mem::replace(&mut *kept, changes);
-        add_all(&mut kept, later);
+        let kept = &mut shard.lock().changes;
+        let later = std::mem::replace(kept, changes);
+        add_all(kept, later);
+    }
+
+    /// Puts back records whose numbers could not be read.
+    pub fn put_back_unread(&self, unread: Unread) {
+        let Some(shard) = self.shards.iter().next() else { return };
+        let kept = &mut shard.lock().unread;
+        for (place, record) in unread {
+            kept.entry(place).or_insert(record);
+        }
     }
 
     /// Number of records that were dropped since the last call, because too many could not be written.
@@ -129,13 +186,72 @@ impl Ledger {
     }
 }
 
+impl Shard {
+    /// Notes what an answer says. Returns whether there was room.
+    fn note(
+        &mut self,
+        policy: &Policy,
+        client: &Client,
+        (charge, outcome): (&Charge, &Outcome),
+        at: (u64, Place),
+        (answered_at_us, unix_us): (u64, u64),
+    ) -> bool {
+        let used = charge.limit.full().saturating_sub(outcome.level);
+        if let Some(change) = self.changes.get_mut(&at.1) {
+            change.count(charge, used, answered_at_us, unix_us);
+            return true;
+        }
+        let has_room = self.changes.len() < MAX_RECORDS;
+        if has_room && let Some(record) = new(policy, client, charge, at, used, unix_us) {
+            self.changes.insert(at.1, Change { record, set: None, answered_at_us });
+        }
+        has_room
+    }
+
+    /// Notes that the number in Redis has to be read. Returns whether there was room.
+    fn note_unread(
+        &mut self,
+        policy: &Policy,
+        client: &Client,
+        charge: &Charge,
+        at: (u64, Place),
+        unix_us: u64,
+    ) -> bool {
+        if let Some(unread) = self.unread.get_mut(&at.1) {
+            unread.record.counted_at_us = unread.record.counted_at_us.max(unix_us);
+            return true;
+        }
+        let has_room = self.unread.len() < MAX_RECORDS;
+        let rule = policy.rules.get(charge.rule as usize);
+        let record = new(policy, client, charge, at, 0, unix_us);
+        if has_room && let (Some(rule), Some(record)) = (rule, record) {
+            let rule = StoredRule::of(rule);
+            self.unread.insert(at.1, UnreadRecord { record, charge: *charge, rule });
+        }
+        has_room
+    }
+}
+
+/// Time of an answer by the clock of Redis: by the end of its period, and what was left of it.
+pub fn answered_at(outcome: &Outcome, place: Place) -> u64 {
+    place.end_us.saturating_sub(outcome.times.left_us)
+}
+
 impl Change {
-    fn count(&mut self, charge: &Charge, used: i64, unix_us: u64) {
+    fn count(&mut self, charge: &Charge, used: i64, answered_at_us: u64, unix_us: u64) {
         let record = &mut self.record;
         // A reload may have changed the limit. What was used stays used.
         record.limit = charge.limit;
-        record.used = record.used.max(used);
         record.counted_at_us = record.counted_at_us.max(unix_us);
+        self.set_used(used, answered_at_us);
+    }
+
+    fn set_used(&mut self, used: i64, answered_at_us: u64) {
+        if answered_at_us > self.answered_at_us {
+            (self.record.used, self.answered_at_us) = (used, answered_at_us);
+        } else if answered_at_us == self.answered_at_us {
+            self.record.used = self.record.used.max(used);
+        }
     }
 
     /// What was used, after `before` of earlier changes.
@@ -149,7 +265,7 @@ impl Change {
         if other.set.is_some() {
             std::mem::swap(self, &mut other);
         }
-        self.record.used = self.record.used.max(other.record.used);
+        self.set_used(other.record.used, other.answered_at_us);
         if other.record.counted_at_us > self.record.counted_at_us {
             self.record.limit = other.record.limit;
             self.record.counted_at_us = other.record.counted_at_us;
@@ -209,7 +325,7 @@ mod tests {
             used,
             counted_at_us,
         };
-        Change { record, set }
+        Change { record, set, answered_at_us: 0 }
     }
 
     #[test]
@@ -227,8 +343,24 @@ mod tests {
     }
 
     #[test]
+    fn latest_answer_of_redis_counts_in_any_order() {
+        let answer = |used, answered_at_us| Change { answered_at_us, ..change(used, None, 5) };
+        // A reset between the first two.
+        let each = [answer(9, 100), answer(1, 200), answer(2, 300), answer(3, 300)];
+        for first in 0..4 {
+            let mut all = Changes::default();
+            for index in 0..4 {
+                let one = each[(first + index) % 4].clone();
+                add_all(&mut all, [(one.record.place, one)].into_iter().collect());
+            }
+            let sum = all.values().next().unwrap();
+            assert_eq!((sum.record.used, sum.answered_at_us), (3, 300));
+        }
+    }
+
+    #[test]
     fn change_that_could_not_be_written_is_taken_again_with_later_ones() {
-        let ledger = Ledger::default();
+        let ledger = Ledger::local();
         let first = change(3, None, 5);
         let place = first.record.place;
         ledger.put_back([(place, first)].into_iter().collect());

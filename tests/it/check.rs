@@ -332,6 +332,13 @@ fn connect_checks_the_rights_of_the_user_in_redis() {
     assert!(warnings().contains(missing), "{}", warnings());
     set("+zadd +zremrangebyscore +zcard +pexpire");
     assert_eq!(warnings(), "");
+    let quota = "[rules.quota]\nper = [\"ip\"]\nkind = \"fixed_window\"\nlimit = \"9/d\"\n";
+    let (_folder, with_quota) = file(&format!("{config}{quota}").replace("${PW}", "pw"));
+    let of_quota = || check(&with_quota, &["--connect"]).stderr;
+    let missing = "its user may not run HGET, HSET, HINCRBY, HSCAN, HDEL";
+    assert!(of_quota().contains(missing), "{}", of_quota());
+    set("+hget +hset +hincrby +hscan +hdel");
+    assert!(!of_quota().contains("its user may not run"), "{}", of_quota());
     set("-set");
     assert!(warnings().contains("a check of limits would fail"), "{}", warnings());
     // Only the bucket of a probe was written.

@@ -89,6 +89,7 @@ mod surplus;
 // Limits shared by several gateways through Redis.
 mod nested;
 mod shared;
+mod shared_usage;
 
 // Faults of Redis under load.
 mod outages;

@@ -352,22 +352,29 @@ fn summary(entry: &Value) -> String {
 
 #[test]
 fn without_a_file_the_buckets_of_the_keys_are_shown() {
-    let redis = Redis::start();
     let (_folder, file) = place();
     let settings = config(&file, "100/year");
     let in_memory = settings.replace(&format!("file = \"{}\"\n", file.display()), "");
-    for (settings, source) in
-        [(in_memory.clone(), "local"), (format!("{in_memory}{}", redis.table()), "redis")]
-    {
-        let gateway = Gateway::start(&settings);
-        assert_eq!(used(&gateway), None);
-        send(&gateway, 3);
-        assert_eq!(used(&gateway), Some(3.0));
-        let all = usage(&gateway, "");
-        assert_eq!(all["source"], source);
-        assert_eq!(all["entries"].as_array().unwrap().len(), 1);
-        assert_eq!(gateway.admin("/api/usage?period=all").status, 409);
-    }
+    let gateway = Gateway::start(&in_memory);
+    assert_eq!(used(&gateway), None);
+    send(&gateway, 3);
+    assert_eq!(used(&gateway), Some(3.0));
+    let all = usage(&gateway, "");
+    assert_eq!(all["source"], "local");
+    assert_eq!(all["entries"].as_array().unwrap().len(), 1);
+    assert_eq!(gateway.admin("/api/usage?period=all").status, 409);
+    assert!(!file.exists());
+}
+
+#[test]
+fn file_is_not_used_with_redis() {
+    let redis = Redis::start();
+    let (_folder, file) = place();
+    let gateway = Gateway::start(&format!("{}{}", config(&file, "100/year"), redis.table()));
+    assert!(gateway.log().contains("`file` has no effect with `[redis]`"), "{}", gateway.log());
+    send(&gateway, 3);
+    wait_for_used(&gateway, 3.0);
+    assert_eq!(usage(&gateway, "")["source"], "redis");
     assert!(!file.exists());
 }
 

@@ -19,7 +19,7 @@ use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
 use crate::store::redis::batch::adjust::{LevelChange, NotAdjusted};
-use crate::usage::keeper::Keeper;
+use crate::usage::kept::Kept;
 
 /// Response of a reset or a grant.
 #[derive(Debug, Serialize)]
@@ -70,7 +70,7 @@ const GRANT_EXAMPLE: &str = r#"{"rule": "per-key", "tokens": 100}; `rule` is opt
 /// Resets the client's buckets, or adds tokens to them.
 pub(in crate::admin) async fn adjust(
     snapshot: &Snapshot,
-    (limiter, usage): (&Limiter, Option<&Keeper>),
+    (limiter, usage): (&Limiter, Option<&Kept>),
     parts: &[String],
     query: Option<&str>,
     (kind, body): (AdjustKind, &[u8]),
@@ -101,7 +101,7 @@ pub(in crate::admin) async fn adjust(
     if let Some(usage) = usage {
         let levels: Vec<i64> = moved.iter().map(|(_, after)| *after).collect();
         let changed = (&charges[..], &levels[..]);
-        usage.ledger.note_adjusted(policy, &requested.client, changed, clock::now());
+        usage.ledger().note_adjusted(policy, &requested.client, changed, clock::now());
     }
     let buckets: Vec<ChangedBucket> = charges
         .iter()

@@ -119,8 +119,8 @@ fn usage(generator: &mut SchemaGenerator) -> Operation {
     let mut operation =
         Operation::json::<Usage>(generator, summary).with_query(usage_query()).failing(&[
             BAD,
-            (409, "The period has ended, and the file has no usage.file."),
-            (503, "The file of usage cannot be read."),
+            (409, "The period has ended, and the file has neither [redis] nor usage.file."),
+            (503, "Redis or the file of usage cannot be read."),
         ]);
     let schema = json!({"type": "string"});
     operation.replies.push(Reply { status: 200, about: "OK", kind: "text/csv", schema });
@@ -282,7 +282,7 @@ fn usage_query() -> Vec<Parameter> {
         parameter(
             "period",
             "`current` (default), `all`, or a time (RFC 3339) in the wanted periods. Other periods than the \
-             current ones need `usage.file`.",
+             current ones need `[redis]` or `usage.file`.",
         ),
         Parameter { schema: formats, ..parameter("format", "Default `json`.") },
         Parameter { schema: limit, ..parameter("limit", "Maximum number; default 1000.") },

@@ -43,7 +43,7 @@ async function refresh() {
     const shown = entries.slice(0, LISTED);
     fill(byId("usage"), shown.length ? list(shown, Date.parse(usage.at)) : empty("No quota of an hour or longer has been used in its current period."));
     const of = usage.next ? `the first ${whole(READ)}` : plural(entries.length, "quota");
-    const where = usage.source === "file" ? "" : " Clients with a key in the configuration.";
+    const where = usage.source === "local" ? " Clients with a key in the configuration." : "";
     byId("usage-note").textContent = `Those of ${of} with the largest share.${where} For bills: GET /api/usage.`;
   } catch (problem) {
     fill(byId("usage"), empty(problem.message));

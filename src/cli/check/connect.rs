@@ -21,7 +21,7 @@ use crate::net::proxy_protocol::{self, Version};
 use crate::policy::Policy;
 use crate::policy::settings::{Protocol, ProxyVersion, Target, Upstream};
 use crate::store::redis::durability;
-use crate::store::redis::link::trial;
+use crate::store::redis::link::trial::{self, Uses};
 use crate::upstream::tls::{Offer, TlsClient};
 
 /// Maximum number of servers that are tried at the same time.
@@ -238,8 +238,12 @@ fn reason(error: &io::Error) -> Failure {
 async fn redis(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
     let Some(redis) = policy.redis.as_ref() else { return Vec::new() };
     let place = outline.place(&["redis", "url"]).unwrap_or(0..0);
-    let logs = policy.limits.iter().any(|limit| limit.log().is_some());
-    let found = match trial::run(redis, policy.audit.stream.is_some(), logs).await {
+    let uses = Uses {
+        streams: policy.audit.stream.is_some(),
+        logs: policy.limits.iter().any(|limit| limit.log().is_some()),
+        quotas: policy.has_quotas,
+    };
+    let found = match trial::run(redis, uses).await {
         Ok(found) => found.filter(|_| policy.limits.iter().any(Limit::counts_for_hours)),
         Err(error) => {
             let message = format!("Redis cannot be used from here: {error}");

@@ -93,13 +93,12 @@ impl Registrar {
     }
 
     pub(super) fn usage(&self) -> Result<UsageSeries, prometheus::Error> {
-        let help = "Writes of the file of usage, `usage.file`, by result: ok, error.";
+        let help = "Writes of usage to Redis or to the file `usage.file`, by result: ok, error.";
         let writes = self.counters("tollgate_usage_writes_total", help, &["result"])?;
-        let help =
-            "Records of usage that could not be written to `usage.file` at the last attempt.";
+        let help = "Records of usage that could not be written to Redis or to `usage.file` at the last attempt.";
         let unwritten = self.gauge("tollgate_usage_unwritten", help)?;
         let [written, failed] = ["ok", "error"].map(|result| writes.with_label_values(&[result]));
-        let help = "Records of usage that are not kept: `usage.file` has `usage.max_records`, or could not be written for long.";
+        let help = "Records of usage that are not kept: there are `usage.max_records`, or nothing could be written for long.";
         let dropped = self.keep(IntCounter::new("tollgate_usage_dropped_total", help)?)?;
         Ok(UsageSeries { written, failed, unwritten, dropped })
     }

@@ -17,8 +17,11 @@ const KEEP_MS: u64 = 100 * DAY_MS;
 /// Maximum of `keep`, in milliseconds and as in the file: ten years.
 const MAX_KEEP: (u64, &str) = (3_660 * DAY_MS, "3660d");
 
-/// Default of `max_records`: some 3 GB.
+/// Default of `max_records` in a file: some 3 GB.
 const MAX_RECORDS: u64 = 10_000_000;
+
+/// Default of `max_records` in Redis: some 200 MB.
+const MAX_RECORDS_IN_REDIS: u64 = 1_000_000;
 
 const RECORDS: RangeInclusive<u64> = 1_000..=1_000_000_000;
 
@@ -39,8 +42,9 @@ pub(super) fn usage(
         }
         is_long_enough
     });
+    let most = if config.redis.is_some() { MAX_RECORDS_IN_REDIS } else { MAX_RECORDS };
     let max_records =
-        number("max_records", usage.max_records.as_ref(), MAX_RECORDS, RECORDS, diagnostics)?;
+        number("max_records", usage.max_records.as_ref(), most, RECORDS, diagnostics)?;
     let max_records = u64::try_from(max_records).unwrap_or(u64::MAX);
     let Some(field) = &usage.file else {
         return Some(Usage { file: None, keep: keep?, max_records });
@@ -52,8 +56,9 @@ pub(super) fn usage(
         return None;
     }
     if config.redis.is_some() {
-        let message = "`file` has no effect with `[redis]`, where quotas are counted";
-        let help = "remove it; Redis keeps the counts";
+        let message =
+            "`file` has no effect with `[redis]`, where counts and usage of quotas are kept";
+        let help = "remove it; `GET /api/usage` lists what is in Redis";
         diagnostics.push(Diagnostic::warning(field.span(), message.to_owned()).help(help));
         return Some(Usage { file: None, keep: keep?, max_records });
     }

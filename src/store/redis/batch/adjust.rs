@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redis::ErrorKind;
 
 use super::Batcher;
-use super::flight::{LATE_REPLY_TIMEOUT, PendingReply};
+use super::flight::{LATE_REPLY_TIMEOUT, PendingReply, tokens};
 use super::peek::OPERATOR_TIMEOUT;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
@@ -75,6 +75,12 @@ impl Batcher {
         };
         if moved.is_err() {
             put_back(&debts, carried);
+            return moved;
+        }
+        for (charge, (_, owed, units)) in
+            charges.iter().zip(carried).filter_map(|(charge, one)| Some((charge, one?)))
+        {
+            self.count_settled(&owed.rule.name, tokens(units, &charge.limit));
         }
         moved
     }

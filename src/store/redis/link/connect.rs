@@ -194,6 +194,11 @@ async fn start(carrier: Transport, address: String) -> Result<NewConnection, Con
 }
 
 impl NewConnection {
+    /// Whether it is closed, as far as is known.
+    pub(super) fn is_closed(&self) -> bool {
+        self.driver.0.is_finished() || self.connection.health.broken().is_some()
+    }
+
     /// Logs in, if a password is configured.
     pub(super) async fn log_in(&mut self, login: &Login) -> Result<(), ConnectError> {
         let Some(password) = &login.password else { return Ok(()) };

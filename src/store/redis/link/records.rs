@@ -5,15 +5,18 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue};
+use futures_util::future::join_all;
+use redis::{Cmd, FromRedisValue, Value};
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
-use super::connect::{self, NewConnection};
+use super::connect::{self, NewConnection, STEP_TIMEOUT};
 use super::error::ConnectError;
 use super::watch::CallResult;
 use crate::blocking::BlockingCalls;
 use crate::net::lookup::{Resolver, system_resolver};
 use crate::policy::redis::Redis;
+use crate::store::redis::class::{ErrorClass, classify};
 
 /// Extends the lock for its holder: sets the lifetime of the key (milliseconds) if its value is the
 /// holder's. Returns 1 if it did.
@@ -32,8 +35,27 @@ pub struct Records {
 
 /// Redis cannot be reached, or refuses the command.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct RecordsError(String);
+#[error("{text}")]
+pub struct RecordsError {
+    text: String,
+    /// Whether the gateway's user lacks a right.
+    pub lacks_right: bool,
+}
+
+impl RecordsError {
+    /// The reply is not one of the command.
+    pub fn malformed() -> Self {
+        Self { text: "the reply is not one of the command".to_owned(), lacks_right: false }
+    }
+}
+
+impl From<ConnectError> for RecordsError {
+    fn from(error: ConnectError) -> Self {
+        let lacks_right =
+            matches!(&error, ConnectError::Refused { class: ErrorClass::NoPermission, .. });
+        Self { text: error.to_string(), lacks_right }
+    }
+}
 
 impl Records {
     /// Creates a reader and writer of the Redis of `settings`. Does no I/O.
@@ -100,7 +122,30 @@ impl Records {
         Ok(self.call::<i64>(&command).await? == 1)
     }
 
-    fn key(&self, name: &str) -> String {
+    /// Sends commands at once, each of one key, and returns their replies in order. After an error, it is unknown whether a
+    /// command was run.
+    ///
+    /// # Errors
+    /// See [`RecordsError`]. Of the whole call: there is no connection.
+    pub async fn call_all(
+        &self,
+        commands: &[Cmd],
+    ) -> Result<Vec<Result<Value, RecordsError>>, RecordsError> {
+        let mut kept = self.connection.lock().await;
+        let open = kept.take().filter(|fresh| !fresh.is_closed());
+        let fresh = match open {
+            Some(fresh) => fresh,
+            None => connect::connect(&self.settings, &self.resolver, &self.reads).await?,
+        };
+        let replies = join_all(commands.iter().map(|command| reply(&fresh, command))).await;
+        if replies.iter().all(|(_, is_usable)| *is_usable) {
+            *kept = Some(fresh);
+        }
+        Ok(replies.into_iter().map(|(reply, _)| reply).collect())
+    }
+
+    /// Key of a record, with the prefix.
+    pub fn key(&self, name: &str) -> String {
         format!("{}{name}", self.settings.prefix)
     }
 
@@ -114,7 +159,7 @@ impl Records {
             },
             None => self.first_call(command).await,
         };
-        let (value, fresh) = result.map_err(|error| RecordsError(error.to_string()))?;
+        let (value, fresh) = result?;
         // Allows the next reply as many bytes as this one.
         fresh.connection.health.note(CallResult::Answered);
         *kept = Some(fresh);
@@ -128,6 +173,30 @@ impl Records {
         let mut fresh = connect::connect(&self.settings, &self.resolver, &self.reads).await?;
         let value = fresh.call("a record", command).await?;
         Ok((value, fresh))
+    }
+}
+
+/// The reply to a command, and whether the connection can be used again.
+async fn reply(fresh: &NewConnection, command: &Cmd) -> (Result<Value, RecordsError>, bool) {
+    let mut redis = fresh.connection.redis.clone();
+    match timeout(STEP_TIMEOUT, command.query_async(&mut redis)).await {
+        Ok(Ok(value)) => {
+            // Allows the next reply as many bytes as this one.
+            fresh.connection.health.note(CallResult::Answered);
+            (Ok(value), true)
+        }
+        Ok(Err(error)) => {
+            let class = classify(&error);
+            let text = format!("{}: {}", fresh.address, fresh.secrets.describe(&error));
+            let lacks_right = class == ErrorClass::NoPermission;
+            // An error of the command says nothing against the connection.
+            let is_usable = matches!(class, ErrorClass::NoPermission | ErrorClass::WrongType);
+            (Err(RecordsError { text, lacks_right }), is_usable)
+        }
+        Err(_) => {
+            let text = format!("{}: it did not answer within a second", fresh.address);
+            (Err(RecordsError { text, lacks_right: false }), false)
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! A trial of a Redis server: connects as the gateway does, and checks that its user has every right that the
-//! gateway needs. Writes nothing but a probe's bucket, which expires within seconds.
+//! gateway needs. Leaves nothing but a probe's bucket, which expires within seconds.
 
 use redis::Cmd;
 use thiserror::Error;
@@ -44,16 +44,22 @@ impl TrialError {
     }
 }
 
-/// Tries out the server of `settings`. `streams`: the audit writes to a stream; `logs`: a rule is a sliding window. Returns whether the server keeps
-/// what it stores; `None` if it does not say.
+/// What the gateway uses a server for, besides token buckets.
+#[derive(Debug, Clone, Copy)]
+pub struct Uses {
+    /// The audit writes to a stream.
+    pub streams: bool,
+    /// A rule is a sliding window.
+    pub logs: bool,
+    /// A rule is a quota, whose usage is kept.
+    pub quotas: bool,
+}
+
+/// Tries out the server of `settings`. Returns whether the server keeps what it stores; `None` if it does not say.
 ///
 /// # Errors
 /// See [`TrialError`].
-pub async fn run(
-    settings: &Redis,
-    streams: bool,
-    logs: bool,
-) -> Result<Option<Durability>, TrialError> {
+pub async fn run(settings: &Redis, uses: Uses) -> Result<Option<Durability>, TrialError> {
     let reads = BlockingCalls::default();
     let connected = connect::connect(settings, &system_resolver(), &reads).await;
     let fresh = connected.map_err(|error| TrialError::Connection(error.to_string()))?;
@@ -69,7 +75,7 @@ pub async fn run(
         Err(_) => return Err(TrialError::Check("it took longer than a second".to_owned())),
     }
     let mut missing = Vec::new();
-    for (name, command) in harmless(prefix, streams, logs) {
+    for (name, command) in harmless(prefix, uses) {
         let reply = timeout(STEP_TIMEOUT, command.query_async::<redis::Value>(&mut redis)).await;
         if matches!(reply, Ok(Err(error)) if classify(&error) == ErrorClass::NoPermission) {
             missing.push(name);
@@ -81,8 +87,8 @@ pub async fn run(
     Ok(timeout(STEP_TIMEOUT, durability::ask(&mut redis)).await.ok().flatten())
 }
 
-/// The commands of heartbeats, of the audit's stream and of sliding windows, in a form that changes nothing.
-fn harmless(prefix: &str, streams: bool, logs: bool) -> Vec<(&'static str, Cmd)> {
+/// The commands of heartbeats, and of these uses, in a form that leaves nothing.
+fn harmless(prefix: &str, uses: Uses) -> Vec<(&'static str, Cmd)> {
     let gateways = format!("{prefix}gateways");
     let command = |name: &'static str, arguments: &[&str]| {
         let mut command = redis::cmd(name);
@@ -94,13 +100,21 @@ fn harmless(prefix: &str, streams: bool, logs: bool) -> Vec<(&'static str, Cmd)>
         command("ZADD", &[&gateways, "XX", "0", NOT_USED]),
         command("ZREMRANGEBYSCORE", &[&gateways, "-inf", "(-inf"]),
         command("ZCARD", &[&gateways]),
-        command("PEXPIRE", &[&not_used, "1"]),
     ];
-    if logs {
+    if uses.quotas {
+        commands.push(command("HGET", &[&not_used, "a"]));
+        commands.push(command("HSET", &[&not_used, "a", "b"]));
+        // An error, since it is no number.
+        commands.push(command("HINCRBY", &[&not_used, "a", "1"]));
+        commands.push(command("HSCAN", &[&not_used, "0"]));
+        commands.push(command("HDEL", &[&not_used, "a"]));
+    }
+    commands.push(command("PEXPIRE", &[&not_used, "1"]));
+    if uses.logs {
         commands.push(command("GETRANGE", &[&not_used, "0", "0"]));
         commands.push(command("SETRANGE", &[&not_used, "0", ""]));
     }
-    if streams {
+    if uses.streams {
         commands.push(command("XADD", &[&not_used, "NOMKSTREAM", "*", "a", "b"]));
     }
     commands
