@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 
 use super::record::{Owner, Place, Record, period};
 use crate::limit::charge::{Charge, Outcome};
@@ -15,13 +16,20 @@ use crate::policy::client::Client;
 use crate::store::limiter::{Source, Taken};
 use crate::store::redis::script::StoredRule;
 
-/// Maximum number of records of one thread. Reached only while they cannot be written.
-const MAX_RECORDS: usize = 1_000_000 / SHARDS;
+/// Maximum number of records that could not be written or read.
+const MAX_KEPT: usize = 1_000_000;
+
+/// Maximum number of records of one thread since the last write.
+const MAX_RECORDS: usize = MAX_KEPT / SHARDS;
 
 /// Records since the last write. Each thread writes in its own shard.
 #[derive(Debug)]
 pub struct Ledger {
     shards: Sharded<Shard>,
+    /// What could not be written or read.
+    kept: Mutex<Shard>,
+    /// Maximum number of records in `kept`.
+    max_kept: usize,
     /// Whether the buckets are in Redis.
     is_shared: bool,
     dropped: AtomicU64,
@@ -75,7 +83,8 @@ impl Ledger {
     }
 
     fn new(is_shared: bool) -> Self {
-        Self { shards: Sharded::new(Shard::default), is_shared, dropped: AtomicU64::new(0) }
+        let (shards, kept) = (Sharded::new(Shard::default), Mutex::default());
+        Self { shards, kept, max_kept: MAX_KEPT, is_shared, dropped: AtomicU64::new(0) }
     }
 
     /// Notes what an allowed request used. `now` is in microseconds of the process' clock.
@@ -133,7 +142,7 @@ impl Ledger {
                 own.lock().note_unread(policy, client, charge, at, 0);
                 continue;
             }
-            for shard in self.shards.iter() {
+            for shard in self.all() {
                 shard.lock().changes.remove(&place);
             }
             let used = charge.limit.full().saturating_sub(*level);
@@ -147,7 +156,7 @@ impl Ledger {
     /// Removes and returns all changes.
     pub fn take(&self) -> Changes {
         let mut all = Changes::default();
-        for shard in self.shards.iter() {
+        for shard in self.all() {
             let changes = std::mem::take(&mut shard.lock().changes);
             add_all(&mut all, changes);
         }
@@ -157,27 +166,46 @@ impl Ledger {
     /// Removes and returns the records whose numbers have to be read.
     pub fn take_unread(&self) -> Unread {
         let mut all = Unread::default();
-        for shard in self.shards.iter() {
+        for shard in self.all() {
             all.extend(std::mem::take(&mut shard.lock().unread));
         }
         all
     }
 
+    /// Number of records whose numbers could not be read.
+    pub fn unread(&self) -> usize {
+        self.kept.lock().unread.len()
+    }
+
+    /// What could not be written, before what the threads have noted since.
+    fn all(&self) -> impl Iterator<Item = &Mutex<Shard>> {
+        std::iter::once(&self.kept).chain(self.shards.iter())
+    }
+
     /// Puts back changes that could not be written. Later changes of the same records have precedence.
     pub fn put_back(&self, changes: Changes) {
-        let Some(shard) = self.shards.iter().next() else { return };
-        let kept = &mut shard.lock().changes;
+        let kept = &mut self.kept.lock().changes;
         let later = std::mem::replace(kept, changes);
         add_all(kept, later);
+        self.drop_surplus(kept);
     }
 
     /// Puts back records whose numbers could not be read.
     pub fn put_back_unread(&self, unread: Unread) {
-        let Some(shard) = self.shards.iter().next() else { return };
-        let kept = &mut shard.lock().unread;
+        let kept = &mut self.kept.lock().unread;
         for (place, record) in unread {
             kept.entry(place).or_insert(record);
         }
+        self.drop_surplus(kept);
+    }
+
+    /// Drops any records beyond the maximum.
+    fn drop_surplus<T>(&self, kept: &mut HashMap<Place, T, RandomState>) {
+        let surplus: Vec<Place> = kept.keys().skip(self.max_kept).copied().collect();
+        for place in &surplus {
+            kept.remove(place);
+        }
+        self.dropped.fetch_add(surplus.len() as u64, Ordering::Relaxed);
     }
 
     /// Number of records that were dropped since the last call, because too many could not be written.
@@ -369,5 +397,19 @@ mod tests {
         assert_eq!((taken.len(), taken[&place].record.used), (1, 3));
         assert!(ledger.take().is_empty());
         assert_eq!(ledger.take_dropped(), 0);
+    }
+
+    #[test]
+    fn number_of_changes_that_could_not_be_written_is_bounded() {
+        let ledger = Ledger { max_kept: 100, ..Ledger::local() };
+        let one = change(3, None, 5);
+        let many = |first: u128, count: usize| -> Changes {
+            let place = |bucket| Place { end_us: 9, bucket: BucketId(bucket) };
+            (first..).take(count).map(|bucket| (place(bucket), one.clone())).collect()
+        };
+        ledger.put_back(many(0, 100));
+        assert_eq!(ledger.take_dropped(), 0);
+        ledger.put_back(many(95, 10));
+        assert_eq!((ledger.take_dropped(), ledger.take().len()), (5, 100));
     }
 }

@@ -255,6 +255,11 @@ fn outage_is_in_the_records_without_another_request() {
     wait_for_breaker(&gateways, 2);
     let local = [passed(first, 20), passed(second, 30)];
     assert_eq!(local, [20, 30]);
+    for gateway in &gateways {
+        eventually("usage that is not written", || {
+            (gateway.count("tollgate_usage_unwritten", &[]) > 0).then_some(())
+        });
+    }
     let refused = first.admin("/api/usage");
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert_eq!(refused.header("content-type"), Some("application/problem+json"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Cmd, FromRedisValue, Value};
 
 use super::codec::{self, INDEX, RulePeriod, SLICES};
-use super::writer::{Grant, MAX_GRANTS};
+use super::writer::Grant;
 use crate::clock;
 use crate::duration::micros;
 use crate::limit::MICROS_PER_SECOND;
@@ -124,8 +124,7 @@ impl Written {
                 Pending::Change(change) => {
                     self.changes.insert(change.record.place, change);
                 }
-                Pending::Grant(grant) if self.grants.len() < MAX_GRANTS => self.grants.push(grant),
-                Pending::Grant(_) => self.without_room += 1,
+                Pending::Grant(grant) => self.grants.push(grant),
             }
         }
     }

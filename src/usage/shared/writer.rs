@@ -41,7 +41,7 @@ const READ_TIMEOUT_US: u64 = 10 * MICROS_PER_SECOND;
 const LOG_INTERVAL_S: u64 = 60;
 
 /// Maximum number of grants that wait for Redis.
-pub(super) const MAX_GRANTS: usize = 100_000;
+const MAX_GRANTS: usize = 100_000;
 
 /// Units that were granted locally, and whose period ended before they could be taken from the bucket.
 #[derive(Debug, Clone)]
@@ -165,10 +165,13 @@ impl Writer {
         self.series.dropped.inc_by(found.dropped + self.ledger.take_dropped());
         self.ledger.put_back(found.changes);
         state.grants.extend(found.grants);
+        let surplus = state.grants.len().saturating_sub(MAX_GRANTS);
+        state.grants.truncate(MAX_GRANTS);
+        self.series.dropped.inc_by(surplus as u64);
         let changes = self.ledger.take();
         let count = changes.len() + state.grants.len();
         if count == 0 {
-            return;
+            return self.show_unwritten(0);
         }
         let (bounds, unix_us) = (*self.bounds.lock(), unix_time::of(now));
         if let Err(error) = state.read_index(store, bounds, now).await {
@@ -190,19 +193,25 @@ impl Writer {
             self.failed(left, &error);
         } else {
             self.series.written.inc();
-            self.series.unwritten.set(0);
+            self.show_unwritten(0);
         }
     }
 
     fn failed(&self, left: usize, error: &RecordsError) {
         self.series.failed.inc();
-        self.series.unwritten.set(i64::try_from(left).unwrap_or(i64::MAX));
+        self.show_unwritten(left);
         if self.failures.count(clock::now()).is_some() {
             let help = help(error);
             warn!(
                 "usage cannot be written to Redis; it is kept in memory, and tried again: {error}{help}"
             );
         }
+    }
+
+    /// Shows the number of records that are not written, with those whose numbers have to be read first.
+    fn show_unwritten(&self, left: usize) {
+        let unwritten = left.saturating_add(self.ledger.unread());
+        self.series.unwritten.set(i64::try_from(unwritten).unwrap_or(i64::MAX));
     }
 
     fn warn_of_no_room(&self, records: u64) {
