@@ -18,6 +18,9 @@
 --           peek: for each bucket   d units of a request, for its wait
 -- ARGV[3] absent, or debts: units granted locally, which are deducted first; packed:
 --           for each debt     H bucket (from 1)   d units
+-- ARGV[4] absent, or what requests took that another slot of a cluster refused, to be given back; packed:
+--           for each bucket   H bucket (from 1)   d units   d time at which they were taken
+--                             d end of the period in which they were taken; 0 unless it is a fixed window
 --
 -- Returns a flat list of integers: the current time; then
 --   take:   for each group
@@ -317,6 +320,17 @@ local function sliding_windows(now)
         return log.level
     end
 
+    -- Drops the oldest stamps. Returns the level.
+    function sliding.give_back(log, units)
+        local dropped = min(floor(units), log.count)
+        if dropped < log.count then
+            log.oldest = stamp(log, dropped)
+        end
+        log.first, log.count = (log.first + dropped) % log.slots, log.count - dropped
+        log.level = log.limit - min(log.count + log.owed, log.limit)
+        return log.level
+    end
+
     -- At this level: microseconds until there is room for `units`, and until the bucket is full.
     function sliding.times(log, level, units)
         local kept, added = split(log, level)
@@ -494,6 +508,38 @@ while at <= #debts do
             levels[bucket] = max(levels[bucket] - units, -1000 * full, -2 ^ 53)
         end
         moved[bucket] = true
+    end
+end
+
+-- Gives back what refused requests took, at most what keeps the limits exact. Since it was taken, a token bucket may
+-- have been full without these requests, and what it refilled in that time would have been lost. A fixed window
+-- counts what was taken in its period. From a sliding window, the oldest tokens are dropped: they leave it earlier
+-- than those that were taken, which must still be in it.
+local returned = ARGV[4]
+if returned then
+    at = 1
+    while at <= #returned do
+        local bucket, units, taken_at, period_end
+        bucket, units, taken_at, period_end, at = unpack('<Hddd', returned, at)
+        local kind, first, full = unpack('<Bdd', call, START + RECORD * bucket)
+        local level = levels[bucket]
+        if level == UNREADABLE then
+            units = 0
+        elseif kind == TOKEN_BUCKET then
+            units = units - first * max(now - taken_at, 0)
+        elseif kind == FIXED_WINDOW then
+            units = later[bucket] == period_end and units or 0
+        elseif kind == SLIDING_WINDOW then
+            if taken_at > now - first then
+                levels[bucket], moved[bucket] = sliding.give_back(logs[bucket], units), true
+            end
+            units = 0
+        else
+            units = 0
+        end
+        if units > 0 then
+            levels[bucket], moved[bucket] = math.min(level + units, full), true
+        end
     end
 end
 

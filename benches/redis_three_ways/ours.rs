@@ -39,7 +39,7 @@ impl Ours {
         while link.current().is_none() {
             tokio::task::yield_now().await;
         }
-        let series = Metrics::new("bench").unwrap().redis_calls();
+        let series = Metrics::new("bench").unwrap().redis().all.calls;
         let Redis { prefix, timeout, .. } = settings;
         let debts = Arc::new(Debts::new(1_000));
         // Checks that time out are decided locally; the benchmark counts them separately.
@@ -47,7 +47,7 @@ impl Ours {
         let batcher = || {
             let (link, debts) = (Arc::clone(&link), Arc::clone(&debts));
             let kept = (debts, Arc::clone(memory.held()));
-            Batcher::new(link, prefix.clone(), timeout, kept, series.clone())
+            Batcher::new(link, &prefix, timeout, kept, series.clone())
         };
         let rule = StoredRule { name: Arc::from("bench"), salt: 0, on_failure: OnFailure::Local };
         Self {
@@ -91,6 +91,7 @@ fn settings(port: u16) -> Redis {
         timeout: Duration::from_millis(10),
         on_failure: OnFailure::Local,
         prefix: "tollgate:".to_string(),
+        lanes: None,
         ready: Ready::default(),
         start_without: StartWithout::default(),
         breaker: Settings::default(),

@@ -14,6 +14,7 @@ use crate::observe::time::{self, UtcTime};
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
+use crate::store::redis::nodes::Nodes;
 use all::FromAll;
 
 /// Default of the parameter `limit`.
@@ -81,16 +82,16 @@ pub(super) async fn show(
         Some("true") => Some(all::history(policy, limiter)?),
         Some(_) => return Err(bad("`all` must be `true` or `false`".to_owned())),
     };
-    if let (Some(detail), None) = (&unknown, history) {
+    if let (Some(detail), None) = (&unknown, &history) {
         return Err(bad(detail.clone()));
     }
-    let gateway = limiter.nodes().next().map(|node| node.gateway().to_owned());
+    let gateway = limiter.redis().map(Nodes::gateway);
     let mut own = audit.find(&wanted);
     own.runs.iter_mut().for_each(|run| run.gateway.clone_from(&gateway));
     let (dropped, kept_since) = (own.dropped, own.kept_since);
     let FromAll { runs, more, incomplete } = match history {
         None => FromAll { runs: own.runs, more: own.more, incomplete: None },
-        Some(history) => all::merged(history, &wanted, gateway.as_deref(), own).await,
+        Some(history) => all::merged(&history, &wanted, gateway.as_deref(), own).await,
     };
     if let (Some(detail), true) = (unknown, runs.is_empty()) {
         return Err(bad(detail));

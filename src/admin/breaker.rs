@@ -8,7 +8,6 @@ use super::answer::Answer;
 use super::members::{self, BadBody};
 use crate::store::limiter::Limiter;
 use crate::store::redis::link::breaker::{BreakerStatus, Override};
-use crate::store::redis::node::Node;
 
 /// State of the circuit breaker.
 #[derive(Debug, Serialize)]
@@ -30,7 +29,8 @@ impl Breaker {
     /// The breaker of the limiter's nodes; of several, the one that is furthest from closed. `None`
     /// without Redis.
     pub(super) fn of(limiter: &Limiter) -> Option<Self> {
-        let status = limiter.nodes().map(Node::breaker).max_by_key(|status| status.state)?;
+        let status =
+            limiter.nodes().iter().map(|node| node.breaker()).max_by_key(|status| status.state)?;
         let BreakerStatus { state, r#override, since_us, admits_percent, retry_after_us } = status;
         Some(Self {
             state: state.name(),
@@ -62,7 +62,9 @@ pub(super) fn set(limiter: &Limiter, body: &[u8]) -> Answer {
         Err(error) => return Answer::problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     let Some(before) = Breaker::of(limiter) else { return no_breaker() };
-    limiter.nodes().for_each(|node| node.set_override(wanted));
+    if let Some(nodes) = limiter.redis() {
+        nodes.set_override(wanted);
+    }
     let Some(after) = Breaker::of(limiter) else { return no_breaker() };
     let shown = |breaker: &Breaker| format!("{} ({})", breaker.state, breaker.r#override);
     let note = format!("{} -> {}", shown(&before), shown(&after));

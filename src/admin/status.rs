@@ -8,7 +8,6 @@ use super::Admin;
 use super::breaker::Breaker;
 use crate::clock;
 use crate::runtime::Runtime;
-use crate::store::redis::node::Node;
 
 /// Response of `GET /api/status`.
 #[derive(Debug, Serialize)]
@@ -105,7 +104,7 @@ impl Status {
             redis: RedisStatus {
                 configured,
                 connected: configured && limiter.is_connected(),
-                reached: configured && limiter.nodes().all(Node::is_reached),
+                reached: configured && limiter.nodes().iter().all(|node| node.is_reached()),
             },
             breaker: Breaker::of(limiter),
             gateways: limiter.gateways(),

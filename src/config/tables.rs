@@ -145,7 +145,7 @@ table! {
     /// variable of the environment.
     pub struct Redis {
         /// The server: `redis://host:6379`, `rediss://…`, `redis+sentinel://…/master`,
-        /// `unix:///path`.
+        /// `redis+cluster://host1,host2`, `unix:///path`.
         pub url: Field<String>,
         /// Time limit of one check, `1ms` to `1s`. Default: `"10ms"`.
         pub timeout: Field<String>,
@@ -154,6 +154,9 @@ table! {
         /// Prefix of every key: 1 to 64 visible ASCII characters without `{` and `}`.
         /// Default: `"tollgate:"`.
         pub prefix: Field<String>,
+        /// Number of hash tags of the buckets in a Redis Cluster, 0 to 1024; the same on all gateways. With 0, each
+        /// client has its own. Default: 64.
+        pub lanes: Field<u64>,
         /// ACL user of the gateway. Default: the default user.
         pub username: Field<String>,
         /// Password of the user. Default: none.
@@ -195,7 +198,7 @@ table! {
         /// Default: `"500ms"`.
         pub open: Field<String>,
         /// How long the breaker stays open at most, `1ms` to `1h`. Default: `"15s"`, with sentinels
-        /// `"1s"`.
+        /// and in a cluster `"1s"`.
         pub open_max: Field<String>,
         /// Consecutive probes that must succeed, 1 to 100. Default: 3.
         pub probes: Field<u64>,

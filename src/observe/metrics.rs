@@ -30,8 +30,7 @@ use crate::decide::reason::Reason;
 use crate::observe::process_log;
 use crate::store::limiter::Source;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::batch::CallSeries;
-use crate::store::redis::link::LinkSeries;
+use crate::store::redis::cluster::ClusterSeries;
 use counts::{Count, Counts, OutcomeLabel, RequestCount, RequestLabels};
 pub use counts::{
     Increases, Name, OutcomeCounts, RouteCounts, RuleCounts, STATUS_CLASSES, UpstreamCounts,
@@ -100,10 +99,9 @@ pub struct Metrics {
     rejections: IntCounterVec,
     near_limit: IntCounterVec,
     upstreams: UpstreamFamilies,
-    redis_calls: CallSeries,
     /// The configuration in force, and reloads.
     pub config: ConfigSeries,
-    link: LinkSeries,
+    redis: ClusterSeries,
     local_buckets: IntGauge,
     local_evictions: IntCounter,
     log_dropped: IntCounter,
@@ -201,9 +199,8 @@ impl Metrics {
                 &["rule", "plan"],
             )?,
             upstreams: UpstreamFamilies::register(&series)?,
-            redis_calls: series.redis_calls()?,
             config: ConfigSeries::register(&series)?,
-            link: series.link()?,
+            redis: series.redis()?,
             local_buckets: series
                 .gauge("tollgate_local_buckets", "Buckets in this process.")?,
             local_evictions: series.keep(IntCounter::new(
@@ -253,14 +250,9 @@ impl Metrics {
         self.check_duration.with_label_values(&[source_label(source)])
     }
 
-    /// The series of calls to Redis.
-    pub fn redis_calls(&self) -> CallSeries {
-        self.redis_calls.clone()
-    }
-
-    /// The series of the connection to Redis: breaker and membership.
-    pub fn link(&self) -> LinkSeries {
-        self.link.clone()
+    /// The series of Redis: calls, breakers and membership.
+    pub fn redis(&self) -> ClusterSeries {
+        self.redis.clone()
     }
 
     /// Everything that was counted since the previous call.

@@ -15,7 +15,7 @@ pub const DEFAULT_PREFIX: &str = "tollgate:";
 /// The shared bucket store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redis {
-    /// Address of the server or of the sentinels.
+    /// Address of the server, of the sentinels or of a cluster.
     pub address: Address,
     /// TLS settings for Redis and for sentinels; `None`: plain TCP.
     pub tls: Option<ClientTls>,
@@ -29,6 +29,8 @@ pub struct Redis {
     pub on_failure: OnFailure,
     /// Prefix of every key in Redis: 1 to 64 visible ASCII characters without braces.
     pub prefix: String,
+    /// Number of hash tags of the buckets in a cluster, 1 to 1024; `None`: each client has its own.
+    pub lanes: Option<u16>,
     /// Response of `/ready` while Redis is unavailable.
     pub ready: Ready,
     /// Initial level of buckets if Redis is unavailable when the gateway starts.
@@ -73,6 +75,8 @@ pub enum Address {
     Sentinel(Sentinel),
     /// Absolute path of a Unix socket.
     Socket(PathBuf),
+    /// Some nodes of a Redis Cluster, queried in this order for the others; at least one.
+    Cluster(Vec<HostPort>),
 }
 
 /// Sentinels, and the master that they monitor.
@@ -130,14 +134,22 @@ impl fmt::Display for Address {
             Self::Server(origin) => write!(formatter, "{origin}"),
             Self::Sentinel(sentinel) => {
                 write!(formatter, "the master `{}` of ", sentinel.master)?;
-                for (at, server) in sentinel.servers.iter().enumerate() {
-                    write!(formatter, "{}{server}", if at == 0 { "" } else { "," })?;
-                }
-                Ok(())
+                write_list(formatter, &sentinel.servers)
             }
             Self::Socket(path) => write!(formatter, "{}", path.display()),
+            Self::Cluster(nodes) => {
+                write!(formatter, "the cluster of ")?;
+                write_list(formatter, nodes)
+            }
         }
     }
+}
+
+fn write_list(formatter: &mut fmt::Formatter<'_>, servers: &[HostPort]) -> fmt::Result {
+    for (at, server) in servers.iter().enumerate() {
+        write!(formatter, "{}{server}", if at == 0 { "" } else { "," })?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

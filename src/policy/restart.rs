@@ -86,13 +86,14 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<SettingPath> {
         // Only the default of `Rule::on_failure`.
         on_failure: OnFailure::Local | OnFailure::Allow | OnFailure::Deny,
         prefix,
+        lanes,
         ready,
         start_without,
         breaker,
     } = old;
     let sentinel = |address: &Address| match address {
         Address::Sentinel(sentinel) => sentinel.login.clone(),
-        Address::Server(_) | Address::Socket(_) => Login::default(),
+        Address::Server(_) | Address::Socket(_) | Address::Cluster(_) => Login::default(),
     };
     let file = |tls: &Option<ClientTls>| tls.clone().unwrap_or_default();
     let (was, is) = (file(tls), file(&new.tls));
@@ -119,6 +120,7 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<SettingPath> {
         (["redis", "database"], *database == new.database),
         (["redis", "timeout"], *timeout == new.timeout),
         (["redis", "prefix"], *prefix == new.prefix),
+        (["redis", "lanes"], *lanes == new.lanes),
         (["redis", "ready"], *ready == new.ready),
         (["redis", "start_without"], *start_without == new.start_without),
         (["redis", "breaker"], *breaker == new.breaker),

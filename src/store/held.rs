@@ -9,7 +9,7 @@
 //! with checks at a time ([`begin`](Held::begin)). After a call without a reply the number in Redis is unknown, and is stated
 //! again.
 
-mod statements;
+pub(super) mod statements;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

@@ -3,9 +3,10 @@
 //! The limiter is infallible: if Redis is unavailable, it decides locally, so callers have no error
 //! branch.
 //!
-//! Reading order: this file (taking tokens), `unreadable` (requests with a bucket that Redis cannot
-//! read), `peek` (reading without taking).
+//! Reading order: this file (taking tokens), `parts` (requests whose buckets are in several slots
+//! of a cluster), `unreadable` (requests with a bucket that Redis cannot read), `peek` (reading without taking).
 
+mod parts;
 mod peek;
 mod unreadable;
 
@@ -22,6 +23,7 @@ use super::redis::batch::Undecided;
 use super::redis::batch::adjust::{LevelChange, NotAdjusted};
 use super::redis::batch::settle::{Settlement, Sum};
 use super::redis::node::Node;
+use super::redis::nodes::Nodes;
 use super::redis::script::StoredRule;
 use crate::clock;
 use crate::limit::adjust::Adjustment;
@@ -40,7 +42,7 @@ pub struct Limiter {
 /// Everything that a limiter with Redis has.
 struct Shared {
     memory: Arc<MemoryStore>,
-    node: Node,
+    nodes: Nodes,
     denied: DenyCache,
     fallback: Fallback,
     peek_cache: PeekCache,
@@ -94,10 +96,16 @@ impl Limiter {
     /// `memory`: it grants the share of one of `instances` gateways, or of as many as were counted,
     /// and adds what it grants to the node's debts.
     pub fn shared(memory: Arc<MemoryStore>, node: Node, instances: Option<u32>) -> Self {
-        let fallback = Fallback::new(Arc::clone(&memory), Arc::clone(node.debts()));
+        Self::over(memory, Nodes::One(Arc::new(node)), instances)
+    }
+
+    /// Like [`shared`](Self::shared), over one server or the masters of a cluster. While one is unavailable, the limiter
+    /// decides on its buckets in `memory`.
+    pub fn over(memory: Arc<MemoryStore>, nodes: Nodes, instances: Option<u32>) -> Self {
+        let fallback = Fallback::new(Arc::clone(&memory), Arc::clone(nodes.debts()));
         let (denied, peek_cache) = (DenyCache::default(), PeekCache::default());
         let own = Arc::clone(&memory);
-        let shared = Shared { memory: own, node, denied, fallback, peek_cache, instances };
+        let shared = Shared { memory: own, nodes, denied, fallback, peek_cache, instances };
         Self { memory, shared: Some(shared) }
     }
 
@@ -121,7 +129,13 @@ impl Limiter {
             Ok(reserved) => reserved,
             Err(refused) => return (*refused, Holds::new()),
         };
-        let decided = shared.node.batcher().take(charges.clone(), Arc::clone(rules)).await;
+        let node = match &shared.nodes {
+            Nodes::One(node) => node,
+            Nodes::Cluster(cluster) => {
+                return shared.take_parts(cluster, charges, rules, now, reserved).await;
+            }
+        };
+        let decided = node.batcher().take(charges.clone(), Arc::clone(rules)).await;
         // Before a local decision, which would count it beside what the request holds then.
         drop(reserved);
         match decided {
@@ -131,7 +145,7 @@ impl Limiter {
                 (Taken::all(charges, answered.answer, Source::Redis), answered.holds)
             }
             Err(Undecided::Unreadable(buckets)) => {
-                let taken = shared.take_split(&charges, rules, &buckets, now).await;
+                let taken = shared.take_split(node, &charges, rules, &buckets, now).await;
                 taken.unwrap_or_else(|| shared.take_locally(&charges, rules))
             }
             Err(Undecided::NotTaken | Undecided::Ambiguous) => shared.take_locally(&charges, rules),
@@ -163,7 +177,7 @@ impl Limiter {
             let moved = self.memory.adjust(charges, adjustment, clock::now());
             return Ok((moved, Source::Local));
         };
-        let moved = shared.node.batcher().adjust(charges, rules, adjustment).await?;
+        let moved = shared.nodes.adjust(charges, rules, adjustment).await?;
         let now = clock::now();
         shared.denied.forget(charges.iter().map(|charge| charge.bucket), now);
         for (charge, (_, after)) in charges.iter().zip(&moved) {
@@ -200,29 +214,27 @@ impl Limiter {
 
     /// Debts to quotas whose periods have ended at `now` (microseconds) before they were settled. Each is returned once.
     pub fn take_lapsed(&self, now: u64) -> Vec<Lapsed> {
-        self.nodes().flat_map(|node| node.debts().take_lapsed(now)).collect()
+        self.redis().map_or_else(Vec::new, |nodes| nodes.debts().take_lapsed(now))
     }
 
     /// Whether Redis has to get a debt, or the number of units that requests hold.
     pub fn has_unsettled(&self) -> bool {
-        self.debts() > 0 || self.nodes().any(|node| !node.batcher().held().is_empty())
+        let has_statements = |shared: &Shared| shared.nodes.has_statements();
+        self.debts() > 0 || self.shared.as_ref().is_some_and(has_statements)
     }
 
     /// Settles all debts in Redis and states what requests hold, within about `timeout`. Without Redis there is nothing
     /// to settle.
     pub async fn settle(&self, timeout: Duration) -> Settlement {
         match &self.shared {
-            Some(shared) => {
-                shared.node.batcher().state_all(timeout).await;
-                shared.node.batcher().settle_all(timeout).await
-            }
+            Some(shared) => shared.nodes.settle(timeout).await,
             None => Settlement::default(),
         }
     }
 
     /// Sum of the debts that are not settled.
     pub fn unsettled(&self) -> Sum {
-        self.shared.as_ref().map_or_else(Sum::default, |shared| shared.node.batcher().unsettled())
+        self.shared.as_ref().map_or_else(Sum::default, |shared| shared.nodes.unsettled())
     }
 
     /// Whether buckets are in Redis.
@@ -230,14 +242,19 @@ impl Limiter {
         self.shared.is_some()
     }
 
-    /// The nodes of Redis; none without `[redis]`. Today there is at most one.
-    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.shared.iter().map(|shared| &shared.node)
+    /// The servers of Redis; `None` without `[redis]`.
+    pub fn redis(&self) -> Option<&Nodes> {
+        self.shared.as_ref().map(|shared| &shared.nodes)
+    }
+
+    /// The nodes of Redis at this time: none without `[redis]`, the masters of a cluster.
+    pub fn nodes(&self) -> Vec<Arc<Node>> {
+        self.redis().map_or_else(Vec::new, Nodes::all)
     }
 
     /// Number of buckets with a debt.
     pub fn debts(&self) -> usize {
-        self.nodes().map(|node| node.debts().len()).sum()
+        self.redis().map_or(0, |nodes| nodes.debts().len())
     }
 
     /// Clears the deny cache, after a reload that may have raised limits.
@@ -250,24 +267,24 @@ impl Limiter {
     /// Microseconds until all nodes of Redis have been probed again; 0 while all breakers are closed,
     /// and without Redis.
     pub fn retry_after_us(&self) -> u64 {
-        self.nodes().map(Node::retry_after_us).max().unwrap_or(0)
+        self.nodes().iter().map(|node| node.retry_after_us()).max().unwrap_or(0)
     }
 
     /// Whether all nodes of Redis can be called. True without Redis.
     pub fn is_connected(&self) -> bool {
-        self.nodes().all(Node::is_connected)
+        self.redis().is_none_or(Nodes::is_connected)
     }
 
     /// Number of live gateways that share Redis, as far as it was counted; 1 without Redis.
     pub fn gateways(&self) -> u32 {
-        self.nodes().map(Node::gateways).max().unwrap_or(1)
+        self.redis().map_or(1, Nodes::gateways)
     }
 }
 
 impl Shared {
     /// Share of each bucket that this gateway grants locally.
     fn share(&self) -> Share {
-        Share::one_of(self.instances.unwrap_or_else(|| self.node.gateways()))
+        Share::one_of(self.instances.unwrap_or_else(|| self.nodes.gateways()))
     }
 
     /// Decides locally and takes the tokens.
@@ -289,7 +306,7 @@ impl Shared {
         rules: &[StoredRule],
         now: u64,
     ) -> Result<Option<Reservation>, Box<Taken>> {
-        if !charge::has_held(charges) || !self.node.is_settling(now) {
+        if !charge::has_held(charges) || !self.nodes.is_settling(charges, rules, now) {
             return Ok(None);
         }
         // Other rules grant nothing locally.

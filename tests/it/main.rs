@@ -30,6 +30,7 @@ mod proxy_upstreams;
 mod tls_upstreams;
 
 // Limits: how many requests are allowed, and which ones a rule counts.
+mod cluster;
 mod concurrency;
 mod counting;
 mod fixed_windows;

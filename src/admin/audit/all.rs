@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use http::StatusCode;
 
@@ -10,7 +11,7 @@ use crate::observe::audit::{Kind, Matches, Query, RefusalRunView};
 use crate::policy::Policy;
 use crate::store::limiter::Limiter;
 use crate::store::redis::link::history::{History, Range, Record};
-use crate::store::redis::node::Node;
+use crate::store::redis::nodes::Nodes;
 
 /// How much later than its last refusal the record of a run can be written: a run is at most a minute
 /// old, and records wait while Redis is unavailable.
@@ -32,10 +33,7 @@ pub(super) struct FromAll {
 ///
 /// # Errors
 /// The response, if the file has no stream.
-pub(super) fn history<'a>(
-    policy: &Policy,
-    limiter: &'a Limiter,
-) -> Result<&'a History, Box<Answer>> {
+pub(super) fn history(policy: &Policy, limiter: &Limiter) -> Result<Arc<History>, Box<Answer>> {
     let missing = |what: &str| {
         let detail = format!(
             "the refusals of all gateways are in a stream in Redis, and {what}; without `all`, the \
@@ -43,7 +41,7 @@ pub(super) fn history<'a>(
         );
         Answer::refusal(StatusCode::CONFLICT, &detail)
     };
-    let Some(history) = limiter.nodes().find_map(Node::history) else {
+    let Some(history) = limiter.redis().and_then(Nodes::history) else {
         return Err(missing("the file has no [redis]: add it, and `stream = true` under [audit]"));
     };
     if policy.audit.stream.is_none() {

@@ -39,8 +39,7 @@ use crate::runtime::notify::{self, Watchdog};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append::Appending;
-use crate::store::redis::link::{Link, Supervisor};
-use crate::store::redis::node::{Node, NodeSeries};
+use crate::store::redis::nodes::{Nodes, NodesSupervisor};
 use crate::tls::handshakes::Handshakes;
 
 /// Maximum time that the first client connections wait for the connection to Redis.
@@ -52,7 +51,7 @@ pub(super) struct Services {
     pub(super) admin: Listener,
     pub(super) runtime: Runtime,
     pub(super) handshakes: Arc<Handshakes>,
-    pub(super) supervisor: Option<Supervisor>,
+    pub(super) supervisor: Option<NodesSupervisor>,
     pub(super) reloader: Arc<Reloader>,
     pub(super) hangup_signal: HangupSignal,
     pub(super) upgrader: Arc<Upgrader>,
@@ -97,8 +96,8 @@ impl Services {
         let proxy = Downstream::new(proxy, front, self.listeners, failures.clone());
         // The admin port opens after the takeover: until then, the previous process answers.
         let (taken, is_taken) = watch::channel(false);
-        let link = self.supervisor.as_ref().map(Supervisor::link);
-        let begin = begin(link, self.takeover, (Arc::clone(&self.upgrader), taken));
+        let nodes = limiter.redis().cloned();
+        let begin = begin(nodes, self.takeover, (Arc::clone(&self.upgrader), taken));
         let proxy = Prebound::new(proxy, Vec::new(), failures.clone()).starting_after(begin);
         pingora.add_service(with_companions(proxy, self.supervisor, &failures));
 
@@ -136,11 +135,11 @@ impl Services {
 /// Runs the connection to Redis and the watchdog on the threads that serve requests.
 fn with_companions<S>(
     mut proxy: Prebound<S>,
-    supervisor: Option<Supervisor>,
+    supervisor: Option<NodesSupervisor>,
     failures: &Failures,
 ) -> Prebound<S> {
     if let Some(supervisor) = supervisor {
-        let supervised = Supervised::<Supervisor>::new("redis", supervisor, failures.clone());
+        let supervised = Supervised::<NodesSupervisor>::new("redis", supervisor, failures.clone());
         proxy = proxy.with_companion(Arc::new(supervised));
     }
     match Watchdog::find() {
@@ -184,12 +183,12 @@ pub(super) fn threads(settings: &settings::Server) -> usize {
 /// Completes when clients may connect: after the first connection attempt to Redis, and after the process that
 /// this one replaces has handed over its buckets.
 async fn begin(
-    link: Option<Arc<Link>>,
+    nodes: Option<Nodes>,
     takeover: Option<Takeover>,
     (upgrader, taken): (Arc<Upgrader>, watch::Sender<bool>),
 ) {
-    if let Some(link) = link {
-        first_connect(link).await;
+    if let Some(nodes) = nodes {
+        first_connect(&nodes).await;
     }
     if let Some(takeover) = takeover {
         let completed = tokio::task::spawn_blocking(move || takeover.complete()).await;
@@ -210,9 +209,8 @@ async fn until_true(mut value: watch::Receiver<bool>) {
 
 /// Waits for the result of the first connection attempt to Redis. Earlier requests would be decided
 /// locally.
-async fn first_connect(link: Arc<Link>) {
-    link.until_first_attempt(FIRST_CONNECT_TIMEOUT).await;
-    if !link.is_reached() {
+async fn first_connect(nodes: &Nodes) {
+    if !nodes.until_first_attempt(FIRST_CONNECT_TIMEOUT).await {
         warn!("Redis not reached at the start; buckets start as `redis.start_without` says");
     }
 }
@@ -223,13 +221,13 @@ pub(super) fn limiter(
     store: Arc<MemoryStore>,
     metrics: &Metrics,
     appending: Option<Appending>,
-) -> (Limiter, Option<Supervisor>) {
+) -> (Limiter, Option<NodesSupervisor>) {
     let Some(redis) = &policy.redis else {
         return (Limiter::local(store), None);
     };
-    let series = NodeSeries { link: metrics.link(), calls: metrics.redis_calls() };
-    let (node, mut supervisor) =
-        Node::new(redis, policy.memory.max_buckets, Arc::clone(store.held()), series);
+    let held = Arc::clone(store.held());
+    let (nodes, mut supervisor) =
+        Nodes::new(redis, policy.memory.max_buckets, held, metrics.redis());
     if let Some(appending) = appending {
         supervisor = supervisor.appending(appending);
     }
@@ -237,7 +235,7 @@ pub(super) fn limiter(
     let instances = policy.server.instances;
     if redis.start_without == StartWithout::Empty {
         // The number of gateways is unknown until Redis is reached.
-        store.start_empty(Share::one_of(instances.unwrap_or(1)), node.reached(), clock::now());
+        store.start_empty(Share::one_of(instances.unwrap_or(1)), nodes.reached(), clock::now());
     }
-    (Limiter::shared(store, node, instances), Some(supervisor))
+    (Limiter::over(store, nodes, instances), Some(supervisor))
 }

@@ -11,8 +11,10 @@ use prometheus::{
 use super::docs::Described;
 use super::{BATCH_CHECKS, UsageSeries, WAIT_SECONDS, WaitSeries};
 use crate::store::redis::batch::CallSeries;
+use crate::store::redis::cluster::ClusterSeries;
 use crate::store::redis::link::LinkSeries;
 use crate::store::redis::link::breaker::BreakerSeries;
+use crate::store::redis::node::NodeSeries;
 
 /// A registry under construction.
 #[derive(Default)]
@@ -74,7 +76,7 @@ impl Registrar {
         Ok(())
     }
 
-    pub(super) fn redis_calls(&self) -> Result<CallSeries, prometheus::Error> {
+    fn redis_calls(&self) -> Result<CallSeries, prometheus::Error> {
         let help = "Calls to Redis by result: ok, timeout, or the class of the error.";
         let calls = self.counters("tollgate_redis_calls_total", help, &["result"])?;
         let help = "Number of checks in one call to Redis.";
@@ -117,8 +119,16 @@ impl Registrar {
         self.keep(GaugeVec::new(Opts::new("tollgate_held_units", help), &["rule"])?)
     }
 
-    pub(super) fn link(&self) -> Result<LinkSeries, prometheus::Error> {
-        let help = "State of the circuit breaker: 0 closed (all requests use Redis), 1 half open (some do), 2 open (none does).";
+    pub(super) fn redis(&self) -> Result<ClusterSeries, prometheus::Error> {
+        let all = NodeSeries { link: self.link()?, calls: self.redis_calls()? };
+        let help = "State of the circuit breaker of each master of a Redis Cluster, as in `tollgate_breaker_state`.";
+        let breakers = Opts::new("tollgate_redis_node_breaker_state", help);
+        let breakers = self.keep(IntGaugeVec::new(breakers, &["node"])?)?;
+        Ok(ClusterSeries { all, breakers })
+    }
+
+    fn link(&self) -> Result<LinkSeries, prometheus::Error> {
+        let help = "State of the circuit breaker: 0 closed (all requests use Redis), 1 half open (some do), 2 open (none does). In a Redis Cluster, that of the master furthest from closed.";
         let state = self.gauge("tollgate_breaker_state", help)?;
         let help =
             "State changes of the circuit breaker by the new state: closed, half_open, open.";

@@ -16,9 +16,8 @@ const LONGEST: (u64, &str) = (3_600_000, "1h");
 /// Microseconds in a millisecond.
 const MICROS_PER_MILLISECOND: u64 = MICROS_PER_SECOND / 1_000;
 
-/// Default of `open_max` with sentinels: a failover ends when the sentinels report it, and rare probes
-/// would notice that late.
-const SENTINEL_OPEN_MAX_US: u64 = MICROS_PER_SECOND;
+/// Default of `open_max` with sentinels and in a cluster: rare probes would notice the end of a failover late.
+const FAILOVER_OPEN_MAX_US: u64 = MICROS_PER_SECOND;
 
 /// Maximum number of steps of a ramp.
 const MAX_STEPS: usize = 16;
@@ -32,8 +31,8 @@ pub(super) fn breaker(
     let left_out = tables::Breaker::default();
     let table = redis.breaker.as_ref().map_or(&left_out, |table| table.get_ref());
     let mut default = Settings::default();
-    if let Some(UrlAddress::Sentinel(..)) = place {
-        default.open_max_us = SENTINEL_OPEN_MAX_US;
+    if let Some(UrlAddress::Sentinel(..) | UrlAddress::Cluster(_)) = place {
+        default.open_max_us = FAILOVER_OPEN_MAX_US;
     }
     let mut count = |name, field: &Option<Spanned<u64>>, default: u32, most| {
         let value = number(name, field.as_ref(), u64::from(default), 1..=most, diagnostics)?;
@@ -92,8 +91,11 @@ fn check_order(
         .and(open.span(), "the first time it stays open")
         .help("`open` doubles up to `open_max`; for the same time throughout, give both one value"),
         (Some(field), None) if !diagnostics.explain_absence(&breaker("open_max")) => {
-            let why =
-                if let Some(UrlAddress::Sentinel(..)) = place { " with sentinels" } else { "" };
+            let why = match place {
+                Some(UrlAddress::Sentinel(..)) => " with sentinels",
+                Some(UrlAddress::Cluster(_)) => " with a cluster",
+                _ => "",
+            };
             let default = written(open_max);
             let message = format!("`open` is longer than `open_max`, by default {default}{why}");
             Diagnostic::new(field.span(), message)

@@ -15,6 +15,10 @@ use crate::net::address::HostPort;
 use crate::net::percent;
 use crate::net::tls::{CertificateFiles, ClientTls};
 use crate::policy::redis::{Address, DEFAULT_PREFIX, Login, Redis, Secret, Sentinel};
+use crate::store::redis::keys::MAX_LANES;
+
+/// Default of `redis.lanes`.
+const DEFAULT_LANES: u16 = 64;
 
 /// Maximum length of a prefix, which is part of every key in memory and on the wire.
 const MAX_PREFIX_BYTES: usize = 64;
@@ -45,6 +49,8 @@ pub(super) fn redis(
     check_login("sentinel_password", fields, sentinel_password.as_deref(), diagnostics);
     let timeout = duration_up_to((1_000, "1s"), "timeout", redis.timeout.as_ref(), 10, diagnostics);
     let prefix = prefix(redis.prefix.as_ref(), diagnostics);
+    let place = url.as_ref().map(|url| &url.address);
+    let lanes = lanes(redis.lanes.as_ref(), place, diagnostics);
     let database = number("database", redis.database.as_ref(), 0, 0..=MAX_DATABASE, diagnostics);
     if let (Some(url), false) = (&url, is_assumed) {
         check_against_url(url, redis, diagnostics);
@@ -57,6 +63,7 @@ pub(super) fn redis(
     let address = match url.address {
         UrlAddress::Server(origin) => Address::Server(origin),
         UrlAddress::Socket(path) => Address::Socket(path),
+        UrlAddress::Cluster(nodes) => Address::Cluster(nodes),
         UrlAddress::Sentinel(servers, master) => {
             let password = sentinel_password.map(Secret::new);
             let login = Login { username: sentinel_username, password };
@@ -71,6 +78,7 @@ pub(super) fn redis(
         timeout: timeout?,
         on_failure: meaning(redis.on_failure.as_ref()),
         prefix: prefix?,
+        lanes: lanes?,
         ready: meaning(redis.ready.as_ref()),
         start_without: meaning(redis.start_without.as_ref()),
         breaker: breaker?,
@@ -159,9 +167,14 @@ fn check_against_url(url: &Url, redis: &tables::Redis, diagnostics: &mut Diagnos
             refuse(field.span(), "there are no sentinels", help);
         }
     }
+    if let (UrlAddress::Cluster(_), Some(field)) = (&url.address, &redis.database) {
+        let help = "a cluster has database 0 only: leave it out";
+        refuse(field.span(), "a Redis Cluster has no other databases", help);
+    }
     if !url.tls {
         for field in [&redis.ca, &redis.client_cert, &redis.client_key].into_iter().flatten() {
-            let help = "write `rediss://` or `rediss+sentinel://`, or leave it out";
+            let help =
+                "write `rediss://`, `rediss+sentinel://` or `rediss+cluster://`, or leave it out";
             refuse(field.span(), "certificates are for TLS, and the connection has none", help);
         }
     }
@@ -193,6 +206,26 @@ fn tls(
         key: PathBuf::from(key),
     });
     Some(ClientTls { ca: ca.map(PathBuf::from), certificate })
+}
+
+/// The number of lanes; `Some(None)` without a cluster, and for 0.
+#[allow(clippy::option_option, reason = "the outer one is an error")]
+fn lanes(
+    field: Option<&Spanned<u64>>,
+    place: Option<&UrlAddress>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Option<u16>> {
+    let is_cluster = matches!(place, Some(UrlAddress::Cluster(_)));
+    if let (Some(field), Some(_), false) = (field, place, is_cluster) {
+        let help = "leave it out, or write `redis+cluster://host1,host2`";
+        let message = "lanes are hash tags of a Redis Cluster, and `url` is not one";
+        diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+        return None;
+    }
+    let most = u64::from(MAX_LANES);
+    let lanes = number("lanes", field, u64::from(DEFAULT_LANES), 0..=most, diagnostics)?;
+    let lanes = u16::try_from(lanes).ok()?;
+    Some((is_cluster && lanes > 0).then_some(lanes))
 }
 
 /// The prefix of every key.

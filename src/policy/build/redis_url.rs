@@ -40,6 +40,7 @@ pub(super) enum UrlAddress {
     Server(HostPort),
     Sentinel(Vec<HostPort>, String),
     Socket(PathBuf),
+    Cluster(Vec<HostPort>),
 }
 
 /// A message, and what to write instead.
@@ -60,7 +61,7 @@ pub(super) fn login_end(text: &str) -> Option<usize> {
 /// Parses a `redis.url`. An error says what is wrong, and what to write instead.
 pub(super) fn parse(text: &str) -> Result<Url, Reason> {
     let looks_like = "it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, \
-                      `redis+sentinel://host:26379/name` or `unix:///path`";
+                      `redis+sentinel://host:26379/name`, `redis+cluster://host1,host2` or `unix:///path`";
     let Some((scheme, rest)) = text.split_once("://") else {
         return wrong("`url` has no scheme", looks_like);
     };
@@ -69,6 +70,8 @@ pub(super) fn parse(text: &str) -> Result<Url, Reason> {
         "rediss" => server(rest, true),
         "redis+sentinel" => sentinel(rest, false),
         "rediss+sentinel" => sentinel(rest, true),
+        "redis+cluster" => cluster(rest, false),
+        "rediss+cluster" => cluster(rest, true),
         "unix" | "redis+unix" => socket(rest),
         "http" | "https" => wrong(
             "`url` has the scheme of HTTP, not of Redis",
@@ -108,6 +111,22 @@ fn sentinel(rest: &str, tls: bool) -> Result<Url, Reason> {
         hosts.split(',').map(|host| host_and_port(host, SENTINEL_PORT)).collect();
     let address = UrlAddress::Sentinel(servers?, master.to_owned());
     Ok(Url { address, tls, login, database: database(path)? })
+}
+
+/// Parses `[user[:password]@]host[:port][,host[:port]…]`, the part after the scheme.
+fn cluster(rest: &str, tls: bool) -> Result<Url, Reason> {
+    let (login, rest) = login(rest)?;
+    let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if !path.is_empty() {
+        return wrong(
+            "`url` of a Redis Cluster has a path",
+            "a cluster has database 0 only; write `redis+cluster://host1,host2`",
+        );
+    }
+    let nodes: Result<Vec<_>, _> =
+        hosts.split(',').map(|host| host_and_port(host, REDIS_PORT)).collect();
+    let address = UrlAddress::Cluster(nodes?);
+    Ok(Url { address, tls, login, database: None })
 }
 
 /// Parses the absolute path of a Unix socket, the part after the scheme.

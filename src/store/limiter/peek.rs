@@ -28,7 +28,7 @@ impl Limiter {
     /// Levels of the charges' buckets. May take a second: for operators.
     pub async fn peek_levels(&self, charges: &[Charge], rules: &[StoredRule]) -> Levels {
         if let Some(shared) = &self.shared
-            && let Ok(levels) = shared.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await
+            && let Ok(levels) = shared.nodes.peek(charges, rules, OPERATOR_TIMEOUT).await
         {
             return Levels::of_redis(self.readings(charges, &levels));
         }
@@ -47,10 +47,10 @@ impl Limiter {
         let Some(shared) = self.shared.as_ref().filter(|_| !charges.is_empty()) else {
             return self.known(charges, true);
         };
-        if !shared.node.admits_all() {
+        if !shared.nodes.admits_all() {
             return self.known(charges, true);
         }
-        let ends = tokio::time::Instant::now() + shared.node.batcher().budget();
+        let ends = tokio::time::Instant::now() + shared.nodes.budget();
         let slot = shared.peek_cache.slot(client);
         let Ok(mut last) = tokio::time::timeout_at(ends, slot.lock()).await else {
             return self.known(charges, false);
@@ -64,7 +64,7 @@ impl Limiter {
             return self.known(charges, false);
         }
         let timeout = ends.saturating_duration_since(tokio::time::Instant::now());
-        let read = shared.node.batcher().peek(charges, rules, timeout).await.ok();
+        let read = shared.nodes.peek(charges, rules, timeout).await.ok();
         let readings = read.map(|levels| self.readings(charges, &levels));
         *last = Some(Peeked::new(charges, readings.clone(), clock::now()));
         readings.map_or_else(|| self.known(charges, true), Levels::of_redis)

@@ -17,6 +17,7 @@ use crate::limit::reading::Reading;
 use crate::limit::share::Share;
 use crate::store::held::Holds;
 use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
+use crate::store::redis::node::Node;
 use crate::store::redis::script::StoredRule;
 
 impl Shared {
@@ -24,6 +25,7 @@ impl Shared {
     /// at `started` (microseconds). `None` if Redis did not decide on the other buckets.
     pub(super) async fn take_split(
         &self,
+        node: &Node,
         charges: &[Charge],
         rules: &Arc<[StoredRule]>,
         unreadable: &[BucketId],
@@ -55,9 +57,9 @@ impl Shared {
             return Some((merged(charges, local_part, &redis_part, &Outcomes::new()), holds));
         }
         let spent = Duration::from_micros(clock::now().saturating_sub(started));
-        let left = self.node.batcher().budget().saturating_sub(spent);
+        let left = node.batcher().budget().saturating_sub(spent);
         if !local_part.answer.allowed() {
-            let levels = self.node.batcher().peek(&redis_part, rules, left).await.ok();
+            let levels = node.batcher().peek(&redis_part, rules, left).await.ok();
             // If Redis does not answer, only the rule that denied is known.
             let known: Option<Vec<Reading>> =
                 levels.and_then(|levels| levels.into_iter().collect());
@@ -72,7 +74,7 @@ impl Shared {
             };
             return Some((refused, holds));
         }
-        let call = self.node.batcher().take(redis_part.clone(), Arc::clone(rules));
+        let call = node.batcher().take(redis_part.clone(), Arc::clone(rules));
         let answered = tokio::time::timeout(left, call).await;
         let now = clock::now();
         let Ok(Ok(answered)) = answered else {
@@ -94,7 +96,7 @@ impl Shared {
     }
 
     /// Decides without Redis, and takes nothing.
-    fn peek_locally(&self, charges: &[Charge], rules: &[StoredRule]) -> Taken {
+    pub(super) fn peek_locally(&self, charges: &[Charge], rules: &[StoredRule]) -> Taken {
         let peek = |local: &[Charge], share| {
             (self.fallback.peek(local, clock::now(), share), Holds::new())
         };
@@ -103,7 +105,7 @@ impl Shared {
 
     /// Returns what a request would be answered, without taking tokens.
     pub(super) async fn peek(&self, charges: &[Charge], rules: &[StoredRule]) -> Taken {
-        let Ok(levels) = self.node.batcher().peek(charges, rules, OPERATOR_TIMEOUT).await else {
+        let Ok(levels) = self.nodes.peek(charges, rules, OPERATOR_TIMEOUT).await else {
             return self.peek_locally(charges, rules);
         };
         let (mut local_part, mut redis_part, mut readings) =
@@ -138,7 +140,7 @@ impl Shared {
 
 impl Taken {
     /// Same decision, with the levels before it.
-    fn before_taking(mut self) -> Self {
+    pub(super) fn before_taking(mut self) -> Self {
         let allowed = self.answer.allowed();
         for (charge, outcome) in self.charges.iter().zip(&mut self.answer.outcomes) {
             outcome.level = outcome.level_before(charge, allowed);
@@ -154,7 +156,7 @@ const fn bucket(reading: &Reading) -> Bucket {
 
 /// Merges the decision on a request whose charges in `local_part` were decided locally and those in
 /// `redis_part` by Redis, in the order of its charges.
-fn merged(
+pub(super) fn merged(
     charges: &[Charge],
     local_part: Taken,
     redis_part: &[Charge],

@@ -9,24 +9,29 @@
 //! are in flight, at most [`MAX_WAITING`] checks wait, and none waits longer than the budget.
 //!
 //! Reading order: this file (from a check to a batch), [`queue`] (which checks wait, when a call starts),
-//! `flight` (one call, and the debts that it settles), [`peek`] and [`adjust`] (calls for operators and
+//! `flight` (one call, and the debts that it settles), [`giveback`] (tokens of requests that another slot of a cluster
+//! refused), [`peek`] and [`adjust`] (calls for operators and
 //! for clients that read their limits), [`settle`] (all debts at the end of the process).
 
 pub mod adjust;
 mod flight;
+pub mod giveback;
 mod holding;
 pub mod peek;
 pub mod queue;
 pub mod settle;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use prometheus::{CounterVec, Histogram, IntCounter, IntCounterVec};
 use tokio::sync::oneshot;
 
+use super::cluster::Cluster;
+use super::keys::{KeySpace, Keys};
 use super::link::Link;
 use super::script::{self, Added, Batch, StoredRule};
 use crate::clock;
@@ -34,6 +39,7 @@ use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Charges};
 use crate::store::debts::Debts;
 use crate::store::held::{Held, Holds};
+use giveback::GiveBack;
 use queue::{Bounds, Enqueued, Queue};
 
 /// Maximum number of checks that wait for a call. If Redis does not keep up, further checks are decided
@@ -53,7 +59,9 @@ const SWEEP_INTERVAL_US: u64 = 10 * MICROS_PER_SECOND;
 /// Sends checks to Redis in batches.
 pub struct Batcher {
     link: Arc<Link>,
-    prefix: String,
+    keys: Arc<KeySpace>,
+    /// The cluster that the server is a master of: it has the address of another one that has a slot.
+    cluster: Option<Weak<Cluster>>,
     /// Maximum time that a check may wait, in microseconds.
     budget_us: u64,
     debts: Arc<Debts>,
@@ -85,6 +93,8 @@ pub struct Answered {
     /// Time at which the call was sent, in microseconds of the monotonic clock. Redis decided then or
     /// later.
     pub sent_at: u64,
+    /// Unix time of the decision in microseconds, by the clock of Redis.
+    pub decided_at: u64,
     /// What the request holds until it ends.
     pub holds: Holds,
 }
@@ -101,12 +111,40 @@ pub enum Undecided {
 }
 
 struct State {
-    queue: Queue<Waiting>,
+    queue: Queue<Queued>,
     last_sweep: u64,
+}
+
+/// What waits for a call.
+enum Queued {
+    Check(Waiting),
+    GiveBack(GiveBack),
+}
+
+impl Queued {
+    /// Time at which it was queued, in microseconds.
+    fn since(&self) -> u64 {
+        match self {
+            Self::Check(check) => check.since,
+            Self::GiveBack(give_back) => give_back.since,
+        }
+    }
+}
+
+/// One call of the script, and the checks in it, in their order.
+#[derive(Default)]
+struct Gathered {
+    slot: u16,
+    /// Bucket, if the slot is being moved: then calls have one bucket each, since keys may be at two nodes.
+    bucket: Option<BucketId>,
+    batch: Batch,
+    members: VecDeque<Waiting>,
 }
 
 /// A check that waits for its answer.
 struct Waiting {
+    /// Hash slot of its buckets in a cluster; otherwise 0.
+    slot: u16,
     charges: Charges,
     rules: Arc<[StoredRule]>,
     since: u64,
@@ -125,10 +163,33 @@ impl Batcher {
     /// `budget`. Calls settle `debts` and state `held`.
     pub fn new(
         link: Arc<Link>,
-        prefix: String,
+        prefix: &str,
         budget: Duration,
         (debts, held): (Arc<Debts>, Arc<Held>),
         series: CallSeries,
+    ) -> Arc<Self> {
+        Self::over(link, Arc::new(KeySpace::new(prefix, None)), budget, (debts, held), series, None)
+    }
+
+    /// Creates a batcher that sends over `link` to a master of `cluster`.
+    pub fn in_cluster(
+        link: Arc<Link>,
+        keys: Arc<KeySpace>,
+        budget: Duration,
+        kept: (Arc<Debts>, Arc<Held>),
+        series: CallSeries,
+        cluster: Weak<Cluster>,
+    ) -> Arc<Self> {
+        Self::over(link, keys, budget, kept, series, Some(cluster))
+    }
+
+    fn over(
+        link: Arc<Link>,
+        keys: Arc<KeySpace>,
+        budget: Duration,
+        (debts, held): (Arc<Debts>, Arc<Held>),
+        series: CallSeries,
+        cluster: Option<Weak<Cluster>>,
     ) -> Arc<Self> {
         let budget = u64::try_from(budget.as_micros()).unwrap_or(MICROS_PER_SECOND);
         let queue = Queue::new(Bounds {
@@ -138,7 +199,7 @@ impl Batcher {
             long_us: budget / LONG_CALL_DIVISOR,
         });
         let state = Mutex::new(State { queue, last_sweep: 0 });
-        Arc::new(Self { link, prefix, budget_us: budget, debts, held, series, state })
+        Arc::new(Self { link, keys, cluster, budget_us: budget, debts, held, series, state })
     }
 
     /// Connection that calls are sent on, and its circuit breaker.
@@ -171,21 +232,34 @@ impl Batcher {
         charges: Charges,
         rules: Arc<[StoredRule]>,
     ) -> Result<Answered, Undecided> {
+        self.take_in(0, charges, rules).await
+    }
+
+    /// Like [`take`](Self::take), in a cluster: all charges are in `slot`.
+    ///
+    /// # Errors
+    /// Redis did not decide within the budget.
+    pub async fn take_in(
+        self: &Arc<Self>,
+        slot: u16,
+        charges: Charges,
+        rules: Arc<[StoredRule]>,
+    ) -> Result<Answered, Undecided> {
         if !self.link.admits() {
             return Err(Undecided::NotTaken);
         }
         let (answer, answered) = oneshot::channel();
-        let check = Waiting { charges, rules, since: clock::now(), answer };
-        if !self.enqueue(check) {
+        let check = Waiting { slot, charges, rules, since: clock::now(), answer };
+        if !self.enqueue(Queued::Check(check)) {
             return Err(Undecided::NotTaken);
         }
         answered.await.unwrap_or(Err(Undecided::NotTaken))
     }
 
     /// Adds a check to the queue, and starts a call if needed. Returns whether there was room.
-    fn enqueue(self: &Arc<Self>, check: Waiting) -> bool {
-        let since = check.since;
-        let enqueued = self.state.lock().queue.enqueue(check, since);
+    fn enqueue(self: &Arc<Self>, queued: Queued) -> bool {
+        let since = queued.since();
+        let enqueued = self.state.lock().queue.enqueue(queued, since);
         if enqueued == Enqueued::Starts {
             self.start();
         }
@@ -215,21 +289,31 @@ impl Batcher {
             let gathered = {
                 let mut state = self.state.lock();
                 self.sweep(&mut state, now);
-                state.queue.leave(now, |waiting| self.next_batch(waiting, now))
+                state.queue.leave(now, |waiting| self.next_calls(waiting, now))
             };
-            let Some((batch, members)) = gathered else { return };
-            self.call(batch, members).await;
+            let Some(mut calls) = gathered else { return };
+            if calls.len() == 1 {
+                if let Some(one) = calls.pop() {
+                    self.call(one.batch, one.members, one.slot).await;
+                }
+            } else {
+                // Polled together, so that they are written together.
+                let calls = calls.into_iter();
+                join_all(calls.map(|one| self.call(one.batch, one.members, one.slot))).await;
+            }
         }
     }
 
     /// Answers queued checks whose budget is over. Returns the time at which the next one's is.
     fn expire_queued(&self, now: u64) -> Option<u64> {
         let mut state = self.state.lock();
-        let is_over = |check: &Waiting| now >= check.since + self.budget_us;
-        while let Some(check) = state.queue.pop_front_if(is_over) {
-            check.answer(Err(Undecided::NotTaken));
+        let is_over = |queued: &Queued| now >= queued.since() + self.budget_us;
+        while let Some(queued) = state.queue.pop_front_if(is_over) {
+            if let Queued::Check(check) = queued {
+                check.answer(Err(Undecided::NotTaken));
+            }
         }
-        state.queue.front().map(|check| check.since + self.budget_us)
+        state.queue.front().map(|queued| queued.since() + self.budget_us)
     }
 
     fn sweep(&self, state: &mut State, now: u64) {
@@ -239,17 +323,20 @@ impl Batcher {
         }
     }
 
-    /// Removes as many waiting checks as fit into one call; `None` if no check waits, or only such as have to wait
-    /// for the reply to a call of units that are held. That call sends them afterwards.
-    fn next_batch(
-        &self,
-        waiting: &mut VecDeque<Waiting>,
-        now: u64,
-    ) -> Option<(Batch, VecDeque<Waiting>)> {
-        let mut batch = Batch::default();
-        let mut members = VecDeque::with_capacity(waiting.len().min(script::MAX_CHECKS));
+    /// Removes as many waiting checks as fit into one call, or in a cluster into one call for each slot; `None` if no
+    /// check waits, or only such as have to wait for the reply to a call of units that are held. That call sends them
+    /// afterwards.
+    fn next_calls(&self, waiting: &mut VecDeque<Queued>, now: u64) -> Option<Vec<Gathered>> {
+        let mut calls = Calls::default();
         let mut later = VecDeque::new();
-        while let Some(check) = waiting.pop_front() {
+        while let Some(queued) = waiting.pop_front() {
+            let check = match queued {
+                Queued::Check(check) => check,
+                Queued::GiveBack(give_back) => {
+                    self.gather_give_back(&mut calls, &give_back);
+                    continue;
+                }
+            };
             // Not sent if its request has ended or its budget is over, so no tokens are taken.
             let late = now.saturating_sub(check.since) >= self.budget_us;
             if late || check.answer.is_closed() {
@@ -257,14 +344,23 @@ impl Batcher {
                 continue;
             }
             if charge::has_held(&check.charges) && self.is_asked(&check.charges) {
-                later.push_back(check);
+                later.push_back(Queued::Check(check));
                 continue;
             }
-            match batch.add(&check.charges, &check.rules, &self.prefix) {
-                Added::In => members.push_back(check),
+            if calls.checks >= script::MAX_CHECKS {
+                waiting.push_front(Queued::Check(check));
+                break;
+            }
+            let bucket = self.is_migrating(check.slot).then(|| check.charges.first()).flatten();
+            let call = calls.of(check.slot, bucket.map(|charge| charge.bucket));
+            match call.batch.add(&check.charges, &check.rules, self.keys()) {
+                Added::In => {
+                    call.members.push_back(check);
+                    calls.checks += 1;
+                }
                 Added::TooLarge => check.answer(Err(Undecided::NotTaken)),
                 Added::Full => {
-                    waiting.push_front(check);
+                    waiting.push_front(Queued::Check(check));
                     break;
                 }
             }
@@ -272,8 +368,30 @@ impl Batcher {
         while let Some(check) = later.pop_back() {
             waiting.push_front(check);
         }
-        self.begin_held(&batch, &members);
-        (!members.is_empty()).then_some((batch, members))
+        for call in &calls.gathered {
+            self.begin_held(&call.batch, &call.members);
+        }
+        calls.gathered.retain(|call| call.batch.has_buckets());
+        (!calls.gathered.is_empty()).then_some(calls.gathered)
+    }
+
+    fn keys(&self) -> Keys<'_> {
+        self.keys.keys()
+    }
+
+    /// Whether a slot of the cluster is being moved.
+    fn is_migrating(&self, slot: u16) -> bool {
+        let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
+        cluster.is_some_and(|cluster| cluster.is_migrating(slot))
+    }
+
+    fn gather_give_back(&self, calls: &mut Calls, give_back: &GiveBack) {
+        let is_migrating = self.is_migrating(give_back.slot);
+        for (charge, rule, returned) in give_back.each() {
+            let call = calls.of(give_back.slot, is_migrating.then_some(charge.bucket));
+            let (limit, keys) = (charge.limit, self.keys());
+            call.batch.give_back((charge.bucket, limit), rule, returned, keys);
+        }
     }
 
     /// Whether an unanswered call has checks of one of these buckets whose units are held.
@@ -293,6 +411,27 @@ impl Batcher {
                 }
             }
         }
+    }
+}
+
+/// Calls that are being gathered: one for each slot.
+#[derive(Default)]
+struct Calls {
+    gathered: Vec<Gathered>,
+    /// Number of checks in all of them.
+    checks: usize,
+}
+
+impl Calls {
+    /// The call of a slot, or of one bucket in it.
+    fn of(&mut self, slot: u16, bucket: Option<BucketId>) -> &mut Gathered {
+        let found =
+            self.gathered.iter().position(|call| call.slot == slot && call.bucket == bucket);
+        let place = found.unwrap_or_else(|| {
+            self.gathered.push(Gathered { slot, bucket, ..Gathered::default() });
+            self.gathered.len() - 1
+        });
+        &mut self.gathered[place]
     }
 }
 

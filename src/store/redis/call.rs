@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use redis::aio::ConnectionLike;
-use redis::{ErrorKind, RedisResult, ServerErrorKind};
+use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind};
 
 use super::append::StreamEntry;
 use super::class::ErrorClass;
@@ -65,7 +65,12 @@ pub async fn take(
     batch: &Batch,
     ends: u64,
 ) -> RedisResult<Vec<i64>> {
-    run(connection, batch.keys(), (&batch.encode(clock::now()), &batch.encode_debts()), ends).await
+    let arguments = Arguments {
+        call: &batch.encode(clock::now()),
+        debts: &batch.encode_debts(),
+        returned: &batch.encode_returned(),
+    };
+    run(connection, batch.keys(), arguments, ends).await
 }
 
 /// Adjusts or reads buckets. `call` and `debts` are the arguments of the script.
@@ -77,7 +82,61 @@ pub async fn on_buckets(
     keys: &[String],
     (call, debts): (&[u8], &[u8]),
 ) -> RedisResult<Vec<i64>> {
-    run(connection, keys.iter().map(String::as_str), (call, debts), u64::MAX).await
+    let arguments = Arguments { call, debts, returned: &[] };
+    run(connection, keys.iter().map(String::as_str), arguments, u64::MAX).await
+}
+
+/// Arguments of the script, after the current time.
+#[derive(Clone, Copy)]
+struct Arguments<'a> {
+    call: &'a [u8],
+    debts: &'a [u8],
+    returned: &'a [u8],
+}
+
+impl Arguments<'_> {
+    /// A call of the script by `name` (`EVALSHA` or `EVAL`).
+    fn command<'a>(
+        self,
+        (name, script): (&str, &str),
+        keys: impl ExactSizeIterator<Item = &'a str>,
+    ) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(keys.len());
+        for key in keys {
+            command.arg(key);
+        }
+        command.arg("").arg(self.call);
+        if !self.debts.is_empty() || !self.returned.is_empty() {
+            command.arg(self.debts);
+        }
+        if !self.returned.is_empty() {
+            command.arg(self.returned);
+        }
+        command
+    }
+}
+
+/// Takes the tokens of a batch at a node that imports its slot: the first of a call to it has to say that the cluster
+/// sent it there.
+///
+/// # Errors
+/// Any error of the server or the connection.
+pub async fn take_asking(
+    connection: &mut impl ConnectionLike,
+    batch: &Batch,
+) -> RedisResult<Vec<i64>> {
+    let arguments = Arguments {
+        call: &batch.encode(clock::now()),
+        debts: &batch.encode_debts(),
+        returned: &batch.encode_returned(),
+    };
+    // By its source: a second round trip would need the permission again.
+    let command = arguments.command(("EVAL", script::SOURCE), batch.keys());
+    let mut asking = redis::pipe();
+    asking.cmd("ASKING").ignore().add_command(command);
+    let (reply,): (Vec<i64>,) = asking.query_async(connection).await?;
+    Ok(reply)
 }
 
 /// Runs the script by its SHA-1. If Redis does not have it, sends its source, unless `ends` is
@@ -85,21 +144,10 @@ pub async fn on_buckets(
 async fn run<'a>(
     connection: &mut impl ConnectionLike,
     keys: impl ExactSizeIterator<Item = &'a str> + Clone,
-    (call, debts): (&[u8], &[u8]),
+    arguments: Arguments<'_>,
     ends: u64,
 ) -> RedisResult<Vec<i64>> {
-    let command = |name: &str, script: &str| {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(keys.len());
-        for key in keys.clone() {
-            command.arg(key);
-        }
-        command.arg("").arg(call);
-        if !debts.is_empty() {
-            command.arg(debts);
-        }
-        command
-    };
+    let command = |name, script| arguments.command((name, script), keys.clone());
     match command("EVALSHA", &script::SHA).query_async(connection).await {
         Err(error) if is_unknown(&error) && clock::now() < ends => {
             command("EVAL", script::SOURCE).query_async(connection).await

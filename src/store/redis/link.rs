@@ -7,12 +7,13 @@
 //!
 //! Reading order: [`watch`] (what the result of a call means for connection and server), pure; `health`
 //! (state of one connection); [`breaker`] (the circuit breaker); `stream`, `connect`, `sentinel` (how a
-//! connection is made); `supervise`; [`history`] (streams, read for an operator);
+//! connection is made); `cluster` (topology of a cluster); `supervise`; [`history`] (streams, read for an operator);
 //! [`records`] (automatic certificates); `journal` and `error` (what is logged).
 
 pub mod breaker;
+pub(super) mod cluster;
 mod connect;
-mod error;
+pub(super) mod error;
 mod health;
 pub mod history;
 mod journal;

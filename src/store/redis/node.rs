@@ -1,9 +1,11 @@
 //! A node: one Redis server, and everything that this process keeps for it.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 
 use super::batch::{Batcher, CallSeries};
+use super::cluster::Cluster;
+use super::keys::KeySpace;
 use super::link::breaker::{BreakerStatus, Override};
 use super::link::history::History;
 use super::link::{Link, LinkSeries, Supervisor};
@@ -20,7 +22,7 @@ pub struct Node {
     /// Name of this process in the records of streams.
     gateway: String,
     /// Reads streams; `None` in tests.
-    history: Option<History>,
+    history: Option<Arc<History>>,
 }
 
 /// Prometheus series of a node.
@@ -43,12 +45,27 @@ impl Node {
     ) -> (Self, Supervisor) {
         let (link, supervisor) = Link::new(settings, Some(series.link));
         let debts = Debts::new(max_debts).counting(series.calls.dropped.clone());
-        let prefix = settings.prefix.clone();
         let supervisor = supervisor.stating(Arc::clone(&held));
         let kept = (Arc::new(debts), held);
-        let batcher = Batcher::new(link, prefix, settings.timeout, kept, series.calls);
-        let (gateway, history) = (supervisor.gateway(), Some(supervisor.history()));
+        let batcher = Batcher::new(link, &settings.prefix, settings.timeout, kept, series.calls);
+        let (gateway, history) = (supervisor.gateway(), Some(Arc::new(supervisor.history())));
         (Self { address: settings.address.to_string(), batcher, gateway, history }, supervisor)
+    }
+
+    /// A node that is a master of `cluster`, with the debts and what is held of the cluster.
+    pub(super) fn in_cluster(
+        settings: &Redis,
+        keys: Arc<KeySpace>,
+        kept: (Arc<Debts>, Arc<Held>),
+        series: NodeSeries,
+        cluster: Weak<Cluster>,
+    ) -> (Self, Supervisor) {
+        let (link, supervisor) = Link::new(settings, Some(series.link));
+        let supervisor = supervisor.in_cluster(cluster.clone());
+        let budget = settings.timeout;
+        let batcher = Batcher::in_cluster(link, keys, budget, kept, series.calls, cluster);
+        let address = settings.address.to_string();
+        (Self { address, batcher, gateway: String::new(), history: None }, supervisor)
     }
 
     /// A node at `address` that is reached through `batcher`.
@@ -67,8 +84,8 @@ impl Node {
     }
 
     /// Reads its streams.
-    pub fn history(&self) -> Option<&History> {
-        self.history.as_ref()
+    pub fn history(&self) -> Option<Arc<History>> {
+        self.history.clone()
     }
 
     /// State of its circuit breaker.

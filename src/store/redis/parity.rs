@@ -2,6 +2,7 @@
 //! adjustments and peeks gives the same answers, levels and times to live.
 
 mod concurrency;
+mod giveback;
 mod malformed;
 
 use std::cell::RefCell;

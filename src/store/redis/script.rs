@@ -8,9 +8,10 @@ mod ids;
 mod reply;
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
+use super::batch::giveback::Returned;
+use super::keys::Keys;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge, Charges, Mode, has_held, held_units};
 use crate::limit::concurrency::Statement;
@@ -82,6 +83,8 @@ pub struct Batch {
     debts: Vec<(u16, i64)>,
     /// Indexes of buckets whose units are held, ascending, and what this gateway holds.
     statements: Vec<(u16, Statement)>,
+    /// Indexes of buckets, and what is given back to them.
+    returned: Vec<(u16, Returned)>,
 }
 
 /// Checks with the same charges, which the script decides together.
@@ -110,11 +113,8 @@ pub enum Added {
 }
 
 /// Key of a bucket. Contains no text from a client. Buckets with the same client part share a hash tag.
-pub fn key(prefix: &str, bucket: BucketId, rule: &StoredRule) -> String {
-    let part = bucket.0 ^ rule.salt;
-    let mut key = String::with_capacity(prefix.len() + 35 + rule.name.len());
-    let _ = write!(key, "{prefix}{{{part:032x}}}:{}", rule.name);
-    key
+pub fn key<'a>(keys: impl Into<Keys<'a>>, bucket: BucketId, rule: &StoredRule) -> String {
+    keys.into().bucket(bucket, rule)
 }
 
 impl Batch {
@@ -130,7 +130,13 @@ impl Batch {
 
     /// Adds a check; its number is the number of checks before it. `rules` are those of the policy that
     /// the charges come from.
-    pub fn add(&mut self, charges: &[Charge], rules: &[StoredRule], prefix: &str) -> Added {
+    pub fn add<'a>(
+        &mut self,
+        charges: &[Charge],
+        rules: &[StoredRule],
+        keys: impl Into<Keys<'a>>,
+    ) -> Added {
+        let keys = keys.into();
         let Ok(charge_count) = u8::try_from(charges.len()) else { return Added::TooLarge };
         if self.checks >= MAX_CHECKS {
             return Added::Full;
@@ -146,7 +152,7 @@ impl Batch {
         if !self.has_room_for(charges) {
             return Added::Full;
         }
-        let buckets = charges.iter().map(|charge| self.bucket(charge, rules, prefix)).collect();
+        let buckets = charges.iter().map(|charge| self.bucket(charge, rules, keys)).collect();
         let Some(buckets) = buckets else { return Added::TooLarge };
         let (charges, members) = (charges.to_vec(), vec![self.checks]);
         let group = Group { charges, charge_count, buckets, members, member_count: 1 };
@@ -157,16 +163,16 @@ impl Batch {
     }
 
     /// Adds a bucket without a check, to settle a debt of `units`.
-    pub fn settle(
+    pub fn settle<'a>(
         &mut self,
         (bucket, limit): (BucketId, Limit),
         rule: &StoredRule,
         units: i64,
-        prefix: &str,
+        keys: impl Into<Keys<'a>>,
     ) -> Added {
         let mode = Mode::Enforce;
         let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
-        let Some(index) = self.bucket(&charge, std::slice::from_ref(rule), prefix) else {
+        let Some(index) = self.bucket(&charge, std::slice::from_ref(rule), keys.into()) else {
             return Added::Full;
         };
         let (charges, buckets, members) = (vec![charge], vec![index], Vec::new());
@@ -176,19 +182,41 @@ impl Batch {
     }
 
     /// Adds a bucket without a check, for a statement of what this gateway holds of it.
-    pub fn add_held(
+    pub fn add_held<'a>(
         &mut self,
         (bucket, limit): (BucketId, Limit),
         rule: &StoredRule,
-        prefix: &str,
+        keys: impl Into<Keys<'a>>,
     ) -> Added {
         let mode = Mode::Enforce;
         let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
         let is_full = self.buckets.len() >= MAX_BUCKETS;
-        match self.bucket(&charge, std::slice::from_ref(rule), prefix) {
+        match self.bucket(&charge, std::slice::from_ref(rule), keys.into()) {
             Some(_) if !is_full => Added::In,
             Some(_) | None => Added::Full,
         }
+    }
+
+    /// Adds a bucket, if it has room for it, to give back what a request took.
+    pub fn give_back<'a>(
+        &mut self,
+        (bucket, limit): (BucketId, Limit),
+        rule: &StoredRule,
+        returned: Returned,
+        keys: impl Into<Keys<'a>>,
+    ) {
+        let mode = Mode::Enforce;
+        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+        if self.has_room_for(&[charge])
+            && let Some(index) = self.bucket(&charge, std::slice::from_ref(rule), keys.into())
+        {
+            self.returned.push((index, returned));
+        }
+    }
+
+    /// Whether there is a bucket in it.
+    pub fn has_buckets(&self) -> bool {
+        !self.buckets.is_empty()
     }
 
     /// Whether the charges fit. A bucket is in a call once, under one limit: around a reload, two
@@ -202,14 +230,14 @@ impl Batch {
     }
 
     /// Index of the charge's bucket, which is added if it is new; `None` if the index exceeds 16 bits.
-    fn bucket(&mut self, charge: &Charge, rules: &[StoredRule], prefix: &str) -> Option<u16> {
+    fn bucket(&mut self, charge: &Charge, rules: &[StoredRule], keys: Keys<'_>) -> Option<u16> {
         if let Some(index) = self.bucket_index.get(&charge.bucket) {
             return Some(*index);
         }
         let index = u16::try_from(self.buckets.len()).ok()?;
         let key = rules
             .get(charge.rule as usize)
-            .map_or_else(String::new, |rule| key(prefix, charge.bucket, rule));
+            .map_or_else(String::new, |rule| keys.bucket(charge.bucket, rule));
         self.buckets.push((charge.bucket, charge.limit, key));
         self.bucket_index.insert(charge.bucket, index);
         Some(index)
@@ -298,6 +326,20 @@ impl Batch {
     /// `ARGV[3]`; empty if there are no debts.
     pub fn encode_debts(&self) -> Vec<u8> {
         encode_debts(self.debts.iter().copied())
+    }
+
+    /// `ARGV[4]`; empty if nothing is given back.
+    pub fn encode_returned(&self) -> Vec<u8> {
+        let mut packed = Vec::new();
+        for (bucket, returned) in &self.returned {
+            let Returned { units, taken_at, period_end } = *returned;
+            packed.extend_from_slice(&(bucket + 1).to_le_bytes());
+            packed.extend_from_slice(&double(units));
+            for time in [taken_at, period_end] {
+                packed.extend_from_slice(&double(i64::try_from(time).unwrap_or(i64::MAX)));
+            }
+        }
+        packed
     }
 }
 

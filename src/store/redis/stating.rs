@@ -6,28 +6,30 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::call;
+use super::keys::Keys;
 use super::link::Connection;
 use super::script::{Added, Batch};
 use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::concurrency::Statement;
 use crate::store::held::Held;
+use crate::store::held::statements::Due;
 
 /// Statements in one call.
-const MAX_STATEMENTS: usize = 512;
+pub(super) const MAX_STATEMENTS: usize = 512;
 
 /// Time from the end of a request to the statement that its units are free, so that one call states many. A check of
 /// the same bucket states it earlier.
-const STATEMENT_DELAY: Duration = Duration::from_millis(5);
+pub(super) const STATEMENT_DELAY: Duration = Duration::from_millis(5);
 
 /// Interval at which old statements are searched for.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time after a call that failed.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +62,19 @@ pub async fn keep_stating(connection: &Connection, held: &Held, prefix: &str) ->
 
 /// Makes one call with statements that are due.
 pub async fn state_some(connection: &Connection, held: &Held, prefix: &str) -> Stated {
-    let now = clock::now();
-    let due = held.take_due(MAX_STATEMENTS, now);
+    let due = held.take_due(MAX_STATEMENTS, clock::now());
     if due.is_empty() {
         return Stated::Nothing;
     }
+    state(connection, held, due, prefix.into()).await
+}
+
+/// Makes one call with these statements. In a cluster, all are of buckets in one slot.
+pub async fn state(connection: &Connection, held: &Held, due: Vec<Due>, keys: Keys<'_>) -> Stated {
+    let now = clock::now();
     let mut batch = Batch::default();
     for one in &due {
-        let added = batch.add_held((one.bucket, one.limit), &one.rule, prefix);
+        let added = batch.add_held((one.bucket, one.limit), &one.rule, keys);
         debug_assert_eq!(added, Added::In);
     }
     batch.state(|bucket| {

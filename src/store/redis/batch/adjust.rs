@@ -12,7 +12,6 @@ use crate::clock;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge};
 use crate::store::debts::{BucketDebt, Debts};
-use crate::store::redis::call;
 use crate::store::redis::script::{self, StoredRule};
 
 /// A bucket's level before and after, in its limit's units.
@@ -40,13 +39,13 @@ impl Batcher {
     /// # Errors
     /// See [`NotAdjusted`].
     pub async fn adjust(
-        &self,
+        self: &Arc<Self>,
         charges: &[Charge],
         rules: &[StoredRule],
         adjustment: Adjustment,
     ) -> Result<Vec<LevelChange>, NotAdjusted> {
         let mut connection = self.link.current().ok_or(NotAdjusted::Unchanged)?;
-        let keys = self.keys(charges, rules).ok_or(NotAdjusted::Unchanged)?;
+        let keys = self.keys_of(charges, rules).ok_or(NotAdjusted::Unchanged)?;
         let carried: SentDebts = charges
             .iter()
             .map(|charge| {
@@ -60,8 +59,9 @@ impl Batcher {
         let now = clock::now();
         let statement = |bucket| self.held.statement_to_adjust(bucket, now);
         let call = script::encode_adjust(charges, adjustment, now, statement);
+        let this = Arc::clone(self);
         let mut pending: PendingReply = Box::pin(async move {
-            call::on_buckets(&mut connection.redis, &keys, (&call, &packed_debts)).await
+            this.on_buckets(&mut connection, &keys, (&call, &packed_debts)).await
         });
         let debts = Arc::clone(&self.debts);
         let Ok(reply) = tokio::time::timeout(OPERATOR_TIMEOUT, &mut pending).await else {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::RedisResult;
@@ -17,6 +17,8 @@ use crate::store::debts::BucketDebt;
 use crate::store::held::Held;
 use crate::store::redis::call;
 use crate::store::redis::class::ErrorClass;
+use crate::store::redis::cluster::CallReply;
+use crate::store::redis::cluster::redirect::Redirect;
 use crate::store::redis::link::Connection;
 use crate::store::redis::script::{Batch, Reply};
 
@@ -26,13 +28,21 @@ type SentDebts = SmallVec<[(BucketId, BucketDebt, i64); 4]>;
 /// A reply that is awaited.
 pub(super) type PendingReply = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>> + Send>>;
 
+/// A reply that is awaited, of a call that another node of a cluster may answer.
+type PendingCall = Pin<Box<dyn Future<Output = CallReply> + Send>>;
+
 /// Time after which a reply to a call with debts is no longer awaited. A connection that does not answer
 /// is given up long before.
 pub(super) const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Batcher {
     /// Makes one call and answers its checks.
-    pub(super) async fn call(self: &Arc<Self>, mut batch: Batch, members: VecDeque<Waiting>) {
+    pub(super) async fn call(
+        self: &Arc<Self>,
+        mut batch: Batch,
+        members: VecDeque<Waiting>,
+        slot: u16,
+    ) {
         let sent_at = clock::now();
         let Some(connection) = self.link.current() else {
             for member in members {
@@ -47,7 +57,7 @@ impl Batcher {
         self.series.checks.observe(batch.len() as f64);
         let mut members = PendingChecks { next: 0, waiting: members, since: sent_at };
         let batch = Arc::new(batch);
-        let mut pending = self.send(&connection, &batch, sent_at);
+        let mut pending = self.send(&connection, &batch, slot, sent_at);
         let reply = self.wait(&mut pending, &mut members).await;
         let is_late = reply.is_none();
         let (label, reply) = self.read(&connection, &batch, reply);
@@ -65,10 +75,25 @@ impl Batcher {
     }
 
     /// Sends a call. Its reply can be awaited for longer than its checks wait.
-    fn send(&self, connection: &Connection, batch: &Arc<Batch>, sent_at: u64) -> PendingReply {
+    fn send(
+        &self,
+        connection: &Connection,
+        batch: &Arc<Batch>,
+        slot: u16,
+        sent_at: u64,
+    ) -> PendingCall {
         let (mut redis, batch, ends) =
             (connection.redis.clone(), Arc::clone(batch), sent_at + self.budget_us);
-        Box::pin(async move { call::take(&mut redis, &batch, ends).await })
+        let cluster = self.cluster.clone();
+        Box::pin(async move {
+            let reply = call::take(&mut redis, &batch, ends).await;
+            match (reply, cluster.as_ref().and_then(Weak::upgrade)) {
+                (Err(error), Some(cluster)) if Redirect::of(&error).is_some() => {
+                    cluster.follow(error, &batch, slot, redis, ends).await
+                }
+                (reply, _) => CallReply { reply, via: None },
+            }
+        })
     }
 
     /// Adds the debts to its buckets to a call.
@@ -92,9 +117,9 @@ impl Batcher {
     /// then. If the call takes long, another one is started in parallel.
     async fn wait(
         self: &Arc<Self>,
-        pending: &mut PendingReply,
+        pending: &mut PendingCall,
         members: &mut PendingChecks,
-    ) -> Option<RedisResult<Vec<i64>>> {
+    ) -> Option<CallReply> {
         let sent_at = members.since;
         let (ends, mut next_parallel_start) =
             (sent_at + self.budget_us, Some(sent_at + self.budget_us / LONG_CALL_DIVISOR));
@@ -130,20 +155,32 @@ impl Batcher {
         &self,
         connection: &Connection,
         batch: &Batch,
-        reply: Option<RedisResult<Vec<i64>>>,
+        reply: Option<CallReply>,
     ) -> (&'static str, Option<Reply>) {
-        match reply {
-            None => {
-                self.link.timed_out(connection);
-                ("timeout", None)
+        let Some(CallReply { reply, via }) = reply else {
+            self.link.timed_out(connection);
+            return ("timeout", None);
+        };
+        let (link, connection) = match &via {
+            Some(via) => {
+                self.link.answered(connection);
+                (via.node.batcher().link(), &via.connection)
             }
-            Some(Err(error)) => (self.link.failed(connection, &error).label(), None),
-            Some(Ok(numbers)) => {
+            None => (&*self.link, connection),
+        };
+        match reply {
+            // The node that has the slot now cannot be called. The one that says so has not failed.
+            Err(error) if self.cluster.is_some() && Redirect::of(&error).is_some() => {
+                link.answered(connection);
+                (ErrorClass::Cluster.label(), None)
+            }
+            Err(error) => (link.failed(connection, &error).label(), None),
+            Ok(numbers) => {
                 if let Ok(reply) = batch.read(&numbers) {
-                    self.link.answered(connection);
+                    link.answered(connection);
                     ("ok", Some(reply))
                 } else {
-                    self.link.malformed(connection);
+                    link.malformed(connection);
                     (ErrorClass::Parse.label(), None)
                 }
             }
@@ -156,13 +193,11 @@ impl Batcher {
         self: Arc<Self>,
         batch: Arc<Batch>,
         carried: SentDebts,
-        pending: PendingReply,
+        pending: PendingCall,
     ) {
-        let numbers = tokio::time::timeout(LATE_REPLY_TIMEOUT, pending).await;
-        let reply = match numbers {
-            Ok(Ok(numbers)) => batch.read(&numbers).ok(),
-            Ok(Err(_)) | Err(_) => None,
-        };
+        let late = tokio::time::timeout(LATE_REPLY_TIMEOUT, pending).await;
+        let numbers = late.ok().and_then(|late| late.reply.ok());
+        let reply = numbers.and_then(|numbers| batch.read(&numbers).ok());
         self.settle(&batch, carried, reply.as_ref());
     }
 
@@ -222,7 +257,7 @@ impl PendingChecks {
 
     /// Answers the remaining checks.
     fn answer(self, reply: Option<Reply>, nothing_taken: bool, held: &Arc<Held>) {
-        let Reply { answers, unreadable } = reply.unwrap_or_default();
+        let Reply { answers, unreadable, decided_at } = reply.unwrap_or_default();
         let undecided = match (nothing_taken, unreadable.is_empty()) {
             (true, true) => Undecided::NotTaken,
             (true, false) => Undecided::Unreadable(unreadable),
@@ -234,7 +269,7 @@ impl PendingChecks {
             let answer = answers.next().flatten();
             let answered = answer.map(|answer| {
                 let holds = held.hold(&member.charges, &member.rules, &answer);
-                Answered { answer, sent_at: self.since, holds }
+                Answered { answer, sent_at: self.since, decided_at, holds }
             });
             member.answer(answered.ok_or_else(|| undecided.clone()));
         }

@@ -22,7 +22,7 @@ impl Batcher {
     pub async fn state_all(&self, timeout: Duration) {
         let ends = Instant::now() + timeout;
         while let Some(connection) = self.link.current() {
-            let state = stating::state_some(&connection, &self.held, &self.prefix);
+            let state = stating::state_some(&connection, &self.held, self.keys.prefix());
             if !matches!(timeout_at(ends, state).await, Ok(stating::Stated::Some)) {
                 return;
             }

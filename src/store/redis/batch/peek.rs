@@ -1,13 +1,17 @@
 //! Peek: reads buckets in Redis without taking tokens. The script sends only `GET`, `GETRANGE` and
 //! `TIME` for it, so nothing can change.
 
+use std::sync::Weak;
 use std::time::Duration;
+
+use redis::RedisResult;
 
 use super::{Batcher, Undecided};
 use crate::clock;
 use crate::limit::charge::Charge;
 use crate::limit::reading::Reading;
 use crate::store::redis::call;
+use crate::store::redis::link::Connection;
 use crate::store::redis::script::{self, StoredRule};
 
 /// Timeout of operations that a person waits for.
@@ -27,12 +31,12 @@ impl Batcher {
         timeout: Duration,
     ) -> Result<Vec<Option<Reading>>, Undecided> {
         let mut connection = self.link.current().ok_or(Undecided::NotTaken)?;
-        let keys = self.keys(charges, rules).ok_or(Undecided::NotTaken)?;
+        let keys = self.keys_of(charges, rules).ok_or(Undecided::NotTaken)?;
         let owed = |charge: &Charge| self.debts.owed(charge.bucket, &charge.limit, clock::now());
         let debts = (0..u16::MAX).zip(charges).map(|(index, charge)| (index, owed(charge)));
         let debts = script::encode_debts(debts.filter(|(_, units)| *units > 0));
         let call = script::encode_peek(charges, clock::now());
-        let reply = call::on_buckets(&mut connection.redis, &keys, (&call, &debts));
+        let reply = self.on_buckets(&mut connection, &keys, (&call, &debts));
         match tokio::time::timeout(timeout, reply).await {
             Ok(Ok(numbers)) => {
                 script::read_peek(charges, &numbers).map_err(|_| Undecided::NotTaken)
@@ -41,11 +45,27 @@ impl Batcher {
         }
     }
 
+    /// Adjusts or reads buckets; in a cluster also at the master that their slot has moved to.
+    pub(super) async fn on_buckets(
+        &self,
+        connection: &mut Connection,
+        keys: &[String],
+        arguments: (&[u8], &[u8]),
+    ) -> RedisResult<Vec<i64>> {
+        let reply = call::on_buckets(&mut connection.redis, keys, arguments).await;
+        let Err(error) = &reply else { return reply };
+        let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
+        match cluster.and_then(|cluster| cluster.moved_to(error)) {
+            Some(mut other) => call::on_buckets(&mut other.redis, keys, arguments).await,
+            None => reply,
+        }
+    }
+
     /// Keys of the charges' buckets; `None` if a rule is not among `rules`.
-    pub(super) fn keys(&self, charges: &[Charge], rules: &[StoredRule]) -> Option<Vec<String>> {
+    pub(super) fn keys_of(&self, charges: &[Charge], rules: &[StoredRule]) -> Option<Vec<String>> {
         let key = |charge: &Charge| {
             let rule = rules.get(charge.rule as usize)?;
-            Some(script::key(&self.prefix, charge.bucket, rule))
+            Some(script::key(self.keys(), charge.bucket, rule))
         };
         charges.iter().map(key).collect()
     }

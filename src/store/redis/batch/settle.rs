@@ -10,7 +10,7 @@ use super::peek::OPERATOR_TIMEOUT;
 use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::BucketId;
-use crate::store::debts::BucketDebt;
+use crate::store::debts::{BucketDebt, Debts};
 use crate::store::redis::call;
 use crate::store::redis::script::{Added, Batch, MAX_CHECKS};
 
@@ -35,13 +35,33 @@ pub struct Sum {
 }
 
 /// Debts that are being settled.
-type RemovedDebts = Vec<(BucketId, BucketDebt, i64)>;
+pub(in crate::store::redis) type RemovedDebts = Vec<(BucketId, BucketDebt, i64)>;
+
+impl Settlement {
+    /// Adds another one.
+    pub(in crate::store::redis) fn add(&mut self, other: Self) {
+        self.settled = self.settled.and(other.settled);
+        self.lost = self.lost.and(other.lost);
+        self.why = self.why.take().or(other.why);
+    }
+}
 
 impl Sum {
     /// Returns the sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { buckets: self.buckets + other.buckets, tokens: self.tokens + other.tokens }
+    }
+
+    /// Sum of these debts.
+    pub fn of(debts: &Debts) -> Self {
+        let mut sum = Self::default();
+        let now = clock::now();
+        for (bucket, owed, units) in debts.take_some(usize::MAX, now) {
+            sum.add(&owed, units);
+            debts.put_back(bucket, owed, now);
+        }
+        sum
     }
 
     /// Number of tokens, rounded.
@@ -77,7 +97,9 @@ impl Batcher {
             if taken.is_empty() {
                 break;
             }
-            if let Err(why) = self.settle_some(taken, ends, &mut settlement).await {
+            let (part, result) = self.settle_some(taken, ends).await;
+            settlement.add(part);
+            if let Err(why) = result {
                 settlement.why = Some(why);
                 break;
             }
@@ -85,36 +107,22 @@ impl Batcher {
         settlement
     }
 
-    /// Sum of the debts that are not settled.
-    pub fn unsettled(&self) -> Sum {
-        let mut sum = Sum::default();
-        let now = clock::now();
-        for (bucket, owed, units) in self.debts.take_some(usize::MAX, now) {
-            sum.add(&owed, units);
-            self.debts.put_back(bucket, owed, now);
-        }
-        sum
-    }
-
-    /// Makes one call.
-    ///
-    /// # Errors
-    /// Why no further call is made.
-    async fn settle_some(
+    /// Makes one call. In a cluster, all debts are to buckets of one slot. The result has why no further call is made.
+    pub(in crate::store::redis) async fn settle_some(
         &self,
         taken: RemovedDebts,
         ends: Instant,
-        settlement: &mut Settlement,
-    ) -> Result<(), String> {
+    ) -> (Settlement, Result<(), String>) {
+        let mut settlement = Settlement::default();
         let Some(mut connection) = self.link.current() else {
             self.put_back(taken);
-            return Err("Redis is unavailable".to_owned());
+            return (settlement, Err("Redis is unavailable".to_owned()));
         };
         let mut batch = Batch::default();
         let (taken, left): (RemovedDebts, RemovedDebts) =
             taken.into_iter().partition(|(bucket, owed, units)| {
                 let limit = owed.debt.limit();
-                batch.settle((*bucket, limit), &owed.rule, *units, &self.prefix) == Added::In
+                batch.settle((*bucket, limit), &owed.rule, *units, self.keys()) == Added::In
             });
         self.put_back(left);
         let ends = ends.min(Instant::now() + OPERATOR_TIMEOUT);
@@ -124,7 +132,8 @@ impl Batcher {
             Ok(Err(error)) if error.is_io_error() => Err(self.link.describe(&error)),
             Ok(Err(error)) => {
                 self.put_back(taken);
-                return Err(format!("Redis says: {}", self.link.describe(&error)));
+                let why = format!("Redis says: {}", self.link.describe(&error));
+                return (settlement, Err(why));
             }
             Err(_) => Err("Redis does not answer".to_owned()),
         };
@@ -142,10 +151,10 @@ impl Batcher {
                 Err(_) => settlement.lost.add(owed, *units),
             }
         }
-        reply.map(drop)
+        (settlement, reply.map(drop))
     }
 
-    fn put_back(&self, taken: RemovedDebts) {
+    pub(in crate::store::redis) fn put_back(&self, taken: RemovedDebts) {
         let now = clock::now();
         for (bucket, owed, _) in taken {
             self.debts.put_back(bucket, owed, now);

@@ -37,6 +37,7 @@ pub(super) async fn connected(server: &RedisServer) -> Arc<Link> {
         on_failure: OnFailure::Local,
         prefix: "t:".to_string(),
         ready: Ready::default(),
+        lanes: None,
         start_without: StartWithout::default(),
         breaker: quick(),
     };
@@ -52,7 +53,7 @@ pub(super) async fn connected(server: &RedisServer) -> Arc<Link> {
 }
 
 pub(super) fn series() -> CallSeries {
-    crate::observe::metrics::Metrics::new("test").unwrap().redis_calls()
+    crate::observe::metrics::Metrics::new("test").unwrap().redis().all.calls
 }
 
 pub(super) fn rules() -> Arc<[StoredRule]> {
@@ -71,7 +72,7 @@ pub(super) fn charges(bucket: u128, burst: u64) -> Charges {
 pub(super) fn batcher(link: Arc<Link>, budget_ms: u64, series: CallSeries) -> Arc<Batcher> {
     let debts = Arc::new(Debts::new(1_000));
     let kept = (debts, Arc::new(Held::new(true)));
-    Batcher::new(link, "t:".to_string(), Duration::from_millis(budget_ms), kept, series)
+    Batcher::new(link, "t:", Duration::from_millis(budget_ms), kept, series)
 }
 
 /// Sends `count` checks concurrently. Returns their results.

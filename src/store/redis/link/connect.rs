@@ -87,6 +87,7 @@ pub(super) async fn connect(
             let master = sentinel::master(sentinel, tls.as_ref(), resolver).await?;
             open(&master, tls.as_ref(), resolver).await?
         }
+        Address::Cluster(nodes) => open_any(nodes, tls.as_ref(), resolver).await?,
     };
     fresh.log_in(&settings.login).await?;
     if settings.database != 0 {
@@ -98,6 +99,23 @@ pub(super) async fn connect(
         other => drop(other?),
     }
     Ok(fresh)
+}
+
+/// Connects to the first of some hosts that can be reached, without login.
+async fn open_any(
+    servers: &[HostPort],
+    tls: Option<&TlsConnector>,
+    resolver: &Resolver,
+) -> Result<NewConnection, ConnectError> {
+    let mut last = None;
+    for server in servers {
+        match open(server, tls, resolver).await {
+            Ok(fresh) => return Ok(fresh),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last
+        .unwrap_or_else(|| ConnectError::Silent { at: "(none)".to_owned(), step: "connecting" }))
 }
 
 /// Connects to a host, without login.

@@ -11,7 +11,7 @@ use crate::store::redis::class::ErrorClass;
 
 /// Why an attempt to connect failed.
 #[derive(Debug, Error)]
-pub(super) enum ConnectError {
+pub(in crate::store::redis) enum ConnectError {
     /// A name cannot be resolved.
     #[error("{host}: no address: {source}")]
     Lookup { host: String, source: io::Error },
@@ -39,11 +39,14 @@ pub(super) enum ConnectError {
     /// The sentinel does not know the master.
     #[error("the sentinel {at} knows no master `{master}`")]
     UnknownMaster { at: String, master: String },
+    /// No master of the cluster has the slot of a key.
+    #[error("no master of the cluster has slot {slot}")]
+    NoMaster { slot: u16 },
 }
 
 impl ConnectError {
     /// Kind of error, by which repeated log lines are suppressed.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(in crate::store::redis) fn kind(&self) -> &'static str {
         match self {
             Self::Lookup { .. } => "lookup",
             Self::Io { .. } => "io",
@@ -53,6 +56,7 @@ impl ConnectError {
             Self::Silent { .. } => "silent",
             Self::TooSlow { .. } => "slow",
             Self::UnknownMaster { .. } => "unknown master",
+            Self::NoMaster { .. } => "no master",
         }
     }
 }

@@ -8,12 +8,13 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::connect::{self, NewConnection};
+use super::cluster::connect_for;
+use super::connect::NewConnection;
 use super::error::ConnectError;
 use super::watch::CallResult;
 use crate::blocking::BlockingCalls;
 use crate::net::lookup::Resolver;
-use crate::policy::redis::Redis;
+use crate::policy::redis::{Address, Redis};
 use crate::store::redis::class::ErrorClass;
 
 /// Time limit of a search, with its connection attempt and the searches before it.
@@ -74,7 +75,7 @@ type Page = Vec<(String, HashMap<Vec<u8>, Vec<u8>>)>;
 
 impl History {
     /// Creates a reader of the Redis of `settings`. Does no I/O.
-    pub(super) fn new(settings: Redis, resolver: Resolver) -> Self {
+    pub(in crate::store::redis) fn new(settings: Redis, resolver: Resolver) -> Self {
         Self { settings, resolver, reads: BlockingCalls::default(), turn: Mutex::default() }
     }
 
@@ -101,10 +102,16 @@ impl History {
         mut visit: impl FnMut(Record) -> ControlFlow<()>,
     ) -> Result<bool, ConnectError> {
         let _turn = self.turn.lock().await;
-        let mut fresh = connect::connect(&self.settings, &self.resolver, &self.reads).await?;
+        let mut kept: Option<NewConnection> = None;
         let mut is_complete = true;
         for (stream, name) in range.streams.iter().enumerate() {
             let key = format!("{}{name}", self.settings.prefix);
+            // In a cluster, another master may have the next stream.
+            let is_cluster = matches!(self.settings.address, Address::Cluster(_));
+            let mut fresh = match kept.take().filter(|_| !is_cluster) {
+                Some(fresh) => fresh,
+                None => connect_for(&key, &self.settings, &self.resolver, &self.reads).await?,
+            };
             let mut end = range.to_ms.to_string();
             let mut left = MAX_RECORDS;
             'pages: loop {
@@ -126,6 +133,7 @@ impl History {
                     Some(next) => end = next,
                 }
             }
+            kept = Some(fresh);
         }
         Ok(is_complete)
     }

@@ -10,13 +10,17 @@ use redis::{Cmd, FromRedisValue, Value};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::cluster::topology;
 use super::connect::{self, NewConnection, STEP_TIMEOUT};
 use super::error::ConnectError;
 use super::watch::CallResult;
 use crate::blocking::BlockingCalls;
+use crate::net::address::HostPort;
 use crate::net::lookup::{Resolver, system_resolver};
-use crate::policy::redis::Redis;
+use crate::policy::redis::{Address, Redis};
 use crate::store::redis::class::{ErrorClass, classify};
+use crate::store::redis::cluster::slots::slot_of_key;
+use crate::store::redis::cluster::topology::Topology;
 
 /// Extends the lock for its holder: sets the lifetime of the key (milliseconds) if its value is the
 /// holder's. Returns 1 if it did.
@@ -29,8 +33,17 @@ pub struct Records {
     resolver: Resolver,
     /// Threads that read certificates.
     reads: BlockingCalls,
-    /// The connection that the next call uses, if there is one.
-    connection: Mutex<Option<NewConnection>>,
+    /// The connections that the next calls use.
+    connections: Mutex<Connections>,
+}
+
+/// Open connections.
+#[derive(Default)]
+struct Connections {
+    /// Masters of a cluster, once they are known.
+    topology: Option<Topology>,
+    /// The connections and, in a cluster, their masters.
+    open: Vec<(Option<HostPort>, NewConnection)>,
 }
 
 /// Redis cannot be reached, or refuses the command.
@@ -61,7 +74,7 @@ impl Records {
     /// Creates a reader and writer of the Redis of `settings`. Does no I/O.
     pub fn new(settings: Redis) -> Self {
         let resolver = system_resolver();
-        Self { settings, resolver, reads: BlockingCalls::default(), connection: Mutex::default() }
+        Self { settings, resolver, reads: BlockingCalls::default(), connections: Mutex::default() }
     }
 
     /// Reads a record; `None` if there is none.
@@ -69,7 +82,7 @@ impl Records {
     /// # Errors
     /// See [`RecordsError`].
     pub async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, RecordsError> {
-        self.call(redis::cmd("GET").arg(self.key(name))).await
+        self.call(name, redis::cmd("GET").arg(self.key(name))).await
     }
 
     /// Writes a record, which expires after `lifetime`; never without one.
@@ -87,7 +100,7 @@ impl Records {
         if let Some(lifetime) = lifetime {
             command.arg("PX").arg(milliseconds(lifetime));
         }
-        self.call::<redis::Value>(&command).await.map(drop)
+        self.call::<redis::Value>(name, &command).await.map(drop)
     }
 
     /// Takes the lock for `holder` until `lifetime` is over. Returns whether it was free.
@@ -102,7 +115,7 @@ impl Records {
     ) -> Result<bool, RecordsError> {
         let mut command = redis::cmd("SET");
         command.arg(self.key(name)).arg(holder).arg("NX").arg("PX").arg(milliseconds(lifetime));
-        let reply: Option<String> = self.call(&command).await?;
+        let reply: Option<String> = self.call(name, &command).await?;
         Ok(reply.is_some())
     }
 
@@ -119,7 +132,7 @@ impl Records {
     ) -> Result<bool, RecordsError> {
         let mut command = redis::cmd("EVAL");
         command.arg(EXTEND).arg(1).arg(self.key(name)).arg(holder).arg(milliseconds(lifetime));
-        Ok(self.call::<i64>(&command).await? == 1)
+        Ok(self.call::<i64>(name, &command).await? == 1)
     }
 
     /// Sends commands at once, each of one key, and returns their replies in order. After an error, it is unknown whether a
@@ -131,17 +144,66 @@ impl Records {
         &self,
         commands: &[Cmd],
     ) -> Result<Vec<Result<Value, RecordsError>>, RecordsError> {
-        let mut kept = self.connection.lock().await;
-        let open = kept.take().filter(|fresh| !fresh.is_closed());
-        let fresh = match open {
-            Some(fresh) => fresh,
-            None => connect::connect(&self.settings, &self.resolver, &self.reads).await?,
-        };
-        let replies = join_all(commands.iter().map(|command| reply(&fresh, command))).await;
-        if replies.iter().all(|(_, is_usable)| *is_usable) {
-            *kept = Some(fresh);
+        let mut connections = self.connections.lock().await;
+        let mut masters = Vec::with_capacity(commands.len());
+        for command in commands {
+            masters.push(self.open(&mut connections, &key_of(command)).await?);
+        }
+        let calls = masters.iter().zip(commands).map(|(master, command)| {
+            let found = connections.open.iter().find(|(at, _)| at == master);
+            async move {
+                match found {
+                    Some((_, fresh)) => reply(fresh, command).await,
+                    None => (Err(RecordsError::closed()), false),
+                }
+            }
+        });
+        let replies = join_all(calls).await;
+        for (master, (_, is_usable)) in masters.iter().zip(&replies) {
+            if !is_usable {
+                connections.close(master.as_ref());
+            }
         }
         Ok(replies.into_iter().map(|(reply, _)| reply).collect())
+    }
+
+    /// Opens a connection to the server that has a key, unless there is one. Returns its master in a cluster.
+    async fn open(
+        &self,
+        connections: &mut Connections,
+        key: &[u8],
+    ) -> Result<Option<HostPort>, ConnectError> {
+        let master = match &self.settings.address {
+            Address::Cluster(nodes) => {
+                if connections.topology.is_none() {
+                    let asked =
+                        topology(&self.settings, nodes, &self.resolver, &self.reads).await?;
+                    connections.topology = Some(asked);
+                }
+                let slot = slot_of_key(key);
+                let known = connections.topology.as_ref();
+                let master = known.and_then(|topology| topology.master_of(slot)).cloned();
+                if master.is_none() {
+                    connections.topology = None;
+                    return Err(ConnectError::NoMaster { slot });
+                }
+                master
+            }
+            Address::Server(_) | Address::Sentinel(_) | Address::Socket(_) => None,
+        };
+        connections.open.retain(|(at, fresh)| *at != master || !fresh.is_closed());
+        if connections.open.iter().all(|(at, _)| *at != master) {
+            let settings = match &master {
+                Some(at) => Redis { address: Address::Server(at.clone()), ..self.settings.clone() },
+                None => self.settings.clone(),
+            };
+            let opened = connect::connect(&settings, &self.resolver, &self.reads).await;
+            if opened.is_err() {
+                connections.topology = None;
+            }
+            connections.open.push((master.clone(), opened?));
+        }
+        Ok(master)
     }
 
     /// Key of a record, with the prefix.
@@ -149,31 +211,54 @@ impl Records {
         format!("{}{name}", self.settings.prefix)
     }
 
-    async fn call<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, RecordsError> {
-        let mut kept = self.connection.lock().await;
+    /// Calls a command on the record `name`.
+    async fn call<T: FromRedisValue>(&self, name: &str, command: &Cmd) -> Result<T, RecordsError> {
+        let mut connections = self.connections.lock().await;
+        let master = self.open(&mut connections, self.key(name).as_bytes()).await?;
+        let found = connections.open.iter().position(|(at, _)| *at == master);
+        let Some(found) = found else { return Err(RecordsError::closed()) };
         // A connection whose call fails is not kept: it may be that of a server that is gone.
-        let result = match kept.take() {
-            Some(mut fresh) => match fresh.call("a record", command).await {
-                Ok(value) => Ok((value, fresh)),
-                Err(error) => Err(error),
-            },
-            None => self.first_call(command).await,
-        };
-        let (value, fresh) = result?;
-        // Allows the next reply as many bytes as this one.
-        fresh.connection.health.note(CallResult::Answered);
-        *kept = Some(fresh);
-        Ok(value)
+        let (at, mut fresh) = connections.open.swap_remove(found);
+        let value = fresh.call("a record", command).await;
+        match &value {
+            Ok(_) => {
+                // Allows the next reply as many bytes as this one.
+                fresh.connection.health.note(CallResult::Answered);
+                connections.open.push((at, fresh));
+            }
+            Err(_) => connections.topology = None,
+        }
+        Ok(value?)
     }
+}
 
-    async fn first_call<T: FromRedisValue>(
-        &self,
-        command: &Cmd,
-    ) -> Result<(T, NewConnection), ConnectError> {
-        let mut fresh = connect::connect(&self.settings, &self.resolver, &self.reads).await?;
-        let value = fresh.call("a record", command).await?;
-        Ok((value, fresh))
+impl Connections {
+    /// Closes the connection to a master, which may be gone or have lost the slot.
+    fn close(&mut self, master: Option<&HostPort>) {
+        self.open.retain(|(at, _)| at.as_ref() != master);
+        self.topology = None;
     }
+}
+
+impl RecordsError {
+    fn closed() -> Self {
+        Self { text: "the connection was closed".to_owned(), lacks_right: false }
+    }
+}
+
+/// Key of a command with one.
+fn key_of(command: &Cmd) -> Vec<u8> {
+    let mut arguments = command.args_iter().filter_map(|argument| match argument {
+        redis::Arg::Simple(bytes) => Some(bytes),
+        _ => None,
+    });
+    let name = arguments.next().unwrap_or_default();
+    let before = if name.eq_ignore_ascii_case(b"EVAL") || name.eq_ignore_ascii_case(b"EVALSHA") {
+        2
+    } else {
+        0
+    };
+    arguments.nth(before).unwrap_or_default().to_vec()
 }
 
 /// The reply to a command, and whether the connection can be used again.

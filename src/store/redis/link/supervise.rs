@@ -3,8 +3,8 @@
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,11 +22,12 @@ use crate::blocking::BlockingCalls;
 use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
 use crate::net::lookup::Resolver;
-use crate::policy::redis::Redis;
+use crate::policy::redis::{Address, Redis};
 use crate::store::held::Held;
 use crate::store::redis::append::Appending;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
+use crate::store::redis::cluster::Cluster;
 use crate::store::redis::durability;
 use crate::store::redis::stating;
 
@@ -67,6 +68,8 @@ pub struct Supervisor {
     has_quotas: bool,
     /// Whether the server has been asked whether it keeps them.
     has_asked: AtomicBool,
+    /// The cluster that the server is a master of. It makes all calls but checks and probes.
+    cluster: Option<Weak<Cluster>>,
 }
 
 #[async_trait]
@@ -91,6 +94,7 @@ impl Supervisor {
             held: None,
             has_quotas: false,
             has_asked: AtomicBool::new(false),
+            cluster: None,
         }
     }
 
@@ -107,6 +111,11 @@ impl Supervisor {
     /// Warns once if the server does not keep the counts of quotas.
     pub fn keeping_quotas(self, has_quotas: bool) -> Self {
         Self { has_quotas, ..self }
+    }
+
+    /// Connects to a master of `cluster`.
+    pub fn in_cluster(self, cluster: Weak<Cluster>) -> Self {
+        Self { cluster: Some(cluster), ..self }
     }
 
     /// Name of this process in records: 16 hexadecimal digits.
@@ -180,7 +189,7 @@ impl Supervisor {
         let at = || fresh.address.clone();
         let step = "a probe";
         let mut redis = fresh.connection.redis.clone();
-        let probe = call::probe(&mut redis, &self.settings.prefix, self.process);
+        let probe = call::probe(&mut redis, &self.settings.prefix, self.probe_number());
         match timeout(self.settings.timeout, probe).await {
             Ok(Ok(Ok(()))) => {
                 fresh.connection.health.note(CallResult::Answered);
@@ -199,6 +208,16 @@ impl Supervisor {
             }
             Err(_) => Err(ConnectError::TooSlow { at: at(), budget: self.settings.timeout }),
         }
+    }
+
+    /// Number of the bucket of probes: in a cluster, of one that the master has.
+    fn probe_number(&self) -> u64 {
+        let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
+        match (&self.settings.address, cluster) {
+            (Address::Server(at), Some(cluster)) => cluster.probe_number(at),
+            _ => None,
+        }
+        .unwrap_or(self.process)
     }
 
     /// Publishes a connection to requests until it breaks or the circuit breaker opens. Returns the connection in
@@ -272,6 +291,9 @@ impl Supervisor {
 
     /// Sends heartbeats, and records the number of live gateways. A failure has no effect on checks.
     async fn keep_sending_heartbeats(&self, connection: &Connection) -> Infallible {
+        if self.cluster.is_some() {
+            return pending().await;
+        }
         let mut interval = tokio::time::interval(HEARTBEAT_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -14,6 +14,8 @@ pub struct Reply {
     pub answers: Vec<Option<Answer>>,
     /// Unreadable buckets: neither tokens nor debts were taken from them.
     pub unreadable: Vec<BucketId>,
+    /// Unix time of the decisions in microseconds, by the clock of Redis.
+    pub decided_at: u64,
 }
 
 /// Level of an unreadable bucket.
@@ -128,7 +130,11 @@ impl Batch {
                 *slot = Some(group.answer(order, passed, &levels, time)?);
             }
         }
-        if numbers.next().is_some() { Err(BadReply) } else { Ok(Reply { answers, unreadable }) }
+        if numbers.next().is_some() {
+            Err(BadReply)
+        } else {
+            Ok(Reply { answers, unreadable, decided_at: time })
+        }
     }
 }
 

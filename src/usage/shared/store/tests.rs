@@ -29,6 +29,7 @@ fn store(server: &RedisServer) -> Store {
         on_failure: crate::policy::OnFailure::Local,
         prefix: "t:".to_owned(),
         ready: Ready::Always,
+        lanes: None,
         start_without: StartWithout::Full,
         breaker: crate::limit::breaker::Settings::default(),
     })

@@ -57,7 +57,7 @@ fn url_has_another_scheme() {
     2 | url = 'postgres://***************@h/1'
       |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       |
-      = help: it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, `redis+sentinel://host:26379/name` or `unix:///path`
+      = help: it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, `redis+sentinel://host:26379/name`, `redis+cluster://host1,host2` or `unix:///path`
 
     gateway.toml: 1 error
     ");
@@ -68,7 +68,7 @@ fn url_has_another_scheme() {
     2 | url = '127.0.0.1:6379'
       |       ^^^^^^^^^^^^^^^^
       |
-      = help: it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, `redis+sentinel://host:26379/name` or `unix:///path`
+      = help: it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, `redis+sentinel://host:26379/name`, `redis+cluster://host1,host2` or `unix:///path`
 
     gateway.toml: 1 error
     ");
@@ -258,7 +258,7 @@ fn certificates_without_tls() {
     3 | ca = 'ca.pem'
       |      ^^^^^^^^
       |
-      = help: write `rediss://` or `rediss+sentinel://`, or leave it out
+      = help: write `rediss://`, `rediss+sentinel://` or `rediss+cluster://`, or leave it out
 
     error: there are no sentinels
      --> gateway.toml:4:21

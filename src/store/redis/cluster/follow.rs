@@ -1,0 +1,118 @@
+//! Calls that a node redirects to another one. A redirected call was not executed, so it may be made again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, RedisResult};
+
+use super::Cluster;
+use super::redirect::Redirect;
+use super::topology::address;
+use crate::clock;
+use crate::net::address::HostPort;
+use crate::store::redis::call;
+use crate::store::redis::link::Connection;
+use crate::store::redis::node::Node;
+use crate::store::redis::script::Batch;
+
+/// Maximum number of redirections of a call.
+const MAX_REDIRECTS: usize = 4;
+
+/// Time until a call with keys that are being moved is made again.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(1);
+
+/// Reply to a call.
+pub struct CallReply {
+    /// The reply, or the error.
+    pub reply: RedisResult<Vec<i64>>,
+    /// The node that it is from, if that is another one than was called.
+    pub via: Option<Via>,
+}
+
+/// A node that a call was redirected to.
+pub struct Via {
+    /// The node.
+    pub node: Arc<Node>,
+    /// Its connection on which the call was sent.
+    pub connection: Connection,
+}
+
+impl Cluster {
+    /// Follows the redirection that `error` is, not after `ends` (microseconds). `connection` is that of the node that
+    /// has redirected the call. Other errors are returned.
+    pub async fn follow(
+        &self,
+        error: RedisError,
+        batch: &Batch,
+        slot: u16,
+        mut connection: MultiplexedConnection,
+        ends: u64,
+    ) -> CallReply {
+        let mut last = CallReply { reply: Err(error), via: None };
+        for _ in 0..MAX_REDIRECTS {
+            let redirect = match &last.reply {
+                Err(error) if clock::now() < ends => Redirect::of(error),
+                Ok(_) | Err(_) => None,
+            };
+            let target = match redirect {
+                None => break,
+                Some(Redirect::TryAgain) => {
+                    self.note_migrating(slot);
+                    tokio::time::sleep(TRY_AGAIN_AFTER).await;
+                    last.reply = call::take(&mut connection, batch, ends).await;
+                    continue;
+                }
+                Some(redirect) => self.target(&redirect, slot),
+            };
+            let Some((node, to, is_asking)) = target else { break };
+            let mut redis = to.redis.clone();
+            let reply = if is_asking {
+                call::take_asking(&mut redis, batch).await
+            } else {
+                connection = redis.clone();
+                call::take(&mut redis, batch, ends).await
+            };
+            last = CallReply { reply, via: Some(Via { node, connection: to }) };
+        }
+        last
+    }
+
+    /// Notes a redirection, and returns the node that it leads to, if that can be called, and whether it has to be
+    /// asked to serve a slot that it imports.
+    fn target(&self, redirect: &Redirect, slot: u16) -> Option<(Arc<Node>, Connection, bool)> {
+        match redirect {
+            Redirect::Moved { slot, host, port } => {
+                let at = self.named(host, *port)?;
+                self.note_moved(*slot, &at);
+                self.connection_to(&at).map(|(node, connection)| (node, connection, false))
+            }
+            Redirect::Ask { host, port } => {
+                self.note_migrating(slot);
+                let at = self.named(host, *port)?;
+                let Some((node, connection)) = self.connection_to(&at) else {
+                    self.refresh.notify_one();
+                    return None;
+                };
+                Some((node, connection, true))
+            }
+            Redirect::TryAgain => None,
+        }
+    }
+
+    /// Connection to the master that `error` names as that of a slot that has moved.
+    pub fn moved_to(&self, error: &RedisError) -> Option<Connection> {
+        match Redirect::of(error)? {
+            redirect @ Redirect::Moved { slot, .. } => {
+                self.target(&redirect, slot).map(|(_, connection, _)| connection)
+            }
+            Redirect::Ask { .. } | Redirect::TryAgain => None,
+        }
+    }
+
+    /// Address of a node in a redirection. Without a host, it is that of the first node of the configuration.
+    fn named(&self, host: &str, port: u16) -> Option<HostPort> {
+        let known = self.members.load().masters.first().map(|member| member.at.clone());
+        address(host, port, &known?)
+    }
+}

@@ -1,0 +1,176 @@
+//! Topology of a cluster: which master has which slots, from the reply to `CLUSTER SLOTS`. Pure.
+
+use redis::Value;
+
+use super::slots::SLOTS;
+use crate::net::address::{HostPort, MAX_HOST_BYTES};
+
+/// Maximum number of masters that are used. Redis recommends at most 1,000 nodes.
+const MAX_MASTERS: usize = 1_024;
+
+/// Masters, and the slots of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    /// Addresses, each once, in the order of their first slots.
+    pub masters: Vec<HostPort>,
+    /// Index of the master of each slot in `masters`; [`NO_MASTER`] for a slot without one.
+    pub owners: Vec<u16>,
+}
+
+/// Entry of [`Topology::owners`] for a slot that no master has.
+pub const NO_MASTER: u16 = u16::MAX;
+
+/// Error: the server does not describe a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadTopology {
+    /// The reply has another form than that of `CLUSTER SLOTS`.
+    #[error("its reply to CLUSTER SLOTS does not parse")]
+    Malformed,
+    /// No slot has a master: the cluster was not created yet, or the server has lost all others.
+    #[error(
+        "no slot of the cluster has a master; was it created with `redis-cli --cluster create`?"
+    )]
+    Empty,
+}
+
+impl Topology {
+    /// Reads the reply to `CLUSTER SLOTS` of the server at `asked`. A node without a host is that server, or
+    /// has its host.
+    ///
+    /// # Errors
+    /// See [`BadTopology`].
+    pub fn read(reply: &Value, asked: &HostPort) -> Result<Self, BadTopology> {
+        let Value::Array(ranges) = reply else { return Err(BadTopology::Malformed) };
+        let mut read = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            read.push(read_range(range, asked).ok_or(BadTopology::Malformed)?);
+        }
+        read.sort_by_key(|(first, ..)| *first);
+        let mut topology =
+            Self { masters: Vec::new(), owners: vec![NO_MASTER; usize::from(SLOTS)] };
+        for (first, last, master) in read {
+            let index = topology.index_of(master).ok_or(BadTopology::Malformed)?;
+            topology.owners[usize::from(first)..=usize::from(last)].fill(index);
+        }
+        if topology.masters.is_empty() { Err(BadTopology::Empty) } else { Ok(topology) }
+    }
+
+    /// The master of a slot.
+    pub fn master_of(&self, slot: u16) -> Option<&HostPort> {
+        let index = *self.owners.get(usize::from(slot))?;
+        self.masters.get(usize::from(index))
+    }
+
+    /// A slot of the master at `index`, if it has one.
+    pub fn slot_of_master(&self, index: usize) -> Option<u16> {
+        let at = self.owners.iter().position(|owner| usize::from(*owner) == index)?;
+        u16::try_from(at).ok()
+    }
+
+    /// Index of a master, which is added if it is new; `None` if there are too many.
+    fn index_of(&mut self, master: HostPort) -> Option<u16> {
+        let found = self.masters.iter().position(|known| *known == master);
+        let index = found.unwrap_or_else(|| {
+            self.masters.push(master);
+            self.masters.len() - 1
+        });
+        if index >= MAX_MASTERS { None } else { u16::try_from(index).ok() }
+    }
+}
+
+/// First and last slot of a range, and its master.
+fn read_range(range: &Value, asked: &HostPort) -> Option<(u16, u16, HostPort)> {
+    let Value::Array(parts) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else {
+        return None;
+    };
+    let slot = |number: &i64| u16::try_from(*number).ok().filter(|slot| *slot < SLOTS);
+    let (first, last) = (slot(first)?, slot(last)?);
+    let [host, Value::Int(port), ..] = &master[..] else { return None };
+    let host = match host {
+        Value::Nil => String::new(),
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok()?,
+        Value::SimpleString(text) => text.clone(),
+        _ => return None,
+    };
+    let master = address(&host, u16::try_from(*port).ok()?, asked)?;
+    (first <= last).then_some((first, last, master))
+}
+
+/// Address of a node as the server at `asked` names it. A host that is empty or `?` is unknown to that server: it is
+/// that of the server. `None` if it is no host.
+pub fn address(host: &str, port: u16, asked: &HostPort) -> Option<HostPort> {
+    let host = if matches!(host, "" | "?") { &asked.host } else { host };
+    // The name is looked up and logged.
+    let is_host = host.len() <= MAX_HOST_BYTES && host.bytes().all(|byte| byte.is_ascii_graphic());
+    (is_host && port > 0).then(|| HostPort { host: host.to_owned(), port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked() -> HostPort {
+        HostPort { host: "seed".to_owned(), port: 7_000 }
+    }
+
+    fn at(host: &str, port: u16) -> HostPort {
+        HostPort { host: host.to_owned(), port }
+    }
+
+    fn node(host: &str, port: i64) -> Value {
+        let id = Value::BulkString(vec![b'x'; 40]);
+        Value::Array(vec![Value::BulkString(host.into()), Value::Int(port), id])
+    }
+
+    fn range(first: i64, last: i64, nodes: Vec<Value>) -> Value {
+        let mut parts = vec![Value::Int(first), Value::Int(last)];
+        parts.extend(nodes);
+        Value::Array(parts)
+    }
+
+    #[test]
+    fn masters_and_their_slots_are_read() {
+        let reply = Value::Array(vec![
+            range(10_923, 16_383, vec![node("10.0.0.3", 6_379), node("10.0.0.6", 6_379)]),
+            range(0, 5_460, vec![node("10.0.0.1", 6_379)]),
+            range(5_461, 5_461, vec![node("10.0.0.3", 6_379)]),
+            range(5_463, 10_922, vec![node("", 7_001)]),
+        ]);
+        let topology = Topology::read(&reply, &asked()).unwrap();
+        let masters = [at("10.0.0.1", 6_379), at("10.0.0.3", 6_379), at("seed", 7_001)];
+        assert_eq!(topology.masters, masters);
+        let table = [
+            (0, Some(0)),
+            (5_460, Some(0)),
+            (5_461, Some(1)),
+            (5_462, None),
+            (5_463, Some(2)),
+            (10_922, Some(2)),
+            (10_923, Some(1)),
+            (16_383, Some(1)),
+        ];
+        for (slot, master) in table {
+            assert_eq!(topology.master_of(slot), master.map(|at: usize| &masters[at]), "{slot}");
+        }
+        assert_eq!(topology.slot_of_master(1), Some(5_461));
+        assert_eq!(topology.slot_of_master(3), None);
+    }
+
+    #[test]
+    fn other_replies_are_errors() {
+        let table = [
+            (Value::Nil, BadTopology::Malformed),
+            (Value::Array(vec![]), BadTopology::Empty),
+            (Value::Array(vec![range(0, 1, vec![])]), BadTopology::Malformed),
+            (Value::Array(vec![range(2, 1, vec![node("h", 1)])]), BadTopology::Malformed),
+            (Value::Array(vec![range(0, 16_384, vec![node("h", 1)])]), BadTopology::Malformed),
+            (Value::Array(vec![range(0, 1, vec![node("h", 65_536)])]), BadTopology::Malformed),
+            (Value::Array(vec![range(0, 1, vec![node("a\nb", 1)])]), BadTopology::Malformed),
+            (Value::Array(vec![range(0, 1, vec![node("h", 0)])]), BadTopology::Malformed),
+        ];
+        for (reply, error) in table {
+            assert_eq!(Topology::read(&reply, &asked()), Err(error), "{reply:?}");
+        }
+    }
+}

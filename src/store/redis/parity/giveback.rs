@@ -1,0 +1,187 @@
+//! What refused requests took is given back, and no bucket ever has more than if they had never been sent.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::*;
+use crate::store::redis::batch::giveback::Returned;
+
+/// One call.
+#[derive(Clone, Debug)]
+struct Call {
+    /// Microseconds since the previous one.
+    later_us: u64,
+    /// Cost of a request that is allowed; 0 for none.
+    allowed: u64,
+    /// Cost of a request that another slot refuses; 0 for none.
+    refused: u64,
+    /// Which of the refused requests are given back before: every n-th of the pending ones.
+    every: usize,
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let later = prop_oneof![3 => 0..2_000_u64, 2 => 0..200_000_u64, 1 => 0..3_000_000_u64];
+    let cost = || prop_oneof![1 => Just(0_u64), 2 => 1..6_u64];
+    let call = (later, cost(), cost(), 1..4_usize);
+    let call = call.prop_map(|(later_us, allowed, refused, every)| Call {
+        later_us,
+        allowed,
+        refused,
+        every,
+    });
+    prop::collection::vec(call, 1..40)
+}
+
+/// A number of tokens in each second.
+fn seconds() -> Limit {
+    let calendar = Calendar::new(Period::Second, "UTC", 1).unwrap();
+    Limit::FixedWindow(FixedWindow::new(9, calendar).unwrap())
+}
+
+fn limits() -> [Limit; 5] {
+    [
+        Limit::token_bucket(20, 1_000_000, 5).unwrap(),
+        Limit::token_bucket(3, 1_000_000, 12).unwrap(),
+        Limit::token_bucket(5_000, 1_000_000, 40).unwrap(),
+        Limit::SlidingWindow(SlidingWindow::new(9, 1_000_000).unwrap()),
+        seconds(),
+    ]
+}
+
+/// A bucket with refused requests, and one without them.
+struct Pair {
+    connection: Connection,
+    limit: Limit,
+    now: u64,
+}
+
+impl Pair {
+    fn charge(&self, bucket: u128, cost: u64) -> Charge {
+        let (bucket, mode) = (BucketId(bucket), Mode::Enforce);
+        let cost = cost * self.limit.parts();
+        Charge { bucket, rule: 0, limit_index: 0, limit: self.limit, cost, mode }
+    }
+
+    /// Takes from a bucket, after this was given back. Returns whether it had enough.
+    fn take(&mut self, bucket: u128, cost: u64, returned: &[Returned]) -> bool {
+        let mut batch = Batch::default();
+        let charge = self.charge(bucket, cost);
+        for one in returned {
+            batch.give_back((charge.bucket, self.limit), &rules()[0], *one, PREFIX);
+        }
+        if cost > 0 {
+            batch.add(&[charge], &rules(), PREFIX);
+        }
+        if !batch.has_buckets() {
+            return false;
+        }
+        let mut command = redis::cmd("EVAL");
+        command.arg(script::SOURCE).arg(batch.keys().len());
+        for key in batch.keys() {
+            command.arg(key);
+        }
+        command.arg(self.now).arg(batch.encode(self.now)).arg("").arg(batch.encode_returned());
+        let reply: Vec<i64> = command.query(&mut self.connection).unwrap();
+        let reply = batch.read(&reply).unwrap();
+        reply.answers.first().is_some_and(|answer| answer.as_ref().unwrap().allowed())
+    }
+
+    fn level(&mut self, bucket: u128, now: u64) -> i64 {
+        let charge = self.charge(bucket, 1);
+        let key = script::key(PREFIX, charge.bucket, &rules()[0]);
+        let call = script::encode_peek(&[charge], now);
+        let reply = run_script(&mut self.connection, &[&key], now, (call, Vec::new())).unwrap();
+        script::read_peek(&[charge], &reply).unwrap()[0].unwrap().level
+    }
+
+    fn assert_has_at_most(&mut self, when: &str) {
+        for later_us in [0, 1_000, 300_000, 999_999, 1_000_000] {
+            let now = self.now + later_us;
+            let (level, ideal) = (self.level(WITH_REFUSED, now), self.level(WITHOUT, now));
+            assert!(level <= ideal, "{level} of {ideal} {later_us} us after {when}");
+        }
+    }
+}
+
+const WITH_REFUSED: u128 = 1;
+const WITHOUT: u128 = 2;
+
+/// For any schedule: every request that is allowed is also allowed without the refused ones, and afterwards the bucket has
+/// at most what it has without them.
+#[test]
+fn bucket_never_has_more_than_without_the_refused_requests() {
+    let server = RedisServer::start(&[]);
+    for limit in limits() {
+        let connection = RefCell::new(server.client().get_connection().unwrap());
+        let mut runner = TestRunner::new(Config { cases: 80, ..Config::default() });
+        let ran = runner.run(&calls(), |calls| {
+            let connection = &mut *connection.borrow_mut();
+            redis::cmd("FLUSHALL").query::<()>(connection).unwrap();
+            let connection = server.client().get_connection().unwrap();
+            let mut pair = Pair { connection, limit, now: 1_800_000_000_000_000 };
+            let mut pending: Vec<Returned> = Vec::new();
+            for (number, call) in calls.iter().enumerate() {
+                pair.now += call.later_us;
+                let mut turn = 0;
+                let (returned, kept) = pending.drain(..).partition(|_| {
+                    turn += 1;
+                    turn % call.every == 0
+                });
+                pending = kept;
+                let returned: Vec<Returned> = returned;
+                let cost = call.allowed.min(limit.capacity());
+                if pair.take(WITH_REFUSED, cost, &returned) {
+                    prop_assert!(pair.take(WITHOUT, cost, &[]), "call {}", number);
+                }
+                let cost = call.refused.min(limit.capacity());
+                if pair.take(WITH_REFUSED, cost, &[]) {
+                    let units = limit.units(cost * limit.parts());
+                    pending.push(Returned::new(&limit, units, pair.now));
+                }
+                pair.assert_has_at_most(&format!("call {number}"));
+            }
+            Ok(())
+        });
+        ran.unwrap();
+    }
+}
+
+/// What is given back at once is all there again.
+#[test]
+fn tokens_that_are_given_back_at_once_are_not_lost() {
+    let server = RedisServer::start(&[]);
+    for limit in limits() {
+        redis::cmd("FLUSHALL").query::<()>(&mut server.client().get_connection().unwrap()).unwrap();
+        let connection = server.client().get_connection().unwrap();
+        let mut pair = Pair { connection, limit, now: 1_800_000_000_000_000 };
+        assert!(pair.take(WITH_REFUSED, 2, &[]) && pair.take(WITH_REFUSED, 3, &[]));
+        let units = limit.units(3 * limit.parts());
+        let returned = Returned::new(&limit, units, pair.now);
+        pair.take(WITH_REFUSED, 0, &[returned]);
+        let now = pair.now;
+        assert_eq!(pair.level(WITH_REFUSED, now), limit.full() - limit.units(2 * limit.parts()));
+    }
+}
+
+/// A fixed window gets back what was taken in its period, and nothing of an earlier one.
+#[test]
+fn fixed_window_gets_back_only_what_its_period_counted() {
+    let server = RedisServer::start(&[]);
+    let connection = server.client().get_connection().unwrap();
+    let limit = seconds();
+    let mut pair = Pair { connection, limit, now: 1_800_000_000_000_000 };
+    assert!(pair.take(WITH_REFUSED, 2, &[]));
+    let units = limit.units(2 * limit.parts());
+    let returned = Returned::new(&limit, units, pair.now);
+    let now = pair.now;
+    pair.take(WITH_REFUSED, 0, &[returned]);
+    assert_eq!(pair.level(WITH_REFUSED, now), limit.full());
+    // Taken before the boundary, given back after it.
+    assert!(pair.take(WITH_REFUSED, 2, &[]));
+    pair.now += limit.left_us(pair.now) + 1;
+    assert!(pair.take(WITH_REFUSED, 1, &[]));
+    let now = pair.now;
+    let before = pair.level(WITH_REFUSED, now);
+    pair.take(WITH_REFUSED, 0, &[returned]);
+    assert_eq!(pair.level(WITH_REFUSED, now), before);
+}

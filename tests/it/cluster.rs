@@ -1,0 +1,178 @@
+//! Limits in a Redis Cluster: requests whose buckets are in several slots, over several gateways.
+
+use nix::sys::signal::Signal;
+
+use crate::support::{
+    DEMO, Gateway, RedisCluster, StatusCounts, eventually, key, send_concurrently, send_many,
+};
+
+/// Starts gateways on one configuration, and waits until each is connected to all masters.
+fn gateways<const N: usize>(config: &str) -> [Gateway; N] {
+    let gateways: [Gateway; N] = std::array::from_fn(|_| Gateway::start(config));
+    gateways.iter().for_each(wait_until_connected);
+    gateways
+}
+
+/// Waits until the gateway is connected to three masters, and every breaker is closed.
+pub(crate) fn wait_until_connected(gateway: &Gateway) {
+    eventually("connections to all masters", || {
+        let metrics = gateway.metrics();
+        let closed = metrics.lines().filter(|line| {
+            line.starts_with("tollgate_redis_node_breaker_state{") && line.ends_with(" 0")
+        });
+        (closed.count() == 3 && gateway.log().matches("connected to Redis").count() >= 3)
+            .then_some(())
+    });
+}
+
+/// Decisions by a source of all gateways.
+pub(crate) fn decided_by(gateways: &[Gateway], source: &str) -> u64 {
+    let of = |gateway: &Gateway| gateway.count("tollgate_decisions_total", &[("source", source)]);
+    gateways.iter().map(of).sum()
+}
+
+/// Sends `count` requests, in turn to each gateway, as these clients in turn.
+fn flood(gateways: &[Gateway], clients: &[&str], count: usize) -> StatusCounts {
+    let urls: Vec<String> = gateways.iter().map(|gateway| gateway.url("/")).collect();
+    send_many(count, |client, number| {
+        let secret = clients[number / gateways.len() % clients.len()];
+        client.get(&urls[number % urls.len()]).header("X-Api-Key", secret)
+    })
+}
+
+/// Four limits of a request, each of another kind, in up to four slots.
+const MIXED: &str = r#"
+[rules.all]
+per = []
+rate = "1000/d"
+
+[rules.route]
+per = ["route"]
+kind = "fixed_window"
+limit = "900/month"
+
+[rules.ip]
+per = ["ip"]
+kind = "sliding_window"
+limit = "800/h"
+
+[rules.client]
+per = ["key"]
+rate = "300/d"
+"#;
+
+/// A client's own limit is exhausted first; what its further requests took of the others is given back, so
+/// that the other clients find all of it.
+#[test]
+fn limits_in_several_slots_are_exact_over_three_gateways() {
+    let redis = RedisCluster::start(0);
+    for lanes in [0, 64] {
+        let table = redis.table_with(&format!(
+            "timeout = \"1s\"\nlanes = {lanes}\nprefix = \"lanes-{lanes}:\"\n"
+        ));
+        let keys = key("a", "a", "free") + &key("b", "b", "free") + &key("c", "c", "free");
+        let gateways: [Gateway; 3] = gateways(&format!("{DEMO}{table}{MIXED}{keys}"));
+        let allowed = |counts: &StatusCounts| counts.get(&200).copied().unwrap_or(0);
+        let first = flood(&gateways, &["a"], 600);
+        assert_eq!(allowed(&first), 300, "{first:?}");
+        let both = flood(&gateways, &["b", "c"], 900);
+        // The window of the address has room for 800 requests.
+        assert_eq!(allowed(&both), 500, "{both:?}");
+        assert_eq!(first.values().chain(both.values()).sum::<usize>(), 1_500);
+        assert_eq!(decided_by(&gateways, "local"), 0, "every request is decided in Redis");
+    }
+}
+
+/// What a refused request took of other slots is given back whole: these limits do not refill.
+#[test]
+fn refused_requests_give_back_what_other_slots_took() {
+    let redis = RedisCluster::start(0);
+    let rules = "[rules.all]\nper = []\nrate = \"600/d\"\n\
+        [rules.route]\nper = [\"route\"]\nkind = \"fixed_window\"\nlimit = \"500/month\"\n\
+        [rules.ip]\nper = [\"ip\"]\nkind = \"sliding_window\"\nlimit = \"450/h\"\n\
+        [rules.client]\nper = [\"key\"]\nrate = \"1/d\"\n";
+    let keys: String = (0..500).map(|n| key(&format!("k{n}"), format!("s{n}"), "free")).collect();
+    let gateways: [Gateway; 3] = gateways(&format!("{DEMO}{}{rules}{keys}", redis.table()));
+    let urls: Vec<String> = gateways.iter().map(|gateway| gateway.url("/")).collect();
+    // Some at once, so that what they take and give back does not reach the limit.
+    let round = |concurrency, clients: std::ops::Range<usize>, count| {
+        let counts = send_concurrently(concurrency, count, |client, number| {
+            let secret = format!("s{}", clients.start + number % clients.len());
+            client.get(&urls[number % urls.len()]).header("X-Api-Key", secret)
+        });
+        counts.get(&200).copied().unwrap_or(0)
+    };
+    // Each client sends one request that is allowed, and four that its own limit refuses.
+    assert_eq!(round(32, 0..400, 2_000), 400);
+    // The last requests have been given back with the calls of these.
+    assert_eq!(round(1, 400..500, 100), 50, "what is left in the sliding window");
+    assert_eq!(decided_by(&gateways, "local"), 0);
+}
+
+/// Sends requests from 64 connections until `is_over`. Returns the number of responses by status.
+fn load(gateways: &[Gateway], mut is_over: impl FnMut() -> bool) -> StatusCounts {
+    let urls: Vec<String> = gateways.iter().map(|gateway| gateway.url("/")).collect();
+    let mut sum = StatusCounts::new();
+    loop {
+        let counts = send_concurrently(64, 500, |client, number| {
+            let secret = format!("s{}", number % 20);
+            client.get(&urls[number % urls.len()]).header("X-Api-Key", secret)
+        });
+        for (status, count) in counts {
+            *sum.entry(status).or_default() += count;
+        }
+        if is_over() {
+            return sum;
+        }
+    }
+}
+
+/// A gateway whose limits no load reaches, and twenty clients.
+fn generous(redis: &RedisCluster, timeout: &str) -> String {
+    let table = redis.table_with(&format!("timeout = \"{timeout}\"\n"));
+    let breaker =
+        "[redis.breaker]\nopen = \"100ms\"\nopen_max = \"200ms\"\nramp_step = \"100ms\"\n";
+    let keys: String = (0..20).map(|n| key(&format!("k{n}"), format!("s{n}"), "free")).collect();
+    let rules = "[rules.all]\nper = []\nrate = \"1000000/s\"\n\
+        [rules.client]\nper = [\"key\"]\nrate = \"1000000/s\"\n";
+    format!("{DEMO}{table}{breaker}{rules}{keys}")
+}
+
+/// Whether Redis decides on every request of these gateways again.
+fn is_whole(gateways: &[Gateway]) -> bool {
+    let before = decided_by(gateways, "local");
+    let counts = load(gateways, || true);
+    counts.get(&200) == Some(&500) && decided_by(gateways, "local") == before
+}
+
+#[test]
+fn replica_of_a_killed_master_takes_over_under_load() {
+    let mut redis = RedisCluster::start(1);
+    let gateways: [Gateway; 2] = gateways(&generous(&redis, "200ms"));
+    redis.nodes[0].kill();
+    let counts = load(&gateways, || redis.masters().len() == 3);
+    assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}");
+    eventually("Redis to decide on every request", || is_whole(&gateways).then_some(()));
+    assert!(decided_by(&gateways, "local") > 0, "requests of the killed master's slots");
+    assert!(decided_by(&gateways, "redis") > decided_by(&gateways, "local"));
+}
+
+#[test]
+fn masters_beside_one_that_hangs_go_on_deciding() {
+    let redis = RedisCluster::start(0);
+    let gateways: [Gateway; 2] = gateways(&generous(&redis, "50ms"));
+    redis.nodes[1].signal(Signal::SIGSTOP);
+    let open = |gateway: &Gateway| {
+        let labels = [("node", redis.nodes[1].address.to_string())];
+        let labels = labels.each_ref().map(|(name, value)| (*name, value.as_str()));
+        gateway.count("tollgate_redis_node_breaker_state", &labels) == 2
+    };
+    let counts = load(&gateways, || gateways.iter().all(open));
+    assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}");
+    // The clients are in all slots: those of the other masters are still decided in Redis.
+    let before = decided_by(&gateways, "redis");
+    load(&gateways, || true);
+    assert!(decided_by(&gateways, "redis") > before);
+    redis.nodes[1].signal(Signal::SIGCONT);
+    eventually("Redis to decide on every request", || is_whole(&gateways).then_some(()));
+}

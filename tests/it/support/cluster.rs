@@ -1,0 +1,161 @@
+//! A real Redis Cluster on loopback, created by `redis-cli`.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::child::Child;
+use super::ports::free_port;
+use super::wait::{TIMEOUT, eventually, within};
+
+/// A node of the cluster.
+pub(crate) struct ClusterNode {
+    pub(crate) address: SocketAddr,
+    bus_port: u16,
+    child: Option<Child>,
+    folder: TempDir,
+}
+
+/// A cluster: its masters first, then a replica of each.
+pub(crate) struct RedisCluster {
+    pub(crate) nodes: Vec<ClusterNode>,
+}
+
+impl ClusterNode {
+    fn start() -> Self {
+        let (folder, port, bus_port) = (tempfile::tempdir().unwrap(), free_port(), free_port());
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut node = Self { address, bus_port, child: None, folder };
+        node.launch();
+        node
+    }
+
+    /// Starts the server, with what it has saved.
+    pub(crate) fn launch(&mut self) {
+        let program = std::env::var("TOLLGATE_REDIS_SERVER");
+        let mut command = Command::new(program.as_deref().unwrap_or("redis-server"));
+        command.arg("--port").arg(self.address.port().to_string());
+        command.arg("--cluster-port").arg(self.bus_port.to_string());
+        command.args(["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]);
+        command.args(["--cluster-require-full-coverage", "no"]);
+        command.args(["--cluster-replica-validity-factor", "0"]);
+        command.args(["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"]);
+        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]);
+        command.arg(self.folder.path());
+        self.child = Some(Child::start(&mut command, "apt-get install redis-server"));
+        let answers = || self.try_query::<String>(&["PING"]).is_ok().then_some(());
+        let log = || self.child.as_ref().map(Child::log).unwrap_or_default();
+        assert!(within(TIMEOUT, answers).is_some(), "{} does not answer:\n{}", self.address, log());
+    }
+
+    /// Stops the server with SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.child = None;
+    }
+
+    /// Whether the server runs.
+    pub(crate) fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Suspends or resumes the process.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.child.as_ref().unwrap().signal(signal);
+    }
+
+    /// Sends a command and returns the reply.
+    pub(crate) fn query<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
+        self.try_query(command).unwrap()
+    }
+
+    /// Sends a command.
+    pub(crate) fn try_query<T: redis::FromRedisValue>(
+        &self,
+        command: &[&str],
+    ) -> redis::RedisResult<T> {
+        let client = redis::Client::open(format!("redis://{}", self.address))?;
+        let mut connection =
+            client.get_connection_with_timeout(std::time::Duration::from_secs(2))?;
+        let (name, arguments) = command.split_first().unwrap();
+        redis::cmd(name).arg(arguments).query(&mut connection)
+    }
+
+    /// Whether it is a master.
+    pub(crate) fn is_master(&self) -> bool {
+        let role = self.try_query::<redis::Value>(&["ROLE"]);
+        matches!(role, Ok(redis::Value::Array(parts))
+            if parts.first() == Some(&redis::Value::BulkString(b"master".to_vec())))
+    }
+}
+
+impl RedisCluster {
+    /// Starts a cluster of three masters, each with this number of replicas.
+    pub(crate) fn start(replicas: usize) -> Self {
+        Self::with(3, replicas)
+    }
+
+    /// Starts a cluster.
+    pub(crate) fn with(masters: usize, replicas: usize) -> Self {
+        let count = masters * (1 + replicas);
+        let nodes: Vec<ClusterNode> = (0..count).map(|_| ClusterNode::start()).collect();
+        let cluster = Self { nodes };
+        let addresses = cluster.nodes.iter().map(|node| node.address.to_string());
+        let mut arguments = vec!["--cluster".to_owned(), "create".to_owned()];
+        arguments.extend(addresses);
+        arguments.extend(["--cluster-replicas".to_owned(), replicas.to_string()]);
+        arguments.push("--cluster-yes".to_owned());
+        Self::cli(&arguments);
+        cluster.wait_until_ok();
+        cluster
+    }
+
+    /// Runs `redis-cli`, which has to succeed.
+    pub(crate) fn cli(arguments: &[String]) {
+        let mut command = Command::new("redis-cli");
+        let mut child = Child::start(command.args(arguments), "apt-get install redis-server");
+        let exit = child.exit();
+        let log = child.log();
+        assert!(exit.is_some_and(|exit| exit.success()), "redis-cli {arguments:?}: {log}");
+    }
+
+    /// Waits until every running node sees a cluster that serves all slots.
+    pub(crate) fn wait_until_ok(&self) {
+        eventually("the cluster to serve all slots", || {
+            let is_ok = |node: &ClusterNode| {
+                let info = node.try_query::<String>(&["CLUSTER", "INFO"]).unwrap_or_default();
+                ["cluster_state:ok", "cluster_slots_ok:16384"]
+                    .iter()
+                    .all(|text| info.contains(text))
+            };
+            self.nodes.iter().filter(|node| node.is_running()).all(is_ok).then_some(())
+        });
+        // The replicas follow their masters.
+        eventually("the replicas to follow", || {
+            let replicas = self.nodes.iter().filter(|node| node.is_running() && !node.is_master());
+            let is_linked = |node: &ClusterNode| {
+                node.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
+            };
+            replicas.clone().all(is_linked).then_some(())
+        });
+    }
+
+    /// The `[redis]` table, with a long timeout, since the machine may be busy.
+    pub(crate) fn table(&self) -> String {
+        self.table_with("timeout = \"1s\"\n")
+    }
+
+    /// The `[redis]` table with these lines.
+    pub(crate) fn table_with(&self, lines: &str) -> String {
+        let seeds: Vec<String> =
+            self.nodes.iter().take(2).map(|node| node.address.to_string()).collect();
+        format!("\n[redis]\nurl = \"redis+cluster://{}\"\n{lines}", seeds.join(","))
+    }
+
+    /// The current masters that run.
+    pub(crate) fn masters(&self) -> Vec<usize> {
+        let is_master = |at: &usize| self.nodes[*at].is_running() && self.nodes[*at].is_master();
+        (0..self.nodes.len()).filter(is_master).collect()
+    }
+}
