@@ -205,6 +205,45 @@ fn requests_before_the_end_of_the_process_are_written() {
 }
 
 #[test]
+fn upgrade_keeps_what_both_processes_counted() {
+    let redis = Redis::start();
+    let gateway = start(&config(&redis.table(), "100/year"));
+    for round in 1..=2 {
+        send(&gateway, 5);
+        let upgrade = gateway.send_admin(&Request::new("POST", "/api/upgrade"));
+        assert_eq!(upgrade.status, 200, "{}", upgrade.text());
+        send(&gateway, 5);
+        wait_for_used(&gateway, "", &[10.0 * f64::from(round)]);
+    }
+    assert!(!gateway.log().contains("usage cannot be written"), "{}", gateway.log());
+}
+
+/// Redis that does not respond delays no request by the writing of usage.
+#[test]
+fn slow_redis_delays_only_the_list() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::start(&redis);
+    let table = format!("{}{BREAKER}", proxy.table("200ms"));
+    let text = format!("instances = 2\n{}", config(&table, "1000/year"));
+    let gateways = [start(&text)];
+    let [gateway] = &gateways;
+    send(gateway, 10);
+    proxy.set(Mode::Hang);
+    // Until the breaker is open, a check waits for its timeout.
+    assert_eq!(passed(gateway, 20), 20);
+    wait_for_breaker(&gateways, 2);
+    timed_below(Duration::from_secs(2), || assert_eq!(passed(gateway, 200), 200));
+    assert_eq!(gateway.admin("/api/usage").status, 503);
+    proxy.set(Mode::Pass);
+    wait_for_breaker(&gateways, 0);
+    // Checks that Redis ran after their timeout are counted twice.
+    eventually("all requests", || {
+        let used = used(gateway, "key=acme")?.first()?.1;
+        (230.0..=250.0).contains(&used).then_some(())
+    });
+}
+
+#[test]
 fn reset_by_an_operator_at_another_gateway_lowers_what_is_used() {
     let redis = Redis::start();
     let text = config(&redis.table(), "100/year");
