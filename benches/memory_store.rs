@@ -27,7 +27,7 @@ use tollgate::limit::concurrency::Concurrency;
 use tollgate::limit::fixed_window::FixedWindow;
 use tollgate::limit::share::Share;
 use tollgate::limit::sliding_window::SlidingWindow;
-use tollgate::policy::OnFailure;
+use tollgate::policy::{Lease, OnFailure};
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::script::StoredRule;
 
@@ -174,7 +174,7 @@ fn check_kind(bencher: Bencher, kind: &str) {
     // Room for a million stamps, four of which count as a bucket.
     let store = MemoryStore::new(1_000_000, &[limit]);
     let name = "rule".into();
-    let rules = [StoredRule { name, salt: 0, on_failure: OnFailure::Local }];
+    let rules = [StoredRule { name, salt: 0, on_failure: OnFailure::Local, lease: Lease::Off }];
     bencher.bench(|| {
         // A client sends a request each millisecond.
         let turn = turn() & 0xffff_ffff;

@@ -7,7 +7,7 @@
 -- KEYS    the buckets, each once
 -- ARGV[1] current time in microseconds, for tests; empty: the clock of this server
 -- ARGV[2] the call, packed (little endian; d = double, H = 16 bits, B = 8 bits):
---           B operation: 1 take, 2 adjust, 3 peek
+--           B operation: 1 take, 2 adjust, 3 peek, 5 lease
 --           for each bucket   B kind of limit   d d its parameters
 --           for each bucket   further parameters, if its kind has them
 --           take: groups of equal requests, to the end:
@@ -16,6 +16,8 @@
 --                             sliding window
 --           adjust: for each bucket   d units to add, at most to full
 --           peek: for each bucket   d units of a request, for its wait
+--           lease: for each bucket   d units wanted   d the largest part of the level, as a divisor   d fewest units,
+--                             and twice, of units that were lent in an epoch: d epoch   d spent   d returned
 -- ARGV[3] absent, or debts: units granted locally, which are deducted first; packed:
 --           for each debt     H bucket (from 1)   d units
 -- ARGV[4] absent, or what requests took that another slot of a cluster refused, to be given back; packed:
@@ -31,6 +33,8 @@
 --                              request, and until it is full
 --   adjust: for each bucket its level before and after; if any is unreadable, no bucket changes
 --   peek:   for each bucket its level; of a sliding window, these two times, too
+--   lease:  for each bucket its level after the call, the units that it lends, the epoch, and the microseconds until
+--           these units are no longer counted as lent
 -- The level of an unreadable bucket, whose key is no string, is -2^54.
 --
 -- A bucket has a level: the units that are available. A level below zero is a debt: requests are
@@ -42,7 +46,7 @@
 -- The script reads all buckets, then decides, then writes, so that an error changes no bucket. A
 -- peek writes nothing.
 
-local TAKE, ADJUST = 1, 2
+local TAKE, ADJUST, LEASE = 1, 2, 5
 local TOKEN_BUCKET, FIXED_WINDOW, SLIDING_WINDOW, CONCURRENCY = 1, 2, 3, 4
 -- In the call, a bucket takes 17 bytes. Its second parameter is the level of a full bucket, for all
 -- kinds. Further parameters follow those of all buckets.
@@ -58,9 +62,12 @@ local UNREADABLE = -2 ^ 54
 -- PEXPIRE, and no number is parsed).
 --
 -- Returns the level at `now`, the time of that level, and whether the bucket must be written even if
--- no tokens are taken.
+-- no tokens are taken; only false if gateways have borrowed from the bucket: see leased_buckets.
 local function read_token_bucket(stored, now, rate, full)
     if not stored or #stored ~= 24 then
+        if stored and #stored == 40 then
+            return false
+        end
         return full, now, false
     end
     local was_level, was_at, was_full = struct.unpack('<ddd', stored)
@@ -94,6 +101,73 @@ local function write_token_bucket(key, level, at, rate, full)
     local milliseconds = math.ceil((full - level) / rate / 1000) + 1000
     redis.call('SET', key, struct.pack('<ddd', level, at, full),
         'PX', string.format('%.0f', milliseconds))
+end
+
+-- Token buckets from which gateways have borrowed. Parameters: as of a token bucket.
+--
+-- Stored as a token bucket, and two doubles: the units lent in the epoch of its time, and in the one before. An epoch is
+-- two seconds. What is lent is spent before the end of the next epoch. Until then, it and the level are at most a full
+-- bucket together, so that what all gateways spend never exceeds the limit in any span of time: docs/leases.md has the
+-- proof.
+local function leased_buckets(read_token_bucket)
+    local EPOCH = 2000000
+    local leased = {}
+
+    -- Returns as read_token_bucket, and a table with both numbers of units; nil if both are 0.
+    function leased.read(stored, now, rate, full)
+        local _, was_at, was_full, lent, before = struct.unpack('<ddddd', stored)
+        -- An invalid value counts as no value. NaN fails every comparison.
+        if not (was_at >= 0 and was_full >= 1 and was_full <= 2 ^ 53 and lent >= 0 and before >= 0
+            and lent + before <= was_full) then
+            return full, now, false
+        end
+        -- As of its own time, in units of the caller.
+        local level, at, changed = read_token_bucket(string.sub(stored, 1, 24),
+            math.min(math.floor(was_at), now), rate, full)
+        lent, before = math.ceil(lent), math.ceil(before)
+        if was_full ~= full then
+            lent, before = math.ceil(lent / was_full * full), math.ceil(before / was_full * full)
+        end
+        -- Refills each epoch apart: units that were lent could still be spent until its end, so until then they
+        -- leave no room for others.
+        local ends = math.floor(at / EPOCH) * EPOCH + EPOCH
+        while ends <= now and lent + before > 0 do
+            level = math.min(level + (ends - at) * rate, full - lent - before)
+            at, before, lent, ends = ends, lent, 0, ends + EPOCH
+        end
+        level = math.min(level + math.max(now - at, 0) * rate, full - lent - before)
+        return level, math.max(at, now), changed, lent + before > 0 and { lent, before } or nil
+    end
+
+    -- A key expires only after what is lent has been spent, and its bucket is full then.
+    function leased.write(key, level, at, rate, full, lease)
+        local milliseconds = math.ceil((full - level) / rate / 1000) + 6000
+        redis.call('SET', key, struct.pack('<ddddd', level, at, full, lease[1], lease[2]),
+            'PX', string.format('%.0f', milliseconds))
+    end
+
+    -- What a call reports of units that were lent in an epoch, and the level afterwards.
+    function leased.settle(lease, level, age, spent, returned)
+        local lent = math.max(lease[age] - spent, 0)
+        local back = math.min(returned, lent)
+        lease[age] = lent - back
+        return level + back
+    end
+
+    -- Units to lend at this level: at most a quarter of a full bucket is lent.
+    function leased.lend(lease, level, full, wanted, divisor, least)
+        local lends = math.min(wanted, math.floor(level / divisor),
+            math.floor(full / 4) - lease[1] - lease[2])
+        return lends >= math.max(least, 1) and lends or 0
+    end
+
+    -- The epoch of a time, and the microseconds until what is lent in it is no longer counted.
+    function leased.epoch(at)
+        local epoch = math.floor(at / EPOCH)
+        return epoch, (epoch + 2) * EPOCH - at
+    end
+
+    return leased
 end
 
 -- Fixed window. Parameters: start of the caller's current period, level at the start of a period. Further
@@ -428,6 +502,8 @@ local levels, later, moved = {}, nil, {}
 local entries
 -- Of sliding windows: their functions, and the logs by bucket.
 local sliding, logs = nil, nil
+-- Of buckets from which gateways have borrowed: their functions, and by bucket the units lent.
+local leased, leases = nil, nil
 -- Position of the further parameters of the next bucket that has them.
 local further = position + RECORD * #keys
 
@@ -455,6 +531,10 @@ for bucket = 1, #keys do
         end
     elseif kind == TOKEN_BUCKET then
         local level, at, changed = read_token_bucket(stored, now, first, second)
+        if not level then
+            leased, leases = leased or leased_buckets(read_token_bucket), leases or {}
+            level, at, changed, leases[bucket] = leased.read(stored, now, first, second)
+        end
         levels[bucket] = level
         if at > now then
             later = later or {}
@@ -538,6 +618,9 @@ if returned then
             units = 0
         end
         if units > 0 then
+            if leases and leases[bucket] then
+                full = full - leases[bucket][1] - leases[bucket][2]
+            end
             levels[bucket], moved[bucket] = math.min(level + units, full), true
         end
     end
@@ -603,12 +686,42 @@ elseif operation == ADJUST then
         units, position = unpack('<d', call, position)
         if readable then
             local full = unpack('<d', call, FULL + RECORD * bucket)
+            if leases and leases[bucket] then
+                full = full - leases[bucket][1] - leases[bucket][2]
+            end
             levels[bucket], moved[bucket] = math.min(before + units, full), true
         end
         reply[2 * bucket], reply[2 * bucket + 1] = before, levels[bucket]
     end
     if not readable then
         return reply
+    end
+elseif operation == LEASE then
+    leased, leases = leased or leased_buckets(read_token_bucket), leases or {}
+    for bucket = 1, #keys do
+        local level, lends = levels[bucket], 0
+        local epoch, left = leased.epoch(later and later[bucket] or now)
+        local wanted, divisor, least
+        wanted, divisor, least, position = unpack('<ddd', call, position)
+        local lease = leases[bucket] or { 0, 0 }
+        for _ = 1, 2 do
+            local lent_in, spent, returned
+            lent_in, spent, returned, position = unpack('<ddd', call, position)
+            if level ~= UNREADABLE and (lent_in == epoch or lent_in == epoch - 1) then
+                level = leased.settle(lease, level, epoch - lent_in + 1, spent, returned)
+                moved[bucket] = true
+            end
+        end
+        if level ~= UNREADABLE then
+            local full = unpack('<d', call, FULL + RECORD * bucket)
+            lends = leased.lend(lease, level, full, wanted, divisor, least)
+            lease[1], level = lease[1] + lends, level - lends
+            leases[bucket] = lease[1] + lease[2] > 0 and lease or nil
+            levels[bucket], moved[bucket] = level, moved[bucket] or lends > 0
+        end
+        reply[length + 1], reply[length + 2] = level, lends
+        reply[length + 3], reply[length + 4] = epoch, left
+        length = length + 4
     end
 else
     for bucket = 1, #keys do
@@ -628,7 +741,9 @@ for bucket = 1, #keys do
     if moved[bucket] then
         local kind, first, second = unpack('<Bdd', call, START + RECORD * bucket)
         local level, at = levels[bucket], later and later[bucket] or now
-        if kind == TOKEN_BUCKET then
+        if leases and leases[bucket] then
+            leased.write(keys[bucket], level, at, first, second, leases[bucket])
+        elseif kind == TOKEN_BUCKET then
             write_token_bucket(keys[bucket], level, at, first, second)
         elseif kind == FIXED_WINDOW then
             write_fixed_window(keys[bucket], level, at, now, second)

@@ -9,8 +9,8 @@ use tollgate::limit::breaker::Settings;
 use tollgate::limit::charge::{BucketId, Charge, Charges, Mode};
 use tollgate::net::address::HostPort;
 use tollgate::observe::metrics::Metrics;
-use tollgate::policy::OnFailure;
 use tollgate::policy::redis::{Address, Login, Ready, Redis, StartWithout};
+use tollgate::policy::{Lease, OnFailure};
 use tollgate::store::debts::Debts;
 use tollgate::store::limiter::{Limiter, Source};
 use tollgate::store::memory::MemoryStore;
@@ -49,7 +49,12 @@ impl Ours {
             let kept = (debts, Arc::clone(memory.held()));
             Batcher::new(link, &prefix, timeout, kept, series.clone())
         };
-        let rule = StoredRule { name: Arc::from("bench"), salt: 0, on_failure: OnFailure::Local };
+        let rule = StoredRule {
+            name: Arc::from("bench"),
+            salt: 0,
+            on_failure: OnFailure::Local,
+            lease: Lease::Off,
+        };
         Self {
             batcher: batcher(),
             limiter: Arc::new(Limiter::shared(
@@ -75,7 +80,7 @@ impl Ours {
         let charges = charges(user, limit);
         let (taken, _) = self.limiter.take(charges, &self.rules, clock::now()).await;
         match taken.source {
-            Source::Redis | Source::Cache => Taken::of(taken.answer.allowed()),
+            Source::Redis | Source::Cache | Source::Lease => Taken::of(taken.answer.allowed()),
             Source::Local | Source::Policy => Taken::Undecided,
         }
     }

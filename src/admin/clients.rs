@@ -28,7 +28,7 @@ pub(super) struct Client {
 /// Store of the levels: `redis` or `local`.
 fn levels(source: Source) -> &'static str {
     match source {
-        Source::Redis | Source::Cache => "redis",
+        Source::Redis | Source::Cache | Source::Lease => "redis",
         Source::Local | Source::Policy => "local",
     }
 }

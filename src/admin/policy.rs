@@ -110,6 +110,8 @@ struct Rule {
     on_missing: &'static str,
     /// How requests are decided while Redis fails: `local`, `allow` or `deny`.
     on_failure: &'static str,
+    /// Whether gateways borrow tokens of its buckets: `off`, `auto`, or the largest number of tokens.
+    lease: String,
     limits: Vec<Limit>,
     more_limits: usize,
     exempt: Exempt,
@@ -217,6 +219,7 @@ impl Rule {
                 OnMissing::Deny => "deny",
             },
             on_failure: wording::on_failure(rule.on_failure),
+            lease: rule.lease.to_string(),
             limits: limits.into_iter().take(MAX_LISTED).collect(),
             more_limits,
             exempt: Exempt {

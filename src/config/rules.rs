@@ -4,7 +4,7 @@ use super::Named;
 use super::spanned::Spanned;
 use super::tables::{Field, List};
 use super::walk::table;
-use super::words::{Kind, Mode, OnFailure, OnMissing};
+use super::words::{Kind, LeaseWord, Mode, OnFailure, OnMissing};
 
 /// Capacity of a bucket, in one of two forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,16 @@ pub enum Burst {
     /// A duration such as `5m`: what the rate yields in it.
     Duration(String),
     /// A number of tokens.
+    Tokens(u64),
+}
+
+/// Tokens that a gateway borrows, in one of two forms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
+pub enum Lease {
+    /// `auto` or `off`.
+    Word(LeaseWord),
+    /// As `auto`, but at most this number of tokens.
     Tokens(u64),
 }
 
@@ -84,6 +94,9 @@ table! {
         pub on_missing: Field<OnMissing>,
         /// How its requests are decided while Redis fails. Default: that of `[redis]`.
         pub on_failure: Field<OnFailure>,
+        /// Of a token bucket: whether each gateway borrows tokens from Redis, and spends them without a call: `"auto"`,
+        /// `"off"`, or the largest number of tokens. Default: `"off"`.
+        pub lease: Field<Lease>,
         /// Clients that the rule does not limit: `{ ips = ["10.0.0.0/8"], keys = ["monitor"] }`.
         pub exempt: Option<Spanned<Exempt>>,
         /// Free text that the admin API and `clients.limits_path` show. Default: none.

@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::foreign::{self, Advice};
-use super::rules::{Burst, LimitText};
+use super::rules::{Burst, Lease, LimitText};
 use super::spanned::Spanned;
 use super::suggest;
 use super::tables::TextOr;
@@ -265,6 +265,15 @@ impl FromToml for Burst {
             DeValue::String(text) => Some(Self::Duration(text.to_string())),
             DeValue::Integer(_) => u64::from_toml(value, walk).map(Self::Tokens),
             _ => walk.reject(Expected::NumberOrDuration, value),
+        }
+    }
+}
+
+impl FromToml for Lease {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::Integer(_) => u64::from_toml(value, walk).map(Self::Tokens),
+            _ => walk.word(value).map(Self::Word),
         }
     }
 }

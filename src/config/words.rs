@@ -47,6 +47,14 @@ words! {
         Deny,
     }
 
+    /// Whether gateways borrow tokens of a rule's buckets from Redis, and spend them without a call.
+    pub enum LeaseWord {
+        /// As many tokens as the gateway soon needs.
+        Auto,
+        /// Each request takes its tokens from Redis.
+        Off,
+    }
+
     /// What `/ready` answers while Redis fails.
     pub enum Ready {
         /// 200, because the gateway still serves requests.

@@ -58,5 +58,6 @@ pub const fn source_label(source: Source) -> &'static str {
         Source::Cache => "cache",
         Source::Local => "local",
         Source::Policy => "policy",
+        Source::Lease => "lease",
     }
 }

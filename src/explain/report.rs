@@ -131,6 +131,9 @@ pub struct ExplainedRule {
     pub mode: &'static str,
     /// How requests are decided while Redis fails: `local`, `allow` or `deny`.
     pub on_failure: &'static str,
+    /// `auto`, or the largest number of tokens, if gateways borrow tokens of its buckets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
     /// Dimensions of its buckets, as in the configuration file.
     pub per: Vec<String>,
     /// Why it does not apply.

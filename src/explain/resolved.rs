@@ -46,7 +46,7 @@ pub(super) fn explanation(
             PeekResult::NotRead => "not_read",
             PeekResult::NoBuckets => "none",
             PeekResult::Read { taken, .. } => match taken.source {
-                Source::Redis | Source::Cache => "redis",
+                Source::Redis | Source::Cache | Source::Lease => "redis",
                 Source::Local => "local",
                 Source::Policy => "unavailable",
             },

@@ -9,7 +9,7 @@ use crate::limit::charge::Charge;
 use crate::policy::charges::{RequestAttributes, WhyNot};
 use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 use crate::policy::redis::DEFAULT_PREFIX;
-use crate::policy::{Dimension, OnMissing, Policy, Rule, WrittenLimit};
+use crate::policy::{Dimension, Lease, OnMissing, Policy, Rule, WrittenLimit};
 use crate::store::limiter::Source;
 use crate::store::redis::script::{self, StoredRule};
 
@@ -32,6 +32,7 @@ pub(super) fn rules(
             applies: false,
             mode: wording::mode(rule.mode),
             on_failure: wording::on_failure(rule.on_failure),
+            lease: (rule.lease != Lease::Off).then(|| rule.lease.to_string()),
             per: rule.per.iter().map(ToString::to_string).collect(),
             why_not: None,
             charge: None,

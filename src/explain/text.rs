@@ -175,7 +175,8 @@ impl Page {
             (None, None) => format!("burst {burst}"),
         };
         let numbers = format!("{limit}{rate}, {detail}{configured_for}, takes {cost}");
-        let failure = format!("{mode}; on_failure {}", rule.on_failure);
+        let lease = rule.lease.as_ref().map_or(String::new(), |lease| format!("; lease {lease}"));
+        let failure = format!("{mode}; on_failure {}{lease}", rule.on_failure);
         let name_bold = self.painted(BOLD, name);
         self.line(left, &format!("{mark} {name_bold}  {numbers}; {failure}"));
         let indent = " ".repeat(name.chars().count() + 4);

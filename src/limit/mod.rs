@@ -11,6 +11,7 @@
 //! - [`verdict`]: the decision, and the [`Standing`](verdict::Standing) that a client gets: remaining,
 //!   retry after, reset;
 //! - [`adjust`]: reset and grant by an operator;
+//! - [`lease`]: tokens that a gateway borrows from the shared store, and spends without a call;
 //! - [`breaker`], [`membership`], [`share`], [`debt`]: outages of the shared store: when to call it,
 //!   how many gateways share it, how much one of them may grant locally, and its debt for that;
 //! - [`top_k`]: the clients with the most requests.
@@ -50,6 +51,7 @@ pub mod debt;
 pub mod fixed_window;
 pub mod kind;
 pub mod leaky_bucket;
+pub mod lease;
 pub mod membership;
 pub mod reading;
 pub mod share;

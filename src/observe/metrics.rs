@@ -170,7 +170,7 @@ impl Metrics {
             )?,
             decisions: series.counters(
                 "tollgate_decisions_total",
-                "Decisions of each rule (allow, deny, shadow_deny), by what decided (redis, cache, local, policy).",
+                "Decisions of each rule (allow, deny, shadow_deny), by what decided (redis, cache, local, policy, lease).",
                 &["rule", "plan", "decision", "source"],
             )?,
             check_duration: series.histograms(

@@ -178,6 +178,8 @@ pub struct Rule {
     pub on_missing: OnMissing,
     /// Treatment of its requests if Redis is unavailable.
     pub on_failure: OnFailure,
+    /// Whether gateways borrow tokens of its buckets from Redis.
+    pub lease: Lease,
     /// Grant of each plan, by the plan's index; `None`: the rule does not apply to that plan.
     pub grant_by_plan: Vec<Option<Grant>>,
     /// Whether the rule has a `plans.<plan>` table for a plan, by the plan's index. Such a plan
@@ -428,6 +430,29 @@ pub enum OnFailure {
     Allow,
     /// Refuse the request with 503.
     Deny,
+}
+
+/// Whether gateways borrow tokens of a rule's buckets from Redis, and spend them without a call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Lease {
+    /// Each request takes its tokens from Redis.
+    #[default]
+    Off,
+    /// As many tokens as the gateway soon needs.
+    Auto,
+    /// The same, but each gateway borrows at most this number of tokens, at least 1.
+    UpTo(u64),
+}
+
+impl std::fmt::Display for Lease {
+    /// The syntax of the file, without quotes.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Off => formatter.write_str("off"),
+            Self::Auto => formatter.write_str("auto"),
+            Self::UpTo(tokens) => tokens.fmt(formatter),
+        }
+    }
 }
 
 /// Clients that a rule does not limit.

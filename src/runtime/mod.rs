@@ -92,6 +92,7 @@ impl Runtime {
             }
         }
         limiter.forget_refusals();
+        limiter.return_leases();
         if next.generation.is_multiple_of(TIDY_EVERY) {
             metrics.remove_stale(&next.policy);
         }

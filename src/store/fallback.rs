@@ -120,12 +120,17 @@ impl Fallback {
     pub fn learn(&self, charges: &[Charge], answer: &Answer, sent_at: u64, now: u64) {
         self.reservations.forget(charges, now);
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-            if charge.limit.is_held() || self.debts.has(charge.bucket) {
-                continue;
-            }
-            let put = |level| self.memory.put(charge, level, now);
-            self.replies.read(charge, outcome.level, sent_at, put);
+            self.learn_level(charge, outcome.level, sent_at, now);
         }
+    }
+
+    /// Stores the level of one bucket, as [`learn`](Self::learn).
+    pub fn learn_level(&self, charge: &Charge, level: i64, sent_at: u64, now: u64) {
+        if charge.limit.is_held() || self.debts.has(charge.bucket) {
+            return;
+        }
+        let put = |level| self.memory.put(charge, level, now);
+        self.replies.read(charge, level, sent_at, put);
     }
 }
 

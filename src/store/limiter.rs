@@ -4,8 +4,10 @@
 //! branch.
 //!
 //! Reading order: this file (taking tokens), `parts` (requests whose buckets are in several slots
-//! of a cluster), `unreadable` (requests with a bucket that Redis cannot read), `peek` (reading without taking).
+//! of a cluster), `unreadable` (requests with a bucket that Redis cannot read), `leasing` (requests with tokens that
+//! were borrowed), `peek` (reading without taking).
 
+mod leasing;
 mod parts;
 mod peek;
 mod unreadable;
@@ -17,6 +19,7 @@ use super::debts::Lapsed;
 use super::deny_cache::DenyCache;
 use super::fallback::Fallback;
 use super::held::{Holds, Reservation};
+use super::leases::Leases;
 use super::memory::MemoryStore;
 use super::peek_cache::PeekCache;
 use super::redis::batch::Undecided;
@@ -43,8 +46,9 @@ pub struct Limiter {
 struct Shared {
     memory: Arc<MemoryStore>,
     nodes: Nodes,
-    denied: DenyCache,
-    fallback: Fallback,
+    denied: Arc<DenyCache>,
+    fallback: Arc<Fallback>,
+    leases: Arc<Leases>,
     peek_cache: PeekCache,
     /// Number of gateways, if it is configured.
     instances: Option<u32>,
@@ -63,6 +67,8 @@ pub struct Taken {
     pub waived: Vec<Charge>,
     /// Indexes of charges that were decided locally, since Redis cannot read their buckets.
     pub local: Vec<usize>,
+    /// Indexes of charges that were taken from leases, if others were not.
+    pub leased: Vec<usize>,
 }
 
 /// Where a decision was made.
@@ -76,14 +82,17 @@ pub enum Source {
     Local,
     /// No store: the file decides, by `on_failure` or by `on_missing = "deny"`.
     Policy,
+    /// Tokens that this gateway has borrowed from Redis.
+    Lease,
 }
 
 impl Source {
     /// Number of variants, for arrays with one entry each.
-    pub const COUNT: usize = 4;
+    pub const COUNT: usize = 5;
 
     /// All sources, in the order of their numbers.
-    pub const ALL: [Self; Self::COUNT] = [Self::Redis, Self::Cache, Self::Local, Self::Policy];
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::Redis, Self::Cache, Self::Local, Self::Policy, Self::Lease];
 }
 
 impl Limiter {
@@ -103,9 +112,11 @@ impl Limiter {
     /// decides on its buckets in `memory`.
     pub fn over(memory: Arc<MemoryStore>, nodes: Nodes, instances: Option<u32>) -> Self {
         let fallback = Fallback::new(Arc::clone(&memory), Arc::clone(nodes.debts()));
-        let (denied, peek_cache) = (DenyCache::default(), PeekCache::default());
+        let fallback = Arc::new(fallback);
+        let (denied, peek_cache) = (Arc::default(), PeekCache::default());
         let own = Arc::clone(&memory);
-        let shared = Shared { memory: own, nodes, denied, fallback, peek_cache, instances };
+        let leases = Arc::new(Leases::default());
+        let shared = Shared { memory: own, nodes, denied, fallback, leases, peek_cache, instances };
         Self { memory, shared: Some(shared) }
     }
 
@@ -122,34 +133,10 @@ impl Limiter {
             let (answer, holds) = self.memory.hold(&charges, rules, now, Share::WHOLE);
             return (Taken::all(charges, answer, Source::Local), holds);
         };
-        if let Some(answer) = shared.denied.refusal(&charges, now) {
-            return (Taken::all(charges, answer, Source::Cache), Holds::new());
+        if leasing::has_leases(&charges, rules) {
+            return shared.take_with_leases(charges, rules, now).await;
         }
-        let reserved = match shared.reserve_share(&charges, rules, now) {
-            Ok(reserved) => reserved,
-            Err(refused) => return (*refused, Holds::new()),
-        };
-        let node = match &shared.nodes {
-            Nodes::One(node) => node,
-            Nodes::Cluster(cluster) => {
-                return shared.take_parts(cluster, charges, rules, now, reserved).await;
-            }
-        };
-        let decided = node.batcher().take(charges.clone(), Arc::clone(rules)).await;
-        // Before a local decision, which would count it beside what the request holds then.
-        drop(reserved);
-        match decided {
-            Ok(answered) => {
-                shared.denied.remember(&charges, &answered.answer, answered.sent_at);
-                shared.fallback.learn(&charges, &answered.answer, answered.sent_at, clock::now());
-                (Taken::all(charges, answered.answer, Source::Redis), answered.holds)
-            }
-            Err(Undecided::Unreadable(buckets)) => {
-                let taken = shared.take_split(node, &charges, rules, &buckets, now).await;
-                taken.unwrap_or_else(|| shared.take_locally(&charges, rules))
-            }
-            Err(Undecided::NotTaken | Undecided::Ambiguous) => shared.take_locally(&charges, rules),
-        }
+        shared.check(charges, rules, now).await
     }
 
     /// Returns what [`take`](Self::take) would return. Takes no tokens and writes nothing. May take up to
@@ -177,6 +164,7 @@ impl Limiter {
             let moved = self.memory.adjust(charges, adjustment, clock::now());
             return Ok((moved, Source::Local));
         };
+        shared.return_leases(charges.iter().map(|charge| charge.bucket)).await;
         let moved = shared.nodes.adjust(charges, rules, adjustment).await?;
         let now = clock::now();
         shared.denied.forget(charges.iter().map(|charge| charge.bucket), now);
@@ -217,17 +205,20 @@ impl Limiter {
         self.redis().map_or_else(Vec::new, |nodes| nodes.debts().take_lapsed(now))
     }
 
-    /// Whether Redis has to get a debt, or the number of units that requests hold.
+    /// Whether Redis has to get a debt, the number of units that requests hold, or what is left of a lease.
     pub fn has_unsettled(&self) -> bool {
-        let has_statements = |shared: &Shared| shared.nodes.has_statements();
-        self.debts() > 0 || self.shared.as_ref().is_some_and(has_statements)
+        let has_any = |shared: &Shared| shared.nodes.has_statements() || !shared.leases.is_empty();
+        self.debts() > 0 || self.shared.as_ref().is_some_and(has_any)
     }
 
-    /// Settles all debts in Redis and states what requests hold, within about `timeout`. Without Redis there is nothing
-    /// to settle.
+    /// Settles all debts in Redis, states what requests hold, and returns leases, within about `timeout`. No lease begins
+    /// afterwards. Without Redis there is nothing to settle.
     pub async fn settle(&self, timeout: Duration) -> Settlement {
         match &self.shared {
-            Some(shared) => shared.nodes.settle(timeout).await,
+            Some(shared) => {
+                shared.end_leases(timeout).await;
+                shared.nodes.settle(timeout).await
+            }
             None => Settlement::default(),
         }
     }
@@ -264,6 +255,13 @@ impl Limiter {
         }
     }
 
+    /// Ends all leases, after a reload that may have changed limits. What is left of them is returned.
+    pub fn return_leases(&self) {
+        if let Some(shared) = &self.shared {
+            shared.leases.close_all();
+        }
+    }
+
     /// Microseconds until all nodes of Redis have been probed again; 0 while all breakers are closed,
     /// and without Redis.
     pub fn retry_after_us(&self) -> u64 {
@@ -282,6 +280,38 @@ impl Limiter {
 }
 
 impl Shared {
+    /// Decides a request and takes its tokens, none of them from leases.
+    async fn check(&self, charges: Charges, rules: &Arc<[StoredRule]>, now: u64) -> (Taken, Holds) {
+        if let Some(answer) = self.denied.refusal(&charges, now) {
+            return (Taken::all(charges, answer, Source::Cache), Holds::new());
+        }
+        let reserved = match self.reserve_share(&charges, rules, now) {
+            Ok(reserved) => reserved,
+            Err(refused) => return (*refused, Holds::new()),
+        };
+        let node = match &self.nodes {
+            Nodes::One(node) => node,
+            Nodes::Cluster(cluster) => {
+                return self.take_parts(cluster, charges, rules, now, reserved).await;
+            }
+        };
+        let decided = node.batcher().take(charges.clone(), Arc::clone(rules)).await;
+        // Before a local decision, which would count it beside what the request holds then.
+        drop(reserved);
+        match decided {
+            Ok(answered) => {
+                self.denied.remember(&charges, &answered.answer, answered.sent_at);
+                self.fallback.learn(&charges, &answered.answer, answered.sent_at, clock::now());
+                (Taken::all(charges, answered.answer, Source::Redis), answered.holds)
+            }
+            Err(Undecided::Unreadable(buckets)) => {
+                let taken = self.take_split(node, &charges, rules, &buckets, now).await;
+                taken.unwrap_or_else(|| self.take_locally(&charges, rules))
+            }
+            Err(Undecided::NotTaken | Undecided::Ambiguous) => self.take_locally(&charges, rules),
+        }
+    }
+
     /// Share of each bucket that this gateway grants locally.
     fn share(&self) -> Share {
         Share::one_of(self.instances.unwrap_or_else(|| self.nodes.gateways()))
@@ -353,11 +383,18 @@ impl Shared {
 impl Taken {
     /// A decision of `source` on all charges.
     pub fn all(charges: Charges, answer: Answer, source: Source) -> Self {
-        Self { charges, answer, source, waived: Vec::new(), local: Vec::new() }
+        let (waived, local, leased) = (Vec::new(), Vec::new(), Vec::new());
+        Self { charges, answer, source, waived, local, leased }
     }
 
     /// Store that decided on a charge, by its index.
     pub fn source_of(&self, index: usize) -> Source {
-        if self.local.contains(&index) { Source::Local } else { self.source }
+        if self.local.contains(&index) {
+            Source::Local
+        } else if self.leased.contains(&index) {
+            Source::Lease
+        } else {
+            self.source
+        }
     }
 }

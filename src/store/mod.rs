@@ -3,6 +3,7 @@
 //! [`limiter`] checks each request in one of: [`redis`], whose buckets all gateways share;
 //! [`deny_cache`], which refuses by recent answers of Redis; [`memory`], whose buckets are local to
 //! this process; or [`fallback`] while Redis is unavailable, which records its grants as [`debts`].
+//! [`leases`] has the tokens that this process has borrowed from the shared store.
 //! [`held`] has the units that requests in flight hold.
 //! `peek_cache` bounds how often clients read their limits.
 
@@ -10,6 +11,7 @@ pub mod debts;
 pub mod deny_cache;
 pub mod fallback;
 pub mod held;
+pub mod leases;
 pub mod limiter;
 pub mod memory;
 pub mod peek_cache;

@@ -88,6 +88,7 @@ mod slow_upstreams;
 mod surplus;
 
 // Limits shared by several gateways through Redis.
+mod leases;
 mod nested;
 mod shared;
 mod shared_usage;

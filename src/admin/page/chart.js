@@ -6,7 +6,7 @@ import { civil } from "./zone.js";
 const COOL = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
 const WARM = ["--w1", "--w2", "--w3", "--w4", "--w5", "--w6", "--w7"];
 const OWN = {
-  shadow_refused: "--c7", redis: "--c1", cache: "--c4", local: "--w2", policy: "--w5", level: "--c1",
+  shadow_refused: "--c7", redis: "--c1", cache: "--c4", lease: "--c5", local: "--w2", policy: "--w5", level: "--c1",
   unavailable: "--k1", unauthorized: "--k2", rejected: "--k3",
   "1xx": "--c6", "2xx": "--c1", "3xx": "--c2", "4xx": "--w2", "5xx": "--w1", none: "--k3", p50: "--c1", p99: "--w2",
 };

@@ -20,7 +20,7 @@ const MEANING = {
 };
 
 /** Sources of decisions, as in `tollgate_check_duration_seconds`. */
-const SOURCES = { redis: "Redis", cache: "deny cache", local: "local fallback", policy: "policy (no bucket)" };
+const SOURCES = { redis: "Redis", cache: "deny cache", local: "local fallback", policy: "policy (no bucket)", lease: "lease" };
 
 let sources;
 let changes = [];

@@ -30,7 +30,7 @@ pub(super) struct SampleView<'a> {
     latency: LatencyView,
     /// Complete requests by class of their status (`2xx`); `none` without a response.
     statuses: BTreeMap<String, u64>,
-    /// Checks by what decided: `redis`, `cache`, `local` or `policy`.
+    /// Checks by what decided: `redis`, `cache`, `local`, `policy` or `lease`.
     sources: BTreeMap<&'a str, u64>,
     /// Calls to Redis by result.
     redis_calls: BTreeMap<&'a str, u64>,

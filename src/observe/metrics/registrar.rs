@@ -91,7 +91,10 @@ impl Registrar {
         let help =
             "Debts dropped beyond `memory.max_buckets`. Redis grants their tokens a second time.";
         let dropped = self.keep(IntCounter::new("tollgate_debts_dropped_total", help)?)?;
-        Ok(CallSeries { calls, checks, ambiguous, settled, dropped })
+        let help = "Tokens that this gateway borrowed (lease), by event: lent, returned to the bucket, expired unspent.";
+        let leased = Opts::new("tollgate_lease_tokens_total", help);
+        let leased = self.keep(CounterVec::new(leased, &["rule", "event"])?)?;
+        Ok(CallSeries { calls, checks, ambiguous, settled, leased, dropped })
     }
 
     pub(super) fn usage(&self) -> Result<UsageSeries, prometheus::Error> {

@@ -12,7 +12,7 @@ use crate::store::memory::MemoryStore;
 /// Counters since the start, and current gauges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Checks, by what decided: `redis`, `cache`, `local` or `policy`.
+    /// Checks, by what decided: `redis`, `cache`, `local`, `policy` or `lease`.
     pub sources: BTreeMap<String, u64>,
     /// Calls to Redis, by result.
     pub redis_calls: BTreeMap<String, u64>,

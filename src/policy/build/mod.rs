@@ -17,6 +17,7 @@ mod costs;
 mod environment;
 mod grant;
 mod keys;
+mod lease;
 mod listener_tls;
 mod listeners;
 mod log;

@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::address;
 use super::grant::fixed_window::unknown_zone;
 use super::grant::{self, Limits, PlacedGrant, Written};
+use super::lease::lease;
 use super::names::{Names, twice};
 use super::routes::cost;
 use super::words::meaning;
@@ -137,6 +138,7 @@ fn rule(
         mode: meaning(table.mode.as_ref()),
         on_missing: meaning(table.on_missing.as_ref()),
         on_failure: OnFailure::default(),
+        lease: lease(table, diagnostics),
         grant_by_plan: vec![None; names.plans.names().len()],
         has_plan_table: vec![false; names.plans.names().len()],
         grant_by_key: HashMap::new(),

@@ -74,7 +74,8 @@ impl Limiter {
     fn readings(&self, charges: &[Charge], found: &[Option<Reading>]) -> Vec<Reading> {
         let now = clock::now();
         let reading = |(charge, found): (&Charge, &Option<Reading>)| {
-            found.unwrap_or_else(|| self.memory.reading(charge, Share::WHOLE, now))
+            let reading = found.unwrap_or_else(|| self.memory.reading(charge, Share::WHOLE, now));
+            self.shared.as_ref().map_or(reading, |shared| shared.with_lease(charge, reading, now))
         };
         charges.iter().zip(found).map(reading).collect()
     }

@@ -114,7 +114,7 @@ impl Shared {
             match level {
                 Some(reading) => {
                     redis_part.push(*charge);
-                    readings.push(reading);
+                    readings.push(self.with_lease(charge, reading, clock::now()));
                 }
                 None => local_part.push(*charge),
             }

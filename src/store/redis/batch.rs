@@ -17,6 +17,7 @@ pub mod adjust;
 mod flight;
 pub mod giveback;
 mod holding;
+pub mod lease;
 pub mod peek;
 pub mod queue;
 pub mod settle;
@@ -81,6 +82,8 @@ pub struct CallSeries {
     pub ambiguous: IntCounter,
     /// Tokens that were granted locally and settled in Redis, by `rule`.
     pub settled: CounterVec,
+    /// Tokens that gateways borrowed, by `rule` and `event`.
+    pub leased: CounterVec,
     /// Debts that were dropped because `memory.max_buckets` was reached.
     pub dropped: IntCounter,
 }

@@ -12,7 +12,7 @@ use crate::clock;
 use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge, Mode};
-use crate::policy::OnFailure;
+use crate::policy::{Lease, OnFailure};
 
 /// Script of the heartbeat, which counts the live gateways.
 const ANNOUNCE: &str = include_str!("../../../lua/announce.lua");
@@ -171,7 +171,12 @@ pub async fn probe(
     let Ok(limit) = limit else { return Ok(Ok(())) };
     let (bucket, mode) = (BucketId(u128::from(process)), Mode::Enforce);
     let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
-    let rule = StoredRule { name: Arc::from(PROBE), salt: 0, on_failure: OnFailure::Local };
+    let rule = StoredRule {
+        name: Arc::from(PROBE),
+        salt: 0,
+        on_failure: OnFailure::Local,
+        lease: Lease::Off,
+    };
     let mut batch = Batch::default();
     batch.add(&[charge], &[rule], prefix);
     let reply = take(connection, &batch, u64::MAX).await?;

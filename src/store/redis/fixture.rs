@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use super::script::StoredRule;
-use crate::policy::OnFailure;
+use crate::policy::{Lease, OnFailure};
 
 #[path = "../../../tests/it/support/pressure.rs"]
 mod pressure;
@@ -40,7 +40,7 @@ impl Timer {
 
 /// A rule without salt.
 pub(crate) fn rule() -> StoredRule {
-    StoredRule { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }
+    StoredRule { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local, lease: Lease::Off }
 }
 
 /// Environment variable with the program to start, for tests against several versions.

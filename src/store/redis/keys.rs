@@ -133,7 +133,12 @@ mod tests {
 
     #[test]
     fn slot_of_a_bucket_is_that_of_its_key() {
-        let rule = StoredRule { name: Arc::from("r"), salt: 5, on_failure: OnFailure::Local };
+        let rule = StoredRule {
+            name: Arc::from("r"),
+            salt: 5,
+            on_failure: OnFailure::Local,
+            lease: crate::policy::Lease::Off,
+        };
         for lanes in [None, Some(1), Some(3), Some(64), Some(1_024)] {
             let space = KeySpace::new("t:", lanes);
             for id in 0..500_u128 {

@@ -20,7 +20,7 @@ use super::link::history::History;
 use super::node::Node;
 use super::script::StoredRule;
 use crate::limit::adjust::Adjustment;
-use crate::limit::charge::Charge;
+use crate::limit::charge::{BucketId, Charge};
 use crate::limit::reading::Reading;
 use crate::policy::redis::{Address, Redis};
 use crate::store::debts::Debts;
@@ -102,6 +102,14 @@ impl Nodes {
         match self {
             Self::One(node) => vec![Arc::clone(node)],
             Self::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    /// The one that has a bucket; `None` if it is not known.
+    pub fn node_of(&self, bucket: BucketId, rule: &StoredRule) -> Option<Arc<Node>> {
+        match self {
+            Self::One(node) => Some(Arc::clone(node)),
+            Self::Cluster(cluster) => cluster.node_of_slot(cluster.slot_of(bucket, rule)),
         }
     }
 

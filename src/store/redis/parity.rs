@@ -3,6 +3,7 @@
 
 mod concurrency;
 mod giveback;
+mod leases;
 mod malformed;
 
 use std::cell::RefCell;
@@ -26,7 +27,7 @@ use crate::limit::share::Share;
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::stamp_log::StampLog;
 use crate::limit::{Limit, MAX_UNITS};
-use crate::policy::OnFailure;
+use crate::policy::{Lease, OnFailure};
 
 const PREFIX: &str = "tollgate:";
 
@@ -160,7 +161,7 @@ impl Reference {
 fn rules() -> Vec<StoredRule> {
     let rule = |rule| {
         let name = Arc::from(format!("r{rule}"));
-        StoredRule { name, salt: 0, on_failure: OnFailure::Local }
+        StoredRule { name, salt: 0, on_failure: OnFailure::Local, lease: Lease::Off }
     };
     (0..4_u8).map(rule).collect()
 }

@@ -5,6 +5,7 @@
 //! them wait at the same time.
 
 mod ids;
+mod lease;
 mod reply;
 
 use std::collections::HashMap;
@@ -16,8 +17,9 @@ use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge, Charges, Mode, has_held, held_units};
 use crate::limit::concurrency::Statement;
 use crate::limit::{Limit, double};
-use crate::policy::{MAX_RULES_PER_ROUTE, OnFailure, Rule};
+use crate::policy::{Lease, MAX_RULES_PER_ROUTE, OnFailure, Rule};
 use ids::IdState;
+pub use lease::{encode_lease, read_lease};
 pub use reply::{BadReply, Reply, read_adjust, read_peek};
 
 /// Source of `lua/take.lua`.
@@ -51,6 +53,8 @@ enum Operation {
     Adjust = 2,
     /// Reads levels, and writes nothing.
     Peek = 3,
+    /// Lends units to this gateway, and takes them back.
+    Lease = 5,
 }
 
 /// The parts of a rule that stores use.
@@ -62,12 +66,19 @@ pub struct StoredRule {
     pub salt: u128,
     /// What happens to its requests while Redis is unavailable.
     pub on_failure: OnFailure,
+    /// Whether gateways borrow tokens of its buckets.
+    pub lease: Lease,
 }
 
 impl StoredRule {
     /// From a rule of the policy.
     pub fn of(rule: &Rule) -> Self {
-        Self { name: Arc::clone(&rule.name), salt: rule.salt, on_failure: rule.on_failure }
+        Self {
+            name: Arc::clone(&rule.name),
+            salt: rule.salt,
+            on_failure: rule.on_failure,
+            lease: rule.lease,
+        }
     }
 }
 

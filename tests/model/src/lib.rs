@@ -7,6 +7,7 @@ pub mod limit;
 #[path = "../../../src/store"]
 pub mod store {
     pub mod deny_cache;
+    pub mod leases;
 
     #[path = "redis/batch/queue.rs"]
     pub mod queue;

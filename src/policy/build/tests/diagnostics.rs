@@ -14,6 +14,7 @@ mod fixed_windows;
 mod invalid_syntax;
 mod keys_and_secrets;
 mod leaky_buckets;
+mod leases;
 mod listeners;
 mod log;
 mod other_gateways;

@@ -3,6 +3,7 @@
 mod certificates;
 mod client_certificates;
 mod daily_bursts;
+mod leases;
 mod lost_quotas;
 mod preflight;
 mod public_keys;
@@ -18,6 +19,7 @@ use crate::policy::listener::Listener;
 /// Adds the warnings of a file. `keys` and `rules` are in the order of the file.
 pub(super) fn add(config: &Config, keys: &[Key], rules: &Rules, diagnostics: &mut Diagnostics) {
     daily_bursts::add(rules, diagnostics);
+    leases::add(config, &rules.list, diagnostics);
     lost_quotas::add(config, rules, diagnostics);
     preflight::add(config, &rules.list, diagnostics);
     public_keys::add(config, diagnostics);

@@ -85,7 +85,7 @@ pub(super) mod tests {
     use crate::limit::charge::{self, BucketId, Mode};
     use crate::limit::reading::Times;
     use crate::limit::share::Share;
-    use crate::policy::OnFailure;
+    use crate::policy::{Lease, OnFailure};
     use crate::store::redis::fixture::RedisServer;
     use crate::store::redis::script::Batch;
 
@@ -134,7 +134,7 @@ pub(super) mod tests {
         let (bucket_id, mode) = (BucketId(7), Mode::Enforce);
         let charge = Charge { bucket: bucket_id, rule: 0, limit_index: 0, limit, cost: 1, mode };
         let on_failure = OnFailure::Local;
-        let rules = [StoredRule { name: Arc::from("r"), salt: 0, on_failure }];
+        let rules = [StoredRule { name: Arc::from("r"), salt: 0, on_failure, lease: Lease::Off }];
         let key = script::key("t:", bucket_id, &rules[0]);
         let mut batch = Batch::default();
         batch.add(&[charge], &rules, "t:");

@@ -60,7 +60,7 @@ pub fn read_adjust(charges: &[Charge], reply: &[i64]) -> Result<Vec<Option<(i64,
 }
 
 /// Reads the Unix time of the decision, by the clock of Redis.
-fn time(number: Option<i64>) -> Result<u64, BadReply> {
+pub(super) fn time(number: Option<i64>) -> Result<u64, BadReply> {
     number.and_then(|time| u64::try_from(time).ok()).ok_or(BadReply)
 }
 
@@ -78,7 +78,7 @@ fn times(
 }
 
 /// Reads the level of a charge's bucket; `None` if the bucket is unreadable.
-fn level(charge: &Charge, number: Option<i64>) -> Result<Option<i64>, BadReply> {
+pub(super) fn level(charge: &Charge, number: Option<i64>) -> Result<Option<i64>, BadReply> {
     match number.ok_or(BadReply)? {
         UNREADABLE => Ok(None),
         level if (charge.limit.lowest()..=charge.limit.full()).contains(&level) => Ok(Some(level)),
@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
     use crate::limit::Limit;
-    use crate::policy::OnFailure;
+    use crate::policy::{Lease, OnFailure};
     use crate::store::redis::script::StoredRule;
 
     /// `take.lua` denies only if tokens are missing, so any other denial is a malformed reply.
@@ -195,7 +195,12 @@ mod tests {
         let limit = Limit::token_bucket(1, 100, 5).unwrap();
         let (bucket, mode) = (BucketId(7), Mode::Enforce);
         let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
-        let rule = StoredRule { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local };
+        let rule = StoredRule {
+            name: Arc::from("r"),
+            salt: 0,
+            on_failure: OnFailure::Local,
+            lease: Lease::Off,
+        };
         let mut batch = Batch::default();
         batch.add(&[charge], &[rule], "t:");
         // (now, how many passed, level) -> whether the request is allowed

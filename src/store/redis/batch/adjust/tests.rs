@@ -12,7 +12,7 @@ use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Mode;
 use crate::limit::concurrency::Statement;
-use crate::policy::OnFailure;
+use crate::policy::{Lease, OnFailure};
 use crate::store::redis::batch::peek;
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::fixture::RedisServer;
@@ -27,7 +27,7 @@ fn charge(id: u128) -> Charge {
 }
 
 fn rules() -> [StoredRule; 1] {
-    [StoredRule { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local }]
+    [StoredRule { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local, lease: Lease::Off }]
 }
 
 fn run(

@@ -26,7 +26,12 @@ impl Scene {
         let rules: Arc<[StoredRule]> = ["bad", "good"]
             .into_iter()
             .zip(on_failure)
-            .map(|(name, on_failure)| StoredRule { name: Arc::from(name), salt: 0, on_failure })
+            .map(|(name, on_failure)| StoredRule {
+                name: Arc::from(name),
+                salt: 0,
+                on_failure,
+                lease: crate::policy::Lease::Off,
+            })
             .collect();
         let key = script::key("t:", charges[0].bucket, &rules[0]);
         let mut connection = server.client().get_connection().unwrap();

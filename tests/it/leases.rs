@@ -1,0 +1,289 @@
+//! Tokens that gateways borrow from Redis: what passes is what the upstream counts.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::support::{
+    ClientGroup, DEMO, Data, Fleet, Gateway, Load, Redis, Request, StatusCounts, Stopwatch,
+    Upstream, eventually, key, proxy_to, send_many, sleep_for,
+};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// A rule for all clients, with leases, and a client.
+fn rule(limit: &str) -> String {
+    let rule = format!("[rules.all]\nper = []\nlease = \"auto\"\n{limit}\n");
+    format!("{rule}{}", key("acme", "secret", "free"))
+}
+
+/// Gateways with one configuration, each connected to Redis.
+fn gateways<const N: usize>(config: &str) -> [Gateway; N] {
+    let gateways: [Gateway; N] = std::array::from_fn(|_| Gateway::start(config));
+    for gateway in &gateways {
+        eventually("a connection to Redis", || {
+            let connected = gateway.log().contains("connected to Redis");
+            (connected && gateway.count("tollgate_breaker_state", &[]) == 0).then_some(())
+        });
+    }
+    gateways
+}
+
+/// Sends requests in turn to each gateway. Returns how many pass.
+fn passed(gateways: &[&Gateway], count: usize) -> usize {
+    let urls: Vec<String> = gateways.iter().map(|gateway| gateway.url("/")).collect();
+    let counts: StatusCounts = send_many(count, |client, number| {
+        client.get(&urls[number % urls.len()]).header("X-Api-Key", "secret")
+    });
+    assert!(counts.keys().all(|status| [200, 429].contains(status)), "{counts:?}");
+    counts.get(&200).copied().unwrap_or(0)
+}
+
+/// Requests that were decided by a lease.
+fn by_lease(gateway: &Gateway) -> u64 {
+    gateway.count("tollgate_decisions_total", &[("source", "lease"), ("rule", "all")])
+}
+
+/// Tokens of leases with this event, rounded up.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
+fn tokens(gateway: &Gateway, event: &str) -> u64 {
+    let name = format!("tollgate_lease_tokens_total{{event=\"{event}\",rule=\"all\"}} ");
+    let metrics = gateway.metrics();
+    let tokens = metrics.lines().find_map(|line| line.strip_prefix(&name));
+    tokens.map_or(0, |tokens| tokens.parse::<f64>().unwrap().ceil() as u64)
+}
+
+/// Tokens of leases that are lost.
+fn lost(gateway: &Gateway) -> usize {
+    usize::try_from(tokens(gateway, "expired")).unwrap()
+}
+
+/// Bytes of the bucket in Redis: 40 while units are lent.
+fn stored_bytes(redis: &Redis) -> usize {
+    let keys: Vec<String> = redis.query(&["KEYS", "*:all"]);
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    redis.query::<usize>(&["STRLEN", &keys[0]])
+}
+
+/// Waits until gateways have returned what they borrowed.
+fn wait_for_returns(gateways: &[&Gateway]) {
+    for gateway in gateways {
+        eventually("the return of the lease", || {
+            let out =
+                tokens(gateway, "lent") - tokens(gateway, "returned") - tokens(gateway, "expired");
+            (out <= by_lease(gateway)).then_some(())
+        });
+    }
+}
+
+#[test]
+fn three_gateways_with_leases_allow_exactly_the_limit() {
+    let redis = Redis::start();
+    let limit = rule("rate = \"3000/d\"");
+    let gateways: [Gateway; 3] =
+        gateways(&format!("instances = 3\n{DEMO}{}{limit}", redis.table()));
+    let all = gateways.each_ref();
+    let before = redis.script_calls();
+    let mut sum = passed(&all, 2_000);
+    assert_eq!(sum, 2_000);
+    let leased: u64 = gateways.iter().map(by_lease).sum();
+    let calls = redis.script_calls() - before;
+    eprintln!("{leased} of 2000 requests by leases, {calls} calls");
+    assert!(leased > 500, "{leased}");
+    while stored_bytes(&redis) == 40 || sum == 2_000 {
+        sum += passed(&all, 500);
+        wait_for_returns(&all);
+        assert!(sum <= 3_000, "{sum}");
+        if sum == 3_000 {
+            break;
+        }
+    }
+    let lost: u64 = gateways.iter().map(|gateway| tokens(gateway, "expired")).sum();
+    sum += passed(&all, 600);
+    let sum = sum as u64;
+    assert!(sum <= 3_000 && sum + lost >= 3_000, "{sum} passed, {lost} expired");
+    // Of a refusal, Redis or an earlier reply of it is the source.
+    for gateway in &gateways {
+        let denied = [("decision", "deny"), ("source", "lease")];
+        assert_eq!(gateway.count("tollgate_decisions_total", &denied), 0);
+    }
+}
+
+#[test]
+fn idle_bucket_is_stored_as_without_leases() {
+    let redis = Redis::start();
+    let limit = rule("rate = \"100000/d\"");
+    let [gateway]: [Gateway; 1] = gateways(&format!("{DEMO}{}{limit}", redis.table()));
+    assert_eq!(passed(&[&gateway], 1_000), 1_000);
+    assert_eq!(stored_bytes(&redis), 40);
+    wait_for_returns(&[&gateway]);
+    sleep_for(Duration::from_secs(4));
+    assert_eq!(passed(&[&gateway], 1), 1);
+    assert_eq!(stored_bytes(&redis), 24);
+}
+
+#[test]
+fn remaining_tokens_count_down_by_the_requests() {
+    let redis = Redis::start();
+    let limit = rule("rate = \"100000/d\"");
+    let [gateway]: [Gateway; 1] = gateways(&format!("{DEMO}{}{limit}", redis.table()));
+    assert_eq!(passed(&[&gateway], 1_000), 1_000);
+    let connection = &mut gateway.connect();
+    let mut last = 99_000;
+    for _ in 0..500 {
+        let response = connection.send(&Request::get("/"));
+        let remaining = response.remaining();
+        // One token is added in 0.9 s.
+        assert!((last - 1..=last + 1).contains(&remaining), "{remaining} after {last}");
+        last = remaining;
+    }
+    assert!(by_lease(&gateway) > 500);
+}
+
+#[test]
+fn tokens_of_a_lease_are_put_back_if_another_rule_refuses() {
+    let redis = Redis::start();
+    let per_key = "[rules.per-key]\nper = [\"key\"]\nrate = \"700/d\"\n";
+    let config = format!("{DEMO}{}{}{per_key}", redis.table(), rule("rate = \"5000/d\""));
+    let [gateway]: [Gateway; 1] = gateways(&config);
+    assert_eq!(passed(&[&gateway], 2_000), 700);
+    assert!(by_lease(&gateway) > 100);
+    let calls = redis.script_calls();
+    assert_eq!(passed(&[&gateway], 1_000), 0);
+    assert!(redis.script_calls() - calls < 100, "the deny cache refuses");
+    wait_for_returns(&[&gateway]);
+    let view = gateway.admin("/api/clients/key/acme/buckets").json();
+    let lost = tokens(&gateway, "expired");
+    let rules = view["rules"].as_array().unwrap();
+    let left = rules.iter().find(|rule| rule["rule"] == "all").unwrap()["tokens"].as_u64().unwrap();
+    assert!((4_300 - lost..=4_301).contains(&left), "{left} left, {lost} lost: {view}");
+}
+
+#[test]
+fn gateway_returns_its_lease_when_it_ends() {
+    let redis = Redis::start();
+    let limit = rule("rate = \"2000/d\"");
+    let mut gateways: [Gateway; 2] =
+        gateways(&format!("instances = 2\n{DEMO}{}{limit}", redis.table()));
+    assert_eq!(passed(&[&gateways[0]], 800), 800);
+    gateways[0].terminate();
+    assert_eq!(gateways[0].exit().0, Some(0));
+    let sum = 800 + passed(&[&gateways[1]], 1_000);
+    wait_for_returns(&[&gateways[1]]);
+    let sum = sum + passed(&[&gateways[1]], 500);
+    let lost = lost(&gateways[1]);
+    assert!((2_000 - lost..=2_000).contains(&sum), "{sum}, {lost} lost");
+}
+
+#[test]
+fn lease_ends_with_a_reload_that_changes_the_limit() {
+    let redis = Redis::start();
+    let config = |limit: &str| format!("{DEMO}{}{}", redis.table(), rule(limit));
+    let [gateway]: [Gateway; 1] = gateways(&config("rate = \"4000/d\""));
+    assert_eq!(passed(&[&gateway], 1_000), 1_000);
+    // Three quarters of the bucket are left.
+    gateway.apply(&config("rate = \"2000/d\""));
+    let sum = passed(&[&gateway], 1_400);
+    wait_for_returns(&[&gateway]);
+    let sum = sum + passed(&[&gateway], 1_000);
+    let lost = lost(&gateway);
+    assert!((1_499 - lost..=1_501).contains(&sum), "{sum}, {lost} lost");
+}
+
+#[test]
+fn reset_fills_a_bucket_from_which_the_gateway_has_borrowed() {
+    let redis = Redis::start();
+    let limit = "[rules.all]\nper = [\"key\"]\nlease = \"auto\"\nrate = \"2000/d\"\n";
+    let config = format!("{DEMO}{}{limit}{}", redis.table(), key("acme", "secret", "free"));
+    let [gateway]: [Gateway; 1] = gateways(&config);
+    assert_eq!(passed(&[&gateway], 1_000), 1_000);
+    let reset = Request::new("POST", "/api/clients/key/acme/reset");
+    let view = gateway.send_admin(&reset).json();
+    assert_eq!(view["buckets"][0]["to"], 2_000, "{view}");
+    let sum = passed(&[&gateway], 2_400);
+    wait_for_returns(&[&gateway]);
+    let sum = sum + passed(&[&gateway], 1_000);
+    let lost = lost(&gateway);
+    assert!((2_000 - lost..=2_000).contains(&sum), "{sum}, {lost} lost");
+}
+
+/// Three gateways with a limit that their clients exceed, and an upstream that counts.
+struct Counted {
+    fleet: Fleet,
+    upstream: Upstream,
+    watch: Stopwatch,
+}
+
+const RATE: usize = 300;
+const BURST: usize = 1_200;
+
+impl Counted {
+    fn start() -> Self {
+        let upstream = Upstream::responding(OK);
+        let routes = proxy_to(&[upstream.address]);
+        let limit = rule(&format!("rate = \"{RATE}/s\"\nburst = {BURST}"));
+        let fleet = Fleet::start(Data::Kept, None, |redis| format!("{routes}{redis}{limit}"));
+        Self { fleet, upstream, watch: Stopwatch::start() }
+    }
+
+    fn count(&self) -> usize {
+        self.upstream.requests().len()
+    }
+
+    /// The burst, and what the rate has yielded until now.
+    fn bound(&self) -> usize {
+        BURST + RATE * usize::try_from(self.watch.elapsed().as_millis()).unwrap() / 1_000
+    }
+
+    fn load(&self) -> Load {
+        let group = |gateway: &Gateway| {
+            ClientGroup::new(gateway, &Request::get("/"), 8, Duration::from_millis(20))
+        };
+        Load::start(self.fleet.gateways.iter().map(group).collect())
+    }
+}
+
+#[test]
+fn gateway_that_is_killed_adds_nothing_to_the_limit() {
+    let counted = Counted::start();
+    let load = counted.load();
+    sleep_for(Duration::from_secs(1));
+    let killed = &counted.fleet.gateways[0];
+    assert!(by_lease(killed) > 0);
+    let lent = tokens(killed, "lent") - tokens(killed, "returned");
+    kill(Pid::from_raw(killed.pid().cast_signed()), Signal::SIGKILL).unwrap();
+    for _ in 0..5 {
+        sleep_for(Duration::from_secs(1));
+        // First: what passes later counts less.
+        let (passed, most) = (counted.count(), counted.bound());
+        assert!(passed <= most, "{passed} of {most}");
+    }
+    load.stop();
+    let (passed, most) = (counted.count(), counted.bound());
+    eprintln!("{passed} of {most} passed; the killed gateway had borrowed {lent} tokens");
+    // What it had borrowed is late for 4 s at most, and then lost.
+    assert!(passed + BURST / 2 >= most, "{passed} of {most}");
+}
+
+#[test]
+fn gateways_with_leases_stay_within_the_bound_of_an_outage() {
+    let counted = Counted::start();
+    let load = counted.load();
+    sleep_for(Duration::from_secs(1));
+    counted.fleet.kill_redis();
+    let before = counted.count();
+    sleep_for(Duration::from_secs(2));
+    let without = counted.count() - before;
+    counted.fleet.restart_redis();
+    sleep_for(Duration::from_secs(3));
+    load.stop();
+    let (passed, most) = (counted.count(), counted.bound());
+    eprintln!("{passed} passed, {without} of them without Redis; the limit alone is {most}");
+    assert!(without > 0);
+    assert!(passed <= most + 2 * BURST, "{passed} of {most}");
+    let local = counted
+        .fleet
+        .count("tollgate_decisions_total", &[("source", "local"), ("decision", "allow")]);
+    assert!(local > 0);
+}
