@@ -23,6 +23,9 @@
 -- ARGV[4] absent, or what requests took that another slot of a cluster refused, to be given back; packed:
 --           for each bucket   H bucket (from 1)   d units   d time at which they were taken
 --                             d end of the period in which they were taken; 0 unless it is a fixed window
+-- ARGV[5] absent, or levels that the caller saw before another server took over, as upper bounds; packed:
+--           for each bucket   H bucket (from 1)   d level at the end of this call
+--                             d end of the period that it holds for; 0 unless it is a fixed window
 --
 -- Returns a flat list of integers: the current time; then
 --   take:   for each group
@@ -576,7 +579,25 @@ for bucket = 1, #keys do
 end
 position = further
 
-local debts, at = ARGV[3] or '', 1
+-- A server that took over may lack what its predecessor had counted. Before debts, which the caller has not seen.
+local claims, at = ARGV[5], 1
+while claims and at <= #claims do
+    local bucket, claimed, period_end
+    bucket, claimed, period_end, at = unpack('<Hdd', claims, at)
+    local level = levels[bucket]
+    if level ~= UNREADABLE and claimed < level
+        and (period_end == 0 or later and later[bucket] == period_end) then
+        if logs and logs[bucket] then
+            levels[bucket] = sliding.settle(logs[bucket], level - claimed)
+        else
+            levels[bucket] = claimed
+        end
+        moved[bucket] = true
+    end
+end
+
+local debts = ARGV[3] or ''
+at = 1
 while at <= #debts do
     local bucket, units
     bucket, units, at = unpack('<Hd', debts, at)
@@ -596,7 +617,7 @@ end
 -- counts what was taken in its period. From a sliding window, the oldest tokens are dropped: they leave it earlier
 -- than those that were taken, which must still be in it.
 local returned = ARGV[4]
-if returned then
+if returned and returned ~= '' then
     at = 1
     while at <= #returned do
         local bucket, units, taken_at, period_end

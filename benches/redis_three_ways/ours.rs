@@ -97,6 +97,7 @@ fn settings(port: u16) -> Redis {
         on_failure: OnFailure::Local,
         prefix: "tollgate:".to_string(),
         lanes: None,
+        repair: true,
         ready: Ready::default(),
         start_without: StartWithout::default(),
         breaker: Settings::default(),

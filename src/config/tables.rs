@@ -157,6 +157,9 @@ table! {
         /// Number of hash tags of the buckets in a Redis Cluster, 0 to 1024; the same on all gateways. With 0, each
         /// client has its own. Default: 64.
         pub lanes: Field<u64>,
+        /// Whether a replica that takes over gets back what it lacks, as far as gateways saw it; with sentinels and in a
+        /// cluster. Default: `true`.
+        pub repair: Field<bool>,
         /// ACL user of the gateway. Default: the default user.
         pub username: Field<String>,
         /// Password of the user. Default: none.

@@ -31,6 +31,8 @@ pub struct Redis {
     pub prefix: String,
     /// Number of hash tags of the buckets in a cluster, 1 to 1024; `None`: each client has its own.
     pub lanes: Option<u16>,
+    /// Whether a replica that takes over is repaired by what gateways saw. Without sentinels or a cluster, without effect.
+    pub repair: bool,
     /// Response of `/ready` while Redis is unavailable.
     pub ready: Ready,
     /// Initial level of buckets if Redis is unavailable when the gateway starts.
@@ -40,6 +42,11 @@ pub struct Redis {
 }
 
 impl Redis {
+    /// Whether a replica may take over, and is repaired then.
+    pub fn has_repair(&self) -> bool {
+        self.repair && matches!(self.address, Address::Sentinel(_) | Address::Cluster(_))
+    }
+
     /// Whether `/ready` responds 503 while Redis is unavailable.
     pub fn is_needed(&self) -> bool {
         self.ready == Ready::Connected

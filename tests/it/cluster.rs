@@ -176,3 +176,48 @@ fn masters_beside_one_that_hangs_go_on_deciding() {
     redis.nodes[1].signal(Signal::SIGCONT);
     eventually("Redis to decide on every request", || is_whole(&gateways).then_some(()));
 }
+
+/// Number of requests that pass after a replica that lacks 100 of them has taken over, of a limit of 100.
+fn allowed_after_a_lossy_failover(repair: bool) -> usize {
+    let mut redis = RedisCluster::start(1);
+    // One lane, so that one master has all buckets.
+    let table = redis.table_with(&format!("timeout = \"1s\"\nlanes = 1\nrepair = {repair}\n"));
+    let breaker = "[redis.breaker]\nopen = \"100ms\"\nopen_max = \"200ms\"\nramp = [100]\n";
+    let rules = "[rules.client]\nper = [\"key\"]\nrate = \"100/d\"\n\
+        [rules.month]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"100/month\"\n\
+        [rules.hour]\nper = [\"key\"]\nkind = \"sliding_window\"\nlimit = \"100/h\"\n";
+    let config = format!("{DEMO}{table}{breaker}{rules}{}", key("a", "a", "free"));
+    let gateways: [Gateway; 2] = gateways(&config);
+    let master = redis.master_of_tag("0.0");
+    let replica = redis.replica_of(master);
+    // The replica no longer reaches its master.
+    redis.nodes[replica].query::<String>(&["CONFIG", "SET", "masterauth", "wrong"]);
+    redis.nodes[replica].query::<u64>(&["CLIENT", "KILL", "TYPE", "master"]);
+    let first = flood(&gateways, &["a"], 300);
+    assert_eq!(first.get(&200), Some(&100), "{first:?}");
+    redis.nodes[master].kill();
+    eventually("the replica to take over", || redis.nodes[replica].is_master().then_some(()));
+    let labels = [("node", redis.nodes[replica].address.to_string())];
+    let labels = labels.each_ref().map(|(name, value)| (*name, value.as_str()));
+    for gateway in &gateways {
+        eventually("a connection to the replica", || {
+            let at = format!("connected to Redis at {}", labels[0].1);
+            let closed = gateway.count("tollgate_redis_node_breaker_state", &labels) == 0;
+            (gateway.log().contains(&at) && closed).then_some(())
+        });
+    }
+    let local = decided_by(&gateways, "local");
+    let counts = flood(&gateways, &["a"], 300);
+    assert_eq!(decided_by(&gateways, "local"), local, "Redis decides");
+    counts.get(&200).copied().unwrap_or(0)
+}
+
+#[test]
+fn what_gateways_saw_is_not_granted_again_after_a_lossy_failover() {
+    assert_eq!(allowed_after_a_lossy_failover(true), 0);
+}
+
+#[test]
+fn without_repair_a_lossy_failover_grants_what_was_lost_again() {
+    assert_eq!(allowed_after_a_lossy_failover(false), 100);
+}

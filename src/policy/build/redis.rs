@@ -79,6 +79,7 @@ pub(super) fn redis(
         on_failure: meaning(redis.on_failure.as_ref()),
         prefix: prefix?,
         lanes: lanes?,
+        repair: redis.repair.as_ref().is_none_or(|field| *field.get_ref()),
         ready: meaning(redis.ready.as_ref()),
         start_without: meaning(redis.start_without.as_ref()),
         breaker: breaker?,

@@ -20,6 +20,7 @@ mod holding;
 pub mod lease;
 pub mod peek;
 pub mod queue;
+pub mod repair;
 pub mod settle;
 
 use std::collections::VecDeque;
@@ -42,6 +43,7 @@ use crate::store::debts::Debts;
 use crate::store::held::{Held, Holds};
 use giveback::GiveBack;
 use queue::{Bounds, Enqueued, Queue};
+use repair::Seen;
 
 /// Maximum number of checks that wait for a call. If Redis does not keep up, further checks are decided
 /// locally. Far more than Redis decides within any budget, because local decisions are less exact.
@@ -68,6 +70,8 @@ pub struct Batcher {
     debts: Arc<Debts>,
     held: Arc<Held>,
     series: CallSeries,
+    /// Levels that Redis reported, to repair a replica that takes over; `None` without replicas.
+    seen: Option<Arc<Seen>>,
     state: Mutex<State>,
 }
 
@@ -171,28 +175,41 @@ impl Batcher {
         (debts, held): (Arc<Debts>, Arc<Held>),
         series: CallSeries,
     ) -> Arc<Self> {
-        Self::over(link, Arc::new(KeySpace::new(prefix, None)), budget, (debts, held), series, None)
+        Self::with_repair(link, prefix, budget, (debts, held), series, None)
+    }
+
+    /// Like [`new`](Self::new). Repairs a server that takes over by what is `seen`.
+    pub fn with_repair(
+        link: Arc<Link>,
+        prefix: &str,
+        budget: Duration,
+        kept: (Arc<Debts>, Arc<Held>),
+        series: CallSeries,
+        seen: Option<Arc<Seen>>,
+    ) -> Arc<Self> {
+        let keys = Arc::new(KeySpace::new(prefix, None));
+        Self::over((link, keys), budget, kept, series, None, seen)
     }
 
     /// Creates a batcher that sends over `link` to a master of `cluster`.
     pub fn in_cluster(
-        link: Arc<Link>,
-        keys: Arc<KeySpace>,
+        server: (Arc<Link>, Arc<KeySpace>),
         budget: Duration,
         kept: (Arc<Debts>, Arc<Held>),
         series: CallSeries,
         cluster: Weak<Cluster>,
+        seen: Option<Arc<Seen>>,
     ) -> Arc<Self> {
-        Self::over(link, keys, budget, kept, series, Some(cluster))
+        Self::over(server, budget, kept, series, Some(cluster), seen)
     }
 
     fn over(
-        link: Arc<Link>,
-        keys: Arc<KeySpace>,
+        (link, keys): (Arc<Link>, Arc<KeySpace>),
         budget: Duration,
         (debts, held): (Arc<Debts>, Arc<Held>),
         series: CallSeries,
         cluster: Option<Weak<Cluster>>,
+        seen: Option<Arc<Seen>>,
     ) -> Arc<Self> {
         let budget = u64::try_from(budget.as_micros()).unwrap_or(MICROS_PER_SECOND);
         let queue = Queue::new(Bounds {
@@ -202,7 +219,7 @@ impl Batcher {
             long_us: budget / LONG_CALL_DIVISOR,
         });
         let state = Mutex::new(State { queue, last_sweep: 0 });
-        Arc::new(Self { link, keys, cluster, budget_us: budget, debts, held, series, state })
+        Arc::new(Self { link, keys, cluster, budget_us: budget, debts, held, series, seen, state })
     }
 
     /// Connection that calls are sent on, and its circuit breaker.

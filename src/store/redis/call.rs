@@ -69,6 +69,7 @@ pub async fn take(
         call: &batch.encode(clock::now()),
         debts: &batch.encode_debts(),
         returned: &batch.encode_returned(),
+        claims: &batch.encode_claims(),
     };
     run(connection, batch.keys(), arguments, ends).await
 }
@@ -82,7 +83,7 @@ pub async fn on_buckets(
     keys: &[String],
     (call, debts): (&[u8], &[u8]),
 ) -> RedisResult<Vec<i64>> {
-    let arguments = Arguments { call, debts, returned: &[] };
+    let arguments = Arguments { call, debts, returned: &[], claims: &[] };
     run(connection, keys.iter().map(String::as_str), arguments, u64::MAX).await
 }
 
@@ -92,6 +93,7 @@ struct Arguments<'a> {
     call: &'a [u8],
     debts: &'a [u8],
     returned: &'a [u8],
+    claims: &'a [u8],
 }
 
 impl Arguments<'_> {
@@ -107,11 +109,11 @@ impl Arguments<'_> {
             command.arg(key);
         }
         command.arg("").arg(self.call);
-        if !self.debts.is_empty() || !self.returned.is_empty() {
-            command.arg(self.debts);
-        }
-        if !self.returned.is_empty() {
-            command.arg(self.returned);
+        // Arguments at the end may be absent.
+        let more = [self.debts, self.returned, self.claims];
+        let last = more.iter().rposition(|argument| !argument.is_empty());
+        for argument in more.iter().take(last.map_or(0, |last| last + 1)) {
+            command.arg(*argument);
         }
         command
     }
@@ -130,6 +132,7 @@ pub async fn take_asking(
         call: &batch.encode(clock::now()),
         debts: &batch.encode_debts(),
         returned: &batch.encode_returned(),
+        claims: &batch.encode_claims(),
     };
     // By its source: a second round trip would need the permission again.
     let command = arguments.command(("EVAL", script::SOURCE), batch.keys());

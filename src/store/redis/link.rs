@@ -39,6 +39,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::watch::Sender;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::batch::repair::REPAIR_US;
 use super::class::{ErrorClass, classify};
 use super::error_text::Secrets;
 use crate::clock;
@@ -63,6 +64,9 @@ pub struct Link {
     reached: Arc<AtomicBool>,
     /// Time in microseconds until which other gateways may not have stated what they hold, after an outage.
     settling_until: AtomicU64,
+    /// Time in microseconds of the last connection after another one; 0 if there was none. From then on, the server may be a
+    /// replica that took over.
+    replaced_at: AtomicU64,
     membership: Mutex<Membership>,
     gateways: Option<IntGauge>,
     journal: Mutex<LogThrottle>,
@@ -121,6 +125,7 @@ impl Link {
             attempts: Sender::default(),
             reached: Arc::default(),
             settling_until: AtomicU64::new(0),
+            replaced_at: AtomicU64::new(0),
             membership: Mutex::new(Membership::new()),
             gateways,
             journal: Mutex::default(),
@@ -178,6 +183,17 @@ impl Link {
     /// Whether other gateways may not have stated at `now` (microseconds) what they hold, after an outage.
     pub fn is_settling(&self, now: u64) -> bool {
         now < self.settling_until.load(Ordering::Relaxed)
+    }
+
+    /// Time in microseconds of a connection shortly before `now` to a server that may have taken over from another one.
+    pub fn repairs_since(&self, now: u64) -> Option<u64> {
+        let since = self.replaced_at.load(Ordering::Relaxed);
+        (since > 0 && now.saturating_sub(since) < REPAIR_US).then_some(since)
+    }
+
+    /// Notes a connection at `now` to a server that may have taken over from another one.
+    fn note_replaced(&self, now: u64) {
+        self.replaced_at.store(now.max(1), Ordering::Relaxed);
     }
 
     fn settle_until(&self, time: u64) {

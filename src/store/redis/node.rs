@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
+use super::batch::repair::Seen;
 use super::batch::{Batcher, CallSeries};
 use super::cluster::Cluster;
 use super::keys::KeySpace;
@@ -47,7 +48,9 @@ impl Node {
         let debts = Debts::new(max_debts).counting(series.calls.dropped.clone());
         let supervisor = supervisor.stating(Arc::clone(&held));
         let kept = (Arc::new(debts), held);
-        let batcher = Batcher::new(link, &settings.prefix, settings.timeout, kept, series.calls);
+        let seen = settings.has_repair().then(Arc::<Seen>::default);
+        let (prefix, budget) = (&settings.prefix, settings.timeout);
+        let batcher = Batcher::with_repair(link, prefix, budget, kept, series.calls, seen);
         let (gateway, history) = (supervisor.gateway(), Some(Arc::new(supervisor.history())));
         (Self { address: settings.address.to_string(), batcher, gateway, history }, supervisor)
     }
@@ -58,12 +61,12 @@ impl Node {
         keys: Arc<KeySpace>,
         kept: (Arc<Debts>, Arc<Held>),
         series: NodeSeries,
-        cluster: Weak<Cluster>,
+        (cluster, seen): (Weak<Cluster>, Option<Arc<Seen>>),
     ) -> (Self, Supervisor) {
         let (link, supervisor) = Link::new(settings, Some(series.link));
         let supervisor = supervisor.in_cluster(cluster.clone());
         let budget = settings.timeout;
-        let batcher = Batcher::in_cluster(link, keys, budget, kept, series.calls, cluster);
+        let batcher = Batcher::in_cluster((link, keys), budget, kept, series.calls, cluster, seen);
         let address = settings.address.to_string();
         (Self { address, batcher, gateway: String::new(), history: None }, supervisor)
     }

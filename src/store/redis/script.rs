@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use super::batch::giveback::Returned;
+use super::batch::repair::Claim;
 use super::keys::Keys;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge, Charges, Mode, has_held, held_units};
@@ -96,6 +97,8 @@ pub struct Batch {
     statements: Vec<(u16, Statement)>,
     /// Indexes of buckets, and what is given back to them.
     returned: Vec<(u16, Returned)>,
+    /// Indexes of buckets, and the highest levels that they can have.
+    claims: Vec<(u16, Claim)>,
 }
 
 /// Checks with the same charges, which the script decides together.
@@ -225,6 +228,13 @@ impl Batch {
         }
     }
 
+    /// Sets the highest level that each bucket can have, if it is known.
+    pub fn claim(&mut self, claim: impl Fn(BucketId, &Limit) -> Option<Claim>) {
+        let each = (0..).zip(&self.buckets);
+        let claims = each.filter_map(|(at, (bucket, limit, _))| Some((at, claim(*bucket, limit)?)));
+        self.claims = claims.collect();
+    }
+
     /// Whether there is a bucket in it.
     pub fn has_buckets(&self) -> bool {
         !self.buckets.is_empty()
@@ -337,6 +347,18 @@ impl Batch {
     /// `ARGV[3]`; empty if there are no debts.
     pub fn encode_debts(&self) -> Vec<u8> {
         encode_debts(self.debts.iter().copied())
+    }
+
+    /// `ARGV[5]`; empty if no level is claimed.
+    pub fn encode_claims(&self) -> Vec<u8> {
+        let mut packed = Vec::new();
+        for (bucket, claim) in &self.claims {
+            packed.extend_from_slice(&(bucket + 1).to_le_bytes());
+            packed.extend_from_slice(&double(claim.level));
+            let end = i64::try_from(claim.period_end).unwrap_or(i64::MAX);
+            packed.extend_from_slice(&double(end));
+        }
+        packed
     }
 
     /// `ARGV[4]`; empty if nothing is given back.

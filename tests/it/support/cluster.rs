@@ -158,4 +158,31 @@ impl RedisCluster {
         let is_master = |at: &usize| self.nodes[*at].is_running() && self.nodes[*at].is_master();
         (0..self.nodes.len()).filter(is_master).collect()
     }
+
+    /// The master that has the slot of this hash tag, which ends before a `}`.
+    pub(crate) fn master_of_tag(&self, tag: &str) -> usize {
+        let slot: u16 = self.nodes[0].query(&["CLUSTER", "KEYSLOT", tag]);
+        let nodes: String = self.nodes[0].query(&["CLUSTER", "NODES"]);
+        let has = |range: &str| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let range = first.parse().ok().zip(last.parse().ok());
+            range.is_some_and(|(first, last): (u16, u16)| (first..=last).contains(&slot))
+        };
+        let line = nodes.lines().find(|line| line.split(' ').skip(8).any(has)).unwrap();
+        self.position(line.split(' ').nth(1).unwrap())
+    }
+
+    /// The node that replicates this one.
+    pub(crate) fn replica_of(&self, master: usize) -> usize {
+        let id: String = self.nodes[master].query(&["CLUSTER", "MYID"]);
+        let nodes: String = self.nodes[master].query(&["CLUSTER", "NODES"]);
+        let line = nodes.lines().find(|line| line.split(' ').nth(3) == Some(&id)).unwrap();
+        self.position(line.split(' ').nth(1).unwrap())
+    }
+
+    /// The node at an address of `CLUSTER NODES`.
+    fn position(&self, at: &str) -> usize {
+        let address = at.split('@').next().unwrap();
+        self.nodes.iter().position(|node| node.address.to_string() == address).unwrap()
+    }
 }

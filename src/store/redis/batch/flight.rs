@@ -9,6 +9,7 @@ use std::time::Duration;
 use redis::RedisResult;
 use smallvec::SmallVec;
 
+use super::repair::Seen;
 use super::{Answered, Batcher, LONG_CALL_DIVISOR, Undecided, Waiting};
 use crate::clock;
 use crate::limit::Limit;
@@ -53,6 +54,7 @@ impl Batcher {
         };
         let carried = self.carry(&mut batch, sent_at);
         batch.state(|bucket| self.held.statement(bucket, sent_at));
+        self.repair(&mut batch, sent_at);
         #[allow(clippy::cast_precision_loss, reason = "at most MAX_CHECKS")]
         self.series.checks.observe(batch.len() as f64);
         let mut members = PendingChecks { next: 0, waiting: members, since: sent_at };
@@ -69,7 +71,7 @@ impl Batcher {
         }
         let nothing_taken = label != "timeout" && label != ErrorClass::Connection.label();
         let in_redis = reply.as_ref().map(|reply| batch.units_after(reply));
-        members.answer(reply, nothing_taken, &self.held);
+        members.answer(reply, nothing_taken, &self.held, self.seen.as_ref());
         // Not earlier: a statement would lack the units that these checks have taken.
         self.end_held(&batch, in_redis);
     }
@@ -111,6 +113,15 @@ impl Batcher {
             batch.add_debt(*bucket, *units);
         }
         carried
+    }
+
+    /// Adds the levels that were seen before another server took over.
+    fn repair(&self, batch: &mut Batch, now: u64) {
+        if let (Some(seen), Some(since)) = (&self.seen, self.link.repairs_since(now)) {
+            let claim =
+                |bucket, limit: &Limit| seen.claim(bucket, limit, (since, now), self.budget_us);
+            batch.claim(claim);
+        }
     }
 
     /// Waits for the reply, at most for one budget. Checks whose own budget ends earlier are answered
@@ -256,7 +267,13 @@ impl PendingChecks {
     }
 
     /// Answers the remaining checks.
-    fn answer(self, reply: Option<Reply>, nothing_taken: bool, held: &Arc<Held>) {
+    fn answer(
+        self,
+        reply: Option<Reply>,
+        nothing_taken: bool,
+        held: &Arc<Held>,
+        seen: Option<&Arc<Seen>>,
+    ) {
         let Reply { answers, unreadable, decided_at } = reply.unwrap_or_default();
         let undecided = match (nothing_taken, unreadable.is_empty()) {
             (true, true) => Undecided::NotTaken,
@@ -268,6 +285,9 @@ impl PendingChecks {
         for member in self.waiting {
             let answer = answers.next().flatten();
             let answered = answer.map(|answer| {
+                if let Some(seen) = seen {
+                    seen.note(&member.charges, &answer, self.since);
+                }
                 let holds = held.hold(&member.charges, &member.rules, &answer);
                 Answered { answer, sent_at: self.since, decided_at, holds }
             });

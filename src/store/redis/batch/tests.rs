@@ -38,6 +38,7 @@ pub(super) async fn connected(server: &RedisServer) -> Arc<Link> {
         prefix: "t:".to_string(),
         ready: Ready::default(),
         lanes: None,
+        repair: true,
         start_without: StartWithout::default(),
         breaker: quick(),
     };

@@ -29,6 +29,7 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use super::batch::repair::Seen;
 use super::keys::KeySpace;
 use super::link::breaker::Override;
 use super::link::history::History;
@@ -73,6 +74,8 @@ pub struct Cluster {
     migrating: Mutex<HashMap<u16, u64>>,
     /// Whether there may be any.
     has_migrating: AtomicBool,
+    /// Levels that the masters reported, to repair a replica that takes over.
+    seen: Option<Arc<Seen>>,
     /// Reads streams.
     history: Arc<History>,
     /// This cluster, for its nodes.
@@ -151,6 +154,7 @@ impl Cluster {
             process: getrandom::u64().unwrap_or_else(|_| clock::now()),
             migrating: Mutex::default(),
             has_migrating: AtomicBool::new(false),
+            seen: settings.has_repair().then(Arc::<Seen>::default),
             history: Arc::new(History::new(settings.clone(), system_resolver())),
             this: this.clone(),
         });
@@ -342,8 +346,13 @@ impl Cluster {
         let kept = (Arc::clone(&self.debts), Arc::clone(&self.held));
         let mut series = self.series.all.clone();
         series.link.breaker.state = self.series.breakers.with_label_values(&[&at.to_string()]);
-        let (node, supervisor) =
-            Node::in_cluster(&settings, Arc::clone(&self.keys), kept, series, self.this.clone());
+        let (node, supervisor) = Node::in_cluster(
+            &settings,
+            Arc::clone(&self.keys),
+            kept,
+            series,
+            (self.this.clone(), self.seen.clone()),
+        );
         node.set_override(self.override_());
         let task = Arc::new(Task(tokio::spawn(run(supervisor))));
         Member { at: at.clone(), node: Arc::new(node), _task: task }

@@ -229,6 +229,9 @@ impl Supervisor {
             let settling_us = self.settings.breaker.open_max_us.saturating_add(STATING_US);
             self.link.settle_until(started.saturating_add(settling_us));
         }
+        if self.link.is_reached() || self.cluster.is_some() {
+            self.link.note_replaced(started);
+        }
         self.link.publish(connection.clone());
         // Logged only after the connection is published.
         if self.link.journal.lock().wants_connected() {

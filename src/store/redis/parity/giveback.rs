@@ -5,6 +5,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
 use crate::store::redis::batch::giveback::Returned;
+use crate::store::redis::batch::repair::Claim;
 
 /// One call.
 #[derive(Clone, Debug)]
@@ -184,4 +185,39 @@ fn fixed_window_gets_back_only_what_its_period_counted() {
     let before = pair.level(WITH_REFUSED, now);
     pair.take(WITH_REFUSED, 0, &[returned]);
     assert_eq!(pair.level(WITH_REFUSED, now), before);
+}
+
+/// A claim lowers a level to what was seen, and never raises one.
+#[test]
+fn claimed_level_is_kept_if_it_is_lower() {
+    let server = RedisServer::start(&[]);
+    for limit in limits() {
+        redis::cmd("FLUSHALL").query::<()>(&mut server.client().get_connection().unwrap()).unwrap();
+        let mut connection = server.client().get_connection().unwrap();
+        let now = 1_800_000_000_000_000_u64;
+        let charge = {
+            let (bucket, mode) = (BucketId(3), Mode::Enforce);
+            Charge { bucket, rule: 0, limit_index: 0, limit, cost: limit.parts(), mode }
+        };
+        let period_end = if limit.calendar().is_some() { now + limit.left_us(now) } else { 0 };
+        let one = limit.units(charge.cost);
+        let mut take = |claimed: i64, period_end: u64| {
+            let mut batch = Batch::default();
+            batch.add(&[charge], &rules(), PREFIX);
+            batch.claim(|_, _| Some(Claim { level: claimed, period_end }));
+            let mut command = redis::cmd("EVAL");
+            command.arg(script::SOURCE).arg(1);
+            for key in batch.keys() {
+                command.arg(key);
+            }
+            command.arg(now).arg(batch.encode(now)).arg("").arg("").arg(batch.encode_claims());
+            let reply: Vec<i64> = command.query(&mut connection).unwrap();
+            batch.read(&reply).unwrap().answers[0].as_ref().unwrap().outcomes[0].level
+        };
+        assert_eq!(take(2 * one, period_end), one, "{limit:?}");
+        assert_eq!(take(3 * one, period_end), 0, "a higher level was seen earlier: {limit:?}");
+        if limit.calendar().is_some() {
+            assert_eq!(take(-one, period_end + 1), 0, "of another period");
+        }
+    }
 }

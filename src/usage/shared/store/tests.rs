@@ -30,6 +30,7 @@ fn store(server: &RedisServer) -> Store {
         prefix: "t:".to_owned(),
         ready: Ready::Always,
         lanes: None,
+        repair: true,
         start_without: StartWithout::Full,
         breaker: crate::limit::breaker::Settings::default(),
     })

@@ -1,0 +1,170 @@
+//! Repair after a failover: a replica that takes over lacks what its master had not sent to it yet. For some seconds, calls
+//! carry the level that this gateway saw last of each bucket, and the script keeps the lower one. So what a live gateway
+//! saw granted is not granted again.
+//!
+//! A level that was seen is refilled to the time at which its call is given up, so that it never takes tokens from a bucket
+//! that has lost nothing. What a bucket refills in that time is the error of the repair.
+
+use parking_lot::Mutex;
+
+use crate::limit::bucket::Bucket;
+use crate::limit::charge::{Answer, BucketId, Charge};
+use crate::limit::{Limit, MICROS_PER_SECOND, unix_time};
+
+/// Time after a new connection in which calls repair buckets, in microseconds.
+pub const REPAIR_US: u64 = 10 * MICROS_PER_SECOND;
+
+/// Number of buckets whose last level is known, a power of two. Entries may replace each other: then that bucket is not
+/// repaired.
+const SLOTS: usize = 65_536;
+
+/// Divisor of a sliding window: a number of tokens in it that was seen longer ago than this part of it is not claimed,
+/// since many of them may have left it.
+const WINDOW_PART: u64 = 8;
+
+/// The levels that Redis reported last.
+#[derive(Debug)]
+pub struct Seen(Box<[Mutex<Option<SeenLevel>>]>);
+
+#[derive(Debug, Clone, Copy)]
+struct SeenLevel {
+    bucket: BucketId,
+    limit: Limit,
+    /// Level in the limit's units.
+    level: i64,
+    /// Time at which the call was sent, in microseconds.
+    sent_at: u64,
+}
+
+/// The highest level that a bucket can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// Level in the limit's units.
+    pub level: i64,
+    /// End of the period that it holds for, in microseconds of Unix time; 0 unless the limit is a fixed window.
+    pub period_end: u64,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self((0..SLOTS).map(|_| Mutex::new(None)).collect())
+    }
+}
+
+impl Seen {
+    /// Notes the levels in an answer to a call that was sent at `sent_at` (microseconds).
+    pub fn note(&self, charges: &[Charge], answer: &Answer, sent_at: u64) {
+        for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
+            if charge.limit.is_held() {
+                continue;
+            }
+            let Charge { bucket, limit, .. } = *charge;
+            let mut level = outcome.level;
+            let mut slot = self.slot(bucket).lock();
+            if let Some(kept) = slot.filter(|kept| kept.bucket == bucket && kept.limit == limit) {
+                if sent_at < kept.sent_at {
+                    continue;
+                }
+                if sent_at == kept.sent_at {
+                    level = level.min(kept.level);
+                }
+            }
+            *slot = Some(SeenLevel { bucket, limit, level, sent_at });
+        }
+    }
+
+    /// The highest level that a bucket can have when a call that is sent at `now` is executed, at the latest `budget_us`
+    /// later, by what was seen before `since`. All in microseconds. `None` if it may be full, or if nothing was seen.
+    pub fn claim(
+        &self,
+        bucket: BucketId,
+        limit: &Limit,
+        (since, now): (u64, u64),
+        budget_us: u64,
+    ) -> Option<Claim> {
+        let seen = (*self.slot(bucket).lock())?;
+        if seen.bucket != bucket || seen.limit != *limit || seen.sent_at >= since {
+            return None;
+        }
+        let latest = now.saturating_add(budget_us);
+        let claim = if limit.refills() {
+            let then = Bucket { level: seen.level, at: seen.sent_at };
+            Claim { level: limit.refilled(then, latest).level, period_end: 0 }
+        } else if limit.log().is_some() {
+            let age_us = latest.saturating_sub(seen.sent_at);
+            if age_us > limit.window_us() / WINDOW_PART {
+                return None;
+            }
+            Claim { level: seen.level, period_end: 0 }
+        } else {
+            let unix = unix_time::of(seen.sent_at);
+            Claim { level: seen.level, period_end: unix.saturating_add(limit.left_us(unix)) }
+        };
+        (claim.level < limit.full()).then_some(claim)
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "only these bits are used")]
+    fn slot(&self, bucket: BucketId) -> &Mutex<Option<SeenLevel>> {
+        &self.0[bucket.0 as usize & (self.0.len() - 1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::calendar::{Calendar, Period};
+    use crate::limit::charge::{Charges, Mode, Outcome};
+    use crate::limit::fixed_window::FixedWindow;
+    use crate::limit::reading::Times;
+    use crate::limit::share::Share;
+    use crate::limit::sliding_window::SlidingWindow;
+
+    const BUCKET: BucketId = BucketId(7);
+    const NOW: u64 = 100 * MICROS_PER_SECOND;
+
+    fn seen(limit: Limit, level: i64) -> Seen {
+        let seen = Seen::default();
+        let charge =
+            Charge { bucket: BUCKET, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce };
+        let outcome = Outcome { level, enough: true, share: Share::WHOLE, times: Times::NONE };
+        let charges: Charges = std::iter::once(charge).collect();
+        let answer = Answer::of(&charges, std::iter::once(outcome).collect());
+        seen.note(&charges, &answer, NOW);
+        seen
+    }
+
+    #[test]
+    fn level_of_a_token_bucket_is_refilled_to_the_end_of_the_call() {
+        let limit = Limit::token_bucket(10, MICROS_PER_SECOND, 50).unwrap();
+        let seen = seen(limit, limit.token_units(20));
+        let claim = |since, now| seen.claim(BUCKET, &limit, (since, now), 10_000);
+        // 1 s and 10 ms later.
+        let later = NOW + MICROS_PER_SECOND;
+        let level = limit.token_units(30) + limit.token_units(1) / 10;
+        assert_eq!(claim(later, later), Some(Claim { level, period_end: 0 }));
+        // Full again after 3 s; and what was seen since the new connection needs no repair.
+        assert_eq!(claim(u64::MAX, NOW + 3 * MICROS_PER_SECOND), None);
+        assert_eq!(claim(NOW, later), None);
+        assert_eq!(seen.claim(BucketId(8), &limit, (u64::MAX, NOW), 0), None);
+    }
+
+    #[test]
+    fn sliding_window_is_claimed_for_an_eighth_of_its_length() {
+        let limit = Limit::SlidingWindow(SlidingWindow::new(9, 8 * MICROS_PER_SECOND).unwrap());
+        let seen = seen(limit, 4);
+        let claim = |now| seen.claim(BUCKET, &limit, (u64::MAX, now), 0);
+        assert_eq!(claim(NOW + MICROS_PER_SECOND), Some(Claim { level: 4, period_end: 0 }));
+        assert_eq!(claim(NOW + MICROS_PER_SECOND + 1), None);
+    }
+
+    #[test]
+    fn fixed_window_is_claimed_with_the_end_of_its_period() {
+        let calendar = Calendar::new(Period::Month, "UTC", 1).unwrap();
+        let limit = Limit::FixedWindow(FixedWindow::new(9, calendar).unwrap());
+        let seen = seen(limit, limit.token_units(4));
+        let unix = unix_time::of(NOW);
+        let period_end = unix + limit.left_us(unix);
+        let claim = seen.claim(BUCKET, &limit, (u64::MAX, NOW + 5), 0);
+        assert_eq!(claim, Some(Claim { level: limit.token_units(4), period_end }));
+    }
+}
