@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser lint
-.PHONY: soak soak-short pgo alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-leases bench-peers callgrind
+.PHONY: soak soak-short pgo alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-leases bench-cluster bench-peers callgrind
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl h2load haproxy nginx node openssl pebble python3 redis-server
@@ -126,6 +126,11 @@ bench-leases: ## measure leases of three gateways: calls and CPU of Redis for a 
 	@scripts/need $(BUILD_NEEDS) nginx python3 redis-server wrk
 	cargo build --release
 	benches/leases.py "$${CARGO_TARGET_DIR:-target}/release/tollgate"
+
+bench-cluster: ## measure calls and Redis CPU of a request in a Redis Cluster
+	@scripts/need $(BUILD_NEEDS) python3 redis-server wrk
+	cargo build --release
+	benches/cluster.py "$${CARGO_TARGET_DIR:-target}/release/tollgate"
 
 # Only a complete run is written to the page.
 bench-peers: ## compare tollgate with nginx, HAProxy, Envoy, Traefik, Pingap; writes docs/benchmarks.md

@@ -18,7 +18,7 @@ from kinds import LUA, checks, cpu_seconds, free_port, redis_cli, wait_for
 
 SECONDS = 4
 CLIENTS = 3_600
-CONNECTIONS = 64
+CONNECTIONS = 256
 
 RULES = {
     "its client": '[rules.r]\nper = ["header:x-id"]\nrate = "1000000/s"\n',
@@ -27,7 +27,7 @@ RULES = {
 }
 
 # Number of masters, and hash tags of all buckets: 0 for one of each client. No masters: one Redis without a cluster.
-SETUPS = [(0, None), (1, 0), (1, 1), (3, 0), (3, 3), (3, 6), (3, 16), (3, 64), (6, 0), (6, 6), (6, 16), (6, 64)]
+SETUPS = [(0, None), (1, 0), (1, 12), (3, 0), (3, 3), (3, 12), (3, 64), (6, 0), (6, 6), (6, 12), (6, 64)]
 
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 

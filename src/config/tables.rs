@@ -155,7 +155,7 @@ table! {
         /// Default: `"tollgate:"`.
         pub prefix: Field<String>,
         /// Number of hash tags of the buckets in a Redis Cluster, 0 to 1024; the same on all gateways. With 0, each
-        /// client has its own. Default: 64.
+        /// client has its own. Default: 6.
         pub lanes: Field<u64>,
         /// Whether a replica that takes over gets back what it lacks, as far as gateways saw it; with sentinels and in a
         /// cluster. Default: `true`.

@@ -3,7 +3,8 @@
 use nix::sys::signal::Signal;
 
 use crate::support::{
-    DEMO, Gateway, RedisCluster, StatusCounts, eventually, key, send_concurrently, send_many,
+    DEMO, Gateway, RedisCluster, StatusCounts, eventually, full_config, key, send_concurrently,
+    send_many, tollgate,
 };
 
 /// Starts gateways on one configuration, and waits until each is connected to all masters.
@@ -220,4 +221,29 @@ fn what_gateways_saw_is_not_granted_again_after_a_lossy_failover() {
 #[test]
 fn without_repair_a_lossy_failover_grants_what_was_lost_again() {
     assert_eq!(allowed_after_a_lossy_failover(false), 100);
+}
+
+#[test]
+fn connect_tries_every_master() {
+    let redis = RedisCluster::start(0);
+    let (rights, user) =
+        ("resetkeys ~tollgate:* resetchannels -@all", ["ACL", "SETUSER", "gateway"]);
+    let needed = "+ping +eval +evalsha +time +get +set +zadd +zremrangebyscore +zcard +pexpire \
+        +cluster|slots +cluster|info";
+    let set = |node: usize, rights: &str| {
+        let call: Vec<&str> = user.into_iter().chain(rights.split(' ')).collect();
+        redis.nodes[node].query::<String>(&call);
+    };
+    (0..3).for_each(|node| set(node, &format!("on >pw {rights} {needed}")));
+    let lines = "timeout = \"1s\"\nusername = \"gateway\"\npassword = \"pw\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.toml");
+    std::fs::write(&path, full_config(&format!("{DEMO}{}", redis.table_with(lines)))).unwrap();
+    let call = ["check", path.to_str().unwrap(), "--connect"];
+    let warnings = || tollgate(&call, "").stderr;
+    assert_eq!(warnings(), "");
+    set(2, "-set");
+    let found = warnings();
+    let at = redis.nodes[2].address.to_string();
+    assert!(found.contains("a check of limits would fail") && found.contains(&at), "{found}");
 }

@@ -18,7 +18,7 @@ use crate::policy::redis::{Address, DEFAULT_PREFIX, Login, Redis, Secret, Sentin
 use crate::store::redis::keys::MAX_LANES;
 
 /// Default of `redis.lanes`.
-const DEFAULT_LANES: u16 = 64;
+const DEFAULT_LANES: u16 = 6;
 
 /// Maximum length of a prefix, which is part of every key in memory and on the wire.
 const MAX_PREFIX_BYTES: usize = 64;

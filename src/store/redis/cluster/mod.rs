@@ -47,7 +47,7 @@ use crate::store::debts::Debts;
 use crate::store::held::Held;
 pub use follow::{CallReply, Via};
 pub use supervise::ClusterSupervisor;
-use topology::{NO_MASTER, Topology};
+use topology::{NO_MASTER, Topology, probe_numbers};
 
 /// Time in microseconds after a redirection by which a slot counts as being moved.
 const MIGRATION_US: u64 = 2 * MICROS_PER_SECOND;
@@ -277,12 +277,9 @@ impl Cluster {
     pub(super) fn probe_number(&self, at: &HostPort) -> Option<u64> {
         let members = self.members.load();
         let index = members.masters.iter().position(|member| member.at == *at)?;
-        let tag = |number: u64| format!("{:032x}", u128::from(number));
-        // A master with one slot is found after 16,384 numbers on average.
-        (0..200_000_u64).map(|step| self.process.wrapping_add(step)).find(|number| {
-            let slot = slots::slot_of_tag(tag(*number).as_bytes());
-            members.index_of(slot) == Some(index)
-        })
+        probe_numbers(self.process)
+            .find(|(_, slot)| members.index_of(*slot) == Some(index))
+            .map(|(number, _)| number)
     }
 
     /// Whether a slot is being moved from one master to another.

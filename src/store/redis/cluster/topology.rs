@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::slots::SLOTS;
+use super::slots::{SLOTS, slot_of_tag};
 use crate::net::address::{HostPort, MAX_HOST_BYTES};
 
 /// Maximum number of masters that are used. Redis recommends at most 1,000 nodes.
@@ -61,10 +61,14 @@ impl Topology {
         self.masters.get(usize::from(index))
     }
 
-    /// A slot of the master at `index`, if it has one.
-    pub fn slot_of_master(&self, index: usize) -> Option<u16> {
-        let at = self.owners.iter().position(|owner| usize::from(*owner) == index)?;
-        u16::try_from(at).ok()
+    /// A number from `first` on whose bucket of probes is in a slot of the master at `index`; `None` if it has no slot.
+    pub fn probe_number(&self, first: u64, index: usize) -> Option<u64> {
+        probe_numbers(first)
+            .find(|(_, slot)| {
+                let owner = self.owners.get(usize::from(*slot));
+                owner.is_some_and(|owner| usize::from(*owner) == index)
+            })
+            .map(|(number, _)| number)
     }
 
     /// Index of a master, which is added if it is new; `None` if there are too many.
@@ -76,6 +80,14 @@ impl Topology {
         });
         if index >= MAX_MASTERS { None } else { u16::try_from(index).ok() }
     }
+}
+
+/// Numbers of buckets of probes, and their slots. A master with one slot is found after 16,384 on average.
+pub fn probe_numbers(first: u64) -> impl Iterator<Item = (u64, u16)> {
+    (0..200_000_u64).map(move |step| {
+        let number = first.wrapping_add(step);
+        (number, slot_of_tag(format!("{:032x}", u128::from(number)).as_bytes()))
+    })
 }
 
 /// First and last slot of a range, and its master.
@@ -153,8 +165,10 @@ mod tests {
         for (slot, master) in table {
             assert_eq!(topology.master_of(slot), master.map(|at: usize| &masters[at]), "{slot}");
         }
-        assert_eq!(topology.slot_of_master(1), Some(5_461));
-        assert_eq!(topology.slot_of_master(3), None);
+        let number = topology.probe_number(7, 2).unwrap();
+        let slot = slot_of_tag(format!("{:032x}", u128::from(number)).as_bytes());
+        assert_eq!(topology.master_of(slot), Some(&masters[2]));
+        assert_eq!(topology.probe_number(7, 3), None);
     }
 
     #[test]

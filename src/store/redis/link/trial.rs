@@ -5,10 +5,12 @@ use redis::Cmd;
 use thiserror::Error;
 use tokio::time::timeout;
 
+use super::cluster::topology;
 use super::connect::{self, STEP_TIMEOUT};
 use crate::blocking::BlockingCalls;
+use crate::net::address::HostPort;
 use crate::net::lookup::system_resolver;
-use crate::policy::redis::Redis;
+use crate::policy::redis::{Address, Redis};
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::durability::{self, Durability};
@@ -31,6 +33,15 @@ pub enum TrialError {
 }
 
 impl TrialError {
+    /// The same error with the master of a cluster that it concerns.
+    fn at(self, master: &HostPort) -> Self {
+        match self {
+            // The text of a connection has its address.
+            Self::Connection(_) | Self::Rights(_) => self,
+            Self::Check(text) => Self::Check(format!("{master}: {text}")),
+        }
+    }
+
     /// What to do.
     pub fn help(&self) -> &'static str {
         match self {
@@ -60,12 +71,33 @@ pub struct Uses {
 /// # Errors
 /// See [`TrialError`].
 pub async fn run(settings: &Redis, uses: Uses) -> Result<Option<Durability>, TrialError> {
+    let Address::Cluster(nodes) = &settings.address else {
+        return run_at(settings, uses, 0).await;
+    };
+    let asked = topology(settings, nodes, &system_resolver(), &BlockingCalls::default()).await;
+    let topology = asked.map_err(|error| TrialError::Connection(error.to_string()))?;
+    let mut found = None;
+    for (index, master) in topology.masters.iter().enumerate() {
+        let at = Redis { address: Address::Server(master.clone()), ..settings.clone() };
+        let number = topology.probe_number(0, index).unwrap_or(0);
+        let durability = run_at(&at, uses, number).await.map_err(|error| error.at(master))?;
+        found = found.or(durability);
+    }
+    Ok(found)
+}
+
+/// Tries out one server. `number` is that of the bucket of probes.
+async fn run_at(
+    settings: &Redis,
+    uses: Uses,
+    number: u64,
+) -> Result<Option<Durability>, TrialError> {
     let reads = BlockingCalls::default();
     let connected = connect::connect(settings, &system_resolver(), &reads).await;
     let fresh = connected.map_err(|error| TrialError::Connection(error.to_string()))?;
     let mut redis = fresh.connection.redis.clone();
     let prefix = &settings.prefix;
-    match timeout(STEP_TIMEOUT, call::probe(&mut redis, prefix, 0)).await {
+    match timeout(STEP_TIMEOUT, call::probe(&mut redis, prefix, number)).await {
         Ok(Ok(Ok(()))) => {}
         Ok(Ok(Err(error))) => return Err(TrialError::Check(error.to_string())),
         Ok(Err(error)) => {
