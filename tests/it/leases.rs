@@ -5,9 +5,10 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::cluster::wait_until_connected;
 use crate::support::{
-    ClientGroup, DEMO, Data, Fleet, Gateway, Load, Redis, Request, StatusCounts, Stopwatch,
-    Upstream, eventually, key, proxy_to, send_many, sleep_for,
+    ClientGroup, DEMO, Data, Fleet, Gateway, Load, Redis, RedisCluster, Request, StatusCounts,
+    Stopwatch, Upstream, eventually, key, proxy_to, send_many, sleep_for,
 };
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -158,6 +159,27 @@ fn tokens_of_a_lease_are_put_back_if_another_rule_refuses() {
     let rules = view["rules"].as_array().unwrap();
     let left = rules.iter().find(|rule| rule["rule"] == "all").unwrap()["tokens"].as_u64().unwrap();
     assert!((4_300 - lost..=4_301).contains(&left), "{left} left, {lost} lost: {view}");
+}
+
+/// The limit of all clients is in another slot than that of the client, which refuses.
+#[test]
+fn leases_of_a_bucket_in_a_cluster_are_exact_over_three_gateways() {
+    let redis = RedisCluster::start(0);
+    let table = redis.table_with("timeout = \"1s\"\n");
+    let per_key = "[rules.per-key]\nper = [\"key\"]\nrate = \"1500/d\"\n";
+    let config = format!("instances = 3\n{DEMO}{table}{}{per_key}", rule("rate = \"5000/d\""));
+    let gateways: [Gateway; 3] = std::array::from_fn(|_| Gateway::start(&config));
+    gateways.iter().for_each(wait_until_connected);
+    let all = gateways.each_ref();
+    assert_eq!(passed(&all, 3_000), 1_500);
+    let leased: u64 = gateways.iter().map(by_lease).sum();
+    assert!(leased > 300, "{leased}");
+    wait_for_returns(&all);
+    let view = gateways[0].admin("/api/clients/key/acme/buckets").json();
+    let rules = view["rules"].as_array().unwrap();
+    let left = rules.iter().find(|rule| rule["rule"] == "all").unwrap()["tokens"].as_u64().unwrap();
+    let lost: u64 = gateways.iter().map(|gateway| tokens(gateway, "expired")).sum();
+    assert!((3_500 - lost..=3_501).contains(&left), "{left} left, {lost} lost: {view}");
 }
 
 #[test]
