@@ -3,6 +3,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser lint
 .PHONY: soak soak-short pgo alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-leases bench-cluster bench-peers callgrind
+.PHONY: cluster-simulation
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl h2load haproxy nginx node openssl pebble python3 redis-server
@@ -16,7 +17,7 @@ NARROWED := $(strip $(if $(JOB),--job $(JOB)) $(if $(ROUNDS),--rounds $(ROUNDS))
 MATRIX_TESTS := cargo $(if $(NEXTEST),nextest run,test) --lib parity
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## build (unoptimised, in a minute or two) and serve gateway.toml
 	@scripts/need $(BUILD_NEEDS)
@@ -91,12 +92,13 @@ test-browser: ## headless Chromium: the dashboard, with a gateway under load, an
 	cargo build
 	node --test tests/browser/*.test.mjs
 
-lint: ## formatting, lints, what docs/faults.md and docs/runbook.md name, and the judgement of the soak, as in CI
+lint: ## formatting, lints, what docs/faults.md and docs/runbook.md name, the judgement of the soak, and the simulation, as in CI
 	@scripts/need python3
 	cargo fmt --all --check
 	scripts/check-faults
 	scripts/check-runbook
 	PYTHONPATH=tests python3 -m unittest -q soak.test_judge
+	benches/cluster_simulation.py --test
 	cargo clippy --workspace --all-targets -- -D warnings
 
 alerts: ## test the alerts for Prometheus on example histories
@@ -131,6 +133,10 @@ bench-cluster: ## measure calls and Redis CPU of a request in a Redis Cluster
 	@scripts/need $(BUILD_NEEDS) python3 redis-server wrk
 	cargo build --release
 	benches/cluster.py "$${CARGO_TARGET_DIR:-target}/release/tollgate"
+
+cluster-simulation: ## simulate up to 1,000 gateways with 100 masters of Redis; prints a table (half a minute)
+	@scripts/need python3
+	benches/cluster_simulation.py
 
 # Only a complete run is written to the page.
 bench-peers: ## compare tollgate with nginx, HAProxy, Envoy, Traefik, Pingap; writes docs/benchmarks.md
