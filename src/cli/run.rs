@@ -255,14 +255,14 @@ impl Parts {
 fn usage(
     policy: &Policy,
     metrics: &Metrics,
-    store: &MemoryStore,
+    store: &Arc<MemoryStore>,
     has_predecessor: bool,
 ) -> Result<Option<Arc<Keeper>>, String> {
-    let Some(keeper) = Keeper::prepare(&policy.usage, metrics.usage.clone()) else {
+    let Some(keeper) = Keeper::prepare(&policy.usage, metrics.usage.clone(), store) else {
         return Ok(None);
     };
     let path = keeper.path().display().to_string();
-    let started = if has_predecessor { keeper.start_released() } else { keeper.start(store) };
+    let started = if has_predecessor { keeper.start_released() } else { keeper.start() };
     started.map(Some).map_err(|error| format!("the file of usage `{path}` cannot be used: {error}"))
 }
 

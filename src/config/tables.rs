@@ -335,7 +335,8 @@ table! {
 }
 
 table! {
-    /// `[usage]`: what clients used of their quotas, which are fixed windows of an hour or longer.
+    /// `[usage]`: what clients used of their quotas, which are fixed windows of an hour or longer. The file also has the
+    /// logs of sliding windows of an hour or longer.
     pub struct Usage {
         /// File in which usage is kept without `[redis]`, so that a restart loses no counts. It is created, and no
         /// other process can use it. May contain `${NAME}`, a variable of the environment. Default: none.

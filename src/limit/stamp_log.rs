@@ -42,6 +42,12 @@ impl StampLog {
         self.stamps.iter().copied()
     }
 
+    /// The stamps in the window at `now`, the oldest first.
+    pub fn inside(&self, window: &SlidingWindow, now: u64) -> impl ExactSizeIterator<Item = i64> {
+        let ceiling = self.ceiling(now);
+        self.stamps.range(self.first(window, now)..).map(move |at| (*at).min(ceiling))
+    }
+
     /// Number of stamps that room is reserved for.
     pub fn room(&self) -> usize {
         self.stamps.capacity()

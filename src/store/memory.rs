@@ -20,6 +20,7 @@
 //! ascending order, which prevents deadlocks, then decides, then writes. So it takes from all its
 //! buckets atomically.
 
+mod changed;
 mod handover;
 mod limits;
 mod logs;
@@ -51,7 +52,8 @@ use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::stamp_log::StampLog;
 use crate::store::held::{Held, Holds};
 use crate::store::redis::script::StoredRule;
-pub use handover::{HandoverError, Layout};
+pub use changed::ChangedLog;
+pub use handover::{HandoverError, KeptBucket, Layout};
 use limits::Limits;
 use shard::Shard;
 use start::Start;

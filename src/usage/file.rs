@@ -1,5 +1,7 @@
 //! [`UsageFile`]: records in a file of redb, which survives a crash of the process and of the machine.
 
+mod logs;
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -114,7 +116,7 @@ impl UsageFile {
         if version > VERSION { Err(OpenError::Newer(version)) } else { Ok(opened) }
     }
 
-    /// Creates the tables. Returns the version of the layout.
+    /// Creates the tables that are not there. Returns the version of the layout.
     fn prepare(&self) -> Result<u64, FileError> {
         let writing = self.0.begin_write()?;
         let version = {
@@ -128,6 +130,7 @@ impl UsageFile {
         if version <= VERSION {
             writing.open_table(HOURS)?;
             writing.open_table(DAYS)?;
+            logs::create(&writing)?;
         }
         writing.commit()?;
         Ok(version)

@@ -1,8 +1,8 @@
 //! [`Keeper`]: writes what was used to the file, and puts it back into the buckets at the start.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use super::file::{FileError, OpenError, UsageFile};
-use super::ledger::Ledger;
-use super::record::Place;
+use super::ledger::{Changes, Ledger};
+use super::{kept_log, restored};
 use crate::clock;
 use crate::limit::charge::BucketId;
-use crate::limit::{Limit, MICROS_PER_SECOND, unix_time};
+use crate::limit::{MICROS_PER_SECOND, unix_time};
 use crate::observe::log_interval::LogInterval;
 use crate::observe::metrics::UsageSeries;
 use crate::policy::settings::Usage;
-use crate::store::memory::MemoryStore;
+use crate::store::memory::{ChangedLog, MemoryStore};
 
 /// Time between two writes. With the time of a write, the file is at most a second behind.
 const WRITE_INTERVAL: Duration = Duration::from_millis(500);
@@ -27,13 +27,27 @@ const WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time between two removals of old records, in microseconds.
 const REMOVE_INTERVAL_US: u64 = 600 * MICROS_PER_SECOND;
 
+/// Number of logs in one write, which has them in memory: 32 MiB at most.
+const LOGS_AT_ONCE: usize = 1_024;
+
+/// Time between two searches for logs whose windows are over, in microseconds.
+const ENDED_LOGS_INTERVAL_US: u64 = 60 * MICROS_PER_SECOND;
+
+/// Largest difference of the wall clock from that of the last write that is no correction of the time, but comes
+/// from reading two clocks, in microseconds.
+const FRAME_SLACK_US: u64 = 10_000;
+
 /// Minimum time between two log lines of failed writes, in seconds.
 const LOG_INTERVAL_S: u64 = 60;
 
-/// Writes the ledger to a file, on its own thread.
+/// Writes the ledger and the logs of sliding windows to a file, on its own thread.
 pub struct Keeper {
     /// What requests used since the last write.
     pub ledger: Ledger,
+    store: Arc<MemoryStore>,
+    /// Unix time less the process' clock in microseconds, of stamps in the file: those of a log that is written in parts need
+    /// the same.
+    frame_us: AtomicU64,
     path: PathBuf,
     file: Mutex<Option<Arc<UsageFile>>>,
     bounds: Mutex<Bounds>,
@@ -67,11 +81,18 @@ enum Command {
 }
 
 impl Keeper {
-    /// Creates a keeper that will write to the file of `settings`; `None` if there is none.
-    pub fn prepare(settings: &Usage, series: UsageSeries) -> Option<NewKeeper> {
+    /// Creates a keeper that will write what is used of the buckets in `store` to the file of `settings`; `None` if there is
+    /// none.
+    pub fn prepare(
+        settings: &Usage,
+        series: UsageSeries,
+        store: &Arc<MemoryStore>,
+    ) -> Option<NewKeeper> {
         let (commands, received) = channel();
         let keeper = Self {
             ledger: Ledger::local(),
+            store: Arc::clone(store),
+            frame_us: AtomicU64::default(),
             path: settings.file.clone()?,
             file: Mutex::default(),
             bounds: Mutex::new(Bounds::of(settings)),
@@ -117,14 +138,14 @@ impl Keeper {
         }
     }
 
-    /// Opens the file, and puts what was used in periods that have not ended into `store`. Returns the number of
-    /// buckets.
-    fn open(&self, store: &MemoryStore) -> Result<usize, OpenError> {
+    /// Opens the file, and puts what it has of buckets that still count into the store. Returns the number of buckets.
+    fn open(&self) -> Result<usize, OpenError> {
         let file = UsageFile::open(&self.path)?;
         let now = clock::now();
-        let found = current(&file, unix_time::of(now), store.max_buckets());
+        let unix_us = now.saturating_add(self.frame_at(now));
+        let found = restored::buckets(&file, unix_us, self.store.max_buckets());
         let found = found.map_err(|error| OpenError::Damaged(error.to_string()))?;
-        let restored = store.restore(found, now);
+        let restored = self.store.restore(found, now);
         *self.file.lock() = Some(Arc::new(file));
         Ok(restored)
     }
@@ -132,6 +153,7 @@ impl Keeper {
     /// The thread. `is_released`: another process has the file, and nothing is written until [`Command::Resume`].
     fn run(&self, received: &Receiver<Command>, mut is_released: bool) {
         let mut removed_at = None;
+        let mut ended = EndedSearch::default();
         loop {
             let command = if is_released {
                 received.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -158,6 +180,9 @@ impl Keeper {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let now = clock::now();
+            if !is_released {
+                self.remove_ended_logs(&mut ended, now);
+            }
             if !is_released
                 && removed_at.is_none_or(|at| now.saturating_sub(at) > REMOVE_INTERVAL_US)
             {
@@ -181,13 +206,11 @@ impl Keeper {
             Ok(file) => file,
             Err(error) => return self.warn(&error.to_string()),
         };
-        let changes = self.ledger.take();
-        if changes.is_empty() {
+        let (changes, logs) = (self.ledger.take(), self.store.take_changed_logs());
+        if changes.is_empty() && logs.is_empty() {
             return;
         }
-        let count = changes.len();
-        let Bounds { max_records, .. } = *self.bounds.lock();
-        let written = file.write(&changes, max_records, unix_time::of(clock::now()));
+        let written = self.write_all(&file, &changes, &logs);
         drop(file);
         if let Ok(without_room) = &written {
             self.series.written.inc();
@@ -196,10 +219,60 @@ impl Keeper {
                 self.warn_of_no_room(*without_room);
             }
         } else {
+            let count = changes.len() + logs.len();
             self.ledger.put_back(changes);
+            self.store.put_back_changed_logs(&logs);
             self.series.unwritten.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         self.note(written.map(drop));
+    }
+
+    /// Writes these changes. Returns the number of records that have no room.
+    fn write_all(
+        &self,
+        file: &UsageFile,
+        changes: &Changes,
+        logs: &[ChangedLog],
+    ) -> Result<u64, FileError> {
+        let Bounds { max_records, .. } = *self.bounds.lock();
+        let mut without_room = 0;
+        if !changes.is_empty() {
+            without_room += file.write(changes, max_records, unix_time::of(clock::now()))?;
+        }
+        for logs in logs.chunks(LOGS_AT_ONCE) {
+            let now = clock::now();
+            let frame_us = self.frame_at(now);
+            let each =
+                logs.iter().filter_map(|log| kept_log::change(&self.store, *log, now, frame_us));
+            without_room += file.write_logs(each, max_records, now.saturating_add(frame_us))?;
+        }
+        Ok(without_room)
+    }
+
+    /// The frame at `now`. It changes if the wall clock has been corrected.
+    fn frame_at(&self, now: u64) -> u64 {
+        let frame_us = unix_time::of(now).saturating_sub(now);
+        let known = self.frame_us.load(Ordering::Relaxed);
+        if frame_us.abs_diff(known) <= FRAME_SLACK_US {
+            return known;
+        }
+        self.frame_us.store(frame_us, Ordering::Relaxed);
+        frame_us
+    }
+
+    /// Searches the next part of the file for logs whose windows are over, and removes them.
+    fn remove_ended_logs(&self, search: &mut EndedSearch, now: u64) {
+        let Some(from) = search.next(now) else { return };
+        let Some(file) = self.file() else { return };
+        let found = file.ended_logs(from, unix_time::of(now)).and_then(|found| {
+            if !found.buckets.is_empty() {
+                file.remove_logs(&found.buckets)?;
+            }
+            Ok(found.next)
+        });
+        drop(file);
+        search.from = found.as_ref().copied().unwrap_or_default();
+        self.note(found.map(drop));
     }
 
     fn warn_of_no_room(&self, records: u64) {
@@ -238,6 +311,29 @@ impl Keeper {
     }
 }
 
+/// A search of the file for logs whose windows are over, a part at a time.
+#[derive(Default)]
+struct EndedSearch {
+    /// Where it continues; `None` if it has reached the end of the file.
+    from: Option<BucketId>,
+    /// When it began, in microseconds.
+    begun_at: Option<u64>,
+}
+
+impl EndedSearch {
+    /// Where the search continues or begins at `now`; `None` if there is time left until the next one.
+    fn next(&mut self, now: u64) -> Option<BucketId> {
+        if let Some(from) = self.from {
+            return Some(from);
+        }
+        let is_due = self.begun_at.is_none_or(|at| now.saturating_sub(at) > ENDED_LOGS_INTERVAL_US);
+        is_due.then(|| {
+            self.begun_at = Some(now);
+            BucketId(0)
+        })
+    }
+}
+
 /// A keeper whose thread has not been started.
 pub struct NewKeeper {
     keeper: Arc<Keeper>,
@@ -250,12 +346,12 @@ impl NewKeeper {
         &self.keeper.path
     }
 
-    /// Opens the file, puts its counts into `store`, and starts the thread.
+    /// Opens the file, puts its counts into the store, and starts the thread.
     ///
     /// # Errors
     /// The file cannot be opened, or the thread cannot be started.
-    pub fn start(self, store: &MemoryStore) -> Result<Arc<Keeper>, OpenError> {
-        let buckets = self.keeper.open(store)?;
+    pub fn start(self) -> Result<Arc<Keeper>, OpenError> {
+        let buckets = self.keeper.open()?;
         info!(path = %self.path().display(), buckets, "usage of quotas is kept in a file");
         self.spawn(false)
     }
@@ -271,48 +367,10 @@ impl NewKeeper {
 
     fn spawn(self, is_released: bool) -> Result<Arc<Keeper>, OpenError> {
         let Self { keeper, received } = self;
+        keeper.store.note_changed_logs();
         let own = Arc::clone(&keeper);
         let builder = thread::Builder::new().name("usage".to_owned());
         builder.spawn(move || own.run(&received, is_released)).map_err(OpenError::Io)?;
         Ok(keeper)
     }
-}
-
-/// The level of each bucket whose period has not ended at `unix_us` (Unix time), by its last record, and the limit that it
-/// was counted under. At most `most`.
-fn current(
-    file: &UsageFile,
-    unix_us: u64,
-    most: usize,
-) -> Result<Vec<(BucketId, Limit, i64)>, FileError> {
-    let mut limits: Vec<Limit> = Vec::new();
-    let mut found: HashMap<BucketId, Last> = HashMap::new();
-    let after = Place { end_us: unix_us.saturating_add(1), bucket: BucketId(0) };
-    file.read(after, |record| {
-        let known = found.get(&record.place.bucket);
-        // There are two if a reload has changed the periods.
-        if known.is_none_or(|known| known.counted_at_us <= record.counted_at_us) {
-            let limit = limits.iter().position(|limit| *limit == record.limit);
-            let limit = limit.unwrap_or_else(|| {
-                limits.push(record.limit);
-                limits.len() - 1
-            });
-            let level = record.limit.full().saturating_sub(record.used);
-            let last = Last { limit, level, counted_at_us: record.counted_at_us };
-            found.insert(record.place.bucket, last);
-        }
-        found.len() < most
-    })?;
-    let restored = |(bucket, last): (BucketId, Last)| {
-        limits.get(last.limit).map(|limit| (bucket, *limit, last.level))
-    };
-    Ok(found.into_iter().filter_map(restored).collect())
-}
-
-/// The last record of a bucket.
-struct Last {
-    /// Index of its limit.
-    limit: usize,
-    level: i64,
-    counted_at_us: u64,
 }

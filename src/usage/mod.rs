@@ -5,11 +5,16 @@
 //! writes it: that of the [`keeper`] to the [`file`], or that of [`shared`] to Redis. At the start, the counts of periods in
 //! the file that have not ended are put back into the buckets.
 //!
-//! Reading order: [`record`], [`ledger`], [`file`], [`keeper`], [`shared`], [`kept`].
+//! The file also has the logs of sliding windows of an hour or longer: [`kept_log`]. They are no usage, and are not listed. The
+//! store says which of them have changed, because settlements change them as well.
+//!
+//! Reading order: [`record`], [`ledger`], [`kept_log`], [`file`], [`keeper`], [`restored`], [`shared`], [`kept`].
 
 pub mod file;
 pub mod keeper;
 pub mod kept;
+pub mod kept_log;
 pub mod ledger;
 pub mod record;
+mod restored;
 pub mod shared;

@@ -1,5 +1,7 @@
 //! Usage of quotas in a file: what a restart, a crash and an upgrade keep, faults of the file, and `GET /api/usage`.
 
+mod logs;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;

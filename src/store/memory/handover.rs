@@ -3,6 +3,8 @@
 //! The stored names of buckets lack bits that select their shard, so both stores need the same shards and the
 //! same seed: [`Layout`]. Times are relative to the transfer, because each process has its own clock.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -27,6 +29,19 @@ pub enum HandoverError {
     /// The bytes are not those of [`MemoryStore::export`].
     #[error("the levels are incomplete or of another version")]
     Malformed,
+}
+
+/// A bucket that was kept elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptBucket {
+    /// The bucket.
+    pub bucket: BucketId,
+    /// The limit that it was counted under.
+    pub limit: Limit,
+    /// Its level, of a kind without a log.
+    pub level: i64,
+    /// Of a sliding window: microseconds since each token was taken.
+    pub ages: Vec<i64>,
 }
 
 /// Reads little-endian numbers.
@@ -122,22 +137,20 @@ impl MemoryStore {
         Ok(imported)
     }
 
-    /// Adds buckets that were kept elsewhere, each with its limit and level, at `now` (microseconds); those that
-    /// the store has stay. Returns how many. Must not be called concurrently with [`adopt`](Self::adopt).
-    pub fn restore(
-        &self,
-        buckets: impl IntoIterator<Item = (BucketId, Limit, i64)>,
-        now: u64,
-    ) -> usize {
-        let (mut last, mut restored) = (None, 0);
-        for (bucket, limit, level) in buckets {
-            let number = match last {
-                Some((known, number)) if known == limit => number,
-                _ => self.limits.import(&[limit], now).first().copied().unwrap_or(0),
-            };
-            last = Some((limit, number));
+    /// Adds buckets that were kept elsewhere, at `now` (microseconds); those that the store has stay. Returns how many.
+    /// Must not be called concurrently with [`adopt`](Self::adopt).
+    #[allow(
+        clippy::mutable_key_type,
+        reason = "calendars are compared by identity; what changes in them is a cache"
+    )]
+    pub fn restore(&self, buckets: impl IntoIterator<Item = KeptBucket>, now: u64) -> usize {
+        let (mut numbers, mut restored) = (HashMap::new(), 0);
+        for KeptBucket { bucket, limit, level, ages } in buckets {
+            let number = *numbers
+                .entry(limit)
+                .or_insert_with(|| self.limits.import(&[limit], now).first().copied().unwrap_or(0));
             let mut shard = self.shards[self.shard_number(bucket)].0.lock();
-            shard.import(Name::of(bucket), number, (level, &[]), &self.limits, now);
+            shard.import(Name::of(bucket), number, (level, &ages), &self.limits, now);
             restored += 1;
         }
         restored

@@ -1,12 +1,14 @@
 //! One shard of the memory store: a bounded table, the logs of its sliding windows, their eviction, and the record of
 //! dropped buckets.
 
+use super::changed::{ChangedLog, ChangedLogs};
 use super::limits::{Known, Limits};
 use super::logs::Logs;
 use super::table::{Entry, Name, Place, Table};
 use crate::limit::Limit;
 use crate::limit::bucket::{Bucket, CLOCK_SLACK_US};
 use crate::limit::charge::{BucketId, Charge};
+use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::stamp_log::StampLog;
 
 /// Number of buckets that one eviction examines. Enough to find one that is full or nearly full; few
@@ -21,6 +23,8 @@ const MIN_SLOTS: usize = 8;
 pub(super) struct Shard {
     table: Table,
     logs: Logs,
+    /// Logs that have changed since they were last kept; `None` if none are.
+    changed: Option<ChangedLogs>,
     /// Maximum number of buckets, at least 1. Logs count as the buckets whose memory they take.
     bound: usize,
     /// Slot at which the next eviction starts, as the hand of a clock.
@@ -56,6 +60,7 @@ impl Shard {
         Self {
             table: Table::new(seed),
             logs: Logs::default(),
+            changed: None,
             bound,
             hand: 0,
             dropped: Vec::new(),
@@ -131,9 +136,39 @@ impl Shard {
     /// Adds the log of a bucket that has been written. May exceed the bound until [`shed`](Self::shed).
     pub(super) fn put_log(&mut self, charge: &Charge, log: StampLog) {
         let name = Name::of(charge.bucket);
+        let is_full = log.stamps().len() == 0;
         if let Place::At(_) = self.table.find(name) {
             self.logs.put(name, log);
         }
+        if let Some(changed) = &mut self.changed
+            && charge.limit.counts_for_hours()
+        {
+            changed.note(ChangedLog { bucket: charge.bucket, is_full }, self.bound, &self.logs);
+        }
+    }
+
+    /// Notes from now on which logs change.
+    pub(super) fn note_changed_logs(&mut self) {
+        self.changed.get_or_insert_default();
+    }
+
+    /// The logs that have changed; `None` if that is not noted.
+    pub(super) const fn changed_logs(&mut self) -> Option<&mut ChangedLogs> {
+        self.changed.as_mut()
+    }
+
+    /// The bucket's window, and the stamps in it at `now`, the oldest first; `None` if it has no log.
+    pub(super) fn stamps(
+        &self,
+        bucket: BucketId,
+        limits: &Limits,
+        now: u64,
+    ) -> Option<(SlidingWindow, Vec<i64>)> {
+        let name = Name::of(bucket);
+        let Place::At(slot) = self.table.find(name) else { return None };
+        let number = self.table.slot(slot)?.limit_index as usize;
+        let window = limits.load().get(number)?.limit.log()?;
+        Some((window, self.logs.get(name)?.inside(&window, now).collect()))
     }
 
     /// Frees the logs whose stamps have left the window, and drops buckets until the rest is within the bound. One

@@ -10,10 +10,27 @@ fn sliding(settings: &str) -> String {
 #[test]
 fn limits_that_can_be_counted() {
     for limit in ["1/s", "100/m", "4096/365d", "5/250ms", "1/104249d"] {
-        assert_eq!(sliding(&format!("limit = '{limit}'")), "no errors\n", "{limit}");
+        let found = sliding(&format!("limit = '{limit}'\n[usage]\nfile = 'usage.redb'"));
+        assert_eq!(found, "no errors\n", "{limit}");
     }
     let of_a_plan = "limit = '10/s'\nplans.free = { limit = '1/s' }\n[plans.free]";
     assert_eq!(sliding(of_a_plan), "no errors\n");
+}
+
+#[test]
+fn stamps_that_a_restart_loses_are_warned_of() {
+    assert_eq!(sliding("limit = '5/59m'"), "no errors\n");
+    insta::assert_snapshot!(sliding("limit = '5/h'"), @r#"
+    warning: a restart loses the counts of `r`: they are in the memory of this process
+     --> gateway.toml:4:9
+      |
+    4 | limit = '5/h'
+      |         ^^^^^
+      |
+      = help: write `file = "usage.redb"` under `[usage]`, or count in `[redis]`
+
+    gateway.toml: 1 warning
+    "#);
 }
 
 #[test]
