@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
 use http_body::Body as _;
 use instant_acme::{BodyWrapper, BytesResponse};
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use super::error::{AcmeError, readable};
 use crate::clock;
@@ -123,13 +124,57 @@ impl Shared {
     }
 }
 
-/// The response as the library expects it. An error that is no problem document becomes one.
+/// Members of responses that are URLs.
+const URLS: [&str; 9] = [
+    "newNonce",
+    "newAccount",
+    "newOrder",
+    "revokeCert",
+    "keyChange",
+    "renewalInfo",
+    "finalize",
+    "certificate",
+    "url",
+];
+
+/// Whether a response has a text where a URL should be. The library would panic when it requests it.
+fn has_wrong_url(body: &[u8]) -> bool {
+    let is_url = |value: &Value| value.as_str().is_none_or(|text| text.parse::<Uri>().is_ok());
+    let mut values = vec![serde_json::from_slice::<Value>(body).unwrap_or_default()];
+    while let Some(value) = values.pop() {
+        match value {
+            Value::Object(members) => {
+                for (name, member) in members {
+                    let are_urls = match &member {
+                        Value::Array(list) if name == "authorizations" => list.iter().all(is_url),
+                        member => !URLS.contains(&name.as_str()) || is_url(member),
+                    };
+                    if !are_urls {
+                        return true;
+                    }
+                    values.push(member);
+                }
+            }
+            Value::Array(list) => values.extend(list),
+            _ => {}
+        }
+    }
+    false
+}
+
+/// The response as the library expects it. An error that is no problem document becomes one, and so does a response
+/// that has a wrong URL.
 pub(super) fn answer(
     status: StatusCode,
     headers: &HeaderMap,
     body: Vec<u8>,
     wait: Option<u64>,
 ) -> BytesResponse {
+    let (status, body) = if has_wrong_url(&body) {
+        (StatusCode::BAD_GATEWAY, b"the response has a URL that is none".to_vec())
+    } else {
+        (status, body)
+    };
     let is_error = status.is_client_error() || status.is_server_error();
     let body = if is_error && serde_json::from_slice::<instant_acme::Problem>(&body).is_err() {
         let text: String = String::from_utf8_lossy(&body).chars().take(100).collect();
@@ -141,7 +186,8 @@ pub(super) fn answer(
     let mut response = http::Response::new(());
     *response.status_mut() = status;
     for name in KEPT {
-        if let Some(value) = headers.get(&name) {
+        let is_url = |value: &HeaderValue| Uri::try_from(value.as_bytes()).is_ok();
+        if let Some(value) = headers.get(&name).filter(|value| name != LOCATION || is_url(value)) {
             response.headers_mut().insert(name, value.clone());
         }
     }

@@ -36,7 +36,7 @@ fn shipped_gateway() -> Gateway {
 
 #[test]
 fn shipped_configuration_is_valid() {
-    for file in ["gateway.toml", "docker/gateway/gateway.toml"] {
+    for file in ["gateway.toml", "docker/gateway/gateway.toml", "docker/cluster/gateway.toml"] {
         let path = Path::new(ROOT).join(file);
         let outcome = tollgate(&["check", path.to_str().unwrap()], "");
         let unset = outcome.stderr.contains("`TOLLGATE_ADMIN_TOKEN` is not set");

@@ -119,6 +119,19 @@ fn other_challenges_only_are_an_error() {
     assert_eq!(error.to_string(), expected);
 }
 
+#[test]
+fn url_that_is_none_is_an_error() {
+    let (from, to) = ("https://ca/", "https://ca /");
+    let wrong = "the response has a URL that is none";
+    // A directory is not read from an error.
+    for (at, expected) in [(0, "missing field `newNonce`"), (2, wrong), (3, wrong)] {
+        let mut script = SCRIPT.map(|body| body.as_bytes().to_vec());
+        script[at] = SCRIPT[at].replacen(from, to, 1).into_bytes();
+        let error = order(scripted(script)).to_string();
+        assert!(error.contains(expected), "{at}: {error}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

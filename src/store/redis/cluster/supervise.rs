@@ -146,6 +146,14 @@ impl ClusterSupervisor {
         if self.cluster.apply(&topology) {
             let masters: Vec<String> = topology.masters.iter().map(ToString::to_string).collect();
             info!("the cluster's masters are {}", masters.join(", "));
+            if let Some(lanes) = settings.lanes
+                && usize::from(lanes) < topology.masters.len()
+            {
+                let masters = topology.masters.len();
+                warn!(
+                    "{masters} masters share {lanes} lanes: some have no buckets; raise `redis.lanes`"
+                );
+            }
             let without = topology.owners.iter().filter(|owner| **owner == NO_MASTER).count();
             if without > 0 {
                 warn!("{without} slots of the cluster have no master; their limits are local");
