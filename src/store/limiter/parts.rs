@@ -161,9 +161,7 @@ impl Decided {
                         self.again.push(Part { charges: readable, ..part });
                     }
                 }
-                Err(Undecided::NotTaken)
-                    if part.charges.len() > 1 && cluster.is_migrating(part.slot) =>
-                {
+                Err(Undecided::NotTaken) if cluster.is_migrating(part.slot) => {
                     self.again.extend(cluster.by_bucket(&part));
                 }
                 Err(Undecided::NotTaken | Undecided::Ambiguous) => {

@@ -146,6 +146,8 @@ struct Gathered {
     bucket: Option<BucketId>,
     batch: Batch,
     members: VecDeque<Waiting>,
+    /// What the call gives back, by bucket.
+    returned: Vec<GiveBack>,
 }
 
 /// A check that waits for its answer.
@@ -265,11 +267,16 @@ impl Batcher {
         charges: Charges,
         rules: Arc<[StoredRule]>,
     ) -> Result<Answered, Undecided> {
+        let since = clock::now();
+        if self.cluster.is_some() && !self.link.admits() {
+            // A master that has just got the slot: its connection is a few milliseconds away.
+            self.link.until_first_attempt(self.budget()).await;
+        }
         if !self.link.admits() {
             return Err(Undecided::NotTaken);
         }
         let (answer, answered) = oneshot::channel();
-        let check = Waiting { slot, charges, rules, since: clock::now(), answer };
+        let check = Waiting { slot, charges, rules, since, answer };
         if !self.enqueue(Queued::Check(check)) {
             return Err(Undecided::NotTaken);
         }
@@ -314,12 +321,12 @@ impl Batcher {
             let Some(mut calls) = gathered else { return };
             if calls.len() == 1 {
                 if let Some(one) = calls.pop() {
-                    self.call(one.batch, one.members, one.slot).await;
+                    self.call(one).await;
                 }
             } else {
                 // Polled together, so that they are written together.
                 let calls = calls.into_iter();
-                join_all(calls.map(|one| self.call(one.batch, one.members, one.slot))).await;
+                join_all(calls.map(|one| self.call(one))).await;
             }
         }
     }
@@ -411,6 +418,7 @@ impl Batcher {
             let call = calls.of(give_back.slot, is_migrating.then_some(charge.bucket));
             let (limit, keys) = (charge.limit, self.keys());
             call.batch.give_back((charge.bucket, limit), rule, returned, keys);
+            call.returned.push(give_back.of(charge));
         }
     }
 

@@ -138,8 +138,10 @@ pub async fn take_asking(
     let command = arguments.command(("EVAL", script::SOURCE), batch.keys());
     let mut asking = redis::pipe();
     asking.cmd("ASKING").ignore().add_command(command);
-    let (reply,): (Vec<i64>,) = asking.query_async(connection).await?;
-    Ok(reply)
+    // Each reply with its own error: the error of a pipeline lacks the address of a redirection.
+    let replies: Vec<RedisResult<Vec<i64>>> =
+        asking.ignore_errors().query_async(connection).await?;
+    replies.into_iter().next_back().unwrap_or_else(|| Ok(Vec::new()))
 }
 
 /// Runs the script by its SHA-1. If Redis does not have it, sends its source, unless `ends` is

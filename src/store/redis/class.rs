@@ -60,6 +60,9 @@ impl ErrorClass {
     pub fn help(self) -> &'static str {
         match self {
             Self::NoPermission => "; checks need `+eval +evalsha +time +get +set`",
+            Self::Cluster => {
+                "; the server belongs to a Redis Cluster: use `redis+cluster://` in `redis.url`"
+            }
             _ => "",
         }
     }

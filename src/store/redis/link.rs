@@ -72,6 +72,8 @@ pub struct Link {
     journal: Mutex<LogThrottle>,
     /// Secrets that no error may show.
     secrets: Secrets,
+    /// Whether the server is a master of a cluster whose other masters this process knows.
+    is_in_cluster: bool,
 }
 
 /// Numbers of successful and failed connection attempts.
@@ -109,8 +111,22 @@ impl Default for Link {
 impl Link {
     /// Creates a link without a connection, and the supervisor that connects it. Does no I/O.
     pub fn new(settings: &Redis, series: Option<LinkSeries>) -> (Arc<Self>, Supervisor) {
+        Self::start(settings, series, false)
+    }
+
+    /// Like [`new`](Self::new), to a master of a cluster.
+    pub(super) fn in_cluster(settings: &Redis, series: LinkSeries) -> (Arc<Self>, Supervisor) {
+        Self::start(settings, Some(series), true)
+    }
+
+    fn start(
+        settings: &Redis,
+        series: Option<LinkSeries>,
+        is_in_cluster: bool,
+    ) -> (Arc<Self>, Supervisor) {
         let link = Self::with(settings.breaker.clone(), series);
-        let link = Arc::new(Self { secrets: Secrets::of(&settings.login), ..link });
+        let secrets = Secrets::of(&settings.login);
+        let link = Arc::new(Self { secrets, is_in_cluster, ..link });
         let resolver = system_resolver();
         (Arc::clone(&link), Supervisor::new(link, settings.clone(), resolver))
     }
@@ -130,6 +146,7 @@ impl Link {
             gateways,
             journal: Mutex::default(),
             secrets: Secrets::default(),
+            is_in_cluster: false,
         }
     }
 
@@ -262,10 +279,19 @@ impl Link {
         self.secrets.describe(error)
     }
 
+    /// Advice for the operator about an error of this class, to append to its text.
+    fn help(&self, class: ErrorClass) -> &'static str {
+        match class {
+            // The gateway uses the cluster already.
+            ErrorClass::Cluster if self.is_in_cluster => "",
+            _ => class.help(),
+        }
+    }
+
     /// Records that a call on this connection failed. Returns the class of the error.
     pub fn failed(&self, connection: &Connection, error: &RedisError) -> ErrorClass {
         let class = classify(error);
-        let why = format!("Redis says: {}{}", self.describe(error), class.help());
+        let why = format!("Redis says: {}{}", self.describe(error), self.help(class));
         self.note(connection, CallResult::Failed(class), &why);
         class
     }

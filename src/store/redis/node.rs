@@ -63,7 +63,7 @@ impl Node {
         series: NodeSeries,
         (cluster, seen): (Weak<Cluster>, Option<Arc<Seen>>),
     ) -> (Self, Supervisor) {
-        let (link, supervisor) = Link::new(settings, Some(series.link));
+        let (link, supervisor) = Link::in_cluster(settings, series.link);
         let supervisor = supervisor.in_cluster(cluster.clone());
         let budget = settings.timeout;
         let batcher = Batcher::in_cluster((link, keys), budget, kept, series.calls, cluster, seen);

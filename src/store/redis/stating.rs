@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use redis::RedisError;
 use tokio::time::{sleep, timeout};
 
 use super::call;
@@ -66,11 +67,17 @@ pub async fn state_some(connection: &Connection, held: &Held, prefix: &str) -> S
     if due.is_empty() {
         return Stated::Nothing;
     }
-    state(connection, held, due, prefix.into()).await
+    state(connection, held, due, prefix.into(), |_| false).await
 }
 
-/// Makes one call with these statements. In a cluster, all are of buckets in one slot.
-pub async fn state(connection: &Connection, held: &Held, due: Vec<Due>, keys: Keys<'_>) -> Stated {
+/// Makes one call with these statements. In a cluster, all are of buckets in one slot, and `moved` notes redirections.
+pub async fn state(
+    connection: &Connection,
+    held: &Held,
+    due: Vec<Due>,
+    keys: Keys<'_>,
+    moved: impl Fn(&RedisError) -> bool,
+) -> Stated {
     let now = clock::now();
     let mut batch = Batch::default();
     for one in &due {
@@ -83,7 +90,11 @@ pub async fn state(connection: &Connection, held: &Held, due: Vec<Due>, keys: Ke
     });
     let mut redis = connection.redis.clone();
     let call = call::take(&mut redis, &batch, now.saturating_add(MICROS_PER_SECOND));
-    let is_accepted = matches!(timeout(REPLY_TIMEOUT, call).await, Ok(Ok(_)));
+    let reply = timeout(REPLY_TIMEOUT, call).await;
+    if let Ok(Err(error)) = &reply {
+        moved(error);
+    }
+    let is_accepted = matches!(reply, Ok(Ok(_)));
     for one in due {
         held.stated(one.bucket, one.statement, is_accepted);
     }

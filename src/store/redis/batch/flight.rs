@@ -10,7 +10,7 @@ use redis::RedisResult;
 use smallvec::SmallVec;
 
 use super::repair::Seen;
-use super::{Answered, Batcher, LONG_CALL_DIVISOR, Undecided, Waiting};
+use super::{Answered, Batcher, Gathered, LONG_CALL_DIVISOR, Undecided, Waiting};
 use crate::clock;
 use crate::limit::Limit;
 use crate::limit::charge::BucketId;
@@ -38,12 +38,8 @@ pub(super) const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Batcher {
     /// Makes one call and answers its checks.
-    pub(super) async fn call(
-        self: &Arc<Self>,
-        mut batch: Batch,
-        members: VecDeque<Waiting>,
-        slot: u16,
-    ) {
+    pub(super) async fn call(self: &Arc<Self>, gathered: Gathered) {
+        let Gathered { slot, mut batch, members, returned, .. } = gathered;
         let sent_at = clock::now();
         let Some(connection) = self.link.current() else {
             for member in members {
@@ -70,6 +66,9 @@ impl Batcher {
             self.settle(&batch, carried, reply.as_ref());
         }
         let nothing_taken = label != "timeout" && label != ErrorClass::Connection.label();
+        if reply.is_none() && nothing_taken {
+            self.give_back_again(returned);
+        }
         let in_redis = reply.as_ref().map(|reply| batch.units_after(reply));
         members.answer(reply, nothing_taken, &self.held, self.seen.as_ref());
         // Not earlier: a statement would lack the units that these checks have taken.

@@ -5,7 +5,7 @@
 //! taken; of a sliding window, only while the tokens are in it, and by dropping its oldest ones. Tokens that are not
 //! given back are lost to the client, which is as if the request had been allowed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::{Batcher, Queued};
 use crate::clock;
@@ -22,7 +22,12 @@ pub struct GiveBack {
     taken_at: u64,
     /// Time at which they were queued, in microseconds.
     pub(super) since: u64,
+    /// Number of calls that had them and were not executed.
+    failures: u8,
 }
+
+/// Calls that may fail before tokens are lost.
+const MAX_FAILURES: u8 = 3;
 
 /// What a call gives back to a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +50,12 @@ impl Returned {
 }
 
 impl GiveBack {
+    /// The part of it for one of its buckets.
+    pub(super) fn of(&self, charge: &Charge) -> Self {
+        let charges = std::iter::once(*charge).collect();
+        Self { slot: self.slot, charges, rules: Arc::clone(&self.rules), ..*self }
+    }
+
     /// What is given back to each bucket.
     pub(super) fn each(&self) -> impl Iterator<Item = (&Charge, &StoredRule, Returned)> {
         self.charges.iter().filter_map(|charge| {
@@ -66,7 +77,19 @@ impl Batcher {
         taken_at: u64,
     ) {
         let rules = Arc::clone(rules);
-        let give_back = GiveBack { slot, charges, rules, taken_at, since: clock::now() };
+        let since = clock::now();
+        let give_back = GiveBack { slot, charges, rules, taken_at, since, failures: 0 };
         self.enqueue(Queued::GiveBack(give_back));
+    }
+
+    /// Gives back with another call what a call had that was not executed, since its slot is being moved or has moved.
+    pub(super) fn give_back_again(&self, returned: Vec<GiveBack>) {
+        let Some(cluster) = self.cluster.as_ref().and_then(Weak::upgrade) else { return };
+        for one in returned.into_iter().filter(|one| one.failures < MAX_FAILURES) {
+            if let Some(node) = cluster.node_of_slot(one.slot).filter(|node| node.is_connected()) {
+                let again = GiveBack { since: clock::now(), failures: one.failures + 1, ..one };
+                node.batcher().enqueue(Queued::GiveBack(again));
+            }
+        }
     }
 }

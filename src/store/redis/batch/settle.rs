@@ -1,5 +1,6 @@
 //! Settlement of all debts at the end of the process. They are only in its memory.
 
+use std::sync::Weak;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -33,6 +34,9 @@ pub struct Sum {
     /// Tokens of all debts together.
     pub tokens: f64,
 }
+
+/// Time after a redirection until debts are sent again.
+const REDIRECT_PAUSE: Duration = Duration::from_millis(5);
 
 /// Debts that are being settled.
 pub(in crate::store::redis) type RemovedDebts = Vec<(BucketId, BucketDebt, i64)>;
@@ -131,7 +135,17 @@ impl Batcher {
             Ok(Ok(numbers)) => batch.read(&numbers).map_err(|error| error.to_string()),
             Ok(Err(error)) if error.is_io_error() => Err(self.link.describe(&error)),
             Ok(Err(error)) => {
+                let slot =
+                    taken.first().map(|(bucket, owed, _)| self.keys().slot(*bucket, &owed.rule));
                 self.put_back(taken);
+                let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
+                if let (Some(cluster), Some(slot)) = (cluster, slot)
+                    && cluster.note_redirect(&error, slot)
+                {
+                    // They are settled at the master that has the slot now.
+                    tokio::time::sleep(REDIRECT_PAUSE).await;
+                    return (settlement, Ok(()));
+                }
                 let why = format!("Redis says: {}", self.link.describe(&error));
                 return (settlement, Err(why));
             }

@@ -59,11 +59,18 @@ impl Cluster {
                 None => break,
                 Some(Redirect::TryAgain) => {
                     self.note_migrating(slot);
+                    if batch.keys().len() > 1 {
+                        // Asked for again one by one, the buckets have no need to be at one node.
+                        break;
+                    }
                     tokio::time::sleep(TRY_AGAIN_AFTER).await;
                     last.reply = call::take(&mut connection, batch, ends).await;
                     continue;
                 }
-                Some(redirect) => self.target(&redirect, slot),
+                Some(redirect) => match self.target(&redirect, slot) {
+                    None => self.awaited_target(&redirect, slot, ends).await,
+                    target => target,
+                },
             };
             let Some((node, to, is_asking)) = target else { break };
             let mut redis = to.redis.clone();
@@ -90,6 +97,9 @@ impl Cluster {
             Redirect::Ask { host, port } => {
                 self.note_migrating(slot);
                 let at = self.named(host, *port)?;
+                let moves = self.moves.lock();
+                self.adopt(&at, None);
+                drop(moves);
                 let Some((node, connection)) = self.connection_to(&at) else {
                     self.refresh.notify_one();
                     return None;
@@ -98,6 +108,38 @@ impl Cluster {
             }
             Redirect::TryAgain => None,
         }
+    }
+
+    /// Like [`target`](Self::target), once the first attempt to connect to a node has ended that became known just now.
+    async fn awaited_target(
+        &self,
+        redirect: &Redirect,
+        slot: u16,
+        ends: u64,
+    ) -> Option<(Arc<Node>, Connection, bool)> {
+        let (Redirect::Moved { host, port, .. } | Redirect::Ask { host, port }) = redirect else {
+            return None;
+        };
+        let node = self.node_at(&self.named(host, *port)?)?;
+        let left = Duration::from_micros(ends.saturating_sub(clock::now()));
+        node.batcher().link().until_first_attempt(left).await;
+        self.target(redirect, slot)
+    }
+
+    /// Notes that `error` is a redirection, if it is. Returns whether it is: the call was not executed, and can be made
+    /// again shortly.
+    pub fn note_redirect(&self, error: &RedisError, slot: u16) -> bool {
+        let redirect = Redirect::of(error);
+        match &redirect {
+            None => {}
+            Some(Redirect::TryAgain) => self.note_migrating(slot),
+            Some(Redirect::Moved { .. } | Redirect::Ask { .. }) => {
+                if let Some(redirect) = &redirect {
+                    let _ = self.target(redirect, slot);
+                }
+            }
+        }
+        redirect.is_some()
     }
 
     /// Connection to the master that `error` names as that of a slot that has moved.

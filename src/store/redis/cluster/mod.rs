@@ -52,11 +52,20 @@ use topology::{NO_MASTER, Topology, probe_numbers};
 /// Time in microseconds after a redirection by which a slot counts as being moved.
 const MIGRATION_US: u64 = 2 * MICROS_PER_SECOND;
 
+/// Time in microseconds in which a redirection overrides a topology: the node that described it may not have heard of
+/// the move.
+const MOVE_US: u64 = MICROS_PER_SECOND;
+
+/// Masters that slots have moved to, by redirections, and the time of each in microseconds.
+type Moves = HashMap<u16, (HostPort, u64)>;
+
 /// The masters of a Redis Cluster.
 pub struct Cluster {
     settings: Redis,
     keys: Arc<KeySpace>,
     members: ArcSwap<Members>,
+    /// Slots that have moved lately. Held while the masters are changed.
+    moves: Mutex<Moves>,
     /// Ends the wait for the next question for the topology.
     refresh: Notify,
     /// Number of attempts to learn the topology and to reach its masters.
@@ -143,6 +152,7 @@ impl Cluster {
             settings: settings.clone(),
             keys: Arc::new(KeySpace::new(&settings.prefix, settings.lanes)),
             members: ArcSwap::default(),
+            moves: Mutex::default(),
             refresh: Notify::new(),
             attempts: watch::Sender::new(0),
             reached: Arc::default(),
@@ -161,13 +171,14 @@ impl Cluster {
         (Arc::clone(&cluster), ClusterSupervisor::new(cluster))
     }
 
-    /// Splits the charges of a request by slot. `rules` are those of the policy that they come from, by index.
+    /// Splits the charges of a request by slot, and those of a slot that is being moved by bucket. `rules` are those of the policy that they come from, by index.
     pub fn parts(&self, charges: &[Charge], rules: &[StoredRule]) -> Parts {
         let members = self.members.load();
         let mut parts = Parts::new();
         for charge in charges {
             let slot = self.slot(charge, rules);
-            match parts.iter_mut().find(|part| part.slot == slot) {
+            let is_whole = !self.is_migrating(slot);
+            match parts.iter_mut().find(|part| part.slot == slot && is_whole) {
                 Some(part) => part.charges.push(*charge),
                 None => parts.push(Part {
                     slot,
@@ -302,25 +313,56 @@ impl Cluster {
 
     /// Notes that a slot has moved to the master at `at`.
     fn note_moved(&self, slot: u16, at: &HostPort) {
+        let mut moves = self.moves.lock();
+        moves.insert(slot, (at.clone(), clock::now()));
+        self.adopt(at, Some(slot));
         let members = self.members.load();
         let found = members.masters.iter().position(|member| member.at == *at);
         if let (Some(index), Some(owner)) = (found, members.owners.get(usize::from(slot))) {
             owner.store(u16::try_from(index).unwrap_or(NO_MASTER), Ordering::Relaxed);
         }
+        drop(moves);
         self.refresh.notify_one();
+    }
+
+    /// The master at `at`, if it is known.
+    fn node_at(&self, at: &HostPort) -> Option<Arc<Node>> {
+        let members = self.members.load();
+        let member = members.masters.iter().find(|member| member.at == *at);
+        member.map(|member| Arc::clone(&member.node))
     }
 
     /// Connection to the master at `at`, if it is known and can be called.
     fn connection_to(&self, at: &HostPort) -> Option<(Arc<Node>, Connection)> {
-        let members = self.members.load();
-        let member = members.masters.iter().find(|member| member.at == *at)?;
-        let connection = member.node.batcher().link().current()?;
-        Some((Arc::clone(&member.node), connection))
+        let node = self.node_at(at)?;
+        let connection = node.batcher().link().current()?;
+        Some((node, connection))
+    }
+
+    /// Starts a node for a master that was not known before another one named it: a replica that has taken over, or a
+    /// new master. It has `slot`; its others follow with the topology.
+    fn adopt(&self, at: &HostPort, slot: Option<u16>) {
+        let before = self.members.load_full();
+        let is_known = before.masters.iter().any(|member| member.at == *at);
+        if is_known || before.masters.len() >= topology::MAX_MASTERS {
+            return;
+        }
+        let owner = |owner: &AtomicU16| AtomicU16::new(owner.load(Ordering::Relaxed));
+        let mut owners: Vec<AtomicU16> = before.owners.iter().map(owner).collect();
+        if let Some(owner) = slot.and_then(|slot| owners.get_mut(usize::from(slot))) {
+            *owner = AtomicU16::new(u16::try_from(before.masters.len()).unwrap_or(NO_MASTER));
+        }
+        let masters = before.masters.iter().cloned().chain([self.start(at)]).collect();
+        self.members.store(Arc::new(Members { masters, owners }));
     }
 
     /// Takes over a topology: keeps the masters that stay, starts new ones, and stops the others. Returns whether the
     /// masters have changed.
-    fn apply(&self, topology: &Topology) -> bool {
+    fn apply(&self, topology: Topology) -> bool {
+        let mut moves = self.moves.lock();
+        let now = clock::now();
+        moves.retain(|_, (_, time)| now.saturating_sub(*time) < MOVE_US);
+        let topology = topology.after(moves.iter().map(|(slot, (at, _))| (*slot, at)));
         let before = self.members.load_full();
         let member = |at: &HostPort| {
             let kept = before.masters.iter().find(|member| member.at == *at);
@@ -333,8 +375,18 @@ impl Cluster {
         self.members.store(Arc::new(Members { masters, owners }));
         for gone in before.masters.iter().filter(|was| !topology.masters.contains(&was.at)) {
             let _ = self.series.breakers.remove_label_values(&[&gone.at.to_string()]);
+            self.dismiss(gone.clone());
         }
         has_changed
+    }
+
+    /// Ends the connection to a node that is no master any more, once its calls in flight are over.
+    fn dismiss(&self, gone: Member) {
+        let calls = 2 * self.settings.timeout;
+        tokio::spawn(async move {
+            tokio::time::sleep(calls).await;
+            drop(gone);
+        });
     }
 
     /// Starts a node for the master at `at`.

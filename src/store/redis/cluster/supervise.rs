@@ -13,8 +13,8 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
-use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
+use redis::{RedisError, RedisResult};
 use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
 use tracing::{info, warn};
 
@@ -143,18 +143,19 @@ impl ClusterSupervisor {
         let nodes = asked(&self.cluster.members.load(), seeds);
         let learned = topology(settings, &nodes, &self.resolver, &self.reads).await;
         let topology = learned.map_err(|error| error.to_string())?;
-        if self.cluster.apply(&topology) {
-            let masters: Vec<String> = topology.masters.iter().map(ToString::to_string).collect();
-            info!("the cluster's masters are {}", masters.join(", "));
+        let without = topology.owners.iter().filter(|owner| **owner == NO_MASTER).count();
+        if self.cluster.apply(topology) {
+            let members = self.cluster.members.load();
+            let masters = members.masters.iter().map(|member| member.at.to_string());
+            info!("the cluster's masters are {}", masters.collect::<Vec<String>>().join(", "));
             if let Some(lanes) = settings.lanes
-                && usize::from(lanes) < topology.masters.len()
+                && usize::from(lanes) < members.masters.len()
             {
-                let masters = topology.masters.len();
+                let masters = members.masters.len();
                 warn!(
                     "{masters} masters share {lanes} lanes: some have no buckets; raise `redis.lanes`"
                 );
             }
-            let without = topology.owners.iter().filter(|owner| **owner == NO_MASTER).count();
             if without > 0 {
                 warn!("{without} slots of the cluster have no master; their limits are local");
             }
@@ -367,7 +368,9 @@ impl Cluster {
             let node = self.node_of_slot(slot);
             let connection = node.and_then(|node| node.batcher().link().current());
             if let Some(connection) = connection {
-                return stating::state(&connection, &self.held, due, self.keys.keys()).await;
+                let moved = |error: &RedisError| self.note_redirect(error, slot);
+                let keys = self.keys.keys();
+                return stating::state(&connection, &self.held, due, keys, moved).await;
             }
             for one in due {
                 self.held.stated(one.bucket, one.statement, false);

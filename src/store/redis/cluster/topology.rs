@@ -6,7 +6,7 @@ use super::slots::{SLOTS, slot_of_tag};
 use crate::net::address::{HostPort, MAX_HOST_BYTES};
 
 /// Maximum number of masters that are used. Redis recommends at most 1,000 nodes.
-const MAX_MASTERS: usize = 1_024;
+pub(super) const MAX_MASTERS: usize = 1_024;
 
 /// Masters, and the slots of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +69,20 @@ impl Topology {
                 owner.is_some_and(|owner| usize::from(*owner) == index)
             })
             .map(|(number, _)| number)
+    }
+
+    /// The topology after these slots have moved to these masters.
+    #[must_use]
+    pub fn after<'a>(mut self, moves: impl Iterator<Item = (u16, &'a HostPort)>) -> Self {
+        for (slot, at) in moves {
+            if self.master_of(slot) != Some(at)
+                && let Some(index) = self.index_of(at.clone())
+                && let Some(owner) = self.owners.get_mut(usize::from(slot))
+            {
+                *owner = index;
+            }
+        }
+        self
     }
 
     /// Index of a master, which is added if it is new; `None` if there are too many.
@@ -169,6 +183,22 @@ mod tests {
         let slot = slot_of_tag(format!("{:032x}", u128::from(number)).as_bytes());
         assert_eq!(topology.master_of(slot), Some(&masters[2]));
         assert_eq!(topology.probe_number(7, 3), None);
+    }
+
+    #[test]
+    fn moves_override_a_topology() {
+        let reply = Value::Array(vec![
+            range(0, 9, vec![node("10.0.0.1", 6_379)]),
+            range(10, 19, vec![node("10.0.0.2", 6_379)]),
+        ]);
+        let (known, new) = (at("10.0.0.2", 6_379), at("10.0.0.3", 6_379));
+        let moves = [(3, &known), (4, &new), (5, &new), (10, &known)];
+        let topology = Topology::read(&reply, &asked()).unwrap().after(moves.into_iter());
+        assert_eq!(topology.masters, [at("10.0.0.1", 6_379), known.clone(), new.clone()]);
+        let master = |slot| topology.master_of(slot).unwrap();
+        assert_eq!([master(3), master(4), master(5), master(10)], [&known, &new, &new, &known]);
+        assert_eq!((master(2), master(6)), (&at("10.0.0.1", 6_379), &at("10.0.0.1", 6_379)));
+        assert_eq!(topology.master_of(20), None);
     }
 
     #[test]

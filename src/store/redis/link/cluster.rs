@@ -70,6 +70,22 @@ pub(in crate::store::redis) async fn topology(
     Err(last.unwrap_or_else(|| ConnectError::Silent { at: "(none)".to_owned(), step: "a cluster" }))
 }
 
+/// Adds what to do to the error of a server that is in no cluster.
+fn with_help(error: ConnectError) -> ConnectError {
+    match error {
+        ConnectError::Refused { at, step, class, text }
+            if text.contains("cluster support disabled") =>
+        {
+            let text = format!(
+                "{text}; the server is not in cluster mode: use `redis://` in `redis.url`, or start it with \
+                 `cluster-enabled yes`"
+            );
+            ConnectError::Refused { at, step, class, text }
+        }
+        other => other,
+    }
+}
+
 async fn ask(
     settings: &Redis,
     node: &HostPort,
@@ -79,7 +95,8 @@ async fn ask(
     let at = Redis { address: Address::Server(node.clone()), ..settings.clone() };
     let mut fresh = connect::connect(&at, resolver, reads).await?;
     let mut slots = redis::cmd("CLUSTER");
-    let reply: redis::Value = fresh.call("CLUSTER SLOTS", slots.arg("SLOTS")).await?;
+    let reply = fresh.call::<redis::Value>("CLUSTER SLOTS", slots.arg("SLOTS")).await;
+    let reply = reply.map_err(with_help)?;
     let topology = Topology::read(&reply, node).map_err(|error| ConnectError::Refused {
         at: node.to_string(),
         step: "CLUSTER SLOTS",

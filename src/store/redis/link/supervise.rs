@@ -170,7 +170,9 @@ impl Supervisor {
             fresh.map_err(|error| (error, None))?
         };
         for number in 0..self.settings.breaker.probes {
-            if number > 0 {
+            // Requests wait for the first connection to a master that has just got slots.
+            let is_first = self.cluster.is_some() && self.link.connections() == 0;
+            if number > 0 && !is_first {
                 sleep(PROBE_INTERVAL).await;
             }
             if let Err(error) = self.probe(&mut fresh).await {
@@ -189,7 +191,13 @@ impl Supervisor {
         let at = || fresh.address.clone();
         let step = "a probe";
         let mut redis = fresh.connection.redis.clone();
-        let probe = call::probe(&mut redis, &self.settings.prefix, self.probe_number());
+        let number = self.probe_number();
+        let probe = async {
+            match number {
+                Some(number) => call::probe(&mut redis, &self.settings.prefix, number).await,
+                None => redis::cmd("PING").query_async(&mut redis).await.map(|()| Ok(())),
+            }
+        };
         match timeout(self.settings.timeout, probe).await {
             Ok(Ok(Ok(()))) => {
                 fresh.connection.health.note(CallResult::Answered);
@@ -203,21 +211,20 @@ impl Supervisor {
             }),
             Ok(Err(error)) => {
                 let class = classify(&error);
-                let text = fresh.secrets.describe(&error) + class.help();
+                let text = fresh.secrets.describe(&error) + self.link.help(class);
                 Err(ConnectError::Refused { at: at(), step, class, text })
             }
             Err(_) => Err(ConnectError::TooSlow { at: at(), budget: self.settings.timeout }),
         }
     }
 
-    /// Number of the bucket of probes: in a cluster, of one that the master has.
-    fn probe_number(&self) -> u64 {
+    /// Number of the bucket of probes: in a cluster, of one that the master has; `None` if it has no slot yet.
+    fn probe_number(&self) -> Option<u64> {
         let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
         match (&self.settings.address, cluster) {
             (Address::Server(at), Some(cluster)) => cluster.probe_number(at),
-            _ => None,
+            _ => Some(self.process),
         }
-        .unwrap_or(self.process)
     }
 
     /// Publishes a connection to requests until it breaks or the circuit breaker opens. Returns the connection in
