@@ -1,5 +1,9 @@
 //! Limits in a Redis Cluster: requests whose buckets are in several slots, over several gateways.
 
+mod faults;
+mod operators;
+mod tls;
+
 use nix::sys::signal::Signal;
 
 use crate::support::{

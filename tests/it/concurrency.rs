@@ -1,6 +1,7 @@
 //! Limits on requests in flight: `kind = "concurrency"`.
 
 mod chaos;
+mod cluster;
 mod counting;
 mod gateways;
 mod outages;

@@ -14,7 +14,7 @@ mod credentials;
 // Redis sends malformed replies.
 mod malformed_replies;
 // Response times under steady load.
-mod latency;
+pub(crate) mod latency;
 // The bound on tokens granted in an outage.
 mod bounds;
 // Restarts of the gateway in an outage.

@@ -27,21 +27,21 @@ const PERIOD: Duration = Duration::from_millis(80);
 const BEFORE: Duration = Duration::from_secs(2);
 
 /// A gateway under load, with a timeout of 10 ms.
-struct LoadTest {
-    gateway: Gateway,
-    load: Load,
+pub(crate) struct LoadTest {
+    pub(crate) gateway: Gateway,
+    pub(crate) load: Load,
 }
 
 /// A transition of the breaker.
-struct Change {
+pub(crate) struct Change {
     /// Time from its cause to the log line; `None` if it did not happen.
     took: Option<Duration>,
     /// Span from its cause to its detection, on the clock of the load.
-    span: Range<Duration>,
+    pub(crate) span: Range<Duration>,
 }
 
 /// Result of the load.
-struct LoadReport {
+pub(crate) struct LoadReport {
     /// Requests with a limit.
     limited: Report,
     /// Requests without a limit.
@@ -49,7 +49,7 @@ struct LoadReport {
 }
 
 impl LoadTest {
-    fn open(redis: &str) -> Self {
+    pub(crate) fn open(redis: &str) -> Self {
         Self::open_with("", redis)
     }
 
@@ -71,7 +71,7 @@ impl LoadTest {
 
     /// Waits for a further log line with `words`. The time is that between `cause` and the timestamp of the
     /// line.
-    fn until(&self, words: &str, cause: impl FnOnce()) -> Change {
+    pub(crate) fn until(&self, words: &str, cause: impl FnOnce()) -> Change {
         let begun = self.load.elapsed();
         let before = self.gateway.log_times(words).len();
         let moment = Timestamp::now();
@@ -83,12 +83,12 @@ impl LoadTest {
     }
 
     /// Waits until Redis decides; false if a busy machine prevents it.
-    fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         within(2 * TIMEOUT, || (breaker(&self.gateway) == 0).then_some(())).is_some()
     }
 
     /// Ends the test as inconclusive if the machine never lets Redis respond in time.
-    fn give_up(self) {
+    pub(crate) fn give_up(self) {
         let span = Duration::ZERO..self.load.elapsed();
         let noise = self.close().free.held_up(&span, MORE);
         assert!(noise > BUDGET, "Redis does not decide, though the machine is quiet");
@@ -105,7 +105,7 @@ impl LoadTest {
     }
 
     /// Ends the load. Asserts that every response was 200.
-    fn close(self) -> LoadReport {
+    pub(crate) fn close(self) -> LoadReport {
         let [limited, free]: [Report; 2] = self.load.stop().try_into().ok().unwrap();
         for report in [&limited, &free] {
             assert_eq!(report.broken(), 0, "connections that broke");
@@ -137,7 +137,7 @@ impl LoadReport {
 
     /// Asserts that requests in this span took at most the timeout plus the margin.
     #[track_caller]
-    fn were_not_held_up(&self, span: &Range<Duration>) {
+    pub(crate) fn were_not_held_up(&self, span: &Range<Duration>) {
         self.took_at_most(BUDGET + MORE, span);
     }
 

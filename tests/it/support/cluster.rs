@@ -16,6 +16,8 @@ pub(crate) struct ClusterNode {
     bus_port: u16,
     child: Option<Child>,
     folder: TempDir,
+    /// Further arguments of the server.
+    arguments: Vec<String>,
 }
 
 /// A cluster: its masters first, then a replica of each.
@@ -24,10 +26,14 @@ pub(crate) struct RedisCluster {
 }
 
 impl ClusterNode {
-    fn start() -> Self {
-        let (folder, port, bus_port) = (tempfile::tempdir().unwrap(), free_port(), free_port());
+    fn start(arguments: Vec<String>) -> Self {
+        // A node writes its view of the cluster, and waits for the disk, at each change of a slot.
+        let memory = std::path::Path::new("/dev/shm");
+        let folder = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let folder = tempfile::tempdir_in(folder).unwrap();
+        let (port, bus_port) = (free_port(), free_port());
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut node = Self { address, bus_port, child: None, folder };
+        let mut node = Self { address, bus_port, child: None, folder, arguments };
         node.launch();
         node
     }
@@ -43,7 +49,7 @@ impl ClusterNode {
         command.args(["--cluster-replica-validity-factor", "0"]);
         command.args(["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"]);
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]);
-        command.arg(self.folder.path());
+        command.arg(self.folder.path()).args(&self.arguments);
         self.child = Some(Child::start(&mut command, "apt-get install redis-server"));
         let answers = || self.try_query::<String>(&["PING"]).is_ok().then_some(());
         let log = || self.child.as_ref().map(Child::log).unwrap_or_default();
@@ -98,17 +104,63 @@ impl RedisCluster {
 
     /// Starts a cluster.
     pub(crate) fn with(masters: usize, replicas: usize) -> Self {
-        let count = masters * (1 + replicas);
-        let nodes: Vec<ClusterNode> = (0..count).map(|_| ClusterNode::start()).collect();
-        let cluster = Self { nodes };
-        let addresses = cluster.nodes.iter().map(|node| node.address.to_string());
+        let cluster = Self::nodes(masters * (1 + replicas));
+        cluster.create(replicas);
+        cluster
+    }
+
+    /// Starts nodes that are not yet a cluster.
+    pub(crate) fn nodes(count: usize) -> Self {
+        Self { nodes: (0..count).map(|_| ClusterNode::start(Vec::new())).collect() }
+    }
+
+    /// Makes the nodes a cluster, with this number of replicas for each master.
+    pub(crate) fn create(&self, replicas: usize) {
+        let addresses = self.nodes.iter().map(|node| node.address.to_string());
         let mut arguments = vec!["--cluster".to_owned(), "create".to_owned()];
         arguments.extend(addresses);
         arguments.extend(["--cluster-replicas".to_owned(), replicas.to_string()]);
         arguments.push("--cluster-yes".to_owned());
         Self::cli(&arguments);
+        self.wait_until_ok();
+    }
+
+    /// Starts a cluster of masters that listen for TLS on these ports, and use it among each other.
+    pub(crate) fn over_tls(ports: &[u16], certificate: &str, key: &str) -> Self {
+        let node = |port: &u16| {
+            let port = port.to_string();
+            let arguments =
+                ["--tls-port", &port, "--tls-cluster", "yes", "--tls-auth-clients", "no"];
+            let files = ["--tls-cert-file", certificate, "--tls-key-file", key];
+            let authority = ["--tls-ca-cert-file", certificate];
+            let all = arguments.iter().chain(&files).chain(&authority);
+            ClusterNode::start(all.map(ToString::to_string).collect())
+        };
+        let cluster = Self { nodes: ports.iter().map(node).collect() };
+        let mut arguments =
+            ["--tls", "--cacert", certificate, "--cluster", "create"].map(str::to_owned).to_vec();
+        arguments.extend(ports.iter().map(|port| format!("127.0.0.1:{port}")));
+        arguments.push("--cluster-yes".to_owned());
+        Self::cli(&arguments);
         cluster.wait_until_ok();
         cluster
+    }
+
+    /// Moves slots from one master to another, as an operator does.
+    pub(crate) fn reshard(&self, from: usize, to: usize, slots: usize) {
+        let arguments = [
+            "--cluster".to_owned(),
+            "reshard".to_owned(),
+            self.nodes[from].address.to_string(),
+            "--cluster-from".to_owned(),
+            self.nodes[from].query::<String>(&["CLUSTER", "MYID"]),
+            "--cluster-to".to_owned(),
+            self.nodes[to].query::<String>(&["CLUSTER", "MYID"]),
+            "--cluster-slots".to_owned(),
+            slots.to_string(),
+            "--cluster-yes".to_owned(),
+        ];
+        Self::cli(&arguments);
     }
 
     /// Runs `redis-cli`, which has to succeed.
@@ -150,6 +202,11 @@ impl RedisCluster {
     pub(crate) fn table_with(&self, lines: &str) -> String {
         let seeds: Vec<String> =
             self.nodes.iter().take(2).map(|node| node.address.to_string()).collect();
+        Self::table_of(&seeds, lines)
+    }
+
+    /// The `[redis]` table with these seeds and lines.
+    pub(crate) fn table_of(seeds: &[String], lines: &str) -> String {
         format!("\n[redis]\nurl = \"redis+cluster://{}\"\n{lines}", seeds.join(","))
     }
 

@@ -58,9 +58,14 @@ pub(crate) struct FaultProxy {
     _runtime: tokio::runtime::Runtime,
 }
 
+/// Where Redis listens.
+enum Target {
+    Socket(PathBuf),
+    Address(SocketAddr),
+}
+
 struct Shared {
-    /// Path of the socket of Redis.
-    target: PathBuf,
+    target: Target,
     running: Stopwatch,
     arrivals: Mutex<Vec<Duration>>,
     client_calls: AtomicUsize,
@@ -69,13 +74,22 @@ struct Shared {
 impl FaultProxy {
     /// Starts a proxy in front of `redis`, which need not be running yet.
     pub(crate) fn start(redis: &Redis) -> Self {
+        Self::before(Target::Socket(redis.socket()))
+    }
+
+    /// Starts a proxy in front of a server at a TCP address.
+    pub(crate) fn to(address: SocketAddr) -> Self {
+        Self::before(Target::Address(address))
+    }
+
+    fn before(target: Target) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let (mode, follower) = watch::channel(Mode::Pass);
         let shared = Arc::new(Shared {
-            target: redis.socket(),
+            target,
             running: Stopwatch::start(),
             arrivals: Mutex::default(),
             client_calls: AtomicUsize::default(),

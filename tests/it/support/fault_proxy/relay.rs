@@ -7,19 +7,31 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Mode, Shared, resp};
+use super::{Mode, Shared, Target, resp};
 
 /// End of the key of a bucket of the rule `per-key`, as encoded in a call.
 const CLIENT_BUCKET_SUFFIX: &[u8] = b"}:per-key\r\n";
 
+/// A connection to Redis.
+trait Server: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Server for T {}
+
+async fn connect(target: &Target) -> std::io::Result<Box<dyn Server>> {
+    Ok(match target {
+        Target::Socket(path) => Box::new(UnixStream::connect(path).await?),
+        Target::Address(address) => Box::new(TcpStream::connect(address).await?),
+    })
+}
+
 pub(super) struct Relay {
     client: TcpStream,
-    server: Option<UnixStream>,
+    server: Option<Box<dyn Server>>,
     mode: watch::Receiver<Mode>,
     shared: Arc<Shared>,
     /// Bytes from the gateway that are not yet a complete request.
@@ -52,7 +64,7 @@ impl Relay {
     /// Relays until either side closes or the mode ends the connection.
     pub(super) async fn run(mut self) {
         let mut is_new = true;
-        self.server = UnixStream::connect(&self.shared.target).await.ok();
+        self.server = connect(&self.shared.target).await.ok();
         loop {
             let mode = *self.mode.borrow_and_update();
             is_new &= mode == Mode::Freeze;

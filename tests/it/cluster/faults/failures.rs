@@ -1,0 +1,127 @@
+//! Masters fail, hang, or are cut off.
+
+use std::time::Duration;
+
+use super::{FAST_BREAKER, LONG_TIMEOUT, allowed, config, send, send_until};
+use crate::cluster::{decided_by, gateways};
+use crate::outages::latency::LoadTest;
+use crate::support::{FaultProxy, Gateway, Mode, RedisCluster, eventually, sleep_for};
+
+const CLIENTS: usize = 20;
+
+/// Requests of each client in a day.
+const EACH: usize = 100;
+
+const HIGH_RATE: &str = "[rules.client]\nper = [\"key\"]\nrate = \"1000000/s\"\n";
+
+fn limited() -> String {
+    format!("[rules.client]\nper = [\"key\"]\nrate = \"{EACH}/d\"\n")
+}
+
+/// Waits until Redis decides on every request.
+fn wait_until_whole(gateways: &[Gateway]) {
+    eventually("Redis to decide on every request", || {
+        let before = decided_by(gateways, "local");
+        assert_eq!(allowed(&send(gateways, 0..CLIENTS, 500)), 500);
+        (decided_by(gateways, "local") == before).then_some(())
+    });
+}
+
+/// State of the breaker of a node: 0 closed, 1 half open, 2 open.
+fn breaker(gateway: &Gateway, node: &str) -> u64 {
+    gateway.count("tollgate_redis_node_breaker_state", &[("node", node)])
+}
+
+/// The clients of the shard have at most two bursts, as docs/outages.md says; those of the others have one.
+#[test]
+fn killed_shard_is_local_within_the_bound_and_the_others_stay_exact() {
+    let mut redis = RedisCluster::start(1);
+    let text = format!("instances = 2\n{}", config(&redis, LONG_TIMEOUT, &limited(), CLIENTS));
+    let gateways: [Gateway; 2] = gateways(&text);
+    let burst = |client: usize, count| allowed(&send(&gateways, client..client + 1, count));
+    let mut passed: Vec<usize> = (0..CLIENTS).map(|client| burst(client, 30)).collect();
+    assert_eq!(passed, [30; CLIENTS]);
+    let (replica, node) = (redis.replica_of(0), redis.nodes[0].address.to_string());
+    redis.nodes[replica].kill();
+    redis.nodes[0].kill();
+    let mut is_local = [false; CLIENTS];
+    for client in 0..CLIENTS {
+        let before = decided_by(&gateways, "local");
+        passed[client] += burst(client, 400);
+        is_local[client] = decided_by(&gateways, "local") > before;
+    }
+    eprintln!("{passed:?} passed, local: {is_local:?}");
+    assert!(gateways.iter().all(|gateway| breaker(gateway, &node) == 2));
+    let locals = is_local.iter().filter(|local| **local).count();
+    assert!((1..CLIENTS).contains(&locals), "{locals} clients in the shard");
+    for (passed, is_local) in passed.iter().zip(is_local) {
+        let most = if is_local { 2 * EACH } else { EACH };
+        assert!((EACH / 2..=most).contains(passed), "{passed} passed, local: {is_local}");
+        assert!(is_local || *passed == EACH, "{passed} passed");
+    }
+}
+
+#[test]
+fn master_cut_off_from_the_gateways_is_local_until_it_is_reachable() {
+    let redis = RedisCluster::start(1);
+    let node = &redis.nodes[0];
+    let proxy = FaultProxy::to(node.address);
+    // The cluster names the port of the proxy; the nodes themselves use another one.
+    let port = proxy.address.port();
+    node.query::<()>(&["CONFIG", "SET", "cluster-announce-port", &port.to_string()]);
+    eventually("all to know the port", || {
+        let knows = |node: &crate::support::ClusterNode| {
+            node.query::<String>(&["CLUSTER", "NODES"]).contains(&format!("127.0.0.1:{port}@"))
+        };
+        redis.nodes.iter().all(knows).then_some(())
+    });
+    let gateways: [Gateway; 2] =
+        gateways(&config(&redis, "timeout = \"200ms\"\n", HIGH_RATE, CLIENTS));
+    wait_until_whole(&gateways);
+    let at = proxy.address.to_string();
+    for mode in [Mode::Hang, Mode::Refuse, Mode::Freeze] {
+        let before = decided_by(&gateways, "local");
+        proxy.set(mode);
+        let seen = || gateways.iter().all(|gateway| breaker(gateway, &at) == 2);
+        let noticed = mode == Mode::Freeze;
+        let counts = send_until(&gateways, 0..CLIENTS, || {
+            noticed && decided_by(&gateways, "local") > before || seen()
+        });
+        assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}");
+        let in_redis = decided_by(&gateways, "redis");
+        assert_eq!(allowed(&send(&gateways, 0..CLIENTS, 500)), 500);
+        assert!(decided_by(&gateways, "redis") > in_redis, "the other masters go on");
+        proxy.set(Mode::Pass);
+        wait_until_whole(&gateways);
+    }
+    assert!(redis.nodes[0].is_master(), "no replica has taken over");
+}
+
+/// Index of the master that has the bucket of a rule.
+fn master_with(redis: &RedisCluster, rule: &str) -> usize {
+    let pattern = format!("*{rule}");
+    let has = |at: &usize| {
+        let keys: Vec<String> = redis.nodes[*at].query(&["KEYS", &pattern]);
+        !keys.is_empty()
+    };
+    redis.masters().into_iter().find(has).unwrap()
+}
+
+#[test]
+fn killed_master_delays_no_request() {
+    let mut redis = RedisCluster::start(1);
+    let table = format!("{}{FAST_BREAKER}", redis.table_with("timeout = \"10ms\"\n"));
+    let test = LoadTest::open(&table);
+    if !test.is_closed() {
+        return test.give_up();
+    }
+    let master = master_with(&redis, ":per-key");
+    let killed = test.load.elapsed();
+    redis.nodes[master].kill();
+    // The replica takes over within this time.
+    sleep_for(Duration::from_secs(4));
+    let end = test.load.elapsed();
+    let report = test.close();
+    report.were_not_held_up(&(killed..end));
+    report.were_not_held_up(&(killed..killed + Duration::from_millis(500)));
+}

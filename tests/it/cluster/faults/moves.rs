@@ -1,0 +1,85 @@
+//! Slots move from one master to another without a failure: limits stay exact.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{LONG_TIMEOUT, add, allowed, config, send, send_until};
+use crate::cluster::{decided_by, gateways};
+use crate::support::{Gateway, RedisCluster, StatusCounts, Stopwatch, eventually};
+
+/// Number of clients with a limit of their own.
+const CLIENTS: usize = 100;
+
+/// Requests of each of them.
+const EACH: usize = 60;
+
+/// Limit on all clients.
+const ALL: usize = 7_500;
+
+/// Two limits of a client in one slot, and one of all in another.
+fn rules() -> String {
+    format!(
+        "[rules.client]\nper = [\"key\"]\nrate = \"{EACH}/d\"\n\
+         [rules.client-month]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"100000/month\"\n\
+         [rules.all]\nper = []\nkind = \"fixed_window\"\nlimit = \"{ALL}/month\"\n\
+         [rules.late]\nper = [\"key\"]\nrate = \"100000/d\"\n"
+    )
+}
+
+/// Runs `fault` while three gateways are under load. Returns the responses until its end.
+fn under_load(gateways: &[Gateway; 3], fault: impl FnOnce() + Send) -> StatusCounts {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            fault();
+            is_over.store(true, Ordering::SeqCst);
+        });
+        send_until(gateways, 0..CLIENTS, || is_over.load(Ordering::SeqCst))
+    })
+}
+
+/// Each client gets its limit, and what its refused requests took of the limit of all is given back.
+fn assert_exact(redis: &RedisCluster, lanes: u16, fault: impl FnOnce() + Send) {
+    let settings = format!("{LONG_TIMEOUT}lanes = {lanes}\n");
+    let rules = rules();
+    // The last clients have no limit but that of all.
+    let gateways: [Gateway; 3] = gateways(&config(redis, &settings, &rules, CLIENTS + EACH));
+    let watch = Stopwatch::start();
+    let mut counts = under_load(&gateways, fault);
+    let during: usize = counts.values().sum();
+    let (local, in_redis) = (decided_by(&gateways, "local"), decided_by(&gateways, "redis"));
+    eprintln!(
+        "{counts:?} during the fault, {local} local, {in_redis} in Redis {:?}",
+        watch.elapsed()
+    );
+    let left = CLIENTS * EACH - allowed(&counts);
+    add(&mut counts, send(&gateways, 0..CLIENTS, 2 * left + 3_000));
+    assert_eq!(allowed(&counts), CLIENTS * EACH, "{counts:?}");
+    assert!(during >= 500, "{during} requests during the fault");
+    let more = send(&gateways, CLIENTS..CLIENTS + EACH, ALL - CLIENTS * EACH + 500);
+    assert_eq!(allowed(&more), ALL - CLIENTS * EACH, "{more:?}");
+    let local = decided_by(&gateways, "local");
+    assert!(20 * local <= in_redis, "{local} local decisions, {in_redis} in Redis");
+}
+
+#[test]
+fn resharding_keeps_limits_exact_with_lanes() {
+    let redis = RedisCluster::start(1);
+    assert_exact(&redis, 64, || redis.reshard(0, 1, 4_000));
+}
+
+#[test]
+fn resharding_keeps_limits_exact_without_lanes() {
+    let redis = RedisCluster::start(1);
+    assert_exact(&redis, 0, || redis.reshard(0, 1, 4_000));
+}
+
+#[test]
+fn graceful_failover_keeps_limits_exact() {
+    let redis = RedisCluster::start(1);
+    let replica = redis.replica_of(0);
+    assert_exact(&redis, 64, || {
+        redis.nodes[replica].query::<()>(&["CLUSTER", "FAILOVER"]);
+        eventually("the failover", || redis.nodes[replica].is_master().then_some(()));
+        eventually("the old master to follow", || (!redis.nodes[0].is_master()).then_some(()));
+    });
+}

@@ -1,0 +1,76 @@
+//! Limits on requests in flight in a Redis Cluster.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::chaos::{Clients, HTTP2, addresses};
+use super::counting::Counting;
+use super::gateways::usable;
+use super::{config, fill, hang, held};
+use crate::cluster::wait_until_connected;
+use crate::support::{Connection, Gateway, RedisCluster, eventually, sleep_for};
+
+/// Time until the units of a dead gateway are free.
+const LEASE: Duration = Duration::from_secs(15);
+
+/// A cluster, an upstream, and gateways that share a limit of 20.
+fn start<const N: usize>(more: &str) -> (RedisCluster, Counting, [Gateway; N]) {
+    let (redis, upstream) = (RedisCluster::start(0), Counting::start(20));
+    let text = config(&upstream, &format!("{more}{}", redis.table()), "limit = 20");
+    let gateways: [Gateway; N] = std::array::from_fn(|_| Gateway::start(&text));
+    gateways.iter().for_each(wait_until_connected);
+    (redis, upstream, gateways)
+}
+
+#[test]
+fn limit_holds_over_three_gateways_of_a_cluster() {
+    let (_redis, upstream, gateways) = start::<3>(HTTP2);
+    let clients = Clients::start(64, &gateways.each_ref().map(addresses));
+    sleep_for(Duration::from_secs(3));
+    let (passed, refused) = clients.stop();
+    eprintln!("{passed} passed, {refused} refused, at most {} in flight", upstream.peak());
+    assert!(passed > 100 && refused > 100, "{passed} passed, {refused} refused");
+    assert!((10..=20).contains(&upstream.peak()), "{} in flight", upstream.peak());
+    for gateway in &gateways {
+        eventually("all units to be free", || (held(gateway) == 0).then_some(()));
+        assert_eq!(usable(gateway, &upstream, 20, Duration::from_secs(2)), 20);
+    }
+    assert_eq!(upstream.peak(), 20);
+}
+
+/// The slot of the limit moves while requests hold units.
+#[test]
+fn units_that_are_held_move_with_their_slot() {
+    let (redis, upstream, [first, second]) = start::<2>("");
+    let hanging: Vec<Connection> = (0..10).map(|_| hang(&second, &upstream)).collect();
+    let owner = redis.masters().into_iter().find(|at| {
+        let keys: Vec<String> = redis.nodes[*at].query(&["KEYS", "*:in-flight"]);
+        !keys.is_empty()
+    });
+    let owner = owner.unwrap();
+    redis.reshard(owner, (owner + 1) % 3, 5_461);
+    let own = fill(&first, &upstream);
+    assert_eq!((own.len(), upstream.peak()), (10, 20));
+    // The units of these are free at the other gateway, which has to state so to the new master.
+    drop(hanging);
+    eventually("ten to be left", || (upstream.now() == 10).then_some(()));
+    assert_eq!(usable(&first, &upstream, 10, Duration::from_secs(5)), 10);
+    drop(own);
+}
+
+#[test]
+fn row_122_units_of_a_gateway_of_a_cluster_are_free_after_its_lease() {
+    let (_redis, upstream, [first, second]) = start::<2>("");
+    let hanging: Vec<Connection> = (0..10).map(|_| hang(&second, &upstream)).collect();
+    let own = fill(&first, &upstream);
+    assert_eq!((own.len(), upstream.peak()), (10, 20));
+    drop(own);
+    eventually("ten to be left", || (upstream.now() == 10).then_some(()));
+    kill(Pid::from_raw(second.pid().try_into().unwrap()), Signal::SIGKILL).unwrap();
+    eventually("its connections to be closed", || (upstream.now() == 0).then_some(()));
+    let most = usable(&first, &upstream, 20, LEASE + Duration::from_secs(5));
+    assert_eq!((most, upstream.peak()), (20, 20));
+    drop(hanging);
+}
