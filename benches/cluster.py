@@ -27,7 +27,7 @@ RULES = {
 }
 
 # Number of masters, and hash tags of all buckets: 0 for one of each client. No masters: one Redis without a cluster.
-SETUPS = [(0, None), (1, 0), (1, 12), (3, 0), (3, 3), (3, 12), (3, 64), (6, 0), (6, 6), (6, 12), (6, 64)]
+SETUPS = [(0, None), (1, 0), (1, 6), (3, 0), (3, 3), (3, 6), (3, 12), (3, 64), (6, 0), (6, 6), (6, 24), (6, 64)]
 
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 

@@ -1,5 +1,6 @@
 //! Commands that are sent to Redis: the scripts, probes, heartbeats, and records for a stream.
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 use redis::aio::ConnectionLike;
@@ -65,13 +66,7 @@ pub async fn take(
     batch: &Batch,
     ends: u64,
 ) -> RedisResult<Vec<i64>> {
-    let arguments = Arguments {
-        call: &batch.encode(clock::now()),
-        debts: &batch.encode_debts(),
-        returned: &batch.encode_returned(),
-        claims: &batch.encode_claims(),
-    };
-    run(connection, batch.keys(), arguments, ends).await
+    run(connection, batch.keys(), Arguments::of(batch), ends).await
 }
 
 /// Adjusts or reads buckets. `call` and `debts` are the arguments of the script.
@@ -83,23 +78,34 @@ pub async fn on_buckets(
     keys: &[String],
     (call, debts): (&[u8], &[u8]),
 ) -> RedisResult<Vec<i64>> {
-    let arguments = Arguments { call, debts, returned: &[], claims: &[] };
+    let (call, debts) = (Cow::Borrowed(call), Cow::Borrowed(debts));
+    let arguments = Arguments { call, debts, ..Arguments::default() };
     run(connection, keys.iter().map(String::as_str), arguments, u64::MAX).await
 }
 
 /// Arguments of the script, after the current time.
-#[derive(Clone, Copy)]
+#[derive(Default)]
 struct Arguments<'a> {
-    call: &'a [u8],
-    debts: &'a [u8],
-    returned: &'a [u8],
-    claims: &'a [u8],
+    call: Cow<'a, [u8]>,
+    debts: Cow<'a, [u8]>,
+    returned: Vec<u8>,
+    claims: Vec<u8>,
 }
 
 impl Arguments<'_> {
+    /// Those that take the tokens of a batch now.
+    fn of(batch: &Batch) -> Self {
+        Self {
+            call: Cow::Owned(batch.encode(clock::now())),
+            debts: Cow::Owned(batch.encode_debts()),
+            returned: batch.encode_returned(),
+            claims: batch.encode_claims(),
+        }
+    }
+
     /// A call of the script by `name` (`EVALSHA` or `EVAL`).
     fn command<'a>(
-        self,
+        &self,
         (name, script): (&str, &str),
         keys: impl ExactSizeIterator<Item = &'a str>,
     ) -> Cmd {
@@ -108,9 +114,9 @@ impl Arguments<'_> {
         for key in keys {
             command.arg(key);
         }
-        command.arg("").arg(self.call);
+        command.arg("").arg(&*self.call);
         // Arguments at the end may be absent.
-        let more = [self.debts, self.returned, self.claims];
+        let more = [&*self.debts, &*self.returned, &*self.claims];
         let last = more.iter().rposition(|argument| !argument.is_empty());
         for argument in more.iter().take(last.map_or(0, |last| last + 1)) {
             command.arg(*argument);
@@ -128,14 +134,8 @@ pub async fn take_asking(
     connection: &mut impl ConnectionLike,
     batch: &Batch,
 ) -> RedisResult<Vec<i64>> {
-    let arguments = Arguments {
-        call: &batch.encode(clock::now()),
-        debts: &batch.encode_debts(),
-        returned: &batch.encode_returned(),
-        claims: &batch.encode_claims(),
-    };
     // By its source: a second round trip would need the permission again.
-    let command = arguments.command(("EVAL", script::SOURCE), batch.keys());
+    let command = Arguments::of(batch).command(("EVAL", script::SOURCE), batch.keys());
     let mut asking = redis::pipe();
     asking.cmd("ASKING").ignore().add_command(command);
     // Each reply with its own error: the error of a pipeline lacks the address of a redirection.

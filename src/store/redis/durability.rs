@@ -1,6 +1,7 @@
 //! Whether a Redis server keeps what it stores: for quotas, whose counts do not come back.
 
 use redis::aio::ConnectionLike;
+use tracing::{info, warn};
 
 /// What makes a server lose counts, from its reply to `INFO`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -45,6 +46,17 @@ impl Durability {
 pub async fn ask(redis: &mut impl ConnectionLike) -> Option<Durability> {
     let info: String = redis::cmd("INFO").query_async(redis).await.ok()?;
     Durability::of_info(&info)
+}
+
+/// Logs what a server does not do for quotas; `None` if it does not say.
+pub fn log(found: Option<Durability>) {
+    let Some(found) = found else {
+        info!("unknown whether Redis keeps the counts of quotas: the gateway may not run INFO");
+        return;
+    };
+    for (why, setting) in found.lacks() {
+        warn!("Redis may lose the counts of quotas: {why}; set `{setting}` there");
+    }
 }
 
 #[cfg(test)]

@@ -284,20 +284,11 @@ impl ClusterSupervisor {
                 continue;
             };
             let mut redis = connection.redis.clone();
-            match timeout(REPLY_TIMEOUT, durability::ask(&mut redis)).await {
-                Ok(Some(found)) => {
-                    for (why, setting) in found.lacks() {
-                        warn!("Redis may lose the counts of quotas: {why}; set `{setting}` there");
-                    }
-                }
-                Ok(None) => info!(
-                    "unknown whether Redis keeps the counts of quotas: the gateway may not run INFO"
-                ),
-                Err(_) => continue,
+            if let Ok(found) = timeout(REPLY_TIMEOUT, durability::ask(&mut redis)).await {
+                durability::log(found);
+                return pending().await;
             }
-            break;
         }
-        pending().await
     }
 }
 

@@ -284,14 +284,7 @@ impl Supervisor {
         if self.has_quotas && !self.has_asked.load(Ordering::Relaxed) {
             let mut redis = connection.redis.clone();
             match timeout(REPLY_TIMEOUT, durability::ask(&mut redis)).await {
-                Ok(Some(found)) => {
-                    for (why, setting) in found.lacks() {
-                        warn!("Redis may lose the counts of quotas: {why}; set `{setting}` there");
-                    }
-                }
-                Ok(None) => info!(
-                    "unknown whether Redis keeps the counts of quotas: the gateway may not run INFO"
-                ),
+                Ok(found) => durability::log(found),
                 Err(_) => return pending().await,
             }
             self.has_asked.store(true, Ordering::Relaxed);
