@@ -167,6 +167,8 @@ impl RedisCluster {
     pub(crate) fn cli(arguments: &[String]) {
         let mut command = Command::new("redis-cli");
         let mut child = Child::start(command.args(arguments), "apt-get install redis-server");
+        // To move thousands of slots takes long on a busy machine.
+        let _ = within(4 * TIMEOUT, || child.has_exited().then_some(()));
         let exit = child.exit();
         let log = child.log();
         assert!(exit.is_some_and(|exit| exit.success()), "redis-cli {arguments:?}: {log}");

@@ -1,7 +1,5 @@
 //! Slots move from one master to another without a failure: limits stay exact.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use super::{LONG_TIMEOUT, add, allowed, config, send, send_until};
 use crate::cluster::{decided_by, gateways};
 use crate::support::{Gateway, RedisCluster, StatusCounts, Stopwatch, eventually};
@@ -27,13 +25,9 @@ fn rules() -> String {
 
 /// Runs `fault` while three gateways are under load. Returns the responses until its end.
 fn under_load(gateways: &[Gateway; 3], fault: impl FnOnce() + Send) -> StatusCounts {
-    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            fault();
-            is_over.store(true, Ordering::SeqCst);
-        });
-        send_until(gateways, 0..CLIENTS, || is_over.load(Ordering::SeqCst))
+        let fault = scope.spawn(fault);
+        send_until(gateways, 0..CLIENTS, || fault.is_finished())
     })
 }
 
