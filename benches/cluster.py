@@ -11,10 +11,9 @@ processes, less what they take while idle.
 import os
 import subprocess
 import sys
-import tempfile
 import time
 
-from kinds import LUA, checks, cpu_seconds, free_port, redis_cli, wait_for
+from kinds import DEMO, LUA, Processes, checks, cpu_seconds, free_port, redis_cli, wait_for
 
 SECONDS = 4
 CLIENTS = 3_600
@@ -29,16 +28,14 @@ RULES = {
 # Number of masters, and hash tags of all buckets: 0 for one of each client. No masters: one Redis without a cluster.
 SETUPS = [(0, None), (1, 0), (1, 6), (3, 0), (3, 3), (3, 6), (3, 12), (3, 64), (6, 0), (6, 6), (6, 24), (6, 64)]
 
-QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
-
-class Setup:
+class Setup(Processes):
     """A gateway, and Redis."""
 
     def __init__(self, program, masters, lanes, rules):
-        self.folder = tempfile.TemporaryDirectory()
+        super().__init__()
         self.http, self.admin = free_port(), free_port()
-        self.redis, self.children = [], []
+        self.redis = []
         for number in range(max(masters, 1)):
             port = free_port()
             folder = os.path.join(self.folder.name, str(number))
@@ -46,7 +43,7 @@ class Setup:
             command = ["redis-server", "--port", str(port), "--save", "", "--dir", folder]
             if masters:
                 command += ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]
-            self.children.append(subprocess.Popen(command, **QUIET))
+            self.run(command)
             self.redis.append(port)
         for port in self.redis:
             wait_for(port)
@@ -55,36 +52,19 @@ class Setup:
             self.create(addresses)
         url = f"redis+cluster://{','.join(addresses)}" if masters else f"redis://{addresses[0]}"
         lines = "" if lanes is None else f"lanes = {lanes}\n"
-        file = os.path.join(self.folder.name, "gateway.toml")
-        with open(file, "w", encoding="utf-8") as config:
-            config.write(
-                f'[server]\nlisten = ["127.0.0.1:{self.http}"]\nadmin = "127.0.0.1:{self.admin}"\nthreads = 1\n'
-                "limits.max_requests_per_connection = 0\n"
-                f'[redis]\nurl = "{url}"\ntimeout = "1s"\n{lines}[plans.free]\n'
-                '[upstreams.demo]\nservers = ["demo"]\n[routes.all]\npath = "/*"\nupstream = "demo"\n' + rules
-            )
-        self.children.append(subprocess.Popen([program, "run", "-c", file], **QUIET))
-        wait_for(self.http)
+        settings = f'[redis]\nurl = "{url}"\ntimeout = "1s"\n{lines}{DEMO}{rules}'
+        self.gateway(program, (self.http, self.admin), settings)
         time.sleep(1)
 
     def create(self, addresses):
         """Creates the cluster."""
         if len(addresses) >= 3:
             command = ["redis-cli", "--cluster", "create", *addresses, "--cluster-yes"]
-            subprocess.run(command, check=True, **QUIET)
+            subprocess.run(command, check=True, capture_output=True)
         else:
             redis_cli(self.redis[0], "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
         while any("cluster_state:ok" not in redis_cli(port, "CLUSTER", "INFO") for port in self.redis):
             time.sleep(0.1)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for child in self.children:
-            child.kill()
-            child.wait()
-        self.folder.cleanup()
 
     def load(self):
         script = os.path.join(self.folder.name, "load.lua")

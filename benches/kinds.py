@@ -33,6 +33,9 @@ KINDS = {
     "concurrency": ('kind = "concurrency"\nlimit = 100000', 'kind = "concurrency"\nlimit = 100'),
 }
 
+# One route for all paths, to the built-in responder.
+DEMO = '[upstreams.demo]\nservers = ["demo"]\n[routes.all]\npath = "/*"\nupstream = "demo"\n'
+
 LUA = """
 function request()
   return wrk.format("GET", "/", { ["X-Id"] = {distinct} and tostring(math.random({clients})) or "1" })
@@ -74,27 +77,30 @@ def checks(admin):
     return sum(float(line.rsplit(" ", 1)[1]) for line in of_redis)
 
 
-class Setup:
-    """A gateway with one rule, and Redis."""
+class Processes:
+    """Processes with a temporary folder, which end with it."""
 
-    def __init__(self, program, settings):
+    def __init__(self):
         self.folder = tempfile.TemporaryDirectory()
-        self.redis, self.http, self.admin = free_port(), free_port(), free_port()
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        redis = ["redis-server", "--port", str(self.redis), "--save", "", "--dir", self.folder.name]
-        self.children = [subprocess.Popen(redis, **quiet)]
-        wait_for(self.redis)
-        file = os.path.join(self.folder.name, "gateway.toml")
+        self.children = []
+
+    def run(self, command):
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.children.append(child)
+        return child
+
+    def gateway(self, program, ports, settings, server=""):
+        """Starts a gateway on these two ports, with one thread. `server` continues the table `[server]`."""
+        http, admin = ports
+        file = os.path.join(self.folder.name, f"gateway-{http}.toml")
         with open(file, "w", encoding="utf-8") as config:
             config.write(
-                f'[server]\nlisten = ["127.0.0.1:{self.http}"]\nadmin = "127.0.0.1:{self.admin}"\nthreads = 1\n'
-                "limits.max_requests_per_connection = 0\n"
-                f'[redis]\nurl = "redis://127.0.0.1:{self.redis}"\ntimeout = "1s"\n[plans.free]\n'
-                '[upstreams.demo]\nservers = ["demo"]\n[routes.all]\npath = "/*"\nupstream = "demo"\n'
-                f'[rules.r]\nper = ["header:x-id"]\n{settings}\n'
+                f'[server]\nlisten = ["127.0.0.1:{http}"]\nadmin = "127.0.0.1:{admin}"\nthreads = 1\n'
+                f"limits.max_requests_per_connection = 0\n{server}[plans.free]\n{settings}"
             )
-        self.children.append(subprocess.Popen([program, "run", "-c", file], **quiet))
-        wait_for(self.http)
+        child = self.run([program, "run", "-c", file])
+        wait_for(http)
+        return child
 
     def __enter__(self):
         return self
@@ -104,6 +110,21 @@ class Setup:
             child.kill()
             child.wait()
         self.folder.cleanup()
+
+
+class Setup(Processes):
+    """A gateway with one rule, and Redis."""
+
+    def __init__(self, program, settings):
+        super().__init__()
+        self.redis, self.http, self.admin = free_port(), free_port(), free_port()
+        self.run(["redis-server", "--port", str(self.redis), "--save", "", "--dir", self.folder.name])
+        wait_for(self.redis)
+        settings = (
+            f'[redis]\nurl = "redis://127.0.0.1:{self.redis}"\ntimeout = "1s"\n{DEMO}'
+            f'[rules.r]\nper = ["header:x-id"]\n{settings}\n'
+        )
+        self.gateway(program, (self.http, self.admin), settings)
 
     def load(self, distinct):
         script = os.path.join(self.folder.name, "load.lua")

@@ -10,17 +10,16 @@ requests that it gets, at most burst + rate * time.
 
 import os
 import re
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
+
+from kinds import Processes, free_port, wait_for
 
 SECONDS = 8
 GATEWAYS = 3
 CONNECTIONS = 64
-QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 NGINX = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -38,34 +37,17 @@ http {{
 """
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def wait_for(port):
-    for _ in range(500):
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.02)
-    sys.exit(f"nothing listens on port {port}")
-
-
 def fetch(url):
     with urllib.request.urlopen(url) as answer:
         return answer.read().decode()
 
 
-class Setup:
+class Setup(Processes):
     """Three gateways with one rule, their upstream, and Redis."""
 
     def __init__(self, program, settings, servers=None):
-        self.folder = tempfile.TemporaryDirectory()
+        super().__init__()
         self.redis, self.upstream = free_port(), free_port()
-        self.children = []
         redis = ["redis-server", "--port", str(self.redis), "--save", "", "--dir", self.folder.name]
         self.run(redis)
         with open(os.path.join(self.folder.name, "nginx.conf"), "w", encoding="utf-8") as config:
@@ -74,36 +56,18 @@ class Setup:
         wait_for(self.redis)
         wait_for(self.upstream)
         self.servers = servers or f"127.0.0.1:{self.upstream}"
-        self.gateways = [self.gateway(program, settings, number) for number in range(GATEWAYS)]
+        self.gateways = [self.start(program, settings) for _ in range(GATEWAYS)]
 
-    def run(self, command):
-        child = subprocess.Popen(command, **QUIET)
-        self.children.append(child)
-        return child
-
-    def gateway(self, program, settings, number):
+    def start(self, program, settings):
+        """Starts one of the gateways."""
         http, admin = free_port(), free_port()
-        file = os.path.join(self.folder.name, f"gateway{number}.toml")
-        with open(file, "w", encoding="utf-8") as config:
-            config.write(
-                f'[server]\nlisten = ["127.0.0.1:{http}"]\nadmin = "127.0.0.1:{admin}"\nthreads = 1\n'
-                f"instances = {GATEWAYS}\nlimits.max_requests_per_connection = 0\n"
-                f'[redis]\nurl = "redis://127.0.0.1:{self.redis}"\ntimeout = "1s"\n[plans.free]\n'
-                f'[upstreams.counted]\nservers = ["{self.servers}"]\n'
-                f'[routes.all]\npath = "/*"\nupstream = "counted"\n[rules.r]\nper = []\n{settings}\n'
-            )
-        child = self.run([program, "run", "-c", file])
-        wait_for(http)
+        settings = (
+            f'[redis]\nurl = "redis://127.0.0.1:{self.redis}"\ntimeout = "1s"\n'
+            f'[upstreams.counted]\nservers = ["{self.servers}"]\n'
+            f'[routes.all]\npath = "/*"\nupstream = "counted"\n[rules.r]\nper = []\n{settings}\n'
+        )
+        child = self.gateway(program, (http, admin), settings, f"instances = {GATEWAYS}\n")
         return child, http, admin
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for child in self.children:
-            child.kill()
-            child.wait()
-        self.folder.cleanup()
 
     def info(self, section):
         command = ["redis-cli", "-p", str(self.redis), "INFO", section]

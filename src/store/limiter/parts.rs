@@ -140,16 +140,7 @@ impl Decided {
             let node = part.node.as_ref().ok_or(Undecided::NotTaken)?;
             node.batcher().take_in(part.slot, part.charges.clone(), Arc::clone(rules)).await
         });
-        // One part needs no list of futures.
-        let answers = if parts.len() == 1 {
-            let mut asked = asked;
-            match asked.next() {
-                Some(one) => vec![one.await],
-                None => Vec::new(),
-            }
-        } else {
-            join_all(asked).await
-        };
+        let answers = join_all(asked).await;
         for (part, answer) in parts.into_iter().zip(answers) {
             match answer {
                 Ok(answered) => self.answered.push((part, answered)),

@@ -184,8 +184,7 @@ impl Batch {
         units: i64,
         keys: impl Into<Keys<'a>>,
     ) -> Added {
-        let mode = Mode::Enforce;
-        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+        let charge = alone(bucket, limit);
         let Some(index) = self.bucket(&charge, std::slice::from_ref(rule), keys.into()) else {
             return Added::Full;
         };
@@ -202,8 +201,7 @@ impl Batch {
         rule: &StoredRule,
         keys: impl Into<Keys<'a>>,
     ) -> Added {
-        let mode = Mode::Enforce;
-        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+        let charge = alone(bucket, limit);
         let is_full = self.buckets.len() >= MAX_BUCKETS;
         match self.bucket(&charge, std::slice::from_ref(rule), keys.into()) {
             Some(_) if !is_full => Added::In,
@@ -219,8 +217,7 @@ impl Batch {
         returned: Returned,
         keys: impl Into<Keys<'a>>,
     ) {
-        let mode = Mode::Enforce;
-        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+        let charge = alone(bucket, limit);
         if self.has_room_for(&[charge])
             && let Some(index) = self.bucket(&charge, std::slice::from_ref(rule), keys.into())
         {
@@ -374,6 +371,11 @@ impl Batch {
         }
         packed
     }
+}
+
+/// Charge of a bucket that is in a call without a check; its rule is the only one.
+const fn alone(bucket: BucketId, limit: Limit) -> Charge {
+    Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
 }
 
 /// `ARGV[2]` of a call at `now` that adjusts the buckets of these charges. `statement` is what this gateway

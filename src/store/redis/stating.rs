@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use redis::RedisError;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Interval, sleep, timeout};
 
 use super::call;
 use super::keys::Keys;
@@ -21,7 +21,7 @@ pub(super) const MAX_STATEMENTS: usize = 512;
 
 /// Time from the end of a request to the statement that its units are free, so that one call states many. A check of
 /// the same bucket states it earlier.
-pub(super) const STATEMENT_DELAY: Duration = Duration::from_millis(5);
+const STATEMENT_DELAY: Duration = Duration::from_millis(5);
 
 /// Interval at which old statements are searched for.
 pub(super) const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
@@ -49,15 +49,20 @@ pub async fn keep_stating(connection: &Connection, held: &Held, prefix: &str) ->
     held.renew(true, clock::now());
     let mut interval = tokio::time::interval(RENEWAL_INTERVAL);
     loop {
-        match state_some(connection, held, prefix).await {
-            Stated::Some => continue,
-            Stated::Failed => sleep(PAUSE).await,
-            Stated::Nothing => {}
-        }
-        tokio::select! {
-            () = held.until_due() => sleep(STATEMENT_DELAY).await,
-            _ = interval.tick() => held.renew(false, clock::now()),
-        }
+        until_next(state_some(connection, held, prefix).await, held, &mut interval).await;
+    }
+}
+
+/// Waits until the next statements are due, after a call with this result.
+pub(super) async fn until_next(last: Stated, held: &Held, interval: &mut Interval) {
+    match last {
+        Stated::Some => return,
+        Stated::Failed => sleep(PAUSE).await,
+        Stated::Nothing => {}
+    }
+    tokio::select! {
+        () = held.until_due() => sleep(STATEMENT_DELAY).await,
+        _ = interval.tick() => held.renew(false, clock::now()),
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::chaos::{Clients, HTTP2, addresses};
+use super::chaos::HTTP2;
 use super::counting::Counting;
-use super::gateways::usable;
-use super::{config, fill, hang, held};
+use super::gateways::{assert_limit_of_20_holds, usable};
+use super::{config, fill, hang};
 use crate::cluster::wait_until_connected;
-use crate::support::{Connection, Gateway, RedisCluster, eventually, sleep_for};
+use crate::support::{Connection, Gateway, RedisCluster, eventually};
 
 /// Time until the units of a dead gateway are free.
 const LEASE: Duration = Duration::from_secs(15);
@@ -27,17 +27,7 @@ fn start<const N: usize>(more: &str) -> (RedisCluster, Counting, [Gateway; N]) {
 #[test]
 fn limit_holds_over_three_gateways_of_a_cluster() {
     let (_redis, upstream, gateways) = start::<3>(HTTP2);
-    let clients = Clients::start(64, &gateways.each_ref().map(addresses));
-    sleep_for(Duration::from_secs(3));
-    let (passed, refused) = clients.stop();
-    eprintln!("{passed} passed, {refused} refused, at most {} in flight", upstream.peak());
-    assert!(passed > 100 && refused > 100, "{passed} passed, {refused} refused");
-    assert!((10..=20).contains(&upstream.peak()), "{} in flight", upstream.peak());
-    for gateway in &gateways {
-        eventually("all units to be free", || (held(gateway) == 0).then_some(()));
-        assert_eq!(usable(gateway, &upstream, 20, Duration::from_secs(2)), 20);
-    }
-    assert_eq!(upstream.peak(), 20);
+    assert_limit_of_20_holds(&gateways, &upstream, Duration::from_secs(3));
 }
 
 /// The slot of the limit moves while requests hold units.

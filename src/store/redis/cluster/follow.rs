@@ -152,7 +152,8 @@ impl Cluster {
         }
     }
 
-    /// Address of a node in a redirection. Without a host, it is that of the first node of the configuration.
+    /// Address of a node in a redirection. Without a host, it has that of the first master: a cluster
+    /// that names no hosts is reached by one.
     fn named(&self, host: &str, port: u16) -> Option<HostPort> {
         let known = self.members.load().masters.first().map(|member| member.at.clone());
         address(host, port, &known?)

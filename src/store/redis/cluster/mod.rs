@@ -14,9 +14,6 @@ pub mod slots;
 pub mod supervise;
 pub mod topology;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
@@ -38,7 +35,7 @@ use super::node::{Node, NodeSeries};
 use super::script::StoredRule;
 use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
-use crate::limit::charge::{Charge, Charges};
+use crate::limit::charge::{BucketId, Charge, Charges};
 use crate::limit::membership::Membership;
 use crate::net::address::HostPort;
 use crate::net::lookup::system_resolver;
@@ -171,12 +168,14 @@ impl Cluster {
         (Arc::clone(&cluster), ClusterSupervisor::new(cluster))
     }
 
-    /// Splits the charges of a request by slot, and those of a slot that is being moved by bucket. `rules` are those of the policy that they come from, by index.
+    /// Splits the charges of a request by slot, and those of a slot that is being moved by bucket. `rules` are those of
+    /// the policy that they come from, by index.
     pub fn parts(&self, charges: &[Charge], rules: &[StoredRule]) -> Parts {
         let members = self.members.load();
         let mut parts = Parts::new();
         for charge in charges {
-            let slot = self.slot(charge, rules);
+            let rule = rules.get(charge.rule as usize);
+            let slot = rule.map_or(0, |rule| self.slot_of(charge.bucket, rule));
             let is_whole = !self.is_migrating(slot);
             match parts.iter_mut().find(|part| part.slot == slot && is_whole) {
                 Some(part) => part.charges.push(*charge),
@@ -192,19 +191,13 @@ impl Cluster {
 
     /// Splits a part whose slot is being moved by bucket: its keys may be at two masters.
     pub fn by_bucket(&self, part: &Part) -> Parts {
-        let node = self.members.load().of(part.slot).map(|member| Arc::clone(&member.node));
+        let node = self.node_of_slot(part.slot);
         let one = |charge: &Charge| Part {
             slot: part.slot,
             node: node.clone(),
             charges: std::iter::once(*charge).collect(),
         };
         part.charges.iter().map(one).collect()
-    }
-
-    /// Slot of a charge's bucket.
-    fn slot(&self, charge: &Charge, rules: &[StoredRule]) -> u16 {
-        let rule = rules.get(charge.rule as usize);
-        rule.map_or(0, |rule| self.keys.keys().slot(charge.bucket, rule))
     }
 
     /// The current masters.
@@ -214,8 +207,7 @@ impl Cluster {
 
     /// The master that has a key.
     pub fn node_of_key(&self, key: &str) -> Option<Arc<Node>> {
-        let slot = slots::slot_of_key(key.as_bytes());
-        self.members.load().of(slot).map(|member| Arc::clone(&member.node))
+        self.node_of_slot(slots::slot_of_key(key.as_bytes()))
     }
 
     /// The master of a slot.
@@ -224,7 +216,7 @@ impl Cluster {
     }
 
     /// Slot of a bucket.
-    pub fn slot_of(&self, bucket: crate::limit::charge::BucketId, rule: &StoredRule) -> u16 {
+    pub fn slot_of(&self, bucket: BucketId, rule: &StoredRule) -> u16 {
         self.keys.keys().slot(bucket, rule)
     }
 
@@ -277,11 +269,6 @@ impl Cluster {
         for node in self.nodes() {
             node.set_override(wanted);
         }
-    }
-
-    /// Override of the circuit breakers.
-    pub fn override_(&self) -> Override {
-        *self.r#override.lock()
     }
 
     /// A number whose bucket of probes is in a slot of the master at `at`; `None` if it has no slot.
@@ -402,7 +389,7 @@ impl Cluster {
             series,
             (self.this.clone(), self.seen.clone()),
         );
-        node.set_override(self.override_());
+        node.set_override(*self.r#override.lock());
         let task = Arc::new(Task(tokio::spawn(run(supervisor))));
         Member { at: at.clone(), node: Arc::new(node), _task: task }
     }

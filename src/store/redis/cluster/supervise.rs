@@ -33,9 +33,7 @@ use crate::store::redis::link::breaker::BreakerState;
 use crate::store::redis::link::cluster::topology;
 use crate::store::redis::link::history::History;
 use crate::store::redis::script::MAX_CHECKS;
-use crate::store::redis::stating::{
-    self, MAX_STATEMENTS, PAUSE, RENEWAL_INTERVAL, STATEMENT_DELAY, Stated,
-};
+use crate::store::redis::stating::{self, MAX_STATEMENTS, PAUSE, RENEWAL_INTERVAL, Stated};
 
 /// Interval at which the topology is asked for while all masters can be called.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
@@ -259,15 +257,7 @@ impl ClusterSupervisor {
                 connections = now_connections;
                 held.renew(true, clock::now());
             }
-            match self.cluster.state_some().await {
-                Stated::Some => continue,
-                Stated::Failed => sleep(PAUSE).await,
-                Stated::Nothing => {}
-            }
-            tokio::select! {
-                () = held.until_due() => sleep(STATEMENT_DELAY).await,
-                _ = interval.tick() => held.renew(false, clock::now()),
-            }
+            stating::until_next(self.cluster.state_some().await, held, &mut interval).await;
         }
     }
 
