@@ -741,7 +741,9 @@ const ENTRIES: &[Entry] = &[
             "count",
             "limit_req",
             "rate_limit",
+            "requests_per_unit",
             "tokens",
+            "tokens_per_fill",
             "refill_rate",
         ],
         "rate",
@@ -750,7 +752,7 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         Rule,
-        &["window", "period", "interval", "duration", "unit", "per_second"],
+        &["window", "period", "interval", "fill_interval", "duration", "unit", "per_second"],
         "",
         "",
         IN_RATE,

@@ -36,6 +36,7 @@ mod counting;
 mod fixed_windows;
 mod kinds;
 mod limits;
+mod migrating;
 mod sliding_windows;
 
 // Responses of the gateway itself, and the connection after a denied request.

@@ -21,7 +21,7 @@ pub(crate) struct Nginx {
 impl Nginx {
     /// Serves `/files/` and `/echo` in clear.
     pub(crate) fn start() -> Self {
-        Self::with(|folder, address| {
+        Self::with("", |folder, address| {
             format!(
                 r#"
     listen {address};
@@ -37,16 +37,23 @@ impl Nginx {
     /// Serves `server`, the rest of a `server` block, made from the folder of `/files/`. `options` are those of
     /// `listen`, such as `ssl http2`.
     pub(crate) fn listening(options: &str, server: impl Fn(&str) -> String) -> Self {
-        Self::with(|folder, address| format!("listen {address} {options};\n{}", server(folder)))
+        Self::with("", |folder, address| format!("listen {address} {options};\n{}", server(folder)))
     }
 
-    /// `server` makes the `server` block from the folder and the address.
-    fn with(server: impl Fn(&str, SocketAddr) -> String) -> Self {
+    /// Serves an image at every path, with `http` beside the server and `location` in its only location.
+    pub(crate) fn limited(http: &str, location: &str) -> Self {
+        Self::with(http, |_, address| {
+            format!("listen {address};\nserver_name api;\nlocation / {{ empty_gif;\n{location} }}")
+        })
+    }
+
+    /// `server` makes the `server` block from the folder and the address; `http` is beside it.
+    fn with(http: &str, server: impl Fn(&str, SocketAddr) -> String) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("files")).unwrap();
         // nginx cannot choose a free port itself, so another process may take the port in between.
         for _ in 0..10 {
-            if let Some((child, address)) = try_start(folder.path(), &server) {
+            if let Some((child, address)) = try_start(folder.path(), http, &server) {
                 return Self { address, _child: child, folder };
             }
         }
@@ -61,12 +68,13 @@ impl Nginx {
 
 fn try_start(
     folder: &Path,
+    http: &str,
     server: &impl Fn(&str, SocketAddr) -> String,
 ) -> Option<(Child, SocketAddr)> {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let config = folder.join("nginx.conf");
     let server = server(folder.to_str().unwrap(), address);
-    std::fs::write(&config, text(folder, &server)).unwrap();
+    std::fs::write(&config, text(folder, http, &server)).unwrap();
     let mut command = Command::new("nginx");
     command.arg("-p").arg(folder).arg("-c").arg(&config).args(["-e", "stderr"]);
     let mut child = Child::start(&mut command, "apt-get install nginx-light");
@@ -79,7 +87,7 @@ fn try_start(
 }
 
 /// Configuration of one process in the foreground that uses only the folder and needs no privileges.
-fn text(folder: &Path, server: &str) -> String {
+fn text(folder: &Path, http: &str, server: &str) -> String {
     let folder = folder.display();
     format!(
         r"
@@ -96,6 +104,7 @@ http {{
   fastcgi_temp_path {folder}/fastcgi;
   uwsgi_temp_path {folder}/uwsgi;
   scgi_temp_path {folder}/scgi;
+  {http}
   server {{ {server} }}
 }}
 "
