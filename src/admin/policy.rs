@@ -88,6 +88,10 @@ struct Route {
     methods: Vec<String>,
     upstream: String,
     cost: Cost,
+    /// What the route does with requests and responses beside forwarding them, each in a few words; left out if it
+    /// does nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    handling: Vec<String>,
     /// The enabled rules that apply to the route.
     rules: Vec<String>,
 }
@@ -193,6 +197,7 @@ impl Route {
             methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
             upstream: upstream.map_or_else(String::new, |upstream| upstream.name.to_string()),
             cost: route.cost,
+            handling: route.handling_words(),
             rules: route.rules.iter().filter_map(rule).collect(),
         }
     }

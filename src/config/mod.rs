@@ -1,7 +1,7 @@
 //! gateway.toml as it is written: its tables and settings, and their types. `policy::build` resolves
 //! names, checks values and reports what does not fit together.
 //!
-//! Reading order: [`Config`] here, [`spanned`], [`tables`], [`listeners`], [`acme`], [`rules`] and [`words`] (what may be
+//! Reading order: [`Config`] here, [`spanned`], [`tables`], [`handling`], [`listeners`], [`acme`], [`rules`] and [`words`] (what may be
 //! written), `schema` (the same for editors); [`reference`] (`${…}`); [`diagnostic`], [`suggest`], `foreign`,
 //! `entries` and [`listener`] (what to write instead), [`secrets`], `render` and [`findings`] (how errors and
 //! warnings are shown); [`read`], with `walk` and `types` (from values to a `Config`), `syntax` (text that is
@@ -17,6 +17,7 @@ mod duplicate;
 mod entries;
 pub mod findings;
 mod foreign;
+pub mod handling;
 mod lenient;
 pub mod listener;
 pub mod listeners;

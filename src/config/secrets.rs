@@ -71,6 +71,9 @@ const PUBLIC_IN_EAB: [&str; 1] = ["key_id"];
 const SECRET: [&str; 7] =
     ["password", "sentinel_password", "token", "salt", "authorization", "storage_key", "hmac_key"];
 
+/// Setting of routes whose values may be secret.
+const REQUEST_HEADERS: &str = "request_headers";
+
 /// Maximum length of the name of a header or a parameter that is shown.
 const MAX_PLACE_BYTES: usize = 64;
 
@@ -116,6 +119,10 @@ fn collect(table: &DeTable<'_>, depth: usize, in_keys: bool, secrets: &mut Vec<R
         let name = name.get_ref().as_ref();
         let is_public = in_keys && depth >= 2 && PUBLIC.contains(&name);
         match value.get_ref() {
+            DeValue::Table(edits) if name == REQUEST_HEADERS => {
+                let values = edits.values().filter(|value| value.get_ref().is_table());
+                values.for_each(|headers| hide_values(headers, secrets));
+            }
             DeValue::Table(inner) => collect(inner, depth + 1, in_keys && !is_public, secrets),
             _ if is_public => {}
             _ if in_keys || name == "sha256" => secrets.extend(hidden(value)),
@@ -127,6 +134,13 @@ fn collect(table: &DeTable<'_>, depth: usize, in_keys: bool, secrets: &mut Vec<R
             }
             _ => {}
         }
+    }
+}
+
+/// Adds the values of a table of headers, which may be credentials of the gateway at an upstream.
+fn hide_values(headers: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>) {
+    if let DeValue::Table(headers) = headers.get_ref() {
+        headers.values().for_each(|value| hide_unless_reference(value, secrets));
     }
 }
 

@@ -2,6 +2,7 @@
 //! comment of a setting is also what editors show of it: what it does, its range and its default.
 
 use super::Named;
+use super::handling::HeaderEdits;
 use super::rules::Grant;
 use super::spanned::Spanned;
 use super::walk::table;
@@ -433,6 +434,10 @@ table! {
         /// Maximum size of a request's body, in bytes, up to 2^50; 0: any size. A larger one gets 413.
         /// Default: `server.limits.max_body_bytes`.
         pub max_body_bytes: Field<u64>,
+        /// Changes of the headers of requests, as the upstream gets them: `{ set, add, remove }`. Default: none.
+        pub request_headers: Option<Spanned<HeaderEdits>>,
+        /// Changes of the headers of responses: `{ set, add, remove }`. Default: none.
+        pub response_headers: Option<Spanned<HeaderEdits>>,
         /// Free text, which the gateway does not use. Default: none.
         pub description: Field<String>,
     }

@@ -142,6 +142,9 @@ impl Mismatch<'_> {
             {
                 entries::single(self.path, value)
             }
+            (Expected::Table | Expected::NamedTables, _) if header_table(self.name()).is_some() => {
+                header_table(self.name()).map(|line| format!("write `{line}`"))
+            }
             (Expected::List, DeValue::Table(_)) if *self.path == ["listeners"] => {
                 Some("write `[[listeners]]`, in double brackets, for each listener".to_owned())
             }
@@ -223,6 +226,17 @@ impl Mismatch<'_> {
             _ => None,
         }
     }
+}
+
+/// The line of a table of headers that was written as another value.
+fn header_table(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "request_headers" => "request_headers = { set = { X-Client = \"{client.id}\" } }",
+        "response_headers" => "response_headers = { set = { X-Frame-Options = \"DENY\" } }",
+        "set" => "set = { X-Client = \"{client.id}\" }",
+        "add" => "add = { Via = \"1.1 gateway\" }",
+        _ => return None,
+    })
 }
 
 impl Expected {

@@ -79,6 +79,10 @@ pub struct ExplainedRoute {
     pub upstream: Option<String>,
     /// Tokens that the request takes from each bucket.
     pub cost: Option<Cost>,
+    /// What the route does with requests and responses beside forwarding them, each in a few words; left out if it
+    /// does nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub handling: Vec<String>,
     /// Why this route matches, or why none does.
     pub why: String,
     /// The routes whose host and path match, the most specific first; if no route matches, those that differ

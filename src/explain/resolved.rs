@@ -128,6 +128,7 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         route.why = why.map_or_else(String::new, |winner| winner.why.clone());
         route.name = Some(winner.name.to_string());
         route.cost = Some(winner.cost);
+        route.handling = winner.handling_words();
         let upstream = policy.upstreams.get(winner.upstream as usize);
         route.upstream = upstream.map(|upstream| upstream.name.to_string());
     } else {

@@ -105,6 +105,9 @@ impl Page {
             _ => format!("none: {}", route.why),
         };
         self.line("route", &first);
+        for words in &route.handling {
+            self.line("", words);
+        }
         let column = |text: &dyn Fn(usize) -> usize| {
             (0..route.candidates.len()).map(text).max().unwrap_or_default()
         };

@@ -7,7 +7,7 @@ use pingora::proxy::Session;
 use serde::Serialize;
 
 use super::exchange::Exchange;
-use super::{body_drain, limit_headers, respond};
+use super::{body_drain, header_edits, limit_headers, respond};
 use crate::policy::client::ClientKey;
 
 /// Body of the response.
@@ -52,5 +52,6 @@ pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Resul
     let mut head = respond::ok(10)?;
     head.insert_header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))?;
     limit_headers::insert(&mut head, exchange)?;
+    header_edits::edit_response(session.req_header(), &mut head, exchange)?;
     respond::send_body(session, head, body).await
 }

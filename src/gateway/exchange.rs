@@ -17,6 +17,7 @@ use crate::observe::metrics::{Metrics, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
 use crate::policy::client::Client;
+use crate::policy::handling::Handling;
 use crate::policy::settings::{KeySource, Upstream};
 use crate::request_id::RequestId;
 use crate::runtime::Snapshot;
@@ -157,6 +158,11 @@ impl Exchange {
     /// Returns the route, once known.
     pub fn route(&self) -> Option<&Route> {
         self.snapshot.policy.routes.get(self.route? as usize)
+    }
+
+    /// Returns what its route does beside forwarding, if it does anything.
+    pub fn handling(&self) -> Option<&Handling> {
+        self.route()?.handling.as_deref()
     }
 
     /// Returns why the gateway itself responded, or why the request failed; `None` if neither is the case.

@@ -7,6 +7,7 @@ use pingora::prelude::{Error, ErrorType, RequestHeader, Result};
 use pingora::protocols::l4::socket::SocketAddr;
 
 use super::exchange::Exchange;
+use super::header_edits;
 use super::header_text::HeaderText;
 use crate::identity;
 use crate::policy::Policy;
@@ -74,7 +75,7 @@ pub(super) fn prepare(
     if clients.hide_key {
         hide_key(request, clients)?;
     }
-    Ok(())
+    header_edits::edit_request(request, exchange)
 }
 
 /// Kinds of headers that a request has, found in one pass over the names. Most requests have none of them,

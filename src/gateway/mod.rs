@@ -3,7 +3,7 @@
 //! Reading order: this file (the phases), `exchange` (the state of one request), `http2_request` (requests
 //! that clients send over HTTP/2), `redirect` (listeners that only redirect), `judge` (whether a request is
 //! allowed), `waiting` (requests that leaky buckets delay), `respond` (responses of the gateway itself), `limit_headers` and `header_text` (rate limit
-//! headers), `peer` (which upstream server gets the request), `forward` (the request to the upstream),
+//! headers), `peer` (which upstream server gets the request), `forward` (the request to the upstream), `header_edits` (changes of headers by a route),
 //! `http2` (requests to upstreams over HTTP/2; Pingora sends those over HTTP/1.1), `upstream_response` (the
 //! response from the upstream), `body_drain` (unread request bodies), `own_limits` (a client's own limits),
 //! `acme_challenge` (automatic certificates), `upgrade` (WebSockets), `demo` (the built-in upstream),
@@ -19,6 +19,7 @@ mod body_drain;
 mod demo;
 mod drain;
 mod forward;
+mod header_edits;
 mod header_text;
 mod http2;
 mod http2_request;
@@ -347,7 +348,8 @@ impl ProxyHttp for Gateway {
         }
         drain::announce(session);
         respond::add_hsts(response, &exchange.connection)?;
-        limit_headers::insert(response, exchange)
+        limit_headers::insert(response, exchange)?;
+        header_edits::edit_response(session.req_header(), response, exchange)
     }
 
     fn fail_to_connect(

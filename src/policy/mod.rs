@@ -2,7 +2,7 @@
 //! built from a file and never changes; a request uses one policy from start to end.
 //!
 //! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and `redis`
-//! (everything except rules); `matcher`, `path`, `prefixes` and `router` (the route of a request); `client` and `charges`
+//! (everything except rules); `matcher`, `path`, `prefixes` and `router` (the route of a request); `template` and `handling` (what a route does beside forwarding); `client` and `charges`
 //! (the rules that apply to a request, and their buckets); `cost_json` (costs in responses); `restart` (changes that a reload cannot
 //! apply); `bucket_changes` (what a reload does to buckets); `build` (from the file to a policy).
 //!
@@ -16,6 +16,7 @@ pub mod build;
 pub mod charges;
 pub mod client;
 mod cost_json;
+pub mod handling;
 pub mod listener;
 pub mod matcher;
 pub mod path;
@@ -24,6 +25,7 @@ pub mod redis;
 pub mod restart;
 pub mod router;
 pub mod settings;
+pub mod template;
 pub mod tracing;
 
 use std::collections::HashMap;
@@ -41,6 +43,7 @@ use crate::limit::cost::Cost;
 use crate::limit::fixed_window::FixedWindow;
 use access_log::AccessLog;
 use acme::Acme;
+use handling::Handling;
 use listener::Listener;
 use matcher::Matcher;
 use redis::Redis;
@@ -152,6 +155,8 @@ pub struct Route {
     pub websocket_idle_timeout: Duration,
     /// Maximum size of a request's body, in bytes: its own, else that of the server; `None`: any size.
     pub max_body_bytes: Option<u64>,
+    /// What it does beside forwarding; `None`: nothing.
+    pub handling: Option<Arc<Handling>>,
     /// Indexes of the enabled rules for this route, in the order of the file.
     pub rules: Vec<u32>,
 }
@@ -193,6 +198,13 @@ pub struct Rule {
     pub exempt: Exempt,
     /// Hash of the name. It separates the buckets of this rule from those of other rules.
     pub salt: u128,
+}
+
+impl Route {
+    /// What it does beside forwarding, each in a few words.
+    pub fn handling_words(&self) -> Vec<String> {
+        self.handling.as_ref().map_or_else(Vec::new, |handling| handling.words())
+    }
 }
 
 impl Rule {

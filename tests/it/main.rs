@@ -16,6 +16,7 @@ mod support;
 
 // Forwarding: bodies of any length, connection reuse, upgrades, and headers for the upstream.
 mod forwarding;
+mod headers;
 mod pipelining;
 mod proxying;
 mod websocket;

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use super::{
     PUBLIC, PUBLIC_IN_ACCESS_LOG, PUBLIC_IN_ACME, PUBLIC_IN_BREAKER, PUBLIC_IN_CLIENTS,
-    PUBLIC_IN_EAB, PUBLIC_IN_REDIS, PUBLIC_IN_TRACING,
+    PUBLIC_IN_EAB, PUBLIC_IN_REDIS, PUBLIC_IN_TRACING, REQUEST_HEADERS,
 };
 
-/// Adds the lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]`, `[tracing]`, `[acme]` and `[admin]`, and those of
-/// settings that are secret in any table, from the equals sign on; a line that begins with a quote, as in a list,
-/// as a whole.
+/// Adds the lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]`, `[tracing]`, `[acme]`, `[admin]` and
+/// `request_headers`, and those of settings that are secret in any table, from the equals sign on; a line that begins
+/// with a quote, as in a list, as a whole.
 pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut table = "";
     let mut start = 0;
@@ -43,7 +43,11 @@ pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
             !is_public
                 || trimmed.starts_with("storage_key")
                 || (trimmed.starts_with("directory") && line.contains(['@', '?']))
-        } else if table.starts_with("admin") || (table.is_empty() && begins_with(&["admin"])) {
+        } else if table.contains(REQUEST_HEADERS)
+            || line.contains(REQUEST_HEADERS)
+            || table.starts_with("admin")
+            || (table.is_empty() && begins_with(&["admin"]))
+        {
             true
         } else {
             table.starts_with("clients") && !begins_with(&PUBLIC_IN_CLIENTS)

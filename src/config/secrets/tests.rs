@@ -231,3 +231,13 @@ fn secrets_below_a_malformed_head_are_masked() {
         assert_hidden(text);
     }
 }
+
+#[test]
+fn headers_for_upstreams_are_masked() {
+    assert_hidden("[routes.a]\nrequest_headers = { set = { Authorization = \"Bearer SECRET\" } }");
+    assert_hidden("[routes.a.request_headers.add]\nX-Api-Key = \"SECRET\"");
+    assert_hidden("[routes.a]\nrequest_headers.set.Cookie = \"SECRET\"");
+    // Not TOML.
+    assert_hidden("[routes.a]\nrequest_headers = { set = { X-A = \"SECRET\" ");
+    assert_hidden("[routes.a.request_headers.set]\nX-Api-Key = \"SECRET\nx = [");
+}

@@ -16,7 +16,7 @@ use serde::Serialize;
 use tracing::warn;
 
 use super::exchange::Exchange;
-use super::{body_drain, demo, drain, limit_headers, own_limits};
+use super::{body_drain, demo, drain, header_edits, limit_headers, own_limits};
 use crate::clock;
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;
@@ -299,6 +299,7 @@ async fn send(
     limit_headers::insert(&mut head, exchange)?;
     if let Some(form) = grpc {
         head.insert_header(header::CONTENT_TYPE, form.content_type())?;
+        header_edits::complete_own_response(session.req_header(), &mut head, exchange)?;
         head.insert_header("grpc-status", grpc_status(response.status))?;
         head.insert_header("grpc-message", grpc_message(&response.problem.detail))?;
         if let Some(ms) = response.problem.retry_after_ms {
@@ -309,6 +310,7 @@ async fn send(
     }
     let problem_json = HeaderValue::from_static("application/problem+json");
     head.insert_header(header::CONTENT_TYPE, problem_json)?;
+    header_edits::complete_own_response(session.req_header(), &mut head, exchange)?;
     let mut body = Vec::with_capacity(PROBLEM_BYTES);
     // Writing to a Vec does not fail.
     let _ = serde_json::to_writer(&mut body, &response.problem);

@@ -16,6 +16,8 @@ mod clients;
 mod costs;
 mod environment;
 mod grant;
+mod handling;
+mod header_edits;
 mod keys;
 mod lease;
 mod listener_tls;
@@ -32,6 +34,7 @@ mod routes;
 mod rules;
 mod rules_per_route;
 mod server;
+mod template;
 mod tracing;
 mod upstream_tls;
 mod upstreams;
@@ -84,8 +87,7 @@ pub fn build(
     let upstreams = upstreams::upstreams(config, environment, diagnostics);
     routes::check(config, diagnostics);
     let matchers = routes::matchers(config, diagnostics);
-    let idle_timeouts = routes::idle_timeouts(config, diagnostics);
-    let body_limits = routes::body_limits(config, diagnostics);
+    let route_settings = routes::settings(config, environment, diagnostics);
     let upstream_of_route = routes::upstreams(config, &names, diagnostics);
     let rules = rules::rules(config, &names, &mut limits, diagnostics);
     costs::check(config, &rules, diagnostics);
@@ -125,7 +127,7 @@ pub fn build(
             &names,
             matchers?,
             upstream_of_route?,
-            (idle_timeouts?, body_limits?),
+            route_settings?,
             &rules.list,
         ),
         counted_headers: rules::counted_headers(&rules.list),

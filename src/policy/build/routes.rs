@@ -1,10 +1,13 @@
 //! `[routes]`: which requests are forwarded to which upstream, and what they cost.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
 
+use super::environment::Environment;
+use super::handling;
 use super::names::{Names, twice};
 use super::path;
 use super::values::{duration, number};
@@ -16,6 +19,7 @@ use crate::config::tables::{self, List};
 use crate::config::{Config, in_order};
 use crate::limit::cost::Cost;
 use crate::net::address::is_host;
+use crate::policy::handling::Handling;
 use crate::policy::matcher::{Matcher, PathPattern, ipv6_host};
 use crate::policy::router::Router;
 use crate::policy::{Route, Rule};
@@ -63,11 +67,27 @@ pub(super) fn upstreams(
     upstreams.into_iter().collect()
 }
 
-/// `websocket_idle_timeout` of each route, in the order of the file; none if one of them has an error.
-pub(super) fn idle_timeouts(
+/// Settings of each route, in the order of the file.
+pub(super) struct Settings {
+    idle_timeouts: Vec<Duration>,
+    body_limits: Vec<Option<u64>>,
+    handlings: Vec<Option<Arc<Handling>>>,
+}
+
+/// The settings of each route, in the order of the file; none if one of them has an error.
+pub(super) fn settings(
     config: &Config,
+    environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
-) -> Option<Vec<Duration>> {
+) -> Option<Settings> {
+    let idle_timeouts = idle_timeouts(config, diagnostics);
+    let body_limits = body_limits(config, diagnostics);
+    let handlings = handling::handlings(config, environment, diagnostics);
+    Some(Settings { idle_timeouts: idle_timeouts?, body_limits: body_limits?, handlings })
+}
+
+/// `websocket_idle_timeout` of each route, in the order of the file; none if one of them has an error.
+fn idle_timeouts(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Duration>> {
     let entries = in_order(&config.routes).into_iter();
     let timeouts: Vec<Option<Duration>> = entries
         .map(|(_, table)| {
@@ -80,10 +100,7 @@ pub(super) fn idle_timeouts(
 
 /// `max_body_bytes` of each route, in the order of the file: its own, else that of the server. None if one
 /// of them has an error.
-pub(super) fn body_limits(
-    config: &Config,
-    diagnostics: &mut Diagnostics,
-) -> Option<Vec<Option<u64>>> {
+fn body_limits(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Option<u64>>> {
     let mut limit = |field: Option<&Spanned<u64>>, default| {
         number("max_body_bytes", field, default, 0..=MAX_BODY_BYTES, diagnostics)
             .and_then(|limit| u64::try_from(limit).ok())
@@ -108,13 +125,16 @@ pub(super) fn routes(
     names: &Names,
     matchers: Vec<Matcher>,
     upstreams: Vec<u32>,
-    (idle_timeouts, body_limits): (Vec<Duration>, Vec<Option<u64>>),
+    settings: Settings,
     rules: &[Rule],
 ) -> Vec<Route> {
     let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
-    let resolved = matchers.into_iter().zip(upstreams).zip(idle_timeouts).zip(body_limits).zip(0..);
+    let Settings { idle_timeouts, body_limits, handlings } = settings;
+    let settings = idle_timeouts.into_iter().zip(body_limits).zip(handlings);
+    let resolved = matchers.into_iter().zip(upstreams).zip(settings).zip(0..);
     let routes = entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
-        let (((matcher, upstream), websocket_idle_timeout), max_body_bytes) = resolved;
+        let ((matcher, upstream), settings) = resolved;
+        let ((websocket_idle_timeout, max_body_bytes), handling) = settings;
         let counting =
             rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
         Route {
@@ -124,6 +144,7 @@ pub(super) fn routes(
             cost: cost(table.get_ref()),
             websocket_idle_timeout,
             max_body_bytes,
+            handling,
             rules: counting.map(|(_, rule)| rule).collect(),
         }
     });

@@ -11,6 +11,7 @@ mod duplicates;
 mod entries;
 mod files_without_routes;
 mod fixed_windows;
+mod headers;
 mod invalid_syntax;
 mod keys_and_secrets;
 mod leaky_buckets;

@@ -1,0 +1,96 @@
+//! What a route does with its requests and responses beside forwarding them.
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+
+use super::template::{Template, Values};
+
+/// What a route does with its requests and responses beside forwarding them. Most routes have none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Handling {
+    /// Changes of the headers that the upstream gets.
+    pub request_headers: HeaderEdits,
+    /// Changes of the headers that the client gets.
+    pub response_headers: HeaderEdits,
+}
+
+/// Changes of headers: `remove` applies first, then `set`, then `add`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HeaderEdits {
+    /// Headers that are removed.
+    pub remove: Vec<HeaderName>,
+    /// Headers that replace all of the same name.
+    pub set: Vec<HeaderEdit>,
+    /// Headers that are added to those of the same name.
+    pub add: Vec<HeaderEdit>,
+}
+
+/// A header with its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderEdit {
+    /// Its name.
+    pub name: HeaderName,
+    /// Its name as written in the file, which HTTP/1.1 sends.
+    pub written: Bytes,
+    /// Its value.
+    pub value: HeaderText,
+}
+
+/// The value of a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HeaderText {
+    /// The same for all requests.
+    Constant(HeaderValue),
+    /// With variables of the request.
+    Template(Template),
+}
+
+impl Handling {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What the route does, each in a few words and without secrets.
+    pub fn words(&self) -> Vec<String> {
+        let request = self.request_headers.words().into_iter();
+        let response = self.response_headers.words().into_iter();
+        let request = request.map(|words| format!("request headers: {words}"));
+        let response = response.map(|words| format!("response headers: {words}"));
+        request.chain(response).collect()
+    }
+}
+
+impl HeaderEdits {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+    }
+
+    /// Whether a value depends on the request.
+    pub fn has_variables(&self) -> bool {
+        let is_variable = |edit: &HeaderEdit| matches!(edit.value, HeaderText::Template(_));
+        self.set.iter().chain(&self.add).any(is_variable)
+    }
+
+    /// Each change in a few words, without the values, which may be secret: `set X-Client`.
+    pub fn words(&self) -> Vec<String> {
+        let name = |edit: &HeaderEdit| String::from_utf8_lossy(&edit.written).into_owned();
+        let remove = self.remove.iter().map(|name| format!("remove {name}"));
+        let set = self.set.iter().map(|edit| format!("set {}", name(edit)));
+        let add = self.add.iter().map(|edit| format!("add {}", name(edit)));
+        remove.chain(set).chain(add).collect()
+    }
+}
+
+impl HeaderText {
+    /// The value for a request; `None` if a variable has no value, or one that is not valid in a header.
+    pub fn value(&self, values: Option<&Values<'_>>) -> Option<HeaderValue> {
+        match self {
+            Self::Constant(value) => Some(value.clone()),
+            Self::Template(template) => {
+                HeaderValue::from_maybe_shared(Bytes::from(template.render(values?)?)).ok()
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Text with variables of a request, such as `{client.id}`. It is parsed when the configuration is read, so that a
+//! request only copies its parts.
+
+use std::net::IpAddr;
+
+use thiserror::Error;
+
+use crate::text::put_ip;
+
+/// A text with variables. A text without any has one part.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Template {
+    parts: Vec<Part>,
+}
+
+/// A part of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(Box<str>),
+    Variable(Variable),
+}
+
+/// A value of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Variable {
+    /// Id of the client's API key.
+    ClientId,
+    /// Name of the client's plan.
+    ClientPlan,
+    /// Address of the client.
+    ClientIp,
+    /// Identifier of the request.
+    RequestId,
+    /// Name of the route.
+    Route,
+    /// Host of the request, in lower case, without port.
+    Host,
+    /// Method of the request.
+    Method,
+    /// Path of the request as received, without the query.
+    Path,
+}
+
+/// The variables, by their names.
+const VARIABLES: [(&str, Variable); 8] = [
+    ("client.id", Variable::ClientId),
+    ("client.plan", Variable::ClientPlan),
+    ("client.ip", Variable::ClientIp),
+    ("request.id", Variable::RequestId),
+    ("route", Variable::Route),
+    ("host", Variable::Host),
+    ("method", Variable::Method),
+    ("path", Variable::Path),
+];
+
+/// Why a text is not a template.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TemplateError {
+    /// A `{` without its `}`.
+    #[error("a `{{` has no `}}`")]
+    Unclosed,
+    /// A `}` without its `{`.
+    #[error("a `}}` has no `{{`")]
+    Unopened,
+    /// There is no variable of this name.
+    #[error("unknown variable `{{{0}}}`")]
+    Unknown(String),
+}
+
+/// The values of one request. Texts of the client are as received, so they may contain any byte.
+#[derive(Debug, Clone, Copy)]
+pub struct Values<'a> {
+    /// Id of the client's API key; `None` without a known key.
+    pub client_id: Option<&'a str>,
+    /// Name of the client's plan.
+    pub client_plan: &'a str,
+    /// Address of the client; `None` on a Unix socket.
+    pub client_ip: Option<IpAddr>,
+    /// Identifier of the request.
+    pub request_id: &'a str,
+    /// Name of the route.
+    pub route: &'a str,
+    /// Host of the request; empty without one.
+    pub host: &'a str,
+    /// Method of the request.
+    pub method: &'a str,
+    /// Path of the request.
+    pub path: &'a [u8],
+}
+
+impl Template {
+    /// Adds a text to the end, without looking for variables in it.
+    pub fn push_text(&mut self, text: &str) {
+        if let Some(Part::Text(last)) = self.parts.last_mut() {
+            *last = format!("{last}{text}").into();
+        } else if !text.is_empty() {
+            self.parts.push(Part::Text(text.into()));
+        }
+    }
+
+    /// Parses a text and adds it to the end: `{name}` is a variable, `{{` and `}}` are braces.
+    ///
+    /// # Errors
+    /// See [`TemplateError`].
+    pub fn push(&mut self, text: &str) -> Result<(), TemplateError> {
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            let (before, found) = rest.split_at(at);
+            self.push_text(before);
+            if let Some(after) = found.strip_prefix("{{") {
+                self.push_text("{");
+                rest = after;
+            } else if let Some(after) = found.strip_prefix("}}") {
+                self.push_text("}");
+                rest = after;
+            } else if let Some(after) = found.strip_prefix('{') {
+                let (name, after) = after.split_once('}').ok_or(TemplateError::Unclosed)?;
+                self.parts.push(Part::Variable(variable(name)?));
+                rest = after;
+            } else {
+                return Err(TemplateError::Unopened);
+            }
+        }
+        self.push_text(rest);
+        Ok(())
+    }
+
+    /// The whole text, if it has no variables.
+    pub fn constant(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [] => Some(""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The parts that are not variables.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(&**text),
+            Part::Variable(_) => None,
+        })
+    }
+
+    /// The text with the values of a request; `None` if one of its variables has no value.
+    pub fn render(&self, values: &Values<'_>) -> Option<Vec<u8>> {
+        let mut text = Vec::with_capacity(64);
+        for part in &self.parts {
+            let value = match part {
+                Part::Text(part) => part.as_bytes(),
+                Part::Variable(Variable::ClientId) => values.client_id?.as_bytes(),
+                Part::Variable(Variable::ClientPlan) => values.client_plan.as_bytes(),
+                Part::Variable(Variable::ClientIp) => {
+                    put_ip(&mut text, values.client_ip?);
+                    continue;
+                }
+                Part::Variable(Variable::RequestId) => values.request_id.as_bytes(),
+                Part::Variable(Variable::Route) => values.route.as_bytes(),
+                Part::Variable(Variable::Host) => values.host.as_bytes(),
+                Part::Variable(Variable::Method) => values.method.as_bytes(),
+                Part::Variable(Variable::Path) => values.path,
+            };
+            if value.is_empty() {
+                return None;
+            }
+            text.extend_from_slice(value);
+        }
+        Some(text)
+    }
+}
+
+/// Names of all variables.
+pub fn names() -> Vec<&'static str> {
+    VARIABLES.iter().map(|(name, _)| *name).collect()
+}
+
+fn variable(name: &str) -> Result<Variable, TemplateError> {
+    let known = VARIABLES.iter().find(|(known, _)| *known == name);
+    known
+        .map(|(_, variable)| variable.clone())
+        .ok_or_else(|| TemplateError::Unknown(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALUES: Values<'_> = Values {
+        client_id: Some("acme"),
+        client_plan: "pro",
+        client_ip: Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
+        request_id: "01",
+        route: "all",
+        host: "api.test",
+        method: "GET",
+        path: b"/a%20b",
+    };
+
+    fn parsed(text: &str) -> Result<Template, TemplateError> {
+        let mut template = Template::default();
+        template.push(text).map(|()| template)
+    }
+
+    #[test]
+    fn variables_are_replaced_by_the_values_of_the_request() {
+        let table = [
+            ("", ""),
+            ("plain", "plain"),
+            ("{{{client.id}}}", "{acme}"),
+            ("}}{{", "}{"),
+            ("{client.id}/{client.plan}/{client.ip}", "acme/pro/127.0.0.1"),
+            ("{request.id} {route} {host} {method} {path}", "01 all api.test GET /a%20b"),
+        ];
+        for (text, expected) in table {
+            let rendered = parsed(text).unwrap().render(&VALUES).unwrap();
+            assert_eq!(String::from_utf8(rendered).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn text_without_variables_is_constant() {
+        assert_eq!(parsed("a{{b}}").unwrap().constant(), Some("a{b}"));
+        assert_eq!(parsed("").unwrap().constant(), Some(""));
+        assert_eq!(parsed("a{host}").unwrap().constant(), None);
+    }
+
+    #[test]
+    fn text_with_a_variable_without_value_is_left_out() {
+        let template = parsed("id {client.id}").unwrap();
+        assert_eq!(template.render(&Values { client_id: None, ..VALUES }), None);
+        assert_eq!(parsed("{host}").unwrap().render(&Values { host: "", ..VALUES }), None);
+    }
+
+    #[test]
+    fn braces_without_their_counterpart_are_errors() {
+        assert_eq!(parsed("a{b"), Err(TemplateError::Unclosed));
+        assert_eq!(parsed("a}b"), Err(TemplateError::Unopened));
+        assert_eq!(parsed("{}"), Err(TemplateError::Unknown(String::new())));
+        assert_eq!(parsed("{Host}"), Err(TemplateError::Unknown("Host".to_owned())));
+    }
+}
