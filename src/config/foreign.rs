@@ -96,7 +96,6 @@ const PLAN: &str =
 const SERVERS: &str = "servers are in `[upstreams.<name>]`, as `servers = [\"127.0.0.1:3000\"]`";
 const KIND: &str = "all limits of a rule have the kind of the rule";
 const IN_RATE: &str = "the period is part of the rate, as in `100/10s`";
-const PATH: &str = "the gateway forwards the path of a request as it is";
 const CORS: &str = "the gateway does not write CORS headers: upstreams do; for preflight requests without \
     a key, see `clients.on_preflight`";
 const RETRIES: &str = "the number of retries cannot be set: a request whose server cannot be connected \
@@ -708,10 +707,25 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         Route,
-        &["rewrite", "strip_prefix", "strip_path", "replace_prefix", "prefix_rewrite"],
+        &["rewrite", "strip_path", "stripprefix", "handle_path", "uri_strip_prefix"],
+        "strip_prefix",
         "",
+        "write `path = \"/v1/*\"` and `strip_prefix = \"/v1\"`, or for another prefix instead \
+        `replace_prefix = { \"/v1\" = \"/api\" }`",
+    ),
+    entry(
+        Route,
+        &["prefix_rewrite", "replacepath", "replacepathregex", "path_rewrite"],
+        "replace_prefix",
         "",
-        PATH,
+        "write `path = \"/v1/*\"` and `replace_prefix = { \"/v1\" = \"/api\" }`",
+    ),
+    entry(
+        Route,
+        &["host_rewrite", "host_rewrite_literal", "preserve_host", "passhostheader", "host_header"],
+        "upstream_host",
+        "upstream_host = \"{upstream}\"",
+        "the host of the server; without it, the upstream gets that of the client",
     ),
     entry(
         Route,

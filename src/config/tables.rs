@@ -438,6 +438,16 @@ table! {
         pub request_headers: Option<Spanned<HeaderEdits>>,
         /// Changes of the headers of responses: `{ set, add, remove }`. Default: none.
         pub response_headers: Option<Spanned<HeaderEdits>>,
+        /// Prefix that is taken away from the path for the upstream, such as `/v1`; `X-Forwarded-Prefix` has it. All
+        /// paths of the route must begin with it. Default: none.
+        pub strip_prefix: Field<String>,
+        /// Prefix of the path that is replaced for the upstream: `{ "/v1" = "/api" }`. Default: none.
+        pub replace_prefix: Named<String>,
+        /// Prefix that is put in front of the path for the upstream, such as `/api`. Default: none.
+        pub add_prefix: Field<String>,
+        /// Host that the upstream gets: a name, with a port if it needs one, or `"{upstream}"`, the host of the
+        /// server. Default: the host of the request.
+        pub upstream_host: Field<String>,
         /// Free text, which the gateway does not use. Default: none.
         pub description: Field<String>,
     }

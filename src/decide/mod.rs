@@ -209,10 +209,20 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
         Ok(None) => return precheck.rejected(Rejection::NoRoute),
         Err(error) => return precheck.rejected(Rejection::Path(error)),
     }
+    if !can_be_rewritten(policy, head, precheck.route) {
+        return precheck.rejected(Rejection::Path(PathError::Unrewritable));
+    }
     if let Some(max_bytes) = exceeded_body_limit(policy, head, precheck.route) {
         return precheck.rejected(Rejection::BodyTooLarge { max_bytes });
     }
     charge(policy, head, &identity, precheck)
+}
+
+/// Whether the route can rewrite the path as it was received, if it does.
+fn can_be_rewritten(policy: &Policy, head: &Head<'_>, route: Option<u32>) -> bool {
+    let route = route.and_then(|route| policy.routes.get(route as usize));
+    let rewrite = route.and_then(|route| route.handling.as_ref()?.rewrite.as_ref());
+    rewrite.is_none_or(|rewrite| rewrite.path(head.uri.path()).is_some())
 }
 
 /// The route's `max_body_bytes` if the request's `Content-Length` is larger. Pingora has checked that several

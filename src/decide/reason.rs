@@ -61,7 +61,7 @@ pub enum Reason {
     DotSegment,
     /// See [`PathError::BadEscape`].
     InvalidEncoding,
-    /// See [`PathError::Ambiguous`].
+    /// See [`PathError::Ambiguous`] and [`PathError::Unrewritable`].
     AmbiguousPath,
     /// See [`HeaderFault::DifferentValues`].
     ConflictingHeaders,
@@ -239,7 +239,7 @@ impl From<Rejection> for Reason {
             Rejection::Malformed(malformed) => malformed.into(),
             Rejection::Path(PathError::DotSegment) => Self::DotSegment,
             Rejection::Path(PathError::BadEscape) => Self::InvalidEncoding,
-            Rejection::Path(PathError::Ambiguous) => Self::AmbiguousPath,
+            Rejection::Path(PathError::Ambiguous | PathError::Unrewritable) => Self::AmbiguousPath,
             Rejection::Identity(IdentityError::ConflictingKeys { .. }) => Self::ConflictingKeys,
             Rejection::Identity(IdentityError::KeyTooLong { .. }) => Self::KeyTooLong,
             Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,

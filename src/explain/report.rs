@@ -79,6 +79,9 @@ pub struct ExplainedRoute {
     pub upstream: Option<String>,
     /// Tokens that the request takes from each bucket.
     pub cost: Option<Cost>,
+    /// Path that the upstream gets, if the route rewrites it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_path: Option<String>,
     /// What the route does with requests and responses beside forwarding them, each in a few words; left out if it
     /// does nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -105,6 +105,9 @@ impl Page {
             _ => format!("none: {}", route.why),
         };
         self.line("route", &first);
+        if let Some(path) = &route.upstream_path {
+            self.line("", &format!("as {path}"));
+        }
         for words in &route.handling {
             self.line("", words);
         }

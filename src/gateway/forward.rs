@@ -7,16 +7,19 @@ use pingora::prelude::{Error, ErrorType, RequestHeader, Result};
 use pingora::protocols::l4::socket::SocketAddr;
 
 use super::exchange::Exchange;
-use super::header_edits;
+use super::header_edits::{self, Subject};
 use super::header_text::HeaderText;
 use crate::identity;
 use crate::policy::Policy;
+use crate::policy::handling::UpstreamHost;
+use crate::policy::rewrite::Rewrite;
 use crate::policy::settings::{Clients, KeySource};
 
 pub(super) const REQUEST_ID: &str = "X-Request-Id";
 const FORWARDED_FOR: &str = "X-Forwarded-For";
 pub(super) const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
 const FORWARDED_HOST: &str = "X-Forwarded-Host";
+const FORWARDED_PREFIX_NAME: &str = "X-Forwarded-Prefix";
 
 /// Headers that a proxy sets and upstreams trust, and all that begin with [`FORWARDED_PREFIX`]. Those of a client are
 /// removed unless the request came through a trusted proxy.
@@ -75,7 +78,53 @@ pub(super) fn prepare(
     if clients.hide_key {
         hide_key(request, clients)?;
     }
-    header_edits::edit_request(request, exchange)
+    let Some(handling) = exchange.handling() else { return Ok(()) };
+    // Variables have the values of the client's request.
+    let subject = Subject::for_request(request, handling);
+    if let Some(rewrite) = &handling.rewrite {
+        rewrite_path(request, rewrite, exchange)?;
+    }
+    match &handling.upstream_host {
+        None => {}
+        Some(UpstreamHost::Fixed(host)) => request.insert_header(header::HOST, host.clone())?,
+        Some(UpstreamHost::OfServer) => {
+            if let Some(host) = host_of_server(exchange) {
+                request.insert_header(header::HOST, host)?;
+            }
+        }
+    }
+    header_edits::edit_request(request, subject.as_ref(), exchange)
+}
+
+/// Rewrites the path, and announces the prefix that was taken away. The query stays.
+fn rewrite_path(request: &mut RequestHeader, rewrite: &Rewrite, exchange: &Exchange) -> Result<()> {
+    let unrewritable =
+        || Error::explain(ErrorType::HTTPStatus(400), "the path cannot be rewritten");
+    let mut target = rewrite.path(request.uri.path()).ok_or_else(unrewritable)?;
+    if let Some(query) = request.uri.query() {
+        target.push('?');
+        target.push_str(query);
+    }
+    request.set_raw_path(target.as_bytes())?;
+    if rewrite.is_announced {
+        let outer =
+            request.headers.get(FORWARDED_PREFIX_NAME).filter(|_| exchange.via_trusted_proxy);
+        let outer =
+            outer.and_then(|outer| outer.to_str().ok()).map(|outer| outer.trim_end_matches('/'));
+        let outer = outer.filter(|outer| outer.starts_with('/')).unwrap_or_default();
+        request.insert_header(FORWARDED_PREFIX_NAME, format!("{outer}{}", rewrite.prefix))?;
+    }
+    Ok(())
+}
+
+/// The host of the server that was selected, as configured, with the port unless it is that of the scheme.
+fn host_of_server(exchange: &Exchange) -> Option<String> {
+    let server = exchange.pool()?.server(exchange.server?)?;
+    let is_tls = exchange.upstream()?.tls.is_some();
+    let default_port = if is_tls { 443 } else { 80 };
+    let text = server.to_string();
+    let port = format!(":{default_port}");
+    Some(text.strip_suffix(&port).map_or(text.clone(), str::to_owned))
 }
 
 /// Kinds of headers that a request has, found in one pass over the names. Most requests have none of them,

@@ -12,22 +12,25 @@ use super::exchange::Exchange;
 use super::respond;
 use crate::decide;
 use crate::policy::client::ClientKey;
-use crate::policy::handling::{HeaderEdit, HeaderEdits};
+use crate::policy::handling::{Handling, HeaderEdit, HeaderEdits};
 use crate::policy::template::Values;
 
-/// Changes the headers of a request as its route has it, after all other headers were set. `request` is the
-/// request for the upstream, still with the target and the host of the client.
+/// Changes the headers of a request as its route has it, after all other headers were set. `subject` is the
+/// client's request, if a value depends on it.
 ///
 /// # Errors
 /// Never: names and values are valid.
-pub(super) fn edit_request(request: &mut RequestHeader, exchange: &Exchange) -> Result<()> {
+pub(super) fn edit_request(
+    request: &mut RequestHeader,
+    subject: Option<&Subject<'_>>,
+    exchange: &Exchange,
+) -> Result<()> {
     let Some(handling) = exchange.handling() else { return Ok(()) };
     let edits = &handling.request_headers;
     if edits.is_empty() {
         return Ok(());
     }
-    let subject = edits.has_variables().then(|| Subject::of(request).into_owned());
-    let values = subject.as_ref().map(|subject| subject.values(exchange));
+    let values = subject.map(|subject| subject.values(exchange));
     if request.headers.keys().any(|name| name.as_str().contains('_')) {
         remove_aliases(request, edits);
     }
@@ -127,7 +130,7 @@ pub(super) fn complete_own_response(
 }
 
 /// The parts of a client's request that variables name.
-struct Subject<'a> {
+pub(super) struct Subject<'a> {
     method: http::Method,
     host: Cow<'a, str>,
     path: Cow<'a, str>,
@@ -141,6 +144,14 @@ impl<'a> Subject<'a> {
             host: decide::host(&parts.headers),
             path: percent_encode(parts.uri.path().as_bytes(), CONTROLS).into(),
         }
+    }
+
+    /// A copy of what the changes of a request need of it; `None` if they need nothing.
+    pub(super) fn for_request(
+        request: &RequestHeader,
+        handling: &Handling,
+    ) -> Option<Subject<'static>> {
+        handling.request_headers.has_variables().then(|| Subject::of(request).into_owned())
     }
 
     fn into_owned(self) -> Subject<'static> {

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
+use super::rewrite::Rewrite;
 use super::template::{Template, Values};
 
 /// What a route does with its requests and responses beside forwarding them. Most routes have none.
@@ -12,6 +13,19 @@ pub struct Handling {
     pub request_headers: HeaderEdits,
     /// Changes of the headers that the client gets.
     pub response_headers: HeaderEdits,
+    /// How the path is rewritten for the upstream.
+    pub rewrite: Option<Rewrite>,
+    /// Host that the upstream gets; `None`: that of the request.
+    pub upstream_host: Option<UpstreamHost>,
+}
+
+/// The host that the upstream gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UpstreamHost {
+    /// This one.
+    Fixed(HeaderValue),
+    /// The host of the server.
+    OfServer,
 }
 
 /// Changes of headers: `remove` applies first, then `set`, then `add`.
@@ -57,7 +71,12 @@ impl Handling {
         let response = self.response_headers.words().into_iter();
         let request = request.map(|words| format!("request headers: {words}"));
         let response = response.map(|words| format!("response headers: {words}"));
-        request.chain(response).collect()
+        let rewrite = self.rewrite.as_ref().map(Rewrite::words);
+        let host = self.upstream_host.as_ref().map(|host| match host {
+            UpstreamHost::Fixed(host) => format!("host: {}", host.to_str().unwrap_or_default()),
+            UpstreamHost::OfServer => "host: that of the server".to_owned(),
+        });
+        rewrite.into_iter().chain(host).chain(request).chain(response).collect()
     }
 }
 

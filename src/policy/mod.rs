@@ -2,7 +2,7 @@
 //! built from a file and never changes; a request uses one policy from start to end.
 //!
 //! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and `redis`
-//! (everything except rules); `matcher`, `path`, `prefixes` and `router` (the route of a request); `template` and `handling` (what a route does beside forwarding); `client` and `charges`
+//! (everything except rules); `matcher`, `path`, `prefixes` and `router` (the route of a request); `template`, `rewrite` and `handling` (what a route does beside forwarding); `client` and `charges`
 //! (the rules that apply to a request, and their buckets); `cost_json` (costs in responses); `restart` (changes that a reload cannot
 //! apply); `bucket_changes` (what a reload does to buckets); `build` (from the file to a policy).
 //!
@@ -23,6 +23,7 @@ pub mod path;
 mod prefixes;
 pub mod redis;
 pub mod restart;
+pub mod rewrite;
 pub mod router;
 pub mod settings;
 pub mod template;

@@ -28,6 +28,11 @@ pub enum PathError {
     /// The readings of the path match different routes.
     #[error("the path can be read as more than one route; send slashes plain and single")]
     Ambiguous,
+    /// The route takes a prefix away, which the path has only in another spelling.
+    #[error(
+        "the path cannot be rewritten as its route does; send slashes plain and single, and the first segments unencoded"
+    )]
+    Unrewritable,
 }
 
 /// Length of the longest UTF-8 character in bytes. A truncated reading keeps this many bytes more than

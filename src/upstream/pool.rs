@@ -152,6 +152,13 @@ impl Pool {
         Endpoint { address, host, generation }
     }
 
+    /// The server with this address, as configured; if several have it, the first.
+    pub(crate) fn server(&self, address: SocketAddr) -> Option<HostPort> {
+        let has =
+            |(_, found): &&(HostPort, Mutex<Vec<SocketAddr>>)| found.lock().contains(&address);
+        self.servers.0.iter().find(has).map(|(server, _)| server.clone())
+    }
+
     /// Idle connections over HTTP/1.1 to its servers.
     pub(super) fn idle(&self) -> &IdleConnections {
         &self.idle

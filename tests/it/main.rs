@@ -19,6 +19,7 @@ mod forwarding;
 mod headers;
 mod pipelining;
 mod proxying;
+mod rewrites;
 mod websocket;
 
 // TLS, HTTP/2, gRPC and WebSocket, with clients and servers of other projects.

@@ -1,21 +1,26 @@
-//! `request_headers`, `response_headers` of routes: what a route does beside forwarding.
+//! What routes do beside forwarding: changes of headers, of paths and of hosts.
 
 use std::sync::Arc;
 
 use super::environment::Environment;
 use super::header_edits::{self, Direction};
+use super::rewrite;
 use crate::config::diagnostic::Diagnostics;
 use crate::config::{Config, in_order};
 use crate::policy::handling::Handling;
+use crate::policy::matcher::Matcher;
 
 /// What each route does, in the order of the file; none for a route that only forwards.
 pub(super) fn handlings(
     config: &Config,
     environment: Environment<'_>,
+    matchers: Option<&[Matcher]>,
+    ignore_case: bool,
     diagnostics: &mut Diagnostics,
 ) -> Vec<Option<Arc<Handling>>> {
-    let entries = in_order(&config.routes).into_iter();
-    let handlings = entries.map(|(_, table)| {
+    let entries = in_order(&config.routes).into_iter().enumerate();
+    let handlings = entries.map(|(index, (name, table))| {
+        let matcher = matchers.and_then(|matchers| matchers.get(index));
         let table = table.get_ref();
         let mut edits = |edits: &Option<_>, direction| {
             header_edits::edits(edits.as_ref(), direction, environment, diagnostics)
@@ -23,6 +28,8 @@ pub(super) fn handlings(
         let handling = Handling {
             request_headers: edits(&table.request_headers, Direction::Request),
             response_headers: edits(&table.response_headers, Direction::Response),
+            rewrite: rewrite::rewrite(name.get_ref(), table, matcher, ignore_case, diagnostics),
+            upstream_host: rewrite::host(table.upstream_host.as_ref(), diagnostics),
         };
         (!handling.is_empty()).then(|| Arc::new(handling))
     });

@@ -30,6 +30,7 @@ pub(crate) mod period;
 mod rate;
 mod redis;
 mod redis_url;
+mod rewrite;
 mod routes;
 mod rules;
 mod rules_per_route;
@@ -87,12 +88,13 @@ pub fn build(
     let upstreams = upstreams::upstreams(config, environment, diagnostics);
     routes::check(config, diagnostics);
     let matchers = routes::matchers(config, diagnostics);
-    let route_settings = routes::settings(config, environment, diagnostics);
+    let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
+    let route_settings =
+        routes::settings(config, environment, matchers.as_deref(), ignore_case, diagnostics);
     let upstream_of_route = routes::upstreams(config, &names, diagnostics);
     let rules = rules::rules(config, &names, &mut limits, diagnostics);
     costs::check(config, &rules, diagnostics);
     rules_per_route::check(config, &rules.list, diagnostics);
-    let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
     let router = matchers
         .as_ref()
         .and_then(|matchers| routes::router(config, matchers, ignore_case, diagnostics));

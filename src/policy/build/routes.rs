@@ -78,11 +78,13 @@ pub(super) struct Settings {
 pub(super) fn settings(
     config: &Config,
     environment: Environment<'_>,
+    matchers: Option<&[Matcher]>,
+    ignore_case: bool,
     diagnostics: &mut Diagnostics,
 ) -> Option<Settings> {
     let idle_timeouts = idle_timeouts(config, diagnostics);
     let body_limits = body_limits(config, diagnostics);
-    let handlings = handling::handlings(config, environment, diagnostics);
+    let handlings = handling::handlings(config, environment, matchers, ignore_case, diagnostics);
     Some(Settings { idle_timeouts: idle_timeouts?, body_limits: body_limits?, handlings })
 }
 

@@ -23,6 +23,7 @@ mod pasted;
 mod plans_and_clients;
 mod rates_and_bursts;
 mod redis;
+mod rewrites;
 mod rules_per_route;
 mod sliding_windows;
 mod tls;

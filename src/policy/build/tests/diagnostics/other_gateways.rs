@@ -43,7 +43,7 @@ fn settings_of_servers_have_other_names_or_do_not_exist() {
 
 #[test]
 fn settings_of_upstreams_and_routes_have_other_names_or_do_not_exist() {
-    insta::assert_snapshot!(render_whole("[upstreams.api]\nurl = 'http://h'\nretries = 3\nhealth_check = '/up'\ntimeout = '5s'\n[routes.all]\nprefix = '/'\nbackend = 'api'\nstrip_prefix = '/v1'\nrate_limit = '10/s'\n"), @r#"
+    insta::assert_snapshot!(render_whole("[upstreams.api]\nurl = 'http://h'\nretries = 3\nhealth_check = '/up'\ntimeout = '5s'\n[routes.all]\nprefix = '/'\nbackend = 'api'\nstrip_path = '/v1'\nrate_limit = '10/s'\n"), @r#"
     error: unknown name `url` in `upstreams.api`
      --> gateway.toml:2:1
       |
@@ -92,13 +92,13 @@ fn settings_of_upstreams_and_routes_have_other_names_or_do_not_exist() {
       |
       = help: write `upstream`, with the name of an upstream
 
-    error: unknown name `strip_prefix` in `routes.all`
+    error: unknown name `strip_path` in `routes.all`
      --> gateway.toml:9:1
       |
-    9 | strip_prefix = '/v1'
-      | ^^^^^^^^^^^^
+    9 | strip_path = '/v1'
+      | ^^^^^^^^^^
       |
-      = help: the gateway forwards the path of a request as it is
+      = help: write `path = "/v1/*"` and `strip_prefix = "/v1"`, or for another prefix instead `replace_prefix = { "/v1" = "/api" }`
 
     error: unknown name `rate_limit` in `routes.all`
       --> gateway.toml:10:1

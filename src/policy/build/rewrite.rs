@@ -1,0 +1,176 @@
+//! `strip_prefix`, `replace_prefix`, `add_prefix` and `upstream_host` of routes.
+
+use std::ops::Range;
+
+use http::HeaderValue;
+
+use super::path;
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::in_order;
+use crate::config::spanned::Spanned;
+use crate::config::suggest::cut;
+use crate::config::tables;
+use crate::net::address::HostPort;
+use crate::policy::handling::UpstreamHost;
+use crate::policy::matcher::{Matcher, PathPattern};
+use crate::policy::rewrite::Rewrite;
+
+/// The value of `upstream_host` for the host of the server.
+const OF_THE_SERVER: &str = "{upstream}";
+
+/// How the path is rewritten; none if it is not, or with an error. `matcher` is none if a route has
+/// an error.
+pub(super) fn rewrite(
+    name: &str,
+    route: &tables::Route,
+    matcher: Option<&Matcher>,
+    ignore_case: bool,
+    diagnostics: &mut Diagnostics,
+) -> Option<Rewrite> {
+    let removed = removed(route, diagnostics)?;
+    let has_path = !diagnostics.explain_absence(&["routes", name, "path"]);
+    if let (Some((prefix, span)), Some(matcher), true) = (&removed.prefix, matcher, has_path) {
+        check_covered(prefix, span.clone(), matcher, ignore_case, diagnostics)?;
+    }
+    let added = match &route.add_prefix {
+        None => "",
+        Some(field) => match part("add_prefix", field.get_ref(), field.span(), diagnostics)? {
+            "" => {
+                let message = "`add_prefix` adds nothing";
+                diagnostics.push(Diagnostic::new(field.span(), message).help("such as `/api`"));
+                return None;
+            }
+            added => added,
+        },
+    };
+    let rewrite = Rewrite {
+        prefix: removed.prefix.map_or_else(Box::default, |(prefix, _)| prefix.into()),
+        replacement: format!("{added}{}", removed.replacement).into(),
+        is_announced: route.strip_prefix.is_some(),
+        ignore_case,
+    };
+    (!rewrite.prefix.is_empty() || !rewrite.replacement.is_empty()).then_some(rewrite)
+}
+
+/// The prefix that is taken away, and what replaces it.
+#[derive(Default)]
+struct Removed<'a> {
+    prefix: Option<(&'a str, Range<usize>)>,
+    replacement: &'a str,
+}
+
+fn removed<'a>(route: &'a tables::Route, diagnostics: &mut Diagnostics) -> Option<Removed<'a>> {
+    let replaced = in_order(&route.replace_prefix);
+    let (name, prefix, span, replacement) = match (&route.strip_prefix, replaced.as_slice()) {
+        (None, []) => return Some(Removed::default()),
+        (Some(field), []) => ("strip_prefix", field.get_ref(), field.span(), ""),
+        (None, [(prefix, replacement)]) => {
+            let text = replacement.get_ref();
+            let replacement = part("replace_prefix", text, replacement.span(), diagnostics)?;
+            ("replace_prefix", prefix.get_ref(), prefix.span(), replacement)
+        }
+        (Some(field), [(prefix, _), ..]) => {
+            let message = "`strip_prefix` and `replace_prefix` exclude each other";
+            let diagnostic = Diagnostic::new(field.span(), message).and(prefix.span(), "here");
+            diagnostics.push(diagnostic.help("keep one of them"));
+            return None;
+        }
+        (None, [(first, _), (second, _), ..]) => {
+            let message = "`replace_prefix` has one entry";
+            let diagnostic = Diagnostic::new(second.span(), message).and(first.span(), "the first");
+            diagnostics.push(diagnostic.help("give each prefix a route"));
+            return None;
+        }
+    };
+    let prefix = part(name, prefix, span.clone(), diagnostics)?;
+    if prefix.is_empty() {
+        let message = format!("`{name}` takes nothing away");
+        let help = "such as `/v1`; to put something in front of every path, write `add_prefix`";
+        diagnostics.push(Diagnostic::new(span, message).help(help));
+        return None;
+    }
+    Some(Removed { prefix: Some((prefix, span)), replacement })
+}
+
+/// A part of a path without a final slash; empty for `/`.
+fn part<'a>(
+    name: &str,
+    text: &'a str,
+    span: Range<usize>,
+    diagnostics: &mut Diagnostics,
+) -> Option<&'a str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,=:@/".contains(&byte);
+    let (message, help) = match path::parse(text) {
+        Err((message, help)) => (message.to_owned(), help),
+        Ok(PathPattern::Exact(_)) if !text.bytes().all(plain) => {
+            let message = format!("`{name}` has a character that is percent-encoded in requests");
+            (message, Some("take a prefix of letters, digits and `-._~`".to_owned()))
+        }
+        Ok(PathPattern::Exact(_)) if text == "/" => return Some(""),
+        Ok(PathPattern::Exact(_)) => match text.strip_suffix('/') {
+            None => return Some(text),
+            Some(bare) => {
+                let message = format!("`{name}` ends with a slash");
+                (message, Some(format!("write `{bare}`: the slash after it stays in the path")))
+            }
+        },
+        Ok(PathPattern::Prefix(prefix)) => {
+            let bare = prefix.trim_end_matches('/');
+            let help = if bare.is_empty() {
+                "such as `/v1`".to_owned()
+            } else {
+                format!("write `{bare}`")
+            };
+            (format!("`{name}` is a prefix without `*`"), Some(help))
+        }
+    };
+    let diagnostic = Diagnostic::new(span, message);
+    diagnostics.push(match help {
+        Some(help) => diagnostic.help(cut(&help, 120)),
+        None => diagnostic,
+    });
+    None
+}
+
+/// Checks that all paths of the route begin with the prefix.
+fn check_covered(
+    prefix: &str,
+    span: Range<usize>,
+    matcher: &Matcher,
+    ignore_case: bool,
+    diagnostics: &mut Diagnostics,
+) -> Option<()> {
+    let fold = |text: &str| if ignore_case { text.to_ascii_lowercase() } else { text.to_owned() };
+    let (PathPattern::Exact(path) | PathPattern::Prefix(path)) = &matcher.path;
+    let rest = fold(path).strip_prefix(&fold(prefix)).map(str::to_owned);
+    if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+        return Some(());
+    }
+    let shown = cut(prefix, 64);
+    let message = format!("not every path of the route begins with `{shown}`");
+    let help = format!("write `path = \"{shown}/*\"`, or a path below it");
+    diagnostics.push(Diagnostic::new(span, message).help(help));
+    None
+}
+
+/// The host that the upstream gets; none: that of the client.
+pub(super) fn host(
+    field: Option<&Spanned<String>>,
+    diagnostics: &mut Diagnostics,
+) -> Option<UpstreamHost> {
+    let field = field?;
+    let text = field.get_ref();
+    if text == OF_THE_SERVER {
+        return Some(UpstreamHost::OfServer);
+    }
+    // The default port is that of any scheme: it is not looked at.
+    let is_valid = text.is_ascii() && HostPort::parse(text, Some(80)).is_ok();
+    let value = HeaderValue::from_str(text).ok().filter(|_| is_valid);
+    if value.is_none() {
+        let message = format!("`{}` is not a host", cut(text, 64));
+        let help = "such as `b.internal` or `b.internal:8080`, without scheme and path; `{upstream}` is the host \
+                    of the server";
+        diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+    }
+    value.map(UpstreamHost::Fixed)
+}

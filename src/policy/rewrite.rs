@@ -1,0 +1,130 @@
+//! Rewrites the path of a request for the upstream: takes a prefix away, and puts another one in front.
+
+use crate::net::percent;
+
+/// A change of the path. The rest of the path stays as it is, to the byte.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rewrite {
+    /// Prefix that is taken away, without a final slash; empty: none. All paths of the route begin with it.
+    pub prefix: Box<str>,
+    /// Text that is put in front, without a final slash; may be empty.
+    pub replacement: Box<str>,
+    /// Whether the upstream gets the prefix in `X-Forwarded-Prefix`.
+    pub is_announced: bool,
+    /// Whether the case of the prefix does not matter.
+    pub ignore_case: bool,
+}
+
+impl Rewrite {
+    /// The new path; `None` if the path, as received, does not begin with the prefix and a slash, or if the new one
+    /// would begin with two slashes, which servers read as a host.
+    pub fn path(&self, path: &str) -> Option<String> {
+        let rest = self.rest(path)?;
+        if self.replacement.is_empty() {
+            match rest.as_bytes() {
+                [] => return Some("/".to_owned()),
+                [b'/', after @ ..] if begins_with_slash(after) => return None,
+                _ => {}
+            }
+        }
+        Some(format!("{}{rest}", self.replacement))
+    }
+
+    /// What is done, in a few words.
+    pub fn words(&self) -> String {
+        match (&*self.prefix, &*self.replacement) {
+            ("", added) => format!("path: add {added}"),
+            (prefix, "") => format!("path: strip {prefix}"),
+            (prefix, replacement) => format!("path: replace {prefix} by {replacement}"),
+        }
+    }
+
+    /// The path after the prefix: nothing, or a slash and what follows.
+    fn rest<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let (prefix, rest) = path.split_at_checked(self.prefix.len())?;
+        let is_prefix = if self.ignore_case {
+            prefix.eq_ignore_ascii_case(&self.prefix)
+        } else {
+            prefix == &*self.prefix
+        };
+        let is_whole = rest.starts_with('/') || (rest.is_empty() && !self.prefix.is_empty());
+        (is_prefix && is_whole).then_some(rest)
+    }
+}
+
+/// Whether the text begins with what a server may read as a slash.
+fn begins_with_slash(text: &[u8]) -> bool {
+    let first = percent::escape(text).or_else(|| text.first().copied());
+    matches!(first, Some(b'/' | b'\\'))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rewrite(prefix: &str, replacement: &str) -> Rewrite {
+        Rewrite { prefix: prefix.into(), replacement: replacement.into(), ..Rewrite::default() }
+    }
+
+    #[test]
+    fn prefix_is_replaced_and_the_rest_stays() {
+        let table = [
+            ("/v1", "", "/v1/chat", Some("/chat")),
+            ("/v1", "", "/v1", Some("/")),
+            ("/v1", "", "/v1/", Some("/")),
+            ("/v1", "", "/v1/a%2Fb//c;d", Some("/a%2Fb//c;d")),
+            ("/v1", "/api", "/v1/chat", Some("/api/chat")),
+            ("/v1", "/api", "/v1", Some("/api")),
+            ("/v1", "/api", "/v1//x", Some("/api//x")),
+            ("", "/x", "/a", Some("/x/a")),
+            ("", "/x", "/", Some("/x/")),
+            ("", "/x", "//a", Some("/x//a")),
+        ];
+        for (prefix, replacement, path, expected) in table {
+            assert_eq!(rewrite(prefix, replacement).path(path).as_deref(), expected, "{path}");
+        }
+        let ignoring_case = Rewrite { ignore_case: true, ..rewrite("/v1", "") };
+        assert_eq!(ignoring_case.path("/V1/X").as_deref(), Some("/X"));
+    }
+
+    #[test]
+    fn path_in_another_spelling_is_not_rewritten() {
+        let paths = [
+            "//v1/x",
+            "/%76%31/x",
+            "/v1%2Fx",
+            "/v1\\x",
+            "/v1;a/x",
+            "/v12/x",
+            "/V1/x",
+            "/v",
+            "",
+            "*",
+            "/v1//x",
+            "/v1/\\x",
+            "/v1/%2Fx",
+            "/v1/%2fx",
+            "/v1/%5Cx",
+        ];
+        for path in paths {
+            assert_eq!(rewrite("/v1", "").path(path), None, "{path}");
+        }
+        assert_eq!(rewrite("", "/x").path("*"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn rewritten_path_begins_with_one_slash_and_keeps_the_rest(
+            path in "[/%5Ccvx12f;\\\\.]{0,12}",
+            replacement in prop_oneof![Just(""), Just("/api")],
+        ) {
+            let path = format!("/v1{path}");
+            if let Some(new) = rewrite("/v1", replacement).path(&path) {
+                prop_assert!(new.starts_with('/') && !begins_with_slash(&new.as_bytes()[1..]), "{new}");
+                prop_assert!(new == "/" || new == format!("{replacement}{}", &path[3..]), "{new}");
+            }
+        }
+    }
+}
