@@ -9,7 +9,7 @@ use tollgate::limit::breaker::Settings;
 use tollgate::limit::charge::{BucketId, Charge, Charges, Mode};
 use tollgate::net::address::HostPort;
 use tollgate::observe::metrics::Metrics;
-use tollgate::policy::redis::{Address, Login, Ready, Redis, StartWithout};
+use tollgate::policy::redis::{Address, Colocate, Login, Ready, Redis, StartWithout};
 use tollgate::policy::{Lease, OnFailure};
 use tollgate::store::debts::Debts;
 use tollgate::store::limiter::{Limiter, Source};
@@ -97,6 +97,7 @@ fn settings(port: u16) -> Redis {
         on_failure: OnFailure::Local,
         prefix: "tollgate:".to_string(),
         lanes: None,
+        colocate: Colocate::Off,
         repair: true,
         ready: Ready::default(),
         start_without: StartWithout::default(),

@@ -7,9 +7,9 @@ use super::rules::Grant;
 use super::spanned::Spanned;
 use super::walk::table;
 use super::words::{
-    ClientIp, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel, OnConflictingKeys,
-    OnFailure, OnMissingKey, OnPreflight, OnUnknownKey, PathCase, Protocol, ProxyVersion, Ready,
-    ResetForm, StartWithout, TrailingSlash,
+    ClientIp, Colocate, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel,
+    OnConflictingKeys, OnFailure, OnMissingKey, OnPreflight, OnUnknownKey, PathCase, Protocol,
+    ProxyVersion, Ready, ResetForm, StartWithout, TrailingSlash,
 };
 use crate::limit::cost::Cost;
 
@@ -158,6 +158,8 @@ table! {
         /// Number of hash tags of the buckets in a Redis Cluster, 0 to 1024; the same on all gateways. With 0, each
         /// client has its own. Default: 6.
         pub lanes: Field<u64>,
+        /// Which buckets are in one slot of a Redis Cluster; the same on all gateways. Default: `"off"`.
+        pub colocate: Field<Colocate>,
         /// Whether a replica that takes over gets back what it lacks, as far as gateways saw it; with sentinels and in a
         /// cluster. Default: `true`.
         pub repair: Field<bool>,

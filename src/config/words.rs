@@ -55,6 +55,14 @@ words! {
         Off,
     }
 
+    /// Which buckets have a common hash tag in a Redis Cluster.
+    pub enum Colocate {
+        /// Those of an API key, of all rules whose `per` has `key`.
+        Key,
+        /// None, except by chance.
+        Off,
+    }
+
     /// What `/ready` answers while Redis fails.
     pub enum Ready {
         /// 200, because the gateway still serves requests.

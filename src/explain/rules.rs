@@ -8,10 +8,10 @@ use crate::identity::Identity;
 use crate::limit::charge::Charge;
 use crate::policy::charges::{RequestAttributes, WhyNot};
 use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
-use crate::policy::redis::DEFAULT_PREFIX;
 use crate::policy::{Dimension, Lease, OnMissing, Policy, Rule, WrittenLimit};
 use crate::store::limiter::Source;
-use crate::store::redis::script::{self, StoredRule};
+use crate::store::redis::keys::key_with;
+use crate::store::redis::script::StoredRule;
 
 /// All rules, in the order of the configuration file. `status` is that of a refusal before any rule is
 /// checked.
@@ -116,7 +116,6 @@ impl RequestContext<'_> {
             (false, true) => "plan",
             (false, false) => "rule",
         };
-        let prefix = self.policy.redis.as_ref().map_or(DEFAULT_PREFIX, |redis| &redis.prefix);
         let name = StoredRule::of(rule);
         let waived = match levels {
             PeekResult::Read { taken, .. } => {
@@ -134,7 +133,7 @@ impl RequestContext<'_> {
             max_delay_ms: written.and_then(WrittenLimit::max_delay_us).map(|us| us / 1_000),
             rate_of,
             cost: charge.cost_in_tokens(),
-            bucket: script::key(prefix, charge.bucket, &name),
+            bucket: key_with(self.policy.redis.as_ref(), charge.bucket, &name),
             shared_by: self.shared_by(rule, rate_of),
             level: level(levels, charge.rule),
             waived,

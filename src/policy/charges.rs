@@ -1,5 +1,7 @@
 //! Which rules apply to a request, and the charge of each: a bucket and a cost.
 
+mod client_hash;
+
 use http::{HeaderMap, Method};
 use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
@@ -8,6 +10,7 @@ use smallvec::SmallVec;
 use super::client::{Client, ClientKey, counted_address};
 use super::{Dimension, Grant, MAX_RULES_PER_ROUTE, OnMissing, Policy, Route, Rule};
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
+use client_hash::ClientHash;
 
 /// Maximum length in bytes of a text that is hashed to a bucket's id without an allocation.
 const INLINE_BYTES: usize = 128;
@@ -216,7 +219,8 @@ impl Policy {
     }
 
     /// The bucket's id: a hash over the values of the rule's `per`, combined with the rule's salt. Each
-    /// value is preceded by a tag and its length, so that different values never hash the same text.
+    /// value is preceded by a tag and its length, so that different values never hash the same text. The highest 32
+    /// bits of a colocated rule's are those of the client alone.
     fn bucket(
         &self,
         rule: &Rule,
@@ -233,12 +237,7 @@ impl Policy {
         for dimension in &rule.per {
             match dimension {
                 Dimension::Ip => self.tag_address(client, &mut tagged),
-                Dimension::Key => match client.key {
-                    ClientKey::Known(key) => tagged(b'k', self.key_id(key).as_bytes()),
-                    ClientKey::Unknown(digest) => tagged(b'u', &digest),
-                    ClientKey::Missing if rule.on_missing == OnMissing::Shared => tagged(b's', b""),
-                    ClientKey::Missing => self.tag_address(client, &mut tagged),
-                },
+                Dimension::Key => self.tag_key(rule, client, &mut tagged),
                 Dimension::Plan => tagged(b'p', self.plan_name(client.plan).as_bytes()),
                 Dimension::Route => {
                     let route = self.routes.get(attributes.route as usize);
@@ -264,7 +263,23 @@ impl Policy {
         let digest: [u8; 32] = Sha256::digest(&text).into();
         let mut first_half = [0; 16];
         first_half.copy_from_slice(&digest[..16]);
-        BucketId(u128::from_be_bytes(first_half) ^ rule.salt)
+        let mut part = u128::from_be_bytes(first_half);
+        if rule.colocated {
+            let mut hash = ClientHash::default();
+            self.tag_key(rule, client, &mut |tag, value| hash.add(tag, value));
+            part = hash.at_the_top_of(part);
+        }
+        BucketId(part ^ rule.salt)
+    }
+
+    /// The client's key, or what a rule counts by in place of one.
+    fn tag_key(&self, rule: &Rule, client: &Client, tagged: &mut impl FnMut(u8, &[u8])) {
+        match client.key {
+            ClientKey::Known(key) => tagged(b'k', self.key_id(key).as_bytes()),
+            ClientKey::Unknown(digest) => tagged(b'u', &digest),
+            ClientKey::Missing if rule.on_missing == OnMissing::Shared => tagged(b's', b""),
+            ClientKey::Missing => self.tag_address(client, tagged),
+        }
     }
 
     fn tag_address(&self, client: &Client, tagged: &mut impl FnMut(u8, &[u8])) {

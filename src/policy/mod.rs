@@ -186,6 +186,8 @@ pub struct Rule {
     pub on_failure: OnFailure,
     /// Whether gateways borrow tokens of its buckets from Redis.
     pub lease: Lease,
+    /// Whether the buckets of a client have a common hash tag in Redis with those of its other rules per key.
+    pub colocated: bool,
     /// Grant of each plan, by the plan's index; `None`: the rule does not apply to that plan.
     pub grant_by_plan: Vec<Option<Grant>>,
     /// Whether the rule has a `plans.<plan>` table for a plan, by the plan's index. Such a plan

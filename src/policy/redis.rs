@@ -31,6 +31,8 @@ pub struct Redis {
     pub prefix: String,
     /// Number of hash tags of the buckets in a cluster, 1 to 1024; `None`: each client has its own.
     pub lanes: Option<u16>,
+    /// Which buckets of a cluster have a common hash tag. Without a cluster, [`Colocate::Off`].
+    pub colocate: Colocate,
     /// Whether a replica that takes over is repaired by what gateways saw. Without sentinels or a cluster, without effect.
     pub repair: bool,
     /// Response of `/ready` while Redis is unavailable.
@@ -50,6 +52,26 @@ impl Redis {
     /// Whether `/ready` responds 503 while Redis is unavailable.
     pub fn is_needed(&self) -> bool {
         self.ready == Ready::Connected
+    }
+}
+
+/// Which buckets have a common hash tag in a cluster, so that one call can take from all of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Colocate {
+    /// Each bucket has that of its own ID.
+    #[default]
+    Off,
+    /// All buckets of an API key, or of an address that is counted in place of one.
+    Key,
+}
+
+impl Colocate {
+    /// The word of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Key => "key",
+        }
     }
 }
 

@@ -87,6 +87,7 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<SettingPath> {
         on_failure: OnFailure::Local | OnFailure::Allow | OnFailure::Deny,
         prefix,
         lanes,
+        colocate,
         repair,
         ready,
         start_without,
@@ -122,6 +123,7 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<SettingPath> {
         (["redis", "timeout"], *timeout == new.timeout),
         (["redis", "prefix"], *prefix == new.prefix),
         (["redis", "lanes"], *lanes == new.lanes),
+        (["redis", "colocate"], *colocate == new.colocate),
         (["redis", "repair"], *repair == new.repair),
         (["redis", "ready"], *ready == new.ready),
         (["redis", "start_without"], *start_without == new.start_without),
@@ -221,5 +223,28 @@ mod tests {
             needed(&policy([a, b]), &policy(["127.0.0.1:1", b])),
             [["listeners", "address"]]
         );
+    }
+
+    #[test]
+    fn names_of_keys_in_a_cluster_are_fixed_at_the_start() {
+        let policy = |lines: &str| {
+            let url = "url = 'redis+cluster://h'\n";
+            from_text(
+                "file",
+                &FILE
+                    .replace("url = 'redis://h'\n", &format!("{url}{lines}"))
+                    .replace("ca = '/a'\n", ""),
+            )
+            .unwrap()
+        };
+        let plain = policy("");
+        for (lines, expected) in [
+            ("lanes = 6\ncolocate = 'off'\n", [].as_slice()),
+            ("lanes = 3\n", &[["redis", "lanes"]]),
+            ("colocate = 'key'\n", &[["redis", "colocate"]]),
+        ] {
+            assert_eq!(needed(&plain, &policy(lines)), expected, "{lines}");
+            assert_eq!(needed(&policy(lines), &plain), expected, "{lines}");
+        }
     }
 }

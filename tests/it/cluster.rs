@@ -1,5 +1,6 @@
 //! Limits in a Redis Cluster: requests whose buckets are in several slots, over several gateways.
 
+mod colocated;
 mod faults;
 mod operators;
 mod tls;

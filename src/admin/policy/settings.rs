@@ -66,6 +66,10 @@ pub(super) struct RedisSettings {
     address: String,
     database: u32,
     prefix: String,
+    /// Number of hash tags of buckets in a Redis Cluster; 0: each client has its own. `null` without a cluster.
+    lanes: Option<u16>,
+    /// Which buckets are in one slot of a Redis Cluster: `key` or `off`. `null` without a cluster.
+    colocate: Option<&'static str>,
     timeout_ms: u64,
     tls: bool,
     /// How requests are decided while Redis fails: `local`, `allow` or `deny`.
@@ -140,10 +144,13 @@ impl TlsSettings {
 
 impl RedisSettings {
     pub(super) fn of(redis: &redis::Redis) -> Self {
+        let is_cluster = matches!(redis.address, redis::Address::Cluster(_));
         Self {
             address: redis.address.to_string(),
             database: redis.database,
             prefix: redis.prefix.clone(),
+            lanes: is_cluster.then_some(redis.lanes.unwrap_or(0)),
+            colocate: is_cluster.then_some(redis.colocate.name()),
             timeout_ms: u64::try_from(redis.timeout.as_millis()).unwrap_or(u64::MAX),
             tls: redis.tls.is_some(),
             on_failure: wording::on_failure(redis.on_failure),

@@ -10,11 +10,11 @@ use super::values::{duration_up_to, number};
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::{Config, tables};
+use crate::config::{Config, tables, words};
 use crate::net::address::HostPort;
 use crate::net::percent;
 use crate::net::tls::{CertificateFiles, ClientTls};
-use crate::policy::redis::{Address, DEFAULT_PREFIX, Login, Redis, Secret, Sentinel};
+use crate::policy::redis::{Address, Colocate, DEFAULT_PREFIX, Login, Redis, Secret, Sentinel};
 use crate::store::redis::keys::MAX_LANES;
 
 /// Default of `redis.lanes`.
@@ -51,6 +51,7 @@ pub(super) fn redis(
     let prefix = prefix(redis.prefix.as_ref(), diagnostics);
     let place = url.as_ref().map(|url| &url.address);
     let lanes = lanes(redis.lanes.as_ref(), place, diagnostics);
+    let colocate = colocate(redis.colocate.as_ref(), place, diagnostics);
     let database = number("database", redis.database.as_ref(), 0, 0..=MAX_DATABASE, diagnostics);
     if let (Some(url), false) = (&url, is_assumed) {
         check_against_url(url, redis, diagnostics);
@@ -79,6 +80,7 @@ pub(super) fn redis(
         on_failure: meaning(redis.on_failure.as_ref()),
         prefix: prefix?,
         lanes: lanes?,
+        colocate: colocate?,
         repair: redis.repair.as_ref().is_none_or(|field| *field.get_ref()),
         ready: meaning(redis.ready.as_ref()),
         start_without: meaning(redis.start_without.as_ref()),
@@ -227,6 +229,23 @@ fn lanes(
     let lanes = number("lanes", field, u64::from(DEFAULT_LANES), 0..=most, diagnostics)?;
     let lanes = u16::try_from(lanes).ok()?;
     Some((is_cluster && lanes > 0).then_some(lanes))
+}
+
+/// Which buckets have a common hash tag: without a cluster, none.
+fn colocate(
+    field: Option<&Spanned<words::Colocate>>,
+    place: Option<&UrlAddress>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Colocate> {
+    let is_cluster = matches!(place, Some(UrlAddress::Cluster(_)));
+    let colocate = meaning(field);
+    if let (Some(field), Some(_), false, Colocate::Key) = (field, place, is_cluster, colocate) {
+        let help = "leave it out, or write `redis+cluster://host1,host2`";
+        let message = "`colocate` chooses slots of a Redis Cluster, and `url` is not one";
+        diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+        return None;
+    }
+    Some(colocate)
 }
 
 /// The prefix of every key.

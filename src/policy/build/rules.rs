@@ -21,6 +21,7 @@ use crate::config::tables::List;
 use crate::config::{Config, in_order, rules as written};
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::cost::common_parts;
+use crate::policy::redis::Colocate;
 use crate::policy::{Dimension, Exempt, Kind, OnFailure, Rule};
 
 /// The items that `per` takes.
@@ -72,6 +73,7 @@ pub(super) fn rules(
     for ((name, table), shared) in in_order(&config.rules).into_iter().zip(names.rules.names()) {
         let mut rule = rule(shared, name.span(), table.get_ref(), names, diagnostics);
         rule.on_failure = on_failure(config, table.get_ref());
+        rule.colocated = rule.per.contains(&Dimension::Key) && colocate(config) == Colocate::Key;
         if rule.kind == Kind::SlidingWindow {
             require_whole_costs(config, &rule, table.get_ref(), diagnostics);
         }
@@ -92,7 +94,13 @@ fn on_failure(config: &Config, table: &written::Rule) -> OnFailure {
     meaning(table.on_failure.as_ref().or(general))
 }
 
-/// A rule without its grants and its `on_failure`.
+/// Which buckets have a common hash tag.
+fn colocate(config: &Config) -> Colocate {
+    let redis = config.redis.as_ref().map(Spanned::get_ref);
+    meaning(redis.and_then(|redis| redis.colocate.as_ref()))
+}
+
+/// A rule without its grants, its `on_failure` and whether it is colocated.
 fn rule(
     name: &Arc<str>,
     name_span: Range<usize>,
@@ -139,6 +147,7 @@ fn rule(
         on_missing: meaning(table.on_missing.as_ref()),
         on_failure: OnFailure::default(),
         lease: lease(table, diagnostics),
+        colocated: false,
         grant_by_plan: vec![None; names.plans.names().len()],
         has_plan_table: vec![false; names.plans.names().len()],
         grant_by_key: HashMap::new(),

@@ -52,6 +52,15 @@ impl From<words::OnFailure> for crate::policy::OnFailure {
     }
 }
 
+impl From<words::Colocate> for crate::policy::redis::Colocate {
+    fn from(word: words::Colocate) -> Self {
+        match word {
+            words::Colocate::Key => Self::Key,
+            words::Colocate::Off => Self::Off,
+        }
+    }
+}
+
 impl From<words::Ready> for crate::policy::redis::Ready {
     fn from(word: words::Ready) -> Self {
         match word {

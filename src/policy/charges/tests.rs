@@ -290,3 +290,79 @@ proptest::proptest! {
         proptest::prop_assert_eq!(bucket(&one, addresses[0]), bucket(&one, addresses[1]));
     }
 }
+
+const COLOCATED: &str = "[redis]\nurl = \"redis+cluster://h\"\ncolocate = \"key\"\n\
+    [rules.one]\nper = [\"key\"]\nrate = \"9/s\"\n\
+    [rules.two]\nper = [\"key\", \"route\"]\nrate = \"9/s\"\n\
+    [rules.three]\nper = [\"key\", \"ip\"]\nplans.pro = { rate = \"9/s\" }\nrate = \"8/s\"\n\
+    [rules.ip]\nper = [\"ip\"]\nrate = \"9/s\"\n[rules.all]\nper = []\nrate = \"9/s\"\n";
+
+/// The highest 32 bits of the client parts.
+fn tops(policy: &Policy, client: &Client) -> Vec<u128> {
+    let each = buckets(policy, client, 0).into_iter().zip(&policy.rules);
+    each.map(|((_, id), rule)| (id.0 ^ rule.salt) >> 96).collect()
+}
+
+#[test]
+fn colocated_buckets_of_a_client_differ_only_below_their_highest_32_bits() {
+    let policy = policy(COLOCATED);
+    let unknown = |byte| ClientKey::Unknown([byte; 32]);
+    let mut clients =
+        vec![client(&policy, "192.0.2.1", ACME), client(&policy, "2001:db8::1", ACME)];
+    assert_eq!(tops(&policy, &clients[0])[0], tops(&policy, &clients[1])[0], "one key");
+    clients = vec![clients[0]];
+    clients.extend([
+        client(&policy, "192.0.2.1", unknown(1)),
+        client(&policy, "192.0.2.1", unknown(2)),
+        client(&policy, "192.0.2.1", ANONYMOUS),
+        client(&policy, "192.0.2.2", ANONYMOUS),
+        client(&policy, "2001:db8::1", ANONYMOUS),
+    ]);
+    let mut seen = Vec::new();
+    for client in &clients {
+        let [one, two, three, ip, all] = tops(&policy, client)[..] else { panic!("five rules") };
+        assert!(one == two && two == three, "{client:?}");
+        assert!(one != ip && one != all && !seen.contains(&one), "{client:?}");
+        seen.push(one);
+    }
+    assert_eq!(
+        tops(&policy, &client(&policy, "2001:db8::1", ANONYMOUS)),
+        tops(&policy, &client(&policy, "2001:db8::2", ANONYMOUS)),
+        "one network"
+    );
+    // What maps and shards use is the same with and without the setting.
+    let plain = self::policy(&COLOCATED.replace("= \"key\"", "= \"off\""));
+    let low = |policy: &Policy| -> Vec<u128> {
+        let low = |(_, id): (String, BucketId)| id.0 & (u128::MAX >> 32);
+        buckets(policy, &clients[0], 0).into_iter().map(low).collect()
+    };
+    assert_eq!(low(&policy), low(&plain));
+    assert_ne!(tops(&policy, &clients[0]), tops(&plain, &clients[0]));
+}
+
+/// Known by their names, such as `k1` and `k2`, and by their addresses.
+#[test]
+fn colocated_clients_are_spread_evenly() {
+    let key = |n| format!("[keys.k{n}]\nsha256 = \"{n:064x}\"\nplan = \"free\"\n");
+    let keys = (0..1_000).map(key).collect::<Vec<_>>().concat();
+    let policy = policy(&format!("{COLOCATED}{keys}"));
+    let by_key = (1..1_001).map(|key| client(&policy, "192.0.2.1", ClientKey::Known(key)));
+    let by_address =
+        (0..1_000).map(|n| client(&policy, &format!("10.0.{}.{}", n / 250, n % 250), ANONYMOUS));
+    let spread = |clients: &mut dyn Iterator<Item = Client>| {
+        let mut counts = [0; 16];
+        clients.for_each(|client| counts[(tops(&policy, &client)[0] % 16) as usize] += 1);
+        // 62.5 on average, with a standard deviation of 7.7.
+        assert!(counts.iter().all(|count| (30..=95).contains(count)), "{counts:?}");
+    };
+    spread(&mut by_key.into_iter());
+    spread(&mut by_address.into_iter());
+}
+
+/// Gateways of different versions share buckets.
+#[test]
+fn hash_of_a_colocated_client_is_fixed() {
+    let mut hash = ClientHash::default();
+    hash.add(b'k', b"acme");
+    assert_eq!(hash.at_the_top_of(7), 0xCFAF_586B << 96 | 7);
+}

@@ -39,6 +39,7 @@ use super::script::{self, Added, Batch, StoredRule};
 use crate::clock;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Charges};
+use crate::policy::redis::Colocate;
 use crate::store::debts::Debts;
 use crate::store::held::{Held, Holds};
 use giveback::GiveBack;
@@ -189,7 +190,7 @@ impl Batcher {
         series: CallSeries,
         seen: Option<Arc<Seen>>,
     ) -> Arc<Self> {
-        let keys = Arc::new(KeySpace::new(prefix, None));
+        let keys = Arc::new(KeySpace::new(prefix, None, Colocate::Off));
         Self::over((link, keys), budget, kept, series, None, seen)
     }
 

@@ -13,7 +13,7 @@ use crate::limit::breaker::Settings;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::limit::share::Share;
 use crate::policy::OnFailure;
-use crate::policy::redis::{Address, Login, Ready, Redis, StartWithout};
+use crate::policy::redis::{Address, Colocate, Login, Ready, Redis, StartWithout};
 use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::adjust::NotAdjusted;
@@ -38,6 +38,7 @@ pub(super) async fn connected(server: &RedisServer) -> Arc<Link> {
         prefix: "t:".to_string(),
         ready: Ready::default(),
         lanes: None,
+        colocate: Colocate::Off,
         repair: true,
         start_without: StartWithout::default(),
         breaker: quick(),

@@ -147,7 +147,7 @@ impl Cluster {
         let debts = Debts::new(max_debts).counting(series.all.calls.dropped.clone());
         let cluster = Arc::new_cyclic(|this| Self {
             settings: settings.clone(),
-            keys: Arc::new(KeySpace::new(&settings.prefix, settings.lanes)),
+            keys: Arc::new(KeySpace::new(&settings.prefix, settings.lanes, settings.colocate)),
             members: ArcSwap::default(),
             moves: Mutex::default(),
             refresh: Notify::new(),

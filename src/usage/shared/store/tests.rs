@@ -8,7 +8,7 @@ use super::*;
 use crate::limit::Limit;
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::fixed_window::FixedWindow;
-use crate::policy::redis::{Address, Login, Ready, StartWithout};
+use crate::policy::redis::{Address, Colocate, Login, Ready, StartWithout};
 use crate::store::redis::fixture::RedisServer;
 use crate::usage::record::{Owner, Place};
 
@@ -30,6 +30,7 @@ fn store(server: &RedisServer) -> Store {
         prefix: "t:".to_owned(),
         ready: Ready::Always,
         lanes: None,
+        colocate: Colocate::Off,
         repair: true,
         start_without: StartWithout::Full,
         breaker: crate::limit::breaker::Settings::default(),

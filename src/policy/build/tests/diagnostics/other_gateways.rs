@@ -247,9 +247,9 @@ fn long_list_of_possible_names_is_complete() {
     5 | zzzzzzz = *
       | ^^^^^^^
       |
-      = help: possible here: `url`, `timeout`, `on_failure`, `prefix`, `lanes`, `repair`, `username`, `password`,
-              `database`, `sentinel_username`, `sentinel_password`, `ca`, `client_cert`, `client_key`, `ready`,
-              `start_without` and `breaker`
+      = help: possible here: `url`, `timeout`, `on_failure`, `prefix`, `lanes`, `colocate`, `repair`, `username`,
+              `password`, `database`, `sentinel_username`, `sentinel_password`, `ca`, `client_cert`, `client_key`,
+              `ready`, `start_without` and `breaker`
 
     gateway.toml: 2 errors
     ");

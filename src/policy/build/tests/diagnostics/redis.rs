@@ -436,3 +436,49 @@ fn unknown_name_and_missing_url_are_both_reported() {
     gateway.toml: 2 errors
     "#);
 }
+
+#[test]
+fn colocate_is_wrong() {
+    insta::assert_snapshot!(render_with("url = 'redis://h'\ncolocate = 'key'"), @r"
+    error: `colocate` chooses slots of a Redis Cluster, and `url` is not one
+     --> gateway.toml:3:12
+      |
+    3 | colocate = *****
+      |            ^^^^^
+      |
+      = help: leave it out, or write `redis+cluster://host1,host2`
+
+    gateway.toml: 1 error
+    ");
+    insta::assert_snapshot!(render_with("url = 'redis+cluster://h'\ncolocate = 'tenant'"), @r"
+    error: `colocate` is `key` or `off`, not `tenant`
+     --> gateway.toml:3:12
+      |
+    3 | colocate = ********
+      |            ^^^^^^^^
+
+    gateway.toml: 1 error
+    ");
+    insta::assert_snapshot!(render_with("url = 'redis+cluster://h'\ncolocate = true"), @r#"
+    error: `colocate` is a string, not a boolean
+     --> gateway.toml:3:12
+      |
+    3 | colocate = ****
+      |            ^^^^
+      |
+      = help: possible here: `"key"` and `"off"`
+
+    gateway.toml: 1 error
+    "#);
+    insta::assert_snapshot!(render_with("url = 'redis+cluster://h'\ncollocate = 'key'"), @r"
+    error: unknown name `collocate` in `redis`
+     --> gateway.toml:3:1
+      |
+    3 | collocate = *****
+      | ^^^^^^^^^
+      |
+      = help: did you mean `colocate`?
+
+    gateway.toml: 1 error
+    ");
+}
