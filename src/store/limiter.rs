@@ -187,10 +187,8 @@ impl Limiter {
         charges: &[Charge],
         rules: &[StoredRule],
     ) -> Result<Vec<Reading>, NotAdjusted> {
-        for node in self.nodes() {
-            if charges.iter().any(|charge| node.debts().has(charge.bucket)) {
-                node.batcher().adjust(charges, rules, Adjustment::GiveBack(0)).await?;
-            }
+        if let Some(nodes) = self.redis() {
+            nodes.settle_debts(charges, rules).await?;
         }
         let levels = self.peek_levels(charges, rules).await;
         if levels.source == Source::Redis {

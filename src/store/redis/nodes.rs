@@ -278,6 +278,49 @@ impl Nodes {
         Ok(moved)
     }
 
+    /// Settles the debts to the buckets of these charges: one call, or in a cluster one for each slot. Buckets without a
+    /// debt are not called for.
+    ///
+    /// # Errors
+    /// That of the first call that failed: see [`NotAdjusted`]. The other calls are made.
+    pub async fn settle_debts(
+        &self,
+        charges: &[Charge],
+        rules: &[StoredRule],
+    ) -> Result<(), NotAdjusted> {
+        let debts = self.debts();
+        let owed: Vec<Charge> =
+            charges.iter().filter(|charge| debts.has(charge.bucket)).copied().collect();
+        if owed.is_empty() {
+            return Ok(());
+        }
+        let nothing = Adjustment::GiveBack(0);
+        let error = |error, part: &[Charge]| match error {
+            NotAdjusted::Unreadable(at) => {
+                let charge = part.get(at);
+                let at = charge.and_then(|charge| positions(charges, charge).next());
+                at.map_or(NotAdjusted::Unchanged, NotAdjusted::Unreadable)
+            }
+            error => error,
+        };
+        let cluster = match self {
+            Self::One(node) => {
+                let settled = node.batcher().adjust(&owed, rules, nothing).await;
+                return settled.map(drop).map_err(|why| error(why, &owed));
+            }
+            Self::Cluster(cluster) => cluster,
+        };
+        let mut result = Ok(());
+        for part in cluster.parts(&owed, rules) {
+            let settled = match &part.node {
+                Some(node) => node.batcher().adjust(&part.charges, rules, nothing).await.map(drop),
+                None => Err(NotAdjusted::Unchanged),
+            };
+            result = result.and(settled.map_err(|why| error(why, &part.charges)));
+        }
+        result
+    }
+
     /// Settles all debts, and states what requests hold, within about `timeout`.
     pub async fn settle(&self, timeout: Duration) -> Settlement {
         match self {

@@ -2,7 +2,9 @@
 //! settlement of debts at the end.
 
 use super::gateways;
-use crate::support::{DEMO, Gateway, RedisCluster, Request, StatusCounts, key, send_many};
+use crate::support::{
+    ClusterNode, DEMO, Gateway, RedisCluster, Request, StatusCounts, key, send_many,
+};
 
 /// Limits in several slots, which no test refills.
 const RULES: &str = "[rules.client]\nper = [\"key\"]\nrate = \"20/d\"\n\
@@ -62,6 +64,9 @@ fn operator_reads_and_resets_buckets_of_several_masters() {
         let path = format!("/api/clients/key/k{client}/buckets");
         let view = gateways[1].admin(&path).json();
         assert!(view.to_string().contains("\"client\""), "{view}");
+        let bucket = view["rules"][0]["bucket"].as_str().unwrap();
+        let here = |node: &ClusterNode| node.try_query(&["EXISTS", bucket]).unwrap_or(0) == 1;
+        assert_eq!(redis.nodes.iter().filter(|node| here(node)).count(), 1, "{bucket}");
         let status = post(&gateways[0], &format!("/api/clients/key/k{client}/reset"), "");
         assert_eq!(status, 200);
     }
@@ -83,4 +88,23 @@ fn sigterm_settles_the_debts_to_all_masters() {
     assert!(first.log().contains("debts settled buckets=9 tokens=160"), "{}", first.log());
     let rest = flood(std::slice::from_ref(&second), 8 * 25);
     assert_eq!(rest, [(200, 80), (429, 120)].into());
+}
+
+/// The debts of an outage to quotas in all slots are settled without a request to them.
+#[test]
+fn debts_to_quotas_in_several_slots_are_settled_without_a_request() {
+    let redis = RedisCluster::start(0);
+    let keys: String = (0..12).map(|n| key(&format!("k{n}"), format!("s{n}"), "free")).collect();
+    let rules = "[rules.month]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"100/month\"\n";
+    let breaker = "[redis.breaker]\nramp = [100]\n";
+    let config = format!("{DEMO}{}{breaker}{rules}{keys}", redis.table());
+    let [gateway]: [Gateway; 1] = gateways(&config);
+    assert_eq!(post(&gateway, "/api/breaker", "{\"state\": \"open\"}"), 200);
+    let counts = send_many(24, |client, number| {
+        client.get(gateway.url("/")).header("X-Api-Key", format!("s{}", number % 12))
+    });
+    assert_eq!(counts, [(200, 24)].into());
+    assert_eq!(post(&gateway, "/api/breaker", "{\"state\": \"auto\"}"), 200);
+    let labels = [("rule", "month")];
+    gateway.wait_for_count("tollgate_debt_settled_tokens_total", &labels, 24);
 }
