@@ -88,11 +88,14 @@ impl Topology {
     /// Index of a master, which is added if it is new; `None` if there are too many.
     fn index_of(&mut self, master: HostPort) -> Option<u16> {
         let found = self.masters.iter().position(|known| *known == master);
+        if found.is_none() && self.masters.len() >= MAX_MASTERS {
+            return None;
+        }
         let index = found.unwrap_or_else(|| {
             self.masters.push(master);
             self.masters.len() - 1
         });
-        if index >= MAX_MASTERS { None } else { u16::try_from(index).ok() }
+        u16::try_from(index).ok()
     }
 }
 
@@ -199,6 +202,27 @@ mod tests {
         assert_eq!([master(3), master(4), master(5), master(10)], [&known, &new, &new, &known]);
         assert_eq!((master(2), master(6)), (&at("10.0.0.1", 6_379), &at("10.0.0.1", 6_379)));
         assert_eq!(topology.master_of(20), None);
+    }
+
+    #[test]
+    fn masters_are_bounded_whatever_servers_name() {
+        let at_number = |number: usize| at(&format!("10.0.{}.{}", number / 250, number % 250), 1);
+        let host = |number: i64| format!("10.0.{}.{}", number / 250, number % 250);
+        let most = i64::try_from(MAX_MASTERS).unwrap();
+        let ranges = |count| {
+            Value::Array((0..count).map(|n| range(n, n, vec![node(&host(n), 1)])).collect())
+        };
+        let read = Topology::read(&ranges(most), &asked()).unwrap();
+        assert_eq!(read.masters.len(), MAX_MASTERS);
+        assert_eq!(Topology::read(&ranges(most + 1), &asked()), Err(BadTopology::Malformed));
+        // Redirections to many other servers.
+        let others: Vec<HostPort> = (2_000..5_000).map(at_number).collect();
+        let known = at_number(3);
+        let moves = (0_u16..).zip(&others).chain([(9_000, &known)]);
+        let after = read.clone().after(moves);
+        assert_eq!(after.masters, read.masters);
+        assert_eq!(after.master_of(9_000), Some(&known));
+        assert_eq!(after.master_of(7), read.master_of(7));
     }
 
     #[test]
