@@ -15,6 +15,7 @@
 --             for each charge H bucket (from 1)   d units to take   B 1 for a shadow rule, plus 2 for a
 --                             sliding window
 --           adjust: for each bucket   d units to add, at most to full
+--                   then B 1 to keep the time of this change for an hour: levels that were seen before it do not count
 --           peek: for each bucket   d units of a request, for its wait
 --           lease: for each bucket   d units wanted   d the largest part of the level, as a divisor   d fewest units,
 --                             and twice, of units that were lent in an epoch: d epoch   d spent   d returned
@@ -26,6 +27,7 @@
 -- ARGV[5] absent, or levels that the caller saw before another server took over, as upper bounds; packed:
 --           for each bucket   H bucket (from 1)   d level at the end of this call
 --                             d end of the period that it holds for; 0 unless it is a fixed window
+--                             d time at which it was seen
 --
 -- Returns a flat list of integers: the current time; then
 --   take:   for each group
@@ -582,11 +584,17 @@ position = further
 -- A server that took over may lack what its predecessor had counted. Before debts, which the caller has not seen.
 local claims, at = ARGV[5], 1
 while claims and at <= #claims do
-    local bucket, claimed, period_end
-    bucket, claimed, period_end, at = unpack('<Hdd', claims, at)
+    local bucket, claimed, period_end, seen_at
+    bucket, claimed, period_end, seen_at, at = unpack('<Hddd', claims, at)
     local level = levels[bucket]
-    if level ~= UNREADABLE and claimed < level
-        and (period_end == 0 or later and later[bucket] == period_end) then
+    local lowers = level ~= UNREADABLE and claimed < level
+        and (period_end == 0 or later and later[bucket] == period_end)
+    if lowers then
+        -- A reset or a grant by an operator counts, whatever was seen before it. Without this key, none was made.
+        local adjusted_at = get('GET', keys[bucket] .. ':~adjusted')
+        lowers = type(adjusted_at) ~= 'string' or seen_at > (tonumber(adjusted_at) or 0)
+    end
+    if lowers then
         if logs and logs[bucket] then
             levels[bucket] = sliding.settle(logs[bucket], level - claimed)
         else
@@ -716,6 +724,12 @@ elseif operation == ADJUST then
     end
     if not readable then
         return reply
+    end
+    if string.byte(call, position) == 1 then
+        for bucket = 1, #keys do
+            -- An error, such as in a slot that is being moved, must not undo the change.
+            get('SET', keys[bucket] .. ':~adjusted', string.format('%.0f', now), 'PX', '3660000')
+        end
     end
 elseif operation == LEASE then
     leased, leases = leased or leased_buckets(read_token_bucket), leases or {}

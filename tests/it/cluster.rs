@@ -3,6 +3,7 @@
 mod colocated;
 mod faults;
 mod operators;
+mod repair;
 mod tls;
 
 use nix::sys::signal::Signal;

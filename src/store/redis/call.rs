@@ -66,7 +66,20 @@ pub async fn take(
     batch: &Batch,
     ends: u64,
 ) -> RedisResult<Vec<i64>> {
-    run(connection, batch.keys(), Arguments::of(batch), ends).await
+    take_claiming(connection, batch, batch.encode_claims(), ends).await
+}
+
+/// Like [`take`], with these claims (`ARGV[5]`) instead of those of the batch.
+///
+/// # Errors
+/// Any error of the server or the connection.
+pub async fn take_claiming(
+    connection: &mut impl ConnectionLike,
+    batch: &Batch,
+    claims: Vec<u8>,
+    ends: u64,
+) -> RedisResult<Vec<i64>> {
+    run(connection, batch.keys(), Arguments::of(batch, claims), ends).await
 }
 
 /// Adjusts or reads buckets. `call` and `debts` are the arguments of the script.
@@ -93,13 +106,13 @@ struct Arguments<'a> {
 }
 
 impl Arguments<'_> {
-    /// Those that take the tokens of a batch now.
-    fn of(batch: &Batch) -> Self {
+    /// Those that take the tokens of a batch now, with these claims.
+    fn of(batch: &Batch, claims: Vec<u8>) -> Self {
         Self {
             call: Cow::Owned(batch.encode(clock::now())),
             debts: Cow::Owned(batch.encode_debts()),
             returned: batch.encode_returned(),
-            claims: batch.encode_claims(),
+            claims,
         }
     }
 
@@ -125,17 +138,18 @@ impl Arguments<'_> {
     }
 }
 
-/// Takes the tokens of a batch at a node that imports its slot: the first of a call to it has to say that the cluster
-/// sent it there.
+/// Takes the tokens of a batch at a node that imports its slot, with these claims: the first of a call to it has to say
+/// that the cluster sent it there.
 ///
 /// # Errors
 /// Any error of the server or the connection.
 pub async fn take_asking(
     connection: &mut impl ConnectionLike,
     batch: &Batch,
+    claims: Vec<u8>,
 ) -> RedisResult<Vec<i64>> {
     // By its source: a second round trip would need the permission again.
-    let command = Arguments::of(batch).command(("EVAL", script::SOURCE), batch.keys());
+    let command = Arguments::of(batch, claims).command(("EVAL", script::SOURCE), batch.keys());
     let mut asking = redis::pipe();
     asking.cmd("ASKING").ignore().add_command(command);
     // Each reply with its own error: the error of a pipeline lacks the address of a redirection.

@@ -302,7 +302,7 @@ fn adjust_and_peek(
     let keys: Vec<String> = charges.iter().map(key).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     if let Some(adjustment) = step.adjustment {
-        let call = script::encode_adjust(&charges, adjustment, now, |_| Statement::NONE);
+        let call = script::encode_adjust(&charges, adjustment, now, |_| Statement::NONE, false);
         let reply = run_script(connection, &keys, now, (call, Vec::new())).unwrap();
         let expected: Vec<Option<(i64, i64)>> =
             charges.iter().map(|charge| Some(reference.adjust(charge, adjustment, now))).collect();

@@ -227,9 +227,13 @@ impl Batch {
 
     /// Sets the highest level that each bucket can have, if it is known.
     pub fn claim(&mut self, claim: impl Fn(BucketId, &Limit) -> Option<Claim>) {
+        self.claims = self.claimed(claim);
+    }
+
+    fn claimed(&self, claim: impl Fn(BucketId, &Limit) -> Option<Claim>) -> Vec<(u16, Claim)> {
         let each = (0..).zip(&self.buckets);
         let claims = each.filter_map(|(at, (bucket, limit, _))| Some((at, claim(*bucket, limit)?)));
-        self.claims = claims.collect();
+        claims.collect()
     }
 
     /// Whether there is a bucket in it.
@@ -348,14 +352,12 @@ impl Batch {
 
     /// `ARGV[5]`; empty if no level is claimed.
     pub fn encode_claims(&self) -> Vec<u8> {
-        let mut packed = Vec::new();
-        for (bucket, claim) in &self.claims {
-            packed.extend_from_slice(&(bucket + 1).to_le_bytes());
-            packed.extend_from_slice(&double(claim.level));
-            let end = i64::try_from(claim.period_end).unwrap_or(i64::MAX);
-            packed.extend_from_slice(&double(end));
-        }
-        packed
+        encode_claims(&self.claims)
+    }
+
+    /// `ARGV[5]` with these claims instead of those of the batch.
+    pub fn encode_claims_by(&self, claim: impl Fn(BucketId, &Limit) -> Option<Claim>) -> Vec<u8> {
+        encode_claims(&self.claimed(claim))
     }
 
     /// `ARGV[4]`; empty if nothing is given back.
@@ -373,22 +375,38 @@ impl Batch {
     }
 }
 
+fn encode_claims(claims: &[(u16, Claim)]) -> Vec<u8> {
+    let mut packed = Vec::new();
+    for (bucket, claim) in claims {
+        packed.extend_from_slice(&(bucket + 1).to_le_bytes());
+        packed.extend_from_slice(&double(claim.level));
+        for time in [claim.period_end, claim.seen_at] {
+            packed.extend_from_slice(&double(i64::try_from(time).unwrap_or(i64::MAX)));
+        }
+    }
+    packed
+}
+
 /// Charge of a bucket that is in a call without a check; its rule is the only one.
 const fn alone(bucket: BucketId, limit: Limit) -> Charge {
     Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
 }
 
 /// `ARGV[2]` of a call at `now` that adjusts the buckets of these charges. `statement` is what this gateway
-/// holds of a bucket.
+/// holds of a bucket. With `is_kept`, the time of the change is kept, so that no repair undoes it.
 pub fn encode_adjust(
     charges: &[Charge],
     adjustment: Adjustment,
     now: u64,
     statement: impl Fn(BucketId) -> Statement,
+    is_kept: bool,
 ) -> Vec<u8> {
     let mut call = encode_buckets(Operation::Adjust, charges, now, statement);
     for charge in charges {
         call.extend_from_slice(&double(adjustment.units(&charge.limit)));
+    }
+    if is_kept {
+        call.push(1);
     }
     call
 }

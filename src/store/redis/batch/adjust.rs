@@ -58,7 +58,9 @@ impl Batcher {
         let packed_debts = script::encode_debts(owed);
         let now = clock::now();
         let statement = |bucket| self.held.statement_to_adjust(bucket, now);
-        let call = script::encode_adjust(charges, adjustment, now, statement);
+        let is_kept =
+            self.seen.is_some() && matches!(adjustment, Adjustment::Reset | Adjustment::Grant(_));
+        let call = script::encode_adjust(charges, adjustment, now, statement, is_kept);
         let this = Arc::clone(self);
         let mut pending: PendingReply = Box::pin(async move {
             this.on_buckets(&mut connection, &keys, (&call, &packed_debts)).await

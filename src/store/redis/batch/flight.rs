@@ -123,6 +123,16 @@ impl Batcher {
         }
     }
 
+    /// Levels that a call of another node has to carry if it is redirected to this one, which may have taken over.
+    pub fn encode_claims(&self, batch: &Batch, now: u64) -> Vec<u8> {
+        let (Some(seen), Some(since)) = (&self.seen, self.link.repairs_since(now)) else {
+            return batch.encode_claims();
+        };
+        batch.encode_claims_by(|bucket, limit| {
+            seen.claim(bucket, limit, (since, now), self.budget_us)
+        })
+    }
+
     /// Waits for the reply, at most for one budget. Checks whose own budget ends earlier are answered
     /// then. If the call takes long, another one is started in parallel.
     async fn wait(
@@ -285,7 +295,7 @@ impl PendingChecks {
             let answer = answers.next().flatten();
             let answered = answer.map(|answer| {
                 if let Some(seen) = seen {
-                    seen.note(&member.charges, &answer, self.since);
+                    seen.note(&member.charges, &answer, (self.since, decided_at));
                 }
                 let holds = held.hold(&member.charges, &member.rules, &answer);
                 Answered { answer, sent_at: self.since, decided_at, holds }

@@ -2,6 +2,9 @@
 //! carry the level that this gateway saw last of each bucket, and the script keeps the lower one. So what a live gateway
 //! saw granted is not granted again.
 //!
+//! A reset or a grant by an operator, also by another gateway, is newer than what was seen before it: the script keeps its
+//! time for an hour, and ignores such levels. So older ones are not claimed.
+//!
 //! A level that was seen is refilled to the time at which its call is given up, so that it never takes tokens from a bucket
 //! that has lost nothing. What a bucket refills in that time is the error of the repair.
 
@@ -17,6 +20,10 @@ pub const REPAIR_US: u64 = 10 * MICROS_PER_SECOND;
 /// Number of buckets whose last level is known, a power of two. Entries may replace each other: then that bucket is not
 /// repaired.
 const SLOTS: usize = 65_536;
+
+/// Time after which a level that was seen is not claimed, in microseconds. Redis keeps the time of an adjustment a minute
+/// longer.
+const MAX_AGE_US: u64 = 60 * 60 * MICROS_PER_SECOND;
 
 /// Divisor of a sliding window: a number of tokens in it that was seen longer ago than this part of it is not claimed,
 /// since many of them may have left it.
@@ -34,6 +41,8 @@ struct SeenLevel {
     level: i64,
     /// Time at which the call was sent, in microseconds.
     sent_at: u64,
+    /// Unix time in microseconds at which Redis had this level, by its clock.
+    seen_at: u64,
 }
 
 /// The highest level that a bucket can have.
@@ -43,6 +52,8 @@ pub struct Claim {
     pub level: i64,
     /// End of the period that it holds for, in microseconds of Unix time; 0 unless the limit is a fixed window.
     pub period_end: u64,
+    /// Unix time in microseconds at which the level was seen, by the clock of Redis.
+    pub seen_at: u64,
 }
 
 impl Default for Seen {
@@ -52,8 +63,9 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// Notes the levels in an answer to a call that was sent at `sent_at` (microseconds).
-    pub fn note(&self, charges: &[Charge], answer: &Answer, sent_at: u64) {
+    /// Notes the levels in an answer to a call that was sent at `sent_at` (microseconds). Redis decided at `seen_at`, in
+    /// microseconds of Unix time by its clock.
+    pub fn note(&self, charges: &[Charge], answer: &Answer, (sent_at, seen_at): (u64, u64)) {
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             if charge.limit.is_held() {
                 continue;
@@ -69,7 +81,7 @@ impl Seen {
                     level = level.min(kept.level);
                 }
             }
-            *slot = Some(SeenLevel { bucket, limit, level, sent_at });
+            *slot = Some(SeenLevel { bucket, limit, level, sent_at, seen_at });
         }
     }
 
@@ -86,19 +98,24 @@ impl Seen {
         if seen.bucket != bucket || seen.limit != *limit || seen.sent_at >= since {
             return None;
         }
+        if now.saturating_sub(seen.sent_at) > MAX_AGE_US {
+            return None;
+        }
+        let seen_at = seen.seen_at;
         let latest = now.saturating_add(budget_us);
         let claim = if limit.refills() {
             let then = Bucket { level: seen.level, at: seen.sent_at };
-            Claim { level: limit.refilled(then, latest).level, period_end: 0 }
+            Claim { level: limit.refilled(then, latest).level, period_end: 0, seen_at }
         } else if limit.log().is_some() {
             let age_us = latest.saturating_sub(seen.sent_at);
             if age_us > limit.window_us() / WINDOW_PART {
                 return None;
             }
-            Claim { level: seen.level, period_end: 0 }
+            Claim { level: seen.level, period_end: 0, seen_at }
         } else {
             let unix = unix_time::of(seen.sent_at);
-            Claim { level: seen.level, period_end: unix.saturating_add(limit.left_us(unix)) }
+            let period_end = unix.saturating_add(limit.left_us(unix));
+            Claim { level: seen.level, period_end, seen_at }
         };
         (claim.level < limit.full()).then_some(claim)
     }
@@ -121,6 +138,7 @@ mod tests {
 
     const BUCKET: BucketId = BucketId(7);
     const NOW: u64 = 100 * MICROS_PER_SECOND;
+    const SEEN_AT: u64 = 1_800_000_000_000_000;
 
     fn seen(limit: Limit, level: i64) -> Seen {
         let seen = Seen::default();
@@ -129,7 +147,7 @@ mod tests {
         let outcome = Outcome { level, enough: true, share: Share::WHOLE, times: Times::NONE };
         let charges: Charges = std::iter::once(charge).collect();
         let answer = Answer::of(&charges, std::iter::once(outcome).collect());
-        seen.note(&charges, &answer, NOW);
+        seen.note(&charges, &answer, (NOW, SEEN_AT));
         seen
     }
 
@@ -141,7 +159,7 @@ mod tests {
         // 1 s and 10 ms later.
         let later = NOW + MICROS_PER_SECOND;
         let level = limit.token_units(30) + limit.token_units(1) / 10;
-        assert_eq!(claim(later, later), Some(Claim { level, period_end: 0 }));
+        assert_eq!(claim(later, later), Some(Claim { level, period_end: 0, seen_at: SEEN_AT }));
         // Full again after 3 s; and what was seen since the new connection needs no repair.
         assert_eq!(claim(u64::MAX, NOW + 3 * MICROS_PER_SECOND), None);
         assert_eq!(claim(NOW, later), None);
@@ -149,11 +167,24 @@ mod tests {
     }
 
     #[test]
+    fn level_that_was_seen_more_than_an_hour_ago_is_not_claimed() {
+        let calendar = Calendar::new(Period::Month, "UTC", 1).unwrap();
+        let limit = Limit::FixedWindow(FixedWindow::new(9, calendar).unwrap());
+        let seen = seen(limit, 0);
+        let claim = |now| seen.claim(BUCKET, &limit, (u64::MAX, now), 0);
+        assert!(claim(NOW + MAX_AGE_US).is_some());
+        assert_eq!(claim(NOW + MAX_AGE_US + 1), None);
+    }
+
+    #[test]
     fn sliding_window_is_claimed_for_an_eighth_of_its_length() {
         let limit = Limit::SlidingWindow(SlidingWindow::new(9, 8 * MICROS_PER_SECOND).unwrap());
         let seen = seen(limit, 4);
         let claim = |now| seen.claim(BUCKET, &limit, (u64::MAX, now), 0);
-        assert_eq!(claim(NOW + MICROS_PER_SECOND), Some(Claim { level: 4, period_end: 0 }));
+        assert_eq!(
+            claim(NOW + MICROS_PER_SECOND),
+            Some(Claim { level: 4, period_end: 0, seen_at: SEEN_AT })
+        );
         assert_eq!(claim(NOW + MICROS_PER_SECOND + 1), None);
     }
 
@@ -165,6 +196,9 @@ mod tests {
         let unix = unix_time::of(NOW);
         let period_end = unix + limit.left_us(unix);
         let claim = seen.claim(BUCKET, &limit, (u64::MAX, NOW + 5), 0);
-        assert_eq!(claim, Some(Claim { level: limit.token_units(4), period_end }));
+        assert_eq!(
+            claim,
+            Some(Claim { level: limit.token_units(4), period_end, seen_at: SEEN_AT })
+        );
     }
 }

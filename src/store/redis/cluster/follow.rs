@@ -50,6 +50,7 @@ impl Cluster {
         ends: u64,
     ) -> CallReply {
         let mut last = CallReply { reply: Err(error), via: None };
+        let mut claims = batch.encode_claims();
         for _ in 0..MAX_REDIRECTS {
             let redirect = match &last.reply {
                 Err(error) if clock::now() < ends => Redirect::of(error),
@@ -64,7 +65,8 @@ impl Cluster {
                         break;
                     }
                     tokio::time::sleep(TRY_AGAIN_AFTER).await;
-                    last.reply = call::take(&mut connection, batch, ends).await;
+                    last.reply =
+                        call::take_claiming(&mut connection, batch, claims.clone(), ends).await;
                     continue;
                 }
                 Some(redirect) => match self.target(&redirect, slot) {
@@ -73,12 +75,14 @@ impl Cluster {
                 },
             };
             let Some((node, to, is_asking)) = target else { break };
+            // The node that was called may have nothing to repair, and this one may have taken over from it.
+            claims = node.batcher().encode_claims(batch, clock::now());
             let mut redis = to.redis.clone();
             let reply = if is_asking {
-                call::take_asking(&mut redis, batch).await
+                call::take_asking(&mut redis, batch, claims.clone()).await
             } else {
                 connection = redis.clone();
-                call::take(&mut redis, batch, ends).await
+                call::take_claiming(&mut redis, batch, claims.clone(), ends).await
             };
             last = CallReply { reply, via: Some(Via { node, connection: to }) };
         }
@@ -89,9 +93,10 @@ impl Cluster {
     /// asked to serve a slot that it imports.
     fn target(&self, redirect: &Redirect, slot: u16) -> Option<(Arc<Node>, Connection, bool)> {
         match redirect {
-            Redirect::Moved { slot, host, port } => {
+            // A server names the slot of the call.
+            Redirect::Moved { slot: named, host, port } if *named == slot => {
                 let at = self.named(host, *port)?;
-                self.note_moved(*slot, &at);
+                self.note_moved(slot, &at);
                 self.connection_to(&at).map(|(node, connection)| (node, connection, false))
             }
             Redirect::Ask { host, port } => {
@@ -106,7 +111,7 @@ impl Cluster {
                 };
                 Some((node, connection, true))
             }
-            Redirect::TryAgain => None,
+            Redirect::Moved { .. } | Redirect::TryAgain => None,
         }
     }
 

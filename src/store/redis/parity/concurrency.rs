@@ -207,7 +207,7 @@ impl World {
         if let Some(adjustment) = step.adjustment {
             self.number += 1;
             let statement = Statement { number: self.number, ..statement };
-            let call = script::encode_adjust(&all, adjustment, self.now, |_| statement);
+            let call = script::encode_adjust(&all, adjustment, self.now, |_| statement, false);
             let reply = run_script(connection, &keys, self.now, (call, Vec::new())).unwrap();
             let expected: Vec<Option<(i64, i64)>> =
                 all.iter().map(|charge| Some(self.adjust(charge, adjustment, statement))).collect();

@@ -204,7 +204,7 @@ fn claimed_level_is_kept_if_it_is_lower() {
         let mut take = |claimed: i64, period_end: u64| {
             let mut batch = Batch::default();
             batch.add(&[charge], &rules(), PREFIX);
-            batch.claim(|_, _| Some(Claim { level: claimed, period_end }));
+            batch.claim(|_, _| Some(Claim { level: claimed, period_end, seen_at: now }));
             let mut command = redis::cmd("EVAL");
             command.arg(script::SOURCE).arg(1);
             for key in batch.keys() {
@@ -219,5 +219,44 @@ fn claimed_level_is_kept_if_it_is_lower() {
         if limit.calendar().is_some() {
             assert_eq!(take(-one, period_end + 1), 0, "of another period");
         }
+    }
+}
+
+/// An operator fills a bucket that a gateway saw empty before. What is seen afterwards counts again.
+#[test]
+fn level_that_was_seen_before_a_reset_is_not_claimed() {
+    let server = RedisServer::start(&[]);
+    for limit in limits() {
+        redis::cmd("FLUSHALL").query::<()>(&mut server.client().get_connection().unwrap()).unwrap();
+        let mut connection = server.client().get_connection().unwrap();
+        let start = 1_800_000_000_000_000_u64;
+        let (bucket, mode) = (BucketId(3), Mode::Enforce);
+        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: limit.parts(), mode };
+        let period_end = if limit.calendar().is_some() { start + limit.left_us(start) } else { 0 };
+        let one = limit.units(charge.cost);
+        let mut call = |now: u64, claim: Option<Claim>| {
+            let mut batch = Batch::default();
+            batch.add(&[charge], &rules(), PREFIX);
+            batch.claim(|_, _| claim);
+            let key: Vec<String> = batch.keys().map(str::to_owned).collect();
+            let mut command = redis::cmd("EVAL");
+            command.arg(script::SOURCE).arg(1).arg(&key).arg(now).arg(batch.encode(now));
+            command.arg("").arg("").arg(batch.encode_claims());
+            let reply: Vec<i64> = command.query(&mut connection).unwrap();
+            let level = batch.read(&reply).unwrap().answers[0].as_ref().unwrap().outcomes[0].level;
+            let mut adjust = redis::cmd("EVAL");
+            adjust.arg(script::SOURCE).arg(1).arg(&key).arg(now + 1);
+            let reset = Adjustment::Reset;
+            let none = |_| Statement::NONE;
+            adjust.arg(script::encode_adjust(&[charge], reset, now + 1, none, true));
+            adjust.query::<Vec<i64>>(&mut connection).unwrap();
+            level
+        };
+        let claim = |seen_at| Some(Claim { level: one, period_end, seen_at });
+        assert_eq!(call(start, None), limit.full() - one, "{limit:?}");
+        // Seen before the reset at `start + 1`, also at the same time.
+        assert_eq!(call(start + 10, claim(start)), limit.full() - one, "{limit:?}");
+        assert_eq!(call(start + 20, claim(start + 11)), limit.full() - one, "{limit:?}");
+        assert_eq!(call(start + 30, claim(start + 22)), 0, "seen after the last one: {limit:?}");
     }
 }

@@ -180,7 +180,8 @@ fn run_step(bucket: &mut InRedis<'_>, expected: &mut Expected, step: Step, now: 
             is_written |= is_known || loan.units > 0;
         }
         Step::Adjust(adjustment) => {
-            let call = script::encode_adjust(&[charge], adjustment, now, |_| Statement::NONE);
+            let call =
+                script::encode_adjust(&[charge], adjustment, now, |_| Statement::NONE, false);
             let before = kept.bucket.level;
             let room = limit.full() - kept.lent[0] - kept.lent[1];
             kept.bucket.level = before.saturating_add(adjustment.units(&charge.limit)).min(room);

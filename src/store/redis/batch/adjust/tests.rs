@@ -42,7 +42,7 @@ fn run(
     let mut command = redis::cmd("EVAL");
     command.arg(script::SOURCE).arg(keys.len()).arg(&keys).arg(NOW);
     command
-        .arg(script::encode_adjust(charges, adjustment, NOW, |_| Statement::NONE))
+        .arg(script::encode_adjust(charges, adjustment, NOW, |_| Statement::NONE, false))
         .arg(script::encode_debts(debts));
     command.query(connection)
 }
