@@ -212,7 +212,7 @@ fn lane(at: u32, number: u32) -> (String, u16) {
 }
 
 /// The 32 hexadecimal digits of a client part.
-fn hex(part: u128) -> [u8; DIGITS] {
+pub(super) fn hex(part: u128) -> [u8; DIGITS] {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut text = [0; DIGITS];
     for (pair, byte) in text.chunks_exact_mut(2).zip(part.to_be_bytes()) {

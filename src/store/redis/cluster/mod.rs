@@ -44,7 +44,7 @@ use crate::store::debts::Debts;
 use crate::store::held::Held;
 pub use follow::{CallReply, Via};
 pub use supervise::ClusterSupervisor;
-use topology::{NO_MASTER, Topology, probe_numbers};
+use topology::{NO_MASTER, Topology, probe_number};
 
 /// Time in microseconds after a redirection by which a slot counts as being moved.
 const MIGRATION_US: u64 = 2 * MICROS_PER_SECOND;
@@ -275,9 +275,7 @@ impl Cluster {
     pub(super) fn probe_number(&self, at: &HostPort) -> Option<u64> {
         let members = self.members.load();
         let index = members.masters.iter().position(|member| member.at == *at)?;
-        probe_numbers(self.process)
-            .find(|(_, slot)| members.index_of(*slot) == Some(index))
-            .map(|(number, _)| number)
+        probe_number(self.process, |slot| members.index_of(slot) == Some(index))
     }
 
     /// Whether a slot is being moved from one master to another.
