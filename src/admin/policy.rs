@@ -8,6 +8,7 @@ use super::finding::{self, Finding};
 use super::upstreams::servers;
 use crate::explain::wording;
 use crate::limit::cost::Cost;
+use crate::policy::settings::Target;
 use crate::policy::{self, Grant, OnMissing};
 use crate::runtime::Snapshot;
 use settings::{ClientSettings, ListenerSettings, RedisSettings, ServerSettings};
@@ -72,6 +73,18 @@ struct Key {
 struct Upstream {
     name: String,
     servers: Vec<String>,
+    /// How requests are distributed over the servers, as in the configuration file.
+    balance: String,
+    /// Weights of the servers, in their order.
+    weights: Vec<u16>,
+    /// Priorities of the servers, in their order. The lowest with a healthy server is used.
+    priorities: Vec<u8>,
+    /// Name of the cookie that keeps the requests of a client on one server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sticky_cookie: Option<String>,
+    /// How long the weight of a server rises after it has become healthy, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slow_start_ms: Option<u64>,
 }
 
 /// A route: which requests it matches, where they are forwarded and what they cost.
@@ -150,16 +163,31 @@ struct Exempt {
     keys: Vec<String>,
 }
 
+impl Upstream {
+    fn of(upstream: &policy::settings::Upstream) -> Self {
+        let each = match &upstream.target {
+            Target::Demo => &[],
+            Target::Servers(servers) => servers.as_slice(),
+        };
+        let slow_start_ms = Some(upstream.slow_start_us / 1_000).filter(|ms| *ms > 0);
+        Self {
+            name: upstream.name.to_string(),
+            servers: servers(upstream),
+            balance: upstream.balance.to_string(),
+            weights: each.iter().map(|server| server.weight).collect(),
+            priorities: each.iter().map(|server| server.priority).collect(),
+            sticky_cookie: upstream.sticky.as_ref().map(|sticky| sticky.cookie.to_string()),
+            slow_start_ms,
+        }
+    }
+}
+
 impl Policy {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let policy = &snapshot.policy;
         let key = |key: &policy::Key| Key {
             id: key.id.to_string(),
             plan: policy.plan_name(key.plan).to_owned(),
-        };
-        let upstream = |upstream: &policy::settings::Upstream| Upstream {
-            name: upstream.name.to_string(),
-            servers: servers(upstream),
         };
         let (warnings, more_warnings) = finding::members(&policy.warnings);
         Self {
@@ -176,7 +204,7 @@ impl Policy {
             plans: policy.plans.iter().map(ToString::to_string).collect(),
             keys: policy.keys.iter().take(MAX_LISTED).map(key).collect(),
             more_keys: policy.keys.len().saturating_sub(MAX_LISTED),
-            upstreams: policy.upstreams.iter().map(upstream).collect(),
+            upstreams: policy.upstreams.iter().map(Upstream::of).collect(),
             routes: policy.routes.iter().map(|route| Route::of(policy, route)).collect(),
             rules: policy.rules.iter().map(|rule| Rule::of(policy, rule)).collect(),
             warnings,

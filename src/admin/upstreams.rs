@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::clock;
 use crate::policy::settings::{Target, Upstream};
 use crate::runtime::Snapshot;
-use crate::upstream::pool::Pool;
+use crate::upstream::pool::{EndpointView, Pool};
 
 /// Response of `GET /api/upstreams`.
 #[derive(Debug, Serialize)]
@@ -35,6 +35,12 @@ struct EndpointHealth {
     /// Milliseconds until requests are sent to it again, rounded up; 0 if it is not ejected. If all are
     /// ejected, requests are sent all the same.
     retry_after_ms: u64,
+    /// Its share of the requests, relative to other weights.
+    weight: u16,
+    /// The endpoints of the lowest priority with a healthy one get the requests.
+    priority: u8,
+    /// Requests in flight.
+    in_flight: u32,
 }
 
 impl Upstreams {
@@ -46,15 +52,18 @@ impl Upstreams {
 
 impl UpstreamHealth {
     fn of(written: &Upstream, pool: &Pool) -> Self {
-        let address = |(address, ejected_us): (std::net::SocketAddr, u64)| EndpointHealth {
-            address: address.to_string(),
-            health: if ejected_us == 0 { "ok" } else { "down" },
-            retry_after_ms: ejected_us.div_ceil(1_000),
+        let address = |view: EndpointView| EndpointHealth {
+            address: view.address.to_string(),
+            health: if view.ejected_us == 0 { "ok" } else { "down" },
+            retry_after_ms: view.ejected_us.div_ceil(1_000),
+            weight: view.weight,
+            priority: view.priority,
+            in_flight: view.in_flight,
         };
         Self {
             name: written.name.to_string(),
             servers: servers(written),
-            addresses: pool.addresses(clock::now()).into_iter().map(address).collect(),
+            addresses: pool.endpoints(clock::now()).into_iter().map(address).collect(),
         }
     }
 }

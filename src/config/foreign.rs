@@ -6,7 +6,7 @@
 use super::suggest::{cut, key};
 use Place::{
     Acme, Any, Client, Eab, Grant, Key, Listener, Plan, Redis, Root, Route, Rule, Server, Upstream,
-    UpstreamTls,
+    UpstreamServer, UpstreamTls,
 };
 
 /// The table that a name is written in.
@@ -27,6 +27,8 @@ enum Place {
     Key,
     /// An entry of `[upstreams]`.
     Upstream,
+    /// An item of `servers` of an upstream.
+    UpstreamServer,
     /// `tls` of an upstream.
     UpstreamTls,
     /// An entry of `[routes]`.
@@ -102,7 +104,7 @@ const RETRIES: &str = "the number of retries cannot be set: a request whose serv
     to is sent to another one, once";
 const HEALTH: &str = "there are no health checks: a server that cannot be connected to is left out for \
     5 s, as long as there are others";
-const TURN: &str = "servers are used in turn";
+const WEIGHT: &str = "it is a setting of a server: `servers = [{ address = \"127.0.0.1:3000\", weight = 2, backup = true }]`";
 
 /// All entries. The first that fits is used.
 const ENTRIES: &[Entry] = &[
@@ -660,9 +662,6 @@ const ENTRIES: &[Entry] = &[
     entry(
         Upstream,
         &[
-            "weight",
-            "weights",
-            "balance",
             "lb",
             "lb_policy",
             "load_balancing",
@@ -670,11 +669,61 @@ const ENTRIES: &[Entry] = &[
             "algorithm",
             "policy",
             "strategy",
+            "least_conn",
+            "leastconn",
+            "random",
         ],
+        "balance",
+        "balance = \"least_request\"",
         "",
-        "",
-        TURN,
     ),
+    entry(
+        Upstream,
+        &["ip_hash", "hash", "hash_on", "hash_policy", "consistent_hash"],
+        "balance",
+        "balance = \"hash:ip\"",
+        "",
+    ),
+    entry(Upstream, &["weight", "weights", "backup", "priority"], "", "", WEIGHT),
+    entry(
+        Upstream,
+        &[
+            "sticky_cookie",
+            "sticky_session",
+            "sticky_sessions",
+            "session_affinity",
+            "affinity",
+            "cookie",
+            "session_persistence",
+            "persistence",
+        ],
+        "sticky",
+        "sticky = { cookie = \"srv\" }",
+        "",
+    ),
+    entry(
+        Upstream,
+        &["slowstart", "slow_start_window", "slow_start_config", "warmup"],
+        "slow_start",
+        "slow_start = \"30s\"",
+        "",
+    ),
+    // servers = [{ … }]
+    entry(
+        UpstreamServer,
+        &["url", "uri", "host", "server", "target", "endpoint", "name"],
+        "address",
+        "address = \"127.0.0.1:3000\"",
+        "",
+    ),
+    entry(
+        UpstreamServer,
+        &["port"],
+        "",
+        "",
+        "the port is part of `address`, as in `127.0.0.1:3000`",
+    ),
+    entry(UpstreamServer, &["max_fails", "fail_timeout", "check", "down"], "", "", HEALTH),
     // [routes.<name>]
     entry(
         Route,
@@ -952,6 +1001,7 @@ fn place(parents: &[String]) -> Option<Place> {
         ["plans", _] => Plan,
         ["keys", _] => Key,
         ["upstreams", _] => Upstream,
+        ["upstreams", _, "servers"] => UpstreamServer,
         ["upstreams", _, "tls"] => UpstreamTls,
         ["acme", "eab"] => Eab,
         ["routes", _] => Route,
@@ -994,6 +1044,9 @@ mod tests {
                 format!("[acme]\n{}{line}\n{server}", keep("domains", "domains = ['a.example']\n"))
             }
             Client => format!("[clients]\n{line}\n{server}"),
+            UpstreamServer => {
+                format!("[routes.all]\n[[upstreams.api.servers]]\n{line}\n")
+            }
             UpstreamTls => format!(
                 "[routes.all]\n[upstreams.api]\nservers = ['https://h']\n[upstreams.api.tls]\n{line}"
             ),
@@ -1039,6 +1092,7 @@ mod tests {
             (Plan, "[plans.free]"),
             (Key, "[keys.k]"),
             (Upstream, "[upstreams.api]"),
+            (UpstreamServer, "[[upstreams.api.servers]]"),
             (UpstreamTls, "[upstreams.api.tls]"),
             (Eab, "[acme.eab]"),
             (Route, "[routes.all]"),

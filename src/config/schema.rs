@@ -19,7 +19,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gateway.schema.jso
 const TIME: &str = "^[0-9]+(ms|s|m|h|d)$";
 
 /// Patterns of texts by the setting's name. For a list, the pattern is that of its items.
-const PATTERNS: [(&str, &str); 25] = [
+const PATTERNS: [(&str, &str); 28] = [
     ("rate", "^[0-9]+/[0-9]*(ms|s|m|h|d)$"),
     ("sha256", "^[0-9A-Fa-f]{64}$"),
     ("per", "^(ip|key|plan|route|method|host|cert|header:.+)$"),
@@ -40,6 +40,9 @@ const PATTERNS: [(&str, &str); 25] = [
     ("max_connection_age", TIME),
     ("max_age", TIME),
     ("mode", "^0?[0-7]{3}$"),
+    ("balance", "^(round_robin|least_request|random_two|hash:(ip|key|header:.+))$"),
+    ("slow_start", TIME),
+    ("ttl", TIME),
     ("window", TIME),
     ("open", TIME),
     ("open_max", TIME),

@@ -68,8 +68,16 @@ const PUBLIC_IN_ACME: [&str; 6] = ["directory", "email", "domains", "storage", "
 const PUBLIC_IN_EAB: [&str; 1] = ["key_id"];
 
 /// Settings that are secret in any table, such as one that they were moved to by mistake.
-const SECRET: [&str; 7] =
-    ["password", "sentinel_password", "token", "salt", "authorization", "storage_key", "hmac_key"];
+const SECRET: [&str; 8] = [
+    "password",
+    "sentinel_password",
+    "token",
+    "salt",
+    "secret",
+    "authorization",
+    "storage_key",
+    "hmac_key",
+];
 
 /// Setting of routes whose values may be secret.
 const REQUEST_HEADERS: &str = "request_headers";

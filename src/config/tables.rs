@@ -378,8 +378,17 @@ table! {
 table! {
     /// `[upstreams.<name>]`: servers that requests are forwarded to.
     pub struct Upstream {
-        /// Servers as `host:port` or, with TLS, `https://host:port`; or `["demo"]`, a built-in responder.
-        pub servers: List,
+        /// Servers as `host:port` or, with TLS, `https://host:port`, each a text or a table with more settings; or
+        /// `["demo"]`, a built-in responder.
+        pub servers: Option<Spanned<Vec<Spanned<TextOr<UpstreamServer>>>>>,
+        /// How requests are distributed over the servers: `round_robin`, `least_request`, `random_two`, `hash:ip`,
+        /// `hash:key` or `hash:header:<name>`. Default: `"round_robin"`.
+        pub balance: Field<String>,
+        /// A cookie that keeps the requests of a client on one server: `{ cookie, ttl, secret }`. Default: none.
+        pub sticky: Option<Spanned<Sticky>>,
+        /// How long the weight of a server rises from 10 % after it has become healthy, `1ms` to `1d`. Default:
+        /// none.
+        pub slow_start: Field<String>,
         /// Time limit for connecting, `1ms` to `1d`. Default: `"1s"`.
         pub connect_timeout: Field<String>,
         /// Time limit for the head of a response, then for each next part of its body, `1ms` to
@@ -397,6 +406,34 @@ table! {
         pub protocol: Field<Protocol>,
         /// Version of the PROXY protocol header that begins each connection. Default: none.
         pub proxy_protocol: Field<ProxyVersion>,
+    }
+}
+
+table! {
+    /// An item of `servers` of `[upstreams.<name>]`: a server with its weight and priority.
+    pub struct UpstreamServer {
+        /// `host:port` or, with TLS, `https://host:port`. Required.
+        pub address: Field<String>,
+        /// Its share of the requests, 1 to 1000. Default: 1.
+        pub weight: Field<u64>,
+        /// Whether it is used only if no server without `backup` is healthy: the same as `priority = 1`. Default:
+        /// `false`.
+        pub backup: Field<bool>,
+        /// 0 to 100: the servers of the lowest priority with a healthy one get the requests. Default: 0.
+        pub priority: Field<u64>,
+    }
+}
+
+table! {
+    /// `[upstreams.<name>.sticky]`: a cookie that keeps the requests of a client on one server.
+    pub struct Sticky {
+        /// Name of the cookie. Required.
+        pub cookie: Field<String>,
+        /// How long the browser keeps the cookie, `1s` to `1d`. Default: until it is closed.
+        pub ttl: Field<String>,
+        /// Key of the hashes that are the cookie's values, 16 characters or more, best set from the environment as
+        /// `"${NAME}"`; the same on all gateways. Default: a new one for each process.
+        pub secret: Field<String>,
     }
 }
 

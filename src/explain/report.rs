@@ -77,6 +77,9 @@ pub struct ExplainedRoute {
     pub name: Option<String>,
     /// Upstream of the route.
     pub upstream: Option<String>,
+    /// How the upstream's servers are used, if the file says so: `least_request over a:80 (weight 3), b:80`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub balance: Option<String>,
     /// Tokens that the request takes from each bucket.
     pub cost: Option<Cost>,
     /// Path that the upstream gets, if the route rewrites it.

@@ -133,6 +133,7 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         route.upstream_path = rewrite.and_then(|rewrite| rewrite.path(head.uri.path()));
         let upstream = policy.upstreams.get(winner.upstream as usize);
         route.upstream = upstream.map(|upstream| upstream.name.to_string());
+        route.balance = upstream.and_then(wording::balance);
     } else {
         route.candidates = near_misses(policy, head, &precheck.host, reading);
         route.why = match route.candidates.as_slice() {

@@ -111,6 +111,9 @@ impl Page {
         for words in &route.handling {
             self.line("", words);
         }
+        if let Some(balance) = &route.balance {
+            self.line("", &format!("balance {balance}"));
+        }
         let column = |text: &dyn Fn(usize) -> usize| {
             (0..route.candidates.len()).map(text).max().unwrap_or_default()
         };

@@ -1,5 +1,7 @@
 //! The wording of explanations: codes for programs, and sentences for people.
 
+use std::fmt::Write as _;
+
 use http::Method;
 
 use super::report;
@@ -8,8 +10,36 @@ use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Mode;
 use crate::policy::charges::WhyNot;
 use crate::policy::matcher::{MatchedParts, Matcher, PathPattern, TrailingSlash};
-use crate::policy::settings::KeySource;
+use crate::policy::servers::{Balance, Server};
+use crate::policy::settings::{KeySource, Target, Upstream};
 use crate::policy::{OnFailure, Policy, Rule};
+
+/// How the servers of an upstream are used; `None` if all is as by default.
+pub(super) fn balance(upstream: &Upstream) -> Option<String> {
+    let Target::Servers(servers) = &upstream.target else { return None };
+    let is_plain = |server: &Server| (server.weight, server.priority) == (1, 0);
+    let has_defaults = upstream.balance == Balance::RoundRobin
+        && upstream.sticky.is_none()
+        && upstream.slow_start_us == 0;
+    if has_defaults && servers.iter().all(is_plain) {
+        return None;
+    }
+    let each = servers.iter().map(|server| match (server.weight, server.priority) {
+        (1, 0) => server.to_string(),
+        (weight, 0) => format!("{server} (weight {weight})"),
+        (1, priority) => format!("{server} (priority {priority})"),
+        (weight, priority) => format!("{server} (weight {weight}, priority {priority})"),
+    });
+    let mut text = format!("{} over {}", upstream.balance, each.collect::<Vec<_>>().join(", "));
+    if let Some(sticky) = &upstream.sticky {
+        text += "; sticky by the cookie ";
+        text += &sticky.cookie;
+    }
+    if upstream.slow_start_us > 0 {
+        let _ = write!(text, "; slow start in {} ms", upstream.slow_start_us / 1_000);
+    }
+    Some(text)
+}
 
 /// How the client's address was determined: a code, the hop, and a sentence. `forwarded`: whether the request
 /// has an `X-Forwarded-For`.

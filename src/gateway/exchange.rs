@@ -24,6 +24,7 @@ use crate::runtime::Snapshot;
 use crate::store::held::Holds;
 use crate::upstream::connection::{Attempt, Opened};
 use crate::upstream::dial::Dial;
+use crate::upstream::endpoint::InFlight;
 use crate::upstream::pool::Pool;
 
 /// One request and its response. Times are microseconds of the monotonic clock.
@@ -57,6 +58,10 @@ pub struct Exchange {
     pub tries: usize,
     /// The upstream endpoint that was selected last.
     pub server: Option<SocketAddr>,
+    /// Counts the request as in flight at that endpoint.
+    pub(super) endpoint: Option<InFlight>,
+    /// The header `Set-Cookie` of the response, if the client gets another endpoint than its cookie selects.
+    pub(super) set_cookie: Option<HeaderValue>,
     /// When an endpoint was first selected.
     pub forwarded: Option<u64>,
     /// When the parts of the time with the endpoint that was selected last ended.
@@ -89,7 +94,7 @@ pub struct Exchange {
     pub connection: Arc<ConnectionInfo>,
     /// The upstream endpoint that could not be connected to.
     pub failed_server: Option<SocketAddr>,
-    _in_flight: InFlight,
+    _in_flight: Counted,
 }
 
 /// Time of a check of rate limits, in microseconds of the monotonic clock.
@@ -109,7 +114,7 @@ pub(super) struct Handed {
 }
 
 /// Counts a request as in flight until it is dropped, also if it ends without a response.
-struct InFlight(IntGauge);
+struct Counted(IntGauge);
 
 impl Exchange {
     /// Begins a request whose head has been read at `now`.
@@ -135,6 +140,8 @@ impl Exchange {
             waited_us: None,
             tries: 0,
             server: None,
+            endpoint: None,
+            set_cookie: None,
             forwarded: None,
             marks: UpstreamMarks::default(),
             upstream_us: None,
@@ -151,7 +158,7 @@ impl Exchange {
             trace: None,
             connection,
             failed_server: None,
-            _in_flight: InFlight(in_flight),
+            _in_flight: Counted(in_flight),
         }
     }
 
@@ -211,7 +218,7 @@ impl Exchange {
     }
 }
 
-impl Drop for InFlight {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.dec();
     }

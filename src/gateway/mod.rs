@@ -14,6 +14,7 @@ pub mod exchange;
 pub mod limit_headers;
 
 mod acme_challenge;
+mod affinity;
 mod bearer_hint;
 mod body_drain;
 mod demo;
@@ -305,6 +306,8 @@ impl ProxyHttp for Gateway {
         if let (true, Some(attempt)) = (is_end, &exchange.attempt) {
             exchange.marks.body = Some(clock::now());
             attempt.note_end();
+            // The endpoint has no more work. The client can send the next request before this one has been recorded.
+            exchange.endpoint = None;
         }
         Ok(None)
     }
@@ -348,6 +351,9 @@ impl ProxyHttp for Gateway {
         }
         drain::announce(session);
         respond::add_hsts(response, &exchange.connection)?;
+        if let Some(cookie) = exchange.set_cookie.take() {
+            response.append_header(http::header::SET_COOKIE, cookie)?;
+        }
         limit_headers::insert(response, exchange)?;
         header_edits::edit_response(session.req_header(), response, exchange)
     }

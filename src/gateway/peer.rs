@@ -10,15 +10,19 @@ use pingora::protocols::l4::socket::SocketAddr;
 use pingora::proxy::Session;
 
 use super::exchange::{Exchange, Handed};
-use super::{Gateway, MAX_TRIES, respond};
+use super::{Gateway, MAX_TRIES, affinity, respond};
 use crate::clock;
 use crate::downstream::connection::ClientProtocol;
 use crate::net::proxy_protocol::{self, Addresses, Version};
 use crate::observe::access_log::UpstreamMarks;
 use crate::observe::metrics::UpstreamResult;
+use crate::policy::servers::Balance;
 use crate::policy::settings::{ProxyVersion, Upstream};
 use crate::upstream::connection::{Attempt, Connector, Connects, Progress};
 use crate::upstream::dial::Dial;
+use crate::upstream::endpoint::InFlight;
+use crate::upstream::pool::{Pool, Wanted};
+use crate::upstream::sticky;
 
 impl Gateway {
     /// Selects the next endpoint of the upstream: another one if the last could not be connected to.
@@ -31,8 +35,10 @@ impl Gateway {
         let upstream = index.and_then(|index| snapshot.policy.upstreams.get(index));
         let now = clock::now();
         let pool = index.and_then(|index| snapshot.pools.get(index));
-        let server = pool.and_then(|pool| pool.select(exchange.failed_server, now));
-        let (Some(upstream), Some(pool), Some(server)) = (upstream, pool, server) else {
+        let endpoint = upstream
+            .zip(pool)
+            .and_then(|(upstream, pool)| choose(session, exchange, (upstream, pool), now));
+        let (Some(upstream), Some(pool), Some(endpoint)) = (upstream, pool, endpoint) else {
             self.count_upstream(exchange, UpstreamResult::NoServer);
             return Err(respond::no_server());
         };
@@ -41,7 +47,9 @@ impl Gateway {
         if let (2.., Some(series)) = (exchange.tries, exchange.upstream_series(&self.metrics)) {
             series.retried();
         }
+        let server = endpoint.address();
         exchange.server = Some(server);
+        exchange.endpoint = Some(endpoint);
         exchange.forwarded = exchange.forwarded.or(Some(now));
         exchange.marks = UpstreamMarks { selected: exchange.forwarded, ..UpstreamMarks::default() };
         let proxy_header = upstream.proxy_protocol.map(|version| proxy_header(session, version));
@@ -107,8 +115,9 @@ impl Gateway {
         if let Some(series) = exchange.upstream_series(&self.metrics) {
             series.connected(is_reused);
         }
-        if let (false, Some(pool), Some(server)) = (is_reused, exchange.pool(), exchange.server) {
-            pool.readmit(server);
+        let endpoint = exchange.endpoint.as_ref();
+        if let (false, Some(pool), Some(endpoint)) = (is_reused, exchange.pool(), endpoint) {
+            pool.readmit(endpoint, clock::now());
         }
     }
 
@@ -122,12 +131,35 @@ impl Gateway {
     ) -> Box<Error> {
         exchange.failed_server = exchange.server;
         self.count_upstream(exchange, UpstreamResult::Connect);
-        if let (Some(pool), Some(server)) = (exchange.pool(), exchange.server) {
-            pool.eject(server, clock::now());
+        if let (Some(pool), Some(endpoint)) = (exchange.pool(), &exchange.endpoint) {
+            pool.eject(endpoint, clock::now());
         }
         error.set_retry(exchange.tries < MAX_TRIES);
         error
     }
+}
+
+/// Selects an endpoint. If the client's cookie does not select it, the response sets the cookie.
+fn choose(
+    session: &Session,
+    exchange: &mut Exchange,
+    (upstream, pool): (&Upstream, &Pool),
+    now: u64,
+) -> Option<InFlight> {
+    let headers = &session.req_header().headers;
+    let sticky = upstream.sticky.as_ref();
+    let cookie = sticky.and_then(|sticky| sticky::of_request(sticky, headers));
+    let hash = match &upstream.balance {
+        Balance::Hash(source) => affinity::hash(source, headers, exchange),
+        Balance::RoundRobin | Balance::LeastRequest | Balance::RandomTwo => 0,
+    };
+    let endpoint = pool.select(Wanted { not: exchange.failed_server, cookie, hash }, now)?;
+    if let Some(sticky) = sticky {
+        let value = pool.cookie(endpoint.address()).filter(|value| cookie != Some(value));
+        let is_https = exchange.connection.tls.is_some();
+        exchange.set_cookie = value.and_then(|value| sticky::set_cookie(sticky, &value, is_https));
+    }
+    Some(endpoint)
 }
 
 fn attempt(

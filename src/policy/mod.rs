@@ -25,6 +25,7 @@ pub mod redis;
 pub mod restart;
 pub mod rewrite;
 pub mod router;
+pub mod servers;
 pub mod settings;
 pub mod template;
 pub mod tracing;

@@ -11,7 +11,7 @@ use http::HeaderName;
 use ipnet::IpNet;
 
 use super::redis::Secret;
-use crate::net::address::HostPort;
+use super::servers::{self, Balance, Sticky};
 use crate::net::tls::ClientTls;
 
 /// `[server]`: listeners, threads, timeouts and size limits. Durations are whole milliseconds, at least
@@ -356,8 +356,14 @@ pub enum MaxBytes {
 pub struct Upstream {
     /// Its name in the file.
     pub name: Arc<str>,
-    /// Its endpoints, or the built-in responder.
+    /// Its servers, or the built-in responder.
     pub target: Target,
+    /// How requests are distributed over the servers.
+    pub balance: Balance,
+    /// The cookie that keeps the requests of a client on one endpoint.
+    pub sticky: Option<Sticky>,
+    /// How long the weight of an endpoint rises after it has become healthy, in microseconds; 0: not at all.
+    pub slow_start_us: u64,
     /// Maximum time to connect.
     pub connect_timeout: Duration,
     /// Maximum time to wait for the next bytes of a response.
@@ -412,6 +418,6 @@ pub enum ProxyVersion {
 pub enum Target {
     /// The built-in responder, for trials.
     Demo,
-    /// Endpoints as `host:port`, at least one, used in turn. Names are resolved at run time.
-    Servers(Vec<HostPort>),
+    /// At least one server.
+    Servers(Vec<servers::Server>),
 }

@@ -1,15 +1,20 @@
 //! The servers of upstreams, and connections to them.
 //!
-//! Reading order: `pool` (which server a request goes to), `dial` (opens a connection to it), `transport`
+//! Reading order: `balance` (which endpoint gets a request), `endpoint` (the state of one), `active` (those that get
+//! requests), `pool` (the endpoints of one upstream), `dial` (opens a connection to it), `transport`
 //! (its bytes, in clear or over TLS), `tls`, `connection` (one attempt over HTTP/1.1), `idle` (connections
 //! over HTTP/1.1 that are kept for later requests), `http2` (connections over HTTP/2), `liveness` (whether the server
 //! of one is still there).
 
+mod active;
+pub(crate) mod balance;
 pub(crate) mod connection;
 pub(crate) mod dial;
+pub(crate) mod endpoint;
 pub(crate) mod http2;
 mod idle;
 mod liveness;
 pub mod pool;
+pub(crate) mod sticky;
 pub(crate) mod tls;
 pub(crate) mod transport;

@@ -1,6 +1,6 @@
-//! The servers of one upstream: round robin, passive health, and name look-ups.
+//! The endpoints of one upstream: selection, health, and name look-ups.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -8,24 +8,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use async_trait::async_trait;
-use parking_lot::{Mutex, RwLock};
-use pingora::lb::discovery::ServiceDiscovery;
-use pingora::lb::selection::RoundRobin;
-use pingora::lb::{Backend, Backends, LoadBalancer};
-use pingora::prelude::{Error, ErrorType, Result};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::warn;
 
+pub(crate) use super::active::Wanted;
+use super::active::{Active, Listed, Rounds};
+use super::balance::plan::Availability;
 use super::dial::Endpoint;
+use super::endpoint::{EndpointState, InFlight};
 use super::http2::Http2Connections;
 use super::idle::IdleConnections;
+use super::sticky;
 use super::tls::TlsClient;
-use crate::limit::MICROS_PER_SECOND;
+use crate::clock;
 use crate::net::address::HostPort;
 use crate::net::io_text;
 use crate::net::lookup::{Resolver, system_resolver};
+use crate::policy::servers::Server;
 use crate::policy::settings::{Target, Upstream};
 
 /// Deadline of one name look-up.
@@ -37,15 +38,15 @@ const MAX_LOOKUPS: usize = 16;
 /// The look-ups that may still start.
 static LOOKUPS: Semaphore = Semaphore::const_new(MAX_LOOKUPS);
 
-/// How long a server is ejected after a connection to it failed, in microseconds. Without ejection,
-/// each time that round robin selects it, a request loses a try.
-const EJECTION_US: u64 = 5 * MICROS_PER_SECOND;
-
-/// The servers of one upstream.
+/// The endpoints of one upstream.
 pub struct Pool {
-    balancer: LoadBalancer<RoundRobin>,
-    /// Ejected servers, and the time in microseconds at which each ejection ends.
-    ejected: RwLock<HashMap<SocketAddr, u64>>,
+    /// The endpoints as of the last look-up, and those that requests are sent to.
+    active: ArcSwap<Active>,
+    /// Held while `active` is replaced.
+    replacing: Mutex<()>,
+    rounds: Rounds,
+    /// The endpoints of the pool that this one replaced, whose state is kept.
+    inherited: Vec<Arc<EndpointState>>,
     /// Whether any server is configured by name, so that look-ups can change its addresses.
     pub(crate) has_names: bool,
     name: Arc<str>,
@@ -57,17 +58,25 @@ pub struct Pool {
     tls: Option<Arc<TlsClient>>,
     /// The upstream as configured.
     upstream: Upstream,
-    servers: Arc<Servers>,
-    /// The host of each address as of the last look-up, if it is what the server's certificate must be for.
-    hosts: ArcSwap<HashMap<SocketAddr, Arc<str>>>,
+    /// The servers as configured, and the addresses of each as of its last successful look-up.
+    servers: Vec<(Server, Mutex<Vec<SocketAddr>>)>,
     resolver: Resolver,
 }
 
-/// The servers of an upstream as configured, and the addresses of each as of its last look-up.
-struct Servers(Vec<(HostPort, Mutex<Vec<SocketAddr>>)>);
-
-/// The source of the balancer's addresses.
-struct Discovery(Arc<Servers>);
+/// An endpoint as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointView {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its weight in the configuration.
+    pub weight: u16,
+    /// Its priority in the configuration.
+    pub priority: u8,
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// Microseconds until its ejection ends; 0: it is not ejected.
+    pub ejected_us: u64,
+}
 
 impl Pool {
     /// Creates a pool of the upstream's servers. It has no addresses until [`look_up`](Self::look_up) has run.
@@ -80,14 +89,14 @@ impl Pool {
             Target::Demo => &[],
             Target::Servers(servers) => servers.as_slice(),
         };
-        let servers = Servers(servers.iter().map(|s| (s.clone(), Mutex::default())).collect());
-        let has_names = servers.0.iter().any(|(server, _)| address(server).is_none());
-        let servers = Arc::new(servers);
-        let backends = Backends::new(Box::new(Discovery(Arc::clone(&servers))));
+        let servers: Vec<_> = servers.iter().map(|s| (s.clone(), Mutex::default())).collect();
+        let has_names = servers.iter().any(|(server, _)| address(&server.origin).is_none());
         let tls = upstream.tls.clone().map(|tls| TlsClient::new(Arc::clone(&upstream.name), tls));
         Self {
-            balancer: LoadBalancer::from_backends(backends),
-            ejected: RwLock::default(),
+            active: ArcSwap::default(),
+            replacing: Mutex::default(),
+            rounds: Rounds::new(),
+            inherited: Vec::new(),
             has_names,
             name: Arc::clone(&upstream.name),
             http2: Http2Connections::new(),
@@ -95,15 +104,14 @@ impl Pool {
             tls: tls.map(Arc::new),
             upstream: upstream.clone(),
             servers,
-            hosts: ArcSwap::default(),
             resolver,
         }
     }
 
     /// Returns a pool for each of `upstreams`, in their order. A pool of `previous` with the same
-    /// name and servers is reused, with its health state and idle connections. The names of all
-    /// other pools are looked up in parallel. A name without an address is logged; a later look-up
-    /// may find one.
+    /// name and servers is reused, with its idle connections. A new one takes over the state of endpoints from
+    /// that of the same name. The names of new pools are looked up in parallel. A name without an address is logged; a
+    /// later look-up may find one.
     pub async fn for_all(upstreams: &[Upstream], previous: &[Arc<Self>]) -> Vec<Arc<Self>> {
         let mut lookups = JoinSet::new();
         let pool = |upstream: &Upstream| {
@@ -111,7 +119,11 @@ impl Pool {
             if let Some(pool) = previous.iter().find(is_same) {
                 return Arc::clone(pool);
             }
-            let pool = Arc::new(Self::new(upstream));
+            let mut pool = Self::new(upstream);
+            if let Some(previous) = previous.iter().find(|pool| pool.name == upstream.name) {
+                pool.inherited = previous.states();
+            }
+            let pool = Arc::new(pool);
             let new = Arc::clone(&pool);
             lookups.spawn(async move {
                 tokio::join!(new.refresh_tls(), new.look_up());
@@ -128,6 +140,13 @@ impl Pool {
         let own = &self.upstream;
         (&own.name, &own.target, &own.tls) == (&upstream.name, &upstream.target, &upstream.tls)
             && (own.protocol, own.proxy_protocol) == (upstream.protocol, upstream.proxy_protocol)
+            && (&own.balance, &own.sticky) == (&upstream.balance, &upstream.sticky)
+            && own.slow_start_us == upstream.slow_start_us
+    }
+
+    /// The state of each of its endpoints.
+    fn states(&self) -> Vec<Arc<EndpointState>> {
+        self.active.load().all.iter().map(|listed| Arc::clone(&listed.state)).collect()
     }
 
     /// Name of the upstream.
@@ -145,7 +164,9 @@ impl Pool {
     pub(crate) fn endpoint(&self, address: SocketAddr) -> Endpoint {
         let is_verified = self.tls.as_ref().is_some_and(|tls| tls.verifies_hosts());
         let host = is_verified.then(|| {
-            let known = self.hosts.load().get(&address).map(Arc::clone);
+            let active = self.active.load();
+            let known = active.all.iter().find(|listed| listed.state.address == address);
+            let known = known.map(|listed| Arc::clone(&listed.host));
             known.unwrap_or_else(|| address.ip().to_string().into())
         });
         let generation = self.tls.as_ref().map_or(0, |tls| tls.generation());
@@ -154,9 +175,8 @@ impl Pool {
 
     /// The server with this address, as configured; if several have it, the first.
     pub(crate) fn server(&self, address: SocketAddr) -> Option<HostPort> {
-        let has =
-            |(_, found): &&(HostPort, Mutex<Vec<SocketAddr>>)| found.lock().contains(&address);
-        self.servers.0.iter().find(has).map(|(server, _)| server.clone())
+        let own = self.servers.iter().find(|(_, found)| found.lock().contains(&address));
+        own.map(|(server, _)| server.origin.clone())
     }
 
     /// Idle connections over HTTP/1.1 to its servers.
@@ -184,113 +204,141 @@ impl Pool {
         }
     }
 
-    /// Selects the next server by round robin at `now` (microseconds). It prefers servers that are not
-    /// ejected, and returns `not` only if there is no other server.
-    pub fn select(&self, not: Option<SocketAddr>, now: u64) -> Option<SocketAddr> {
-        /// Steps after which round robin stops looking for an accepted server.
-        const STEPS: usize = 256;
-        let backends = self.balancer.backends().get_backend();
-        if let (1, Some(only)) = (backends.len(), backends.first()) {
-            return only.addr.as_inet().copied();
+    /// Selects the endpoint of a request at `now` (microseconds). The request is in flight there until the result is
+    /// dropped. `None`: no name has an address.
+    pub(crate) fn select(&self, wanted: Wanted<'_>, now: u64) -> Option<InFlight> {
+        let mut active = self.active.load();
+        if active.until <= now {
+            self.replace(None, now);
+            active = self.active.load();
         }
-        let ejected = self.ejected.read();
-        let is_up = |server: &SocketAddr| ejected.get(server).is_none_or(|until| *until <= now);
-        let pick = |accept: &dyn Fn(&SocketAddr) -> bool| {
-            let accept = |backend: &Backend, ready: bool| {
-                ready && backend.addr.as_inet().is_some_and(accept)
-            };
-            self.balancer.select_with(b"", STEPS, accept)?.addr.as_inet().copied()
+        Some(active.select(wanted, &self.rounds, now)?.state.begin())
+    }
+
+    /// The value that the cookie of an endpoint has; `None`: the upstream has no cookie.
+    pub(crate) fn cookie(&self, endpoint: SocketAddr) -> Option<Box<str>> {
+        let active = self.active.load();
+        active.all.iter().find(|listed| listed.state.address == endpoint)?.cookie.clone()
+    }
+
+    /// Chooses the endpoints that requests are sent to again, at `now` (microseconds), of these or of the present
+    /// ones.
+    fn replace(&self, all: Option<Vec<Listed>>, now: u64) {
+        let _replacing = self.replacing.lock();
+        let all = match all {
+            Some(all) => {
+                self.rounds.forget_tables();
+                all.into()
+            }
+            None => Arc::clone(&self.active.load().all),
         };
-        pick(&|server| Some(*server) != not && is_up(server))
-            .or_else(|| pick(&|server| Some(*server) != not))
-            .or(not)
+        let Upstream { balance, slow_start_us, .. } = &self.upstream;
+        let active = Active::of(all, balance, *slow_start_us, &self.rounds, now);
+        self.active.store(Arc::new(active));
     }
 
-    /// Ejects a server for 5 s because a connection to it failed at `now` (microseconds).
-    pub fn eject(&self, server: SocketAddr, now: u64) {
-        let mut ejected = self.ejected.write();
-        ejected.retain(|_, until| *until > now);
-        ejected.insert(server, now.saturating_add(EJECTION_US));
+    /// Ejects an endpoint for 5 s because a connection to it failed at `now` (microseconds).
+    pub(crate) fn eject(&self, endpoint: &InFlight, now: u64) {
+        endpoint.state().eject(now);
+        self.replace(None, now);
     }
 
-    /// Ends the ejection of a server because a connection to it succeeded.
-    pub fn readmit(&self, server: SocketAddr) {
-        if self.ejected.read().contains_key(&server) {
-            self.ejected.write().remove(&server);
+    /// Ends the ejection of an endpoint because a connection to it succeeded at `now` (microseconds).
+    pub(crate) fn readmit(&self, endpoint: &InFlight, now: u64) {
+        if endpoint.state().readmit(now) {
+            self.replace(None, now);
         }
     }
 
-    /// Returns the address of every server as of the last look-up, and the microseconds until its
-    /// ejection ends (0: it is not ejected).
-    pub fn addresses(&self, now: u64) -> Vec<(SocketAddr, u64)> {
-        let ejected = self.ejected.read();
-        let backends = self.balancer.backends().get_backend();
-        let addresses = backends.iter().filter_map(|backend| backend.addr.as_inet().copied());
-        let until = |address| ejected.get(&address).map_or(0, |until| until.saturating_sub(now));
-        addresses.map(|address| (address, until(address))).collect()
+    /// Returns every endpoint as of the last look-up, at `now` (microseconds).
+    pub fn endpoints(&self, now: u64) -> Vec<EndpointView> {
+        let view = |listed: &Listed| EndpointView {
+            address: listed.state.address,
+            weight: listed.weight,
+            priority: listed.priority,
+            in_flight: listed.state.in_flight(),
+            ejected_us: match listed.state.availability(now) {
+                Availability::Down { until } => until.saturating_sub(now),
+                _ => 0,
+            },
+        };
+        self.active.load().all.iter().map(view).collect()
     }
 
     /// Returns every server's address and whether it is healthy (not ejected) at `now`. If no name
     /// has an address, returns the names, all unhealthy.
     pub fn health(&self, now: u64) -> Vec<(String, bool)> {
-        let addresses = self.addresses(now);
-        if let (Target::Servers(origins), true) = (&self.upstream.target, addresses.is_empty()) {
-            return origins.iter().map(|origin| (origin.to_string(), false)).collect();
+        let endpoints = self.endpoints(now);
+        if endpoints.is_empty() {
+            return self.servers.iter().map(|(server, _)| (server.to_string(), false)).collect();
         }
-        addresses.into_iter().map(|(address, left)| (address.to_string(), left == 0)).collect()
+        let health = |view: EndpointView| (view.address.to_string(), view.ejected_us == 0);
+        endpoints.into_iter().map(health).collect()
     }
 
     /// Looks up the addresses of all servers in parallel, each within 5 s. Each server is available as
-    /// soon as its own look-up has succeeded. A server whose look-up fails loses its addresses, unless
-    /// no server of the pool has one: then the previous addresses stay.
+    /// soon as its own look-up has succeeded. A server whose look-up fails keeps its addresses until one
+    /// succeeds.
     pub async fn look_up(&self) {
         let mut lookups = JoinSet::new();
-        for (index, (server, addresses)) in self.servers.0.iter().enumerate() {
-            if let Some(address) = address(server) {
+        for (index, (server, addresses)) in self.servers.iter().enumerate() {
+            if let Some(address) = address(&server.origin) {
                 *addresses.lock() = vec![address];
             } else {
-                let lookup = look_up(server.clone(), Arc::clone(&self.resolver));
+                let lookup = look_up(server.origin.clone(), Arc::clone(&self.resolver));
                 lookups.spawn(async move { (index, lookup.await) });
             }
         }
-        let mut failed = Vec::new();
+        self.update();
         while let Some(lookup) = lookups.join_next().await {
             let Ok((index, result)) = lookup else { continue };
-            let Some((server, addresses)) = self.servers.0.get(index) else { continue };
+            let Some((server, addresses)) = self.servers.get(index) else { continue };
             match result {
                 Ok(found) => {
                     *addresses.lock() = found;
-                    self.update().await;
+                    self.update();
                 }
                 Err(error) => {
-                    failed.push((addresses, std::mem::take(&mut *addresses.lock())));
                     let cause = io_text::plain(&error);
                     warn!(upstream = &*self.name, %server, cause, "name look-up failed");
                 }
             }
         }
-        self.update().await;
-        if failed.len() == self.servers.0.len() {
-            // The balancer keeps them, so the first name that is found next must not replace them all.
-            for (addresses, previous) in failed {
-                *addresses.lock() = previous;
-            }
+        if self.active.load().all.is_empty() && !self.servers.is_empty() {
+            warn!(upstream = &*self.name, "no server of the upstream has a known address");
         }
     }
 
-    /// Passes the addresses of all servers to the balancer.
-    async fn update(&self) {
-        let mut hosts = HashMap::new();
-        for (server, addresses) in &self.servers.0 {
-            for address in &*addresses.lock() {
-                hosts.entry(*address).or_insert_with(|| server.host.as_str().into());
+    /// Makes the addresses of all servers its endpoints. If several servers have an address, it is that of the first.
+    fn update(&self) {
+        let now = clock::now();
+        let active = self.active.load_full();
+        let mut states: HashMap<SocketAddr, &Arc<EndpointState>> =
+            self.inherited.iter().map(|state| (state.address, state)).collect();
+        states.extend(active.all.iter().map(|listed| (listed.state.address, &listed.state)));
+        let mut all: Vec<Listed> = Vec::new();
+        let mut seen = HashSet::new();
+        for (server, addresses) in &self.servers {
+            for address in addresses.lock().iter().copied().filter(|address| seen.insert(*address))
+            {
+                let state = states.get(&address).map_or_else(
+                    || Arc::new(EndpointState::new(address)),
+                    |state| Arc::clone(state),
+                );
+                let sticky = self.upstream.sticky.as_ref();
+                all.push(Listed {
+                    state,
+                    host: server.origin.host.as_str().into(),
+                    weight: server.weight,
+                    priority: server.priority,
+                    cookie: sticky.map(|sticky| sticky::value(sticky, &self.name, address)),
+                });
             }
         }
-        if !hosts.is_empty() {
-            self.hosts.store(Arc::new(hosts));
-        }
-        if self.balancer.update().await.is_err() {
-            warn!(upstream = &*self.name, "no server of the upstream has a known address");
+        let is_same = all.len() == active.all.len()
+            && all.iter().zip(&*active.all).all(|(new, old)| new.is_same(old));
+        if !is_same {
+            self.replace(Some(all), now);
         }
     }
 }
@@ -298,22 +346,6 @@ impl Pool {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Pool").field(&self.name).finish()
-    }
-}
-
-#[async_trait]
-impl ServiceDiscovery for Discovery {
-    async fn discover(&self) -> Result<(BTreeSet<Backend>, HashMap<u64, bool>)> {
-        let mut backends = BTreeSet::new();
-        for (_, addresses) in &self.0.0 {
-            for address in &*addresses.lock() {
-                backends.insert(Backend::new(&address.to_string())?);
-            }
-        }
-        if backends.is_empty() && !self.0.0.is_empty() {
-            return Error::e_explain(ErrorType::ConnectNoRoute, "no server has an address");
-        }
-        Ok((backends, HashMap::new()))
     }
 }
 
@@ -330,6 +362,7 @@ async fn look_up(server: HostPort, resolver: Resolver) -> io::Result<Vec<SocketA
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -370,9 +403,10 @@ mod tests {
             let pool = Arc::clone(&pool);
             async move { pool.look_up().await }
         });
-        until(|| pool.addresses(0).len() == 3).await;
+        until(|| pool.endpoints(0).len() == 3).await;
         assert!(!lookup.is_finished());
-        let addresses: BTreeSet<_> = pool.addresses(0).into_iter().map(|(a, _)| a).collect();
+        let addresses: BTreeSet<_> =
+            pool.endpoints(0).into_iter().map(|view| view.address).collect();
         let expected = ["127.0.0.1:80", "127.0.0.2:80", "127.0.0.3:80"];
         assert_eq!(addresses, expected.map(|address| address.parse().unwrap()).into());
         lookup.abort();
@@ -397,7 +431,7 @@ mod tests {
         let names: Vec<_> = (1..=40).map(|number| format!("a{number}:80")).collect();
         let pool = pool(&names, resolver);
         pool.look_up().await;
-        assert_eq!(pool.addresses(0).len(), 40);
+        assert_eq!(pool.endpoints(0).len(), 40);
         assert_eq!(most.load(Ordering::SeqCst), MAX_LOOKUPS);
     }
 
@@ -492,7 +526,8 @@ mod tests {
             let pool = Arc::clone(&pool);
             async move { pool.look_up().await }
         });
-        let addresses = || pool.addresses(0).into_iter().map(|(a, _)| a).collect::<BTreeSet<_>>();
+        let addresses =
+            || pool.endpoints(0).into_iter().map(|view| view.address).collect::<BTreeSet<_>>();
         let third = ([127, 0, 0, 3], 80).into();
         until(|| addresses().contains(&third)).await;
         assert_eq!(addresses(), [([127, 0, 0, 2], 80).into(), third].into());
@@ -500,7 +535,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn addresses_stay_if_every_look_up_fails() {
+    async fn addresses_stay_while_look_ups_fail() {
         let fails = Arc::new(AtomicUsize::new(0));
         let resolver: Resolver = Arc::new({
             let fails = Arc::clone(&fails);
@@ -512,14 +547,107 @@ mod tests {
             }
         });
         let pool = pool(&["a1:80".to_owned(), "a2:80".to_owned()], resolver);
-        let numbers = || pool.addresses(0).len();
+        let numbers = || pool.endpoints(0).len();
         pool.look_up().await;
         assert_eq!(numbers(), 2);
         fails.store(1, Ordering::SeqCst);
         pool.look_up().await;
-        assert_eq!(numbers(), 1);
+        assert_eq!(numbers(), 2);
         fails.store(2, Ordering::SeqCst);
         pool.look_up().await;
-        assert_eq!(numbers(), 1);
+        assert_eq!(numbers(), 2);
+    }
+
+    /// A pool of three servers; `text` continues its table.
+    async fn three(servers: &str, text: &str) -> Pool {
+        let file = format!("[upstreams.api]\nservers = [{servers}]\n{text}\n[routes.all]\n");
+        let policy = crate::load::from_text("gateway.toml", &file).unwrap();
+        let pool = Pool::new(&policy.upstreams[0]);
+        pool.look_up().await;
+        pool
+    }
+
+    const THREE: &str = "'10.0.0.1:80', { address = '10.0.0.2:80', weight = 2 }, \
+                         { address = '10.0.0.3:80', backup = true }";
+
+    /// The last part of the address that is selected.
+    fn last(endpoint: &InFlight) -> u8 {
+        let std::net::IpAddr::V4(ip) = endpoint.address().ip() else { panic!("not IPv4") };
+        ip.octets()[3]
+    }
+
+    #[tokio::test]
+    async fn backup_takes_over_when_no_other_endpoint_is_left() {
+        let pool = three(THREE, "").await;
+        let now = clock::now();
+        let select = || pool.select(Wanted::default(), now).unwrap();
+        let picked: Vec<u8> = (0..6).map(|_| last(&select())).collect();
+        assert_eq!(picked, [2, 1, 2, 2, 1, 2]);
+        let [first, second] = [select(), select()];
+        pool.eject(&first, now);
+        pool.eject(&second, now);
+        assert_eq!((last(&select()), last(&select())), (3, 3));
+        let backup = select();
+        pool.eject(&backup, now);
+        let picked: BTreeSet<u8> = (0..4).map(|_| last(&select())).collect();
+        assert_eq!(picked, [1, 2, 3].into());
+        let later = pool.select(Wanted::default(), now + 5_000_000).unwrap();
+        assert!(last(&later) < 3);
+    }
+
+    #[tokio::test]
+    async fn retry_goes_to_another_endpoint() {
+        for balance in ["round_robin", "least_request", "random_two", "hash:ip"] {
+            let pool = three(THREE, &format!("balance = '{balance}'")).await;
+            let now = clock::now();
+            for number in 0..50 {
+                let first =
+                    pool.select(Wanted { hash: number << 40, ..Wanted::default() }, now).unwrap();
+                let not = Some(first.address());
+                let wanted = Wanted { not, hash: number << 40, ..Wanted::default() };
+                let second = pool.select(wanted, now).unwrap();
+                assert_ne!(second.address(), first.address(), "{balance}");
+                assert!(last(&second) < 3);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn request_is_in_flight_until_its_endpoint_is_dropped() {
+        let pool = three(THREE, "balance = 'least_request'").await;
+        let held: Vec<_> = (0..6).map(|_| pool.select(Wanted::default(), 0).unwrap()).collect();
+        let in_flight = || pool.endpoints(0).iter().map(|view| view.in_flight).collect::<Vec<_>>();
+        assert_eq!(in_flight(), [2, 4, 0]);
+        drop(held);
+        assert_eq!(in_flight(), [0, 0, 0]);
+    }
+
+    #[tokio::test]
+    async fn cookie_selects_its_endpoint_until_that_is_ejected() {
+        let pool = three(THREE, "sticky = { cookie = 'srv' }").await;
+        let now = clock::now();
+        let cookie = pool.cookie("10.0.0.1:80".parse().unwrap());
+        let wanted = Wanted { cookie: cookie.as_deref(), ..Wanted::default() };
+        for _ in 0..5 {
+            assert_eq!(last(&pool.select(wanted, now).unwrap()), 1);
+        }
+        pool.eject(&pool.select(wanted, now).unwrap(), now);
+        assert_eq!(last(&pool.select(wanted, now).unwrap()), 2);
+        let wanted = Wanted { cookie: Some("unknown"), ..Wanted::default() };
+        assert_eq!(last(&pool.select(wanted, now).unwrap()), 2);
+    }
+
+    #[tokio::test]
+    async fn state_of_endpoints_outlives_a_change_of_weights() {
+        let pool = Arc::new(three(THREE, "").await);
+        let now = clock::now();
+        let first = pool.select(Wanted::default(), now).unwrap();
+        pool.eject(&first, now);
+        let file = "[upstreams.api]\nservers = ['10.0.0.9:80', '10.0.0.2:80']\n[routes.all]\n";
+        let policy = crate::load::from_text("gateway.toml", file).unwrap();
+        let pools = Pool::for_all(&policy.upstreams, &[pool]).await;
+        let views = pools[0].endpoints(now);
+        assert_eq!((views[1].address, views[1].in_flight), (first.address(), 1));
+        assert!(views[1].ejected_us > 4_000_000, "{views:?}");
     }
 }

@@ -81,6 +81,7 @@ mod reload_load;
 mod reload_tokens;
 
 // Faulty clients and upstreams.
+mod balance;
 mod broken_upstreams;
 mod corpus;
 mod hostile;

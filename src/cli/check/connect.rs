@@ -80,7 +80,7 @@ async fn upstreams(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
             let place = outline.item_place(&path, index).unwrap_or(0..0);
             let (resolver, permits) = (Arc::clone(&resolver), Arc::clone(&permits));
             let handshake = Arc::clone(&handshake);
-            let tried = server.clone();
+            let tried = server.origin.clone();
             let trial = tokio::spawn(async move {
                 let _permit = permits.acquire_owned().await;
                 connect(&tried, limit, &resolver, &handshake).await

@@ -333,6 +333,9 @@ impl<'a> Call<'a> {
             Ok(is_end) => is_end,
             Err(error) => return Some(Err(in_words(error))),
         };
+        if is_end {
+            self.exchange.endpoint = None;
+        }
         if !data.is_empty() || is_end {
             let written = self.session.write_response_body(Some(data), is_end).await;
             if let Err(error) = written {
@@ -352,6 +355,7 @@ impl<'a> Call<'a> {
             Err(error) if is_end_of_upload(&error) => None,
             Err(error) => return Some(Err(in_words(error))),
         };
+        self.exchange.endpoint = None;
         let written = match trailers {
             Some(trailers) => self.write_last(trailers).await,
             None => self.session.write_response_body(None, true).await,

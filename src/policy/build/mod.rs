@@ -11,6 +11,7 @@ mod acme;
 mod address;
 mod admin;
 mod audit;
+mod balance;
 mod breaker;
 mod clients;
 mod costs;

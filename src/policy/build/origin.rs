@@ -39,6 +39,13 @@ fn parse(text: &str) -> Result<(Scheme, HostPort), Reason> {
         None => (Scheme::Http, text, None),
         Some(("http", authority)) => (Scheme::Http, authority, Some(80)),
         Some(("https", authority)) => (Scheme::Https, authority, Some(443)),
+        Some((scheme, rest)) if scheme.starts_with("srv") => {
+            let name = cut(bare(rest), 64);
+            let message = format!("SRV records are not looked up, so `{name}` cannot be a server");
+            let help = "write the name of a host with its port: each of its A and AAAA records is an \
+                        endpoint, looked up every 10 s";
+            return Err((message, help.to_owned()));
+        }
         Some((scheme, rest)) => {
             let message =
                 "the scheme of a server is `http://` or `https://`, or left out".to_owned();

@@ -4,16 +4,20 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::balance;
 use super::environment::Environment;
 use super::names::twice;
 use super::origin::{Scheme, origin};
 use super::upstream_tls;
 use super::values::duration;
+use super::values::number;
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
+use crate::config::tables::TextOr;
 use crate::config::{Config, in_order, tables};
+use crate::policy::servers::Server;
 use crate::policy::settings::{Target, Upstream};
 
 /// The name of the built-in responder.
@@ -48,9 +52,18 @@ fn upstream(
     let read_timeout = time("read_timeout", upstream.read_timeout.as_ref(), 30_000);
     let write_timeout = time("write_timeout", upstream.write_timeout.as_ref(), 30_000);
     let idle_timeout = time("idle_timeout", upstream.idle_timeout.as_ref(), 60_000);
+    let balance = balance::balance(upstream.balance.as_ref(), diagnostics);
+    let sticky = match &upstream.sticky {
+        None => Some(None),
+        Some(table) => balance::sticky(table, environment, diagnostics).map(Some),
+    };
+    let slow_start_us = balance::slow_start_us(upstream.slow_start.as_ref(), diagnostics);
     Some(Upstream {
         name: Arc::from(name.get_ref().as_str()),
         target: target?.0,
+        balance: balance?,
+        sticky: sticky?,
+        slow_start_us: slow_start_us?,
         connect_timeout: connect_timeout?,
         read_timeout: read_timeout?,
         write_timeout: write_timeout?,
@@ -77,35 +90,88 @@ fn target(
         }
         return None;
     };
-    let servers = servers.get_ref();
-    if let Some(demo) = servers.iter().find(|server| server.get_ref() == DEMO)
+    let servers: Vec<Entry<'_>> =
+        servers.get_ref().iter().filter_map(|item| entry(name, item, diagnostics)).collect();
+    let is_demo = |entry: &&Entry<'_>| entry.address.get_ref() == DEMO;
+    if let Some(demo) = servers.iter().find(is_demo)
         && servers.len() > 1
     {
         let message = "`demo` is the built-in responder, not one of several servers";
         let help = "take it out, or take the other servers out";
-        diagnostics.push(Diagnostic::new(demo.span(), message).help(help));
+        diagnostics.push(Diagnostic::new(demo.address.span(), message).help(help));
     }
-    if servers.iter().all(|server| server.get_ref() == DEMO) {
+    if servers.iter().all(|entry| is_demo(&entry)) {
         return Some((Target::Demo, None));
     }
     let mut seen = HashMap::new();
-    let mut origins = Vec::new();
+    let mut built = Vec::new();
     let mut first: Option<(Scheme, Range<usize>)> = None;
-    for server in servers.iter().filter(|server| server.get_ref() != DEMO) {
-        let Some((scheme, origin)) = origin(server, diagnostics) else { continue };
+    for entry in servers.iter().filter(|entry| !is_demo(entry)) {
+        let weight_and_priority = weight_and_priority(entry.settings, diagnostics);
+        let address = &entry.address;
+        let Some((scheme, origin)) = origin(address, diagnostics) else { continue };
         match &first {
             Some((other, span)) if *other != scheme => {
-                diagnostics.push(mixed_schemes(server, scheme, span.clone()));
+                diagnostics.push(mixed_schemes(address, scheme, span.clone()));
             }
             Some(_) => {}
-            None => first = Some((scheme, server.span())),
+            None => first = Some((scheme, address.span())),
         }
-        if let Some(first) = seen.insert(origin.clone(), server.span()) {
-            diagnostics.push(twice(server, first));
+        if let Some(first) = seen.insert(origin.clone(), address.span()) {
+            diagnostics.push(twice(address, first));
         }
-        origins.push(origin);
+        if let Some((weight, priority)) = weight_and_priority {
+            built.push(Server { origin, weight, priority });
+        }
     }
-    Some((Target::Servers(origins), first.map(|(scheme, _)| scheme)))
+    Some((Target::Servers(built), first.map(|(scheme, _)| scheme)))
+}
+
+/// An item of `servers`.
+struct Entry<'a> {
+    address: Spanned<String>,
+    /// The settings beside the address, if it is a table.
+    settings: Option<&'a tables::UpstreamServer>,
+}
+
+/// Reads an item of `servers`, or reports that it has no address.
+fn entry<'a>(
+    name: &Spanned<String>,
+    item: &'a Spanned<TextOr<tables::UpstreamServer>>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Entry<'a>> {
+    match item.get_ref() {
+        TextOr::Text(text) => Some(Entry { address: item.with(text.clone()), settings: None }),
+        TextOr::Table(table) => {
+            if let Some(address) = &table.address {
+                return Some(Entry { address: address.clone(), settings: Some(table) });
+            }
+            if diagnostics.explain_absence(&["upstreams", name.get_ref(), "servers", "address"]) {
+                return None;
+            }
+            let help = "write `{ address = \"127.0.0.1:3000\", weight = 2 }`";
+            let message = "this server has no `address`";
+            diagnostics.push(Diagnostic::new(item.span(), message).help(help));
+            None
+        }
+    }
+}
+
+/// The weight and the priority of a server; none with an error.
+fn weight_and_priority(
+    settings: Option<&tables::UpstreamServer>,
+    diagnostics: &mut Diagnostics,
+) -> Option<(u16, u8)> {
+    let Some(settings) = settings else { return Some((1, 0)) };
+    let weight = number("weight", settings.weight.as_ref(), 1, 1..=1000, diagnostics);
+    let is_backup = settings.backup.as_ref().is_some_and(|backup| *backup.get_ref());
+    let default = u64::from(is_backup);
+    let priority = number("priority", settings.priority.as_ref(), default, 0..=100, diagnostics);
+    if let (true, Some(field)) = (is_backup, &settings.priority) {
+        let message = "`backup = true` is the priority 1, so `priority` cannot be set, too";
+        diagnostics.push(Diagnostic::new(field.span(), message).help("take one of them out"));
+    }
+    Some((u16::try_from(weight?).ok()?, u8::try_from(priority?).ok()?))
 }
 
 /// Servers with TLS and without in one upstream.

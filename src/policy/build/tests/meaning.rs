@@ -9,6 +9,7 @@ use crate::limit::cost::Cost;
 use crate::load::{from_text, from_text_in};
 use crate::net::address::HostPort;
 use crate::policy::redis::{Address, Login, Ready, Secret, StartWithout};
+use crate::policy::servers::Server;
 use crate::policy::settings::{KeySource, MaxBytes, OnUnknownKey, Target};
 use crate::policy::tracing::SamplingRatio;
 use crate::policy::{Dimension, Kind, OnFailure, OnMissing, Policy, Rate, WrittenLimit};
@@ -40,7 +41,11 @@ fn example_is_resolved() {
     assert_eq!((&*policy.keys[0].id, policy.keys[0].plan), ("acme", 1));
     assert_eq!(policy.key_by_digest.len(), 1);
     assert!(policy.key_by_digest.keys().all(|digest| digest[..2] == [0x9f, 0x86]));
-    let origin = |port| HostPort { host: "127.0.0.1".to_owned(), port };
+    let origin = |port| Server {
+        origin: HostPort { host: "127.0.0.1".to_owned(), port },
+        weight: 1,
+        priority: 0,
+    };
     assert_eq!(policy.upstreams[0].target, Target::Servers(vec![origin(3000), origin(3001)]));
     assert_eq!(names(policy.routes.iter().map(|route| &route.name)), ["search", "rest"]);
     assert_eq!(policy.routes[0].cost, Cost::parse("5").unwrap());

@@ -578,7 +578,7 @@ fn rule_per_certificate_without_client_certificates_is_a_warning() {
 }
 
 /// The message and the help of each error, a line each.
-fn brief(file: &str) -> String {
+pub(super) fn brief(file: &str) -> String {
     let shown = render_whole(file);
     let lines = shown.lines().filter_map(|line| {
         let line = line.trim_start();

@@ -74,6 +74,42 @@ fn servers_are_invalid() {
 }
 
 #[test]
+fn servers_and_balance_are_invalid() {
+    insta::assert_snapshot!(super::tls::brief("[routes.all]\nupstream = 'a'\n[upstreams.a]\nservers = [{ address = 'a:80', weight = 1001 }, { address = 'a:80', backup = true, priority = 2 }, { url = 'b:80', weight = 0 }, 3, 'srv+http://_api._tcp.example']\nbalance = 'leastconn'\nslow_start = 30\nsticky = { ttl = '1500ms', secret = 'hunter2' }\n[upstreams.b]\nservers = ['b:80']\nbalance = 'hash:header:'\nsticky = { cookie = 'a b' }\nip_hash = true\nweight = 3\n[upstreams.c]\nservers = [{ weight = 2 }, 'c:80']\nbalance = 'hsh:key'"), @r#"
+    `weight` is at least 1 and at most 1000
+    `a:80` is written twice
+    `backup = true` is the priority 1, so `priority` cannot be set, too
+    = help: take one of them out
+    unknown name `url` in `upstreams.a.servers`
+    = help: write `address = "127.0.0.1:3000"`
+    an item of `servers` is a string or a table, not a number
+    SRV records are not looked up, so `_api._tcp.example` cannot be a server
+    = help: write the name of a host with its port: each of its A and AAAA records is an endpoint, looked up every 10 s
+    `balance` has no value `leastconn`
+    = help: write `balance = "least_request"`
+    `slow_start` is a string, not a number
+    `sticky` needs the name of its `cookie`
+    = help: write `sticky = { cookie = "srv" }`
+    `ttl` is a whole number of seconds
+    = help: a cookie has no shorter unit: write `ttl = "1h"`
+    `secret` has less than 16 characters
+    = help: make one with `openssl rand -hex 16`, and best take it from the environment: `secret = "${STICKY_SECRET}"`
+    `hash:header:` names no header
+    = help: it looks like `hash:header:x-tenant`
+    `a b` is not the name of a cookie
+    = help: a name has 1 to 64 letters, digits, `_` and `-`, such as `srv`
+    unknown name `ip_hash` in `upstreams.b`
+    = help: write `balance = "hash:ip"`
+    unknown name `weight` in `upstreams.b`
+    = help: it is a setting of a server: `servers = [{ address = "127.0.0.1:3000", weight = 2, backup = true }]`
+    this server has no `address`
+    = help: write `{ address = "127.0.0.1:3000", weight = 2 }`
+    `balance` has no value `hsh:key`
+    = help: write `balance = "hash:key"`
+    "#);
+}
+
+#[test]
 fn the_upstream_b_has_no_servers() {
     insta::assert_snapshot!(render("[upstreams.b]\n[upstreams.c]\nservers = []"), @r#"
     error: the upstream `b` has no servers

@@ -1,0 +1,37 @@
+//! What identifies a client whose requests go to the same endpoint (`balance = "hash:…"`).
+
+use std::net::IpAddr;
+
+use http::HeaderMap;
+
+use super::exchange::Exchange;
+use crate::policy::client::ClientKey;
+use crate::policy::servers::HashSource;
+use crate::upstream::balance::key::hash as hash_bytes;
+
+/// The hash of the client of a request, the same on all gateways.
+pub(super) fn hash(source: &HashSource, headers: &HeaderMap, exchange: &Exchange) -> u64 {
+    match source {
+        HashSource::Ip => of_address(exchange),
+        HashSource::Header(name) => match headers.get(name) {
+            Some(value) => hash_bytes(value.as_bytes()),
+            None => of_address(exchange),
+        },
+        HashSource::Key => match exchange.client.map(|client| client.key) {
+            Some(ClientKey::Known(index)) => {
+                let key = exchange.snapshot.policy.keys.get(index as usize);
+                key.map_or_else(|| of_address(exchange), |key| hash_bytes(key.id.as_bytes()))
+            }
+            Some(ClientKey::Unknown(digest)) => hash_bytes(&digest),
+            Some(ClientKey::Missing) | None => of_address(exchange),
+        },
+    }
+}
+
+fn of_address(exchange: &Exchange) -> u64 {
+    match exchange.client.and_then(|client| client.ip) {
+        Some(IpAddr::V4(ip)) => hash_bytes(&ip.octets()),
+        Some(IpAddr::V6(ip)) => hash_bytes(&ip.octets()),
+        None => 0,
+    }
+}

@@ -1,0 +1,154 @@
+//! `balance` and `sticky` of an upstream.
+
+use http::HeaderName;
+
+use super::environment::{Environment, expand};
+use super::values::duration;
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::spanned::Spanned;
+use crate::config::suggest::{closest, cut};
+use crate::config::tables;
+use crate::policy::redis::Secret;
+use crate::policy::servers::{Balance, HashSource, Sticky};
+
+/// Minimum length of a secret.
+const MIN_SECRET_CHARACTERS: usize = 16;
+
+/// The values of `balance`.
+const WORDS: [&str; 6] =
+    ["round_robin", "least_request", "random_two", "hash:ip", "hash:key", "hash:header:"];
+
+/// Other names of the same things.
+const FOREIGN: [(&str, &[&str]); 5] = [
+    ("round_robin", &["roundrobin", "round-robin", "rr", "wrr", "weighted", "static-rr", "first"]),
+    (
+        "least_request",
+        &["least_conn", "leastconn", "least_connections", "least-connections", "lc", "p2c-ewma"],
+    ),
+    ("random_two", &["random", "p2c", "random two", "random_choose", "power_of_two"]),
+    (
+        "hash:ip",
+        &["ip_hash", "source", "client_ip_hash", "maglev", "ring_hash", "hash", "consistent"],
+    ),
+    ("hash:header:<name>", &["header", "hdr", "uri", "uri_hash", "url_hash"]),
+];
+
+/// How requests are distributed; none with an error.
+pub(super) fn balance(
+    field: Option<&Spanned<String>>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Balance> {
+    let Some(field) = field else { return Some(Balance::default()) };
+    let text = field.get_ref().as_str();
+    Some(match text {
+        "round_robin" => Balance::RoundRobin,
+        "least_request" => Balance::LeastRequest,
+        "random_two" => Balance::RandomTwo,
+        "hash:ip" => Balance::Hash(HashSource::Ip),
+        "hash:key" => Balance::Hash(HashSource::Key),
+        _ => {
+            let header = text.strip_prefix("hash:header:").map(str::trim);
+            if let Some(name) = header.and_then(|name| name.parse::<HeaderName>().ok()) {
+                return Some(Balance::Hash(HashSource::Header(name)));
+            }
+            diagnostics.push(unknown(field, header.is_some()));
+            return None;
+        }
+    })
+}
+
+fn unknown(field: &Spanned<String>, is_header: bool) -> Diagnostic {
+    let text = field.get_ref();
+    if is_header {
+        let message = format!("`{}` names no header", cut(text, 64));
+        let help = "it looks like `hash:header:x-tenant`";
+        return Diagnostic::new(field.span(), message).help(help);
+    }
+    let lower = text.to_ascii_lowercase();
+    let foreign = FOREIGN.iter().find(|(_, names)| names.contains(&lower.as_str()));
+    let meant = foreign.map(|(word, _)| *word).or_else(|| closest(text, &WORDS));
+    let help = match meant {
+        Some(meant) => format!("write `balance = \"{meant}\"`"),
+        None => "possible here: `round_robin`, `least_request`, `random_two`, `hash:ip`, `hash:key` and \
+                 `hash:header:<name>`"
+            .to_owned(),
+    };
+    let message = format!("`balance` has no value `{}`", cut(text, 64));
+    Diagnostic::new(field.span(), message).help(help)
+}
+
+/// The cookie of `sticky`; none with an error.
+pub(super) fn sticky(
+    table: &Spanned<tables::Sticky>,
+    environment: Environment<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Sticky> {
+    let tables::Sticky { cookie, ttl, secret } = table.get_ref();
+    let cookie = match cookie {
+        None => {
+            let message = "`sticky` needs the name of its `cookie`";
+            let help = "write `sticky = { cookie = \"srv\" }`";
+            diagnostics.push(Diagnostic::new(table.span(), message).help(help));
+            None
+        }
+        Some(field) => cookie_name(field, diagnostics),
+    };
+    let ttl = match ttl {
+        None => Some(None),
+        Some(field) => ttl_of(field, diagnostics).map(Some),
+    };
+    let secret = match secret {
+        None => Some(None),
+        Some(field) => secret_of(field, environment, diagnostics).map(Some),
+    };
+    Some(Sticky { cookie: cookie?, ttl: ttl?, secret: secret? })
+}
+
+/// A token of RFC 6265.
+fn cookie_name(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Box<str>> {
+    let name = field.get_ref();
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if (1..=64).contains(&name.len()) && name.bytes().all(is_token) {
+        return Some(name.as_str().into());
+    }
+    let message = format!("`{}` is not the name of a cookie", cut(name, 64));
+    let help = "a name has 1 to 64 letters, digits, `_` and `-`, such as `srv`";
+    diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+    None
+}
+
+fn ttl_of(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<std::time::Duration> {
+    let ttl = duration("ttl", Some(field), 0, diagnostics)?;
+    if ttl.subsec_nanos() == 0 {
+        return Some(ttl);
+    }
+    let diagnostic = Diagnostic::new(field.span(), "`ttl` is a whole number of seconds");
+    diagnostics.push(diagnostic.help("a cookie has no shorter unit: write `ttl = \"1h\"`"));
+    None
+}
+
+fn secret_of(
+    field: &Spanned<String>,
+    environment: Environment<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Secret> {
+    let secret = expand(field, environment, diagnostics)?;
+    if secret.chars().count() >= MIN_SECRET_CHARACTERS {
+        return Some(Secret::new(secret));
+    }
+    let message = format!("`secret` has less than {MIN_SECRET_CHARACTERS} characters");
+    let help = "make one with `openssl rand -hex 16`, and best take it from the environment: \
+                `secret = \"${STICKY_SECRET}\"`";
+    diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+    None
+}
+
+/// The time of `slow_start`, in microseconds; 0 without it.
+pub(super) fn slow_start_us(
+    field: Option<&Spanned<String>>,
+    diagnostics: &mut Diagnostics,
+) -> Option<u64> {
+    let Some(field) = field else { return Some(0) };
+    let time = duration("slow_start", Some(field), 0, diagnostics)?;
+    u64::try_from(time.as_micros()).ok()
+}

@@ -1,0 +1,287 @@
+//! The endpoints of an upstream that requests are sent to, until a look-up, an ejection or an operator changes them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::balance::least_request::{Load, better_of_two, inverse, least};
+use super::balance::maglev::{Maglev, has_room};
+use super::balance::plan::{Candidate, Level, other};
+use super::balance::round_robin::SmoothWeights;
+use super::balance::{key, plan};
+use super::endpoint::EndpointState;
+use crate::policy::servers::Balance;
+
+/// An endpoint, with what the configuration says of its server.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    pub(crate) state: Arc<EndpointState>,
+    /// The host of the server.
+    pub(crate) host: Arc<str>,
+    pub(crate) weight: u16,
+    pub(crate) priority: u8,
+    /// Value of the cookie that selects it, if the upstream has one.
+    pub(super) cookie: Option<Box<str>>,
+}
+
+/// All endpoints, and those that requests are sent to.
+#[derive(Debug, Default)]
+pub(super) struct Active {
+    /// All endpoints, in the order of the file. Each address is there once.
+    pub(super) all: Arc<[Listed]>,
+    chosen: Box<[Chosen]>,
+    /// When it must be replaced, in microseconds.
+    pub(super) until: u64,
+    choice: Choice,
+}
+
+/// An endpoint that requests are sent to.
+#[derive(Debug)]
+struct Chosen {
+    /// Index in all endpoints.
+    index: usize,
+    state: Arc<EndpointState>,
+    weight: u32,
+    inverse: u64,
+}
+
+/// How one of the chosen endpoints is selected.
+#[derive(Debug, Default)]
+enum Choice {
+    /// In turn: their weights are the same.
+    #[default]
+    Turn,
+    Weighted,
+    LeastRequest,
+    RandomTwo,
+    Hash {
+        table: Arc<Maglev>,
+        /// The position of each of all endpoints among the chosen ones.
+        positions: Box<[Option<u32>]>,
+        /// Sum of the weights.
+        weights: u64,
+    },
+}
+
+/// What outlives the replacements of [`Active`].
+#[derive(Debug)]
+pub(super) struct Rounds {
+    turn: AtomicUsize,
+    weighted: Mutex<SmoothWeights>,
+    random: AtomicU64,
+    /// The tables of the endpoints on each level, until the endpoints change.
+    tables: Mutex<Vec<(Level, Arc<Maglev>)>>,
+}
+
+/// What a request wants of its endpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted<'a> {
+    /// The endpoint that it could not be sent to.
+    pub(crate) not: Option<std::net::SocketAddr>,
+    /// Value of its cookie.
+    pub(crate) cookie: Option<&'a str>,
+    /// Hash of its client.
+    pub(crate) hash: u64,
+}
+
+impl Listed {
+    /// Whether it is the same endpoint with the same settings.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let (address, host) = (self.state.address, &self.host);
+        (address, host) == (other.state.address, &other.host)
+            && (self.weight, self.priority) == (other.weight, other.priority)
+    }
+}
+
+impl Rounds {
+    pub(super) fn new() -> Self {
+        let seed = getrandom::u64().unwrap_or_default();
+        Self {
+            turn: AtomicUsize::new(0),
+            weighted: Mutex::default(),
+            random: AtomicU64::new(seed),
+            tables: Mutex::default(),
+        }
+    }
+
+    /// Random bits: a Weyl sequence, mixed.
+    fn random(&self) -> u64 {
+        key::mix(self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
+    }
+
+    /// Forgets the tables of endpoints that have changed.
+    pub(super) fn forget_tables(&self) {
+        self.tables.lock().clear();
+    }
+
+    fn table(&self, all: &[Listed], level: Level) -> Arc<Maglev> {
+        let mut tables = self.tables.lock();
+        if let Some((_, table)) = tables.iter().find(|(of, _)| *of == level) {
+            return Arc::clone(table);
+        }
+        let is_on_level = |listed: &Listed| match level {
+            Level::Healthy(priority) => listed.priority == priority,
+            Level::All | Level::Draining | Level::Disabled => true,
+        };
+        let names: Vec<String> =
+            all.iter().map(|listed| listed.state.address.to_string()).collect();
+        let each = all.iter().zip(&names).enumerate().filter_map(|(index, (listed, name))| {
+            is_on_level(listed).then_some((
+                u16::try_from(index).ok()?,
+                name.as_bytes(),
+                listed.weight,
+            ))
+        });
+        let table = Arc::new(Maglev::new(each));
+        tables.push((level, Arc::clone(&table)));
+        table
+    }
+}
+
+impl Active {
+    /// Chooses among all endpoints at `now` (microseconds).
+    pub(super) fn of(
+        all: Arc<[Listed]>,
+        balance: &Balance,
+        slow_start_us: u64,
+        rounds: &Rounds,
+        now: u64,
+    ) -> Self {
+        let plan = plan::plan(&candidates(&all, now), slow_start_us, now);
+        let chosen = plan.chosen.iter().filter_map(|(index, weight)| {
+            let state = Arc::clone(&all.get(*index)?.state);
+            Some(Chosen { index: *index, state, weight: *weight, inverse: inverse(*weight) })
+        });
+        let chosen: Box<[Chosen]> = chosen.collect();
+        let choice = match balance {
+            Balance::RoundRobin if chosen.windows(2).all(is_equal) => Choice::Turn,
+            Balance::RoundRobin => {
+                let indexes: Vec<usize> = chosen.iter().map(|chosen| chosen.index).collect();
+                rounds.weighted.lock().keep(all.len(), &indexes);
+                Choice::Weighted
+            }
+            Balance::LeastRequest => Choice::LeastRequest,
+            Balance::RandomTwo => Choice::RandomTwo,
+            Balance::Hash(_) => {
+                let mut positions = vec![None; all.len()];
+                for (position, chosen) in chosen.iter().enumerate() {
+                    if let Some(place) = positions.get_mut(chosen.index) {
+                        *place = u32::try_from(position).ok();
+                    }
+                }
+                let weights = chosen.iter().map(|chosen| u64::from(chosen.weight)).sum();
+                let table = rounds.table(&all, plan.level);
+                Choice::Hash { table, positions: positions.into(), weights }
+            }
+        };
+        Self { all, chosen, until: plan.until, choice }
+    }
+
+    /// Selects an endpoint at `now` (microseconds). It is that of `wanted.not` only if there is no other; `None`: there
+    /// is no endpoint at all.
+    pub(super) fn select(&self, wanted: Wanted<'_>, rounds: &Rounds, now: u64) -> Option<&Listed> {
+        if let [only] = &*self.chosen {
+            let listed = self.all.get(only.index)?;
+            if self.all.len() == 1 || wanted.not != Some(listed.state.address) {
+                return Some(listed);
+            }
+            return self.another(only.index, rounds, now).or(Some(listed));
+        }
+        if let Some(cookie) = wanted.cookie
+            && let Some(listed) = self.with_cookie(cookie)
+            && wanted.not != Some(listed.state.address)
+        {
+            return Some(listed);
+        }
+        let not = wanted
+            .not
+            .and_then(|not| self.chosen.iter().position(|chosen| chosen.state.address == not));
+        let position = self.position(not, wanted.hash, rounds)?;
+        self.all.get(self.chosen.get(position)?.index)
+    }
+
+    /// Whether `cookie` selects this endpoint, so that the client need not get it again.
+    fn with_cookie(&self, cookie: &str) -> Option<&Listed> {
+        let is_wanted = |chosen: &&Chosen| {
+            self.all.get(chosen.index).is_some_and(|one| one.cookie.as_deref() == Some(cookie))
+        };
+        self.all.get(self.chosen.iter().find(is_wanted)?.index)
+    }
+
+    /// The position of the endpoint of a request among the chosen ones, which are none or several.
+    fn position(&self, not: Option<usize>, hash: u64, rounds: &Rounds) -> Option<usize> {
+        let load =
+            |chosen: &Chosen| Load { in_flight: chosen.state.in_flight(), inverse: chosen.inverse };
+        // The one after `not` takes the place of `not`.
+        let after = |position: usize| {
+            if Some(position) == not { (position + 1) % self.chosen.len() } else { position }
+        };
+        match &self.choice {
+            Choice::Turn => {
+                let turn = rounds.turn.fetch_add(1, Ordering::Relaxed);
+                turn.checked_rem(self.chosen.len()).map(after)
+            }
+            Choice::Weighted => {
+                let weights = self.chosen.iter().map(|chosen| (chosen.index, chosen.weight));
+                let not = not.and_then(|not| Some(self.chosen.get(not)?.index));
+                let index = rounds.weighted.lock().next(weights, not)?;
+                self.chosen.binary_search_by_key(&index, |chosen| chosen.index).ok()
+            }
+            Choice::LeastRequest => {
+                let Some(not) = not else {
+                    return least(self.chosen.iter().map(load), rounds.random());
+                };
+                let others = self.chosen.iter().enumerate().filter(|(at, _)| *at != not);
+                let position = least(others.map(|(_, chosen)| load(chosen)), rounds.random())?;
+                Some(if position >= not { position + 1 } else { position })
+            }
+            Choice::RandomTwo => {
+                let load = |at: usize| {
+                    let idle = Load { in_flight: 0, inverse: 0 };
+                    self.chosen.get(at).map_or(idle, load)
+                };
+                better_of_two(self.chosen.len(), load, rounds.random()).map(after)
+            }
+            Choice::Hash { table, positions, weights } => {
+                let in_flight = |chosen: &Chosen| u64::from(chosen.state.in_flight());
+                let total = self.chosen.iter().map(in_flight).sum::<u64>() + 1;
+                let at = |index: usize| {
+                    let position =
+                        usize::try_from(positions.get(index).copied().flatten()?).ok()?;
+                    Some((position, self.chosen.get(position)?))
+                };
+                let accepts = |index: usize| {
+                    at(index).is_some_and(|(position, chosen)| {
+                        Some(position) != not
+                            && has_room(chosen.state.in_flight(), chosen.weight, total, *weights)
+                    })
+                };
+                let found = table.pick(hash, accepts);
+                let found = found.and_then(at).map(|(position, _)| position);
+                let is_other = |index: usize| at(index).is_some_and(|(at, _)| Some(at) != not);
+                found.or_else(|| at(table.pick(hash, is_other)?).map(|(position, _)| position))
+            }
+        }
+    }
+
+    /// An endpoint that is not chosen, for a request that must not go to the only one that is.
+    #[cold]
+    fn another(&self, not: usize, rounds: &Rounds, now: u64) -> Option<&Listed> {
+        let turn = rounds.turn.fetch_add(1, Ordering::Relaxed);
+        self.all.get(other(&candidates(&self.all, now), not, turn)?)
+    }
+}
+
+fn is_equal(pair: &[Chosen]) -> bool {
+    matches!(pair, [a, b] if a.weight == b.weight)
+}
+
+fn candidates(all: &[Listed], now: u64) -> Vec<Candidate> {
+    let candidate = |listed: &Listed| Candidate {
+        weight: listed.weight,
+        priority: listed.priority,
+        availability: listed.state.availability(now),
+    };
+    all.iter().map(candidate).collect()
+}

@@ -1,0 +1,101 @@
+//! Distribution of requests over the servers of an upstream: weights, backups, hashes, cookies.
+
+use std::collections::BTreeSet;
+
+use crate::support::{Gateway, Request, Upstream, full_config, send_many};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// Starts a gateway with servers, each with more settings; `text` continues the table of the upstream.
+fn gateway(servers: &[(&Upstream, &str)], text: &str) -> Gateway {
+    let each = servers
+        .iter()
+        .map(|(server, more)| format!("{{ address = \"{}\"{more} }}", server.address));
+    let servers = each.collect::<Vec<_>>().join(", ");
+    Gateway::start_full(&full_config(&format!(
+        "[clients]\nanonymous_plan = \"free\"\n[plans.free]\n[upstreams.api]\nservers = [{servers}]\n\
+         {text}\n[routes.all]\n"
+    )))
+}
+
+fn upstreams() -> [Upstream; 3] {
+    std::array::from_fn(|_| Upstream::responding(OK))
+}
+
+#[test]
+fn requests_follow_the_weights_of_servers() {
+    let [a, b, c] = upstreams();
+    let servers = [(&a, ", weight = 1"), (&b, ", weight = 2"), (&c, ", weight = 5")];
+    let gateway = gateway(&servers, "");
+    let url = gateway.url("/");
+    assert_eq!(send_many(800, |client, _| client.get(&url)).get(&200), Some(&800));
+    let counts = [&a, &b, &c].map(|server| server.requests().len());
+    for (count, expected) in counts.into_iter().zip([100_usize, 200, 500]) {
+        assert!(count.abs_diff(expected) <= 16, "{counts:?}");
+    }
+}
+
+#[test]
+fn backup_gets_requests_only_without_other_servers() {
+    let [a, backup, _] = upstreams();
+    let gateway = gateway(&[(&a, ""), (&backup, ", backup = true")], "");
+    for _ in 0..10 {
+        assert_eq!(gateway.send(&Request::get("/")).status, 200);
+    }
+    assert_eq!((a.requests().len(), backup.requests().len()), (10, 0));
+    drop(a);
+    for _ in 0..10 {
+        assert_eq!(gateway.send(&Request::get("/")).status, 200);
+    }
+    assert_eq!(backup.requests().len(), 10);
+}
+
+#[test]
+fn requests_with_the_same_header_go_to_the_same_server() {
+    let servers = upstreams();
+    let [a, b, c] = &servers;
+    let gateway = gateway(&[(a, ""), (b, ""), (c, "")], "balance = \"hash:header:x-tenant\"");
+    for _ in 0..3 {
+        for tenant in 0..30 {
+            let request = Request::get("/").header("X-Tenant", format!("tenant-{tenant}"));
+            assert_eq!(gateway.send(&request).status, 200);
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for server in &servers {
+        let requests = server.requests();
+        let tenants: BTreeSet<String> =
+            requests.iter().map(|request| request.header("x-tenant").unwrap().to_owned()).collect();
+        assert!(!tenants.is_empty());
+        assert_eq!(requests.len(), 3 * tenants.len());
+        assert!(tenants.into_iter().all(|tenant| seen.insert(tenant)));
+    }
+    assert_eq!(seen.len(), 30);
+}
+
+#[test]
+fn cookie_keeps_a_client_on_one_server() {
+    let mut servers = upstreams().map(Some);
+    let gateway = {
+        let [a, b, c] = servers.each_ref().map(|server| server.as_ref().unwrap());
+        gateway(&[(a, ""), (b, ""), (c, "")], "sticky = { cookie = \"srv\", ttl = \"1h\" }")
+    };
+    let first = gateway.send(&Request::get("/"));
+    let cookie = first.header("set-cookie").unwrap().to_owned();
+    assert!(cookie.ends_with("; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax"), "{cookie}");
+    let pair = cookie.split(';').next().unwrap().to_owned();
+    let holder = servers
+        .iter()
+        .position(|server| server.as_ref().is_some_and(|server| !server.requests().is_empty()));
+    let holder = holder.unwrap();
+    for _ in 0..8 {
+        let answer = gateway.send(&Request::get("/").header("Cookie", &pair));
+        assert_eq!((answer.status, answer.header("set-cookie")), (200, None));
+    }
+    assert_eq!(servers[holder].as_ref().unwrap().requests().len(), 9);
+    // Without it, the client moves, and gets another cookie.
+    servers[holder] = None;
+    let answer = gateway.send(&Request::get("/").header("Cookie", &pair));
+    assert_eq!(answer.status, 200);
+    assert!(answer.header("set-cookie").is_some_and(|new| !new.starts_with(&pair)));
+}
