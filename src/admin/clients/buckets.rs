@@ -11,10 +11,10 @@ use crate::limit::charge::Charge;
 use crate::limit::reading::Reading;
 use crate::limit::share::Share;
 use crate::policy::Policy;
-use crate::policy::redis::DEFAULT_PREFIX;
 use crate::runtime::Snapshot;
 use crate::store::limiter::{Levels, Limiter};
-use crate::store::redis::script::{self, StoredRule};
+use crate::store::redis::keys::key_with;
+use crate::store::redis::script::StoredRule;
 
 /// Response of `GET /api/clients/{kind}/{id}/buckets`.
 #[derive(Debug, Serialize)]
@@ -127,8 +127,7 @@ impl RuleBucket {
 
 /// Key of the bucket in Redis.
 pub(super) fn name(policy: &Policy, rule: &crate::policy::Rule, charge: &Charge) -> String {
-    let prefix = policy.redis.as_ref().map_or(DEFAULT_PREFIX, |redis| &redis.prefix);
-    script::key(prefix, charge.bucket, &StoredRule::of(rule))
+    key_with(policy.redis.as_ref(), charge.bucket, &StoredRule::of(rule))
 }
 
 /// Whole tokens at a level, rounded down.
