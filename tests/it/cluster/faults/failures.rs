@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 use super::{FAST_BREAKER, LONG_TIMEOUT, allowed, config, send, send_until};
 use crate::cluster::{decided_by, gateways};
 use crate::outages::latency::LoadTest;
-use crate::support::{FaultProxy, Gateway, Mode, RedisCluster, eventually, sleep_for};
+use crate::support::{ClusterNode, FaultProxy, Gateway, Mode, RedisCluster, eventually, sleep_for};
 
 const CLIENTS: usize = 20;
 
@@ -61,12 +63,12 @@ fn killed_shard_is_local_within_the_bound_and_the_others_stay_exact() {
     }
 }
 
-#[test]
-fn master_cut_off_from_the_gateways_is_local_until_it_is_reachable() {
+/// A cluster whose first master is behind a proxy, which the cluster names instead of its port. The nodes themselves
+/// use another one.
+fn behind_proxy() -> (RedisCluster, FaultProxy) {
     let redis = RedisCluster::start(1);
     let node = &redis.nodes[0];
     let proxy = FaultProxy::to(node.address);
-    // The cluster names the port of the proxy; the nodes themselves use another one.
     let port = proxy.address.port();
     node.query::<()>(&["CONFIG", "SET", "cluster-announce-port", &port.to_string()]);
     eventually("all to know the port", || {
@@ -75,6 +77,12 @@ fn master_cut_off_from_the_gateways_is_local_until_it_is_reachable() {
         };
         redis.nodes.iter().all(knows).then_some(())
     });
+    (redis, proxy)
+}
+
+#[test]
+fn master_cut_off_from_the_gateways_is_local_until_it_is_reachable() {
+    let (redis, proxy) = behind_proxy();
     let gateways: [Gateway; 2] =
         gateways(&config(&redis, "timeout = \"200ms\"\n", HIGH_RATE, CLIENTS));
     wait_until_whole(&gateways);
@@ -97,6 +105,71 @@ fn master_cut_off_from_the_gateways_is_local_until_it_is_reachable() {
     assert!(redis.nodes[0].is_master(), "no replica has taken over");
 }
 
+/// The clients of the master have at most two bursts, also after it is reachable again, because what passed meanwhile is a
+/// debt; those of the others have one.
+#[test]
+fn master_cut_off_from_the_gateways_keeps_the_bound_until_after_its_return() {
+    let (redis, proxy) = behind_proxy();
+    let text = format!("instances = 2\n{}", config(&redis, LONG_TIMEOUT, &limited(), CLIENTS));
+    let gateways: [Gateway; 2] = gateways(&text);
+    let at = proxy.address.to_string();
+    let burst = |client: usize, count| allowed(&send(&gateways, client..client + 1, count));
+    let mut passed: Vec<usize> = (0..CLIENTS).map(|client| burst(client, 30)).collect();
+    assert_eq!(passed, [30; CLIENTS]);
+    proxy.set(Mode::Refuse);
+    let mut is_local = [false; CLIENTS];
+    for client in 0..CLIENTS {
+        let before = decided_by(&gateways, "local");
+        passed[client] += burst(client, 400);
+        is_local[client] = decided_by(&gateways, "local") > before;
+    }
+    assert!(gateways.iter().all(|gateway| breaker(gateway, &at) == 2));
+    let in_outage = passed.clone();
+    proxy.set(Mode::Pass);
+    for gateway in &gateways {
+        gateway.wait_for_count("tollgate_redis_node_breaker_state", &[("node", &at)], 0);
+    }
+    for client in 0..CLIENTS {
+        passed[client] += burst(client, 200);
+    }
+    eprintln!("{in_outage:?} in the outage, {passed:?} passed, local: {is_local:?}");
+    let locals = is_local.iter().filter(|local| **local).count();
+    assert!((1..CLIENTS).contains(&locals), "{locals} clients of the master");
+    for (passed, is_local) in passed.iter().zip(is_local) {
+        let most = if is_local { 2 * EACH } else { EACH };
+        assert!((EACH..=most).contains(passed), "{passed} passed, local: {is_local}");
+    }
+}
+
+/// Servers without persistence start with full buckets, so each client has one burst more than in an outage that keeps
+/// the counts.
+#[test]
+fn cold_start_of_all_nodes_keeps_the_bound_for_lost_counts() {
+    let mut redis = RedisCluster::start(1);
+    let text = format!("instances = 2\n{}", config(&redis, LONG_TIMEOUT, &limited(), CLIENTS));
+    let gateways: [Gateway; 2] = gateways(&text);
+    let burst = |client: usize, count| allowed(&send(&gateways, client..client + 1, count));
+    let mut passed: Vec<usize> = (0..CLIENTS).map(|client| burst(client, 30)).collect();
+    assert_eq!(passed, [30; CLIENTS]);
+    redis.nodes.iter_mut().for_each(ClusterNode::kill);
+    for client in 0..CLIENTS {
+        passed[client] += burst(client, 400);
+    }
+    assert!(passed.iter().all(|passed| *passed <= 2 * EACH), "{passed:?} passed in the outage");
+    redis.nodes.iter_mut().for_each(ClusterNode::launch);
+    redis.wait_until_ok();
+    for gateway in &gateways {
+        gateway.wait_for_count("tollgate_breaker_state", &[], 0);
+    }
+    for client in 0..CLIENTS {
+        passed[client] += burst(client, 300);
+    }
+    eprintln!("{passed:?} passed");
+    for passed in passed {
+        assert!((EACH..=3 * EACH).contains(&passed), "{passed} passed");
+    }
+}
+
 /// Index of the master that has the bucket of a rule.
 fn master_with(redis: &RedisCluster, rule: &str) -> usize {
     let pattern = format!("*{rule}");
@@ -107,8 +180,9 @@ fn master_with(redis: &RedisCluster, rule: &str) -> usize {
     redis.masters().into_iter().find(has).unwrap()
 }
 
-#[test]
-fn killed_master_delays_no_request() {
+/// Asserts that no request waits longer than the budget of a check when this happens to the master of its bucket, until its
+/// replica has taken over.
+fn assert_no_delay(fault: impl FnOnce(&mut ClusterNode)) {
     let mut redis = RedisCluster::start(1);
     let table = format!("{}{FAST_BREAKER}", redis.table_with("timeout = \"10ms\"\n"));
     let test = LoadTest::open(&table);
@@ -116,12 +190,22 @@ fn killed_master_delays_no_request() {
         return test.give_up();
     }
     let master = master_with(&redis, ":per-key");
-    let killed = test.load.elapsed();
-    redis.nodes[master].kill();
+    let begun = test.load.elapsed();
+    fault(&mut redis.nodes[master]);
     // The replica takes over within this time.
     sleep_for(Duration::from_secs(4));
     let end = test.load.elapsed();
     let report = test.close();
-    report.were_not_held_up(&(killed..end));
-    report.were_not_held_up(&(killed..killed + Duration::from_millis(500)));
+    report.were_not_held_up(&(begun..end));
+    report.were_not_held_up(&(begun..begun + Duration::from_millis(500)));
+}
+
+#[test]
+fn killed_master_delays_no_request() {
+    assert_no_delay(ClusterNode::kill);
+}
+
+#[test]
+fn hung_master_delays_no_request() {
+    assert_no_delay(|node| node.signal(Signal::SIGSTOP));
 }
