@@ -99,6 +99,7 @@ struct Route {
     trailing_slash: &'static str,
     /// Methods that the route matches; empty for all methods.
     methods: Vec<String>,
+    /// Empty if the gateway answers itself.
     upstream: String,
     cost: Cost,
     /// What the route does with requests and responses beside forwarding them, each in a few words; left out if it
@@ -216,7 +217,7 @@ impl Policy {
 impl Route {
     fn of(policy: &policy::Policy, route: &policy::Route) -> Self {
         let rule = |rule: &u32| policy.rules.get(*rule as usize).map(|rule| rule.name.to_string());
-        let upstream = policy.upstreams.get(route.upstream as usize);
+        let upstream = route.upstream_of(policy);
         Self {
             name: route.name.to_string(),
             host: route.matcher.host.clone(),

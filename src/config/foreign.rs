@@ -764,6 +764,20 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         Route,
+        &["return", "direct_response", "fixed_response", "static", "response"],
+        "respond",
+        "",
+        "write `respond = { status = 503, body = \"closed\" }` without `upstream`",
+    ),
+    entry(
+        Route,
+        &["redirectregex", "redirectscheme", "redir", "redirect_to", "host_redirect"],
+        "redirect",
+        "",
+        "write `redirect = { to = \"https://new.example{path}{query}\" }` without `upstream`",
+    ),
+    entry(
+        Route,
         &["prefix_rewrite", "replacepath", "replacepathregex", "path_rewrite"],
         "replace_prefix",
         "",

@@ -2,7 +2,7 @@
 //! comment of a setting is also what editors show of it: what it does, its range and its default.
 
 use super::Named;
-use super::handling::HeaderEdits;
+use super::handling::{HeaderEdits, Maintenance, Redirect, Respond, SwitchOr};
 use super::rules::Grant;
 use super::spanned::Spanned;
 use super::walk::table;
@@ -68,6 +68,9 @@ table! {
         /// How many gateways share this Redis, 1 to 10000. While Redis fails, each grants rate and
         /// burst divided by this number. Default: the number of live gateways in Redis.
         pub instances: Field<u64>,
+        /// Whether requests of all routes are answered 503: `true`, or `{ retry_after = "10m", allow_ips =
+        /// ["10.0.0.0/8"] }`. Routes can have another setting. Default: `false`.
+        pub maintenance: Option<Spanned<SwitchOr<Maintenance>>>,
         /// Limits of connections and requests, against slow and greedy clients.
         pub limits: Option<Spanned<Limits>>,
         /// Limits of HTTP/2 connections.
@@ -487,6 +490,14 @@ table! {
         /// Host that the upstream gets: a name, with a port if it needs one, or `"{upstream}"`, the host of the
         /// server. Default: the host of the request.
         pub upstream_host: Field<String>,
+        /// A fixed answer instead of an upstream: `{ status = 503, body = "closed" }`. Default: none.
+        pub respond: Option<Spanned<Respond>>,
+        /// A redirect instead of an upstream: `{ to = "https://new.example{path}{query}", status = 308 }`. Default:
+        /// none.
+        pub redirect: Option<Spanned<Redirect>>,
+        /// Whether requests are answered 503: `true`, or `{ retry_after = "10m", allow_ips = ["10.0.0.0/8"] }`. They
+        /// take no tokens. Default: `server.maintenance`.
+        pub maintenance: Option<Spanned<SwitchOr<Maintenance>>>,
         /// Free text, which the gateway does not use. Default: none.
         pub description: Field<String>,
     }

@@ -30,6 +30,7 @@ pub(super) enum Expected {
     Boolean,
     Text,
     TextOrTable,
+    SwitchOrTable,
     /// A string that is one of these words.
     Word(&'static [&'static str]),
     List,
@@ -142,8 +143,8 @@ impl Mismatch<'_> {
             {
                 entries::single(self.path, value)
             }
-            (Expected::Table | Expected::NamedTables, _) if header_table(self.name()).is_some() => {
-                header_table(self.name()).map(|line| format!("write `{line}`"))
+            (Expected::Table | Expected::NamedTables, _) if table_line(self.name()).is_some() => {
+                table_line(self.name()).map(|line| format!("write `{line}`"))
             }
             (Expected::List, DeValue::Table(_)) if *self.path == ["listeners"] => {
                 Some("write `[[listeners]]`, in double brackets, for each listener".to_owned())
@@ -191,6 +192,7 @@ impl Mismatch<'_> {
             (Expected::Text, DeValue::Integer(number)) => {
                 format!("\"{number}{}\"", unit(name, &number.to_string(), is_in("tracing"))?)
             }
+            (Expected::SwitchOrTable, _) => "{ retry_after = \"10m\" }".to_owned(),
             (Expected::TextOrTable, _) if name == "hsts" => "\"365d\"".to_owned(),
             (Expected::List, _) if is_in("listeners") && name == "certificates" => {
                 "[{ cert = \"api.pem\", key = \"api.key\" }]".to_owned()
@@ -228,11 +230,13 @@ impl Mismatch<'_> {
     }
 }
 
-/// The line of a table of headers that was written as another value.
-fn header_table(name: &str) -> Option<&'static str> {
+/// The line of a table of a route that was written as another value.
+fn table_line(name: &str) -> Option<&'static str> {
     Some(match name {
         "request_headers" => "request_headers = { set = { X-Client = \"{client.id}\" } }",
         "response_headers" => "response_headers = { set = { X-Frame-Options = \"DENY\" } }",
+        "respond" => "respond = { status = 503, body = \"closed\" }",
+        "redirect" => "redirect = { to = \"https://new.example{path}{query}\" }",
         "set" => "set = { X-Client = \"{client.id}\" }",
         "add" => "add = { Via = \"1.1 gateway\" }",
         _ => return None,
@@ -249,6 +253,7 @@ impl Expected {
             Self::Boolean => "`true` or `false`",
             Self::Text | Self::Word(_) => "a string",
             Self::TextOrTable => "a string or a table",
+            Self::SwitchOrTable => "`true`, `false` or a table",
             Self::List => "a list",
             Self::Table | Self::OneTable | Self::NamedTables => "a table",
         }

@@ -13,6 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::foreign::{self, Advice};
+use super::handling::SwitchOr;
 use super::rules::{Burst, Lease, LimitText};
 use super::spanned::Spanned;
 use super::suggest;
@@ -239,6 +240,16 @@ impl<T: Table> FromToml for TextOr<T> {
             DeValue::String(text) => Some(Self::Text(text.to_string())),
             DeValue::Table(table) => Some(Self::Table(walk.settings(table))),
             _ => walk.reject(Expected::TextOrTable, value),
+        }
+    }
+}
+
+impl<T: Table> FromToml for SwitchOr<T> {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::Boolean(is_on) => Some(Self::Switch(*is_on)),
+            DeValue::Table(table) => Some(Self::Table(walk.settings(table))),
+            _ => walk.reject(Expected::SwitchOrTable, value),
         }
     }
 }

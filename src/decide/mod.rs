@@ -107,6 +107,11 @@ pub enum Rejection {
     },
     /// The method is TRACE, which no matching route names.
     TraceNotNamed,
+    /// The route is in maintenance.
+    Maintenance {
+        /// When the client is to try again, in seconds.
+        retry_after_s: Option<u64>,
+    },
     /// A limit cannot count by one of the headers.
     Header(UncountableHeader),
     /// As many requests wait because of leaky buckets as `server.limits.max_waiting_requests` allows.
@@ -209,6 +214,9 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
         Ok(None) => return precheck.rejected(Rejection::NoRoute),
         Err(error) => return precheck.rejected(Rejection::Path(error)),
     }
+    if let Some(retry_after_s) = maintenance(policy, &identity, precheck.route) {
+        return precheck.rejected(Rejection::Maintenance { retry_after_s });
+    }
     if !can_be_rewritten(policy, head, precheck.route) {
         return precheck.rejected(Rejection::Path(PathError::Unrewritable));
     }
@@ -216,6 +224,14 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
         return precheck.rejected(Rejection::BodyTooLarge { max_bytes });
     }
     charge(policy, head, &identity, precheck)
+}
+
+/// The `Retry-After` of a route that does not serve the client, in seconds; the outer none: it serves the client.
+#[allow(clippy::option_option, reason = "no maintenance and no time are different things")]
+fn maintenance(policy: &Policy, identity: &Identity, route: Option<u32>) -> Option<Option<u64>> {
+    let route = policy.routes.get(route? as usize)?;
+    let maintenance = route.handling.as_ref()?.maintenance.as_ref()?;
+    maintenance.applies_to(identity.client.ip).then_some(maintenance.retry_after_s)
 }
 
 /// Whether the route can rewrite the path as it was received, if it does.

@@ -141,6 +141,10 @@ fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
             LIMITED,
             "Too many requests are waiting at the gateway at the moment; retry later.".to_owned(),
         ),
+        Rejection::Maintenance { .. } => {
+            let detail = "This service is in maintenance at the moment; retry later.";
+            (StatusCode::SERVICE_UNAVAILABLE, detail.to_owned())
+        }
         Rejection::NoRoute => {
             (StatusCode::NOT_FOUND, "No route matches this host, path and method.".to_owned())
         }

@@ -29,6 +29,8 @@ pub enum Reason {
     KeyTooLong,
     /// No route matches.
     NoRoute,
+    /// The route is in maintenance.
+    Maintenance,
     /// The method is not allowed: CONNECT, TRACE, or another than GET, HEAD and OPTIONS on `clients.limits_path`.
     MethodNotAllowed,
     /// See [`Malformed::NoHost`].
@@ -104,7 +106,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -114,6 +116,7 @@ impl Reason {
         Self::ConflictingKeys,
         Self::KeyTooLong,
         Self::NoRoute,
+        Self::Maintenance,
         Self::MethodNotAllowed,
         Self::MissingHost,
         Self::InvalidHost,
@@ -180,6 +183,7 @@ impl Reason {
             Self::ConflictingKeys => "conflicting_keys",
             Self::KeyTooLong => "key_too_long",
             Self::NoRoute => "no_route",
+            Self::Maintenance => "maintenance",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::MissingHost => "missing_host",
             Self::InvalidHost => "invalid_host",
@@ -244,6 +248,7 @@ impl From<Rejection> for Reason {
             Rejection::Identity(IdentityError::KeyTooLong { .. }) => Self::KeyTooLong,
             Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,
             Rejection::NoRoute => Self::NoRoute,
+            Rejection::Maintenance { .. } => Self::Maintenance,
             Rejection::BodyTooLarge { .. } => Self::BodyTooLarge,
             Rejection::QueueFull => Self::QueueFull,
             Rejection::Header(header) => match header.fault {

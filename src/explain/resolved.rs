@@ -131,7 +131,7 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         route.handling = winner.handling_words();
         let rewrite = winner.handling.as_ref().and_then(|handling| handling.rewrite.as_ref());
         route.upstream_path = rewrite.and_then(|rewrite| rewrite.path(head.uri.path()));
-        let upstream = policy.upstreams.get(winner.upstream as usize);
+        let upstream = winner.upstream_of(policy);
         route.upstream = upstream.map(|upstream| upstream.name.to_string());
         route.balance = upstream.and_then(wording::balance);
     } else {

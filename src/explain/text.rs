@@ -102,6 +102,11 @@ impl Page {
                 let name = self.painted(BOLD, name);
                 format!("{name}, to the upstream {upstream}, for {cost} {tokens}")
             }
+            (Some(name), None, Some(cost)) => {
+                let tokens = if cost == Cost::ONE { "token" } else { "tokens" };
+                let name = self.painted(BOLD, name);
+                format!("{name}, answered by the gateway, for {cost} {tokens}")
+            }
             _ => format!("none: {}", route.why),
         };
         self.line("route", &first);

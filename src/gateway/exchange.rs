@@ -184,7 +184,7 @@ impl Exchange {
 
     /// Returns the index of the upstream, once the route is known.
     pub fn upstream_index(&self) -> Option<usize> {
-        self.route().map(|route| route.upstream as usize)
+        self.route()?.upstream.map(|upstream| upstream as usize)
     }
 
     /// Returns the series of the upstream, once the route is known.

@@ -129,20 +129,27 @@ pub(super) fn complete_own_response(
     Ok(())
 }
 
+fn encoded_query(query: &str) -> String {
+    format!("?{}", percent_encode(query.as_bytes(), CONTROLS))
+}
+
 /// The parts of a client's request that variables name.
 pub(super) struct Subject<'a> {
     method: http::Method,
     host: Cow<'a, str>,
     path: Cow<'a, str>,
+    /// With its `?`; empty without one.
+    query: String,
 }
 
 impl<'a> Subject<'a> {
-    fn of(request: &'a RequestHeader) -> Self {
+    pub(super) fn of(request: &'a RequestHeader) -> Self {
         let parts: &Parts = request;
         Self {
             method: parts.method.clone(),
             host: decide::host(&parts.headers),
             path: percent_encode(parts.uri.path().as_bytes(), CONTROLS).into(),
+            query: parts.uri.query().map_or_else(String::new, encoded_query),
         }
     }
 
@@ -159,10 +166,11 @@ impl<'a> Subject<'a> {
             method: self.method,
             host: Cow::Owned(self.host.into_owned()),
             path: Cow::Owned(self.path.into_owned()),
+            query: self.query,
         }
     }
 
-    fn values<'b>(&'b self, exchange: &'b Exchange) -> Values<'b> {
+    pub(super) fn values<'b>(&'b self, exchange: &'b Exchange) -> Values<'b> {
         let policy = &exchange.snapshot.policy;
         let client = exchange.client.as_ref();
         let key = client.and_then(|client| match client.key {
@@ -178,6 +186,7 @@ impl<'a> Subject<'a> {
             host: &self.host,
             method: self.method.as_str(),
             path: self.path.as_bytes(),
+            query: self.query.as_bytes(),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Reading order: this file (the phases), `exchange` (the state of one request), `http2_request` (requests
 //! that clients send over HTTP/2), `redirect` (listeners that only redirect), `judge` (whether a request is
-//! allowed), `waiting` (requests that leaky buckets delay), `respond` (responses of the gateway itself), `limit_headers` and `header_text` (rate limit
+//! allowed), `waiting` (requests that leaky buckets delay), `respond` (responses of the gateway itself), `route_answer` (answers of routes without an upstream), `limit_headers` and `header_text` (rate limit
 //! headers), `peer` (which upstream server gets the request), `forward` (the request to the upstream), `header_edits` (changes of headers by a route),
 //! `http2` (requests to upstreams over HTTP/2; Pingora sends those over HTTP/1.1), `upstream_response` (the
 //! response from the upstream), `body_drain` (unread request bodies), `own_limits` (a client's own limits),
@@ -29,6 +29,7 @@ mod own_limits;
 mod peer;
 mod redirect;
 mod respond;
+mod route_answer;
 mod telemetry;
 mod trace;
 mod upgrade;

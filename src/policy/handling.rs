@@ -1,7 +1,10 @@
 //! What a route does with its requests and responses beside forwarding them.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, StatusCode};
+use ipnet::IpNet;
 
 use super::rewrite::Rewrite;
 use super::template::{Template, Values};
@@ -17,6 +20,66 @@ pub struct Handling {
     pub rewrite: Option<Rewrite>,
     /// Host that the upstream gets; `None`: that of the request.
     pub upstream_host: Option<UpstreamHost>,
+    /// What the gateway answers instead of an upstream; `None`: requests are forwarded.
+    pub answer: Option<RouteAnswer>,
+    /// Whether requests are answered 503.
+    pub maintenance: Option<Maintenance>,
+}
+
+/// An answer of the gateway instead of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RouteAnswer {
+    /// A fixed response.
+    Fixed(FixedResponse),
+    /// A redirect.
+    Redirect(Redirect),
+}
+
+/// A fixed response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixedResponse {
+    /// Its status.
+    pub status: StatusCode,
+    /// Media type of the body; `None` without a body.
+    pub content_type: Option<HeaderValue>,
+    /// Further headers.
+    pub headers: Vec<HeaderEdit>,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// A redirect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirect {
+    /// Its status.
+    pub status: StatusCode,
+    /// The URL. Values of a request change neither its scheme nor its host, unless it has `{host}`.
+    pub to: Template,
+}
+
+/// Requests are answered 503.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Maintenance {
+    /// Value of `Retry-After`, in seconds.
+    pub retry_after_s: Option<u64>,
+    /// Networks of clients that are served all the same.
+    pub allow_ips: Vec<IpNet>,
+}
+
+impl Redirect {
+    /// The URL for a request; `None` if it would be another host's: a path that begins with two slashes.
+    pub fn location(&self, values: &Values<'_>) -> Option<HeaderValue> {
+        let location = self.to.render(values)?;
+        let is_other_host = matches!(location.as_slice(), [b'/', b'/' | b'\\', ..]);
+        HeaderValue::from_maybe_shared(Bytes::from(location)).ok().filter(|_| !is_other_host)
+    }
+}
+
+impl Maintenance {
+    /// Whether a client with this address is answered 503.
+    pub fn applies_to(&self, ip: Option<IpAddr>) -> bool {
+        !ip.is_some_and(|ip| self.allow_ips.iter().any(|network| network.contains(&ip)))
+    }
 }
 
 /// The host that the upstream gets.
@@ -76,7 +139,13 @@ impl Handling {
             UpstreamHost::Fixed(host) => format!("host: {}", host.to_str().unwrap_or_default()),
             UpstreamHost::OfServer => "host: that of the server".to_owned(),
         });
-        rewrite.into_iter().chain(host).chain(request).chain(response).collect()
+        let answer = self.answer.as_ref().map(|answer| match answer {
+            RouteAnswer::Fixed(fixed) => format!("answers {}", fixed.status.as_u16()),
+            RouteAnswer::Redirect(redirect) => format!("redirects by {}", redirect.status.as_u16()),
+        });
+        let maintenance = self.maintenance.as_ref().map(|_| "maintenance: answers 503".to_owned());
+        let first = maintenance.into_iter().chain(answer).chain(rewrite).chain(host);
+        first.chain(request).chain(response).collect()
     }
 }
 

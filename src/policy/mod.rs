@@ -149,8 +149,8 @@ pub struct Route {
     pub name: Arc<str>,
     /// Which requests it matches.
     pub matcher: Matcher,
-    /// Index of its upstream.
-    pub upstream: u32,
+    /// Index of its upstream; `None`: the gateway answers itself, as [`Route::handling`] says.
+    pub upstream: Option<u32>,
     /// Tokens that each request takes from each bucket.
     pub cost: Cost,
     /// Maximum time without data in either direction on a WebSocket.
@@ -205,6 +205,11 @@ pub struct Rule {
 }
 
 impl Route {
+    /// Its upstream, if it has one.
+    pub fn upstream_of<'a>(&self, policy: &'a Policy) -> Option<&'a Upstream> {
+        policy.upstreams.get(self.upstream? as usize)
+    }
+
     /// What it does beside forwarding, each in a few words.
     pub fn handling_words(&self) -> Vec<String> {
         self.handling.as_ref().map_or_else(Vec::new, |handling| handling.words())

@@ -39,10 +39,12 @@ pub enum Variable {
     Method,
     /// Path of the request as received, without the query.
     Path,
+    /// Query of the request as received, with its `?`; empty without one.
+    Query,
 }
 
 /// The variables, by their names.
-const VARIABLES: [(&str, Variable); 8] = [
+const VARIABLES: [(&str, Variable); 9] = [
     ("client.id", Variable::ClientId),
     ("client.plan", Variable::ClientPlan),
     ("client.ip", Variable::ClientIp),
@@ -51,6 +53,7 @@ const VARIABLES: [(&str, Variable); 8] = [
     ("host", Variable::Host),
     ("method", Variable::Method),
     ("path", Variable::Path),
+    ("query", Variable::Query),
 ];
 
 /// Why a text is not a template.
@@ -86,6 +89,8 @@ pub struct Values<'a> {
     pub method: &'a str,
     /// Path of the request.
     pub path: &'a [u8],
+    /// Query of the request, with its `?`; empty without one.
+    pub query: &'a [u8],
 }
 
 impl Template {
@@ -159,8 +164,9 @@ impl Template {
                 Part::Variable(Variable::Host) => values.host.as_bytes(),
                 Part::Variable(Variable::Method) => values.method.as_bytes(),
                 Part::Variable(Variable::Path) => values.path,
+                Part::Variable(Variable::Query) => values.query,
             };
-            if value.is_empty() {
+            if value.is_empty() && *part != Part::Variable(Variable::Query) {
                 return None;
             }
             text.extend_from_slice(value);
@@ -194,6 +200,7 @@ mod tests {
         host: "api.test",
         method: "GET",
         path: b"/a%20b",
+        query: b"?c",
     };
 
     fn parsed(text: &str) -> Result<Template, TemplateError> {
@@ -209,7 +216,7 @@ mod tests {
             ("{{{client.id}}}", "{acme}"),
             ("}}{{", "}{"),
             ("{client.id}/{client.plan}/{client.ip}", "acme/pro/127.0.0.1"),
-            ("{request.id} {route} {host} {method} {path}", "01 all api.test GET /a%20b"),
+            ("{request.id} {route} {host} {method} {path}{query}", "01 all api.test GET /a%20b?c"),
         ];
         for (text, expected) in table {
             let rendered = parsed(text).unwrap().render(&VALUES).unwrap();

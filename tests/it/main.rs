@@ -20,6 +20,7 @@ mod headers;
 mod pipelining;
 mod proxying;
 mod rewrites;
+mod route_answers;
 mod websocket;
 
 // TLS, HTTP/2, gRPC and WebSocket, with clients and servers of other projects.

@@ -16,7 +16,7 @@ use serde::Serialize;
 use tracing::warn;
 
 use super::exchange::Exchange;
-use super::{body_drain, demo, drain, header_edits, limit_headers, own_limits};
+use super::{body_drain, demo, drain, header_edits, limit_headers, own_limits, route_answer};
 use crate::clock;
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;
@@ -93,6 +93,11 @@ pub(super) fn unrequested_upgrade() -> Box<Error> {
 pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Result<bool> {
     match &exchange.decision {
         None | Some(Decision::Allowed { .. }) => {
+            if let Some(answer) = exchange.handling().and_then(|handling| handling.answer.as_ref())
+            {
+                Box::pin(route_answer::respond(session, exchange, answer)).await?;
+                return Ok(true);
+            }
             let target = exchange.upstream().map(|upstream| &upstream.target);
             let Some(Target::Demo) = target else { return Ok(false) };
             Box::pin(demo::respond(session, exchange)).await?;
@@ -134,6 +139,9 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
     let routed = || policy.router.methods(&decide::host(&request.headers), request.uri.path());
     let plain = plain(status, detail, exchange);
     let response = match refusal {
+        Refusal::Rejected(Rejection::Maintenance { retry_after_s }) => {
+            ProblemResponse { retry_after_seconds: retry_after_s, ..plain }
+        }
         Refusal::Rejected(rejection) => {
             ProblemResponse { allow: problem::allow_header(rejection, routed), ..plain }
         }
@@ -216,7 +224,9 @@ pub(super) async fn send_body(
     mut head: ResponseHeader,
     body: Bytes,
 ) -> Result<()> {
-    head.insert_header(header::CONTENT_LENGTH, body.len())?;
+    if head.status != StatusCode::NO_CONTENT {
+        head.insert_header(header::CONTENT_LENGTH, body.len())?;
+    }
     add_hsts(&mut head, &ConnectionInfo::current())?;
     // If the connection closes anyway, or is HTTP/2, the response need not wait for the rest of the request.
     let read_whole = session.get_keepalive().is_some() && body_drain::drain(session).await;

@@ -225,7 +225,7 @@ impl<'a> Resolved<'a> {
             route,
             rule: record.decision.rule.and_then(rule),
             shadow_rules: record.shadow_rules.iter().copied().filter_map(rule).collect(),
-            upstream: upstream.and_then(|route| policy.upstreams.get(route.upstream as usize)),
+            upstream: upstream.and_then(|route| route.upstream_of(policy)),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::answers;
 use super::environment::Environment;
 use super::header_edits::{self, Direction};
 use super::rewrite;
@@ -18,6 +19,8 @@ pub(super) fn handlings(
     ignore_case: bool,
     diagnostics: &mut Diagnostics,
 ) -> Vec<Option<Arc<Handling>>> {
+    let of_server = config.server.as_ref().and_then(|server| server.get_ref().maintenance.as_ref());
+    let of_server = answers::maintenance(of_server, None, diagnostics);
     let entries = in_order(&config.routes).into_iter().enumerate();
     let handlings = entries.map(|(index, (name, table))| {
         let matcher = matchers.and_then(|matchers| matchers.get(index));
@@ -30,6 +33,12 @@ pub(super) fn handlings(
             response_headers: edits(&table.response_headers, Direction::Response),
             rewrite: rewrite::rewrite(name.get_ref(), table, matcher, ignore_case, diagnostics),
             upstream_host: rewrite::host(table.upstream_host.as_ref(), diagnostics),
+            answer: answers::answer(name.get_ref(), table, environment, diagnostics),
+            maintenance: answers::maintenance(
+                table.maintenance.as_ref(),
+                of_server.as_ref(),
+                diagnostics,
+            ),
         };
         (!handling.is_empty()).then(|| Arc::new(handling))
     });

@@ -97,7 +97,8 @@ pub(super) fn edits(
     HeaderEdits { remove, set, add }
 }
 
-fn headers(
+/// The headers of a table, without those that have an error or are in `seen`.
+pub(super) fn headers(
     table: &Named<String>,
     direction: Direction,
     environment: Environment<'_>,

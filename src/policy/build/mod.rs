@@ -10,6 +10,7 @@ mod access_log;
 mod acme;
 mod address;
 mod admin;
+mod answers;
 mod audit;
 mod balance;
 mod breaker;

@@ -55,15 +55,25 @@ pub(super) fn matchers(config: &Config, diagnostics: &mut Diagnostics) -> Option
     matchers.into_iter().collect()
 }
 
-/// The index of each route's upstream, in the order of the file; none if one of them has an error.
+/// The index of each route's upstream, in the order of the file, none for a route that answers itself. The outer none
+/// is an error in one of them.
+#[allow(clippy::option_option, reason = "an error and `no upstream` are different things")]
 pub(super) fn upstreams(
     config: &Config,
     names: &Names,
     diagnostics: &mut Diagnostics,
-) -> Option<Vec<u32>> {
+) -> Option<Vec<Option<u32>>> {
     let entries = in_order(&config.routes).into_iter();
-    let upstreams: Vec<Option<u32>> =
-        entries.map(|(name, table)| upstream(name, table.get_ref(), names, diagnostics)).collect();
+    let upstreams: Vec<Option<Option<u32>>> = entries
+        .map(|(name, table)| {
+            let table = table.get_ref();
+            if table.respond.is_some() || table.redirect.is_some() || is_answered(name, diagnostics)
+            {
+                return Some(None);
+            }
+            upstream(name, table, names, diagnostics).map(Some)
+        })
+        .collect();
     upstreams.into_iter().collect()
 }
 
@@ -126,7 +136,7 @@ pub(super) fn routes(
     config: &Config,
     names: &Names,
     matchers: Vec<Matcher>,
-    upstreams: Vec<u32>,
+    upstreams: Vec<Option<u32>>,
     settings: Settings,
     rules: &[Rule],
 ) -> Vec<Route> {
@@ -173,6 +183,9 @@ pub(super) fn router(
     let name_at = |index| usize::try_from(index).ok().and_then(|index: usize| entries.get(index));
     for (first, second) in pairs {
         if let (Some((first, _)), Some((second, _))) = (name_at(first), name_at(second)) {
+            if is_incomplete(first, diagnostics) || is_incomplete(second, diagnostics) {
+                continue;
+            }
             let message = format!(
                 "the routes `{}` and `{}` match the same requests",
                 first.get_ref(),
@@ -185,6 +198,18 @@ pub(super) fn router(
         }
     }
     None
+}
+
+/// Whether the route has an answer that was left out because of an error.
+fn is_answered(name: &Spanned<String>, diagnostics: &Diagnostics) -> bool {
+    let absent = |setting| diagnostics.explain_absence(&["routes", name.get_ref(), setting]);
+    absent("respond") || absent("redirect")
+}
+
+/// Whether a setting that sets the route apart was left out because of an error.
+fn is_incomplete(name: &Spanned<String>, diagnostics: &Diagnostics) -> bool {
+    let absent = |setting| diagnostics.explain_absence(&["routes", name.get_ref(), setting]);
+    ["path", "host", "methods", "trailing_slash"].into_iter().any(absent)
 }
 
 /// The index of the upstream of a route, which may be left out if there is only one.

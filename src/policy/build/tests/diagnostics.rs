@@ -3,6 +3,7 @@
 
 mod access_log;
 mod acme;
+mod answers;
 mod audit;
 mod breaker;
 mod concurrency;

@@ -172,7 +172,7 @@ fn smallest_file_has_every_default() {
     assert_eq!(policy.clients.key_sources.len(), 3);
     assert_eq!(policy.upstreams[0].target, Target::Demo);
     assert_eq!(policy.upstreams[0].connect_timeout, Duration::from_secs(1));
-    assert_eq!(policy.routes[0].upstream, 0);
+    assert_eq!(policy.routes[0].upstream, Some(0));
     assert!(policy.rules.is_empty() && policy.keys.is_empty());
 }
 

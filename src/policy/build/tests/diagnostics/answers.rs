@@ -1,0 +1,74 @@
+//! Answers of routes without an upstream, redirects and maintenance.
+
+use super::super::render;
+
+/// The diagnostics of routes with these settings, one each.
+fn routes(settings: &[&str]) -> String {
+    let route = |(number, settings): (usize, &&str)| {
+        format!("[routes.r{number}]\npath = '/{number}'\n{settings}\n")
+    };
+    render(&settings.iter().enumerate().map(route).collect::<String>())
+}
+
+#[test]
+fn answers() {
+    let valid = [
+        "respond = {}",
+        "respond = { status = 204 }",
+        "respond = { status = 503, body = '<p>', content_type = 'text/html', headers = { X-A = '{path}' } }",
+        "redirect = { to = 'https://new.example{path}{query}', status = 301 }",
+        "redirect = { to = 'http://new.example:8080/a?b={client.id}' }",
+        "redirect = { to = 'https://{host}{path}' }",
+        "redirect = { to = 'https://www.{host}' }",
+        "redirect = { to = '/new{path}', status = 307 }",
+        "redirect = { to = '/' }",
+        "maintenance = true",
+        "maintenance = false",
+        "maintenance = { retry_after = '10m', allow_ips = ['10.0.0.0/8', '::1'] }",
+    ];
+    assert_eq!(routes(&valid), "no errors\n");
+    // A file with such routes only needs no upstream.
+    let without = "[routes.a]\nrespond = { body = 'a' }";
+    assert_eq!(super::super::render_whole(without), "no errors\n");
+}
+
+#[test]
+fn fixed_answers_are_invalid() {
+    insta::assert_snapshot!(routes(&[
+        "respond = { status = 302 }",
+        "respond = { status = 100 }",
+        "respond = { status = 204, body = 'a' }",
+        "respond = { content_type = 'text' }",
+        "respond = { headers = { Content-Length = '5', X-A = '{x}' } }",
+        "respond = { status = 'x', bdy = 1 }",
+        "respond = 503",
+        "respond = { }\nupstream = 'api'\nstrip_prefix = '/5'",
+        "return = '503'",
+    ]));
+}
+
+#[test]
+fn redirects_are_invalid() {
+    insta::assert_snapshot!(routes(&[
+        "redirect = { status = 308 }",
+        "redirect = { to = 'https://a', status = 200 }",
+        "redirect = { to = '{path}' }",
+        "redirect = { to = '/{path}' }",
+        "redirect = { to = '//evil.test' }",
+        "redirect = { to = 'https://{client.id}.example' }",
+        "redirect = { to = 'https://new.example{method}' }",
+        "redirect = { to = 'https://new.example.{path}.x:99999' }",
+        "redirect = { to = 'https:///x' }",
+        "redirect = { to = 'javascript:alert(1)' }",
+        "redirect = { to = \"https://a/\\r\\nSet-Cookie: b\" }",
+        "redirect = { to = 'https://a' }\nrespond = {}",
+        "redirect = 'https://a'",
+    ]));
+}
+
+#[test]
+fn maintenance_is_invalid() {
+    insta::assert_snapshot!(render(
+        "[server]\nmaintenance = 'yes'\n[routes.a]\npath = '/a'\nmaintenance = { retry_after = '31d', allow_ips = ['10.0.0.1/8'] }\n[routes.b]\npath = '/b'\nmaintenance = { message = 'x' }"
+    ));
+}
