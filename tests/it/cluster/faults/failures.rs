@@ -129,8 +129,8 @@ fn master_cut_off_from_the_gateways_keeps_the_bound_until_after_its_return() {
     for gateway in &gateways {
         gateway.wait_for_count("tollgate_redis_node_breaker_state", &[("node", &at)], 0);
     }
-    for client in 0..CLIENTS {
-        passed[client] += burst(client, 200);
+    for (client, passed) in passed.iter_mut().enumerate() {
+        *passed += burst(client, 200);
     }
     eprintln!("{in_outage:?} in the outage, {passed:?} passed, local: {is_local:?}");
     let locals = is_local.iter().filter(|local| **local).count();
@@ -152,8 +152,8 @@ fn cold_start_of_all_nodes_keeps_the_bound_for_lost_counts() {
     let mut passed: Vec<usize> = (0..CLIENTS).map(|client| burst(client, 30)).collect();
     assert_eq!(passed, [30; CLIENTS]);
     redis.nodes.iter_mut().for_each(ClusterNode::kill);
-    for client in 0..CLIENTS {
-        passed[client] += burst(client, 400);
+    for (client, passed) in passed.iter_mut().enumerate() {
+        *passed += burst(client, 400);
     }
     assert!(passed.iter().all(|passed| *passed <= 2 * EACH), "{passed:?} passed in the outage");
     redis.nodes.iter_mut().for_each(ClusterNode::launch);
@@ -161,8 +161,8 @@ fn cold_start_of_all_nodes_keeps_the_bound_for_lost_counts() {
     for gateway in &gateways {
         gateway.wait_for_count("tollgate_breaker_state", &[], 0);
     }
-    for client in 0..CLIENTS {
-        passed[client] += burst(client, 300);
+    for (client, passed) in passed.iter_mut().enumerate() {
+        *passed += burst(client, 300);
     }
     eprintln!("{passed:?} passed");
     for passed in passed {
