@@ -288,6 +288,56 @@ fn gateway_that_is_killed_adds_nothing_to_the_limit() {
     assert!(passed + BURST / 2 >= most, "{passed} of {most}");
 }
 
+/// The slot of the bucket moves six times while three gateways spend their leases.
+#[test]
+fn leases_stay_within_the_bound_while_their_slot_moves() {
+    let redis = RedisCluster::start(0);
+    let upstream = Upstream::responding(OK);
+    let routes = proxy_to(&[upstream.address]);
+    let limit = rule(&format!("rate = \"{RATE}/s\"\nburst = {BURST}"));
+    let table = redis.table_with("timeout = \"1s\"\n");
+    let config = format!("instances = 3\n{routes}{table}{limit}");
+    let gateways: [Gateway; 3] = std::array::from_fn(|_| Gateway::start(&config));
+    gateways.iter().for_each(wait_until_connected);
+    let watch = Stopwatch::start();
+    let group = |gateway: &Gateway| {
+        ClientGroup::new(gateway, &Request::get("/"), 22, Duration::from_millis(50))
+    };
+    let load = Load::start(gateways.iter().map(group).collect());
+    let found = || {
+        redis.masters().into_iter().find_map(|at| {
+            let keys: Vec<String> = redis.nodes[at].query(&["KEYS", "*:all"]);
+            keys.into_iter().next().map(|key| (at, key))
+        })
+    };
+    let (mut owner, key) = eventually("the bucket", found);
+    for _ in 0..6 {
+        let next = (owner + 1) % 3;
+        redis.move_slot(&key, owner, next);
+        owner = next;
+        // First: what passes later counts less.
+        let passed = upstream.requests().len();
+        let most = BURST + RATE * usize::try_from(watch.elapsed().as_millis()).unwrap() / 1_000;
+        assert!(passed <= most, "{passed} of {most}");
+    }
+    let reports = load.stop();
+    let (passed, elapsed) = (upstream.requests().len(), watch.elapsed());
+    let most = BURST + RATE * usize::try_from(elapsed.as_millis()).unwrap() / 1_000;
+    let leased: u64 = gateways.iter().map(by_lease).sum();
+    let local: u64 = gateways
+        .iter()
+        .map(|gateway| {
+            gateway.count("tollgate_decisions_total", &[("source", "local"), ("rule", "all")])
+        })
+        .sum();
+    eprintln!("{passed} of {most} passed in {elapsed:?}, {leased} by leases, {local} local");
+    for report in reports {
+        assert!(report.counts().keys().all(|status| [200, 429].contains(status)));
+    }
+    assert!(passed <= most && leased > 0);
+    assert!(passed + BURST / 2 >= most, "{passed} of {most}");
+}
+
 #[test]
 fn gateways_with_leases_stay_within_the_bound_of_an_outage() {
     let counted = Counted::start();

@@ -163,6 +163,34 @@ impl RedisCluster {
         Self::cli(&arguments);
     }
 
+    /// Moves the slot of a key from one master to another, as `redis-cli --cluster reshard` does, with pauses in which
+    /// its keys are at both.
+    pub(crate) fn move_slot(&self, key: &str, from: usize, to: usize) {
+        let pause = || super::wait::sleep_for(std::time::Duration::from_millis(200));
+        let (source, target) = (&self.nodes[from], &self.nodes[to]);
+        let slot = source.query::<u16>(&["CLUSTER", "KEYSLOT", key]).to_string();
+        let [old, new] = [source, target].map(|node| node.query::<String>(&["CLUSTER", "MYID"]));
+        target.query::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &old]);
+        source.query::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &new]);
+        pause();
+        let (host, port) = (target.address.ip().to_string(), target.address.port().to_string());
+        loop {
+            let keys: Vec<String> = source.query(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
+            if keys.is_empty() {
+                break;
+            }
+            for key in keys {
+                source.query::<redis::Value>(&["MIGRATE", &host, &port, &key, "0", "5000"]);
+            }
+            pause();
+        }
+        for node in
+            [target, source].into_iter().chain(self.masters().iter().map(|at| &self.nodes[*at]))
+        {
+            node.query::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &new]);
+        }
+    }
+
     /// Runs `redis-cli`, which has to succeed.
     pub(crate) fn cli(arguments: &[String]) {
         let mut command = Command::new("redis-cli");
