@@ -31,6 +31,8 @@ pub(super) struct Policy {
     audit: Audit,
     clients: ClientSettings,
     plans: Vec<String>,
+    /// Priorities of the plans, in their order: which requests an upstream with `max_in_flight` refuses last.
+    priorities: Vec<i16>,
     keys: Vec<Key>,
     more_keys: usize,
     upstreams: Vec<Upstream>,
@@ -85,6 +87,8 @@ struct Upstream {
     /// How long the weight of a server rises after it has become healthy, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     slow_start_ms: Option<u64>,
+    /// Maximum number of requests in flight, or `auto`; `null` without one.
+    max_in_flight: Option<String>,
 }
 
 /// A route: which requests it matches, where they are forwarded and what they cost.
@@ -179,6 +183,7 @@ impl Upstream {
             priorities: each.iter().map(|server| server.priority).collect(),
             sticky_cookie: upstream.sticky.as_ref().map(|sticky| sticky.cookie.to_string()),
             slow_start_ms,
+            max_in_flight: upstream.max_in_flight.map(|most| most.to_string()),
         }
     }
 }
@@ -203,6 +208,10 @@ impl Policy {
             },
             clients: ClientSettings::of(policy),
             plans: policy.plans.iter().map(ToString::to_string).collect(),
+            priorities: (0..)
+                .zip(&policy.plans)
+                .map(|(plan, _)| policy.priorities.number(plan))
+                .collect(),
             keys: policy.keys.iter().take(MAX_LISTED).map(key).collect(),
             more_keys: policy.keys.len().saturating_sub(MAX_LISTED),
             upstreams: policy.upstreams.iter().map(Upstream::of).collect(),

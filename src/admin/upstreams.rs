@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::clock;
 use crate::policy::settings::{Target, Upstream};
 use crate::runtime::Snapshot;
+use crate::upstream::load::Load;
 use crate::upstream::pool::{EndpointView, Pool};
 
 /// Response of `GET /api/upstreams`.
@@ -21,6 +22,10 @@ struct UpstreamHealth {
     name: String,
     /// The servers as the file writes them.
     servers: Vec<String>,
+    /// Requests in flight.
+    in_flight: u32,
+    /// How many may be in flight now; `null` without `max_in_flight`.
+    limit: Option<u32>,
     /// The addresses of the last look-up.
     addresses: Vec<EndpointHealth>,
 }
@@ -45,13 +50,14 @@ struct EndpointHealth {
 
 impl Upstreams {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
-        let each = snapshot.policy.upstreams.iter().zip(&snapshot.pools);
-        Self { upstreams: each.map(|(written, pool)| UpstreamHealth::of(written, pool)).collect() }
+        let each = snapshot.policy.upstreams.iter().zip(&snapshot.pools).zip(&snapshot.loads);
+        let each = each.map(|((written, pool), load)| UpstreamHealth::of(written, pool, load));
+        Self { upstreams: each.collect() }
     }
 }
 
 impl UpstreamHealth {
-    fn of(written: &Upstream, pool: &Pool) -> Self {
+    fn of(written: &Upstream, pool: &Pool, load: &Load) -> Self {
         let address = |view: EndpointView| EndpointHealth {
             address: view.address.to_string(),
             health: if view.ejected_us == 0 { "ok" } else { "down" },
@@ -63,6 +69,8 @@ impl UpstreamHealth {
         Self {
             name: written.name.to_string(),
             servers: servers(written),
+            in_flight: load.in_flight(),
+            limit: load.limit(written.max_in_flight),
             addresses: pool.endpoints(clock::now()).into_iter().map(address).collect(),
         }
     }

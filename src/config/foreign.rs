@@ -556,6 +556,33 @@ const ENTRIES: &[Entry] = &[
         "idle_timeout = \"60s\"",
         "",
     ),
+    entry(
+        Upstream,
+        &[
+            "max_requests",
+            "max_conns",
+            "maxconn",
+            "max_connections",
+            "max_pending_requests",
+            "circuit_breakers",
+            "circuit_breaker",
+            "in_flight_req",
+            "inflightreq",
+            "unhealthy_request_count",
+            "adaptive_concurrency",
+            "concurrency",
+        ],
+        "max_in_flight",
+        "max_in_flight = 200",
+        "`\"auto\"` finds the number",
+    ),
+    entry(
+        Plan,
+        &["weight", "priority_level", "importance", "qos"],
+        "priority",
+        "priority = 10",
+        "",
+    ),
     entry(Upstream, &["retries", "retry", "max_retries", "attempts"], "", "", RETRIES),
     entry(
         Upstream,
@@ -1081,7 +1108,8 @@ mod tests {
                 "{server}[plans.free]\n[rules.r]\nper = []\n[rules.r.plans.free]\n{}{line}\n",
                 keep("rate", "rate = '10/s'\n"),
             ),
-            Root | Plan | Key | Eab | Any => return None,
+            Plan => format!("{server}[plans.free]\n{line}\n"),
+            Root | Key | Eab | Any => return None,
         })
     }
 

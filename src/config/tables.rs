@@ -7,7 +7,7 @@ use super::rules::Grant;
 use super::spanned::Spanned;
 use super::walk::table;
 use super::words::{
-    ClientIp, Colocate, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel,
+    Auto, ClientIp, Colocate, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel,
     OnConflictingKeys, OnFailure, OnMissingKey, OnPreflight, OnUnknownKey, PathCase, Protocol,
     ProxyVersion, Ready, ResetForm, StartWithout, TrailingSlash,
 };
@@ -27,6 +27,16 @@ pub enum TextOr<T> {
     Text(String),
     /// The long form.
     Table(T),
+}
+
+/// Requests in flight at an upstream, in one of two forms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
+pub enum MaxInFlight {
+    /// `auto`.
+    Word(Auto),
+    /// This number.
+    Requests(u64),
 }
 
 table! {
@@ -359,6 +369,9 @@ table! {
 table! {
     /// `[plans.<name>]`: a plan, which rules and keys refer to.
     pub struct Plan {
+        /// Which requests are refused last while an upstream has its `max_in_flight`: those with the highest number, -1000
+        /// to 1000. Default: 0.
+        pub priority: Field<i64>,
         /// Free text, which the gateway does not use. Default: none.
         pub description: Field<String>,
     }
@@ -409,6 +422,10 @@ table! {
         pub protocol: Field<Protocol>,
         /// Version of the PROXY protocol header that begins each connection. Default: none.
         pub proxy_protocol: Field<ProxyVersion>,
+        /// Maximum number of requests in flight, 1 to 10000000, or `"auto"`: as many as the upstream serves without
+        /// a queue. Further ones get 503, those of plans with the lowest `priority` first, and take nothing from any limit.
+        /// Default: any number.
+        pub max_in_flight: Field<MaxInFlight>,
     }
 }
 

@@ -24,6 +24,8 @@ const SHOWN: usize = 40;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Expected {
     Number,
+    /// A whole number that may be negative.
+    Integer,
     Fraction,
     NumberOrDuration,
     Cost,
@@ -105,7 +107,13 @@ impl Mismatch<'_> {
                 let name = self.expected.name();
                 format!("{subject} is {name}, not `{}`", cut(number.as_str(), SHOWN))
             }
-            (Expected::Number | Expected::Fraction | Expected::Cost, DeValue::Integer(_)) => {
+            (Expected::Integer, DeValue::Integer(number)) if number.as_str().starts_with('-') => {
+                format!("{subject} is too small")
+            }
+            (
+                Expected::Number | Expected::Integer | Expected::Fraction | Expected::Cost,
+                DeValue::Integer(_),
+            ) => {
                 format!("{subject} is too large")
             }
             (Expected::Word(words), DeValue::String(word)) => {
@@ -246,7 +254,7 @@ fn table_line(name: &str) -> Option<&'static str> {
 impl Expected {
     fn name(self) -> &'static str {
         match self {
-            Self::Number => "a whole number",
+            Self::Number | Self::Integer => "a whole number",
             Self::Fraction => "a number",
             Self::Cost => "a number with at most three decimals",
             Self::NumberOrDuration => "a whole number or a duration",

@@ -17,7 +17,7 @@ use super::handling::SwitchOr;
 use super::rules::{Burst, Lease, LimitText};
 use super::spanned::Spanned;
 use super::suggest;
-use super::tables::TextOr;
+use super::tables::{MaxInFlight, TextOr};
 use super::types::{self, Expected, Mismatch};
 use crate::limit::cost::Cost;
 
@@ -286,6 +286,25 @@ impl FromToml for Lease {
             DeValue::Integer(_) => u64::from_toml(value, walk).map(Self::Tokens),
             _ => walk.word(value).map(Self::Word),
         }
+    }
+}
+
+impl FromToml for MaxInFlight {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::Integer(_) => u64::from_toml(value, walk).map(Self::Requests),
+            _ => walk.word(value).map(Self::Word),
+        }
+    }
+}
+
+impl FromToml for i64 {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        let number = value.get_ref().as_integer();
+        number
+            .and_then(|number| i128::from_str_radix(number.as_str(), number.radix()).ok())
+            .and_then(|number| Self::try_from(number).ok())
+            .or_else(|| walk.reject(Expected::Integer, value))
     }
 }
 

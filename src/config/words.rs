@@ -47,6 +47,12 @@ words! {
         Deny,
     }
 
+    /// A number that follows what is measured.
+    pub enum Auto {
+        /// Follows the delay and the failures of the upstream.
+        Auto,
+    }
+
     /// Whether gateways borrow tokens of a rule's buckets from Redis, and spend them without a call.
     pub enum LeaseWord {
         /// As many tokens as the gateway soon needs.

@@ -116,6 +116,8 @@ pub enum Rejection {
     Header(UncountableHeader),
     /// As many requests wait because of leaky buckets as `server.limits.max_waiting_requests` allows.
     QueueFull,
+    /// As many requests are in flight at the upstream as `max_in_flight` allows for the priority of the client's plan.
+    Shed,
 }
 
 /// Why a request needs an API key, or another one.

@@ -145,6 +145,10 @@ fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
             let detail = "This service is in maintenance at the moment; retry later.";
             (StatusCode::SERVICE_UNAVAILABLE, detail.to_owned())
         }
+        Rejection::Shed => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The service is overloaded at the moment; retry later.".to_owned(),
+        ),
         Rejection::NoRoute => {
             (StatusCode::NOT_FOUND, "No route matches this host, path and method.".to_owned())
         }

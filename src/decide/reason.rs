@@ -59,6 +59,8 @@ pub enum Reason {
     BodyTooLarge,
     /// Too many requests wait because of leaky buckets.
     QueueFull,
+    /// The upstream has as many requests in flight as it may.
+    Shed,
     /// See [`PathError::DotSegment`].
     DotSegment,
     /// See [`PathError::BadEscape`].
@@ -106,7 +108,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 43] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -131,6 +133,7 @@ impl Reason {
         Self::TooManyHeaders,
         Self::BodyTooLarge,
         Self::QueueFull,
+        Self::Shed,
         Self::DotSegment,
         Self::InvalidEncoding,
         Self::AmbiguousPath,
@@ -198,6 +201,7 @@ impl Reason {
             Self::TooManyHeaders => "too_many_headers",
             Self::BodyTooLarge => "body_too_large",
             Self::QueueFull => "queue_full",
+            Self::Shed => "shed",
             Self::DotSegment => "dot_segment",
             Self::InvalidEncoding => "invalid_encoding",
             Self::AmbiguousPath => "ambiguous_path",
@@ -251,6 +255,7 @@ impl From<Rejection> for Reason {
             Rejection::Maintenance { .. } => Self::Maintenance,
             Rejection::BodyTooLarge { .. } => Self::BodyTooLarge,
             Rejection::QueueFull => Self::QueueFull,
+            Rejection::Shed => Self::Shed,
             Rejection::Header(header) => match header.fault {
                 HeaderFault::DifferentValues => Self::ConflictingHeaders,
                 HeaderFault::HopByHop => Self::HopByHopHeader,

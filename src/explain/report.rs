@@ -65,6 +65,8 @@ pub struct ExplainedClient {
     pub cert: Option<String>,
     /// Plan of the client.
     pub plan: String,
+    /// Priority of the plan at an upstream with `max_in_flight`.
+    pub priority: i16,
     /// Where the plan comes from: `key` or `anonymous_plan`.
     pub plan_from: &'static str,
 }
@@ -80,6 +82,9 @@ pub struct ExplainedRoute {
     /// How the upstream's servers are used, if the file says so: `least_request over a:80 (weight 3), b:80`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<String>,
+    /// Maximum number of requests in flight at the upstream, or `auto`; left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_in_flight: Option<String>,
     /// Tokens that the request takes from each bucket.
     pub cost: Option<Cost>,
     /// Path that the upstream gets, if the route rewrites it.

@@ -86,6 +86,7 @@ fn client(
         key_from: source.map(wording::key_source),
         cert: head.certificate.map(|subject| cut(subject, MAX_SUBJECT)),
         plan: policy.plan_name(client.plan).to_owned(),
+        priority: policy.priorities.number(client.plan),
     }
 }
 
@@ -134,6 +135,8 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         let upstream = winner.upstream_of(policy);
         route.upstream = upstream.map(|upstream| upstream.name.to_string());
         route.balance = upstream.and_then(wording::balance);
+        let most = upstream.and_then(|upstream| upstream.max_in_flight);
+        route.max_in_flight = most.map(|most| most.to_string());
     } else {
         route.candidates = near_misses(policy, head, &precheck.host, reading);
         route.why = match route.candidates.as_slice() {

@@ -82,7 +82,11 @@ impl Page {
             "key" => "of the key",
             _ => "of clients without a known key",
         };
-        self.line("", &format!("plan {}: {plan_from}", client.plan));
+        let priority = match client.priority {
+            0 => String::new(),
+            number => format!(", priority {number}"),
+        };
+        self.line("", &format!("plan {}{priority}: {plan_from}", client.plan));
         if let Some(subject) = &client.cert {
             self.line("", &format!("certificate {subject}"));
         }
@@ -118,6 +122,12 @@ impl Page {
         }
         if let Some(balance) = &route.balance {
             self.line("", &format!("balance {balance}"));
+        }
+        if let Some(most) = &route.max_in_flight {
+            self.line(
+                "",
+                &format!("max_in_flight {most}: 503 above that, the lowest priority first"),
+            );
         }
         let column = |text: &dyn Fn(usize) -> usize| {
             (0..route.candidates.len()).map(text).max().unwrap_or_default()

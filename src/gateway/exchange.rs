@@ -12,19 +12,21 @@ use super::waiting::Wait;
 use crate::decide::decision::Decision;
 use crate::decide::reason::{Failure, Reason};
 use crate::downstream::ConnectionInfo;
+use crate::limit::in_flight::adaptive::Outcome;
 use crate::observe::access_log::UpstreamMarks;
 use crate::observe::metrics::{Metrics, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
 use crate::policy::client::Client;
 use crate::policy::handling::Handling;
-use crate::policy::settings::{KeySource, Upstream};
+use crate::policy::settings::{KeySource, MaxInFlight, Upstream};
 use crate::request_id::RequestId;
 use crate::runtime::Snapshot;
 use crate::store::held::Holds;
 use crate::upstream::connection::{Attempt, Opened};
 use crate::upstream::dial::Dial;
 use crate::upstream::endpoint::InFlight;
+use crate::upstream::load::Slot;
 use crate::upstream::pool::Pool;
 
 /// One request and its response. Times are microseconds of the monotonic clock.
@@ -50,6 +52,8 @@ pub struct Exchange {
     /// The units of limits on requests in flight that it holds. Released when the exchange is dropped, whatever
     /// ends it.
     pub(super) holds: Holds,
+    /// Its place among the requests in flight at the upstream.
+    pub(super) slot: Option<Slot>,
     /// The wait that leaky buckets demand, until it begins.
     pub(super) wait: Option<Wait>,
     /// Microseconds that it has waited because of leaky buckets; `None` if it need not wait.
@@ -62,6 +66,8 @@ pub struct Exchange {
     pub(super) endpoint: Option<InFlight>,
     /// The header `Set-Cookie` of the response, if the client gets another endpoint than its cookie selects.
     pub(super) set_cookie: Option<HeaderValue>,
+    /// When the endpoint that was selected last was.
+    pub tried: u64,
     /// When an endpoint was first selected.
     pub forwarded: Option<u64>,
     /// When the parts of the time with the endpoint that was selected last ended.
@@ -136,9 +142,11 @@ impl Exchange {
             decision: None,
             check: None,
             holds: Holds::new(),
+            slot: None,
             wait: None,
             waited_us: None,
             tries: 0,
+            tried: now,
             server: None,
             endpoint: None,
             set_cookie: None,
@@ -205,6 +213,28 @@ impl Exchange {
             return Err(failure::body_too_large());
         }
         Ok(())
+    }
+
+    /// Adapts the limit on requests in flight of an upstream with `max_in_flight = "auto"` to the last attempt, which
+    /// ended at `now`: with a response of this status, or with none.
+    pub(super) fn sample(&self, status: Option<StatusCode>, now: u64) {
+        let upstream = self.upstream_index();
+        let is_adaptive = |upstream: &Upstream| upstream.max_in_flight == Some(MaxInFlight::Auto);
+        if !self.upstream().is_some_and(is_adaptive) {
+            return;
+        }
+        let Some(load) = upstream.and_then(|index| self.snapshot.loads.get(index)) else { return };
+        let outcome = match status {
+            None | Some(StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT) => {
+                Outcome::Failed
+            }
+            // The time that the client takes for the body is not the upstream's.
+            Some(_) => {
+                let sent = self.marks.request.unwrap_or(self.tried).max(self.tried);
+                Outcome::Answered(now.saturating_sub(sent))
+            }
+        };
+        load.sample(self.tried, outcome, now);
     }
 
     /// Returns the endpoints of the upstream, once the route is known.

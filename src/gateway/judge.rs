@@ -47,9 +47,15 @@ impl Gateway {
         if let Some(rule) = required_by {
             snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
         }
+        if let (None, Some(upstream), false) = (refusal, exchange.upstream_index(), is_own_limits)
+            && !self.enter(exchange, upstream, client.plan)
+        {
+            return Decision::Rejected(Rejection::Shed);
+        }
         let place = if waiting::can_delay(policy, &charges) {
             let place = self.waiting.enter(policy.server.limits.max_waiting_requests);
             if place.is_none() {
+                exchange.slot = None;
                 return Decision::Rejected(Rejection::QueueFull);
             }
             place
@@ -71,8 +77,25 @@ impl Gateway {
             if let (Some(place), Some(check)) = (place, check) {
                 exchange.wait = Wait::of(policy, check, place);
             }
+        } else {
+            exchange.slot = None;
         }
         decision
+    }
+
+    /// Adds the request to those in flight at its upstream. Returns whether it may go on: not if there are as many as
+    /// may be.
+    fn enter(&self, exchange: &mut Exchange, upstream: usize, plan: u32) -> bool {
+        let snapshot = &exchange.snapshot;
+        let policy = &snapshot.policy;
+        let max = policy.upstreams.get(upstream).and_then(|upstream| upstream.max_in_flight);
+        let Some(load) = snapshot.loads.get(upstream) else { return true };
+        let slot = load.enter(max, &policy.priorities, plan);
+        if slot.is_none() {
+            snapshot.series.shed(&self.metrics, policy, upstream, plan);
+        }
+        exchange.slot = slot;
+        exchange.slot.is_some()
     }
 
     /// Takes the tokens of the charges; `None` if there are no charges.

@@ -307,8 +307,9 @@ impl ProxyHttp for Gateway {
         if let (true, Some(attempt)) = (is_end, &exchange.attempt) {
             exchange.marks.body = Some(clock::now());
             attempt.note_end();
-            // The endpoint has no more work. The client can send the next request before this one has been recorded.
+            // The upstream has no more work. The client can send the next request before this one has been recorded.
             exchange.endpoint = None;
+            exchange.slot = None;
         }
         Ok(None)
     }
@@ -426,6 +427,7 @@ impl ProxyHttp for Gateway {
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Self::CTX) {
         // The request has ended, and what it holds is free, before all of this is recorded.
         exchange.holds.clear();
+        exchange.slot = None;
         self.record(session, exchange);
     }
 

@@ -43,6 +43,7 @@ impl Gateway {
             return Err(respond::no_server());
         };
         exchange.tries += 1;
+        exchange.tried = now;
         exchange.is_connected = false;
         if let (2.., Some(series)) = (exchange.tries, exchange.upstream_series(&self.metrics)) {
             series.retried();
@@ -130,6 +131,7 @@ impl Gateway {
         mut error: Box<Error>,
     ) -> Box<Error> {
         exchange.failed_server = exchange.server;
+        exchange.sample(None, clock::now());
         self.count_upstream(exchange, UpstreamResult::Connect);
         if let (Some(pool), Some(endpoint)) = (exchange.pool(), &exchange.endpoint) {
             pool.eject(endpoint, clock::now());

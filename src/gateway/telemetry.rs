@@ -112,6 +112,7 @@ impl Gateway {
         if let (Some(series), Some(took_us)) = (exchange.upstream_series(&self.metrics), took_us) {
             series.observe(took_us);
         }
+        exchange.sample(Some(status), now);
         let digit = u8::try_from(status.as_u16() / 100).unwrap_or_default();
         self.count_upstream(exchange, UpstreamResult::Answer(digit));
     }
@@ -121,6 +122,9 @@ impl Gateway {
     pub(super) fn count_failure(&self, exchange: &mut Exchange, error: &Error) {
         if *error.esource() != ErrorSource::Upstream || !exchange.is_connected {
             return;
+        }
+        if exchange.upstream_status.is_none() && !respond::failure::is_at_will(error) {
+            exchange.sample(None, clock::now());
         }
         let result = match respond::failure::failure(error) {
             Failure::UpstreamTimeout => UpstreamResult::Timeout,

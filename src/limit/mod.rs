@@ -14,6 +14,7 @@
 //! - [`lease`]: tokens that a gateway borrows from the shared store, and spends without a call;
 //! - [`breaker`], [`membership`], [`share`], [`debt`]: outages of the shared store: when to call it,
 //!   how many gateways share it, how much one of them may grant locally, and its debt for that;
+//! - [`in_flight`]: requests in flight at an upstream: how many, and which are refused first;
 //! - [`top_k`]: the clients with the most requests.
 //!
 //! # How to add a kind of limit
@@ -49,6 +50,7 @@ pub mod concurrency;
 pub mod cost;
 pub mod debt;
 pub mod fixed_window;
+pub mod in_flight;
 pub mod kind;
 pub mod leaky_bucket;
 pub mod lease;

@@ -42,7 +42,7 @@ use registrar::Registrar;
 pub use tls::TlsSeries;
 pub use totals::{Gauges, Totals};
 use upstream::UpstreamFamilies;
-pub use upstream::{ServerHealth, UpstreamResult, UpstreamSeries};
+pub use upstream::{ServerHealth, UpstreamLoad, UpstreamResult, UpstreamSeries};
 
 /// Histogram bounds of request durations, in seconds: from one hop on loopback to the longest timeout
 /// in common use.
@@ -224,7 +224,7 @@ impl Metrics {
         Ok((metrics, series.described.into_inner()))
     }
 
-    /// All series in Prometheus' text format. The series of `store` and `servers` are set to their
+    /// All series in Prometheus' text format. The series of `store`, `servers` and `loads` are set to their
     /// current values first.
     ///
     /// # Errors
@@ -233,9 +233,11 @@ impl Metrics {
         &self,
         store: &MemoryStore,
         servers: &[ServerHealth<'_>],
+        loads: &[UpstreamLoad<'_>],
     ) -> Result<Vec<u8>, prometheus::Error> {
         let _rendering = self.rendering.lock();
         self.upstreams.show(servers);
+        self.upstreams.show_loads(loads);
         self.local_buckets.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
         let evictions = store.evictions();
         self.local_evictions.inc_by(evictions.saturating_sub(self.local_evictions.get()));

@@ -3,7 +3,7 @@
 //!
 //! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and `redis`
 //! (everything except rules); `matcher`, `path`, `prefixes` and `router` (the route of a request); `template`, `rewrite` and `handling` (what a route does beside forwarding); `client` and `charges`
-//! (the rules that apply to a request, and their buckets); `cost_json` (costs in responses); `restart` (changes that a reload cannot
+//! (the rules that apply to a request, and their buckets); `priorities` (which plans are served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot
 //! apply); `bucket_changes` (what a reload does to buckets); `build` (from the file to a policy).
 //!
 //! Plans, keys, upstreams, routes, rules and limits are referred to by their index in one list each,
@@ -21,6 +21,7 @@ pub mod listener;
 pub mod matcher;
 pub mod path;
 mod prefixes;
+pub mod priorities;
 pub mod redis;
 pub mod restart;
 pub mod rewrite;
@@ -48,6 +49,7 @@ use acme::Acme;
 use handling::Handling;
 use listener::Listener;
 use matcher::Matcher;
+use priorities::Priorities;
 use redis::Redis;
 use router::Router;
 use settings::{Admin, Audit, Clients, Headers, Log, Memory, Server, Upstream, Usage};
@@ -91,6 +93,8 @@ pub struct Policy {
     pub log: Log,
     /// Names of the plans.
     pub plans: Vec<Arc<str>>,
+    /// The priorities of the plans.
+    pub priorities: Priorities,
     /// API keys in the file.
     pub keys: Vec<Key>,
     /// Index of the key with a digest.

@@ -378,6 +378,27 @@ pub struct Upstream {
     pub protocol: Protocol,
     /// Version of the PROXY protocol header that begins each connection; `None`: no header.
     pub proxy_protocol: Option<ProxyVersion>,
+    /// Maximum number of requests in flight; `None`: any number.
+    pub max_in_flight: Option<MaxInFlight>,
+}
+
+/// Maximum number of requests in flight at an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxInFlight {
+    /// As many as the upstream serves without a queue.
+    Auto,
+    /// This number, at least 1.
+    Requests(u32),
+}
+
+impl fmt::Display for MaxInFlight {
+    /// The syntax of the file, without quotes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Requests(number) => number.fmt(f),
+        }
+    }
 }
 
 /// TLS to an upstream. The certificate is always verified.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::observe::consumption::Consumption;
-use crate::observe::metrics::{PolicySeries, ServerHealth};
+use crate::observe::metrics::{PolicySeries, ServerHealth, UpstreamLoad};
 use crate::policy::Policy;
+use crate::policy::settings::Upstream;
 use crate::store::redis::script::StoredRule;
+use crate::upstream::load::Load;
 use crate::upstream::pool::Pool;
 
 /// The snapshot that new requests load. Only [`Runtime::apply`](super::Runtime::apply) replaces it.
@@ -28,20 +30,29 @@ pub struct Snapshot {
     pub stored_rules: Arc<[StoredRule]>,
     /// Upstream pools, in the order of `policy.upstreams`.
     pub pools: Vec<Arc<Pool>>,
+    /// Requests in flight at each upstream, in the order of `policy.upstreams`.
+    pub loads: Vec<Arc<Load>>,
 }
 
 impl Snapshot {
     /// Creates the first snapshot of a process, of generation 1. `pools` has one pool for each of
     /// the policy's upstreams, in their order.
     pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
-        Self::with(1, policy, Consumption::default(), pools)
+        let loads = policy.upstreams.iter().map(|_| Arc::default()).collect();
+        Self::with(1, policy, Consumption::default(), pools, loads)
     }
 
     /// Creates the snapshot of the generation after `previous`. The counts of clients that both policies
     /// have in common are carried over.
     pub fn following(previous: &Self, policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let consumption = previous.consumption.carried_over(&previous.policy, &policy);
-        Self::with(previous.generation + 1, policy, consumption, pools)
+        let load = |upstream: &Upstream| {
+            let each = previous.policy.upstreams.iter().zip(&previous.loads);
+            let same = each.into_iter().find(|(known, _)| known.name == upstream.name);
+            same.map_or_else(Arc::default, |(_, load)| Arc::clone(load))
+        };
+        let loads = policy.upstreams.iter().map(load).collect();
+        Self::with(previous.generation + 1, policy, consumption, pools, loads)
     }
 
     /// Returns every server of every upstream, and whether it is healthy at `now` (microseconds).
@@ -57,14 +68,34 @@ impl Snapshot {
         .collect()
     }
 
+    /// Returns the requests in flight at each upstream, and the limit on them.
+    pub fn loads(&self) -> Vec<UpstreamLoad<'_>> {
+        let each = self.policy.upstreams.iter().zip(&self.loads);
+        each.map(|(upstream, load)| UpstreamLoad {
+            upstream: &upstream.name,
+            in_flight: load.in_flight(),
+            limit: load.limit(upstream.max_in_flight),
+        })
+        .collect()
+    }
+
     fn with(
         generation: u64,
         policy: Policy,
         consumption: Consumption,
         pools: Vec<Arc<Pool>>,
+        loads: Vec<Arc<Load>>,
     ) -> Self {
         let series = PolicySeries::new(&policy);
         let stored_rules = policy.rules.iter().map(StoredRule::of).collect();
-        Self { generation, policy: Arc::new(policy), series, consumption, stored_rules, pools }
+        Self {
+            generation,
+            policy: Arc::new(policy),
+            series,
+            consumption,
+            stored_rules,
+            pools,
+            loads,
+        }
     }
 }

@@ -134,6 +134,10 @@ pub(super) struct Upstreams {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct UpstreamHealth {
     pub(super) name: String,
+    #[serde(default)]
+    pub(super) in_flight: u32,
+    #[serde(default)]
+    pub(super) limit: Option<u32>,
     pub(super) servers: Vec<String>,
     pub(super) addresses: Vec<EndpointHealth>,
 }

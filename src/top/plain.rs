@@ -205,6 +205,10 @@ fn upstreams(page: &mut String, summary: &Summary) {
             let (address, health) = (name(&server.address, 31), name(&server.health, 16));
             let _ = writeln!(page, "{own:32}{address:32}{health}");
         }
+        if let Some(limit) = one.limit {
+            let load = format!("{} of {limit} in flight", one.in_flight);
+            let _ = writeln!(page, "{own:32}{:32}{load}", "");
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! requests), `pool` (the endpoints of one upstream), `dial` (opens a connection to it), `transport`
 //! (its bytes, in clear or over TLS), `tls`, `connection` (one attempt over HTTP/1.1), `idle` (connections
 //! over HTTP/1.1 that are kept for later requests), `http2` (connections over HTTP/2), `liveness` (whether the server
-//! of one is still there).
+//! of one is still there), `load` (requests in flight at an upstream, and the limit on them).
 
 mod active;
 pub(crate) mod balance;
@@ -14,6 +14,7 @@ pub(crate) mod endpoint;
 pub(crate) mod http2;
 mod idle;
 mod liveness;
+pub mod load;
 pub mod pool;
 pub(crate) mod sticky;
 pub(crate) mod tls;

@@ -40,6 +40,7 @@ mod fixed_windows;
 mod kinds;
 mod limits;
 mod migrating;
+mod shedding;
 mod sliding_windows;
 
 // Responses of the gateway itself, and the connection after a denied request.

@@ -110,15 +110,21 @@ async function refreshStatus() {
   }
 }
 
+// Requests in flight, and how many may be.
+function load({ in_flight: requests, limit }) {
+  return limit === null ? `${requests}` : `${requests} of ${limit}`;
+}
+
 async function refreshUpstreams() {
   try {
     const { upstreams } = await get("/api/upstreams");
     const rows = upstreams.flatMap((upstream) => (upstream.addresses.length ? upstream.addresses : [{}])
-      .map((address) => ({ ...address, name: upstream.name, servers: upstream.servers })));
+      .map((address) => ({ ...address, name: upstream.name, servers: upstream.servers, load: load(upstream) })));
     fill(byId("upstreams"), rows.length === 0 ? empty("The file has no upstream.") : table("Upstream servers", [
       { title: "Upstream", cell: (row) => code(row.name) },
       { title: "Address", cell: (row) => code(row.address ?? row.servers.join(", ")) },
       { title: "Health", cell: (row) => health(row) },
+      { title: "In flight", cell: (row) => named(row.load) },
       { title: "In the file", kind: "minor", cell: (row) => named(row.servers.join(", ")) },
     ], rows));
   } catch (problem) {

@@ -297,6 +297,9 @@ impl<'a> Call<'a> {
             Ok(is_end) => is_end || !has_body(&self.session.req_header().method, head.status),
             Err(error) => return Some(Err(in_words(error))),
         };
+        if is_end {
+            self.exchange.slot = None;
+        }
         if let Err(error) = self.write_final_head(&mut head, is_end).await {
             return Some(Err(error));
         }
@@ -335,6 +338,7 @@ impl<'a> Call<'a> {
         };
         if is_end {
             self.exchange.endpoint = None;
+            self.exchange.slot = None;
         }
         if !data.is_empty() || is_end {
             let written = self.session.write_response_body(Some(data), is_end).await;
@@ -356,6 +360,7 @@ impl<'a> Call<'a> {
             Err(error) => return Some(Err(in_words(error))),
         };
         self.exchange.endpoint = None;
+        self.exchange.slot = None;
         let written = match trailers {
             Some(trailers) => self.write_last(trailers).await,
             None => self.session.write_response_body(None, true).await,

@@ -33,7 +33,7 @@ pub(in crate::gateway) const NO_GRPC: &str =
     "the upstream speaks HTTP/1.1, which cannot carry gRPC";
 
 /// Whether any client can cause a failure of this kind, although the server is well.
-pub(super) fn is_at_will(error: &Error) -> bool {
+pub(in crate::gateway) fn is_at_will(error: &Error) -> bool {
     matches!(error.etype(), ErrorType::Custom(DEADLINE_PASSED | NO_GRPC))
 }
 

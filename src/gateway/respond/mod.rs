@@ -65,6 +65,13 @@ const BLANK: &str = "about:blank";
 /// Type of a denial by a limit, of draft-ietf-httpapi-ratelimit-headers.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
+/// Type of a refusal because of `max_in_flight`, of draft-ietf-httpapi-ratelimit-headers.
+const REDUCED_CAPACITY: &str =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
+/// When a request that was refused because of `max_in_flight` may be sent again, in seconds.
+const SHED_RETRY_S: u64 = 1;
+
 /// The error of an upstream without a server that has a known address.
 #[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
 pub(super) fn no_server() -> Box<Error> {
@@ -142,6 +149,15 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
         Refusal::Rejected(Rejection::Maintenance { retry_after_s }) => {
             ProblemResponse { retry_after_seconds: retry_after_s, ..plain }
         }
+        Refusal::Rejected(Rejection::Shed) => ProblemResponse {
+            retry_after_seconds: Some(SHED_RETRY_S),
+            problem: Problem {
+                kind: REDUCED_CAPACITY,
+                retry_after_ms: Some(SHED_RETRY_S * 1_000),
+                ..plain.problem
+            },
+            ..plain
+        },
         Refusal::Rejected(rejection) => {
             ProblemResponse { allow: problem::allow_header(rejection, routed), ..plain }
         }

@@ -33,6 +33,8 @@ pub struct PolicySeries {
     durations: Box<[OnceLock<RouteDurations>]>,
     /// Attempts, retries and connections, by upstream.
     upstreams: Box<[OnceLock<UpstreamSeries>]>,
+    /// Numbers of requests that were refused because of `max_in_flight`, by upstream and plan.
+    shed: Box<[OnceLock<IntCounter>]>,
 }
 
 /// A request that is complete.
@@ -87,6 +89,7 @@ impl PolicySeries {
             plans,
             durations: slots(policy.routes.len() + 1),
             upstreams: slots(policy.upstreams.len()),
+            shed: slots(policy.upstreams.len() * plans),
         }
     }
 
@@ -150,6 +153,14 @@ impl PolicySeries {
         let rules = &metrics.counts.rules;
         count(slot.get_or_init(|| rules.get(&name().unwrap_or_default(), RuleCount::default)))
             .inc();
+    }
+
+    /// Counts a request of a plan that was refused because its upstream has as many in flight as it may.
+    pub fn shed(&self, metrics: &Metrics, policy: &Policy, upstream: usize, plan: u32) {
+        let Some(counter) = self.shed.get(upstream * self.plans + plan as usize) else { return };
+        let name = || policy.upstreams.get(upstream).map_or("", |upstream| &upstream.name);
+        let family = &metrics.upstreams.shed;
+        counter.get_or_init(|| family.with_label_values(&[name(), policy.plan_name(plan)])).inc();
     }
 
     fn count_near_limit(&self, metrics: &Metrics, policy: &Policy, rule: u32, plan: u32) {

@@ -41,6 +41,7 @@ impl Metrics {
         names.remove_unknown(&upstreams.durations, &["upstream"]);
         names.remove_unknown(&upstreams.connections, &["upstream", "reused"]);
         names.remove_unknown(&upstreams.retries, &["upstream"]);
+        names.remove_unknown(&upstreams.shed, &["upstream", "plan"]);
         let counts = &self.counts;
         counts.requests.limit(MAX_SERIES, |labels| !names.is_stale_request(labels));
         counts.rules.limit(MAX_SERIES, |rule| names.rule.contains(&**rule));

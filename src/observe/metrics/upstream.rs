@@ -30,6 +30,9 @@ pub(super) struct UpstreamFamilies {
     pub(super) connections: IntCounterVec,
     pub(super) retries: IntCounterVec,
     healthy: IntGaugeVec,
+    in_flight: IntGaugeVec,
+    limit: IntGaugeVec,
+    pub(super) shed: IntCounterVec,
 }
 
 /// Current health of one endpoint of an upstream.
@@ -41,6 +44,17 @@ pub struct ServerHealth<'a> {
     pub server: String,
     /// Whether requests are sent to it.
     pub is_healthy: bool,
+}
+
+/// Current load of one upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpstreamLoad<'a> {
+    /// Name of the upstream.
+    pub upstream: &'a str,
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// How many may be in flight; `None`: any number.
+    pub limit: Option<u32>,
 }
 
 /// The series of one upstream: attempts, retries, durations and connections.
@@ -112,6 +126,22 @@ impl UpstreamFamilies {
                 ),
                 &["upstream", "server"],
             )?)?,
+            in_flight: series.keep(IntGaugeVec::new(
+                Opts::new("tollgate_upstream_in_flight", "Requests in flight at the upstream."),
+                &["upstream"],
+            )?)?,
+            limit: series.keep(IntGaugeVec::new(
+                Opts::new(
+                    "tollgate_upstream_limit",
+                    "How many requests may be in flight at an upstream with max_in_flight.",
+                ),
+                &["upstream"],
+            )?)?,
+            shed: series.counters(
+                "tollgate_shed_total",
+                "Requests that were refused because the upstream had its max_in_flight (503), by the client's plan.",
+                &["upstream", "plan"],
+            )?,
         })
     }
 
@@ -120,6 +150,18 @@ impl UpstreamFamilies {
         self.healthy.reset();
         for ServerHealth { upstream, server, is_healthy } in servers {
             self.healthy.with_label_values(&[*upstream, server]).set(i64::from(*is_healthy));
+        }
+    }
+
+    /// Replaces the load series by those of `loads`.
+    pub(super) fn show_loads(&self, loads: &[UpstreamLoad<'_>]) {
+        self.in_flight.reset();
+        self.limit.reset();
+        for UpstreamLoad { upstream, in_flight, limit } in loads {
+            self.in_flight.with_label_values(&[*upstream]).set(i64::from(*in_flight));
+            if let Some(limit) = limit {
+                self.limit.with_label_values(&[*upstream]).set(i64::from(*limit));
+            }
         }
     }
 

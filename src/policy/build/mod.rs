@@ -29,6 +29,7 @@ mod names;
 mod origin;
 mod path;
 pub(crate) mod period;
+mod plans;
 mod rate;
 mod redis;
 mod redis_url;
@@ -77,7 +78,6 @@ pub fn build(
     let listeners = listeners::listeners(config, server.as_ref(), environment, diagnostics);
     let acme = acme::acme(config, environment, diagnostics);
     let admin = admin::admin(config, server.as_ref(), environment, diagnostics);
-    let headers = server::headers(config);
     let memory = server::memory(config, diagnostics);
     let usage = usage::usage(config, environment, diagnostics);
     let redis = redis::redis(config, environment, diagnostics);
@@ -87,6 +87,7 @@ pub fn build(
     let key_sources = clients.as_ref().map_or(&[][..], |clients| &clients.key_sources);
     let access_log = access_log::access_log(config, environment, key_sources, diagnostics);
     let (keys, key_by_digest) = keys::keys(config, &names, diagnostics);
+    let priorities = plans::priorities(config, diagnostics);
     let upstreams = upstreams::upstreams(config, environment, diagnostics);
     routes::check(config, diagnostics);
     let matchers = routes::matchers(config, diagnostics);
@@ -114,7 +115,7 @@ pub fn build(
         acme,
         admin: admin?,
         clients: clients?,
-        headers,
+        headers: server::headers(config),
         memory: memory?,
         redis,
         usage: usage?,
@@ -123,6 +124,7 @@ pub fn build(
         audit: audit?,
         log: log::log(config),
         plans: names.plans.names().to_vec(),
+        priorities: priorities?,
         keys,
         key_by_digest,
         upstreams,

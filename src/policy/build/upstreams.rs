@@ -16,9 +16,10 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::cut;
 use crate::config::tables::TextOr;
+use crate::config::words::Auto;
 use crate::config::{Config, in_order, tables};
 use crate::policy::servers::Server;
-use crate::policy::settings::{Target, Upstream};
+use crate::policy::settings::{MaxInFlight, Target, Upstream};
 
 /// The name of the built-in responder.
 const DEMO: &str = "demo";
@@ -47,6 +48,7 @@ fn upstream(
     if target.is_some() {
         upstream_tls::check_protocol(scheme, upstream.protocol.as_ref(), diagnostics);
     }
+    let max_in_flight = max_in_flight(upstream.max_in_flight.as_ref(), diagnostics);
     let mut time = |name, field, default_ms| duration(name, field, default_ms, diagnostics);
     let connect_timeout = time("connect_timeout", upstream.connect_timeout.as_ref(), 1_000);
     let read_timeout = time("read_timeout", upstream.read_timeout.as_ref(), 30_000);
@@ -71,7 +73,28 @@ fn upstream(
         tls,
         protocol: meaning(upstream.protocol.as_ref()),
         proxy_protocol: upstream.proxy_protocol.as_ref().map(|word| (*word.get_ref()).into()),
+        max_in_flight,
     })
+}
+
+/// The maximum number of requests in flight; none if it is left out, or with an error.
+fn max_in_flight(
+    setting: Option<&Spanned<tables::MaxInFlight>>,
+    diagnostics: &mut Diagnostics,
+) -> Option<MaxInFlight> {
+    const MAX: u32 = 10_000_000;
+    let setting = setting?;
+    let requests = match setting.get_ref() {
+        tables::MaxInFlight::Word(Auto::Auto) => return Some(MaxInFlight::Auto),
+        tables::MaxInFlight::Requests(requests) => *requests,
+    };
+    if let Ok(requests @ 1..=MAX) = u32::try_from(requests) {
+        return Some(MaxInFlight::Requests(requests));
+    }
+    let message = format!("`max_in_flight` is at least 1 and at most {MAX}");
+    let help = "for as many as the upstream serves well, write `max_in_flight = \"auto\"`";
+    diagnostics.push(Diagnostic::new(setting.span(), message).help(help));
+    None
 }
 
 /// The servers with their scheme, or the built-in responder, which has none.

@@ -141,6 +141,14 @@ fn reload<'a>(one: &Reload, zone: &Zone, theme: Theme) -> Line<'a> {
 }
 
 fn upstream<'a>(one: &UpstreamHealth, theme: Theme) -> Vec<Line<'a>> {
+    let load = one.limit.map(|limit| {
+        let style = if one.in_flight >= limit { theme.bad() } else { Style::new() };
+        Line::styled(format!(" {:24} {} of {limit} requests in flight", "", one.in_flight), style)
+    });
+    servers(one, theme).into_iter().chain(load).collect()
+}
+
+fn servers<'a>(one: &UpstreamHealth, theme: Theme) -> Vec<Line<'a>> {
     let name = cut(&one.name, 24);
     if one.addresses.is_empty() {
         let servers = cut(&one.servers.join(", "), 120);

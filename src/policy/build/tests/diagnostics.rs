@@ -26,6 +26,7 @@ mod rates_and_bursts;
 mod redis;
 mod rewrites;
 mod rules_per_route;
+mod shedding;
 mod sliding_windows;
 mod tls;
 mod tracing;

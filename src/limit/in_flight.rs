@@ -1,0 +1,69 @@
+//! How many requests may be in flight at an upstream, and which of them are refused first. Pure.
+//!
+//! [`threshold`] decides who is admitted at a limit. [`adaptive`] finds the limit itself.
+//!
+//! # Priorities without a queue
+//!
+//! Each priority below the highest leaves a reserve of the limit to those above it: it is admitted only while
+//! fewer requests than its threshold are in flight. During an overload, the requests in flight stay above the thresholds
+//! of low priorities, so each unit that becomes free goes to the highest priority that asks for it. In telephone networks,
+//! this is trunk reservation. The reserve is the square root of the limit: the number of requests of a Poisson
+//! process in flight varies by that much, so a higher priority seldom finds it used up, and little of the limit is idle if only
+//! low priorities send requests.
+
+pub mod adaptive;
+
+#[cfg(test)]
+mod simulation;
+
+/// Number of requests in flight below which one of a priority is admitted. `rank` is the number of priorities above its own,
+/// of `ranks` that are configured.
+///
+/// At least half of `limit`, and for the highest priority all of it.
+pub const fn threshold(limit: u32, rank: u32, ranks: u32) -> u32 {
+    if rank == 0 {
+        return limit;
+    }
+    let lower = if ranks > 1 { ranks - 1 } else { 1 };
+    let most = limit / 2 / lower;
+    let root = root_up(limit);
+    let reserve = if root < most { root } else { most };
+    limit.saturating_sub(reserve.saturating_mul(rank))
+}
+
+/// The square root, rounded up.
+const fn root_up(number: u32) -> u32 {
+    let root = number.isqrt();
+    if root * root == number { root } else { root + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_priority_below_the_highest_leaves_the_square_root_of_the_limit() {
+        let table = [
+            (100, 0, 1, 100),
+            (100, 0, 3, 100),
+            (100, 1, 3, 90),
+            (100, 2, 3, 80),
+            (200, 1, 2, 185),
+            (10, 1, 2, 6),
+            (2, 1, 2, 1),
+        ];
+        for (limit, rank, ranks, expected) in table {
+            assert_eq!(threshold(limit, rank, ranks), expected, "{limit} {rank} of {ranks}");
+        }
+    }
+
+    #[test]
+    fn lowest_priority_keeps_at_least_half() {
+        for limit in [1, 2, 3, 5, 10, 1_000, 10_000_000] {
+            for ranks in [1, 2, 3, 10, 1_000] {
+                let lowest = threshold(limit, ranks - 1, ranks);
+                assert!(lowest >= limit.div_ceil(2), "{limit} {ranks}: {lowest}");
+            }
+        }
+    }
+}

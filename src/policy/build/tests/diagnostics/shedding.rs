@@ -1,0 +1,69 @@
+//! `max_in_flight` of upstreams and `priority` of plans.
+
+use super::super::render;
+
+#[test]
+fn limits_on_requests_in_flight_are_invalid() {
+    let file = "[plans.a]\npriority = 1001\n[plans.b]\npriority = 'high'\n[plans.c]\npriority = -2.5\n[upstreams.b]\nservers = ['demo']\nmax_in_flight = 0\n[upstreams.c]\nservers = ['demo']\nmax_in_flight = 'Auto'\n[upstreams.d]\nservers = ['demo']\nmax_conns = 100\n";
+    insta::assert_snapshot!(render(file), @r#"
+    error: no plan is set for clients without a key
+     --> gateway.toml:1:8
+      |
+    1 | [plans.a]
+      |        ^
+      |
+      = help: under `[clients]`, write `anonymous_plan = "a"`; the plans are `a`, `b` and `c`
+
+    error: `priority` is at least -1000 and at most 1000
+     --> gateway.toml:2:12
+      |
+    2 | priority = 1001
+      |            ^^^^
+
+    error: `priority` is a whole number, not a string
+     --> gateway.toml:4:12
+      |
+    4 | priority = 'high'
+      |            ^^^^^^
+
+    error: `priority` is a whole number, not a fraction
+     --> gateway.toml:6:12
+      |
+    6 | priority = -2.5
+      |            ^^^^
+
+    error: `max_in_flight` is at least 1 and at most 10000000
+     --> gateway.toml:9:17
+      |
+    9 | max_in_flight = 0
+      |                 ^
+      |
+      = help: for as many as the upstream serves well, write `max_in_flight = "auto"`
+
+    error: `max_in_flight` is `auto`, not `Auto`
+      --> gateway.toml:12:17
+       |
+    12 | max_in_flight = 'Auto'
+       |                 ^^^^^^
+       |
+       = help: did you mean `max_in_flight = "auto"`?
+
+    error: unknown name `max_conns` in `upstreams.d`
+      --> gateway.toml:15:1
+       |
+    15 | max_conns = 100
+       | ^^^^^^^^^
+       |
+       = help: write `max_in_flight = 200`: `"auto"` finds the number
+
+    error: the route `all` has no upstream
+      --> gateway.toml:19:9
+       |
+    19 | [routes.all]
+       |         ^^^
+       |
+       = help: add `upstream = "b"`, or another one
+
+    gateway.toml: 8 errors
+    "#);
+}

@@ -1,0 +1,121 @@
+//! The requests in flight at an upstream, and the limit on them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::limit::in_flight::adaptive::{Adaptive, Outcome, Sample};
+use crate::limit::in_flight::threshold;
+use crate::policy::priorities::Priorities;
+use crate::policy::settings::MaxInFlight;
+
+/// The requests in flight at one upstream. A reload keeps it.
+#[derive(Debug, Default)]
+pub struct Load {
+    in_flight: AtomicU32,
+    adaptive: Mutex<Adaptive>,
+    /// The limit of `adaptive`, 0 before its first sample. Written with its lock held.
+    adaptive_limit: AtomicU32,
+}
+
+/// One request in flight, until it is dropped.
+#[derive(Debug)]
+pub struct Slot(Arc<Load>);
+
+impl Load {
+    /// Adds a request of a client on `plan`, unless as many are in flight as its priority may have.
+    pub fn enter(
+        self: &Arc<Self>,
+        max: Option<MaxInFlight>,
+        priorities: &Priorities,
+        plan: u32,
+    ) -> Option<Slot> {
+        let Some(limit) = self.limit(max) else {
+            self.in_flight.fetch_add(1, Ordering::Relaxed);
+            return Some(Slot(Arc::clone(self)));
+        };
+        let most = threshold(limit, priorities.rank(plan), priorities.ranks());
+        let one_more = |count: u32| (count < most).then_some(count + 1);
+        self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(Slot(Arc::clone(self)))
+    }
+
+    /// Number of requests in flight.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// The limit in force of an upstream with this setting; `None`: any number.
+    pub fn limit(&self, max: Option<MaxInFlight>) -> Option<u32> {
+        Some(match max? {
+            MaxInFlight::Requests(limit) => limit,
+            MaxInFlight::Auto => match self.adaptive_limit.load(Ordering::Relaxed) {
+                0 => Adaptive::default().limit(),
+                limit => limit,
+            },
+        })
+    }
+
+    /// Adapts the limit of `max_in_flight = "auto"` to a request that was sent at `started`, in microseconds.
+    pub fn sample(&self, started: u64, outcome: Outcome, now: u64) {
+        let in_flight = self.in_flight();
+        let mut adaptive = self.adaptive.lock();
+        let limit = adaptive.add(Sample { started, outcome, in_flight }, now);
+        self.adaptive_limit.store(limit, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOW: u32 = 0;
+    const HIGH: u32 = 1;
+
+    #[test]
+    fn lower_priority_is_refused_first() {
+        let (load, priorities) = (Arc::new(Load::default()), Priorities::new(&[0, 10]));
+        let max = Some(MaxInFlight::Requests(4));
+        let enter = |plan| load.enter(max, &priorities, plan);
+        let low = [enter(LOW).unwrap(), enter(LOW).unwrap()];
+        assert!(enter(LOW).is_none());
+        let _high = [enter(HIGH).unwrap(), enter(HIGH).unwrap()];
+        assert!(enter(HIGH).is_none());
+        assert_eq!(load.in_flight(), 4);
+        drop(low);
+        assert!(enter(LOW).is_none() && enter(HIGH).is_some());
+    }
+
+    #[test]
+    fn any_number_is_counted_without_a_limit() {
+        let (load, priorities) = (Arc::new(Load::default()), Priorities::new(&[0]));
+        let slots: Vec<Slot> = (0..100).filter_map(|_| load.enter(None, &priorities, 0)).collect();
+        assert_eq!((slots.len(), load.in_flight(), load.limit(None)), (100, 100, None));
+        drop(slots);
+        assert_eq!(load.in_flight(), 0);
+    }
+
+    #[test]
+    fn concurrent_requests_never_exceed_the_limit() {
+        let (load, priorities) = (Arc::new(Load::default()), Priorities::new(&[0]));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let slot = load.enter(Some(MaxInFlight::Requests(2)), &priorities, 0);
+                        assert!(load.in_flight() <= 2);
+                        drop(slot);
+                    }
+                });
+            }
+        });
+        assert_eq!(load.in_flight(), 0);
+    }
+}

@@ -1,0 +1,205 @@
+//! `max_in_flight` and priorities: which requests are refused while an upstream is overloaded, and what that saves.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::support::{
+    ClientGroup, Gateway, Latch, Load, Report, Request, Response, Upstream, eventually,
+    inconclusive, key, proxy_to, sleep_for,
+};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// Two plans, of which enterprise is served first. A limit per client that one more request would exhaust.
+fn config(upstream: &Upstream, max_in_flight: &str) -> String {
+    let config = proxy_to(&[upstream.address])
+        .replace("[upstreams.api]", &format!("[upstreams.api]\n{max_in_flight}"))
+        + "[plans.enterprise]\npriority = 10\n";
+    config + &key("acme", "secret", "enterprise")
+}
+
+fn enterprise() -> Request {
+    Request::get("/").header("X-Api-Key", "secret")
+}
+
+/// Waits until this many requests have arrived.
+fn arrived(upstream: &Upstream, count: usize) {
+    let has = || (upstream.requests().len() == count).then_some(());
+    eventually("the requests arrive", has);
+}
+
+/// A request with these header lines, as bytes.
+fn get(headers: &str) -> Vec<u8> {
+    format!("GET / HTTP/1.1\r\nHost: a\r\n{headers}\r\n").into_bytes()
+}
+
+/// A server that holds each request until the latch opens.
+fn holding() -> (Upstream, Latch) {
+    let latch = Latch::default();
+    let held = latch.clone();
+    let upstream = Upstream::start(move |_, stream| {
+        held.wait();
+        stream.write_all(OK).is_ok()
+    });
+    (upstream, latch)
+}
+
+#[test]
+fn request_above_the_limit_is_503_and_takes_no_token() {
+    let (upstream, latch) = holding();
+    let rule = "[rules.each]\nper = [\"ip\"]\nrate = \"3/d\"\n";
+    let gateway = Gateway::start(&(config(&upstream, "max_in_flight = 2") + rule));
+    let mut first = gateway.connect();
+    first.write(&get(""));
+    arrived(&upstream, 1);
+    // Of two, one is for enterprise only.
+    let shed = gateway.get("/");
+    assert_eq!(shed.status, 503);
+    assert_eq!(shed.header("retry-after"), Some("1"));
+    let problem = shed.json();
+    let kind = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+    assert_eq!(problem["type"], kind);
+    assert_eq!(problem["retry_after_ms"], 1_000);
+    let mut second = gateway.connect();
+    second.write(&get("X-Api-Key: secret\r\n"));
+    arrived(&upstream, 2);
+    assert_eq!(gateway.send(&enterprise()).status, 503);
+    latch.open();
+    let left = |response: &Response| response.header("x-ratelimit-remaining").map(str::to_owned);
+    let first = first.read_response("GET");
+    let second = second.read_response("GET");
+    assert_eq!((first.status, left(&first).as_deref()), (200, Some("2")));
+    assert_eq!((second.status, left(&second).as_deref()), (200, Some("1")));
+    gateway.wait_for_count("tollgate_upstream_in_flight", &[("upstream", "api")], 0);
+    assert_eq!(gateway.get("/").status, 200);
+    assert_eq!(gateway.get("/").status, 429);
+    gateway.wait_for_count("tollgate_shed_total", &[("upstream", "api"), ("plan", "free")], 1);
+    gateway.wait_for_count(
+        "tollgate_shed_total",
+        &[("upstream", "api"), ("plan", "enterprise")],
+        1,
+    );
+    gateway.wait_for_count("tollgate_rejections_total", &[("reason", "shed")], 2);
+    gateway.wait_for_count("tollgate_upstream_in_flight", &[("upstream", "api")], 0);
+    assert_eq!(gateway.count("tollgate_upstream_limit", &[("upstream", "api")]), 2);
+}
+
+#[test]
+fn grpc_call_above_the_limit_is_unavailable() {
+    let (upstream, latch) = holding();
+    let gateway = Gateway::start(&config(&upstream, "max_in_flight = 1"));
+    let mut first = gateway.connect();
+    first.write(&get(""));
+    arrived(&upstream, 1);
+    let call = Request::new("POST", "/").header("Content-Type", "application/grpc-web").body("");
+    let shed = gateway.send(&call);
+    assert_eq!((shed.status, shed.header("grpc-status")), (200, Some("14")));
+    assert_eq!(shed.header("grpc-retry-pushback-ms"), Some("1000"));
+    latch.open();
+    assert_eq!(first.read_response("GET").status, 200);
+}
+
+#[test]
+fn client_that_leaves_frees_its_place() {
+    let (upstream, latch) = holding();
+    let gateway = Gateway::start(&config(&upstream, "max_in_flight = 1"));
+    let mut first = gateway.connect();
+    first.write(&get(""));
+    arrived(&upstream, 1);
+    assert_eq!(gateway.get("/").status, 503);
+    drop(first);
+    gateway.wait_for_count("tollgate_upstream_in_flight", &[("upstream", "api")], 0);
+    latch.open();
+    assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn reload_applies_the_limit_and_keeps_the_requests_in_flight() {
+    let (upstream, latch) = holding();
+    let gateway = Gateway::start(&config(&upstream, "max_in_flight = 1"));
+    let mut first = gateway.connect();
+    first.write(&get("X-Api-Key: secret\r\n"));
+    arrived(&upstream, 1);
+    assert_eq!(gateway.send(&enterprise()).status, 503);
+    gateway.apply(&config(&upstream, "max_in_flight = 2"));
+    let mut second = gateway.connect();
+    second.write(&get("X-Api-Key: secret\r\n"));
+    arrived(&upstream, 2);
+    assert_eq!(gateway.send(&enterprise()).status, 503);
+    latch.open();
+    assert_eq!((first.read_response("GET").status, second.read_response("GET").status), (200, 200));
+}
+
+/// Workers of a server. Requests that find all busy wait in a queue without end.
+struct Workers {
+    free: Mutex<u32>,
+    is_free: Condvar,
+}
+
+const WORKERS: u32 = 8;
+const SERVICE: Duration = Duration::from_millis(40);
+
+/// A server that works on 8 requests at a time, for 40 ms each: 200 responses a second.
+fn bounded() -> Upstream {
+    let workers = Arc::new(Workers { free: Mutex::new(WORKERS), is_free: Condvar::new() });
+    Upstream::start(move |_, stream| {
+        let mut free = workers.free.lock();
+        workers.is_free.wait_while(&mut free, |free| *free == 0);
+        *free -= 1;
+        drop(free);
+        sleep_for(SERVICE);
+        *workers.free.lock() += 1;
+        workers.is_free.notify_one();
+        stream.write_all(OK).is_ok()
+    })
+}
+
+/// 40 requests a second of enterprise, and of the plan free as many as 80 clients send that wait for each response, 800 a
+/// second at most. Returns the reports of enterprise and free, after a start, and the seconds that they cover.
+fn overload(gateway: &Gateway, free_clients: u32) -> (Report, Report, f64) {
+    let enterprise = ClientGroup::new(gateway, &enterprise(), 20, Duration::from_millis(500));
+    let free =
+        ClientGroup::new(gateway, &Request::get("/"), free_clients, Duration::from_millis(100));
+    let load = Load::start(vec![enterprise, free]);
+    let from = Duration::from_secs(3);
+    sleep_for(Duration::from_secs(7));
+    let until = load.elapsed();
+    let reports = load.stop();
+    let seen = |index: usize| reports[index].during(&(from..until));
+    (seen(0), seen(1), until.saturating_sub(from).as_secs_f64())
+}
+
+fn ok(report: &Report) -> u32 {
+    report.counts().get(&200).copied().unwrap_or_default().try_into().unwrap()
+}
+
+#[test]
+fn overloaded_upstream_serves_high_priorities_in_time_and_loses_no_throughput() {
+    let upstream = bounded();
+    let gateway = Gateway::start(&config(&upstream, "max_in_flight = \"auto\""));
+    let (alone, _, _) = overload(&gateway, 1);
+    let unloaded = alone.quantile(950);
+    let (enterprise, free, seconds) = overload(&gateway, 80);
+    let possible = f64::from(WORKERS) / SERVICE.as_secs_f64() * seconds;
+    let goodput = f64::from(ok(&enterprise) + ok(&free)) / possible;
+    let served = f64::from(ok(&enterprise)) / f64::from(u32::try_from(enterprise.len()).unwrap());
+    let (p95, shed) = (enterprise.quantile(950), free.counts().get(&503).copied());
+    eprintln!(
+        "goodput {goodput:.2}, served {served:.2}, {p95:?} instead of {unloaded:?}, {shed:?}"
+    );
+    if unloaded > SERVICE * 3 / 2 {
+        return inconclusive("responses of an idle server took half as long again as its work");
+    }
+    assert!(shed.is_some_and(|shed| shed > 100), "{shed:?}");
+    assert!(goodput > 0.75, "{goodput}");
+    assert!(served > 0.9, "{served}");
+    assert!(p95 < 5 * unloaded / 2, "{p95:?} instead of {unloaded:?}");
+
+    gateway.apply(&config(&upstream, ""));
+    let (enterprise, _, _) = overload(&gateway, 80);
+    let collapsed = enterprise.quantile(950);
+    assert!(collapsed > 5 * unloaded, "without a limit {collapsed:?}, {unloaded:?} unloaded");
+}
