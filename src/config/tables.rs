@@ -475,7 +475,7 @@ table! {
 table! {
     /// `[routes.<name>]`: which requests are forwarded to which upstream, and what they cost.
     pub struct Route {
-        /// Exact path, or a prefix that ends in `/*`. Default: `"/*"`.
+        /// Exact path, or a prefix that ends in `/*`. A segment `{name}` matches any text. Default: `"/*"`.
         pub path: Field<String>,
         /// Whether a trailing slash makes another path. Default: `"same"`.
         pub trailing_slash: Field<TrailingSlash>,

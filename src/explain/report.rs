@@ -87,6 +87,9 @@ pub struct ExplainedRoute {
     pub max_in_flight: Option<String>,
     /// Tokens that the request takes from each bucket.
     pub cost: Option<Cost>,
+    /// Parameters of the route's path.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub params: Vec<Param>,
     /// Path that the upstream gets, if the route rewrites it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_path: Option<String>,
@@ -102,6 +105,16 @@ pub struct ExplainedRoute {
     /// Readings of the path by different servers, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub readings: Vec<Reading>,
+}
+
+/// A parameter of the route's path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Param {
+    /// Its name.
+    pub name: String,
+    /// Its value as the request has it, not decoded.
+    pub value: String,
 }
 
 /// A route that matches host and path of the request, or differs in one criterion.

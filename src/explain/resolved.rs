@@ -1,6 +1,6 @@
 //! Derives the explanation of a request: client, route and verdict.
 
-use super::report::{self, Candidate, Explanation, Reading, Verdict};
+use super::report::{self, Candidate, Explanation, Param, Reading, Verdict};
 use super::request::HypotheticalRequest;
 use super::rules::{key_id, rules};
 use super::{PeekResult, wording};
@@ -128,6 +128,10 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         let why = route.candidates.iter().find(|candidate| candidate.wins);
         route.why = why.map_or_else(String::new, |winner| winner.why.clone());
         route.name = Some(winner.name.to_string());
+        let params = winner.matcher.params(head.uri.path()).into_iter();
+        let params =
+            params.map(|(name, value)| Param { name: name.to_owned(), value: value.to_owned() });
+        route.params = params.collect();
         route.cost = Some(winner.cost);
         route.handling = winner.handling_words();
         let rewrite = winner.handling.as_ref().and_then(|handling| handling.rewrite.as_ref());
@@ -163,10 +167,8 @@ fn candidates(
     let takes = |matcher: &Matcher| matcher::takes(&matcher.methods, head.method);
     let place = routes.iter().position(|route| route.name == winner.name).unwrap_or_default();
     let next = routes.iter().skip(place + 1).find(|route| takes(&route.matcher));
-    // Of another length than the configured path, so it is not that one.
-    let is_other = |matcher: &Matcher| {
-        matcher.slash_variant().is_some_and(|other| other.eq_ignore_ascii_case(reading))
-    };
+    let is_other =
+        |matcher: &Matcher| matcher.is_slash_variant(reading, policy.server.ignore_path_case);
     let each = routes.iter().map(|route| {
         let wins = route.name == winner.name;
         let why = if wins {
@@ -179,7 +181,8 @@ fn candidates(
                 why.to_owned()
             }
         } else if takes(&route.matcher) {
-            "matches too, but is less specific".to_owned()
+            let why = wording::precedence_reason(&winner.matcher, &route.matcher);
+            format!("matches too, but {why}")
         } else {
             wording::only_for(&route.matcher.methods, head.method)
         };

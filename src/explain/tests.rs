@@ -191,6 +191,25 @@ fn route_that_differs_in_one_criterion() {
     );
 }
 
+/// Each route that matches says why it is the one, or why it is not.
+#[test]
+fn parameters_and_precedence() {
+    let routes = "[routes.chat]\npath = '/v1/{tenant}/chat'\n[routes.tenant]\npath = '/v1/{tenant}/*'\n\
+        [routes.acme]\npath = '/v1/acme/*'\nmethods = ['GET']\n[routes.version]\npath = '/{version}/acme/chat'\n\
+        [routes.rest]\n";
+    let policy =
+        from_text("gateway.toml", &format!("[upstreams.api]\nservers = ['demo']\n{routes}"));
+    let policy = policy.unwrap();
+    let of = |path: &str| by_rules(&policy, &get(path)).unwrap();
+    insta::assert_snapshot!(of("/v1/acme/chat").render(false));
+    insta::assert_snapshot!(
+        "parameters_and_precedence_of_text",
+        of("/v1/a%20b/chat/").render(false)
+    );
+    let params = serde_json::to_value(of("/v1/a%20b/x").route).unwrap()["params"].take();
+    assert_eq!(params, serde_json::json!([{ "name": "tenant", "value": "a%20b" }]));
+}
+
 #[test]
 fn ambiguous_path() {
     insta::assert_snapshot!(without_levels(&get("/api%2Fsearch")));

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use super::report::{
-    Charge, ExplainedClient, ExplainedRoute, ExplainedRule, Explanation, Level, Verdict,
+    Charge, ExplainedClient, ExplainedRoute, ExplainedRule, Explanation, Level, Param, Verdict,
 };
 use crate::policy::Kind;
 
@@ -143,6 +143,9 @@ impl Page {
             let mark = if one.wins { self.painted(GOOD, "+") } else { " ".to_owned() };
             let why = self.painted(FAINT, &one.why);
             self.line("", &format!("{mark} {:names$}  {place:width$}  {why}", one.name));
+        }
+        for Param { name, value } in &route.params {
+            self.line("", &format!("{{{name}}} is {value}"));
         }
         for reading in &route.readings {
             let name = reading.route.as_deref().unwrap_or("no route");

@@ -12,7 +12,7 @@ use crate::policy::charges::WhyNot;
 use crate::policy::matcher::{MatchedParts, Matcher, PathPattern, TrailingSlash};
 use crate::policy::servers::{Balance, Server};
 use crate::policy::settings::{KeySource, Target, Upstream};
-use crate::policy::{OnFailure, Policy, Rule};
+use crate::policy::{OnFailure, Policy, Rule, params};
 
 /// How the servers of an upstream are used; `None` if all is as by default.
 pub(super) fn balance(upstream: &Upstream) -> Option<String> {
@@ -99,13 +99,19 @@ pub(crate) fn on_failure(on_failure: OnFailure) -> &'static str {
 /// Why the first of two matching routes takes precedence over the other.
 pub(super) fn precedence_reason(first: &Matcher, other: &Matcher) -> &'static str {
     use PathPattern::{Exact, Prefix};
+    let segments = |path: &str| path.matches('/').count();
     match (&first.path, &other.path) {
         _ if first.host.is_some() != other.host.is_some() => {
             "a route for the request's host takes precedence over one for all hosts"
         }
+        (Exact(a) | Prefix(a), Exact(b) | Prefix(b)) if params::has_text_first(a, b) => {
+            "text takes precedence over a parameter"
+        }
         (Exact(_), Prefix(_)) => "an exact path takes precedence over a prefix",
-        (Prefix(a), Prefix(b)) if a.len() != b.len() => "the longest prefix takes precedence",
-        (Exact(a), Exact(b)) if a.len() != b.len() => {
+        (Prefix(a), Prefix(b)) if segments(a) != segments(b) => {
+            "the longest prefix takes precedence"
+        }
+        (Exact(a), Exact(b)) if segments(a) != segments(b) => {
             "the configured path takes precedence over one with another trailing slash"
         }
         _ if !first.methods.is_empty() && !other.methods.is_empty() => {

@@ -4,6 +4,8 @@ use std::net::Ipv6Addr;
 
 use http::Method;
 
+use super::params::{self, Params, PathParams};
+
 /// Match conditions of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matcher {
@@ -11,6 +13,8 @@ pub struct Matcher {
     pub host: Option<String>,
     /// Path that requests must have, or prefix of their paths.
     pub path: PathPattern,
+    /// Parameters in the path.
+    pub params: PathParams,
     /// Whether a trailing slash makes a different path.
     pub trailing_slash: TrailingSlash,
     /// Methods listed in the file; empty: all. See [`takes`].
@@ -20,9 +24,10 @@ pub struct Matcher {
 /// Path condition of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PathPattern {
-    /// This path only; [`TrailingSlash`] says whether a final slash matters.
+    /// This path only; [`TrailingSlash`] says whether a final slash matters. A segment `{name}` is a
+    /// parameter, see [`params`](super::params).
     Exact(String),
-    /// Every path that begins with this text, which begins and ends with a slash.
+    /// Every path that begins with this text, which begins and ends with a slash. It may have parameters.
     Prefix(String),
 }
 
@@ -34,6 +39,16 @@ pub enum TrailingSlash {
     Same,
     /// `/api` and `/api/` are different paths.
     Distinct,
+}
+
+impl PathPattern {
+    /// Whether a reading of a path matches, except for a trailing slash that the route ignores.
+    fn matches(&self, reading: &str, ignore_case: bool) -> bool {
+        match self {
+            Self::Exact(pattern) => params::matches(pattern, false, reading, ignore_case),
+            Self::Prefix(pattern) => params::matches(pattern, true, reading, ignore_case),
+        }
+    }
 }
 
 impl std::fmt::Display for PathPattern {
@@ -67,21 +82,24 @@ impl Matcher {
         method: &Method,
         ignore_case: bool,
     ) -> MatchedParts {
-        let part = |pattern: &str, reading: Option<&str>| match reading {
-            Some(reading) if ignore_case => reading.eq_ignore_ascii_case(pattern),
-            Some(reading) => reading == pattern,
-            None => false,
-        };
-        let path = match &self.path {
-            PathPattern::Exact(pattern) => part(pattern, Some(reading)),
-            PathPattern::Prefix(pattern) => part(pattern, reading.get(..pattern.len())),
-        };
-        let other = self.slash_variant().is_some_and(|other| part(&other, Some(reading)));
         MatchedParts {
             host: self.host.as_ref().is_none_or(|own| own == host),
-            path: path || other,
+            path: self.path.matches(reading, ignore_case)
+                || self.is_slash_variant(reading, ignore_case),
             method: takes(&self.methods, method),
         }
+    }
+
+    /// Whether a reading of the path matches only because the route ignores a trailing slash.
+    pub fn is_slash_variant(&self, reading: &str, ignore_case: bool) -> bool {
+        let is_other = |other: String| params::matches(&other, false, reading, ignore_case);
+        self.slash_variant().is_some_and(is_other)
+    }
+
+    /// Names and values of the parameters, from the path of a request that matches, as it was sent: not
+    /// decoded. The values have no slash in any reading of the path, and are not empty.
+    pub fn params<'a>(&'a self, path: &'a str) -> Params<'a> {
+        self.params.values(path)
     }
 
     /// The path that differs from the route's own by a trailing slash only and is the same path:

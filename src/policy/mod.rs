@@ -2,9 +2,11 @@
 //! built from a file and never changes; a request uses one policy from start to end.
 //!
 //! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and `redis`
-//! (everything except rules); `matcher`, `path`, `prefixes` and `router` (the route of a request); `template`, `rewrite` and `handling` (what a route does beside forwarding); `client` and `charges`
-//! (the rules that apply to a request, and their buckets); `priorities` (which plans are served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot
-//! apply); `bucket_changes` (what a reload does to buckets); `build` (from the file to a policy).
+//! (everything except rules); `matcher`, `params`, `path`, `prefixes`, `tree` and `router` (the route of a
+//! request); `template`, `rewrite` and `handling` (what a route does beside forwarding); `client` and `charges`
+//! (the rules that apply to a request, and their buckets); `priorities` (which plans are served first); `cost_json`
+//! (costs in responses); `restart` (changes that a reload cannot apply); `bucket_changes` (what a reload
+//! does to buckets); `build` (from the file to a policy).
 //!
 //! Plans, keys, upstreams, routes, rules and limits are referred to by their index in one list each,
 //! in the order of the file.
@@ -19,6 +21,7 @@ mod cost_json;
 pub mod handling;
 pub mod listener;
 pub mod matcher;
+pub mod params;
 pub mod path;
 mod prefixes;
 pub mod priorities;
@@ -30,6 +33,7 @@ pub mod servers;
 pub mod settings;
 pub mod template;
 pub mod tracing;
+mod tree;
 
 use std::collections::HashMap;
 use std::sync::Arc;

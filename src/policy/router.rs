@@ -1,8 +1,10 @@
 //! Finds the route of a request: the most specific one, whatever the order in the file.
 //!
-//! A route for the request's host takes precedence over one for all hosts; then an exact path over a
-//! prefix, and a longer prefix over a shorter one; then a route that lists the method over one for all
-//! methods. Routes whose method does not match are skipped.
+//! A route for the request's host takes precedence over one for all hosts. Then the paths are compared
+//! segment by segment: at the first segment in which they differ, text takes precedence over a parameter,
+//! and both over the `*` of a prefix; so an exact path takes precedence over a prefix, and a longer prefix
+//! over a shorter one. Then a route that lists the method takes precedence over one for all methods. Routes
+//! whose method does not match are skipped.
 //!
 //! If a route ignores a trailing slash, its path with the slash added or removed also matches as an
 //! exact path, which is less specific than a path in the file: `/api/` matches first the route `/api/`, then
@@ -13,8 +15,10 @@ use std::collections::HashMap;
 use http::Method;
 
 use super::matcher::{Matcher, PathPattern, takes};
+use super::params::{PathParams, param_name, segments};
 use super::path::{self, PathError, Readings};
 use super::prefixes::Prefixes;
+use super::tree::Tree;
 
 /// The index over all routes.
 #[derive(Debug, Default)]
@@ -22,21 +26,26 @@ pub struct Router {
     by_host: HashMap<String, Paths>,
     any_host: Paths,
     ignore_case: bool,
-    /// Length of the longest path of any route, in bytes.
+    /// Length of the longest path of any route, in bytes. A path with parameters may have any length.
     longest: usize,
+    /// Parameters of the routes that have some, by the index of the route.
+    params: HashMap<u32, PathParams>,
 }
 
 /// The routes of one host.
 #[derive(Debug, Default)]
 struct Paths {
-    /// Includes the slash variants of all routes.
+    /// The paths without parameters. Includes the slash variants of all routes.
     exact: HashMap<String, Vec<Candidate>>,
-    /// Length of the longest exact path, in bytes.
+    /// Length of the longest of these, in bytes.
     longest_exact: usize,
+    /// Prefixes of a host without parameters.
     prefixes: Prefixes<Vec<Candidate>>,
+    /// Paths with parameters, and the prefixes of their host.
+    tree: Option<Tree<Candidate>>,
 }
 
-/// The routes of one host while the index is built.
+/// The routes of one host while the index is built, by the paths in which parameters have no names.
 #[derive(Debug, Default)]
 struct PathsBuilder {
     exact: HashMap<String, Vec<Candidate>>,
@@ -72,15 +81,18 @@ impl Router {
         let mut by_host: HashMap<String, PathsBuilder> = HashMap::new();
         let mut any_host = PathsBuilder::default();
         let mut longest = 0;
+        let mut params = HashMap::new();
         let mut conflicts = Vec::new();
         for (route, matcher) in (0..).zip(matchers) {
             let builder = match &matcher.host {
                 Some(host) => by_host.entry(host.clone()).or_default(),
                 None => &mut any_host,
             };
-            let fold = |path: &str| {
-                if ignore_case { path.to_ascii_lowercase() } else { path.to_owned() }
-            };
+            if !matcher.params.is_empty() {
+                params.insert(route, matcher.params.clone());
+                longest = usize::MAX;
+            }
+            let fold = |path: &str| shape(path, ignore_case);
             let candidate =
                 |spelling| Candidate { route, spelling, methods: matcher.methods.clone() };
             let (own, variant) = match &matcher.path {
@@ -107,19 +119,33 @@ impl Router {
         }
         let by_host =
             by_host.into_iter().map(|(host, builder)| (host, Paths::of(builder))).collect();
-        Ok(Self { by_host, any_host: Paths::of(any_host), ignore_case, longest })
+        Ok(Self { by_host, any_host: Paths::of(any_host), ignore_case, longest, params })
     }
 
     /// Index of the route of a request, if one matches. `host` is in lower case, without port; `path`
     /// is the request's target, not decoded, without its query.
     ///
     /// # Errors
-    /// The readings of the path match different routes, or the path is malformed.
+    /// The readings of the path match different routes or have different parameters, or the path is
+    /// malformed.
     pub fn find(&self, host: &str, path: &str, method: &Method) -> Result<Option<u32>, PathError> {
         let readings = self.readings(path)?;
         let mut routes = readings.iter().map(|reading| self.find_reading(host, reading, method));
         let route = routes.next().flatten();
-        if routes.all(|other| other == route) { Ok(route) } else { Err(PathError::Ambiguous) }
+        let is_one = routes.all(|other| other == route) && self.has_same_params(route, &readings);
+        if is_one { Ok(route) } else { Err(PathError::Ambiguous) }
+    }
+
+    /// Whether the parameters of a route that matches all readings have the same values in each: `a%2Fb` is
+    /// `a` to some servers.
+    fn has_same_params(&self, route: Option<u32>, readings: &Readings<'_>) -> bool {
+        let [first, others @ ..] = readings.as_slice() else { return true };
+        if others.is_empty() {
+            return true;
+        }
+        let Some(params) = route.and_then(|route| self.params.get(&route)) else { return true };
+        let values = params.values(first);
+        others.iter().all(|other| params.values(other) == values)
     }
 
     /// The readings of a path, see [`path`](super::path). Long ones are truncated beyond the length of
@@ -169,16 +195,30 @@ impl Paths {
         for candidates in builder.exact.values_mut().chain(builder.prefix.values_mut()) {
             candidates.sort_by_key(Candidate::rank);
         }
-        let longest_exact = builder.exact.keys().map(String::len).max().unwrap_or_default();
-        Self { exact: builder.exact, longest_exact, prefixes: Prefixes::new(builder.prefix) }
+        let has_params =
+            |path: &String| segments(path).any(|segment| param_name(segment).is_some());
+        let PathsBuilder { exact, prefix } = builder;
+        let (with_params, exact): (HashMap<_, _>, HashMap<_, _>) =
+            exact.into_iter().partition(|(path, _)| has_params(path));
+        let longest_exact = exact.keys().map(String::len).max().unwrap_or_default();
+        let (prefixes, tree) = if with_params.is_empty() && !prefix.keys().any(has_params) {
+            (Prefixes::new(prefix), None)
+        } else {
+            let tree = Tree::new(with_params.into_iter(), prefix.into_iter());
+            (Prefixes::default(), Some(tree))
+        };
+        Self { exact, longest_exact, prefixes, tree }
     }
 
     fn candidates<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Candidate> {
         let fits = path.len() <= self.longest_exact;
         let exact = fits.then(|| self.exact.get(path)).flatten();
         // Lazy: not searched if an exact path matches.
-        let prefixes = std::iter::once(()).flat_map(move |()| self.prefixes.of(path));
-        exact.into_iter().chain(prefixes).flatten()
+        let others = std::iter::once(()).flat_map(move |()| {
+            let tree = self.tree.iter().flat_map(move |tree| tree.of(path));
+            self.prefixes.of(path).chain(tree)
+        });
+        exact.into_iter().chain(others).flatten()
     }
 }
 
@@ -207,6 +247,19 @@ impl Candidate {
     }
 }
 
+/// A path in which parameters have no names, so that all paths that match the same requests are equal.
+fn shape(path: &str, ignore_case: bool) -> String {
+    let mut shape = String::with_capacity(path.len());
+    for segment in segments(path) {
+        shape.push('/');
+        shape.push_str(if param_name(segment).is_some() { "{}" } else { segment });
+    }
+    if ignore_case {
+        shape.make_ascii_lowercase();
+    }
+    shape
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,8 +270,13 @@ mod tests {
             Some(prefix) => PathPattern::Prefix(prefix.to_string()),
             None => PathPattern::Exact(path.to_string()),
         };
-        let trailing_slash = TrailingSlash::Same;
-        Matcher { host: host.map(str::to_string), path, trailing_slash, methods: methods.to_vec() }
+        Matcher {
+            host: host.map(str::to_string),
+            params: PathParams::of(&path.to_string()),
+            path,
+            trailing_slash: TrailingSlash::Same,
+            methods: methods.to_vec(),
+        }
     }
 
     fn all() -> Vec<Matcher> {
@@ -281,6 +339,12 @@ mod tests {
             "/slash/",
             "*",
             "/a/b/c",
+            "/users/7",
+            "/users/7/",
+            "/users/me",
+            "/users//",
+            "/users/7/files/x",
+            "/Users/me/files",
         ];
         for ignore_case in [false, true] {
             let router = Router::new(&spellings(), ignore_case).unwrap();
@@ -321,6 +385,12 @@ mod tests {
             distinct("/own", &[]),
             distinct("/own/*", &[]),
             matcher(None, "/traced", &[Method::TRACE]),
+            matcher(None, "/users/{id}", &[]),
+            matcher(None, "/users/me", &[]),
+            matcher(None, "/users/{id}/", &[Method::PUT]),
+            matcher(None, "/users/{id}/files/*", &[]),
+            matcher(None, "/{kind}/me/*", &[]),
+            distinct("/{kind}/7", &[]),
         ]);
         all
     }
@@ -406,5 +476,80 @@ mod tests {
         assert_eq!(router.find("x", "/API/SEARCH", &Method::GET), Ok(Some(0)));
         let ignoring_case = Router::new(&all(), true).unwrap();
         assert_eq!(ignoring_case.find("x", "/API/SEARCH", &Method::GET), Ok(Some(2)));
+    }
+
+    #[test]
+    fn parameters_match_one_segment_and_text_precedes_them() {
+        let matchers = [
+            matcher(None, "/*", &[]),
+            matcher(None, "/v1/{tenant}/chat", &[]),
+            matcher(None, "/v1/acme/chat", &[Method::GET]),
+            matcher(None, "/v1/{tenant}/*", &[]),
+            matcher(None, "/v1/acme/*", &[]),
+            matcher(None, "/{version}/acme/chat", &[]),
+        ];
+        let table = [
+            ("/v1/other/chat", Method::GET, Some(1)),
+            ("/v1/other/chat/", Method::GET, Some(1)),
+            ("/v1/acme/chat", Method::GET, Some(2)),
+            // Text of the second segment precedes a parameter, also in a prefix.
+            ("/v1/acme/chat", Method::POST, Some(4)),
+            ("/v1/acme", Method::POST, Some(4)),
+            ("/v1/other/x", Method::GET, Some(3)),
+            ("/v1/other", Method::GET, Some(3)),
+            ("/v1/", Method::GET, Some(0)),
+            ("/v1", Method::GET, Some(0)),
+            ("/v2/acme/chat", Method::GET, Some(5)),
+            ("/v2/other/chat", Method::GET, Some(0)),
+        ];
+        let router = Router::new(&matchers, false).unwrap();
+        for (path, method, expected) in table {
+            assert_eq!(router.find("x", path, &method), Ok(expected), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn no_spelling_of_a_parameter_gets_another_route() {
+        let matchers = [
+            matcher(None, "/*", &[]),
+            matcher(None, "/v1/{tenant}/chat", &[]),
+            matcher(None, "/files/{owner}/*", &[]),
+        ];
+        let router = Router::new(&matchers, false).unwrap();
+        let find = |path| router.find("x", path, &Method::GET);
+        for path in [
+            "/v1/a%2Fb/chat",
+            "/v1/a\\b/chat",
+            "/v1/a%5cb/chat",
+            "/v1/a/%2fchat",
+            "/v1%2fa/chat",
+            "/v1/a%2fchat",
+            "/v1/a//chat",
+            "//v1/a/chat",
+            "/v1/;x/chat",
+            // One route, but another value of the parameter.
+            "/v1/a;x/chat",
+            "/files/a%2Fb/c",
+            "/files/a\\b/c",
+        ] {
+            assert_eq!(find(path), Err(PathError::Ambiguous), "{path}");
+        }
+        assert_eq!(find("/v1/%61%20b/chat"), Ok(Some(1)));
+        assert_eq!(find("/v1//chat"), Ok(Some(0)));
+        assert_eq!(find("/files/a/b%2Fc//d;e"), Ok(Some(2)));
+        let long = format!("/v1/{}/chat", "%61".repeat(2_000));
+        assert_eq!(find(&long), Ok(Some(1)));
+    }
+
+    #[test]
+    fn paths_that_differ_in_the_names_of_parameters_are_ambiguous() {
+        let conflicts = |first, second| {
+            Router::new(&[matcher(None, first, &[]), matcher(None, second, &[])], false).err()
+        };
+        assert_eq!(conflicts("/a/{x}", "/a/{y}"), Some(vec![(0, 1)]));
+        assert_eq!(conflicts("/{x}/*", "/{y}/*"), Some(vec![(0, 1)]));
+        assert_eq!(conflicts("/{x}/b", "/a/{y}"), None);
+        assert_eq!(conflicts("/{x}", "/{x}/"), None);
+        assert_eq!(conflicts("/{x}", "/{x}/*"), None);
     }
 }

@@ -43,6 +43,9 @@ mod migrating;
 mod shedding;
 mod sliding_windows;
 
+// The route of a request.
+mod routes;
+
 // Responses of the gateway itself, and the connection after a denied request.
 mod answers;
 mod own_limits;

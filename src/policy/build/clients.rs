@@ -60,6 +60,9 @@ fn limits_path(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option
     const HELP: &str = "such as `/.well-known/ratelimit`";
     let text = field.get_ref();
     let (message, help) = match path::parse(text) {
+        Ok(PathPattern::Exact(path)) if path.contains('{') => {
+            ("`limits_path` is one path, without parameters", None)
+        }
         Ok(PathPattern::Exact(path)) if path.bytes().all(|byte| byte.is_ascii_graphic()) => {
             return Some(path.into());
         }

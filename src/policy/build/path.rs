@@ -1,9 +1,15 @@
-//! Parses the path of a route: `/api/search`, or `/api/*` for a prefix.
+//! Parses the path of a route: `/api/search`, or `/api/*` for a prefix. A segment `{name}` is a parameter.
+
+use std::collections::HashSet;
 
 use crate::policy::matcher::PathPattern;
+use crate::policy::params::{param_name, segments};
 
 /// Maximum length of a path: that of a request by default.
 const MAX_PATH_BYTES: usize = 8192;
+
+/// Maximum length of the name of a parameter.
+const MAX_PARAM_BYTES: usize = 32;
 
 /// Parses a path.
 ///
@@ -45,16 +51,62 @@ pub(super) fn parse(text: &str) -> Result<PathPattern, (&'static str, Option<Str
     if fixed.split('/').any(|segment| matches!(segment, "." | "..")) {
         return Err(("a path holds no `.` or `..`: requests have them resolved", None));
     }
+    check_params(fixed)?;
     Ok(match prefix {
         Some(prefix) => PathPattern::Prefix(prefix.to_owned()),
         None => PathPattern::Exact(text.to_owned()),
     })
 }
 
+/// Checks the parameters of a path, which is valid otherwise.
+fn check_params(path: &str) -> Result<(), (&'static str, Option<String>)> {
+    let mut names = HashSet::new();
+    for segment in segments(path).filter(|segment| segment.contains(['{', '}'])) {
+        let Some(name) = param_name(segment).filter(|name| !name.contains(['{', '}'])) else {
+            let help = "such as `/v1/{tenant}/chat`; `*` at the end matches the rest";
+            return Err(("a parameter is a whole segment, in braces", Some(help.to_owned())));
+        };
+        if let Some(bare) = name.strip_suffix("...") {
+            let help = is_name(bare).then(|| "`*` at the end matches all the rest".to_owned());
+            return Err(("a parameter is one segment", help));
+        }
+        if !is_name(name) {
+            let lower = name.to_ascii_lowercase().replace('-', "_");
+            let help = match lower.split_once(':') {
+                Some(_) => "a parameter matches any text: write only its name".to_owned(),
+                None if is_name(&lower) => format!("write `{{{lower}}}`"),
+                None => {
+                    format!("a name has at most {MAX_PARAM_BYTES} characters, the first no digit")
+                }
+            };
+            return Err((
+                "the name of a parameter has only `a` to `z`, digits and `_`",
+                Some(help),
+            ));
+        }
+        if !names.insert(name) {
+            let help = format!("`{{{name}}}` is there twice");
+            return Err(("the parameters of a path have different names", Some(help)));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a text can be the name of a parameter.
+fn is_name(name: &str) -> bool {
+    let is_allowed = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
+    let has_start = name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+    has_start && name.len() <= MAX_PARAM_BYTES && name.bytes().all(is_allowed)
+}
+
 /// The help for a star within a path.
 fn star_help(text: &str) -> Option<String> {
     let (before, _) = text.split_once('*')?;
     let (parent, _) = before.rsplit_once('/')?;
+    if text.contains("/*/") {
+        let help = text.replacen("/*/", "/{name}/", 1);
+        return Some(format!("for any segment, write `{help}`; a prefix is `{parent}/*`"));
+    }
     Some(format!("a prefix is written as `{parent}/*`"))
 }
 
@@ -71,6 +123,8 @@ mod tests {
         assert_eq!(parse("/"), exact("/"));
         assert_eq!(parse("/api/"), exact("/api/"));
         assert_eq!(parse("/\u{e4}pi"), exact("/\u{e4}pi"));
+        assert_eq!(parse("/v1/{tenant_1}/chat"), exact("/v1/{tenant_1}/chat"));
+        assert_eq!(parse("/{a}/{_b}/*"), prefix("/{a}/{_b}/"));
         let wrong = [
             "",
             "*",
@@ -91,6 +145,19 @@ mod tests {
             "/a\\b",
             "http://h/a",
             "/./*",
+            "/{}",
+            "/{A}",
+            "/{1}",
+            "/{a}/{a}",
+            "/x{a}",
+            "/{a}.json",
+            "/{a",
+            "/a}",
+            "/{a}{b}",
+            "/{{a}}",
+            "/{a...}",
+            "/{id:[0-9]+}",
+            "/{an_almost_endless_name_of_a_param}",
         ];
         for text in wrong {
             assert!(parse(text).is_err(), "{text}");

@@ -21,6 +21,7 @@ use crate::limit::cost::Cost;
 use crate::net::address::is_host;
 use crate::policy::handling::Handling;
 use crate::policy::matcher::{Matcher, PathPattern, ipv6_host};
+use crate::policy::params::PathParams;
 use crate::policy::router::Router;
 use crate::policy::{Route, Rule};
 
@@ -257,7 +258,10 @@ fn matcher(name: &str, route: &tables::Route, diagnostics: &mut Diagnostics) -> 
     let host = host(route.host.as_ref(), diagnostics);
     let methods = methods(name, &route.methods, diagnostics);
     let trailing_slash = meaning(route.trailing_slash.as_ref());
-    Some(Matcher { host: host?, path: path?, trailing_slash, methods })
+    let path = path?;
+    let (PathPattern::Exact(text) | PathPattern::Prefix(text)) = &path;
+    let params = PathParams::of(text);
+    Some(Matcher { host: host?, path, params, trailing_slash, methods })
 }
 
 /// The host in lower case. The outer none is an error, the inner one means all hosts.

@@ -245,3 +245,108 @@ fn two_routes_for_the_same_requests() {
     gateway.toml: 1 error
     ");
 }
+
+#[test]
+fn parameters_are_invalid() {
+    let paths = [
+        "/v1/{Tenant-id}",
+        "/{id:[0-9]+}",
+        "/{id}.json",
+        "/{a}/{a}",
+        "/files/{rest...}",
+        "/v1/*/chat",
+        "/{1st}",
+        "/a}",
+    ];
+    let file: Vec<String> = (0..)
+        .zip(paths)
+        .map(|(index, path)| format!("[routes.r{index}]\npath = '{path}'\n"))
+        .collect();
+    insta::assert_snapshot!(render(&file.concat()), @r#"
+    error: the name of a parameter has only `a` to `z`, digits and `_`
+     --> gateway.toml:2:8
+      |
+    2 | path = '/v1/{Tenant-id}'
+      |        ^^^^^^^^^^^^^^^^^
+      |
+      = help: write `{tenant_id}`
+
+    error: the name of a parameter has only `a` to `z`, digits and `_`
+     --> gateway.toml:4:8
+      |
+    4 | path = '/{id:[0-9]+}'
+      |        ^^^^^^^^^^^^^^
+      |
+      = help: a parameter matches any text: write only its name
+
+    error: a parameter is a whole segment, in braces
+     --> gateway.toml:6:8
+      |
+    6 | path = '/{id}.json'
+      |        ^^^^^^^^^^^^
+      |
+      = help: such as `/v1/{tenant}/chat`; `*` at the end matches the rest
+
+    error: the parameters of a path have different names
+     --> gateway.toml:8:8
+      |
+    8 | path = '/{a}/{a}'
+      |        ^^^^^^^^^^
+      |
+      = help: `{a}` is there twice
+
+    error: a parameter is one segment
+      --> gateway.toml:10:8
+       |
+    10 | path = '/files/{rest...}'
+       |        ^^^^^^^^^^^^^^^^^^
+       |
+       = help: `*` at the end matches all the rest
+
+    error: `*` is allowed only at the end of a path, after `/`
+      --> gateway.toml:12:8
+       |
+    12 | path = '/v1/*/chat'
+       |        ^^^^^^^^^^^^
+       |
+       = help: for any segment, write `/v1/{name}/chat`; a prefix is `/v1/*`
+
+    error: the name of a parameter has only `a` to `z`, digits and `_`
+      --> gateway.toml:14:8
+       |
+    14 | path = '/{1st}'
+       |        ^^^^^^^^
+       |
+       = help: a name has at most 32 characters, the first no digit
+
+    error: a parameter is a whole segment, in braces
+      --> gateway.toml:16:8
+       |
+    16 | path = '/a}'
+       |        ^^^^^
+       |
+       = help: such as `/v1/{tenant}/chat`; `*` at the end matches the rest
+
+    gateway.toml: 8 errors
+    "#);
+}
+
+#[test]
+fn routes_differ_in_the_names_of_parameters() {
+    let file = "[routes.a]\npath = '/v1/{tenant}/chat'\n[routes.b]\npath = '/v1/{id}/chat'\n\
+                [routes.c]\npath = '/v1/{id}/*'";
+    insta::assert_snapshot!(render(file), @r#"
+    error: the routes `a` and `b` match the same requests
+     --> gateway.toml:3:9
+      |
+    1 | [routes.a]
+      |         - the other one
+    2 | path = '/v1/{tenant}/chat'
+    3 | [routes.b]
+      |         ^
+      |
+      = help: set them apart by path, method or host, or drop one
+
+    gateway.toml: 1 error
+    "#);
+}
