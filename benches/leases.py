@@ -22,7 +22,7 @@ GATEWAYS = 3
 CONNECTIONS = 64
 
 NGINX = """
-daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
+daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
 events {{ worker_connections 4096; }}
 http {{
   access_log off; keepalive_requests 1000000000;
