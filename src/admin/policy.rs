@@ -6,9 +6,12 @@ use serde::Serialize;
 
 use super::finding::{self, Finding};
 use super::upstreams::servers;
+use crate::explain::report::SplitShare;
+use crate::explain::resolved::split_shares;
 use crate::explain::wording;
 use crate::limit::cost::Cost;
 use crate::policy::settings::Target;
+use crate::policy::split::Destination;
 use crate::policy::{self, Grant, OnMissing};
 use crate::runtime::Snapshot;
 use settings::{ClientSettings, ListenerSettings, RedisSettings, ServerSettings};
@@ -103,8 +106,14 @@ struct Route {
     trailing_slash: &'static str,
     /// Methods that the route matches; empty for all methods.
     methods: Vec<String>,
-    /// Empty if the gateway answers itself.
+    /// Empty if the gateway answers itself, or if the route has several.
     upstream: String,
+    /// What selects the upstream of a route with several: `request` or `client`; left out for a route with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    split_by: Option<&'static str>,
+    /// The upstreams of a route with several, in the order of the file; left out for a route with one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    split: Vec<SplitShare>,
     cost: Cost,
     /// What the route does with requests and responses beside forwarding them, each in a few words; left out if it
     /// does nothing.
@@ -226,7 +235,10 @@ impl Policy {
 impl Route {
     fn of(policy: &policy::Policy, route: &policy::Route) -> Self {
         let rule = |rule: &u32| policy.rules.get(*rule as usize).map(|rule| rule.name.to_string());
-        let upstream = route.upstream_of(policy);
+        let upstream = match &route.destination {
+            Destination::One(upstream) => policy.upstreams.get(*upstream as usize),
+            Destination::Gateway | Destination::Split(_) => None,
+        };
         Self {
             name: route.name.to_string(),
             host: route.matcher.host.clone(),
@@ -234,6 +246,8 @@ impl Route {
             trailing_slash: wording::trailing_slash(route.matcher.trailing_slash),
             methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
             upstream: upstream.map_or_else(String::new, |upstream| upstream.name.to_string()),
+            split_by: route.destination.split().map(|split| split.by.name()),
+            split: split_shares(policy, &route.destination),
             cost: route.cost,
             handling: route.handling_words(),
             rules: route.rules.iter().filter_map(rule).collect(),

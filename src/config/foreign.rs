@@ -105,6 +105,8 @@ const RETRIES: &str = "the number of retries cannot be set: a request whose serv
 const HEALTH: &str = "there are no health checks: a server that cannot be connected to is left out for \
     5 s, as long as there are others";
 const WEIGHT: &str = "it is a setting of a server: `servers = [{ address = \"127.0.0.1:3000\", weight = 2, backup = true }]`";
+const SPLIT: &str = "a route has several upstreams by weight: `split = { api = 95, canary = 5 }`";
+const STICKY: &str = "with `split`, a client keeps its upstream by `split_by = \"client\"`";
 
 /// All entries. The first that fits is used.
 const ENTRIES: &[Entry] = &[
@@ -774,6 +776,14 @@ const ENTRIES: &[Entry] = &[
         "",
     ),
     entry(Route, &["weight", "tokens"], "cost", "cost = 1", ""),
+    entry(
+        Route,
+        &["canary", "split_clients", "upstreams", "weighted", "weighted_clusters", "weights"],
+        "split",
+        "",
+        SPLIT,
+    ),
+    entry(Route, &["sticky", "sticky_cookie"], "split_by", "", STICKY),
     entry(
         Route,
         &["timeout", "connect_timeout", "read_timeout", "write_timeout", "request_timeout"],

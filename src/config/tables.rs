@@ -9,7 +9,7 @@ use super::walk::table;
 use super::words::{
     Auto, ClientIp, Colocate, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel,
     OnConflictingKeys, OnFailure, OnMissingKey, OnPreflight, OnUnknownKey, PathCase, Protocol,
-    ProxyVersion, Ready, ResetForm, StartWithout, TrailingSlash,
+    ProxyVersion, Ready, ResetForm, SplitBy, StartWithout, TrailingSlash,
 };
 use crate::limit::cost::Cost;
 
@@ -485,6 +485,11 @@ table! {
         pub host: Field<String>,
         /// Upstream; may be left out if there is only one.
         pub upstream: Field<String>,
+        /// Instead of `upstream`, the names of several with their weights, 0 to 1000:
+        /// `{ api = 95, canary = 5 }`. Default: none.
+        pub split: Named<u64>,
+        /// Whether requests are split one by one, or by client. Default: `"request"`.
+        pub split_by: Field<SplitBy>,
         /// Tokens that a request takes from each bucket, above 0, with at most three decimals. Default: 1.
         pub cost: Field<Cost>,
         /// Time limit for a WebSocket on which nothing is sent in either direction, `1ms` to `1d`.

@@ -246,6 +246,7 @@ fn table_line(name: &str) -> Option<&'static str> {
         "respond" => "respond = { status = 503, body = \"closed\" }",
         "redirect" => "redirect = { to = \"https://new.example{path}{query}\" }",
         "set" => "set = { X-Client = \"{client.id}\" }",
+        "split" => "split = { api = 95, canary = 5 }",
         "add" => "add = { Via = \"1.1 gateway\" }",
         _ => return None,
     })

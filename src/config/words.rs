@@ -189,6 +189,14 @@ words! {
         Distinct,
     }
 
+    /// What selects the upstream of a route with several.
+    pub enum SplitBy {
+        /// Each request in turn.
+        Request,
+        /// The client, by the id of its key, else by its address: it keeps its upstream.
+        Client,
+    }
+
     /// Which headers responses have.
     pub enum HeaderStyle {
         /// The headers of `draft` and of `x`.

@@ -10,7 +10,7 @@ pub mod report;
 pub mod request;
 pub mod text;
 
-mod resolved;
+pub(crate) mod resolved;
 mod rules;
 pub(crate) mod wording;
 

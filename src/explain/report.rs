@@ -77,7 +77,7 @@ pub struct ExplainedClient {
 pub struct ExplainedRoute {
     /// Name of the route; `null` if no route matches.
     pub name: Option<String>,
-    /// Upstream of the route.
+    /// Upstream that gets the request; `null` if the route splits its requests one by one.
     pub upstream: Option<String>,
     /// How the upstream's servers are used, if the file says so: `least_request over a:80 (weight 3), b:80`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,6 +85,12 @@ pub struct ExplainedRoute {
     /// Maximum number of requests in flight at the upstream, or `auto`; left out without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<String>,
+    /// What selects the upstream of a route with several: `request` or `client`; left out for a route with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split_by: Option<&'static str>,
+    /// The upstreams of a route with several, in the order of the file; left out for a route with one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub split: Vec<SplitShare>,
     /// Tokens that the request takes from each bucket.
     pub cost: Option<Cost>,
     /// Parameters of the route's path.
@@ -115,6 +121,16 @@ pub struct Param {
     pub name: String,
     /// Its value as the request has it, not decoded.
     pub value: String,
+}
+
+/// An upstream of a route with several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SplitShare {
+    /// Name of the upstream.
+    pub upstream: String,
+    /// Its part of the sum of the weights.
+    pub weight: u32,
 }
 
 /// A route that matches host and path of the request, or differs in one criterion.

@@ -1,6 +1,6 @@
 //! Derives the explanation of a request: client, route and verdict.
 
-use super::report::{self, Candidate, Explanation, Param, Reading, Verdict};
+use super::report::{self, Candidate, Explanation, Param, Reading, SplitShare, Verdict};
 use super::request::HypotheticalRequest;
 use super::rules::{key_id, rules};
 use super::{PeekResult, wording};
@@ -12,6 +12,7 @@ use crate::limit::verdict::{self, Standing};
 use crate::policy::charges::Scope;
 use crate::policy::client::{ClientKey, counted_address, counted_as};
 use crate::policy::matcher::{self, Matcher, TrailingSlash};
+use crate::policy::split::{Destination, Split};
 use crate::policy::{Policy, Route};
 use crate::store::limiter::{Source, Taken};
 
@@ -136,11 +137,19 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         route.handling = winner.handling_words();
         let rewrite = winner.handling.as_ref().and_then(|handling| handling.rewrite.as_ref());
         route.upstream_path = rewrite.and_then(|rewrite| rewrite.path(head.uri.path()));
-        let upstream = winner.upstream_of(policy);
+        let client = precheck.identity.as_ref().ok().map(|identity| &identity.client);
+        let upstream = match &winner.destination {
+            Destination::Gateway => None,
+            Destination::One(upstream) => Some(*upstream),
+            Destination::Split(split) => client.and_then(|client| split.of_client(policy, client)),
+        };
+        let upstream = upstream.and_then(|upstream| policy.upstreams.get(upstream as usize));
         route.upstream = upstream.map(|upstream| upstream.name.to_string());
         route.balance = upstream.and_then(wording::balance);
         let most = upstream.and_then(|upstream| upstream.max_in_flight);
         route.max_in_flight = most.map(|most| most.to_string());
+        route.split_by = winner.destination.split().map(|split| split.by.name());
+        route.split = split_shares(policy, &winner.destination);
     } else {
         route.candidates = near_misses(policy, head, &precheck.host, reading);
         route.why = match route.candidates.as_slice() {
@@ -149,6 +158,16 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         };
     }
     route
+}
+
+/// The upstreams of a route with several; empty for a route with one.
+pub(crate) fn split_shares(policy: &Policy, destination: &Destination) -> Vec<SplitShare> {
+    let shares = destination.split().into_iter().flat_map(Split::shares);
+    let named = shares.filter_map(|share| {
+        let upstream = policy.upstreams.get(share.upstream as usize)?.name.to_string();
+        Some(SplitShare { upstream, weight: share.weight })
+    });
+    named.collect()
 }
 
 /// The routes whose host and path match, and why `winner` is the most specific one.

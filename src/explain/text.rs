@@ -101,10 +101,16 @@ impl Page {
 
     fn route(&mut self, route: &ExplainedRoute) {
         let first = match (&route.name, &route.upstream, route.cost) {
-            (Some(name), Some(upstream), Some(cost)) => {
+            (Some(name), upstream, Some(cost))
+                if upstream.is_some() || route.split_by.is_some() =>
+            {
                 let tokens = if cost == Cost::ONE { "token" } else { "tokens" };
                 let name = self.painted(BOLD, name);
-                format!("{name}, to the upstream {upstream}, for {cost} {tokens}")
+                let upstream = match upstream {
+                    Some(upstream) => format!("the upstream {upstream}"),
+                    None => "one of its upstreams".to_owned(),
+                };
+                format!("{name}, to {upstream}, for {cost} {tokens}")
             }
             (Some(name), None, Some(cost)) => {
                 let tokens = if cost == Cost::ONE { "token" } else { "tokens" };
@@ -116,6 +122,14 @@ impl Page {
         self.line("route", &first);
         if let Some(path) = &route.upstream_path {
             self.line("", &format!("as {path}"));
+        }
+        if let Some(by) = route.split_by {
+            let total: u32 = route.split.iter().map(|share| share.weight).sum();
+            let each = route.split.iter();
+            let each: Vec<String> = each
+                .map(|share| format!("{} of {total} to {}", share.weight, share.upstream))
+                .collect();
+            self.line("", &format!("split by {by}: {}", each.join(", ")));
         }
         for words in &route.handling {
             self.line("", words);

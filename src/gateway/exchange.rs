@@ -45,6 +45,8 @@ pub struct Exchange {
     pub via_trusted_proxy: bool,
     /// Index of the route, once known.
     pub route: Option<u32>,
+    /// Index of the upstream, once the route is known, unless the request is refused before its limits are checked.
+    pub upstream: Option<u32>,
     /// The decision, once made.
     pub decision: Option<Decision>,
     /// Time of the check of the rate limits, if any rule applies.
@@ -139,6 +141,7 @@ impl Exchange {
             key_from: None,
             via_trusted_proxy: false,
             route: None,
+            upstream: None,
             decision: None,
             check: None,
             holds: Holds::new(),
@@ -192,7 +195,7 @@ impl Exchange {
 
     /// Returns the index of the upstream, once the route is known.
     pub fn upstream_index(&self) -> Option<usize> {
-        self.route()?.upstream.map(|upstream| upstream as usize)
+        self.upstream.map(|upstream| upstream as usize)
     }
 
     /// Returns the series of the upstream, once the route is known.

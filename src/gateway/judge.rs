@@ -37,6 +37,11 @@ impl Gateway {
         exchange.client = Some(client);
         exchange.key_from = identity.key_from;
         exchange.route = route;
+        if refusal.is_none() {
+            let chosen = route.and_then(|route| policy.routes.get(route as usize));
+            exchange.upstream =
+                chosen.and_then(|route| self.turns.upstream(policy, route, &client));
+        }
         exchange.via_trusted_proxy = identity.via_trusted_proxy;
         if identity.via_trusted_proxy {
             let given = head.headers.get(forward::REQUEST_ID);

@@ -3,7 +3,7 @@
 //! Reading order: this file (the phases), `exchange` (the state of one request), `http2_request` (requests
 //! that clients send over HTTP/2), `redirect` (listeners that only redirect), `judge` (whether a request is
 //! allowed), `waiting` (requests that leaky buckets delay), `respond` (responses of the gateway itself), `route_answer` (answers of routes without an upstream), `limit_headers` and `header_text` (rate limit
-//! headers), `peer` (which upstream server gets the request), `forward` (the request to the upstream), `header_edits` (changes of headers by a route),
+//! headers), `split` (which upstream of a route with several), `peer` (which upstream server gets the request), `forward` (the request to the upstream), `header_edits` (changes of headers by a route),
 //! `http2` (requests to upstreams over HTTP/2; Pingora sends those over HTTP/1.1), `upstream_response` (the
 //! response from the upstream), `body_drain` (unread request bodies), `own_limits` (a client's own limits),
 //! `acme_challenge` (automatic certificates), `upgrade` (WebSockets), `demo` (the built-in upstream),
@@ -30,6 +30,7 @@ mod peer;
 mod redirect;
 mod respond;
 mod route_answer;
+mod split;
 mod telemetry;
 mod trace;
 mod upgrade;
@@ -68,6 +69,7 @@ use crate::usage::kept::Kept;
 use bearer_hint::BearerHint;
 use exchange::Exchange;
 use respond::failure;
+use split::Turns;
 use waiting::Queue;
 
 /// Maximum number of interim responses (102, 103) to one request.
@@ -94,6 +96,7 @@ pub struct Gateway {
     bearer_hint: BearerHint,
     rejections: Rejections,
     waiting: Queue,
+    turns: Turns,
     /// Bounds the log lines of failures that clients can cause at will.
     at_will_log: LogInterval,
 }
@@ -114,6 +117,7 @@ impl Gateway {
             checks: Source::ALL.map(|source| metrics.checks(source)),
             bearer_hint: BearerHint::default(),
             rejections,
+            turns: Turns::new(),
             waiting: Queue::new(metrics.waits.waiting.clone()),
             at_will_log: LogInterval::new(AT_WILL_LOG_INTERVAL_S),
             metrics,

@@ -177,6 +177,7 @@ fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u
         method: request.method.clone(),
         path: Record::path(request.uri.path()),
         route: exchange.route,
+        upstream: exchange.upstream,
         decision,
         shadow_rules: exchange.decision.as_ref().map_or_else(Vec::new, Decision::shadow_denials),
         reason: exchange.reason(),

@@ -3,10 +3,10 @@
 //!
 //! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and `redis`
 //! (everything except rules); `matcher`, `params`, `path`, `prefixes`, `tree` and `router` (the route of a
-//! request); `template`, `rewrite` and `handling` (what a route does beside forwarding); `client` and `charges`
-//! (the rules that apply to a request, and their buckets); `priorities` (which plans are served first); `cost_json`
-//! (costs in responses); `restart` (changes that a reload cannot apply); `bucket_changes` (what a reload
-//! does to buckets); `build` (from the file to a policy).
+//! request); `template`, `rewrite` and `handling` (what a route does beside forwarding); `split` (which upstream
+//! gets a request); `client` and `charges` (the rules that apply to a request, and their buckets); `priorities`
+//! (which plans are served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot
+//! apply); `bucket_changes` (what a reload does to buckets); `build` (from the file to a policy).
 //!
 //! Plans, keys, upstreams, routes, rules and limits are referred to by their index in one list each,
 //! in the order of the file.
@@ -31,6 +31,7 @@ pub mod rewrite;
 pub mod router;
 pub mod servers;
 pub mod settings;
+pub mod split;
 pub mod template;
 pub mod tracing;
 mod tree;
@@ -57,6 +58,7 @@ use priorities::Priorities;
 use redis::Redis;
 use router::Router;
 use settings::{Admin, Audit, Clients, Headers, Log, Memory, Server, Upstream, Usage};
+use split::Destination;
 use tracing::Tracing;
 
 /// Maximum number of enabled rules for one route. One call to Redis carries 1,024 buckets, so at least
@@ -157,8 +159,8 @@ pub struct Route {
     pub name: Arc<str>,
     /// Which requests it matches.
     pub matcher: Matcher,
-    /// Index of its upstream; `None`: the gateway answers itself, as [`Route::handling`] says.
-    pub upstream: Option<u32>,
+    /// Its upstream, or several with weights.
+    pub destination: Destination,
     /// Tokens that each request takes from each bucket.
     pub cost: Cost,
     /// Maximum time without data in either direction on a WebSocket.
@@ -213,11 +215,6 @@ pub struct Rule {
 }
 
 impl Route {
-    /// Its upstream, if it has one.
-    pub fn upstream_of<'a>(&self, policy: &'a Policy) -> Option<&'a Upstream> {
-        policy.upstreams.get(self.upstream? as usize)
-    }
-
     /// What it does beside forwarding, each in a few words.
     pub fn handling_words(&self) -> Vec<String> {
         self.handling.as_ref().map_or_else(Vec::new, |handling| handling.words())

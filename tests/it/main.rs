@@ -30,6 +30,7 @@ mod peers;
 mod http2_upstream_faults;
 mod http2_upstreams;
 mod proxy_upstreams;
+mod split;
 mod tls_upstreams;
 
 // Limits: how many requests are allowed, and which ones a rule counts.

@@ -46,7 +46,7 @@ function facts({ client, route, request }) {
     rows.push(row("Address", h("code", {}, client.address ?? "none"), ` ${client.address_why}`), row("Key", ...key));
     if (client.plan) rows.push(row("Plan", code(client.plan)));
   }
-  if (route) rows.push(row("Route", ...(route.name ? [code(route.name), ` to ${route.upstream}, for ${tokenCount(route.cost)}; ${route.why}`] : [route.why])));
+  if (route) rows.push(row("Route", ...(route.name ? [code(route.name), ` to ${route.upstream ?? "one of its upstreams"}, for ${tokenCount(route.cost)}; ${route.why}`] : [route.why])));
   return h("dl", { class: "facts lines" }, rows);
 }
 

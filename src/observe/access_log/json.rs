@@ -216,7 +216,7 @@ impl<'a> Resolved<'a> {
         });
         let route = record.route.and_then(|route| policy.routes.get(route as usize));
         let rule = |rule: u32| policy.rules.get(rule as usize);
-        let upstream = route.filter(|_| record.server.is_some());
+        let upstream = record.upstream.filter(|_| record.server.is_some());
         Self {
             key,
             key_from: record.key_from.and_then(|from| policy.clients.key_sources.get(from)),
@@ -225,7 +225,7 @@ impl<'a> Resolved<'a> {
             route,
             rule: record.decision.rule.and_then(rule),
             shadow_rules: record.shadow_rules.iter().copied().filter_map(rule).collect(),
-            upstream: upstream.and_then(|route| route.upstream_of(policy)),
+            upstream: upstream.and_then(|upstream| policy.upstreams.get(upstream as usize)),
         }
     }
 }

@@ -61,6 +61,8 @@ pub struct Record {
     pub path: Box<str>,
     /// Index of its route, if one matched.
     pub route: Option<u32>,
+    /// Index of its upstream, once its route is known.
+    pub upstream: Option<u32>,
     /// The decision on the request.
     pub decision: Summary,
     /// Indexes of the shadow rules that would have denied it, if it was allowed.

@@ -135,7 +135,7 @@ fn upstream(record: &TraceRecord, call: &Call) -> Span {
         attributes.text("url.full", &format!("http://{server}{}", request.path));
     }
     let policy = &request.policy;
-    let upstream = route(record).and_then(|route| route.upstream_of(policy));
+    let upstream = request.upstream.and_then(|upstream| policy.upstreams.get(upstream as usize));
     if let Some(upstream) = upstream {
         attributes.text("tollgate.upstream", &upstream.name);
     }

@@ -38,6 +38,7 @@ mod routes;
 mod rules;
 mod rules_per_route;
 mod server;
+mod split;
 mod template;
 mod tracing;
 mod upstream_tls;
@@ -94,7 +95,7 @@ pub fn build(
     let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
     let route_settings =
         routes::settings(config, environment, matchers.as_deref(), ignore_case, diagnostics);
-    let upstream_of_route = routes::upstreams(config, &names, diagnostics);
+    let destinations = routes::destinations(config, &names, diagnostics);
     let rules = rules::rules(config, &names, &mut limits, diagnostics);
     costs::check(config, &rules, diagnostics);
     rules_per_route::check(config, &rules.list, diagnostics);
@@ -132,7 +133,7 @@ pub fn build(
             config,
             &names,
             matchers?,
-            upstream_of_route?,
+            destinations?,
             route_settings?,
             &rules.list,
         ),

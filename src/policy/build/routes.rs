@@ -10,6 +10,7 @@ use super::environment::Environment;
 use super::handling;
 use super::names::{Names, twice};
 use super::path;
+use super::split;
 use super::values::{duration, number};
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -23,6 +24,7 @@ use crate::policy::handling::Handling;
 use crate::policy::matcher::{Matcher, PathPattern, ipv6_host};
 use crate::policy::params::PathParams;
 use crate::policy::router::Router;
+use crate::policy::split::Destination;
 use crate::policy::{Route, Rule};
 
 /// The help for a file without routes.
@@ -56,26 +58,31 @@ pub(super) fn matchers(config: &Config, diagnostics: &mut Diagnostics) -> Option
     matchers.into_iter().collect()
 }
 
-/// The index of each route's upstream, in the order of the file, none for a route that answers itself. The outer none
-/// is an error in one of them.
-#[allow(clippy::option_option, reason = "an error and `no upstream` are different things")]
-pub(super) fn upstreams(
+/// Where each route forwards its requests, in the order of the file; none if one of them has an error.
+pub(super) fn destinations(
     config: &Config,
     names: &Names,
     diagnostics: &mut Diagnostics,
-) -> Option<Vec<Option<u32>>> {
-    let entries = in_order(&config.routes).into_iter();
-    let upstreams: Vec<Option<Option<u32>>> = entries
-        .map(|(name, table)| {
-            let table = table.get_ref();
-            if table.respond.is_some() || table.redirect.is_some() || is_answered(name, diagnostics)
-            {
-                return Some(None);
-            }
-            upstream(name, table, names, diagnostics).map(Some)
-        })
-        .collect();
-    upstreams.into_iter().collect()
+) -> Option<Vec<Destination>> {
+    let mut splits = 0..;
+    let mut destinations = Vec::new();
+    for (name, table) in in_order(&config.routes) {
+        let table = table.get_ref();
+        let is_answered =
+            table.respond.is_some() || table.redirect.is_some() || is_answered(name, diagnostics);
+        if table.split.is_empty() {
+            split::check_without(table, diagnostics);
+        }
+        destinations.push(if is_answered {
+            Some(Destination::Gateway)
+        } else if table.split.is_empty() {
+            upstream(name, table, names, diagnostics).map(Destination::One)
+        } else {
+            let number = splits.next().unwrap_or_default();
+            split::split(name, table, number, names, diagnostics)
+        });
+    }
+    destinations.into_iter().collect()
 }
 
 /// Settings of each route, in the order of the file.
@@ -137,23 +144,23 @@ pub(super) fn routes(
     config: &Config,
     names: &Names,
     matchers: Vec<Matcher>,
-    upstreams: Vec<Option<u32>>,
+    destinations: Vec<Destination>,
     settings: Settings,
     rules: &[Rule],
 ) -> Vec<Route> {
     let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
     let Settings { idle_timeouts, body_limits, handlings } = settings;
     let settings = idle_timeouts.into_iter().zip(body_limits).zip(handlings);
-    let resolved = matchers.into_iter().zip(upstreams).zip(settings).zip(0..);
+    let resolved = matchers.into_iter().zip(destinations).zip(settings).zip(0..);
     let routes = entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
-        let ((matcher, upstream), settings) = resolved;
+        let ((matcher, destination), settings) = resolved;
         let ((websocket_idle_timeout, max_body_bytes), handling) = settings;
         let counting =
             rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
         Route {
             name: name.clone(),
             matcher,
-            upstream,
+            destination,
             cost: cost(table.get_ref()),
             websocket_idle_timeout,
             max_body_bytes,
@@ -227,6 +234,7 @@ fn upstream(
         return Some(0);
     }
     let explained = diagnostics.explain_absence(&["routes", name.get_ref(), "upstream"])
+        || diagnostics.explain_absence(&["routes", name.get_ref(), "split"])
         || (names.upstreams.names().is_empty() && diagnostics.explain_unknown(&["upstreams"]));
     if !explained {
         let message = format!("the route `{}` has no upstream", cut(name.get_ref(), 64));

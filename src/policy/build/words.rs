@@ -22,6 +22,15 @@ impl From<words::Kind> for crate::policy::Kind {
     }
 }
 
+impl From<words::SplitBy> for crate::policy::split::SplitBy {
+    fn from(word: words::SplitBy) -> Self {
+        match word {
+            words::SplitBy::Request => Self::Request,
+            words::SplitBy::Client => Self::Client,
+        }
+    }
+}
+
 impl From<words::Mode> for crate::limit::charge::Mode {
     fn from(word: words::Mode) -> Self {
         match word {

@@ -175,6 +175,7 @@ prop_compose! {
             method: Method::from_bytes(method.as_bytes()).unwrap(),
             path: Record::path(&path),
             route,
+            upstream: route,
             decision: Summary { label: DecisionLabel::Allow, rule, remaining, cost, source },
             shadow_rules,
             reason,

@@ -28,6 +28,7 @@ mod rewrites;
 mod rules_per_route;
 mod shedding;
 mod sliding_windows;
+mod splits;
 mod tls;
 mod tracing;
 mod unknown_names;

@@ -11,6 +11,7 @@ use crate::net::address::HostPort;
 use crate::policy::redis::{Address, Login, Ready, Secret, StartWithout};
 use crate::policy::servers::Server;
 use crate::policy::settings::{KeySource, MaxBytes, OnUnknownKey, Target};
+use crate::policy::split::Destination;
 use crate::policy::tracing::SamplingRatio;
 use crate::policy::{Dimension, Kind, OnFailure, OnMissing, Policy, Rate, WrittenLimit};
 
@@ -172,7 +173,7 @@ fn smallest_file_has_every_default() {
     assert_eq!(policy.clients.key_sources.len(), 3);
     assert_eq!(policy.upstreams[0].target, Target::Demo);
     assert_eq!(policy.upstreams[0].connect_timeout, Duration::from_secs(1));
-    assert_eq!(policy.routes[0].upstream, Some(0));
+    assert_eq!(policy.routes[0].destination, Destination::One(0));
     assert!(policy.rules.is_empty() && policy.keys.is_empty());
 }
 

@@ -1,0 +1,304 @@
+//! A route's upstreams with weights, and which of them gets a request. Pure: no clock, and no random numbers.
+//!
+//! By request, a request's turn selects the upstream: multiples of the golden ratio are spread evenly at every
+//! length, so that each upstream gets its share of any few requests, not only of many. By client, each upstream
+//! draws a number from the client and its own name, and the lowest for its weight wins (weighted rendezvous
+//! hashing): raising a weight moves clients only to that upstream, and no others.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::Policy;
+use super::client::{Client, ClientKey, counted_address};
+
+/// 2^64 divided by the golden ratio.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Fractional bits of a logarithm.
+const FRACTION_BITS: u32 = 32;
+
+/// Where a route forwards its requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// Nowhere: the gateway answers itself, as [`Route::handling`](super::Route::handling) says.
+    Gateway,
+    /// To the upstream with this index.
+    One(u32),
+    /// To several upstreams, by weight.
+    Split(Arc<Split>),
+}
+
+/// The upstreams of a route, by weight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Split {
+    /// Position among all splits of the policy.
+    pub number: u32,
+    /// What selects the upstream.
+    pub by: SplitBy,
+    /// The upstreams in the order of the file, also those of weight 0.
+    shares: Vec<Share>,
+    /// Sum of the weights.
+    total: u64,
+}
+
+/// What selects the upstream of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SplitBy {
+    /// The turn of the request.
+    #[default]
+    Request,
+    /// The client.
+    Client,
+}
+
+/// An upstream of a split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Index of the upstream.
+    pub upstream: u32,
+    /// Its part of the sum of the weights.
+    pub weight: u32,
+    /// Hash of its name.
+    salt: u64,
+}
+
+impl SplitBy {
+    /// The word of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Client => "client",
+        }
+    }
+}
+
+impl Share {
+    /// The upstream with that index and name.
+    pub fn new(upstream: u32, name: &str, weight: u32) -> Self {
+        Self { upstream, weight, salt: hash(name.as_bytes()) }
+    }
+}
+
+impl Destination {
+    /// The split, if there are several upstreams.
+    pub fn split(&self) -> Option<&Split> {
+        match self {
+            Self::Gateway | Self::One(_) => None,
+            Self::Split(split) => Some(split),
+        }
+    }
+}
+
+impl Split {
+    /// A split; `None` if no weight is above 0.
+    pub fn new(number: u32, by: SplitBy, shares: Vec<Share>) -> Option<Self> {
+        let total = shares.iter().map(|share| u64::from(share.weight)).sum();
+        (total > 0).then_some(Self { number, by, shares, total })
+    }
+
+    /// The upstreams in the order of the file.
+    pub fn shares(&self) -> &[Share] {
+        &self.shares
+    }
+
+    /// Sum of the weights, above 0.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The upstream of the request that has this turn.
+    pub fn of_turn(&self, turn: u64) -> u32 {
+        let place = u128::from(turn.wrapping_mul(GOLDEN)) * u128::from(self.total);
+        let mut left = u64::try_from(place >> 64).unwrap_or(0);
+        for share in &self.shares {
+            match left.checked_sub(u64::from(share.weight)) {
+                Some(rest) => left = rest,
+                None => return share.upstream,
+            }
+        }
+        0
+    }
+
+    /// The upstream of the client with this hash.
+    pub fn of_hash(&self, client: u64) -> u32 {
+        let drawn = self.shares.iter().filter(|share| share.weight > 0).map(|share| {
+            let distance = distance(mix(client ^ share.salt));
+            (u128::from(distance), u128::from(share.weight), share.upstream)
+        });
+        // The lowest distance divided by weight, without a division.
+        let lowest =
+            drawn.reduce(|best, next| if next.0 * best.1 < best.0 * next.1 { next } else { best });
+        lowest.map_or(0, |(_, _, upstream)| upstream)
+    }
+
+    /// The upstream of a client; `None` if the upstream depends on the request's turn.
+    pub fn of_client(&self, policy: &Policy, client: &Client) -> Option<u32> {
+        match self.by {
+            SplitBy::Request => None,
+            SplitBy::Client => Some(self.of_hash(client_hash(policy, client))),
+        }
+    }
+}
+
+/// Hash of the client, the same in every gateway: of the id of its key, or of its unknown key, else of its address.
+fn client_hash(policy: &Policy, client: &Client) -> u64 {
+    let tagged = |tag: u8, value: &[u8]| {
+        let digest = Sha256::new().chain_update([tag]).chain_update(value).finalize();
+        first_bytes(&digest)
+    };
+    match (client.key, client.ip) {
+        (ClientKey::Known(key), _) => {
+            tagged(b'k', policy.keys.get(key as usize).map_or("", |key| &key.id).as_bytes())
+        }
+        (ClientKey::Unknown(digest), _) => tagged(b'u', &digest),
+        (ClientKey::Missing, Some(ip)) => match counted_address(ip, policy.clients.ipv6_prefix) {
+            IpAddr::V4(ip) => tagged(b'4', &ip.octets()),
+            IpAddr::V6(ip) => tagged(b'6', &ip.octets()),
+        },
+        (ClientKey::Missing, None) => tagged(b'l', b""),
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    first_bytes(&Sha256::digest(bytes))
+}
+
+fn first_bytes(digest: &[u8]) -> u64 {
+    digest.iter().take(8).fold(0, |hash, byte| (hash << 8) | u64::from(*byte))
+}
+
+/// The finalizer of SplitMix64: every bit of the result depends on every bit of the number.
+const fn mix(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+/// `-log2(number / 2^64)` in units of 2^-32: distributed exponentially if the number is uniform. In integers, so
+/// that all gateways compute the same.
+fn distance(number: u64) -> u64 {
+    let number = number.max(1);
+    let shift = number.leading_zeros();
+    // From 1 up to 2, with 63 fractional bits.
+    let mut mantissa = number << shift;
+    let mut logarithm = u64::from(63 - shift);
+    for _ in 0..FRACTION_BITS {
+        let square = (u128::from(mantissa) * u128::from(mantissa)) >> 63;
+        let is_two = square >> 64 != 0;
+        mantissa = u64::try_from(if is_two { square >> 1 } else { square }).unwrap_or(u64::MAX);
+        logarithm = (logarithm << 1) | u64::from(is_two);
+    }
+    (64 << FRACTION_BITS) - logarithm
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn split(by: SplitBy, weights: &[u32]) -> Split {
+        let shares = (0..)
+            .zip(weights)
+            .map(|(index, weight)| Share::new(index, &format!("upstream-{index}"), *weight));
+        Split::new(0, by, shares.collect()).unwrap()
+    }
+
+    fn counts(upstreams: usize, chosen: impl Iterator<Item = u32>) -> Vec<u64> {
+        let mut counts = vec![0; upstreams];
+        chosen.for_each(|upstream| counts[upstream as usize] += 1);
+        counts
+    }
+
+    #[test]
+    #[allow(clippy::cast_precision_loss, reason = "the bound of the error is above it")]
+    fn distance_is_the_negative_logarithm() {
+        for (number, expected) in [(1 << 63, 1.0), (1 << 60, 4.0), (1, 64.0), (u64::MAX, 0.0)] {
+            let distance = distance(number) as f64 / 2_f64.powi(32);
+            assert!((distance - expected).abs() < 1e-9, "{number}: {distance}");
+        }
+        for number in (1..1000_u64).map(|number| number.wrapping_mul(GOLDEN)) {
+            let expected = 64.0 - (number as f64).log2();
+            let distance = distance(number) as f64 / 2_f64.powi(32);
+            assert!((distance - expected).abs() < 1e-8, "{number}: {distance}");
+        }
+    }
+
+    #[test]
+    fn weight_of_0_gets_nothing() {
+        let split = split(SplitBy::Request, &[0, 7, 0]);
+        assert!((0..1000).all(|turn| split.of_turn(turn) == 1));
+        assert!((0..1000).all(|client| split.of_hash(mix(client)) == 1));
+        assert!(Split::new(0, SplitBy::Request, vec![Share::new(0, "a", 0)]).is_none());
+    }
+
+    /// The promise is 2 % of all requests; the spread is far closer.
+    #[test]
+    fn ten_thousand_turns_are_spread_by_weight() {
+        for weights in [&[95, 5][..], &[1, 1], &[999, 1], &[1, 1000], &[50, 30, 20], &[1; 8]] {
+            let split = split(SplitBy::Request, weights);
+            for begin in [0, 12_345, u64::MAX - 5_000] {
+                let turns = (0..10_000).map(|turn| split.of_turn(begin.wrapping_add(turn)));
+                let counts = counts(weights.len(), turns);
+                for (count, weight) in counts.iter().zip(weights) {
+                    let expected = 10_000 * u64::from(*weight) / split.total();
+                    assert!(count.abs_diff(expected) <= 10, "{weights:?} from {begin}: {counts:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn few_turns_are_spread_too() {
+        let split = split(SplitBy::Request, &[90, 10]);
+        for begin in 0..1000 {
+            let canary = (begin..begin + 50).filter(|turn| split.of_turn(*turn) == 1).count();
+            assert!((3..=7).contains(&canary), "{canary} of 50 from {begin}");
+        }
+    }
+
+    #[test]
+    fn clients_are_spread_by_weight() {
+        for weights in [&[95, 5][..], &[1, 1], &[50, 30, 20]] {
+            let split = split(SplitBy::Client, weights);
+            let clients = (0..100_000_u64).map(|client| split.of_hash(hash(&client.to_be_bytes())));
+            for (count, weight) in counts(weights.len(), clients).iter().zip(weights) {
+                let expected = 100_000 * u64::from(*weight) / split.total();
+                assert!(count.abs_diff(expected) < 600, "{weights:?}: {count} of {expected}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn raising_a_weight_moves_clients_only_to_that_upstream(
+            weights in prop::collection::vec(0..=1000_u32, 1..6),
+            raised in any::<prop::sample::Index>(),
+            by in 1..500_u32,
+            clients in prop::collection::vec(any::<u64>(), 200),
+        ) {
+            prop_assume!(weights.iter().any(|weight| *weight > 0));
+            let raised = raised.index(weights.len());
+            let mut after = weights.clone();
+            after[raised] += by;
+            let (before, after) = (split(SplitBy::Client, &weights), split(SplitBy::Client, &after));
+            for client in clients {
+                let (from, to) = (before.of_hash(client), after.of_hash(client));
+                prop_assert!(from == to || to as usize == raised, "{from} to {to}");
+            }
+        }
+
+        #[test]
+        fn every_upstream_that_is_chosen_has_a_weight(
+            weights in prop::collection::vec(0..=3_u32, 1..6),
+            number in any::<u64>(),
+        ) {
+            prop_assume!(weights.iter().any(|weight| *weight > 0));
+            let split = split(SplitBy::Client, &weights);
+            prop_assert!(weights[split.of_turn(number) as usize] > 0);
+            prop_assert!(weights[split.of_hash(number) as usize] > 0);
+        }
+    }
+}
