@@ -487,7 +487,7 @@ table! {
         pub upstream: Field<String>,
         /// Instead of `upstream`, the names of several with their weights, 0 to 1000:
         /// `{ api = 95, canary = 5 }`. Default: none.
-        pub split: Named<u64>,
+        pub split: Option<Spanned<Named<u64>>>,
         /// Whether requests are split one by one, or by client. Default: `"request"`.
         pub split_by: Field<SplitBy>,
         /// Tokens that a request takes from each bucket, above 0, with at most three decimals. Default: 1.

@@ -41,7 +41,7 @@ pub(super) fn answer(
 ) -> Option<RouteAnswer> {
     let of_upstreams: [(&str, Option<Range<usize>>); 7] = [
         ("upstream", route.upstream.as_ref().map(Spanned::span)),
-        ("split", route.split.keys().next().map(Spanned::span)),
+        ("split", route.split.as_ref().map(Spanned::span)),
         ("strip_prefix", route.strip_prefix.as_ref().map(Spanned::span)),
         ("replace_prefix", route.replace_prefix.keys().next().map(Spanned::span)),
         ("add_prefix", route.add_prefix.as_ref().map(Spanned::span)),

@@ -70,16 +70,16 @@ pub(super) fn destinations(
         let table = table.get_ref();
         let is_answered =
             table.respond.is_some() || table.redirect.is_some() || is_answered(name, diagnostics);
-        if table.split.is_empty() {
-            split::check_without(table, diagnostics);
+        if table.split.is_none() {
+            split::check_without(name, table, diagnostics);
         }
-        destinations.push(if is_answered {
-            Some(Destination::Gateway)
-        } else if table.split.is_empty() {
-            upstream(name, table, names, diagnostics).map(Destination::One)
-        } else {
-            let number = splits.next().unwrap_or_default();
-            split::split(name, table, number, names, diagnostics)
+        destinations.push(match &table.split {
+            _ if is_answered => Some(Destination::Gateway),
+            None => upstream(name, table, names, diagnostics).map(Destination::One),
+            Some(field) => {
+                let number = splits.next().unwrap_or_default();
+                split::split(name, table, field, number, names, diagnostics)
+            }
         });
     }
     destinations.into_iter().collect()

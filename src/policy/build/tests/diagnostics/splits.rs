@@ -30,6 +30,25 @@ fn split_has_wrong_types() {
 }
 
 #[test]
+fn split_names_no_upstream() {
+    insta::assert_snapshot!(route(
+        "split = {}\n[routes.b]\npath = '/b'\nsplit = {}\nsplit_by = 'client'"
+    ));
+}
+
+#[test]
+fn weight_of_a_wrong_type_is_one_error() {
+    let one = |settings: &str| {
+        let shown = route(settings);
+        assert!(shown.ends_with("gateway.toml: 1 error\n"), "{settings}: {shown}");
+    };
+    one("split = { api = '95' }");
+    one("split = { api = 0, canary = '5' }");
+    one("split = { api = true }\nsplit_by = 'client'");
+    one("split = ['api', 'canary']\nsplit_by = 'client'");
+}
+
+#[test]
 fn split_has_the_name_of_another_gateway() {
     insta::assert_snapshot!(route(
         "upstream = 'api'\nweighted_clusters = 'x'\nsplit_clients = 'x'\nsticky = true\nspilt = { api = 1 }"
