@@ -99,7 +99,7 @@ struct Upstream {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Route {
     name: String,
-    /// Host that the route matches; `null` for all hosts.
+    /// Hosts that the route matches, separated by `, `; `null` for all hosts.
     host: Option<String>,
     path: String,
     /// Whether a trailing slash makes another path: `same` or `distinct`.
@@ -241,7 +241,7 @@ impl Route {
         };
         Self {
             name: route.name.to_string(),
-            host: route.matcher.host.clone(),
+            host: route.matcher.hosts.text(),
             path: route.matcher.path.to_string(),
             trailing_slash: wording::trailing_slash(route.matcher.trailing_slash),
             methods: route.matcher.methods.iter().map(ToString::to_string).collect(),

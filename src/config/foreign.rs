@@ -770,7 +770,7 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         Route,
-        &["domain", "hosts", "hostname", "server_name"],
+        &["domain", "domains", "hosts", "hostname", "hostnames", "server_name"],
         "host",
         "host = \"api.example.com\"",
         "",

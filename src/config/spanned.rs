@@ -10,7 +10,7 @@ pub struct Spanned<T>(toml::Spanned<T>);
 
 impl<T> Spanned<T> {
     /// Wraps a value with its span in the file, in bytes.
-    pub(super) fn new(value: T, span: Range<usize>) -> Self {
+    pub(crate) fn new(value: T, span: Range<usize>) -> Self {
         Self(toml::Spanned::new(span, value))
     }
 

@@ -29,6 +29,16 @@ pub enum TextOr<T> {
     Table(T),
 }
 
+/// One text, or a list of them.
+#[derive(Debug)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
+pub enum TextOrList {
+    /// One.
+    Text(String),
+    /// Several.
+    List(Vec<Spanned<String>>),
+}
+
 /// Requests in flight at an upstream, in one of two forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
@@ -481,8 +491,8 @@ table! {
         pub trailing_slash: Field<TrailingSlash>,
         /// Methods, such as `GET`, which includes `HEAD`. Default: all but `TRACE`.
         pub methods: List,
-        /// Host, without port. Default: all.
-        pub host: Field<String>,
+        /// Host, without port, or a list of hosts. `*.example.com` is all hosts below `example.com`. Default: all.
+        pub host: Field<TextOrList>,
         /// Upstream; may be left out if there is only one.
         pub upstream: Field<String>,
         /// Instead of `upstream`, the names of several with their weights, 0 to 1000:

@@ -32,6 +32,7 @@ pub(super) enum Expected {
     Boolean,
     Text,
     TextOrTable,
+    TextOrList,
     SwitchOrTable,
     /// A string that is one of these words.
     Word(&'static [&'static str]),
@@ -262,6 +263,7 @@ impl Expected {
             Self::Boolean => "`true` or `false`",
             Self::Text | Self::Word(_) => "a string",
             Self::TextOrTable => "a string or a table",
+            Self::TextOrList => "a string or a list of them",
             Self::SwitchOrTable => "`true`, `false` or a table",
             Self::List => "a list",
             Self::Table | Self::OneTable | Self::NamedTables => "a table",

@@ -17,7 +17,7 @@ use super::handling::SwitchOr;
 use super::rules::{Burst, Lease, LimitText};
 use super::spanned::Spanned;
 use super::suggest;
-use super::tables::{MaxInFlight, TextOr};
+use super::tables::{MaxInFlight, TextOr, TextOrList};
 use super::types::{self, Expected, Mismatch};
 use crate::limit::cost::Cost;
 
@@ -240,6 +240,16 @@ impl<T: Table> FromToml for TextOr<T> {
             DeValue::String(text) => Some(Self::Text(text.to_string())),
             DeValue::Table(table) => Some(Self::Table(walk.settings(table))),
             _ => walk.reject(Expected::TextOrTable, value),
+        }
+    }
+}
+
+impl FromToml for TextOrList {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::String(text) => Some(Self::Text(text.to_string())),
+            DeValue::Array(_) => Vec::from_toml(value, walk).map(Self::List),
+            _ => walk.reject(Expected::TextOrList, value),
         }
     }
 }

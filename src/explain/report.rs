@@ -143,7 +143,7 @@ pub struct Candidate {
     pub path: String,
     /// Whether a path with a trailing slash is another path: `same` or `distinct`.
     pub trailing_slash: &'static str,
-    /// Host that the route matches; `null` for all hosts.
+    /// Hosts that the route matches, separated by `, `; `null` for all hosts.
     pub host: Option<String>,
     /// Methods that the route matches; empty for all methods.
     pub methods: Vec<String>,

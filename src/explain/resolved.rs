@@ -1,5 +1,7 @@
 //! Derives the explanation of a request: client, route and verdict.
 
+use std::collections::HashSet;
+
 use super::report::{self, Candidate, Explanation, Param, Reading, SplitShare, Verdict};
 use super::request::HypotheticalRequest;
 use super::rules::{key_id, rules};
@@ -178,9 +180,11 @@ fn candidates(
     reading: &str,
     winner: &Route,
 ) -> Vec<Candidate> {
+    let mut seen = HashSet::new();
     let routes: Vec<&Route> = policy
         .router
         .candidates(host, reading)
+        .filter(|candidate| seen.insert(candidate.route))
         .filter_map(|candidate| policy.routes.get(candidate.route as usize))
         .collect();
     let takes = |matcher: &Matcher| matcher::takes(&matcher.methods, head.method);
@@ -192,7 +196,7 @@ fn candidates(
         let wins = route.name == winner.name;
         let why = if wins {
             let why = next.map_or("the only route that matches", |next| {
-                wording::precedence_reason(&winner.matcher, &next.matcher)
+                wording::precedence_reason(&winner.matcher, &next.matcher, host)
             });
             if is_other(&winner.matcher) {
                 format!("{why}; it ignores a trailing slash")
@@ -200,7 +204,7 @@ fn candidates(
                 why.to_owned()
             }
         } else if takes(&route.matcher) {
-            let why = wording::precedence_reason(&winner.matcher, &route.matcher);
+            let why = wording::precedence_reason(&winner.matcher, &route.matcher, host);
             format!("matches too, but {why}")
         } else {
             wording::only_for(&route.matcher.methods, head.method)
@@ -232,7 +236,7 @@ fn candidate(route: &Route, wins: bool, why: String) -> Candidate {
         name: route.name.to_string(),
         path: route.matcher.path.to_string(),
         trailing_slash: wording::trailing_slash(route.matcher.trailing_slash),
-        host: route.matcher.host.clone(),
+        host: route.matcher.hosts.text(),
         methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
         wins,
         why,

@@ -349,3 +349,42 @@ fn preflight_without_a_key_is_explained_by_on_preflight() {
     let closed = explained("");
     assert!(closed.contains("401"), "{closed}");
 }
+
+#[test]
+fn hosts_are_explained_from_the_most_to_the_least_specific() {
+    let file = "[upstreams.api]\nservers = ['demo']\n\
+        [routes.own]\nhost = ['a.b.example', '*.c.example', '*.b.example']\n\
+        [routes.below]\nhost = '*.example'\n[routes.all]\nmethods = ['GET']\n";
+    let policy = from_text("gateway.toml", file).unwrap();
+    let explained = |host: &str, method: &str| {
+        let host = Some(host.to_owned());
+        let spec = RequestSpec { host, method: method.to_owned(), ..get("/") };
+        let text = by_rules(&policy, &spec).unwrap().render(false);
+        let lines = text.lines().skip_while(|line| !line.starts_with("route"));
+        let route: Vec<&str> = lines.take_while(|line| !line.starts_with("rules")).collect();
+        route.join("\n")
+    };
+    insta::assert_snapshot!(explained("A.b.example:80", "GET"), @r"
+    route    own, to the upstream api, for 1 token
+             + own    a.b.example, *.c.example, *.b.example/*  an exact host takes precedence over a wildcard
+               below  *.example/*                              matches too, but an exact host takes precedence over a wildcard
+               all    /*                                       matches too, but a route for the request's host takes precedence over one for all hosts
+    ");
+    insta::assert_snapshot!(explained("x.c.example", "GET"), @r"
+    route    own, to the upstream api, for 1 token
+             + own    a.b.example, *.c.example, *.b.example/*  the longer wildcard of a host takes precedence
+               below  *.example/*                              matches too, but the longer wildcard of a host takes precedence
+               all    /*                                       matches too, but a route for the request's host takes precedence over one for all hosts
+    ");
+    insta::assert_snapshot!(explained("c.example", "GET"), @r"
+    route    below, to the upstream api, for 1 token
+             + below  *.example/*  a route for the request's host takes precedence over one for all hosts
+               all    /*           matches too, but a route for the request's host takes precedence over one for all hosts
+    ");
+    insta::assert_snapshot!(explained("other.test", "POST"), @r"
+    route    none: no route matches; these differ in one criterion
+               own    a.b.example, *.c.example, *.b.example/*  only for the host a.b.example, *.c.example, *.b.example, not for other.test
+               below  *.example/*                              only for the host *.example, not for other.test
+               all    /*                                       only for GET, not for POST
+    ");
+}

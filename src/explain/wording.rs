@@ -9,6 +9,7 @@ use crate::identity::address::AddressSource;
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Mode;
 use crate::policy::charges::WhyNot;
+use crate::policy::hosts::HostFit;
 use crate::policy::matcher::{MatchedParts, Matcher, PathPattern, TrailingSlash};
 use crate::policy::servers::{Balance, Server};
 use crate::policy::settings::{KeySource, Target, Upstream};
@@ -96,13 +97,19 @@ pub(crate) fn on_failure(on_failure: OnFailure) -> &'static str {
     }
 }
 
-/// Why the first of two matching routes takes precedence over the other.
-pub(super) fn precedence_reason(first: &Matcher, other: &Matcher) -> &'static str {
+/// Why the first of two routes that match the host takes precedence over the other.
+pub(super) fn precedence_reason(first: &Matcher, other: &Matcher, host: &str) -> &'static str {
     use PathPattern::{Exact, Prefix};
     let segments = |path: &str| path.matches('/').count();
     match (&first.path, &other.path) {
-        _ if first.host.is_some() != other.host.is_some() => {
-            "a route for the request's host takes precedence over one for all hosts"
+        _ if first.hosts.fit(host) != other.hosts.fit(host) => {
+            match (first.hosts.fit(host), other.hosts.fit(host)) {
+                (_, Some(HostFit::Any)) => {
+                    "a route for the request's host takes precedence over one for all hosts"
+                }
+                (Some(HostFit::Exact), _) => "an exact host takes precedence over a wildcard",
+                _ => "the longer wildcard of a host takes precedence",
+            }
         }
         (Exact(a) | Prefix(a), Exact(b) | Prefix(b)) if params::has_text_first(a, b) => {
             "text takes precedence over a parameter"
@@ -133,7 +140,7 @@ pub(super) fn difference(
             Some(only_for(&matcher.methods, method))
         }
         MatchedParts { host: false, path: true, method: true } => {
-            let own = matcher.host.as_deref().unwrap_or_default();
+            let own = matcher.hosts.text().unwrap_or_default();
             Some(format!("only for the host {own}, not for {host}"))
         }
         _ => None,

@@ -4,13 +4,14 @@ use std::net::Ipv6Addr;
 
 use http::Method;
 
+use super::hosts::Hosts;
 use super::params::{self, Params, PathParams};
 
 /// Match conditions of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matcher {
-    /// Host in lower case, without port; `None`: all hosts.
-    pub host: Option<String>,
+    /// Hosts that requests must have one of.
+    pub hosts: Hosts,
     /// Path that requests must have, or prefix of their paths.
     pub path: PathPattern,
     /// Parameters in the path.
@@ -83,7 +84,7 @@ impl Matcher {
         ignore_case: bool,
     ) -> MatchedParts {
         MatchedParts {
-            host: self.host.as_ref().is_none_or(|own| own == host),
+            host: self.hosts.fit(host).is_some(),
             path: self.path.matches(reading, ignore_case)
                 || self.is_slash_variant(reading, ignore_case),
             method: takes(&self.methods, method),

@@ -19,6 +19,7 @@ pub mod charges;
 pub mod client;
 mod cost_json;
 pub mod handling;
+pub mod hosts;
 pub mod listener;
 pub mod matcher;
 pub mod params;

@@ -1,6 +1,7 @@
 //! Finds the route of a request: the most specific one, whatever the order in the file.
 //!
-//! A route for the request's host takes precedence over one for all hosts. Then the paths are compared
+//! A route for the request's host takes precedence over one for all hosts below a name, the longer name
+//! first, and that over one for all hosts. Then the paths are compared
 //! segment by segment: at the first segment in which they differ, text takes precedence over a parameter,
 //! and both over the `*` of a prefix; so an exact path takes precedence over a prefix, and a longer prefix
 //! over a shorter one. Then a route that lists the method takes precedence over one for all methods. Routes
@@ -10,10 +11,11 @@
 //! exact path, which is less specific than a path in the file: `/api/` matches first the route `/api/`, then
 //! `/api`, then `/api/*`. Likewise `/api` matches the prefix `/api/*` after both of these.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use http::Method;
 
+use super::hosts::HostIndex;
 use super::matcher::{Matcher, PathPattern, takes};
 use super::params::{PathParams, param_name, segments};
 use super::path::{self, PathError, Readings};
@@ -23,8 +25,7 @@ use super::tree::Tree;
 /// The index over all routes.
 #[derive(Debug, Default)]
 pub struct Router {
-    by_host: HashMap<String, Paths>,
-    any_host: Paths,
+    by_host: HostIndex<Paths>,
     ignore_case: bool,
     /// Length of the longest path of any route, in bytes. A path with parameters may have any length.
     longest: usize,
@@ -78,16 +79,11 @@ impl Router {
     /// # Errors
     /// The pairs of routes that match the same requests with equal precedence, the earlier one first.
     pub fn new(matchers: &[Matcher], ignore_case: bool) -> Result<Self, Vec<(u32, u32)>> {
-        let mut by_host: HashMap<String, PathsBuilder> = HashMap::new();
-        let mut any_host = PathsBuilder::default();
+        let mut by_host: HostIndex<PathsBuilder> = HostIndex::default();
         let mut longest = 0;
         let mut params = HashMap::new();
         let mut conflicts = Vec::new();
         for (route, matcher) in (0..).zip(matchers) {
-            let builder = match &matcher.host {
-                Some(host) => by_host.entry(host.clone()).or_default(),
-                None => &mut any_host,
-            };
             if !matcher.params.is_empty() {
                 params.insert(route, matcher.params.clone());
                 longest = usize::MAX;
@@ -95,31 +91,32 @@ impl Router {
             let fold = |path: &str| shape(path, ignore_case);
             let candidate =
                 |spelling| Candidate { route, spelling, methods: matcher.methods.clone() };
-            let (own, variant) = match &matcher.path {
-                PathPattern::Exact(path) => {
-                    (builder.exact.entry(fold(path)), MatchKind::SlashVariant)
+            let (PathPattern::Exact(path) | PathPattern::Prefix(path)) = &matcher.path;
+            let path = fold(path);
+            let variant = matcher.slash_variant().map(|path| fold(&path));
+            longest = longest.max(path.len()).max(variant.as_ref().map_or(0, String::len));
+            let mut conflicts_of_route = HashSet::new();
+            by_host.for_each(&matcher.hosts, |builder| {
+                let (own, kind) = match &matcher.path {
+                    PathPattern::Exact(_) => (&mut builder.exact, MatchKind::SlashVariant),
+                    PathPattern::Prefix(_) => (&mut builder.prefix, MatchKind::BarePrefix),
+                };
+                let own = own.entry(path.clone()).or_default();
+                let written = candidate(MatchKind::Written);
+                let conflict = own.iter().find(|other| other.conflicts_with(&written));
+                let conflict = conflict.map(|other| (other.route, route));
+                // Two routes may have several hosts in common.
+                conflicts.extend(conflict.filter(|pair| conflicts_of_route.insert(pair.0)));
+                own.push(written);
+                if let Some(variant) = &variant {
+                    builder.exact.entry(variant.clone()).or_default().push(candidate(kind));
                 }
-                PathPattern::Prefix(path) => {
-                    (builder.prefix.entry(fold(path)), MatchKind::BarePrefix)
-                }
-            };
-            longest = longest.max(own.key().len());
-            let own = own.or_default();
-            let written = candidate(MatchKind::Written);
-            let conflict = own.iter().find(|other| other.conflicts_with(&written));
-            conflicts.extend(conflict.map(|other| (other.route, route)));
-            own.push(written);
-            if let Some(path) = matcher.slash_variant() {
-                longest = longest.max(path.len());
-                builder.exact.entry(fold(&path)).or_default().push(candidate(variant));
-            }
+            });
         }
         if !conflicts.is_empty() {
             return Err(conflicts);
         }
-        let by_host =
-            by_host.into_iter().map(|(host, builder)| (host, Paths::of(builder))).collect();
-        Ok(Self { by_host, any_host: Paths::of(any_host), ignore_case, longest, params })
+        Ok(Self { by_host: by_host.map(Paths::of), ignore_case, longest, params })
     }
 
     /// Index of the route of a request, if one matches. `host` is in lower case, without port; `path`
@@ -179,14 +176,13 @@ impl Router {
     }
 
     /// The routes whose host and path match, the most specific first. The first of them that takes the
-    /// request's method is the route.
+    /// request's method is the route. A route with several hosts may be there more than once.
     pub fn candidates<'a>(
         &'a self,
-        host: &str,
+        host: &'a str,
         reading: &'a str,
     ) -> impl Iterator<Item = &'a Candidate> {
-        let of_host = self.by_host.get(host).into_iter().chain([&self.any_host]);
-        of_host.flat_map(move |paths| paths.candidates(reading))
+        self.by_host.of(host).flat_map(move |paths| paths.candidates(reading))
     }
 }
 
@@ -263,7 +259,15 @@ fn shape(path: &str, ignore_case: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::hosts::{HostPattern, Hosts};
     use crate::policy::matcher::TrailingSlash;
+
+    fn host_pattern(text: &str) -> HostPattern {
+        match text.strip_prefix('*') {
+            Some(suffix) => HostPattern::Below(suffix.to_owned()),
+            None => HostPattern::Exact(text.to_owned()),
+        }
+    }
 
     fn matcher(host: Option<&str>, path: &str, methods: &[Method]) -> Matcher {
         let path = match path.strip_suffix('*') {
@@ -271,7 +275,7 @@ mod tests {
             None => PathPattern::Exact(path.to_string()),
         };
         Matcher {
-            host: host.map(str::to_string),
+            hosts: Hosts::new(host.into_iter().map(host_pattern).collect()),
             params: PathParams::of(&path.to_string()),
             path,
             trailing_slash: TrailingSlash::Same,

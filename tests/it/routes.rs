@@ -32,3 +32,21 @@ fn no_spelling_of_a_parameter_avoids_the_limit_of_a_route() {
         assert_eq!(status(&gateway, path), 200, "{path}");
     }
 }
+
+#[test]
+fn no_spelling_of_a_host_avoids_the_limit_of_a_route() {
+    let gateway = gateway(
+        "[routes.expensive]\nhost = [\"example.com\", \"*.tenants.example.com\"]\n\
+         [routes.cheap]\nhost = \"*.example.com\"\n[routes.rest]\n",
+    );
+    let status =
+        |host: &str| gateway.send(&Request::get("/").without("Host").header("Host", host)).status;
+    assert_eq!(status("example.com"), 200);
+    assert_eq!(status("a.tenants.example.com"), 200);
+    for host in ["EXAMPLE.com", "example.com.", "example.com:8080", "a.b.Tenants.example.com.:1"] {
+        assert_eq!(status(host), 429, "{host}");
+    }
+    for host in ["tenants.example.com", "a.example.com", "notexample.com", "127.0.0.1"] {
+        assert_eq!(status(host), 200, "{host}");
+    }
+}

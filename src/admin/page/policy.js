@@ -37,7 +37,8 @@ export function limitOf(rule, plan, key) {
 /** A request that a route takes: `{ method, path, host }`; of `/` if the route is unknown. */
 export function requestOn(name) {
   const route = routes.get(name);
-  const host = route?.host && !route.host.includes("*") ? route.host : "";
+  const hosts = route?.host?.split(", ") ?? [];
+  const host = hosts.find((one) => !one.includes("*")) ?? "";
   return { method: route?.methods[0] ?? "GET", path: route?.path.replaceAll("*", "") || "/", host };
 }
 

@@ -20,6 +20,7 @@ mod environment;
 mod grant;
 mod handling;
 mod header_edits;
+mod hosts;
 mod keys;
 mod lease;
 mod listener_tls;

@@ -8,6 +8,7 @@ use http::Method;
 
 use super::environment::Environment;
 use super::handling;
+use super::hosts;
 use super::names::{Names, twice};
 use super::path;
 use super::split;
@@ -19,9 +20,8 @@ use crate::config::suggest::cut;
 use crate::config::tables::{self, List};
 use crate::config::{Config, in_order};
 use crate::limit::cost::Cost;
-use crate::net::address::is_host;
 use crate::policy::handling::Handling;
-use crate::policy::matcher::{Matcher, PathPattern, ipv6_host};
+use crate::policy::matcher::{Matcher, PathPattern};
 use crate::policy::params::PathParams;
 use crate::policy::router::Router;
 use crate::policy::split::Destination;
@@ -263,44 +263,13 @@ fn matcher(name: &str, route: &tables::Route, diagnostics: &mut Diagnostics) -> 
             }
         },
     };
-    let host = host(route.host.as_ref(), diagnostics);
+    let hosts = hosts::hosts(name, route.host.as_ref(), diagnostics);
     let methods = methods(name, &route.methods, diagnostics);
     let trailing_slash = meaning(route.trailing_slash.as_ref());
     let path = path?;
     let (PathPattern::Exact(text) | PathPattern::Prefix(text)) = &path;
     let params = PathParams::of(text);
-    Some(Matcher { host: host?, path, params, trailing_slash, methods })
-}
-
-/// The host in lower case. The outer none is an error, the inner one means all hosts.
-#[allow(clippy::option_option, reason = "an error and `all hosts` are different things")]
-fn host(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Option<Option<String>> {
-    let Some(field) = field else {
-        return Some(None);
-    };
-    let text = field.get_ref();
-    if let Some(address) = ipv6_host(text) {
-        return Some(Some(address));
-    }
-    if is_host(text) {
-        return Some(Some(text.to_ascii_lowercase()));
-    }
-    let (message, help) = if text.contains('*') {
-        ("`host` takes no wildcard".to_owned(), "leave `host` out for all hosts")
-    } else if text.contains('/') {
-        ("`host` is only a name".to_owned(), "write it without scheme and path")
-    } else if text.contains(':') {
-        ("`host` has no port".to_owned(), "write only the name: it matches on every port")
-    } else {
-        let help = if text.is_ascii() {
-            "such as `api.example.com`"
-        } else {
-            "write it as clients send it, in ASCII: such as `xn--bcher-kva.example`"
-        };
-        (format!("`{}` is not the name of a host", cut(text, 64)), help)
-    };
-    diagnostics.push(Diagnostic::new(field.span(), message).help(help));
-    None
+    Some(Matcher { hosts: hosts?, path, params, trailing_slash, methods })
 }
 
 /// The methods; empty: all.

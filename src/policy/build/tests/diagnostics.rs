@@ -25,6 +25,7 @@ mod plans_and_clients;
 mod rates_and_bursts;
 mod redis;
 mod rewrites;
+mod route_hosts;
 mod rules_per_route;
 mod shedding;
 mod sliding_windows;
