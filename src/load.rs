@@ -486,7 +486,7 @@ pub fn check_text(
 ) -> Result<(Policy, Report), Report> {
     build_text(name, text, &|reference| match reference {
         Reference::Variable(name) => build::variable(name, variables(name)),
-        Reference::File(path) => build::variable(path, None),
+        Reference::File(path) | Reference::Networks(path) => build::variable(path, None),
     })
 }
 
@@ -551,6 +551,7 @@ fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, LoadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::ip_access::IpDenial;
 
     const SMALLEST: &str = "[upstreams.api]\nservers = [\"demo\"]\n[routes.all]\n";
 
@@ -624,6 +625,85 @@ mod tests {
         ");
         let assumed = check(&path, Unknown::Assume).unwrap_err().to_string();
         assert!(!assumed.contains("b.pem"), "{assumed}");
+    }
+
+    #[test]
+    fn files_of_networks_are_read_on_load_and_their_errors_have_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gateway.toml");
+        let lists = "[server]\ndeny_ips = ['198.51.100.7', 'file:blocked.txt']\n[routes.a]\n\
+            allow_ips = ['file:office.txt']\ndeny_ips = ['file:blocked.txt']\nrespond = {}\n";
+        std::fs::write(&path, lists).unwrap();
+        let load = |blocked: &str, office: &str| {
+            std::fs::write(folder.path().join("blocked.txt"), blocked).unwrap();
+            std::fs::write(folder.path().join("office.txt"), office).unwrap();
+            let prefix = folder.path().display().to_string();
+            load(&path).map_err(|error| error.to_string().replace(&prefix, "."))
+        };
+        let office = "10.0.0.0/8";
+        let blocked = "\u{feff}# all\r\n\r\n 192.0.2.0/24 # one\n2001:db8::/32;x\n;\n10.1.0.1";
+        let policy = load(blocked, office).unwrap();
+        let denied = |route, ip: &str| {
+            let access = policy.ip_access(route).unwrap();
+            access.denial(Some(ip.parse().unwrap())).map(IpDenial::words)
+        };
+        let by_server = Some("refused: in `deny_ips` of [server]".to_owned());
+        for ip in ["198.51.100.7", "192.0.2.255", "2001:db8:1::", "10.1.0.1"] {
+            assert_eq!(
+                (denied(None, ip), denied(Some(0), ip)),
+                (by_server.clone(), by_server.clone())
+            );
+        }
+        let by_route = Some("refused: not in `allow_ips` of the route".to_owned());
+        assert_eq!((denied(None, "192.0.3.0"), denied(Some(0), "192.0.3.0")), (None, by_route));
+        assert_eq!((denied(None, "10.1.0.2"), denied(Some(0), "10.1.0.2")), (None, None));
+        let words = policy.routes[0].handling_words();
+        assert_eq!(words[0], "deny_ips: 4 networks (of [server])");
+        // An empty file refuses all or none.
+        assert!(load("", office).is_ok());
+        let wrong = load("192.0.2.1\n192.0.2.1/24\nx y\n::ffff:10.0.0.1", " # \n");
+        insta::assert_snapshot!(wrong.unwrap_err(), @r"
+        error: blocked.txt:2: `192.0.2.1/24` has bits set beyond its prefix
+         --> ./gateway.toml:2:29
+          |
+        2 | deny_ips = ['198.51.100.7', 'file:blocked.txt']
+          |                             ^^^^^^^^^^^^^^^^^^
+          |
+          = help: the network is `192.0.2.0/24`
+
+        error: blocked.txt:3: `x y` is neither an address nor a network
+         --> ./gateway.toml:2:29
+          |
+        2 | deny_ips = ['198.51.100.7', 'file:blocked.txt']
+          |                             ^^^^^^^^^^^^^^^^^^
+          |
+          = help: it looks like `10.0.0.0/8`, `192.0.2.7` or `2001:db8::/32`
+
+        error: blocked.txt:4: `::ffff:10.0.0.1` matches no client: IPv4 inside IPv6 is read as IPv4
+         --> ./gateway.toml:2:29
+          |
+        2 | deny_ips = ['198.51.100.7', 'file:blocked.txt']
+          |                             ^^^^^^^^^^^^^^^^^^
+          |
+          = help: write `10.0.0.1`
+
+        error: office.txt has no networks: `allow_ips` would refuse every client
+         --> ./gateway.toml:4:14
+          |
+        4 | allow_ips = ['file:office.txt']
+          |              ^^^^^^^^^^^^^^^^^
+          |
+          = help: write one network a line; was the file written to the end?
+
+        ./gateway.toml: 4 errors
+        ");
+        let many = "x\n".repeat(9);
+        assert!(load(&many, office).unwrap_err().contains("blocked.txt has 4 more wrong lines"));
+        std::fs::remove_file(folder.path().join("blocked.txt")).unwrap();
+        let missing = super::load(&path).unwrap_err().to_string();
+        assert!(missing.contains("blocked.txt: No such file"), "{missing}");
+        let assumed = check(&path, Unknown::Assume).unwrap();
+        assert_eq!(assumed.source.assumed(), ["file:blocked.txt"]);
     }
 
     #[test]

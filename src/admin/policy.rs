@@ -207,7 +207,7 @@ impl Policy {
         let (warnings, more_warnings) = finding::members(&policy.warnings);
         Self {
             generation: snapshot.generation,
-            server: ServerSettings::of(&policy.server),
+            server: ServerSettings::of(policy),
             listeners: policy.listeners.iter().map(ListenerSettings::of).collect(),
             admin: Admin { token: policy.admin.token.is_some() },
             redis: policy.redis.as_ref().map(RedisSettings::of),

@@ -167,6 +167,7 @@ impl<'a> ChangedSetting<'a> {
         match what {
             What::Added => plain("added"),
             What::Removed => plain("removed"),
+            What::Networks { setting } => Self { setting: named(setting), ..plain("file_changed") },
             What::Secret { setting } => Self { setting: named(setting), ..plain("secret_changed") },
             What::Changed { setting, from, to } => Self {
                 setting: named(setting),

@@ -62,6 +62,11 @@ pub enum What {
         /// The new value as TOML; none if there is none.
         to: Option<String>,
     },
+    /// One of its settings names a file of networks, and the file changed.
+    Networks {
+        /// The setting within it; empty if it is the setting itself.
+        setting: String,
+    },
     /// One of its settings changed, and is secret.
     Secret {
         /// The setting within it; empty if it is the setting itself.
@@ -133,10 +138,13 @@ impl Changes {
         was: Option<&Setting>,
         is: Option<&Setting>,
     ) {
+        let names_networks = is.is_some_and(Setting::is_list);
         let revisions = was.and_then(|was| was.revision).zip(is.and_then(|is| is.revision));
         let [was, is] = [was, is].map(|setting| setting.map(|setting| &setting.value));
         if was == is && revisions.is_some_and(|(was, is)| was != is) {
-            return self.push(kind, name, What::Secret { setting });
+            let what =
+                if names_networks { What::Networks { setting } } else { What::Secret { setting } };
+            return self.push(kind, name, what);
         }
         let is_table = |value: Option<&Value>| matches!(value, None | Some(Value::Table));
         if was == is || (is_table(was) && is_table(is)) {
@@ -198,6 +206,10 @@ impl fmt::Display for Change {
         match what {
             What::Added => formatter.write_str(" added"),
             What::Removed => formatter.write_str(" removed"),
+            What::Networks { setting } => {
+                let space = if setting.is_empty() { "" } else { " " };
+                write!(formatter, "{space}{setting}: the file of networks changed")
+            }
             What::Secret { .. } => formatter.write_str(": the secret changed"),
             What::Changed { setting, from, to } => {
                 let space = if setting.is_empty() { "" } else { " " };
@@ -261,6 +273,20 @@ mod tests {
         for (old, new, expected) in table {
             assert_eq!(changes(old, new), expected);
         }
+    }
+
+    #[test]
+    fn changed_file_of_networks_is_a_change_of_its_settings() {
+        let text = "[server]\ndeny_ips = ['file:a']\n[routes.r]\nallow_ips = ['::1', 'file:b', 'file:a']\n\
+            deny_ips = ['file:b']";
+        let of = |a: u8, b: u8| Outline::of(text).with_files([("a", &[a; 32]), ("b", &[b; 32])]);
+        let changes = |old: &Outline, new: &Outline| Changes::between(old, new).to_string();
+        assert_eq!(changes(&of(1, 2), &of(1, 2)), "no setting changed");
+        assert_eq!(
+            changes(&of(1, 2), &of(3, 2)),
+            "2 changes: route r allow_ips: the file of networks changed; server.deny_ips: the file of \
+             networks changed"
+        );
     }
 
     #[test]

@@ -106,6 +106,39 @@ const HEALTH: &str = "there are no health checks: a server that cannot be connec
     5 s, as long as there are others";
 const WEIGHT: &str = "it is a setting of a server: `servers = [{ address = \"127.0.0.1:3000\", weight = 2, backup = true }]`";
 const SPLIT: &str = "a route has several upstreams by weight: `split = { api = 95, canary = 5 }`";
+const ALLOWED: &str =
+    "write `allow_ips = [\"10.0.0.0/8\", \"file:office.txt\"]`: other clients get 403";
+const DENIED: &str =
+    "write `deny_ips = [\"192.0.2.7\", \"file:blocked.txt\"]`: these clients get 403";
+const ALLOW: &[&str] = &[
+    "allow",
+    "allowed_ips",
+    "allow_cidr",
+    "allowlist",
+    "ip_allowlist",
+    "ip_allow_list",
+    "ip_whitelist",
+    "ip_white_list",
+    "ipallowlist",
+    "ipwhitelist",
+    "source_range",
+    "whitelist",
+    "whitelist_source_range",
+];
+const DENY: &[&str] = &[
+    "banned_ips",
+    "blacklist",
+    "block_ips",
+    "blocked_ips",
+    "blocklist",
+    "denied_ips",
+    "deny",
+    "denylist",
+    "deny_cidr",
+    "ip_blacklist",
+    "ip_denylist",
+    "ip_restriction",
+];
 const STICKY: &str = "with `split`, a client keeps its upstream by `split_by = \"client\"`";
 
 /// All entries. The first that fits is used.
@@ -783,6 +816,10 @@ const ENTRIES: &[Entry] = &[
         "",
         SPLIT,
     ),
+    entry(Route, ALLOW, "allow_ips", "", ALLOWED),
+    entry(Route, DENY, "deny_ips", "", DENIED),
+    entry(Server, ALLOW, "allow_ips", "", ALLOWED),
+    entry(Server, DENY, "deny_ips", "", DENIED),
     entry(Route, &["sticky", "sticky_cookie"], "split_by", "", STICKY),
     entry(
         Route,

@@ -27,7 +27,7 @@ pub(super) struct Setting {
     span: Range<usize>,
     /// The bytes of each item of a list.
     items: Vec<Range<usize>>,
-    /// Paths of the files that it names as `${file:…}`.
+    /// Paths of the files that it names: as `${file:…}`, or as `file:…` in a list of networks.
     files: Vec<String>,
     /// SHA-256 of the values of these files; `None` without such files.
     pub(super) revision: Option<[u8; 32]>,
@@ -47,6 +47,10 @@ pub(super) enum Value {
 impl Setting {
     pub(super) fn is_secret(&self) -> bool {
         matches!(self.value, Value::Secret(_))
+    }
+
+    pub(super) fn is_list(&self) -> bool {
+        !self.items.is_empty()
     }
 
     fn new(value: Value, span: Range<usize>) -> Self {
@@ -157,7 +161,10 @@ impl Outline {
                     Value::Plain(shown)
                 };
                 let text = written.get_ref().as_str().unwrap_or_default();
-                let files = reference::files(text).into_iter().map(str::to_owned).collect();
+                let files = reference::files(text)
+                    .into_iter()
+                    .chain(networks_files(name.get_ref(), written));
+                let files = files.map(str::to_owned).collect();
                 Setting { items: items(written), files, ..Setting::new(value, name.span()) }
             };
             self.entries.insert(path.clone(), entry);
@@ -170,6 +177,16 @@ impl Outline {
 fn tables<'a, 'b>(value: &'a Spanned<DeValue<'b>>) -> Option<Vec<(&'a DeTable<'b>, Range<usize>)>> {
     let items = value.get_ref().as_array()?.iter();
     items.map(|item| Some((item.get_ref().as_table()?, item.span()))).collect()
+}
+
+/// The paths of the files of networks that a list names.
+fn networks_files<'a>(
+    name: &str,
+    value: &'a Spanned<DeValue<'_>>,
+) -> impl Iterator<Item = &'a str> {
+    let items = value.get_ref().as_array().filter(|_| matches!(name, "allow_ips" | "deny_ips"));
+    let items = items.into_iter().flatten();
+    items.filter_map(|item| reference::networks_file(item.get_ref().as_str()?))
 }
 
 /// The spans of a list's items.

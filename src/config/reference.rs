@@ -10,6 +10,8 @@ pub enum Reference<'a> {
     Variable(&'a str),
     /// A file, by its path as written, which may contain variables.
     File(&'a str),
+    /// A file of networks, by its path. Settings that are lists of networks name it without `${…}`.
+    Networks(&'a str),
 }
 
 /// A part of a setting.
@@ -40,6 +42,7 @@ impl fmt::Display for Reference<'_> {
         match self {
             Self::Variable(name) => write!(formatter, "${{{name}}}"),
             Self::File(path) => write!(formatter, "${{{FILE}{path}}}"),
+            Self::Networks(path) => write!(formatter, "{FILE}{path}"),
         }
     }
 }
@@ -73,6 +76,11 @@ pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Broken<'_>> {
 /// Whether a setting is one reference and nothing else.
 pub fn is_reference(text: &str) -> bool {
     matches!(pieces(text).as_deref(), Ok([Piece::Reference(_)]))
+}
+
+/// The path of the file that an item of a list of networks names.
+pub fn networks_file(item: &str) -> Option<&str> {
+    item.strip_prefix(FILE)
 }
 
 /// The paths of the files that a setting names, as written.

@@ -60,6 +60,12 @@ table! {
         pub admin: Field<String>,
         /// Addresses and networks whose forwarding headers are trusted. Default: none.
         pub trusted_proxies: List,
+        /// Addresses and networks of the clients that are served, such as `["10.0.0.0/8", "file:office.txt"]`; others get
+        /// 403. A file has one a line. Default: all.
+        pub allow_ips: List,
+        /// Addresses and networks of clients that get 403, such as `["192.0.2.7", "file:blocked.txt"]`. A file has one a
+        /// line. Takes precedence over `allow_ips`. Default: none.
+        pub deny_ips: List,
         /// Worker threads, 1 to 1024. Default: one per core.
         pub threads: Field<u64>,
         /// Time limit for an idle connection, `1ms` to `1d`: between two requests, and before the first one, which must
@@ -500,6 +506,11 @@ table! {
         pub split: Option<Spanned<Named<u64>>>,
         /// Whether requests are split one by one, or by client. Default: `"request"`.
         pub split_by: Field<SplitBy>,
+        /// Addresses and networks of the clients that are served, such as `["10.0.0.0/8", "file:office.txt"]`; others get
+        /// 403. Default: `server.allow_ips`.
+        pub allow_ips: List,
+        /// Addresses and networks of clients that get 403, beside those of `server.deny_ips`. Default: none.
+        pub deny_ips: List,
         /// Tokens that a request takes from each bucket, above 0, with at most three decimals. Default: 1.
         pub cost: Field<Cost>,
         /// Time limit for a WebSocket on which nothing is sent in either direction, `1ms` to `1d`.

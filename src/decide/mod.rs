@@ -29,6 +29,7 @@ use crate::net::address::Authority;
 use crate::policy::Policy;
 use crate::policy::charges::{KeyRequired, RequestAttributes, Scope};
 use crate::policy::client::ClientKey;
+use crate::policy::ip_access::IpDenial;
 use crate::policy::matcher::ipv6_host;
 use crate::policy::path::PathError;
 use crate::policy::settings::{OnMissingKey, OnPreflight, OnUnknownKey};
@@ -107,6 +108,8 @@ pub enum Rejection {
     },
     /// The method is TRACE, which no matching route names.
     TraceNotNamed,
+    /// The client's address may not send requests: see `allow_ips` and `deny_ips`.
+    IpDenied(IpDenial),
     /// The route is in maintenance.
     Maintenance {
         /// When the client is to try again, in seconds.
@@ -205,11 +208,25 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
         refusal: None,
     };
     let Ok(identity) = precheck.identity else { return precheck };
-    if policy.clients.is_limits_path(head.uri.path(), policy.server.ignore_path_case) {
+    let is_own_limits =
+        policy.clients.is_limits_path(head.uri.path(), policy.server.ignore_path_case);
+    let found = if is_own_limits {
+        Ok(None)
+    } else {
+        policy.router.find(&precheck.host, head.uri.path(), head.method)
+    };
+    precheck.route = found.ok().flatten();
+    precheck.is_own_limits = is_own_limits;
+    if let Some(access) = policy.ip_access(precheck.route)
+        && let Some(denial) = access.denial(identity.client.ip)
+    {
+        return precheck.rejected(Rejection::IpDenied(denial));
+    }
+    if is_own_limits {
         return own_limits(policy, head, &identity, precheck);
     }
-    match policy.router.find(&precheck.host, head.uri.path(), head.method) {
-        Ok(Some(route)) => precheck.route = Some(route),
+    match found {
+        Ok(Some(_)) => {}
         Ok(None) if *head.method == Method::TRACE => {
             return precheck.rejected(Rejection::TraceNotNamed);
         }

@@ -141,6 +141,10 @@ fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
             LIMITED,
             "Too many requests are waiting at the gateway at the moment; retry later.".to_owned(),
         ),
+        // Which list, and what it has, is for operators.
+        Rejection::IpDenied(_) => {
+            (StatusCode::FORBIDDEN, "Requests from this address are not allowed.".to_owned())
+        }
         Rejection::Maintenance { .. } => {
             let detail = "This service is in maintenance at the moment; retry later.";
             (StatusCode::SERVICE_UNAVAILABLE, detail.to_owned())

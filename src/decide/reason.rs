@@ -29,6 +29,8 @@ pub enum Reason {
     KeyTooLong,
     /// No route matches.
     NoRoute,
+    /// The client's address may not send requests.
+    IpDenied,
     /// The route is in maintenance.
     Maintenance,
     /// The method is not allowed: CONNECT, TRACE, or another than GET, HEAD and OPTIONS on `clients.limits_path`.
@@ -108,7 +110,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 44] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -118,6 +120,7 @@ impl Reason {
         Self::ConflictingKeys,
         Self::KeyTooLong,
         Self::NoRoute,
+        Self::IpDenied,
         Self::Maintenance,
         Self::MethodNotAllowed,
         Self::MissingHost,
@@ -186,6 +189,7 @@ impl Reason {
             Self::ConflictingKeys => "conflicting_keys",
             Self::KeyTooLong => "key_too_long",
             Self::NoRoute => "no_route",
+            Self::IpDenied => "ip_denied",
             Self::Maintenance => "maintenance",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::MissingHost => "missing_host",
@@ -252,6 +256,7 @@ impl From<Rejection> for Reason {
             Rejection::Identity(IdentityError::KeyTooLong { .. }) => Self::KeyTooLong,
             Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,
             Rejection::NoRoute => Self::NoRoute,
+            Rejection::IpDenied(_) => Self::IpDenied,
             Rejection::Maintenance { .. } => Self::Maintenance,
             Rejection::BodyTooLarge { .. } => Self::BodyTooLarge,
             Rejection::QueueFull => Self::QueueFull,

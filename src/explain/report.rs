@@ -51,6 +51,9 @@ pub struct ExplainedClient {
     pub hop: Option<usize>,
     /// How the address was determined.
     pub address_why: String,
+    /// The list that refuses the address, in words; left out if none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address_refused: Option<String>,
     /// The address or network that rules count.
     pub counted_as: Option<String>,
     /// Id of the key; `None` without a known key.

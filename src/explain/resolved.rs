@@ -39,10 +39,7 @@ pub(super) fn explanation(
             path: head.uri.path().to_owned(),
             assumed: assumed.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect(),
         },
-        client: precheck
-            .identity
-            .ok()
-            .map(|identity| client(policy, &head, &identity, precheck.scope)),
+        client: precheck.identity.ok().map(|identity| client(policy, &head, &identity, precheck)),
         route: route(policy, &head, precheck),
         rules: rules(policy, &head, precheck, levels, status),
         levels: match levels {
@@ -62,7 +59,7 @@ fn client(
     policy: &Policy,
     head: &Head<'_>,
     identity: &Identity,
-    scope: Scope,
+    precheck: &Precheck<'_>,
 ) -> report::ExplainedClient {
     let Identity { client, address_from, key_from, .. } = identity;
     let forwarded = head.headers.contains_key("x-forwarded-for");
@@ -73,7 +70,7 @@ fn client(
         ClientKey::Known(key) => (Some(key_id(policy, key).to_owned()), "known"),
         ClientKey::Unknown(_) => (None, "unknown"),
         ClientKey::Missing if key_from.is_some() => (None, "unknown_as_none"),
-        ClientKey::Missing if scope == Scope::Preflight => (None, "preflight"),
+        ClientKey::Missing if precheck.scope == Scope::Preflight => (None, "preflight"),
         ClientKey::Missing => (None, "none"),
     };
     let source = key_from.and_then(|index| policy.clients.key_sources.get(index));
@@ -82,6 +79,10 @@ fn client(
         address_from,
         hop,
         address_why,
+        address_refused: match precheck.refusal {
+            Some(Refusal::Rejected(Rejection::IpDenied(denial))) => Some(denial.words()),
+            _ => None,
+        },
         counted_as: counted.map(|ip| counted_as(ip, ipv6_prefix)),
         plan_from: if key.is_some() { "key" } else { "anonymous_plan" },
         key,

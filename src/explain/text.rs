@@ -97,6 +97,9 @@ impl Page {
         };
         let assumed = if ip_is_assumed { " (assumed: no address given)" } else { "" };
         self.line("", &format!("address {address}{counted}: {}{assumed}", client.address_why));
+        if let Some(refused) = &client.address_refused {
+            self.line("", refused);
+        }
     }
 
     fn route(&mut self, route: &ExplainedRoute) {

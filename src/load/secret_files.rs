@@ -1,5 +1,5 @@
-//! The files that `${file:…}` names. Each is read once per load, so that two settings with the same file
-//! have the same value. Errors never contain the content of a file.
+//! The files that `${file:…}` names, and the files of networks. Each is read once per load, so that two settings with
+//! the same file have the same value. Errors never contain the content of a secret.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,13 +18,25 @@ use crate::policy::redis::Secret;
 /// Maximum size of a secret, in bytes.
 const MAX_SECRET_BYTES: u64 = 64 << 10;
 
+/// Maximum size of a file of networks, in bytes.
+const MAX_NETWORKS_BYTES: u64 = 16 << 20;
+
+/// What a file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// A secret: not empty, and without the line break at its end.
+    Secret,
+    /// Networks, one a line.
+    Networks,
+}
+
 /// The files that one configuration file names, read on demand.
 #[derive(Debug)]
 pub(super) struct SecretFiles {
     /// Folder of the configuration file, at which relative paths begin.
     folder: PathBuf,
-    /// By the path as written.
-    read: RefCell<BTreeMap<String, Read>>,
+    /// By the kind, and the path as written.
+    read: RefCell<BTreeMap<(Kind, String), Read>>,
 }
 
 /// A file that a configuration file names.
@@ -36,6 +48,7 @@ pub struct SecretFile {
     pub path: PathBuf,
     /// SHA-256 of its value; `None` if it could not be read.
     pub digest: Option<Digest>,
+    kind: Kind,
 }
 
 /// Why a file has no value.
@@ -49,8 +62,8 @@ pub(super) enum FileError {
     NotAFile(String),
     #[error("{0} is empty")]
     Empty(String),
-    #[error("{0} is larger than 64 KiB; it was not read")]
-    TooLarge(String),
+    #[error("{path} is larger than {} KiB; it was not read", .max_bytes >> 10)]
+    TooLarge { path: String, max_bytes: u64 },
     #[error("{0} is not UTF-8")]
     NotText(String),
     #[error("{0} contains a NUL; was it written to the end?")]
@@ -83,26 +96,29 @@ impl SecretFiles {
     /// The value of a file, by its path as written.
     pub(super) fn value<T>(
         &self,
+        kind: Kind,
         written: &str,
         use_it: impl FnOnce(Result<&str, &FileError>) -> T,
     ) -> T {
         let mut read = self.read.borrow_mut();
-        let read = read.entry(written.to_owned()).or_insert_with(|| self.open(written));
+        let read =
+            read.entry((kind, written.to_owned())).or_insert_with(|| self.open(kind, written));
         use_it(read.value.as_ref().map(Secret::reveal))
     }
 
     /// The files that have been read, or could not be.
     pub(super) fn list(&self) -> Vec<SecretFile> {
         let read = self.read.borrow();
-        let file = |(written, read): (&String, &Read)| SecretFile {
+        let file = |((kind, written), read): (&(Kind, String), &Read)| SecretFile {
             written: written.clone(),
             path: read.path.clone(),
             digest: read.value.as_ref().ok().map(digest),
+            kind: *kind,
         };
         read.iter().map(file).collect()
     }
 
-    fn open(&self, written: &str) -> Read {
+    fn open(&self, kind: Kind, written: &str) -> Read {
         match path(written) {
             Ok(path) => {
                 let path = self.folder.join(path);
@@ -110,7 +126,7 @@ impl SecretFiles {
                 let has_variable = written.contains("${");
                 let shown =
                     if has_variable { written.to_owned() } else { path.display().to_string() };
-                Read { value: read(&path, shown), path }
+                Read { value: read(kind, &path, shown), path }
             }
             Err(missing) => {
                 Read { path: self.folder.join(written), value: Err(FileError::Path(missing)) }
@@ -124,7 +140,7 @@ impl SecretFiles {
 impl SecretFile {
     /// Whether the file still has the value that was read. Blocks as long as the file system does.
     pub fn is_unchanged(&self) -> bool {
-        let value = read(&self.path, String::new());
+        let value = read(self.kind, &self.path, String::new());
         self.digest.is_some() && value.ok().as_ref().map(digest) == self.digest
     }
 }
@@ -149,9 +165,12 @@ impl FileError {
             Self::Empty(_) => "write the secret to it; one line break at its end is ignored",
             Self::Directory(_)
             | Self::NotAFile(_)
-            | Self::TooLarge(_)
             | Self::NotText(_)
-            | Self::Nul(_) => "a file has one secret, as text, of up to 64 KiB",
+            | Self::Nul(_)
+            | Self::TooLarge { max_bytes: MAX_SECRET_BYTES, .. } => {
+                "a file has one secret, as text, of up to 64 KiB"
+            }
+            Self::TooLarge { .. } => "a file has networks, one a line, as text, of up to 16 MiB",
         };
         Missing { message: self.to_string(), help: help.to_owned() }
     }
@@ -171,14 +190,14 @@ fn path(written: &str) -> Result<PathBuf, Missing> {
                 }
             }
             // Rejected when the setting was parsed.
-            Piece::Reference(Reference::File(_)) => {}
+            Piece::Reference(Reference::File(_) | Reference::Networks(_)) => {}
         }
     }
     Ok(path.into())
 }
 
-/// Reads a secret, without one line break at its end. `shown` is the path for errors.
-fn read(path: &Path, shown: String) -> Result<Secret, FileError> {
+/// Reads a file. `shown` is its path for errors.
+fn read(kind: Kind, path: &Path, shown: String) -> Result<Secret, FileError> {
     let unreadable = |error| FileError::Unreadable(shown.clone(), error);
     // Before it is opened: opening a pipe would block.
     let about = std::fs::metadata(path).map_err(unreadable)?;
@@ -188,11 +207,15 @@ fn read(path: &Path, shown: String) -> Result<Secret, FileError> {
     if !about.is_file() {
         return Err(FileError::NotAFile(shown));
     }
+    let max_bytes = match kind {
+        Kind::Secret => MAX_SECRET_BYTES,
+        Kind::Networks => MAX_NETWORKS_BYTES,
+    };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
-    file.take(MAX_SECRET_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > MAX_SECRET_BYTES {
-        return Err(FileError::TooLarge(shown));
+    file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > max_bytes {
+        return Err(FileError::TooLarge { path: shown, max_bytes });
     }
     if bytes.contains(&0) {
         return Err(FileError::Nul(shown));
@@ -200,6 +223,9 @@ fn read(path: &Path, shown: String) -> Result<Secret, FileError> {
     let Ok(mut text) = String::from_utf8(bytes) else {
         return Err(FileError::NotText(shown));
     };
+    if kind == Kind::Networks {
+        return Ok(Secret::new(text));
+    }
     if text.ends_with('\n') {
         text.pop();
         if text.ends_with('\r') {
@@ -224,7 +250,7 @@ mod tests {
         let value = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
             let files = SecretFiles::of(&folder.path().join("gateway.toml"));
-            files.value("secret", |value| {
+            files.value(Kind::Secret, "secret", |value| {
                 value
                     .map(str::to_owned)
                     .map_err(|error| error.to_string().replace(&path.display().to_string(), "FILE"))
@@ -254,7 +280,7 @@ mod tests {
         let path = folder.path().join("secret");
         std::fs::write(&path, "one").unwrap();
         let files = SecretFiles::of(&folder.path().join("gateway.toml"));
-        let value = || files.value("secret", |value| value.map(str::to_owned).ok());
+        let value = || files.value(Kind::Secret, "secret", |value| value.map(str::to_owned).ok());
         assert_eq!(value().as_deref(), Some("one"));
         let [read] = &files.list()[..] else { panic!("{files:?}") };
         assert!(read.is_unchanged() && read.path == path && read.written == "secret");

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::secret_files::{SecretFile, SecretFiles};
+use super::secret_files::{Kind, SecretFile, SecretFiles};
 use crate::config::reference::Reference;
 use crate::policy::build::{Lookup, variable};
 
@@ -56,12 +56,18 @@ impl Values {
                 Lookup::Missing(_) if assumes => self.assume(&reference.to_string()),
                 found => found,
             },
-            Reference::File(path) => self.files.value(path, |value| match value {
-                Ok(text) => Lookup::Value(text.to_owned()),
-                Err(error) if assumes && error.is_absence() => self.assume(&reference.to_string()),
-                Err(error) => Lookup::Missing(error.missing()),
-            }),
+            Reference::File(path) => self.file(Kind::Secret, path, reference),
+            Reference::Networks(path) => self.file(Kind::Networks, path, reference),
         }
+    }
+
+    fn file(&self, kind: Kind, path: &str, reference: Reference<'_>) -> Lookup {
+        let assumes = self.unknown == Unknown::Assume;
+        self.files.value(kind, path, |value| match value {
+            Ok(text) => Lookup::Value(text.to_owned()),
+            Err(error) if assumes && error.is_absence() => self.assume(&reference.to_string()),
+            Err(error) => Lookup::Missing(error.missing()),
+        })
     }
 
     /// Records something of the file whose value is assumed.

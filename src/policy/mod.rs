@@ -3,7 +3,7 @@
 //!
 //! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and `redis`
 //! (everything except rules); `matcher`, `params`, `path`, `prefixes`, `tree` and `router` (the route of a
-//! request); `template`, `rewrite` and `handling` (what a route does beside forwarding); `split` (which upstream
+//! request); `ip_set` and `ip_access` (which clients may send requests); `template`, `rewrite` and `handling` (what a route does beside forwarding); `split` (which upstream
 //! gets a request); `client` and `charges` (the rules that apply to a request, and their buckets); `priorities`
 //! (which plans are served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot
 //! apply); `bucket_changes` (what a reload does to buckets); `build` (from the file to a policy).
@@ -20,6 +20,8 @@ pub mod client;
 mod cost_json;
 pub mod handling;
 pub mod hosts;
+pub mod ip_access;
+pub mod ip_set;
 pub mod listener;
 pub mod matcher;
 pub mod params;
@@ -53,6 +55,7 @@ use crate::limit::fixed_window::FixedWindow;
 use access_log::AccessLog;
 use acme::Acme;
 use handling::Handling;
+use ip_access::IpAccess;
 use listener::Listener;
 use matcher::Matcher;
 use priorities::Priorities;
@@ -122,11 +125,21 @@ pub struct Policy {
     pub limits: Vec<Limit>,
     /// Index over all routes.
     pub router: Router,
+    /// Which clients may send requests without a route, by their address; `None`: all.
+    pub ip_access: Option<Arc<IpAccess>>,
     /// What is probably a mistake in the file.
     pub warnings: Findings,
 }
 
 impl Policy {
+    /// The lists of addresses that apply to a request, by the index of its route.
+    pub fn ip_access(&self, route: Option<u32>) -> Option<&IpAccess> {
+        match route {
+            Some(route) => self.routes.get(route as usize)?.ip_access.as_deref(),
+            None => self.ip_access.as_deref(),
+        }
+    }
+
     /// Name of the plan with that index; empty if there is none.
     pub fn plan_name(&self, plan: u32) -> &str {
         self.plans.get(plan as usize).map_or("", |name| name)
@@ -170,6 +183,8 @@ pub struct Route {
     pub max_body_bytes: Option<u64>,
     /// What it does beside forwarding; `None`: nothing.
     pub handling: Option<Arc<Handling>>,
+    /// Which clients may send requests, by their address; `None`: all.
+    pub ip_access: Option<Arc<IpAccess>>,
     /// Indexes of the enabled rules for this route, in the order of the file.
     pub rules: Vec<u32>,
 }
@@ -218,7 +233,8 @@ pub struct Rule {
 impl Route {
     /// What it does beside forwarding, each in a few words.
     pub fn handling_words(&self) -> Vec<String> {
-        self.handling.as_ref().map_or_else(Vec::new, |handling| handling.words())
+        let access = self.ip_access.iter().flat_map(|access| access.words());
+        access.chain(self.handling.iter().flat_map(|handling| handling.words())).collect()
     }
 }
 

@@ -60,6 +60,7 @@ mod acme;
 mod addresses;
 mod http2;
 mod identity;
+mod ip_lists;
 
 // The process: start, shutdown, subcommands, and secrets in logs.
 mod certificates;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::explain::wording;
 use crate::policy::listener::{ClientAuthMode, Hsts, Listener, ListenerTls, Redirect};
 use crate::policy::redis::StartWithout;
-use crate::policy::settings::{self, OnConflictingKeys, OnMissingKey, OnPreflight, OnUnknownKey};
+use crate::policy::settings::{OnConflictingKeys, OnMissingKey, OnPreflight, OnUnknownKey};
 use crate::policy::{self, redis};
 
 /// `[server]`, without the timeouts.
@@ -15,6 +15,9 @@ pub(super) struct ServerSettings {
     listen: Vec<String>,
     admin: String,
     trusted_proxies: Vec<String>,
+    /// `allow_ips` and `deny_ips` of `[server]`, each in a few words; left out if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ip_access: Vec<String>,
     ignore_path_case: bool,
     /// Number of gateways that share Redis; `null` if Redis counts them.
     instances: Option<u32>,
@@ -99,8 +102,10 @@ pub(super) struct ClientSettings {
 }
 
 impl ServerSettings {
-    pub(super) fn of(server: &settings::Server) -> Self {
+    pub(super) fn of(policy: &policy::Policy) -> Self {
+        let server = &policy.server;
         Self {
+            ip_access: policy.ip_access.iter().flat_map(|access| access.words()).collect(),
             listen: server.listen.iter().map(ToString::to_string).collect(),
             admin: server.admin.to_string(),
             trusted_proxies: server.trusted_proxies.iter().map(ToString::to_string).collect(),

@@ -149,6 +149,9 @@ fn values(change: &Change) -> String {
     if change.what == "secret_changed" {
         return "the secret changes".to_owned();
     }
+    if change.what == "file_changed" {
+        return "the file of networks changes".to_owned();
+    }
     let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "(default)".to_owned());
     format!("{} -> {}", shown(&change.from), shown(&change.to))
 }

@@ -21,6 +21,7 @@ mod grant;
 mod handling;
 mod header_edits;
 mod hosts;
+mod ip_access;
 mod keys;
 mod lease;
 mod listener_tls;
@@ -91,18 +92,16 @@ pub fn build(
     let (keys, key_by_digest) = keys::keys(config, &names, diagnostics);
     let priorities = plans::priorities(config, diagnostics);
     let upstreams = upstreams::upstreams(config, environment, diagnostics);
-    routes::check(config, diagnostics);
     let matchers = routes::matchers(config, diagnostics);
     let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
     let route_settings =
         routes::settings(config, environment, matchers.as_deref(), ignore_case, diagnostics);
     let destinations = routes::destinations(config, &names, diagnostics);
+    let ip_access = ip_access::access(config, environment, diagnostics);
     let rules = rules::rules(config, &names, &mut limits, diagnostics);
     costs::check(config, &rules, diagnostics);
     rules_per_route::check(config, &rules.list, diagnostics);
-    let router = matchers
-        .as_ref()
-        .and_then(|matchers| routes::router(config, matchers, ignore_case, diagnostics));
+    let router = routes::router(config, matchers.as_deref(), ignore_case, diagnostics);
 
     warnings::add(config, &keys, &rules, diagnostics);
     warnings::add_of_listeners(config, acme.as_ref(), &listeners, &rules, diagnostics);
@@ -136,6 +135,7 @@ pub fn build(
             matchers?,
             destinations?,
             route_settings?,
+            ip_access.routes,
             &rules.list,
         ),
         counted_headers: rules::counted_headers(&rules.list),
@@ -144,6 +144,7 @@ pub fn build(
         has_quotas,
         limits: limits.into_list(),
         router: router?,
+        ip_access: ip_access.server,
         warnings: Findings::default(),
     })
 }

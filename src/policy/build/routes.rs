@@ -21,6 +21,7 @@ use crate::config::tables::{self, List};
 use crate::config::{Config, in_order};
 use crate::limit::cost::Cost;
 use crate::policy::handling::Handling;
+use crate::policy::ip_access::IpAccess;
 use crate::policy::matcher::{Matcher, PathPattern};
 use crate::policy::params::PathParams;
 use crate::policy::router::Router;
@@ -42,7 +43,7 @@ const DEFAULT_BODY_BYTES: u64 = 100 * 1024 * 1024;
 const WEBSOCKET_IDLE_MS: u64 = 3_600_000;
 
 /// Checks that there is a route.
-pub(super) fn check(config: &Config, diagnostics: &mut Diagnostics) {
+fn check(config: &Config, diagnostics: &mut Diagnostics) {
     if config.routes.is_empty() && !diagnostics.explain_unknown(&["routes"]) {
         let message = "there are no routes: every request would be answered 404";
         diagnostics.push(Diagnostic::new(0..0, message).help(SMALLEST));
@@ -51,6 +52,7 @@ pub(super) fn check(config: &Config, diagnostics: &mut Diagnostics) {
 
 /// What each route matches, in the order of the file; none if one of them has an error.
 pub(super) fn matchers(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Matcher>> {
+    check(config, diagnostics);
     let entries = in_order(&config.routes).into_iter();
     let matchers: Vec<Option<Matcher>> = entries
         .map(|(name, table)| matcher(name.get_ref(), table.get_ref(), diagnostics))
@@ -146,15 +148,16 @@ pub(super) fn routes(
     matchers: Vec<Matcher>,
     destinations: Vec<Destination>,
     settings: Settings,
+    ip_access: Vec<Option<Arc<IpAccess>>>,
     rules: &[Rule],
 ) -> Vec<Route> {
     let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
     let Settings { idle_timeouts, body_limits, handlings } = settings;
-    let settings = idle_timeouts.into_iter().zip(body_limits).zip(handlings);
+    let settings = idle_timeouts.into_iter().zip(body_limits).zip(handlings).zip(ip_access);
     let resolved = matchers.into_iter().zip(destinations).zip(settings).zip(0..);
     let routes = entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
         let ((matcher, destination), settings) = resolved;
-        let ((websocket_idle_timeout, max_body_bytes), handling) = settings;
+        let (((websocket_idle_timeout, max_body_bytes), handling), ip_access) = settings;
         let counting =
             rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
         Route {
@@ -165,6 +168,7 @@ pub(super) fn routes(
             websocket_idle_timeout,
             max_body_bytes,
             handling,
+            ip_access,
             rules: counting.map(|(_, rule)| rule).collect(),
         }
     });
@@ -179,11 +183,11 @@ pub(super) fn cost(table: &tables::Route) -> Cost {
 /// The index over all routes; none if two of them match the same requests.
 pub(super) fn router(
     config: &Config,
-    matchers: &[Matcher],
+    matchers: Option<&[Matcher]>,
     ignore_case: bool,
     diagnostics: &mut Diagnostics,
 ) -> Option<Router> {
-    let pairs = match Router::new(matchers, ignore_case) {
+    let pairs = match Router::new(matchers?, ignore_case) {
         Ok(index) => return Some(index),
         Err(pairs) => pairs,
     };

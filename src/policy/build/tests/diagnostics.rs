@@ -14,6 +14,7 @@ mod files_without_routes;
 mod fixed_windows;
 mod headers;
 mod invalid_syntax;
+mod ip_lists;
 mod keys_and_secrets;
 mod leaky_buckets;
 mod leases;

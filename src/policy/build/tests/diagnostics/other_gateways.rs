@@ -237,9 +237,10 @@ fn long_list_of_possible_names_is_complete() {
     2 | zzzzzzz = 1
       | ^^^^^^^
       |
-      = help: possible here: `listen`, `admin`, `trusted_proxies`, `threads`, `keepalive_timeout`, `read_timeout`,
-              `write_timeout`, `drain_delay`, `drain_timeout`, `upgrade_timeout`, `max_header_bytes`,
-              `max_uri_bytes`, `path_case`, `instances`, `maintenance`, `limits` and `http2`
+      = help: possible here: `listen`, `admin`, `trusted_proxies`, `allow_ips`, `deny_ips`, `threads`,
+              `keepalive_timeout`, `read_timeout`, `write_timeout`, `drain_delay`, `drain_timeout`,
+              `upgrade_timeout`, `max_header_bytes`, `max_uri_bytes`, `path_case`, `instances`, `maintenance`,
+              `limits` and `http2`
 
     error: unknown name `zzzzzzz` in `redis`
      --> gateway.toml:5:1
