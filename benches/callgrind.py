@@ -166,6 +166,8 @@ def counted(
         "valgrind",
         "--tool=callgrind",
         "--fair-sched=try",
+        # Without the pipes for a debugger, which need space in the temporary folder.
+        "--vgdb=no",
         f"--callgrind-out-file={counts}",
     ]
     program = Program([*valgrind, str(BUILT / "tollgate"), *command], folder / "log")
