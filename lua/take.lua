@@ -635,7 +635,9 @@ if returned and returned ~= '' then
         if level == UNREADABLE then
             units = 0
         elseif kind == TOKEN_BUCKET then
-            units = units - first * max(now - taken_at, 0)
+            -- If the clock went back since, the time of the bucket counts, which has not.
+            local elapsed = (later and later[bucket] or now) - taken_at
+            units = elapsed >= 0 and units - first * elapsed or 0
         elseif kind == FIXED_WINDOW then
             units = later[bucket] == period_end and units or 0
         elseif kind == SLIDING_WINDOW then

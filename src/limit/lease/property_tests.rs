@@ -34,7 +34,7 @@ impl SharedBucket for Modelled {
 
     fn give_back(&mut self, units: i64, taken_at: u64, now: u64) {
         let limit = self.limit;
-        self.at(now).give_back(&limit, units, taken_at, now);
+        self.at(now).give_back(&limit, units, taken_at);
     }
 }
 
@@ -84,4 +84,21 @@ fn limit_is_exceeded_where_the_cap_ends_before_the_refill() {
     assert_eq!(excess_of(&schedule, Refill::Exact), 0);
     assert_eq!(excess_of(&schedule, Refill::AtOnce), 9 * one);
     assert_eq!(excess_of(&schedule, Refill::Uncapped), 9 * one);
+}
+
+/// The bucket has refilled since the token was taken, though by its clock no time has passed.
+#[test]
+fn token_given_back_after_the_clock_went_back_grants_no_other() {
+    let token = any::<prop::sample::Index>().new_tree(&mut TestRunner::deterministic());
+    let token = token.unwrap().current();
+    let events = vec![
+        Event::Refused,
+        Event::Pass(500_000),
+        Event::Requests { gateway: 0, count: 60 },
+        Event::SetClock(500_000),
+        Event::GiveBack { token },
+        Event::Requests { gateway: 2, count: 60 },
+    ];
+    let limit = TokenBucket::new(2, 1_000_000, 8).unwrap();
+    assert_eq!(excess_of(&Schedule { limit, events }, Refill::Exact), 0);
 }

@@ -61,9 +61,11 @@ impl LentBucket {
         has
     }
 
-    /// Gives back units that were taken at `taken_at`, less what has refilled since.
-    pub(crate) fn give_back(&mut self, limit: &TokenBucket, units: i64, taken_at: u64, now: u64) {
-        let units = units - limit.units_in(now.saturating_sub(taken_at));
+    /// Gives back units that were taken at `taken_at`, less what has refilled since, by the time of the bucket: the
+    /// clock may have gone back.
+    pub(crate) fn give_back(&mut self, limit: &TokenBucket, units: i64, taken_at: u64) {
+        let Some(elapsed) = self.bucket.at.checked_sub(taken_at) else { return };
+        let units = units - limit.units_in(elapsed);
         if units > 0 {
             let room = limit.full() - self.all_lent();
             self.bucket.level = (self.bucket.level + units).min(room);

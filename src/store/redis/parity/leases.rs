@@ -192,7 +192,7 @@ fn run_step(bucket: &mut InRedis<'_>, expected: &mut Expected, step: Step, now: 
         }
         Step::GiveBack { units, us } => {
             let before = kept;
-            kept.give_back(&limit, units, now - us, now);
+            kept.give_back(&limit, units, now - us);
             is_written |= units > limit.units_in(us);
             assert!(kept.bucket.level >= before.bucket.level.min(limit.full()), "{before:?}");
             bucket.give_back(units, now - us, now);
