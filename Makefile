@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser lint
+.PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser smoke lint
 .PHONY: soak soak-short pgo alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-leases bench-cluster bench-peers callgrind
 .PHONY: cluster-simulation
 
@@ -92,9 +92,16 @@ test-browser: ## headless Chromium: the dashboard, with a gateway under load, an
 	cargo build
 	node --test tests/browser/*.test.mjs
 
-lint: ## formatting, lints, what docs/faults.md and docs/runbook.md name, the judgement of the soak, and the simulation, as in CI
-	@scripts/need python3
+smoke: ## headless Chromium: each section of the dashboard shows data of a running gateway, without an error
+	@scripts/need $(BUILD_NEEDS) chromium node npm redis-server
+	@scripts/browser
+	cargo build
+	node --test tests/browser/smoke.test.mjs
+
+lint: ## formatting, lints, the scripts of the dashboard, what docs/faults.md and docs/runbook.md name, the judgement of the soak, and the simulation, as in CI
+	@scripts/need node python3
 	cargo fmt --all --check
+	scripts/check-page.mjs
 	scripts/check-faults
 	scripts/check-runbook
 	PYTHONPATH=tests python3 -m unittest -q soak.test_judge

@@ -79,7 +79,7 @@ function causes({ connections, overloaded }) {
   ].filter(Boolean);
 }
 
-function load({ connections, memory }, found) {
+function connectionsAndMemory({ connections, memory }, found) {
   const rejected = Object.entries(connections.rejected_last_minute).sort(([, a], [, b]) => b - a);
   return [
     h("p", { class: "state" }, found.length ? badge("overloaded", "bad") : badge("not overloaded", "good"), found.length ? ` ${found.join("; ")}.` : ""),
@@ -95,7 +95,7 @@ function showLoad(status) {
   const found = causes(status);
   byId("overload").hidden = found.length === 0;
   byId("overload").textContent = found.length ? `Overloaded: ${found.join("; ")}.` : "";
-  fill(byId("connections"), ...load(status, found));
+  fill(byId("connections"), ...connectionsAndMemory(status, found));
 }
 
 async function refreshStatus() {
@@ -111,7 +111,7 @@ async function refreshStatus() {
 }
 
 // Requests in flight, and how many may be.
-function load({ in_flight: requests, limit }) {
+function inFlight({ in_flight: requests, limit }) {
   return limit === null ? `${requests}` : `${requests} of ${limit}`;
 }
 
@@ -119,12 +119,12 @@ async function refreshUpstreams() {
   try {
     const { upstreams } = await get("/api/upstreams");
     const rows = upstreams.flatMap((upstream) => (upstream.addresses.length ? upstream.addresses : [{}])
-      .map((address) => ({ ...address, name: upstream.name, servers: upstream.servers, load: load(upstream) })));
+      .map((address) => ({ ...address, name: upstream.name, servers: upstream.servers, inFlight: inFlight(upstream) })));
     fill(byId("upstreams"), rows.length === 0 ? empty("The file has no upstream.") : table("Upstream servers", [
       { title: "Upstream", cell: (row) => code(row.name) },
       { title: "Address", cell: (row) => code(row.address ?? row.servers.join(", ")) },
       { title: "Health", cell: (row) => health(row) },
-      { title: "In flight", cell: (row) => named(row.load) },
+      { title: "In flight", cell: (row) => named(row.inFlight) },
       { title: "In the file", kind: "minor", cell: (row) => named(row.servers.join(", ")) },
     ], rows));
   } catch (problem) {
