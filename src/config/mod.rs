@@ -16,7 +16,7 @@ pub mod diagnostic;
 mod duplicate;
 mod entries;
 pub mod findings;
-mod foreign;
+pub(crate) mod foreign;
 pub mod handling;
 mod lenient;
 pub mod listener;

@@ -13,6 +13,7 @@ use toml_parser::{ErrorSink, Source, Span};
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::duplicate::{Duplicate, NameTree};
 use super::entries;
+use super::foreign;
 use super::suggest::{self, cut};
 
 /// How much of a name a message shows, in characters.
@@ -162,8 +163,12 @@ pub(super) fn report(text: &str, errors: &[Error], diagnostics: &mut Diagnostics
                 _ if fault == (Fault::DuplicateName { in_head: false }) => {}
                 _ => lost.push(lines),
             }
-            diagnostics.push(match (fault, duplicate) {
-                (Fault::DuplicateName { in_head }, Some(found)) => {
+            let directive = line_around(text, span.start);
+            let directive = text.get(directive.start..directive.end.min(text.len()));
+            let directive = directive.and_then(foreign::directive);
+            diagnostics.push(match (fault, duplicate, directive) {
+                (_, _, Some((length, help))) => directive_of_nginx(text, span.start, length, help),
+                (Fault::DuplicateName { in_head }, Some(found), None) => {
                     if in_head {
                         tables_twice.insert(found.node);
                     }
@@ -179,6 +184,15 @@ pub(super) fn report(text: &str, errors: &[Error], diagnostics: &mut Diagnostics
     }
     diagnostics.suppress_in(lost);
     Damage::Lines
+}
+
+/// The error of a line of nginx' configuration, whose directive has `length` bytes.
+fn directive_of_nginx(text: &str, at: usize, length: usize, help: String) -> Diagnostic {
+    let line = line_around(text, at);
+    let indent = text.get(line.start..line.end.min(text.len())).unwrap_or_default();
+    let start = line.start + (indent.len() - indent.trim_start().len());
+    let message = "this is a line of nginx, not `name = value`";
+    Diagnostic::new(start..start + length, message).help(help)
 }
 
 /// The error of a name that is written twice, with both places.

@@ -191,7 +191,21 @@ impl Mismatch<'_> {
             _ if self.in_list => return None,
             (Expected::Cost, DeValue::String(text)) => Cost::parse(text.trim())?.to_string(),
             (Expected::Number, DeValue::String(text)) => {
-                text.trim().parse::<u64>().ok()?.to_string()
+                let text = text.trim();
+                let number = text.parse().ok();
+                let number = number.or_else(|| bytes(text).filter(|_| name.ends_with("_bytes")));
+                let percent = || text.strip_suffix('%')?.trim().parse().ok();
+                number.or_else(|| percent().filter(|_| self.is_share()))?.to_string()
+            }
+            (Expected::Text, DeValue::Array(items)) if is_in("routes") || is_in("rules") => {
+                match items.iter().collect::<Vec<_>>().as_slice() {
+                    [only] => {
+                        let text = only.get_ref().as_str()?;
+                        let is_plain = !text.contains(['"', '\\']) && text.chars().count() <= SHOWN;
+                        is_plain.then(|| format!("\"{}\"", cut(text, SHOWN)))?
+                    }
+                    _ => return None,
+                }
             }
             (
                 Expected::Number | Expected::NumberOrDuration | Expected::Cost,
@@ -228,6 +242,11 @@ impl Mismatch<'_> {
             _ => return None,
         };
         (value.len() < 2 * SHOWN).then(|| format!("{name} = {value}"))
+    }
+
+    /// Whether the setting is a weight of `split`.
+    fn is_share(&self) -> bool {
+        matches!(self.path, [routes, _, split, _] if routes == "routes" && split == "split")
     }
 
     /// The head of a table that was written as another value.
@@ -296,6 +315,20 @@ fn is_zero(value: &DeValue<'_>) -> bool {
         _ => return false,
     };
     number.parse() == Ok(0.0)
+}
+
+/// The number of bytes of a size such as `10m`, `64k`, `1MB` or `10 MiB`, in powers of 1024 as nginx has them.
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
 /// The meaning of a word for `true` or `false`, such as `on`.

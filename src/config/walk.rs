@@ -12,7 +12,7 @@ use serde::de::value::StrDeserializer;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
-use super::foreign::{self, Advice};
+use super::foreign::{self, Advice, Unknown};
 use super::handling::SwitchOr;
 use super::rules::{Burst, Lease, LimitText};
 use super::spanned::Spanned;
@@ -46,6 +46,8 @@ pub(super) struct Walk<'a> {
     /// The names that lead to the current value; an item of a list has the list's names.
     path: Vec<String>,
     in_list: bool,
+    /// The names of the upstreams of the file, for suggestions.
+    upstreams: Vec<String>,
 }
 
 /// Declares a table of the file: a struct whose fields are its settings, all of them optional.
@@ -124,7 +126,11 @@ pub(super) use words;
 impl<'a> Walk<'a> {
     /// Reads a whole file. What does not fit is left out and reported to `diagnostics`.
     pub(super) fn root<T: Table>(file: &DeTable<'_>, diagnostics: &'a mut Diagnostics) -> T {
-        let mut walk = Self { diagnostics, path: Vec::new(), in_list: false };
+        let upstreams = file.get("upstreams").and_then(|value| value.get_ref().as_table());
+        let upstreams = upstreams
+            .map(|named| named.keys().map(|name| name.get_ref().to_string()).collect())
+            .unwrap_or_default();
+        let mut walk = Self { diagnostics, path: Vec::new(), in_list: false, upstreams };
         walk.settings(file)
     }
 
@@ -140,16 +146,56 @@ impl<'a> Walk<'a> {
     fn settings<T: Table>(&mut self, table: &DeTable<'_>) -> T {
         let mut read = T::default();
         let in_list = std::mem::take(&mut self.in_list);
+        let mut unknown = Vec::new();
         for (name, value) in table {
             self.path.push(name.get_ref().to_string());
             let is_known = read.set(name.get_ref(), value, self);
             self.path.pop();
             if !is_known {
-                self.unknown_name(name, value, T::NAMES);
+                unknown.push((name, value));
             }
+        }
+        if !unknown.is_empty() {
+            unknown.sort_by_key(|(name, _)| name.span().start);
+            self.unknown_names(table, &unknown, T::NAMES);
         }
         self.in_list = in_list;
         read
+    }
+
+    /// Reports names that the table does not have: those that mean one thing together at once.
+    fn unknown_names(
+        &mut self,
+        table: &DeTable<'_>,
+        unknown: &[(&toml::Spanned<impl AsRef<str>>, &Value<'_>)],
+        possible: &[&str],
+    ) {
+        let listed: Vec<Unknown<'_>> =
+            unknown.iter().map(|(name, value)| (name.get_ref().as_ref(), *value)).collect();
+        let constructs = foreign::constructs(&self.path, table, &listed, &self.upstreams);
+        let mut is_reported = vec![false; unknown.len()];
+        for construct in constructs {
+            let mut names: Vec<usize> =
+                construct.names.into_iter().filter(|at| !is_reported[*at]).collect();
+            names.sort_unstable();
+            let [first, others @ ..] = names.as_slice() else { continue };
+            let (name, _) = unknown[*first];
+            let mut diagnostic =
+                types::unknown_name(name.span(), name.get_ref().as_ref(), &self.path);
+            for other in others {
+                diagnostic = diagnostic.and(unknown[*other].0.span(), "and this");
+            }
+            self.diagnostics.push(diagnostic.help(construct.help));
+            for at in names {
+                is_reported[at] = true;
+            }
+            for meant in construct.meant {
+                self.mark_missing(Some(meant));
+            }
+        }
+        for ((name, value), _) in unknown.iter().zip(is_reported).filter(|(_, done)| !done) {
+            self.unknown_name(name, value, possible);
+        }
     }
 
     /// Reads one of the words of `T`.
@@ -173,10 +219,14 @@ impl<'a> Walk<'a> {
             return;
         }
         let written = name.get_ref().as_ref();
-        let advice = foreign::advice(&self.path, written);
-        let (meant, help) = match advice {
-            Some(Advice { meant, help }) => (meant, help),
-            None => (suggest::closest(written, possible), suggest::help_lines(written, possible)),
+        let advice = foreign::advice(&self.path, written, value.get_ref());
+        let (meant, help) = match (advice, suggest::closest(written, possible)) {
+            (Some(Advice { meant, help }), _) => (meant, help),
+            (None, Some(closest)) => (Some(closest), suggest::help(written, possible)),
+            (None, None) => match foreign::advice_elsewhere(&self.path, written, value.get_ref()) {
+                Some(help) => (None, help),
+                None => (None, suggest::help_lines(written, possible)),
+            },
         };
         let diagnostic = types::unknown_name(name.span(), written, &self.path);
         self.diagnostics.push(diagnostic.help(help));

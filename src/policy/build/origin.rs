@@ -69,6 +69,10 @@ fn parse(text: &str) -> Result<(Scheme, HostPort), Reason> {
         let help = if prefix.is_empty() { looks_like() } else { corrected() };
         return Err(("a server is `host:port`, without a path".to_owned(), help));
     }
+    if let Some(help) = server_line(text) {
+        let message = "what belongs to a server is written as a table".to_owned();
+        return Err((message, help));
+    }
     let shown = cut(text, 64);
     let parsed = HostPort::parse(authority, default_port);
     parsed.map(|server| (scheme, server)).map_err(|error| match error {
@@ -86,6 +90,26 @@ fn parse(text: &str) -> Result<(Scheme, HostPort), Reason> {
         }
         _ => (format!("`{shown}` is not a server"), looks_like()),
     })
+}
+
+/// The table for a `server` line of nginx: `127.0.0.1:3000 weight=3 backup`.
+fn server_line(text: &str) -> Option<String> {
+    let (address, parameters) =
+        text.trim().trim_end_matches(';').split_once(char::is_whitespace)?;
+    let mut settings = format!("address = \"{}\"", cut(address, 64));
+    for parameter in parameters.split_whitespace() {
+        match parameter.split_once('=') {
+            Some(("weight", weight)) => {
+                let weight: u32 = weight.parse().ok()?;
+                settings = format!("{settings}, weight = {weight}");
+            }
+            None if parameter == "backup" => settings.push_str(", backup = true"),
+            Some(("max_fails" | "fail_timeout" | "max_conns" | "slow_start" | "route", _)) => {}
+            None if matches!(parameter, "check" | "resolve" | "down") => {}
+            _ => return None,
+        }
+    }
+    Some(format!("write `{{ {settings} }}`"))
 }
 
 /// The host and port of a URL without its scheme.

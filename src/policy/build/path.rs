@@ -20,6 +20,10 @@ pub(super) fn parse(text: &str) -> Result<PathPattern, (&'static str, Option<Str
         return Err(("the path is longer than a request's may be", None));
     }
     if !text.starts_with('/') {
+        if text.starts_with(['~', '^']) {
+            let help = expression_help(text);
+            return Err(("a path is no regular expression", Some(help)));
+        }
         let help = (!text.contains("://")).then(|| format!("write `/{text}`"));
         return Err(("a path begins with `/`", help));
     }
@@ -56,6 +60,34 @@ pub(super) fn parse(text: &str) -> Result<PathPattern, (&'static str, Option<Str
         Some(prefix) => PathPattern::Prefix(prefix.to_owned()),
         None => PathPattern::Exact(text.to_owned()),
     })
+}
+
+/// The help for a regular expression: the same path with a parameter for each segment that is none.
+fn expression_help(text: &str) -> String {
+    let expression = text.trim_start_matches(['~', '*', '^', ' ']).replace("[^/]", ".");
+    let expression = expression.as_str();
+    let is_open = !expression.ends_with('$');
+    let is_text = |segment: &str| {
+        segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    let mut path = String::new();
+    for (at, segment) in expression.trim_end_matches('$').split('/').skip(1).enumerate() {
+        path.push('/');
+        match segment {
+            "" | ".*" => {}
+            text if is_text(text) => path.push_str(text),
+            _ => path = format!("{path}{{part{}}}", at + 1),
+        }
+    }
+    if is_open || expression.trim_end_matches('$').ends_with("/.*") {
+        path = format!("{}/*", path.trim_end_matches('/'));
+    }
+    match parse(&path) {
+        Ok(_) if path.len() <= 64 => {
+            format!("a segment in braces matches any text: write `{path}`")
+        }
+        _ => "a segment in braces matches any text, as in `/api/{version}/*`".to_owned(),
+    }
 }
 
 /// Checks the parameters of a path, which is valid otherwise.

@@ -96,7 +96,11 @@ fn period_us(setting: Setting, text: &str, tokens: u64, period: &str) -> Result<
             }
             PeriodError::UnknownUnit(None) => {
                 let unit = cut(&period[number.len()..], 16);
-                (format!("unknown unit `{unit}`"), setting.looks_like())
+                let help = calendar_unit(&unit).filter(|_| number.is_empty() && tokens > 0);
+                let help = help.map(|unit| {
+                    format!("for calendar periods, write `kind = \"fixed_window\"` and `limit = \"{tokens}/{unit}\"`")
+                });
+                (format!("unknown unit `{unit}`"), help.unwrap_or_else(|| setting.looks_like()))
             }
             PeriodError::NoUnit => {
                 let help = setting.suggestion("for seconds, ", &format!("{tokens}/{number}s"));
@@ -172,6 +176,16 @@ impl Setting {
             (Self::Limit, _) => self.looks_like(),
         }
     }
+}
+
+/// The unit of a fixed window that is no length of time.
+fn calendar_unit(unit: &str) -> Option<&'static str> {
+    Some(match unit.to_ascii_lowercase().as_str() {
+        "w" | "week" | "weeks" => "week",
+        "mo" | "mon" | "month" | "months" => "month",
+        "y" | "year" | "years" => "year",
+        _ => return None,
+    })
 }
 
 /// Burst of a limit by window that has none in the file: a tenth of the limit, at least 1.

@@ -15,6 +15,7 @@ use super::names::{Names, twice};
 use super::routes::cost;
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::foreign;
 use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::List;
@@ -416,7 +417,14 @@ fn dimension(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Di
                 Diagnostic::new(item.span(), message).help("such as `header:x-tenant`")
             } else {
                 let message = format!("`per` does not take `{}`", cut(other, 64));
-                Diagnostic::new(item.span(), message).help(suggest::help_lines(other, &DIMENSIONS))
+                let help = match foreign::dimension(other) {
+                    Some(meant) if meant.is_empty() => {
+                        "for one bucket of all requests, write `per = []`".to_owned()
+                    }
+                    Some(meant) => format!("write `per = [\"{meant}\"]`"),
+                    None => suggest::help_lines(other, &DIMENSIONS),
+                };
+                Diagnostic::new(item.span(), message).help(help)
             };
             diagnostics.push(diagnostic);
             return None;

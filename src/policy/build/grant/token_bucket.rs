@@ -95,9 +95,21 @@ fn capacity(
         diagnostics.push(Diagnostic::new(burst.span(), "`burst` has no unit").help(help));
         return None;
     }
+    if let Some(excess) = excess_of_nginx(text) {
+        let help = format!("nginx adds its burst to one request: write `burst = {}`", excess + 1);
+        let message = "`burst` is a number of tokens or a duration";
+        diagnostics.push(Diagnostic::new(burst.span(), message).help(help));
+        return None;
+    }
     let text = burst.with(text.clone());
     let time = duration_up_to(MAX_BURST, "burst", Some(&text), 0, diagnostics)?;
     Some(Capacity::Time(micros(time)))
+}
+
+/// The number in `20 nodelay`, a burst of nginx.
+fn excess_of_nginx(text: &str) -> Option<u32> {
+    let (number, word) = text.trim().split_once(char::is_whitespace)?;
+    matches!(word.trim(), "nodelay" | "delay").then(|| number.parse().ok()).flatten()
 }
 
 /// The bucket of `rate` and `burst`.

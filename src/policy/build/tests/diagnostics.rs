@@ -20,6 +20,7 @@ mod leaky_buckets;
 mod leases;
 mod listeners;
 mod log;
+mod mistakes;
 mod other_gateways;
 mod pasted;
 mod plans_and_clients;

@@ -276,8 +276,7 @@ fn unknown_names_in_breaker() {
     5 | password = ***********
       | ^^^^^^^^
       |
-      = help: possible here: `timeouts`, `window`, `window_calls`, `window_timeouts`, `open`, `open_max`,
-              `probes`, `ramp` and `ramp_step`
+      = help: `password` is a setting of `[redis]`
 
     gateway.toml: 2 errors
     ");

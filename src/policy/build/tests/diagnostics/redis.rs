@@ -362,15 +362,17 @@ fn prefix_is_invalid() {
 
 #[test]
 fn on_failure_is_an_unknown_word() {
-    insta::assert_snapshot!(render_with("url = 'redis://h'\non_failure = 'open'"), @r"
+    insta::assert_snapshot!(render_with("url = 'redis://h'\non_failure = 'open'"), @r#"
     error: `on_failure` is `local`, `allow` or `deny`, not `open`
      --> gateway.toml:3:14
       |
     3 | on_failure = 'open'
       |              ^^^^^^
+      |
+      = help: write `on_failure = "allow"`; `local`, the default, still limits
 
     gateway.toml: 1 error
-    ");
+    "#);
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn limits_on_requests_in_flight_are_invalid() {
     15 | max_conns = 100
        | ^^^^^^^^^
        |
-       = help: write `max_in_flight = 200`: `"auto"` finds the number
+       = help: write `max_in_flight = 100`: `"auto"` finds the number
 
     error: the route `all` has no upstream
       --> gateway.toml:19:9

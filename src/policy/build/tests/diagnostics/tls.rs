@@ -633,9 +633,9 @@ fn names_as_other_gateways_write_them() {
     unknown name `hmac` in `acme.eab`
     = help: write `hmac_key`
     unknown name `ca_file` in `upstreams.a.tls`
-    = help: write `ca = "ca.pem"`
+    = help: write `ca = "a"`
     unknown name `sni` in `upstreams.a.tls`
-    = help: write `server_name = "api.internal"`
+    = help: write `server_name = "b"`
     unknown name `verify` in `upstreams.a.tls`
     = help: certificates of servers are always verified: for a private authority, write `tls = { ca = "ca.pem" }`, and for another name `server_name` in it
     unknown name `client_cert` in `upstreams.a.tls`

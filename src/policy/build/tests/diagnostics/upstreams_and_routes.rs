@@ -81,7 +81,7 @@ fn servers_and_balance_are_invalid() {
     `backup = true` is the priority 1, so `priority` cannot be set, too
     = help: take one of them out
     unknown name `url` in `upstreams.a.servers`
-    = help: write `address = "127.0.0.1:3000"`
+    = help: write `address = "b:80"`
     an item of `servers` is a string or a table, not a number
     SRV records are not looked up, so `_api._tcp.example` cannot be a server
     = help: write the name of a host with its port: each of its A and AAAA records is an endpoint, looked up every 10 s

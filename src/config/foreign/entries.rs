@@ -1,77 +1,13 @@
-//! Names of settings that other gateways have, and what to write here instead.
-//!
-//! An entry may go as soon as the gateway has a setting of that name: a name that the table has is never
-//! looked up here.
+//! The names themselves. The first entry of a place that has a name is used.
 
-use super::suggest::{cut, key};
-use Place::{
-    Acme, Any, Client, Eab, Grant, Key, Listener, Plan, Redis, Root, Route, Rule, Server, Upstream,
-    UpstreamServer, UpstreamTls,
+use super::{
+    Entry,
+    Place::{
+        Acme, Any, Client, Eab, Grant, Headers, Key, Listener, Plan, Redis, Root, Route, Rule,
+        Server, ServerLimits, Upstream, UpstreamServer, UpstreamTls,
+    },
+    entry,
 };
-
-/// The table that a name is written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Root,
-    Server,
-    /// An entry of `[[listeners]]`.
-    Listener,
-    Acme,
-    /// `[acme.eab]`.
-    Eab,
-    Client,
-    Redis,
-    /// An entry of `[plans]`.
-    Plan,
-    /// An entry of `[keys]`.
-    Key,
-    /// An entry of `[upstreams]`.
-    Upstream,
-    /// An item of `servers` of an upstream.
-    UpstreamServer,
-    /// `tls` of an upstream.
-    UpstreamTls,
-    /// An entry of `[routes]`.
-    Route,
-    /// An entry of `[rules]`.
-    Rule,
-    /// `{ rate, burst }` or `{ limit, burst }` of one plan or one key.
-    Grant,
-    /// Any of them.
-    Any,
-}
-
-/// What to write instead of some names.
-#[derive(Debug)]
-struct Entry {
-    place: Place,
-    /// In lower case, with `_`.
-    names: &'static [&'static str],
-    /// The setting that the same table has instead; empty if there is none.
-    meant: &'static str,
-    /// The line to write in the same table; empty if there is none.
-    line: &'static str,
-    /// A sentence without a period, after the line; may be empty. `@` is the name of the entry.
-    why: &'static str,
-}
-
-/// What to write instead of a name.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Advice {
-    /// The setting that the same table has instead.
-    pub(super) meant: Option<&'static str>,
-    pub(super) help: String,
-}
-
-const fn entry(
-    place: Place,
-    names: &'static [&'static str],
-    meant: &'static str,
-    line: &'static str,
-    why: &'static str,
-) -> Entry {
-    Entry { place, names, meant, line, why }
-}
 
 const TLS: &str = "HTTPS is served by a listener: `[[listeners]]` with `address = \"0.0.0.0:443\"` and \
     `certificates = [{ cert = \"api.pem\", key = \"api.key\" }]`";
@@ -139,10 +75,16 @@ const DENY: &[&str] = &[
     "ip_denylist",
     "ip_restriction",
 ];
+const ZONE: &str = "write `per = [\"ip\"]`, `rate = \"10/s\"` and `burst = 20`: a rule has a bucket for each client, and \
+    `memory.max_buckets` bounds their number";
+const EXCLUDED: &str = "clients without a limit are `exempt = { ips = [\"10.0.0.0/8\"] }`; proxies whose \
+    `X-Forwarded-For` is used are `trusted_proxies` of `[server]`";
+const UPSTREAM_TIMES_IN: &str = "it is a setting of `[upstreams.<name>]`, which has `connect_timeout`, `read_timeout` \
+    and `write_timeout`";
 const STICKY: &str = "with `split`, a client keeps its upstream by `split_by = \"client\"`";
 
 /// All entries. The first that fits is used.
-const ENTRIES: &[Entry] = &[
+pub(super) const ENTRIES: &[Entry] = &[
     // [server]
     entry(
         Server,
@@ -205,6 +147,82 @@ const ENTRIES: &[Entry] = &[
         "trusted_proxies",
         "trusted_proxies = [\"10.0.0.0/8\"]",
         "their `X-Forwarded-For` is used",
+    ),
+    entry(
+        Server,
+        &[
+            "large_client_header_buffers",
+            "client_header_buffer_size",
+            "max_request_headers_kb",
+            "max_header_size",
+        ],
+        "max_header_bytes",
+        "max_header_bytes = 32768",
+        "",
+    ),
+    entry(Server, &["send_timeout"], "write_timeout", "write_timeout = \"30s\"", ""),
+    entry(
+        Server,
+        &[
+            "forwarded_headers",
+            "forwarded_headers_trusted_ips",
+            "xff_num_trusted_hops",
+            "use_remote_address",
+            "real_ip_recursive",
+        ],
+        "trusted_proxies",
+        "trusted_proxies = [\"10.0.0.0/8\"]",
+        "their `X-Forwarded-For` is used",
+    ),
+    entry(Server, &["nbthread", "nbproc", "concurrency"], "threads", "threads = 4", ""),
+    entry(
+        Server,
+        &["server_name", "server_names", "hostname"],
+        "",
+        "",
+        "a host is a part of a route, as `host = \"api.example.com\"`",
+    ),
+    entry(
+        Server,
+        &["server_tokens", "server_header", "expose_version"],
+        "",
+        "",
+        "the gateway adds no `Server` header",
+    ),
+    entry(
+        Server,
+        &["access_log", "accesslog"],
+        "",
+        "",
+        "the access log is a table: `[access_log]` with `output = \"stdout\"`",
+    ),
+    entry(
+        Server,
+        &["error_log", "log_level", "log"],
+        "",
+        "",
+        "the log of the process is a table: `[log]` with `level = \"info\"`",
+    ),
+    entry(
+        Server,
+        &["root", "index", "try_files", "alias", "file_server", "autoindex", "mime_types"],
+        "",
+        "",
+        "the gateway serves no files: a route has an `upstream`, or answers by `respond`",
+    ),
+    entry(
+        Server,
+        &["user", "group", "pid", "daemon", "chroot"],
+        "",
+        "",
+        "that is a matter of the service manager: see packaging/tollgate.service",
+    ),
+    entry(
+        Server,
+        &["sendfile", "tcp_nopush", "tcp_nodelay", "reuse_port", "reuseport", "backlog"],
+        "",
+        "",
+        "sockets have no settings: `TCP_NODELAY` is on, and there is one listener for all threads",
     ),
     // The root
     entry(
@@ -509,10 +527,22 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         Redis,
-        &["pool", "pool_size", "max_connections", "max_clients"],
+        &[
+            "pool",
+            "pool_size",
+            "redis_pool_size",
+            "min_idle_conns",
+            "max_active_conns",
+            "max_connections",
+            "max_clients",
+            "redis_type",
+            "redis_pipeline_window",
+            "redis_pipeline_limit",
+            "local_cache_size_in_bytes",
+        ],
         "",
         "",
-        "the number of connections to Redis is not configurable",
+        "checks that arrive together share a call, on one connection: only `timeout` is configurable",
     ),
     entry(Redis, &["key_prefix", "namespace"], "prefix", "prefix = \"tollgate:\"", ""),
     // [plans.<name>]
@@ -770,6 +800,63 @@ const ENTRIES: &[Entry] = &[
         "slow_start = \"30s\"",
         "",
     ),
+    entry(
+        Upstream,
+        &["proxy_connect_timeout", "dial_timeout", "timeout_connect"],
+        "connect_timeout",
+        "connect_timeout = \"1s\"",
+        "",
+    ),
+    entry(
+        Upstream,
+        &["proxy_read_timeout", "response_header_timeout", "timeout_server"],
+        "read_timeout",
+        "read_timeout = \"60s\"",
+        "",
+    ),
+    entry(
+        Upstream,
+        &["proxy_send_timeout", "send_timeout"],
+        "write_timeout",
+        "write_timeout = \"30s\"",
+        "",
+    ),
+    entry(
+        Upstream,
+        &["idle_conn_timeout", "keepalive_requests", "connections", "max_idle_conns_per_host"],
+        "idle_timeout",
+        "idle_timeout = \"60s\"",
+        "",
+    ),
+    entry(
+        Upstream,
+        &["pass_host_header", "preserve_host", "host_header", "auto_host_rewrite"],
+        "",
+        "",
+        "it is a setting of a route: the upstream gets the client's host, or that of `upstream_host = \"api.internal\"`",
+    ),
+    entry(
+        Upstream,
+        &["resolver", "resolve", "dns", "dns_lookup_family", "dns_refresh_rate", "dns_discovery"],
+        "",
+        "",
+        "names of servers are looked up again by themselves, every few seconds",
+    ),
+    entry(
+        Upstream,
+        &["zone", "upstream_zone", "type", "load_assignment", "lb_endpoints"],
+        "",
+        "",
+        SERVERS,
+    ),
+    entry(Upstream, &["failover", "fallback"], "", "", WEIGHT),
+    entry(
+        Upstream,
+        &["servers_transport", "transport", "transport_socket"],
+        "tls",
+        "",
+        "write `tls = { ca = \"ca.pem\", server_name = \"api.internal\" }`, with those that are needed",
+    ),
     // servers = [{ … }]
     entry(
         UpstreamServer,
@@ -796,7 +883,20 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         Route,
-        &["backend", "service", "target", "proxy_pass", "server", "servers", "cluster", "to"],
+        &[
+            "backend",
+            "service",
+            "target",
+            "proxy_pass",
+            "grpc_pass",
+            "server",
+            "servers",
+            "cluster",
+            "to",
+            "reverse_proxy",
+            "use_backend",
+            "default_backend",
+        ],
         "upstream",
         "",
         "write `upstream`, with the name of an upstream",
@@ -908,6 +1008,145 @@ const ENTRIES: &[Entry] = &[
         "",
         "whether a key is required is a setting of `[clients]` and of rules, not of routes",
     ),
+    entry(Route, &["hits_addend"], "cost", "cost = 5", ""),
+    entry(
+        Route,
+        &["method", "limit_except", "verbs", "allowed_methods"],
+        "methods",
+        "methods = [\"GET\"]",
+        "",
+    ),
+    entry(
+        Route,
+        &[
+            "headers",
+            "header",
+            "query",
+            "query_parameters",
+            "cookies",
+            "acl",
+            "queryregexp",
+            "headersregexp",
+        ],
+        "",
+        "",
+        "a route matches by `host`, `path` and `methods` only",
+    ),
+    entry(
+        Route,
+        &["path_regex", "pathregexp", "regex", "safe_regex", "path_regexp"],
+        "path",
+        "path = \"/v1/{version}/*\"",
+        "paths have parameters, and no regular expressions",
+    ),
+    entry(
+        Route,
+        &["regex_priority", "order", "rule_priority"],
+        "",
+        "",
+        "the most specific route is used: exact paths before longer prefixes, a host before none",
+    ),
+    entry(
+        Route,
+        &[
+            "middlewares",
+            "plugins",
+            "filters",
+            "typed_per_filter_config",
+            "entrypoints",
+            "http_request",
+            "http_filters",
+        ],
+        "",
+        "",
+        "what a route does is its own settings, such as `strip_prefix`, `request_headers` and `allow_ips`; limits are \
+         rules that name their `routes`",
+    ),
+    entry(
+        Route,
+        &["websocket", "upgrade_configs", "enable_websocket", "upgrade"],
+        "",
+        "",
+        "WebSockets are forwarded without a setting",
+    ),
+    entry(
+        Route,
+        &["request_termination"],
+        "respond",
+        "",
+        "write `respond = { status = 503, body = \"closed\" }` without `upstream`",
+    ),
+    entry(
+        Route,
+        &["request_transformer", "reverse_proxy_headers", "request_header"],
+        "request_headers",
+        "request_headers = { set = { \"X-Client\" = \"{client.id}\" } }",
+        "",
+    ),
+    entry(
+        Route,
+        &["response_transformer"],
+        "response_headers",
+        "response_headers = { set = { \"X-Frame-Options\" = \"DENY\" } }",
+        "",
+    ),
+    entry(
+        Route,
+        &["proxy_read_timeout", "proxy_send_timeout", "proxy_connect_timeout"],
+        "",
+        "",
+        UPSTREAM_TIMES_IN,
+    ),
+    // [server.limits]
+    entry(
+        ServerLimits,
+        &[
+            "client_header_timeout",
+            "header_timeout",
+            "request_headers_timeout",
+            "timeout_http_request",
+        ],
+        "head_timeout",
+        "head_timeout = \"10s\"",
+        "",
+    ),
+    entry(
+        ServerLimits,
+        &["client_body_timeout", "body_timeout", "min_data_rate", "request_body_timeout"],
+        "body_min_rate",
+        "body_min_rate = 240",
+        "bytes a second; a slower request gets 408",
+    ),
+    entry(
+        ServerLimits,
+        &[
+            "worker_connections",
+            "maxconn",
+            "max_conn",
+            "max_clients",
+            "connection_limit",
+            "max_downstream_connections",
+        ],
+        "max_connections",
+        "max_connections = 20000",
+        "",
+    ),
+    entry(
+        ServerLimits,
+        &["keepalive_requests", "max_keepalive_requests", "max_requests"],
+        "max_requests_per_connection",
+        "max_requests_per_connection = 10000",
+        "",
+    ),
+    entry(
+        ServerLimits,
+        &["max_connections_per_client", "max_conns_per_ip", "per_ip_connections"],
+        "max_connections_per_ip",
+        "max_connections_per_ip = 1000",
+        "",
+    ),
+    // [headers]
+    entry(Headers, &["hide_client_headers", "hide", "off"], "style", "style = \"none\"", ""),
     // [rules.<name>]
     entry(
         Rule,
@@ -922,6 +1161,11 @@ const ENTRIES: &[Entry] = &[
             "limit_req",
             "rate_limit",
             "requests_per_unit",
+            "local_rate_limit",
+            "events",
+            "max_events",
+            "rpm",
+            "token_bucket",
             "tokens",
             "tokens_per_fill",
             "refill_rate",
@@ -970,12 +1214,176 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         Rule,
-        &["delay", "nodelay", "queue"],
+        &["delay", "nodelay", "queue", "max_wait", "queue_timeout"],
         "",
         "",
-        "requests are never delayed: one without tokens is refused at once",
+        "requests without tokens are refused at once, as with `nodelay`: to let them wait, write \
+         `kind = \"leaky_bucket\"` and `max_delay = \"2s\"`",
     ),
-    entry(Rule, &["shadow", "dry_run", "dryrun", "log_only"], "mode", "mode = \"shadow\"", ""),
+    entry(
+        Rule,
+        &[
+            "shadow",
+            "shadow_mode",
+            "dry_run",
+            "limit_req_dry_run",
+            "limit_conn_dry_run",
+            "log_only",
+            "filter_enforced",
+        ],
+        "mode",
+        "mode = \"shadow\"",
+        "",
+    ),
+    entry(Rule, &["filter_enabled", "disabled", "active"], "enabled", "enabled = false", ""),
+    entry(Rule, &["limit_req_zone", "zones"], "", "", ZONE),
+    entry(
+        Rule,
+        &[
+            "limit_conn",
+            "limit_conn_zone",
+            "in_flight_req",
+            "amount",
+            "max_concurrent",
+            "concurrent_requests",
+            "conn_cur",
+            "max_concurrent_requests",
+        ],
+        "limit",
+        "",
+        "write `kind = \"concurrency\"` and `limit = 10`",
+    ),
+    entry(
+        Rule,
+        &["second", "minute", "hour", "day", "week", "month", "year"],
+        "limit",
+        "",
+        "write `kind = \"fixed_window\"` and `limit = \"100/m\"`; also `/s`, `/h`, `/d`, `/week`, `/month` and `/year`",
+    ),
+    entry(
+        Rule,
+        &["window_type", "window_size", "sliding", "ring_buffer"],
+        "kind",
+        "",
+        "write `kind = \"sliding_window\"` and `limit = \"100/10s\"`",
+    ),
+    entry(
+        Rule,
+        &["header_name", "request_header_name", "request_headers", "descriptor_key"],
+        "per",
+        "per = [\"header:x-tenant\"]",
+        "",
+    ),
+    entry(
+        Rule,
+        &[
+            "source_criterion",
+            "ip_strategy",
+            "depth",
+            "remote_address",
+            "masked_remote_address",
+            "binary_remote_addr",
+        ],
+        "per",
+        "per = [\"ip\"]",
+        "which address that is follows from `trusted_proxies` of `[server]`",
+    ),
+    entry(Rule, &["excluded_ips"], "", "", EXCLUDED),
+    entry(Rule, &["ipv6_subnet"], "", "", "write `ipv6_prefix = 64` in `[clients]`"),
+    entry(Rule, &["request_host"], "per", "per = [\"host\"]", ""),
+    entry(
+        Rule,
+        &["consumer", "credential", "consumers", "api_key", "consumer_group", "consumer_groups"],
+        "per",
+        "per = [\"key\"]",
+        "the plan of a key is the group of its client: `plans.<plan> = { rate = \"10/s\" }`",
+    ),
+    entry(
+        Rule,
+        &[
+            "descriptors",
+            "descriptor",
+            "actions",
+            "domain",
+            "generic_key",
+            "destination_cluster",
+            "header_value_match",
+            "query_parameter_value_match",
+            "header_match",
+            "value",
+            "stage",
+            "stick_table",
+            "track_sc0",
+            "http_req_rate",
+        ],
+        "per",
+        "",
+        "what a rule counts by is `per = [\"ip\"]`, `[\"key\", \"route\"]` or `[\"header:x-tenant\"]`, and the requests \
+         that it counts are those of its `routes`",
+    ),
+    entry(
+        Rule,
+        &["fault_tolerant", "failure_mode_deny", "failure_mode_allow", "fail_open"],
+        "on_failure",
+        "on_failure = \"allow\"",
+        "requests pass while Redis is away; `deny` answers 503, and `local`, the default, still limits",
+    ),
+    entry(
+        Rule,
+        &["sync_rate", "dictionary_name", "lock_dictionary_name", "jitter", "sweep_interval"],
+        "",
+        "",
+        "there is no interval: each request is decided with the counts of all gateways in `[redis]`",
+    ),
+    entry(
+        Rule,
+        &[
+            "hide_client_headers",
+            "enable_x_ratelimit_headers",
+            "disable_x_ratelimit_headers",
+            "limit_response_headers_enabled",
+            "response_headers_to_add",
+            "disable_headers",
+        ],
+        "",
+        "",
+        "in `[headers]`, write `style = \"none\"`, or another style",
+    ),
+    entry(
+        Rule,
+        &["unlimited"],
+        "",
+        "",
+        "leave the rule out, or for some clients, write `exempt = { ips = [\"10.0.0.0/8\"], keys = [\"monitor\"] }`",
+    ),
+    entry(
+        Rule,
+        &["replaces"],
+        "",
+        "",
+        "a limit of one plan replaces that of the rule: `plans.<plan> = { rate = \"10/s\" }`",
+    ),
+    entry(
+        Rule,
+        &["detailed_metric", "log_level", "limit_req_log_level", "limit_conn_log_level"],
+        "",
+        "",
+        "metrics have the names of rules, and the audit has the refusals of each client: `tollgate audit`",
+    ),
+    entry(
+        Rule,
+        &["local_rate_limit_per_downstream_connection", "per_connection"],
+        "per",
+        "per = [\"ip\"]",
+        "there is no limit for each connection",
+    ),
+    entry(
+        Rule,
+        &["share_provider_config", "distributed", "storage", "redis_host", "redis", "cluster"],
+        "",
+        "",
+        "with `[redis]`, all gateways count together",
+    ),
     entry(
         Rule,
         &["whitelist", "allowlist", "allow", "exclude", "skip"],
@@ -993,10 +1401,22 @@ const ENTRIES: &[Entry] = &[
     entry(Rule, &["plan"], "plans", "", "write `plans.<plan> = { rate = \"10/s\" }`"),
     entry(
         Rule,
-        &["status", "status_code", "reject_code", "limit_req_status"],
+        &[
+            "status",
+            "status_code",
+            "reject_code",
+            "rejected_code",
+            "limit_req_status",
+            "limit_conn_status",
+            "rate_limited_status",
+            "deny_status",
+            "error_code",
+            "error_message",
+            "rejected_msg",
+        ],
         "",
         "",
-        "a request without tokens gets 429",
+        "a request without tokens gets 429, with a problem document that names the rule",
     ),
     // { rate, burst } and { limit, burst }
     entry(Grant, &["kind", "algorithm", "type", "strategy", "policy"], "", "", KIND),
@@ -1019,6 +1439,10 @@ const ENTRIES: &[Entry] = &[
             "body_limit",
             "max_request_size",
             "max_request_body",
+            "max_request_body_bytes",
+            "max_request_bytes",
+            "request_size_limiting",
+            "allowed_payload_size",
         ],
         "",
         "",
@@ -1041,167 +1465,212 @@ const ENTRIES: &[Entry] = &[
         "",
         TLS,
     ),
-    entry(Any, &["cors", "cors_origins", "allowed_origins"], "", "", CORS),
-    entry(Any, &["retries"], "", "", RETRIES),
-    entry(Any, &["health_check", "health_checks", "healthcheck"], "", "", HEALTH),
-    entry(Any, &["rate_limit", "limit_req", "ratelimit"], "", "", RATES),
+    entry(
+        Any,
+        &[
+            "cors",
+            "cors_origins",
+            "allowed_origins",
+            "access_control_allow_origin",
+            "allow_origins",
+        ],
+        "",
+        "",
+        CORS,
+    ),
+    entry(
+        Any,
+        &[
+            "retries",
+            "retry",
+            "proxy_next_upstream",
+            "proxy_next_upstream_tries",
+            "proxy_next_upstream_timeout",
+            "retry_policy",
+            "retry_on",
+            "num_retries",
+            "lb_try_duration",
+            "lb_retries",
+            "redispatch",
+        ],
+        "",
+        "",
+        RETRIES,
+    ),
+    entry(
+        Any,
+        &[
+            "health_check",
+            "health_checks",
+            "health_uri",
+            "health_interval",
+            "passive_health_check",
+            "outlier_detection",
+            "fail_duration",
+            "option_httpchk",
+            "httpchk",
+        ],
+        "",
+        "",
+        HEALTH,
+    ),
+    entry(
+        Any,
+        &[
+            "limit_rate",
+            "limit_rate_after",
+            "bandwidth",
+            "bandwidth_limit",
+            "throttle_bandwidth",
+            "bwlim",
+        ],
+        "",
+        "",
+        "the gateway does not limit bytes a second",
+    ),
+    entry(
+        Any,
+        &[
+            "proxy_cache",
+            "proxy_cache_path",
+            "proxy_cache_valid",
+            "cache",
+            "caching",
+            "proxy_cache_key",
+            "http_cache",
+        ],
+        "",
+        "",
+        "the gateway does not cache responses",
+    ),
+    entry(
+        Any,
+        &[
+            "proxy_buffering",
+            "proxy_request_buffering",
+            "proxy_buffers",
+            "proxy_buffer_size",
+            "buffering",
+            "buffer",
+            "flush_interval",
+            "max_request_body_bytes_buffer",
+            "mem_request_body_bytes",
+        ],
+        "",
+        "",
+        "requests and responses are forwarded as they arrive, without a buffer for whole bodies",
+    ),
+    entry(
+        Any,
+        &["gzip", "gzip_types", "brotli", "compress", "compression", "encode", "compressor"],
+        "",
+        "",
+        "the gateway does not compress responses: upstreams do",
+    ),
+    entry(
+        Any,
+        &[
+            "auth_basic",
+            "basic_auth",
+            "basicauth",
+            "forward_auth",
+            "forwardauth",
+            "auth_request",
+            "jwt",
+            "jwt_authn",
+            "oauth2",
+            "openid_connect",
+            "ext_authz",
+            "digest_auth",
+        ],
+        "",
+        "",
+        "clients are identified by API keys, certificates and addresses only: see `[clients]` and `[keys.<id>]`",
+    ),
+    entry(Any, &["key_auth", "keyauth", "basic_auth_users"], "", "", KEYS),
+    entry(
+        Any,
+        &[
+            "mirror",
+            "mirroring",
+            "request_mirror_policies",
+            "traffic_shadow",
+            "mirror_request_body",
+        ],
+        "",
+        "",
+        "the gateway does not mirror requests",
+    ),
+    entry(
+        Any,
+        &[
+            "error_page",
+            "errors",
+            "error_pages",
+            "proxy_intercept_errors",
+            "handle_errors",
+            "errorfile",
+            "local_reply_config",
+        ],
+        "",
+        "",
+        "responses of the gateway are problem documents, and those of upstreams are forwarded as they are",
+    ),
+    entry(
+        Any,
+        &["lua", "script", "wasm", "plugin", "rewrite_by_lua", "access_by_lua"],
+        "",
+        "",
+        "the gateway has no plug-ins",
+    ),
+    entry(
+        Any,
+        &["response_ratelimiting"],
+        "",
+        "",
+        "a limit counts requests and their costs, not what a response says",
+    ),
+    entry(
+        Any,
+        &[
+            "rate_limit",
+            "limit_req",
+            "ratelimit",
+            "rate_limiting",
+            "rate_limiting_advanced",
+            "rate_limits",
+            "local_ratelimit",
+        ],
+        "",
+        "",
+        RATES,
+    ),
+    entry(
+        Any,
+        &["route_config", "virtual_hosts", "http_filters", "static_resources"],
+        "",
+        "",
+        "routes are tables, such as `[routes.api]` with `path = \"/api/*\"` and `upstream = \"api\"`",
+    ),
+    entry(
+        Any,
+        &["proxy_redirect", "rewrite_location"],
+        "",
+        "",
+        "`Location` of responses is forwarded as it is; a route can set it: `response_headers = { set = { … } }`",
+    ),
+    entry(
+        Any,
+        &["bot_detection", "waf", "modsecurity", "user_agent_block"],
+        "",
+        "",
+        "requests are not inspected for bots: `deny_ips` refuses addresses, and rules limit the rest",
+    ),
+    entry(
+        Any,
+        &["map", "geo", "if", "set", "vars"],
+        "",
+        "",
+        "there are no variables: clients without a limit are `exempt` of a rule, and classes of clients are plans",
+    ),
 ];
-
-/// What to write instead of the unknown `name` in the table at `parents`.
-pub(super) fn advice(parents: &[String], name: &str) -> Option<Advice> {
-    let place = place(parents)?;
-    let name = name.to_lowercase().replace('-', "_");
-    let fits = |entry: &&Entry| {
-        (entry.place == place || entry.place == Any) && entry.names.contains(&name.as_str())
-    };
-    let entry = ENTRIES.iter().find(fits)?;
-    let own = parents.get(1).map_or("", String::as_str);
-    Some(Advice {
-        meant: Some(entry.meant).filter(|meant| !meant.is_empty()),
-        help: entry.help(own),
-    })
-}
-
-/// What to write instead of a word that the setting `name` does not have.
-pub(super) fn advice_on_word(name: &str, word: &str) -> Option<&'static str> {
-    Some(match (name, word.to_ascii_lowercase().as_str()) {
-        ("protocol", "http2" | "http/2" | "grpc" | "grpcs") => {
-            "write `h2` for servers with `https://`, and `h2c` for others"
-        }
-        ("protocol", "http/1.1" | "http" | "https" | "h1") => "write `http1`",
-        ("challenge", "dns-01" | "dns") => {
-            "the gateway does not have dns-01: for a wildcard, use certificate files"
-        }
-        _ => return None,
-    })
-}
-
-/// The place of the table at `parents`; none for tables without entries.
-fn place(parents: &[String]) -> Option<Place> {
-    let path: Vec<&str> = parents.iter().map(String::as_str).collect();
-    Some(match path.as_slice() {
-        [] => Root,
-        ["server"] => Server,
-        ["listeners"] => Listener,
-        ["acme"] => Acme,
-        ["clients"] => Client,
-        ["redis"] => Redis,
-        ["plans", _] => Plan,
-        ["keys", _] => Key,
-        ["upstreams", _] => Upstream,
-        ["upstreams", _, "servers"] => UpstreamServer,
-        ["upstreams", _, "tls"] => UpstreamTls,
-        ["acme", "eab"] => Eab,
-        ["routes", _] => Route,
-        ["rules", _] => Rule,
-        ["rules", _, "plans", _] | ["keys", _, "rules", _] => Grant,
-        _ => return None,
-    })
-}
-
-impl Entry {
-    /// The line and the reason, for the entry `own` of a table of named entries.
-    fn help(&self, own: &str) -> String {
-        // After a dot it is a name of TOML, else a part of a string.
-        let why = self.why.replace(".@", &format!(".{}", key(own))).replace('@', &cut(own, 64));
-        match (self.line, why.is_empty()) {
-            ("", _) => why,
-            (line, true) => format!("write `{line}`"),
-            (line, false) => format!("write `{line}`: {why}"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::load::from_text;
-
-    /// A file that lacks a line in the table of `place`.
-    fn file(place: Place, meant: &str, line: &str) -> Option<String> {
-        let keep = |name: &str, default: &'static str| if meant == name { "" } else { default };
-        let server = "[upstreams.api]\nservers = ['demo']\n[routes.all]\n";
-        Some(match place {
-            Server => format!("[server]\n{line}\n{server}"),
-            Listener => format!(
-                "[[listeners]]\n{}{}{line}\n[acme]\ndomains = ['a.example']\n{server}",
-                keep("address", "address = '0.0.0.0:443'\n"),
-                keep("certificates", "certificates = ['acme']\n"),
-            ),
-            Acme => {
-                format!("[acme]\n{}{line}\n{server}", keep("domains", "domains = ['a.example']\n"))
-            }
-            Client => format!("[clients]\n{line}\n{server}"),
-            UpstreamServer => {
-                format!("[routes.all]\n[[upstreams.api.servers]]\n{line}\n")
-            }
-            UpstreamTls => format!(
-                "[routes.all]\n[upstreams.api]\nservers = ['https://h']\n[upstreams.api.tls]\n{line}"
-            ),
-            Redis => {
-                format!("[redis]\n{}{line}\n{server}", keep("url", "url = 'redis://h'\n"))
-            }
-            Upstream => format!(
-                "[routes.all]\n[upstreams.api]\n{}{line}",
-                keep("servers", "servers = ['demo']\n")
-            ),
-            Route => format!("{server}{line}\n"),
-            Rule => format!(
-                "{server}[rules.r]\n{}{}{line}\n",
-                keep("per", "per = ['key']\n"),
-                keep("rate", "rate = '10/s'\n"),
-            ),
-            Grant => format!(
-                "{server}[plans.free]\n[rules.r]\nper = []\n[rules.r.plans.free]\n{}{line}\n",
-                keep("rate", "rate = '10/s'\n"),
-            ),
-            Plan => format!("{server}[plans.free]\n{line}\n"),
-            Root | Key | Eab | Any => return None,
-        })
-    }
-
-    #[test]
-    fn suggested_lines_are_valid_where_they_are_suggested() {
-        for entry in ENTRIES.iter().filter(|entry| !entry.line.is_empty()) {
-            let text = file(entry.place, entry.meant, entry.line).unwrap();
-            let errors = from_text("gateway.toml", &text).err().map(|report| report.render(false));
-            assert_eq!(errors, None, "{text}");
-        }
-    }
-
-    #[test]
-    fn listed_names_are_unknown_where_they_are_listed() {
-        let tables = [
-            (Root, ""),
-            (Server, "[server]"),
-            (Listener, "[[listeners]]"),
-            (Acme, "[acme]"),
-            (Client, "[clients]"),
-            (Redis, "[redis]"),
-            (Plan, "[plans.free]"),
-            (Key, "[keys.k]"),
-            (Upstream, "[upstreams.api]"),
-            (UpstreamServer, "[[upstreams.api.servers]]"),
-            (UpstreamTls, "[upstreams.api.tls]"),
-            (Eab, "[acme.eab]"),
-            (Route, "[routes.all]"),
-            (Rule, "[rules.r]"),
-            (Grant, "[rules.r.plans.free]"),
-        ];
-        for entry in ENTRIES {
-            for (place, head) in tables.iter().filter(|(place, _)| *place == entry.place) {
-                for name in entry.names {
-                    let report = from_text("a", &format!("{head}\n{name} = 'x'\n")).unwrap_err();
-                    let found = report
-                        .errors
-                        .list
-                        .iter()
-                        .find(|error| error.message.starts_with("unknown name"));
-                    let help = found.unwrap_or_else(|| panic!("{place:?} {name}")).help.clone();
-                    let own = head.trim_end_matches(']').split('.').nth(1).unwrap_or_default();
-                    assert_eq!(help, Some(entry.help(own)), "{place:?} {name}");
-                }
-            }
-        }
-    }
-}
