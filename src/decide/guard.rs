@@ -5,9 +5,13 @@ use std::net::Ipv6Addr;
 use http::{HeaderMap, Method, Version, header};
 
 use super::Head;
+use super::headers::connection_options;
 use super::raw_head::RawHead;
 use crate::net::address::Authority;
 use crate::policy::settings::Server;
+
+/// Most options of `Connection` that are read. Pingora forwards no request to HTTP/1.1 with more.
+const MOST_OPTIONS: usize = 9;
 
 /// Why a request cannot be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,9 @@ pub enum Malformed {
     /// A body with another coding than `chunked`, or chunked twice. Pingora would decode the chunks and
     /// forward the rest as not encoded (RFC 9112, section 6.1).
     UnsupportedCoding,
+    /// `Connection` has an option that is no token, more than [`MOST_OPTIONS`], or names a header that must be
+    /// forwarded, as `Host` (RFC 9110, section 7.6.1).
+    InvalidConnection,
     /// A target longer than `server.max_uri_bytes`.
     UriTooLong,
     /// Header lines larger than `server.max_header_bytes`.
@@ -72,10 +79,25 @@ pub fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
         RawHead::ConflictingLengths => return Err(Malformed::ConflictingLengths),
         RawHead::BareLineFeed => return Err(Malformed::BareLineFeed),
     }
+    let options = || connection_options(head.headers).filter(|option| !option.is_empty());
+    if !options().all(is_removable) || options().count() > MOST_OPTIONS {
+        return Err(Malformed::InvalidConnection);
+    }
     if has_unsupported_expectation(head.headers) {
         return Err(Malformed::UnsupportedExpectation);
     }
     if has_unsupported_coding(head.headers) { Err(Malformed::UnsupportedCoding) } else { Ok(()) }
+}
+
+/// Whether an option of `Connection` is a token, and no name of a header that must be forwarded. Such a name would
+/// take the header away from the upstream, or one that the gateway sets.
+fn is_removable(option: &[u8]) -> bool {
+    const FORWARDED: [&str; 4] =
+        ["host", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+    let is_token =
+        option.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte));
+    let is = |name: &&str| option.eq_ignore_ascii_case(name.as_bytes());
+    is_token && !FORWARDED.iter().any(|name| is(name))
 }
 
 fn has_unsupported_expectation(headers: &HeaderMap) -> bool {
@@ -153,6 +175,17 @@ mod tests {
             assert!(!is_host(host.as_bytes()), "{host}");
         }
         assert!(!is_host(b"a\xff"));
+    }
+
+    #[test]
+    fn connection_names_no_header_that_must_be_forwarded() {
+        for option in ["close", "Upgrade", "x-mine", "TE", "!#$%&'*+-.^_`|~"] {
+            assert!(is_removable(option.as_bytes()), "{option}");
+        }
+        for option in ["Host", "x-forwarded-for", "X-Forwarded-Proto", ":path", "x a", "\"x\""] {
+            assert!(!is_removable(option.as_bytes()), "{option}");
+        }
+        assert!(!is_removable(b"x\xff"));
     }
 
     #[test]

@@ -179,6 +179,9 @@ fn malformed(policy: &Policy, malformed: Malformed) -> (StatusCode, String) {
             bad("the request has both Content-Length and Transfer-Encoding; send one")
         }
         Malformed::BareLineFeed => bad("a line of the head ends with LF instead of CR LF"),
+        Malformed::InvalidConnection => bad(
+            "the Connection header has an invalid option or names a header that must be forwarded",
+        ),
         Malformed::UnsupportedExpectation => (
             StatusCode::EXPECTATION_FAILED,
             "The only supported Expect is 100-continue.".to_owned(),

@@ -47,6 +47,8 @@ pub enum Reason {
     ConflictingLengths,
     /// See [`Malformed::BareLineFeed`].
     BareLineFeed,
+    /// See [`Malformed::InvalidConnection`].
+    InvalidConnection,
     /// See [`Malformed::UnsupportedExpectation`].
     UnsupportedExpectation,
     /// See [`Malformed::UnsupportedCoding`].
@@ -90,7 +92,7 @@ pub enum Failure {
     SlowReader,
     /// The client did not send the rest of the request in time.
     ClientTimeout,
-    /// The rest of the request is not valid HTTP, or `Connection` names a header that must be forwarded.
+    /// The rest of the request is not valid HTTP.
     UnreadableRequest,
     /// No server of the upstream has a known address.
     NoServer,
@@ -110,7 +112,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -129,6 +131,7 @@ impl Reason {
         Self::InvalidMethod,
         Self::ConflictingLengths,
         Self::BareLineFeed,
+        Self::InvalidConnection,
         Self::UnsupportedExpectation,
         Self::UnsupportedCoding,
         Self::UriTooLong,
@@ -198,6 +201,7 @@ impl Reason {
             Self::InvalidMethod => "invalid_method",
             Self::ConflictingLengths => "conflicting_lengths",
             Self::BareLineFeed => "bare_line_feed",
+            Self::InvalidConnection => "invalid_connection",
             Self::UnsupportedExpectation => "unsupported_expectation",
             Self::UnsupportedCoding => "unsupported_coding",
             Self::UriTooLong => "uri_too_long",
@@ -279,6 +283,7 @@ impl From<Malformed> for Reason {
             Malformed::LowercaseMethod => Self::InvalidMethod,
             Malformed::ConflictingLengths => Self::ConflictingLengths,
             Malformed::BareLineFeed => Self::BareLineFeed,
+            Malformed::InvalidConnection => Self::InvalidConnection,
             Malformed::UnsupportedExpectation => Self::UnsupportedExpectation,
             Malformed::UnsupportedCoding => Self::UnsupportedCoding,
             Malformed::UriTooLong => Self::UriTooLong,
