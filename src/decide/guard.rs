@@ -97,7 +97,7 @@ fn is_removable(option: &[u8]) -> bool {
     let is_token =
         option.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte));
     let is = |name: &&str| option.eq_ignore_ascii_case(name.as_bytes());
-    is_token && !FORWARDED.iter().any(|name| is(name))
+    is_token && !FORWARDED.iter().any(is)
 }
 
 fn has_unsupported_expectation(headers: &HeaderMap) -> bool {

@@ -47,6 +47,8 @@ pub struct ConnectionInfo {
     slow: AtomicU8,
     /// How many requests it has had.
     requests: AtomicU64,
+    /// Whether the last one that it may have has begun.
+    had_last: AtomicBool,
     /// Whether one of them has been decided.
     decided: AtomicBool,
     /// Its place in the table of open connections; `None` in tests.
@@ -133,7 +135,11 @@ impl ConnectionInfo {
     /// Counts a request. Returns whether it is the last one of `max`, the maximum; `None`: there is no maximum.
     pub fn is_last_request(&self, max: Option<u64>) -> bool {
         let count = self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        max.is_some_and(|max| count >= max)
+        let is_last = max.is_some_and(|max| count >= max);
+        if is_last {
+            self.had_last.store(true, Ordering::Relaxed);
+        }
+        is_last
     }
 
     /// Notes that a request has been decided.
@@ -175,9 +181,10 @@ impl ConnectionInfo {
         self.entry.as_ref()?.shed_cause()
     }
 
-    /// Whether the connection closes after the response, because the process drains.
+    /// Whether the connection closes after the response: the process drains, or it may have no further request.
     pub fn is_closing(&self) -> bool {
-        self.shutdown.as_ref().is_some_and(|shutdown| *shutdown.borrow())
+        self.had_last.load(Ordering::Relaxed)
+            || self.shutdown.as_ref().is_some_and(|shutdown| *shutdown.borrow())
     }
 
     /// Counts the connection as open from its first request until it is dropped.

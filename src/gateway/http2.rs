@@ -13,13 +13,12 @@ use tokio::time::Instant;
 
 use super::exchange::{Exchange, Handed};
 use super::respond::{failure, grpc};
-use super::{Gateway, MAX_TRIES};
-use crate::observe::metrics::UpstreamResult;
+use super::{Gateway, MAX_TRIES, grpc_deadline};
 use crate::policy::settings::{Protocol, Upstream};
 use crate::upstream::dial::{Dial, Offer};
 use crate::upstream::http2::{Acquired, Stream};
 use call::Call;
-use timeout::{Limits, Waiting};
+use timeout::Limits;
 
 /// Bytes of a request's body that are kept, so that the request can be sent again.
 const MAX_REPLAY_BYTES: usize = 64 * 1024;
@@ -82,11 +81,6 @@ impl Gateway {
                     exchange.handed = Some(Handed { dial: selected, opened: Some(opened) });
                     return refuse_grpc(session).map(|()| false);
                 }
-                // Not a failure of the server: a client can set any deadline.
-                Err(error) if has_passed(&error) => {
-                    self.count_upstream(exchange, UpstreamResult::Timeout);
-                    return Err(error);
-                }
                 Err(error) => {
                     let error = self.failed_to_connect(exchange, error);
                     if error.retry() {
@@ -127,7 +121,7 @@ impl Gateway {
             deadline.map_or(upstream.connect_timeout, |end| end.saturating_duration_since(now));
         tokio::time::timeout(timeout, acquired).await.unwrap_or_else(|_| {
             Err(match deadline {
-                Some(_) => limits.error(Waiting::Response),
+                Some(_) => grpc_deadline::passed(),
                 None => Error::new(ErrorType::ConnectTimedout).into_up(),
             })
         })
@@ -160,11 +154,6 @@ fn changed_version() -> Box<Error> {
     Error::new(ErrorType::Custom(words)).into_up()
 }
 
-/// Whether a request failed because the deadline of its gRPC call has passed.
-fn has_passed(error: &Error) -> bool {
-    *error.etype() == ErrorType::Custom(failure::DEADLINE_PASSED)
-}
-
 /// Whether no request to this upstream uses HTTP/2.
 pub(super) fn is_excluded(upstream: &Upstream) -> bool {
     match upstream.protocol {
@@ -188,7 +177,7 @@ fn offer(session: &Session, exchange: &Exchange) -> Option<Offer> {
 
 /// Refuses a gRPC call over HTTP/2 to a server that speaks HTTP/1.1.
 pub(super) fn refuse_grpc(session: &Session) -> Result<()> {
-    if session.as_http2().is_some() && grpc::Form::of(session) == Some(grpc::Form::Native) {
+    if grpc::is_call(session) {
         return Err(Error::new(ErrorType::Custom(failure::NO_GRPC)).into_up());
     }
     Ok(())

@@ -4,7 +4,7 @@
 //! that clients send over HTTP/2), `redirect` (listeners that only redirect), `judge` (whether a request is
 //! allowed), `waiting` (requests that leaky buckets delay), `respond` (responses of the gateway itself), `route_answer` (answers of routes without an upstream), `limit_headers` and `header_text` (rate limit
 //! headers), `split` (which upstream of a route with several), `peer` (which upstream server gets the request), `forward` (the request to the upstream), `header_edits` (changes of headers by a route),
-//! `http2` (requests to upstreams over HTTP/2; Pingora sends those over HTTP/1.1), `upstream_response` (the
+//! `http2` (requests to upstreams over HTTP/2; Pingora sends those over HTTP/1.1), `grpc_deadline`, `upstream_response` (the
 //! response from the upstream), `body_drain` (unread request bodies), `own_limits` (a client's own limits),
 //! `acme_challenge` (automatic certificates), `upgrade` (WebSockets), `demo` (the built-in upstream),
 //! `telemetry` (metrics and log record of a request), `trace` (its spans), `drain` (responses during a
@@ -20,6 +20,7 @@ mod body_drain;
 mod demo;
 mod drain;
 mod forward;
+mod grpc_deadline;
 mod header_edits;
 mod header_text;
 mod http2;
@@ -150,9 +151,14 @@ impl ProxyHttp for Gateway {
         if session.req_header().uri.path() == "/panic" {
             test_point("request");
         }
+        if session.is_http2() {
+            http2_request::normalize(session.req_header_mut())?;
+        } else {
+            upgrade::remove_unless_websocket(session.req_header_mut());
+        }
         // Without a timeout, Pingora waits for the next request forever. A connection that closes after
-        // this request has no keep-alive, and must not get one.
-        // `downstream::http2` counts those over HTTP/2.
+        // this request has no keep-alive, and must not get one; `drain` closes it after a response that refuses
+        // an upgrade. `downstream::http2` counts those over HTTP/2.
         if !session.is_http2()
             && exchange.connection.is_last_request(server.limits.max_requests_per_connection)
             && !session.is_upgrade_req()
@@ -160,11 +166,6 @@ impl ProxyHttp for Gateway {
             session.set_keepalive(None);
         } else if session.get_keepalive().is_some() {
             session.set_keepalive(Some(server.keepalive_timeout.as_secs().max(1)));
-        }
-        if session.is_http2() {
-            http2_request::normalize(session.req_header_mut())?;
-        } else {
-            upgrade::remove_unless_requested(session.req_header_mut());
         }
         session.set_read_timeout(Some(server.read_timeout));
         session.set_write_timeout(Some(server.write_timeout));
@@ -197,7 +198,8 @@ impl ProxyHttp for Gateway {
         exchange.decision = Some(decision);
         trace::begin(session, exchange);
         if let Some(wait) = exchange.wait.take() {
-            let waited_us = Box::pin(wait.end(session)).await?;
+            let deadline = grpc_deadline::of(session, exchange.started);
+            let waited_us = Box::pin(wait.end(session, deadline)).await?;
             exchange.waited_us = Some(waited_us);
             self.metrics.waits.duration.observe(seconds(waited_us));
         }
@@ -355,7 +357,7 @@ impl ProxyHttp for Gateway {
             // `upstream::connection` ends it when it has been silent in both directions.
             session.set_read_timeout(None);
         }
-        drain::announce(session);
+        drain::announce(session, response.status);
         respond::add_hsts(response, &exchange.connection)?;
         if let Some(cookie) = exchange.set_cookie.take() {
             response.append_header(http::header::SET_COOKIE, cookie)?;
@@ -402,6 +404,10 @@ impl ProxyHttp for Gateway {
         let late = match attempt.and_then(Attempt::timed_out) {
             None => return error,
             Some(TimedOut::Server) => (error.esource.clone(), ErrorType::ReadTimedout),
+            Some(TimedOut::Deadline) => {
+                error.set_retry(false);
+                (ErrorSource::Upstream, ErrorType::Custom(failure::DEADLINE_PASSED))
+            }
             Some(TimedOut::ClientSilent) => (ErrorSource::Downstream, ErrorType::ReadTimedout),
             Some(TimedOut::ClientSlow) => (ErrorSource::Downstream, failure::SLOW_BODY),
         };

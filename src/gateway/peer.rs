@@ -10,7 +10,7 @@ use pingora::protocols::l4::socket::SocketAddr;
 use pingora::proxy::Session;
 
 use super::exchange::{Exchange, Handed};
-use super::{Gateway, MAX_TRIES, affinity, respond};
+use super::{Gateway, MAX_TRIES, affinity, grpc_deadline, respond};
 use crate::clock;
 use crate::downstream::connection::ClientProtocol;
 use crate::net::proxy_protocol::{self, Addresses, Version};
@@ -18,7 +18,7 @@ use crate::observe::access_log::UpstreamMarks;
 use crate::observe::metrics::UpstreamResult;
 use crate::policy::servers::Balance;
 use crate::policy::settings::{ProxyVersion, Upstream};
-use crate::upstream::connection::{Attempt, Connector, Connects, Progress};
+use crate::upstream::connection::{Attempt, Connector, Connects, Progress, TimedOut};
 use crate::upstream::dial::Dial;
 use crate::upstream::endpoint::InFlight;
 use crate::upstream::pool::{Pool, Wanted};
@@ -89,7 +89,9 @@ impl Gateway {
         } else {
             Connects::IdleFirst
         };
-        let attempt = Arc::new(attempt(exchange, upstream, dial, connects, has_body));
+        let mut attempt = attempt(exchange, upstream, dial, connects, has_body);
+        attempt.deadline = grpc_deadline::of(session, exchange.started);
+        let attempt = Arc::new(attempt);
         if has_body {
             let limits = &exchange.snapshot.policy.server.limits;
             let awaits_continue = session.req_header().headers.contains_key(header::EXPECT);
@@ -123,13 +125,22 @@ impl Gateway {
     }
 
     /// Ejects the endpoint that was selected last, which could not be connected to. Nothing was sent, so
-    /// another endpoint can be tried, whatever the method.
+    /// another endpoint can be tried, whatever the method. If the deadline of a gRPC call has passed, neither.
     #[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
     pub(super) fn failed_to_connect(
         &self,
         exchange: &mut Exchange,
         mut error: Box<Error>,
     ) -> Box<Error> {
+        let timed_out = exchange.attempt.as_deref().and_then(Attempt::timed_out);
+        if timed_out == Some(TimedOut::Deadline) {
+            error = grpc_deadline::passed();
+        }
+        if grpc_deadline::has_passed(&error) {
+            // Not a failure of the server: a client can set any deadline.
+            self.count_upstream(exchange, UpstreamResult::Timeout);
+            return error;
+        }
         exchange.failed_server = exchange.server;
         exchange.sample(None, clock::now());
         self.count_upstream(exchange, UpstreamResult::Connect);
@@ -180,6 +191,7 @@ fn attempt(
         read_timeout: upstream.read_timeout,
         upgraded_idle_timeout: route.map_or(Duration::MAX, |route| route.websocket_idle_timeout),
         idle_timeout: upstream.idle_timeout,
+        deadline: None,
         opened: Mutex::default(),
         progress: Mutex::default(),
         client_timeout: match exchange.connection.protocol {

@@ -11,6 +11,7 @@ use pingora::proxy::Session;
 use prometheus::IntGauge;
 use tokio::time::Instant;
 
+use super::grpc_deadline;
 use crate::decide::decision::LimitCheck;
 use crate::limit::charge::Charge;
 use crate::limit::leaky_bucket;
@@ -80,17 +81,21 @@ impl Wait {
         (delay_us > 0).then_some(Self { place, delay_us })
     }
 
-    /// Waits. Returns the microseconds for which the request was to wait.
+    /// Waits. Returns the microseconds for which the request was to wait. `deadline`: that of a gRPC call.
     ///
     /// # Errors
-    /// The client has left. Its place in the queue is free again; its tokens stay taken, since the requests
-    /// after it have their delays already.
-    pub(super) async fn end(self, session: &mut Session) -> Result<u64> {
+    /// The client has left, or the deadline has passed. Its place in the queue is free again; its tokens stay taken,
+    /// since the requests after it have their delays already.
+    pub(super) async fn end(self, session: &mut Session, deadline: Option<Instant>) -> Result<u64> {
         let Self { place, delay_us } = self;
-        let until = Instant::now() + Duration::from_micros(delay_us);
+        let ready_at = Instant::now() + Duration::from_micros(delay_us);
+        let deadline = deadline.filter(|deadline| *deadline < ready_at);
         tokio::select! {
-            () = tokio::time::sleep_until(until) => {}
+            () = tokio::time::sleep_until(deadline.unwrap_or(ready_at)) => {}
             error = client_left(session) => return Err(error.into_down()),
+        }
+        if deadline.is_some() {
+            return Err(grpc_deadline::passed());
         }
         drop(place);
         Ok(delay_us)

@@ -15,19 +15,19 @@ use std::io;
 use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use http::{Method, StatusCode, header};
 use parking_lot::Mutex;
 use pingora::connectors::L4Connect;
-use pingora::prelude::{ResponseHeader, Result};
+use pingora::prelude::{Error, ErrorType, ResponseHeader, Result};
 use pingora::protocols::l4::socket::SocketAddr as PeerAddress;
 use pingora::protocols::l4::stream::Stream;
 use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::dial::{Dial, Offer};
 use super::idle::{Body, Idle};
@@ -51,6 +51,8 @@ pub(crate) struct Attempt {
     pub(crate) upgraded_idle_timeout: Duration,
     /// How long the connection is kept idle afterwards.
     pub(crate) idle_timeout: Duration,
+    /// When the response must have ended, which the client of a gRPC call chooses; `None`: at any time.
+    pub(crate) deadline: Option<Instant>,
     /// A connection that was opened or taken before the attempt.
     pub(crate) opened: Mutex<Option<Opened>>,
     /// Longest pause of the client while it sends the request's body; `None`: Pingora bounds it, which it
@@ -93,6 +95,8 @@ pub(crate) struct Progress {
     meter: Option<BodyMeter>,
     /// Whether the client may be waiting for a 100 before it sends the body.
     awaits_continue: bool,
+    /// Wakes the task that waits for bytes of an upgraded connection.
+    reader: Option<Waker>,
 }
 
 /// Which side was too slow.
@@ -104,6 +108,8 @@ pub(crate) enum TimedOut {
     ClientSilent,
     /// The client sent the request's body below the minimum rate.
     ClientSlow,
+    /// The deadline of a gRPC call has passed.
+    Deadline,
 }
 
 /// What is read next from the connection.
@@ -141,6 +147,8 @@ struct Connection {
     opened_at: u64,
     /// Bounds the pauses and the slowness of the client while it sends the request's body.
     client_timer: Option<Pin<Box<Sleep>>>,
+    /// Until [`Attempt::deadline`].
+    deadline_timer: Option<Pin<Box<Sleep>>>,
     last_write: Write,
 }
 
@@ -215,8 +223,15 @@ impl Attempt {
             let length = response.headers.get(header::CONTENT_LENGTH);
             length.is_some_and(|length| length.as_bytes() == b"0")
         };
-        self.progress.lock().stage = match response.status {
-            StatusCode::SWITCHING_PROTOCOLS => Stage::Upgraded,
+        let mut progress = self.progress.lock();
+        progress.stage = match response.status {
+            StatusCode::SWITCHING_PROTOCOLS => {
+                // It may have begun to wait for the next bytes with the timeout of the head.
+                if let Some(reader) = progress.reader.take() {
+                    reader.wake();
+                }
+                Stage::Upgraded
+            }
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Stage::Ended(Body::None),
             _ if *method == Method::HEAD => Stage::Ended(Body::None),
             _ if is_empty() => Stage::Ended(Body::Some),
@@ -233,6 +248,23 @@ impl Attempt {
     }
 }
 
+impl Attempt {
+    /// Opens a connection before the deadline.
+    async fn open(&self) -> Result<Transport> {
+        let open = self.dial.open(Offer::Http1);
+        match self.deadline {
+            None => open.await,
+            Some(deadline) => {
+                let opened = timeout_at(deadline, open).await;
+                opened.unwrap_or_else(|_| {
+                    self.progress.lock().timed_out = Some(TimedOut::Deadline);
+                    Err(Error::new(ErrorType::ConnectTimedout).into_up())
+                })
+            }
+        }
+    }
+}
+
 #[async_trait]
 impl L4Connect for Connector {
     async fn connect(&self, _: &PeerAddress) -> Result<Stream> {
@@ -244,7 +276,7 @@ impl L4Connect for Connector {
         });
         let Opened { transport, is_reused } = match opened {
             Some(opened) => opened,
-            None => Opened { transport: attempt.dial.open(Offer::Http1).await?, is_reused: false },
+            None => Opened { transport: attempt.open().await?, is_reused: false },
         };
         attempt.progress.lock().is_reused = is_reused;
         let connection = Connection {
@@ -257,6 +289,7 @@ impl L4Connect for Connector {
             timer: None,
             opened_at: clock::now(),
             client_timer: None,
+            deadline_timer: attempt.deadline.map(|deadline| Box::pin(sleep_until(deadline))),
             last_write: Write::Accepted,
         };
         Ok(VirtualSocketStream::new(Box::new(connection)).into())
@@ -313,6 +346,14 @@ impl Connection {
             return Poll::Ready(Ok(()));
         }
         self.attempt.progress.lock().timed_out = Some(TimedOut::Server);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Fails once the deadline of the request has passed.
+    fn poll_deadline(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(timer) = &mut self.deadline_timer else { return Poll::Pending };
+        ready!(timer.as_mut().poll(context));
+        self.attempt.progress.lock().timed_out = Some(TimedOut::Deadline);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -394,6 +435,10 @@ impl AsyncRead for Connection {
             this.release(body);
             return Poll::Ready(Ok(()));
         }
+        // Also if bytes can be read: a response can trickle.
+        if let Poll::Ready(passed) = this.poll_deadline(context) {
+            return Poll::Ready(passed);
+        }
         if this.is_receiving && has_whole_body {
             this.is_receiving = false;
             this.restart_timer();
@@ -408,6 +453,9 @@ impl AsyncRead for Connection {
         let Poll::Ready(read) = this.stream()?.poll_read(context, buffer) else {
             if let Poll::Ready(paused) = this.poll_client(context) {
                 return Poll::Ready(paused);
+            }
+            if this.attempt.connects == Connects::ForUpgrade && stage == Stage::Head {
+                this.attempt.progress.lock().reader = Some(context.waker().clone());
             }
             return this.poll_timer(stage, context);
         };

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::http2::Client;
 use crate::support::{
-    Authority, ClosedPort, Gateway, PeerServer, Request, Upstream, eventually, timed,
+    Authority, ClosedPort, Gateway, PeerServer, Request, Stopwatch, Upstream, eventually,
 };
 
 /// One route for all paths to this server. `rest` continues the table of the upstream.
@@ -302,17 +302,21 @@ async fn request_that_the_server_refuses_is_sent_again() {
     assert_eq!(gateway.count("tollgate_upstream_retries_total", &[]), 1);
 }
 
-#[test]
-fn deadline_of_a_grpc_call_is_its_only_time_limit() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deadline_of_a_grpc_call_is_its_only_time_limit() {
     // Accepts connections, and never sends a byte.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = server.local_addr().unwrap().to_string();
     let rest = "protocol = \"h2c\"\nread_timeout = \"100ms\"";
-    let gateway = Gateway::start(&config(&address, rest));
-    let call = Request::new("POST", "/test.Echo/Unary").header("content-type", "application/grpc");
-    let (answer, took) = timed(|| gateway.send(&call.header("grpc-timeout", "900m").body("x")));
-    assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("4")));
-    assert!(took >= Duration::from_millis(890), "{took:?}");
+    let config = config(&server.local_addr().unwrap().to_string(), rest);
+    let listener = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n";
+    let gateway = Gateway::start(&format!("{listener}{config}"));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let mut call = request("POST", "application/grpc");
+    call.headers_mut().insert("grpc-timeout", http::HeaderValue::from_static("900m"));
+    let began = Stopwatch::start();
+    let answer = client.send(call).await.unwrap();
+    assert_eq!((answer.status().as_u16(), &answer.headers()["grpc-status"] == "4"), (200, true));
+    assert!(began.elapsed() >= Duration::from_millis(890), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -58,6 +58,7 @@ mod acme;
 
 // Identity: API keys and forwarded addresses.
 mod addresses;
+mod grpc_time_limits;
 mod http2;
 mod identity;
 mod ip_lists;

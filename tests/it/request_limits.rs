@@ -201,6 +201,16 @@ async fn connection_closes_after_its_last_request() {
         assert_eq!((answer.status, closes), (200, number == 3), "{number}");
     }
     assert!(client.is_closed_by_server());
+    for protocol in ["h2c", "websocket"] {
+        let mut client = gateway.connect();
+        let upgrade = Request::get("/").header("Connection", "upgrade").header("Upgrade", protocol);
+        for number in 1..=3 {
+            let answer = client.send(&upgrade);
+            let closes = answer.header("Connection") == Some("close");
+            assert_eq!((answer.status, closes), (200, number == 3), "{protocol} {number}");
+        }
+        assert!(client.is_closed_by_server(), "{protocol}");
+    }
     let mut http2 = Client::connect(gateway.listener(1)).await;
     let get = || http::Request::builder().uri("http://api.test/").body(()).unwrap();
     for _ in 0..3 {

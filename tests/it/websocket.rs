@@ -32,3 +32,27 @@ fn websocket_that_is_silent_in_both_directions_is_closed() {
     assert!(is_closed);
     assert!(took + Duration::from_millis(50) >= IDLE, "{took:?}");
 }
+
+/// Its first timer begins while the head of the response is expected.
+#[test]
+fn websocket_that_is_silent_from_its_first_byte_is_closed_as_soon() {
+    let head =
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let server = Upstream::start(move |_, stream| {
+        let _ = stream.write_all(head.as_bytes());
+        let _ = stream.read(&mut [0]);
+        false
+    });
+    // The read timeout of the upstream is a minute.
+    let config =
+        proxy_to(&[server.address]).replace("path = ", "websocket_idle_timeout = \"1s\"\npath = ");
+    let gateway = Gateway::start(&config);
+    let mut connection = Connection::open(gateway.address);
+    connection
+        .write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+    assert_eq!(connection.read_response("GET").status, 101);
+    let (is_closed, took) = timed(|| connection.is_closed_by_server());
+    assert!(is_closed);
+    let bounds = Duration::from_millis(950)..Duration::from_secs(10);
+    assert!(bounds.contains(&took), "{took:?}");
+}

@@ -56,6 +56,8 @@ struct RequestBody {
     is_whole: bool,
     /// Whether nothing more is sent: all of it was, or the server does not want the rest.
     is_done: bool,
+    /// Whether all of it was sent, with its end.
+    is_sent: bool,
 }
 
 /// The response, as far as it has come.
@@ -111,6 +113,7 @@ impl<'a> Call<'a> {
             pending,
             is_whole: !has_body || replay.is_whole,
             is_done: !has_body,
+            is_sent: !has_body,
         };
         let server = &exchange.snapshot.policy.server;
         let meter = server.limits.body_min_rate.filter(|_| has_body && limits.bounds_client());
@@ -154,13 +157,15 @@ impl<'a> Call<'a> {
                 Event::Head(Err(error)) => return self.without_head(error),
                 Event::Data(Some(Ok(data))) => self.write_data(data).await,
                 Event::Data(None) => self.write_trailers().await,
-                Event::Data(Some(Err(error))) if is_end_of_upload(&error) && self.is_complete() => {
+                Event::Data(Some(Err(error)))
+                    if self.body.is_unwanted(&error) && self.is_complete() =>
+                {
                     self.write_trailers().await
                 }
                 Event::Data(Some(Err(error))) => Some(Err(in_words(error))),
                 Event::ClientSlow => Some(Err(Error::new(failure::SLOW_BODY).into_down())),
                 Event::Extended => None,
-                Event::Timeout(waiting) => Some(Err(self.limits.error(waiting))),
+                Event::Timeout(waiting) => Some(Err(self.limits.error(waiting, Instant::now()))),
             };
             match end {
                 None => {}
@@ -293,9 +298,13 @@ impl<'a> Call<'a> {
         self.gateway.count_response(self.exchange, head.status);
         self.missing = content_length(&head.headers);
         // Data after a head without a body is discarded.
-        let is_end = match is_end(&mut body, self.is_complete()) {
-            Ok(is_end) => is_end || !has_body(&self.session.req_header().method, head.status),
-            Err(error) => return Some(Err(in_words(error))),
+        let is_end = if has_body(&self.session.req_header().method, head.status) {
+            match self.body.is_end(&mut body, self.is_complete()) {
+                Ok(is_end) => is_end,
+                Err(error) => return Some(Err(in_words(error))),
+            }
+        } else {
+            true
         };
         if is_end {
             self.exchange.slot = None;
@@ -332,7 +341,7 @@ impl<'a> Call<'a> {
         self.missing = self.missing.map(|missing| missing.saturating_sub(received));
         let is_complete = self.is_complete();
         let Response::Body(body) = &mut self.response else { return None };
-        let is_end = match is_end(body, is_complete) {
+        let is_end = match self.body.is_end(body, is_complete) {
             Ok(is_end) => is_end,
             Err(error) => return Some(Err(in_words(error))),
         };
@@ -356,7 +365,7 @@ impl<'a> Call<'a> {
         let Response::Body(body) = &mut self.response else { return None };
         let trailers = match poll_fn(|context| body.poll_trailers(context)).await {
             Ok(trailers) => trailers,
-            Err(error) if is_end_of_upload(&error) => None,
+            Err(error) if self.body.is_unwanted(&error) => None,
             Err(error) => return Some(Err(in_words(error))),
         };
         self.exchange.endpoint = None;
@@ -421,8 +430,7 @@ impl<'a> Call<'a> {
         let is_too_large = failure::failure(&error) == Failure::BodyTooLarge;
         if is_begun
             && (is_of_server || is_too_large)
-            && session.as_http2().is_some()
-            && grpc::Form::of(session) == Some(grpc::Form::Native)
+            && grpc::is_call(session)
             && let Some(trailers) = grpc::failure_trailers(&error)
         {
             exchange.grpc_status = trailers.get(grpc::STATUS).cloned();
@@ -486,12 +494,12 @@ impl RequestBody {
             let is_last = pending.is_empty() && self.is_whole;
             self.stream.send_data(part, is_last)?;
             if is_last {
-                self.is_done = true;
+                (self.is_done, self.is_sent) = (true, true);
             }
         }
         if self.is_whole && !self.is_done {
             self.stream.send_data(Bytes::new(), true)?;
-            self.is_done = true;
+            (self.is_done, self.is_sent) = (true, true);
         }
         self.pending = None;
         Poll::Ready(Ok(()))
@@ -500,6 +508,28 @@ impl RequestBody {
     fn abandon(&mut self) {
         self.pending = None;
         self.is_done = true;
+    }
+
+    /// Whether the server has reset the stream because it does not want the rest of the request, after it has sent
+    /// the whole response (RFC 9113, section 8.1). Of a request that was sent completely there is no rest: then, a
+    /// reset cuts off the response.
+    fn is_unwanted(&self, error: &h2::Error) -> bool {
+        let is_no_error = error.reason() == Some(h2::Reason::NO_ERROR);
+        !self.is_sent && error.is_reset() && error.is_remote() && is_no_error
+    }
+
+    /// Whether the response has ended, without trailers. The stream also ends if it fails. `is_complete`: no byte of
+    /// the response is missing, as far as its length is known.
+    fn is_end(&self, response: &mut RecvStream, is_complete: bool) -> Result<bool, h2::Error> {
+        if !response.is_end_stream() {
+            return Ok(false);
+        }
+        match response.poll_data(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(None) => Ok(true),
+            Poll::Ready(Some(Err(error))) if is_complete && self.is_unwanted(&error) => Ok(true),
+            Poll::Ready(Some(Err(error))) => Err(error),
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => Ok(false),
+        }
     }
 }
 
@@ -519,26 +549,6 @@ async fn head(
     gateway.upstream_request_filter(session, &mut head, exchange).await?;
     let is_tls = exchange.upstream().is_some_and(|upstream| upstream.tls.is_some());
     request::of(head, if is_tls { Scheme::HTTPS } else { Scheme::HTTP })
-}
-
-/// Whether the server has reset the stream because it does not want the rest of the request, after it has sent the
-/// whole response (RFC 9113, section 8.1).
-fn is_end_of_upload(error: &h2::Error) -> bool {
-    error.is_reset() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
-}
-
-/// Whether the response has ended, without trailers. The stream also ends if it fails. `is_complete`: no byte of
-/// the response is missing, as far as its length is known.
-fn is_end(body: &mut RecvStream, is_complete: bool) -> Result<bool, h2::Error> {
-    if !body.is_end_stream() {
-        return Ok(false);
-    }
-    match body.poll_data(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(None) => Ok(true),
-        Poll::Ready(Some(Err(error))) if is_complete && is_end_of_upload(&error) => Ok(true),
-        Poll::Ready(Some(Err(error))) => Err(error),
-        Poll::Ready(Some(Ok(_))) | Poll::Pending => Ok(false),
-    }
 }
 
 /// Whether the final response with this status to a request of this method has a body (RFC 9110, section

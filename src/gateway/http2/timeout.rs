@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
 use pingora::prelude::{Error, ErrorType};
 use pingora::proxy::Session;
 use tokio::time::Instant;
 
-use crate::clock;
-use crate::gateway::respond::{failure, grpc};
+use crate::gateway::grpc_deadline;
+use crate::gateway::respond::grpc;
 use crate::policy::settings::{Server, Upstream};
 
 /// What a request waits for.
@@ -24,19 +23,22 @@ pub(super) enum Waiting {
 
 /// The time limits of one request.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Limits {
-    /// Those of the upstream and the server, for each wait.
-    Each {
-        /// For [`Waiting::Client`]; `None`: Pingora bounds it, which it does for HTTP/1.
-        client: Option<Duration>,
-        /// For [`Waiting::Response`].
-        read: Duration,
-        /// For [`Waiting::Window`].
-        write: Duration,
-    },
-    /// The deadline of a gRPC call, if its client has set one. A stream of gRPC can be idle by design, so
-    /// nothing else limits it.
-    Rpc(Option<Instant>),
+pub(super) struct Limits {
+    /// Those of each wait; `None`: a call of gRPC over HTTP/2, whose stream can be idle by design.
+    each: Option<Each>,
+    /// The deadline of a gRPC call in any form, if its client has set one.
+    deadline: Option<Instant>,
+}
+
+/// The limits of the upstream and the server, for each wait.
+#[derive(Clone, Copy, Debug)]
+struct Each {
+    /// For [`Waiting::Client`]; `None`: Pingora bounds it, which it does for HTTP/1.
+    client: Option<Duration>,
+    /// For [`Waiting::Response`].
+    read: Duration,
+    /// For [`Waiting::Window`].
+    write: Duration,
 }
 
 impl Limits {
@@ -47,128 +49,73 @@ impl Limits {
         session: &Session,
         started: u64,
     ) -> Self {
-        if grpc::Form::of(session).is_none() {
-            return Self::Each {
-                client: session.as_http2().map(|_| server.read_timeout),
-                read: upstream.read_timeout,
-                write: upstream.write_timeout,
-            };
-        }
-        let timeout = grpc_timeout(&session.req_header().headers);
-        let elapsed = Duration::from_micros(clock::now().saturating_sub(started));
-        let left = timeout.map(|timeout| timeout.saturating_sub(elapsed));
-        Self::Rpc(left.and_then(|left| Instant::now().checked_add(left)))
+        let each = (!grpc::is_call(session)).then(|| Each {
+            client: session.as_http2().map(|_| server.read_timeout),
+            read: upstream.read_timeout,
+            write: upstream.write_timeout,
+        });
+        Self { each, deadline: grpc_deadline::of(session, started) }
     }
 
     /// When a wait that began at `since` has taken too long; `None`: never.
     pub(super) fn end(self, waiting: Waiting, since: Instant) -> Option<Instant> {
-        match self {
-            Self::Rpc(deadline) => deadline,
-            Self::Each { client, read, write } => match waiting {
-                Waiting::Client => since.checked_add(client?),
-                Waiting::Window => since.checked_add(write),
-                Waiting::Response => since.checked_add(read),
-            },
-        }
+        let end = self.each.and_then(|Each { client, read, write }| match waiting {
+            Waiting::Client => since.checked_add(client?),
+            Waiting::Window => since.checked_add(write),
+            Waiting::Response => since.checked_add(read),
+        });
+        end.into_iter().chain(self.deadline).min()
     }
 
-    /// How the request fails if a wait has taken too long.
+    /// How the request fails at `now`, if a wait has taken too long.
     #[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
-    pub(super) fn error(self, waiting: Waiting) -> Box<Error> {
-        match (self, waiting) {
-            (Self::Rpc(_), _) => Error::new(ErrorType::Custom(failure::DEADLINE_PASSED)).into_up(),
-            (Self::Each { .. }, Waiting::Client) => Error::new(ErrorType::ReadTimedout).into_down(),
-            (Self::Each { .. }, Waiting::Window) => Error::new(ErrorType::WriteTimedout).into_up(),
-            (Self::Each { .. }, Waiting::Response) => Error::new(ErrorType::ReadTimedout).into_up(),
+    pub(super) fn error(self, waiting: Waiting, now: Instant) -> Box<Error> {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            return grpc_deadline::passed();
+        }
+        match waiting {
+            Waiting::Client => Error::new(ErrorType::ReadTimedout).into_down(),
+            Waiting::Window => Error::new(ErrorType::WriteTimedout).into_up(),
+            Waiting::Response => Error::new(ErrorType::ReadTimedout).into_up(),
         }
     }
 
     /// Whether the time that the client takes for the body is limited.
     pub(super) fn bounds_client(self) -> bool {
-        matches!(self, Self::Each { .. })
+        self.each.is_some()
     }
 
     /// When the request must have ended; `None`: at any time.
     pub(super) fn deadline(self) -> Option<Instant> {
-        match self {
-            Self::Rpc(deadline) => deadline,
-            Self::Each { .. } => None,
-        }
-    }
-}
-
-/// The timeout of a gRPC call ("Requests" in gRPC's description of its protocol over HTTP/2); `None` if
-/// there is none or it is malformed.
-fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
-    parse(headers.get("grpc-timeout")?.as_bytes())
-}
-
-/// Parses up to 8 digits and a unit.
-fn parse(value: &[u8]) -> Option<Duration> {
-    let (unit, digits) = value.split_last()?;
-    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let number = std::str::from_utf8(digits).ok()?.parse::<u64>().ok()?;
-    match unit {
-        b'H' => Some(Duration::from_secs(number * 3_600)),
-        b'M' => Some(Duration::from_secs(number * 60)),
-        b'S' => Some(Duration::from_secs(number)),
-        b'm' => Some(Duration::from_millis(number)),
-        b'u' => Some(Duration::from_micros(number)),
-        b'n' => Some(Duration::from_nanos(number)),
-        _ => None,
+        self.deadline
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    #[test]
-    fn grpc_timeouts() {
-        let table: [(&str, Option<Duration>); 14] = [
-            ("1H", Some(Duration::from_secs(3_600))),
-            ("2M", Some(Duration::from_secs(120))),
-            ("3S", Some(Duration::from_secs(3))),
-            ("100m", Some(Duration::from_millis(100))),
-            ("5u", Some(Duration::from_micros(5))),
-            ("7n", Some(Duration::from_nanos(7))),
-            ("0S", Some(Duration::ZERO)),
-            ("99999999H", Some(Duration::from_secs(99_999_999 * 3_600))),
-            ("123456789S", None),
-            ("S", None),
-            ("", None),
-            ("1", None),
-            ("+1S", None),
-            ("1s", None),
-        ];
-        for (text, expected) in table {
-            assert_eq!(parse(text.as_bytes()), expected, "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_a_timeout_or_none(value in any::<Vec<u8>>()) {
-            if parse(&value).is_some() {
-                prop_assert!((2..=9).contains(&value.len()));
-            }
-        }
-    }
+    use crate::gateway::respond::failure;
 
     #[test]
     fn each_wait_has_its_end() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
-        let limits = |client| Limits::Each { client, read: second, write: second * 2 };
-        assert_eq!(limits(None).end(Waiting::Client, now), None);
-        let limits = limits(Some(second * 3));
-        assert_eq!(limits.end(Waiting::Client, now), Some(now + second * 3));
-        assert_eq!(limits.end(Waiting::Response, now), Some(now + second));
-        assert_eq!(limits.end(Waiting::Window, now), Some(now + second * 2));
-        assert_eq!(Limits::Rpc(None).end(Waiting::Response, now), None);
-        assert_eq!(Limits::Rpc(Some(now)).end(Waiting::Client, now + second), Some(now));
+        let limits = |client, deadline| Limits {
+            each: Some(Each { client, read: second, write: second * 2 }),
+            deadline,
+        };
+        assert_eq!(limits(None, None).end(Waiting::Client, now), None);
+        let three = limits(Some(second * 3), None);
+        assert_eq!(three.end(Waiting::Client, now), Some(now + second * 3));
+        assert_eq!(three.end(Waiting::Response, now), Some(now + second));
+        assert_eq!(three.end(Waiting::Window, now), Some(now + second * 2));
+        let early = limits(Some(second * 3), Some(now + second / 2));
+        assert_eq!(early.end(Waiting::Response, now), Some(now + second / 2));
+        assert_eq!(early.end(Waiting::Client, now), Some(now + second / 2));
+        assert_eq!(*early.error(Waiting::Response, now).etype(), ErrorType::ReadTimedout);
+        let passed = ErrorType::Custom(failure::DEADLINE_PASSED);
+        assert_eq!(*early.error(Waiting::Response, now + second).etype(), passed);
+        let call = |deadline| Limits { each: None, deadline };
+        assert_eq!(call(None).end(Waiting::Response, now), None);
+        assert_eq!(call(Some(now)).end(Waiting::Client, now + second), Some(now));
     }
 }

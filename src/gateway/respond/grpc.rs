@@ -1,6 +1,6 @@
 //! Responses to gRPC clients: status 200, and the outcome in headers ("trailers-only").
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use pingora::prelude::Error;
 use pingora::proxy::Session;
@@ -47,6 +47,13 @@ impl Form {
             Self::WebText => "application/grpc-web-text",
         })
     }
+}
+
+/// Whether a request is a call of gRPC itself: a POST over HTTP/2. Anyone can send its media type with another request.
+pub(in crate::gateway) fn is_call(session: &Session) -> bool {
+    session.is_http2()
+        && session.req_header().method == Method::POST
+        && Form::of(session) == Some(Form::Native)
 }
 
 /// The trailers that end a call whose response has begun; `None` if the client has closed the connection.

@@ -249,7 +249,7 @@ pub(super) async fn send_body(
     if !read_whole {
         session.set_keepalive(None);
     }
-    drain::announce(session);
+    drain::announce(session, head.status);
     let headless = session.req_header().method == Method::HEAD || body.is_empty();
     write_head(session, head, headless).await?;
     if !headless {
