@@ -40,7 +40,8 @@
 --   peek:   for each bucket its level; of a sliding window, these two times, too
 --   lease:  for each bucket its level after the call, the units that it lends, the epoch, and the microseconds until
 --           these units are no longer counted as lent
--- The level of an unreadable bucket, whose key is no string, is -2^54.
+-- The level of an unreadable bucket, whose key is no string, is -2^54. So is that of a sliding window, if the caller lacks
+-- the right to read it; then a take ends with -1.
 --
 -- A bucket has a level: the units that are available. A level below zero is a debt: requests are
 -- denied until the level has risen above zero. Each kind of limit has two functions: one reads a
@@ -304,7 +305,7 @@ end
 -- newest. If it went back further, later stamps count as taken at the current time.
 local function sliding_windows(now)
     local HEAD, SLOT, MIN_SLOTS = 40, 8, 8
-    local floor, max, min, call = math.floor, math.max, math.min, redis.call
+    local floor, max, min, call, pcall = math.floor, math.max, math.min, redis.call, redis.pcall
     local pack, unpack = struct.pack, struct.unpack
 
     -- The stamps of the slots `from` to `from + count - 1`, which are within the ring, as a string.
@@ -477,14 +478,20 @@ local function sliding_windows(now)
         local from = (first + kept) % log.slots
         local ahead = min(added, log.slots - from)
         local text = pack('<d', log.stamp)
-        if ahead > 0 then
-            call('SETRANGE', log.key, HEAD + SLOT * from, string.rep(text, ahead))
+        local function is_done(reply)
+            return type(reply) ~= 'table'
         end
-        if added > ahead then
-            call('SETRANGE', log.key, HEAD, string.rep(text, added - ahead))
+        -- Without a right to do so, the whole string is written: this has changed no slot of a stamp that is kept.
+        local done = (ahead == 0
+                or is_done(pcall('SETRANGE', log.key, HEAD + SLOT * from, string.rep(text, ahead))))
+            and (added == ahead
+                or is_done(pcall('SETRANGE', log.key, HEAD, string.rep(text, added - ahead))))
+            and is_done(pcall('SETRANGE', log.key, 0,
+                pack('<ddddd', -log.slots, first, count, oldest, newest)))
+            and is_done(pcall('PEXPIRE', log.key, milliseconds))
+        if not done then
+            rewrite(log, kept, added, milliseconds)
         end
-        call('SETRANGE', log.key, 0, pack('<ddddd', -log.slots, first, count, oldest, newest))
-        call('PEXPIRE', log.key, milliseconds)
     end
 
     return sliding
@@ -509,6 +516,8 @@ local entries
 local sliding, logs = nil, nil
 -- Of buckets from which gateways have borrowed: their functions, and by bucket the units lent.
 local leased, leases = nil, nil
+-- Whether the caller lacks the right to read a sliding window.
+local lacks_right = false
 -- Position of the further parameters of the next bucket that has them.
 local further = position + RECORD * #keys
 
@@ -523,10 +532,14 @@ for bucket = 1, #keys do
         stored = get('GET', keys[bucket])
     end
     if stored and #stored ~= 24 and type(stored) == 'table' then
-        -- A key of another type: the gateway decides on this bucket, and the script on the others.
-        -- Any other error (such as a missing permission) fails the call.
-        if string.sub(stored.err, 1, 9) ~= 'WRONGTYPE' then
-            return { err = stored.err .. (kind == SLIDING_WINDOW and ' (GETRANGE)' or ' (GET)') }
+        -- A key of another type, or a right that only sliding windows need is missing: the gateway decides on this
+        -- bucket, and the script on the others. Any other error fails the call.
+        local text = stored.err
+        if kind == SLIDING_WINDOW
+            and (string.find(text, 'NOPERM', 1, true) or string.find(text, "can't run", 1, true)) then
+            lacks_right = true
+        elseif string.sub(text, 1, 9) ~= 'WRONGTYPE' then
+            return { err = text .. (kind == SLIDING_WINDOW and ' (GETRANGE)' or ' (GET)') }
         end
         levels[bucket] = UNREADABLE
         if kind == FIXED_WINDOW then
@@ -706,6 +719,9 @@ if operation == TAKE then
                 end
             end
         end
+    end
+    if lacks_right then
+        reply[length + 1] = -1
     end
 elseif operation == ADJUST then
     local readable = true

@@ -11,7 +11,7 @@
 
 pub(super) mod statements;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -33,6 +33,9 @@ pub use statements::Due;
 /// Number of shards, each with its own lock; more than there are threads.
 const SHARDS: usize = 64;
 
+/// Entries for which a shard always keeps room.
+const MIN_CAPACITY: usize = 64;
+
 /// Units that requests of this process hold.
 #[derive(Debug)]
 pub struct Held {
@@ -53,8 +56,8 @@ pub struct Held {
 #[derive(Debug, Default)]
 struct Shard {
     entries: HashMap<BucketId, Entry>,
-    /// Buckets that are due for a statement.
-    due: Vec<BucketId>,
+    /// Buckets that are due for a statement; all have an entry.
+    due: HashSet<BucketId>,
 }
 
 /// One bucket. Present while requests hold units of it, and until Redis knows that none does.
@@ -73,8 +76,6 @@ struct Entry {
     reserved: i64,
     /// Whether a call with checks of the bucket is unanswered.
     is_asked: bool,
-    /// Whether the bucket is among those that are due.
-    is_due: bool,
 }
 
 /// Units that a request holds, until it is dropped.
@@ -130,6 +131,12 @@ impl Held {
     /// Number of buckets of which units are held, or whose statement is due.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().entries.len()).sum()
+    }
+
+    /// Number of buckets that are due for a statement.
+    #[cfg(test)]
+    fn due_len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().due.len()).sum()
     }
 
     /// Whether no units are held, and none are stated.
@@ -220,9 +227,9 @@ impl Held {
         let is_known = !self.is_shared || entry.number == 0 || entry.stated == Some(0);
         if entry.units.is_empty() && entry.reserved == 0 && is_known && !entry.is_asked {
             shard.entries.remove(&bucket);
-        } else if self.is_shared && entry.needs_statement() && !entry.is_due {
-            entry.is_due = true;
-            shard.due.push(bucket);
+            shard.due.remove(&bucket);
+            shard.shrink();
+        } else if self.is_shared && entry.needs_statement() && shard.due.insert(bucket) {
             self.due.notify_one();
         }
     }
@@ -244,7 +251,22 @@ fn shard_number(bucket: BucketId) -> usize {
     (bucket.0 % SHARDS as u128) as usize
 }
 
+/// Whether a table has far more room than it needs. Seldom true after it was shrunk to twice its length.
+const fn is_sparse(len: usize, capacity: usize) -> bool {
+    capacity > MIN_CAPACITY && capacity / 8 > len
+}
+
 impl Shard {
+    /// Gives memory back that a peak has left.
+    fn shrink(&mut self) {
+        if is_sparse(self.entries.len(), self.entries.capacity()) {
+            self.entries.shrink_to((2 * self.entries.len()).max(MIN_CAPACITY / 2));
+        }
+        if is_sparse(self.due.len(), self.due.capacity()) {
+            self.due.shrink_to((2 * self.due.len()).max(MIN_CAPACITY / 2));
+        }
+    }
+
     /// Free units of the charge's bucket.
     fn level(&self, charge: &Charge, share: Share) -> i64 {
         let entry = self.entries.get(&charge.bucket);
@@ -265,7 +287,6 @@ impl Entry {
             stated_at: 0,
             reserved: 0,
             is_asked: false,
-            is_due: false,
         }
     }
 

@@ -8,6 +8,7 @@ mod tls;
 
 use nix::sys::signal::Signal;
 
+use crate::shared::{EVERYTHING, as_documented_user, documented_rights, use_everything};
 use crate::support::{
     DEMO, Gateway, RedisCluster, StatusCounts, eventually, full_config, key, send_concurrently,
     send_many, tollgate,
@@ -232,25 +233,28 @@ fn without_repair_a_lossy_failover_grants_what_was_lost_again() {
 }
 
 #[test]
+fn documented_acl_rights_suffice_for_a_cluster() {
+    let redis = RedisCluster::start(0);
+    redis.nodes.iter().for_each(|node| drop(node.query::<String>(&documented_rights())));
+    let table = redis.table_with(&as_documented_user("timeout = \"1s\"\n"));
+    let config = format!("{DEMO}{table}{EVERYTHING}{}", key("acme", "secret", "free"));
+    let gateway = Gateway::start(&config.replace("[audit]\nstream = true\n", ""));
+    wait_until_connected(&gateway);
+    use_everything(&gateway);
+}
+
+#[test]
 fn connect_tries_every_master() {
     let redis = RedisCluster::start(0);
-    let (rights, user) =
-        ("resetkeys ~tollgate:* resetchannels -@all", ["ACL", "SETUSER", "gateway"]);
-    let needed = "+ping +eval +evalsha +time +get +set +zadd +zremrangebyscore +zcard +pexpire \
-        +cluster|slots +cluster|info";
-    let set = |node: usize, rights: &str| {
-        let call: Vec<&str> = user.into_iter().chain(rights.split(' ')).collect();
-        redis.nodes[node].query::<String>(&call);
-    };
-    (0..3).for_each(|node| set(node, &format!("on >pw {rights} {needed}")));
-    let lines = "timeout = \"1s\"\nusername = \"gateway\"\npassword = \"pw\"\n";
+    redis.nodes.iter().for_each(|node| drop(node.query::<String>(&documented_rights())));
+    let lines = as_documented_user("timeout = \"1s\"\n");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gateway.toml");
-    std::fs::write(&path, full_config(&format!("{DEMO}{}", redis.table_with(lines)))).unwrap();
+    std::fs::write(&path, full_config(&format!("{DEMO}{}", redis.table_with(&lines)))).unwrap();
     let call = ["check", path.to_str().unwrap(), "--connect"];
     let warnings = || tollgate(&call, "").stderr;
     assert_eq!(warnings(), "");
-    set(2, "-set");
+    redis.nodes[2].query::<String>(&["ACL", "SETUSER", "tollgate", "-set"]);
     let found = warnings();
     let at = redis.nodes[2].address.to_string();
     assert!(found.contains("a check of limits would fail") && found.contains(&at), "{found}");

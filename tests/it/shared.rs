@@ -236,24 +236,129 @@ fn client_keeps_its_fraction_across_a_reload() {
     assert_eq!(answer.header("x-ratelimit-remaining"), Some("29"), "60 % of 50, less one");
 }
 
+/// A rule of each kind, with everything else of a configuration that uses Redis.
+pub(crate) const EVERYTHING: &str = r#"
+[audit]
+stream = true
+
+[routes.leased]
+path = "/leased"
+upstream = "api"
+
+[rules.bucket]
+per = ["key"]
+routes = ["all"]
+rate = "100/d"
+
+[rules.window]
+per = ["key"]
+routes = ["all"]
+kind = "fixed_window"
+limit = "100/month"
+
+[rules.log]
+per = ["key"]
+routes = ["all"]
+kind = "sliding_window"
+limit = "50/h"
+
+[rules.held]
+per = ["key"]
+routes = ["all"]
+kind = "concurrency"
+limit = 20
+
+[rules.smooth]
+per = ["key"]
+routes = ["all"]
+kind = "leaky_bucket"
+rate = "100/s"
+max_delay = "1s"
+
+[rules.leased]
+routes = ["leased"]
+per = []
+rate = "10000/s"
+lease = "auto"
+"#;
+
+/// The line of rights in README.md, as words.
+pub(crate) fn documented_rights() -> Vec<&'static str> {
+    let line = |page: &'static str| {
+        let mut lines = page.lines().map(str::trim);
+        lines.find(|line| line.starts_with("ACL SETUSER tollgate")).unwrap()
+    };
+    let rights = line(include_str!("../../README.md"));
+    assert_eq!(rights, line(include_str!("../../docs/redis.md")));
+    rights.split_whitespace().collect()
+}
+
+/// The `[redis]` table with the user that the documentation creates.
+pub(crate) fn as_documented_user(table: &str) -> String {
+    format!("{table}username = \"tollgate\"\npassword = \"PASSWORD\"\n")
+}
+
+/// Uses everything of [`EVERYTHING`], and asserts that no right was missing.
+pub(crate) fn use_everything(gateway: &Gateway) {
+    let decided_by = |source| gateway.count("tollgate_decisions_total", &[("source", source)]);
+    let send = |path| gateway.send(&Request::get(path).header("X-Api-Key", "secret"));
+    let passed = (0..80).filter(|_| send("/").status == 200).count();
+    assert_eq!(passed, 50, "the sliding window has the smallest limit");
+    let lends = || {
+        (0..200).for_each(|_| {
+            gateway.send(&Request::get("/leased"));
+        });
+        (decided_by("lease") > 0).then_some(())
+    };
+    eventually("a lease", lends);
+    for path in ["/api/usage", "/api/clients/key/acme/buckets"] {
+        let answer = gateway.admin(path);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+    }
+    assert_eq!(decided_by("local"), 0, "{}", gateway.log());
+    assert_eq!(gateway.count("tollgate_redis_calls_total", &[("result", "noperm")]), 0);
+    let log = gateway.log().to_ascii_lowercase();
+    for text in ["noperm", "permission", "may not run", "does not count", "cannot"] {
+        assert!(!log.contains(text), "{log}");
+    }
+}
+
 #[test]
 fn documented_acl_rights_suffice() {
-    let readme = include_str!("../../README.md");
-    let page = include_str!("../../docs/redis.md");
-    let line = readme.lines().find(|line| line.trim().starts_with("ACL SETUSER tollgate")).unwrap();
-    assert!(page.contains(line));
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let with = |redis: &Redis| {
-        let url = format!("{}username = \"tollgate\"\npassword = \"PASSWORD\"\n", redis.table());
-        format!("{DEMO}{url}{PER_KEY}rate = \"100/d\"\n{}", key("acme", "secret", "free"))
-    };
     let redis = Redis::start();
-    redis.query::<String>(&words);
-    let [gateway]: [Gateway; 1] = gateways(&with(&redis));
+    redis.query::<String>(&documented_rights());
+    let acme = key("acme", "secret", "free");
+    let table = as_documented_user(&redis.table());
+    let config = format!("{DEMO}{table}database = 1\n{EVERYTHING}{acme}");
+    let [gateway]: [Gateway; 1] = gateways(&config);
     redis.query::<String>(&["SCRIPT", "FLUSH"]);
-    (0..5).for_each(|_| assert_eq!(get(&gateway), 200));
-    assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "redis")]), 5);
-    assert_eq!(gateway.count("tollgate_redis_calls_total", &[("result", "noperm")]), 0);
+    use_everything(&gateway);
+    let found = gateway.admin("/api/audit?all=true").json();
+    assert!(found["incomplete"].is_null(), "{found}");
+    assert!(redis.query::<Vec<redis::Value>>(&["ACL", "LOG"]).is_empty());
+}
+
+/// Without a right that only one kind of limit needs.
+#[test]
+fn row_16_right_of_sliding_windows_concerns_only_their_rules() {
+    let redis = Redis::start();
+    redis.query::<String>(&documented_rights());
+    redis.query::<String>(&["ACL", "SETUSER", "tollgate", "-getrange"]);
+    let table = as_documented_user(&redis.table());
+    let acme = key("acme", "secret", "free");
+    let log = "[rules.log]\nper = [\"key\"]\nkind = \"sliding_window\"\nlimit = \"5/h\"\n";
+    let config = format!("{DEMO}{table}{PER_KEY}rate = \"100/d\"\n{log}{acme}");
+    let [gateway]: [Gateway; 1] = gateways(&config);
+    let passed = (0..20).filter(|_| get(&gateway) == 200).count();
+    assert_eq!(passed, 5, "the window is decided locally");
+    let decided = |rule, source| {
+        gateway.count("tollgate_decisions_total", &[("rule", rule), ("source", source)])
+    };
+    assert!(decided("per-key", "redis") >= 5, "{}", gateway.metrics());
+    assert_eq!(gateway.count("tollgate_breaker_state", &[]), 0);
+    let logged = gateway.log().matches("may not run GETRANGE").count();
+    assert_eq!(logged, 1, "{}", gateway.log());
+    assert!(!gateway.log().contains("breaker open"), "{}", gateway.log());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::shared::{as_documented_user, documented_rights};
 use crate::support::{
     DEMO, FaultProxy, Gateway, Mode, Redis, Request, Stopwatch, WallClock, eventually, full_config,
     inconclusive, key, sleep_for, timed_below, within,
@@ -346,15 +347,8 @@ fn usage_that_cannot_be_written_is_kept_and_said() {
 #[test]
 fn documented_acl_rights_suffice_for_usage() {
     let redis = Redis::start();
-    let page = include_str!("../../docs/redis.md");
-    let rights = ["+hget", "+hset", "+hdel", "+hincrby", "+hscan"];
-    let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains(&format!("also need `{}`", rights.join(" "))));
-    let line = page.lines().find(|line| line.contains("ACL SETUSER")).unwrap().trim();
-    let user: Vec<&str> = line.split(' ').chain(rights).collect();
-    redis.query::<String>(&user);
-    let login = "username = \"tollgate\"\npassword = \"PASSWORD\"\n";
-    let gateway = start(&config(&format!("{}{login}", redis.table()), "100/year"));
+    redis.query::<String>(&documented_rights());
+    let gateway = start(&config(&as_documented_user(&redis.table()), "100/year"));
     // A period that is not kept any more is removed.
     redis.query::<i64>(&["HSET", "tollgate:usage", "quota:1000000000-1000086400", "1"]);
     send(&gateway, 3);

@@ -71,9 +71,10 @@ impl Held {
         let mut taken = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
-            while taken.len() < most
-                && let Some(bucket) = shard.due.pop()
-            {
+            let room = most.saturating_sub(taken.len());
+            let buckets: Vec<BucketId> = shard.due.iter().copied().take(room).collect();
+            for bucket in buckets {
+                shard.due.remove(&bucket);
                 taken.extend(self.due_of(&mut shard, bucket, now));
             }
         }
@@ -82,7 +83,6 @@ impl Held {
 
     fn due_of(&self, shard: &mut Shard, bucket: BucketId, now: u64) -> Option<Due> {
         let entry = shard.entries.get_mut(&bucket)?;
-        entry.is_due = false;
         if !entry.needs_statement() {
             return None;
         }

@@ -327,3 +327,39 @@ fn shadow_rule_holds_at_most_its_limit_and_refuses_nothing() {
     drop(all);
     assert!(store.held().is_empty());
 }
+
+/// Redis is away, or was never reached: statements are due that are never made.
+#[test]
+fn buckets_that_are_due_are_forgotten_with_their_requests() {
+    let held = Arc::new(Held::new(true));
+    for turn in 0..20_000_u128 {
+        let charge = Charge { bucket: BucketId(turn % 1_000), ..charge(5, 1) };
+        let request = granted(&held, charge);
+        assert_eq!((held.len(), held.due_len()), (1, 1), "{turn}");
+        drop(request);
+    }
+    assert_eq!((held.len(), held.due_len()), (0, 0));
+}
+
+#[test]
+fn memory_of_a_peak_is_given_back() {
+    let held = Arc::new(Held::new(true));
+    let holds: Vec<Holds> = (0..50_000)
+        .map(|bucket| granted(&held, Charge { bucket: BucketId(bucket), ..charge(5, 1) }))
+        .collect();
+    drop(holds);
+    let room = |shard: &Mutex<Shard>| {
+        let shard = shard.lock();
+        shard.entries.capacity() + shard.due.capacity()
+    };
+    let kept: usize = held.shards.iter().map(room).sum();
+    assert!(kept <= 4 * MIN_CAPACITY * SHARDS, "room for {kept}");
+}
+
+/// What a request with this charge holds, as without Redis.
+fn granted(held: &Arc<Held>, charge: Charge) -> Holds {
+    let charges = [charge];
+    let mut buckets = [Bucket { level: held.level(&charge, Share::WHOLE), at: START }];
+    let answer = charge::take(&charges, &mut buckets, Share::WHOLE);
+    held.hold(&charges, &[rule()], &answer)
+}

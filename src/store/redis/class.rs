@@ -59,7 +59,7 @@ impl ErrorClass {
     /// Advice for the operator, to append to the server's text; empty if that text is sufficient.
     pub fn help(self) -> &'static str {
         match self {
-            Self::NoPermission => "; checks need `+eval +evalsha +time +get +set`",
+            Self::NoPermission => "; checks of all rules need `+eval +evalsha +time +get +set`",
             Self::Cluster => {
                 "; the server belongs to a Redis Cluster: use `redis+cluster://` in `redis.url`"
             }

@@ -38,6 +38,7 @@ use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::watch::Sender;
 use tokio::time::{Instant, timeout, timeout_at};
+use tracing::warn;
 
 use super::batch::repair::REPAIR_US;
 use super::class::{ErrorClass, classify};
@@ -294,6 +295,16 @@ impl Link {
         let why = format!("Redis says: {}{}", self.describe(error), self.help(class));
         self.note(connection, CallResult::Failed(class), &why);
         class
+    }
+
+    /// Logs, at most once a minute, that the gateway's user may not read sliding windows.
+    pub fn cannot_read_windows(&self) {
+        if self.journal.lock().wants("windows", clock::now()) {
+            warn!(
+                "the gateway's user may not run GETRANGE in Redis: rules of sliding windows are decided \
+                 locally; they need `+getrange +setrange +pexpire`"
+            );
+        }
     }
 
     /// Records the result of a call on this connection. Returns whether it opened the circuit breaker.

@@ -198,6 +198,9 @@ impl Batcher {
             Ok(numbers) => {
                 if let Ok(reply) = batch.read(&numbers) {
                     link.answered(connection);
+                    if reply.lacks_right {
+                        link.cannot_read_windows();
+                    }
                     ("ok", Some(reply))
                 } else {
                     link.malformed(connection);
@@ -283,7 +286,7 @@ impl PendingChecks {
         held: &Arc<Held>,
         seen: Option<&Arc<Seen>>,
     ) {
-        let Reply { answers, unreadable, decided_at } = reply.unwrap_or_default();
+        let Reply { answers, unreadable, decided_at, .. } = reply.unwrap_or_default();
         let undecided = match (nothing_taken, unreadable.is_empty()) {
             (true, true) => Undecided::NotTaken,
             (true, false) => Undecided::Unreadable(unreadable),

@@ -154,6 +154,64 @@ fn script_fails_without_the_permission_to_read_or_write() {
     }
 }
 
+/// The window is then written as a whole.
+#[test]
+fn row_16_sliding_windows_are_exact_without_the_right_to_write_parts() {
+    let server = RedisServer::start(&[]);
+    let mut admin = server.client().get_connection().unwrap();
+    let mut user = server.client().get_connection().unwrap();
+    let mut set_rights = |rights: &[&str]| {
+        let mut command = redis::cmd("ACL");
+        command.arg("SETUSER").arg("default").arg(rights).query::<()>(&mut admin).unwrap();
+    };
+    let limit = Limit::SlidingWindow(SlidingWindow::new(100, 1_000_000).unwrap());
+    for (client, missing) in
+        [&["-setrange"][..], &["-pexpire"], &["-setrange", "-pexpire"], &[]].into_iter().enumerate()
+    {
+        set_rights(missing);
+        let mut window = vec![];
+        for turn in 0..60_usize {
+            let now = 10_000_000 + turn as u64 * 33_333;
+            window.retain(|at| at + 1_000_000 > now);
+            let mut batch = Batch::default();
+            let check = charges(&[(0, client as u128, 1, false)], &[limit]);
+            (0..=turn % 9).for_each(|_| assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In));
+            let reply = batch.read(&call(&mut user, &batch, now)).unwrap();
+            assert!(!reply.lacks_right && reply.unreadable.is_empty());
+            let passed = reply.answers.iter().flatten().filter(|answer| answer.allowed()).count();
+            let room = 100 - window.len();
+            assert_eq!(passed, room.min(1 + turn % 9), "turn {turn} {missing:?}");
+            window.extend(std::iter::repeat_n(now, passed));
+        }
+        set_rights(&["+setrange", "+pexpire"]);
+    }
+}
+
+/// Other buckets of the call are decided in Redis.
+#[test]
+fn sliding_window_without_the_right_to_read_it_is_unreadable() {
+    let server = RedisServer::start(&[]);
+    let mut connection = server.client().get_connection().unwrap();
+    let window = Limit::SlidingWindow(SlidingWindow::new(5, 1_000_000).unwrap());
+    let bucket = Limit::token_bucket(10, 1_000_000, 5).unwrap();
+    let mut rights = redis::cmd("ACL");
+    rights.arg("SETUSER").arg("default").arg("-getrange").query::<()>(&mut connection).unwrap();
+    let limits = [window, bucket];
+    let mut batch = Batch::default();
+    for check in [
+        charges(&[(0, 1, 1, false)], &limits),
+        charges(&[(1, 1, 1, false)], &limits),
+        charges(&[(0, 1, 1, false), (1, 1, 1, false)], &limits),
+    ] {
+        assert_eq!(batch.add(&check, &rules(), PREFIX), Added::In);
+    }
+    let reply = batch.read(&call(&mut connection, &batch, 1_000_000)).unwrap();
+    let allowed: Vec<_> =
+        reply.answers.iter().map(|answer| answer.as_ref().map(Answer::allowed)).collect();
+    assert_eq!(allowed, [None, Some(true), None]);
+    assert!(reply.lacks_right);
+}
+
 /// A number of a log: a count, a time, or one that no gateway writes.
 fn log_number() -> impl Strategy<Value = f64> {
     prop_oneof![

@@ -14,12 +14,17 @@ pub struct Reply {
     pub answers: Vec<Option<Answer>>,
     /// Unreadable buckets: neither tokens nor debts were taken from them.
     pub unreadable: Vec<BucketId>,
+    /// Whether sliding windows are among them since the gateway's user may not read them.
+    pub lacks_right: bool,
     /// Unix time of the decisions in microseconds, by the clock of Redis.
     pub decided_at: u64,
 }
 
 /// Level of an unreadable bucket.
 const UNREADABLE: i64 = -2 * MAX_UNITS;
+
+/// Last number of a reply if the gateway's user may not read sliding windows.
+const LACKS_RIGHT: i64 = -1;
 
 /// Error: `take.lua` does not return this reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -130,11 +135,12 @@ impl Batch {
                 *slot = Some(group.answer(order, passed, &levels, time)?);
             }
         }
-        if numbers.next().is_some() {
-            Err(BadReply)
-        } else {
-            Ok(Reply { answers, unreadable, decided_at: time })
-        }
+        let lacks_right = match (numbers.next(), numbers.next()) {
+            (None, _) => false,
+            (Some(LACKS_RIGHT), None) => true,
+            _ => return Err(BadReply),
+        };
+        Ok(Reply { answers, unreadable, lacks_right, decided_at: time })
     }
 }
 
