@@ -9,7 +9,8 @@ use super::members::{self, BadBody};
 use crate::store::limiter::Limiter;
 use crate::store::redis::link::breaker::{BreakerStatus, Override};
 
-/// State of the circuit breaker.
+/// State of the circuit breaker. In a Redis Cluster, of those of all masters: closed if all are, open if all are,
+/// otherwise half open.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Breaker {
@@ -19,26 +20,29 @@ pub(super) struct Breaker {
     r#override: &'static str,
     /// Milliseconds since the breaker entered this state.
     since_ms: u64,
-    /// Percent of the requests that use Redis.
+    /// Percent of the requests that use Redis; in a cluster, the mean over its slots.
     admits_percent: u32,
     /// Milliseconds until the next probe of Redis, rounded up; 0 unless the breaker is open and not overridden.
     retry_after_ms: u64,
 }
 
 impl Breaker {
-    /// The breaker of the limiter's nodes; of several, the one that is furthest from closed. `None`
-    /// without Redis.
+    /// The breaker of the limiter's nodes; of several, all of them as one. `None` without Redis.
     pub(super) fn of(limiter: &Limiter) -> Option<Self> {
-        let status =
-            limiter.nodes().iter().map(|node| node.breaker()).max_by_key(|status| status.state)?;
+        limiter.redis()?.breaker().map(Self::from)
+    }
+}
+
+impl From<BreakerStatus> for Breaker {
+    fn from(status: BreakerStatus) -> Self {
         let BreakerStatus { state, r#override, since_us, admits_percent, retry_after_us } = status;
-        Some(Self {
+        Self {
             state: state.name(),
             r#override: name(r#override),
             since_ms: since_us / 1_000,
             admits_percent,
             retry_after_ms: retry_after_us.div_ceil(1_000),
-        })
+        }
     }
 }
 

@@ -167,7 +167,7 @@ impl Admin {
         Ok(match route.call {
             Call::Live => Answer::text(StatusCode::OK, "alive\n"),
             Call::Ready => match self.not_ready() {
-                None => Answer::text(StatusCode::OK, "ready\n"),
+                None => Answer::text(StatusCode::OK, &self.ready_text()),
                 Some(reason) => {
                     Answer::text(StatusCode::SERVICE_UNAVAILABLE, &format!("{reason}\n"))
                 }
@@ -214,6 +214,12 @@ impl Admin {
     }
 
     /// Why the gateway is not ready for requests, if it is not.
+    /// The body of `/ready`: `ready`, and which masters of a cluster are away.
+    fn ready_text(&self) -> String {
+        let away = self.readiness.masters_away().map(|away| format!("{away}\n"));
+        format!("ready\n{}", away.unwrap_or_default())
+    }
+
     fn not_ready(&self) -> Option<&'static str> {
         self.readiness.not_ready(&self.runtime.current.load().policy)
     }

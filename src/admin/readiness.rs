@@ -6,6 +6,7 @@ use crate::downstream::pressure::Pressure;
 use crate::policy::Policy;
 use crate::runtime::drain::Draining;
 use crate::store::limiter::Limiter;
+use crate::store::redis::availability;
 
 /// What readiness depends on.
 pub struct Readiness {
@@ -31,7 +32,14 @@ impl Readiness {
                 return Some("memory is over its limit");
             }
         }
-        let is_disconnected = self.needed.as_ref().is_some_and(|limiter| !limiter.is_connected());
+        let needed = self.needed.as_ref().and_then(|limiter| limiter.redis());
+        let is_disconnected = needed.is_some_and(|nodes| !nodes.is_partly_connected());
         is_disconnected.then_some("no connection to Redis")
+    }
+
+    /// Which masters of a cluster are away, if readiness depends on Redis.
+    pub(super) fn masters_away(&self) -> Option<String> {
+        let nodes = self.needed.as_ref().and_then(|limiter| limiter.redis())?;
+        availability::summary(&nodes.masters())
     }
 }

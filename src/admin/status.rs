@@ -8,6 +8,8 @@ use super::Admin;
 use super::breaker::Breaker;
 use crate::clock;
 use crate::runtime::Runtime;
+use crate::store::limiter::Limiter;
+use crate::store::redis::availability::{self, MasterStatus};
 
 /// Response of `GET /api/status`.
 #[derive(Debug, Serialize)]
@@ -69,10 +71,56 @@ struct Memory {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct RedisStatus {
     configured: bool,
+    /// Whether Redis can be called; in a cluster, some master of it.
     connected: bool,
     /// Whether Redis has been reached since the start. Until then, buckets start as
     /// `redis.start_without` says.
     reached: bool,
+    /// The masters of a Redis Cluster; empty with one server.
+    masters: Vec<Master>,
+    /// Which masters of a cluster are away, and what follows; `null` if all can be called.
+    away: Option<String>,
+}
+
+/// A master of a Redis Cluster.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Master {
+    address: String,
+    /// Number of its slots.
+    slots: usize,
+    /// Whether it can be called: there is a connection, and the breaker is not open.
+    connected: bool,
+    breaker: Breaker,
+}
+
+impl RedisStatus {
+    fn of(limiter: &Limiter) -> Self {
+        let Some(nodes) = limiter.redis() else {
+            return Self {
+                configured: false,
+                connected: false,
+                reached: false,
+                masters: Vec::new(),
+                away: None,
+            };
+        };
+        let masters = nodes.masters();
+        let away = availability::summary(&masters);
+        let master = |master: MasterStatus| Master {
+            address: master.address,
+            slots: master.slots,
+            connected: master.is_connected,
+            breaker: master.breaker.into(),
+        };
+        Self {
+            configured: true,
+            connected: nodes.is_partly_connected(),
+            reached: nodes.all().iter().all(|node| node.is_reached()),
+            masters: masters.into_iter().map(master).collect(),
+            away,
+        }
+    }
 }
 
 /// Buckets in this process.
@@ -92,7 +140,6 @@ impl Status {
         let Runtime { current, limiter, store, .. } = &admin.runtime;
         let snapshot = current.load();
         let max = snapshot.policy.memory.max_buckets;
-        let configured = limiter.is_shared();
         let pressure = &admin.readiness.pressure;
         let memory = pressure.memory();
         Self {
@@ -101,11 +148,7 @@ impl Status {
             uptime_s: clock::now() / crate::limit::MICROS_PER_SECOND,
             draining: admin.readiness.draining.is_draining(),
             ready: admin.not_ready().is_none(),
-            redis: RedisStatus {
-                configured,
-                connected: configured && limiter.is_connected(),
-                reached: configured && limiter.nodes().iter().all(|node| node.is_reached()),
-            },
+            redis: RedisStatus::of(limiter),
             breaker: Breaker::of(limiter),
             gateways: limiter.gateways(),
             buckets: LocalBuckets {

@@ -28,10 +28,21 @@ pub(super) struct Status {
     pub(super) memory: Option<Memory>,
 }
 
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Redis {
     pub(super) configured: bool,
     pub(super) connected: bool,
+    #[serde(default)]
+    pub(super) masters: Vec<Master>,
+    pub(super) away: Option<String>,
+}
+
+/// A master of a Redis Cluster.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Master {
+    pub(super) address: String,
+    pub(super) connected: bool,
+    pub(super) breaker: Breaker,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

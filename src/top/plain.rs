@@ -100,7 +100,9 @@ fn gateway(page: &mut String, at: &str, status: &Status, zone: &Zone, reload: Op
         (Some(breaker), true) => {
             let connected = if status.redis.connected { "connected" } else { "no connection" };
             let state = name(&breaker.state, 16);
-            format!("{connected}, breaker {state}, gateways {}", status.gateways)
+            let away = status.redis.away.as_ref().map(|away| format!("; {}", name(away, 160)));
+            let away = away.unwrap_or_default();
+            format!("{connected}, breaker {state}, gateways {}{away}", status.gateways)
         }
         _ => "none".to_owned(),
     };

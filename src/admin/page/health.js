@@ -53,12 +53,15 @@ function shown({ breaker, gateways, redis, buckets }) {
   const list = changes.slice(0, LISTED).map(({ at_ms, to, times }) =>
     h("li", {}, h("time", {}, moment(at_ms, Date.now())), " ", badge(to.replace("_", " "), KINDS[to]), times > 1 ? ` ${times} times` : ""));
   return [
-    h("p", { class: "state" }, badge(breaker.state.replace("_", " "), KINDS[breaker.state]), ` ${MEANING[breaker.state] ?? ""}`, isOverridden ? " Overridden by an operator." : ""),
+    h("p", { class: "state" }, badge(breaker.state.replace("_", " "), KINDS[breaker.state]), redis.away ? ` ${redis.away}.` : ` ${MEANING[breaker.state] ?? ""}`, isOverridden ? " Overridden by an operator." : ""),
     h("dl", { class: "facts lines" },
       fact("For", span(breaker.since_ms)),
       fact("Requests that use Redis", `${breaker.admits_percent} %`),
       breaker.retry_after_ms > 0 ? fact("Next probe in", span(breaker.retry_after_ms)) : null,
       fact("Connection", redis.connected ? "up" : badge("down", "bad")),
+      ...redis.masters.map((master) => fact(`Master ${master.address}`,
+        badge(master.connected ? master.breaker.state.replace("_", " ") : "away", master.connected ? KINDS[master.breaker.state] : "bad"),
+        ` for ${span(master.breaker.since_ms)}, ${whole(master.slots)} slots`)),
       fact("Gateways that share Redis", whole(gateways)),
       fact("Local buckets", whole(buckets.local)),
       fact("Buckets in debt", whole(buckets.debts))),

@@ -131,7 +131,7 @@ impl Registrar {
     }
 
     fn link(&self) -> Result<LinkSeries, prometheus::Error> {
-        let help = "State of the circuit breaker: 0 closed (all requests use Redis), 1 half open (some do), 2 open (none does). In a Redis Cluster, that of the master furthest from closed.";
+        let help = "State of the circuit breaker: 0 closed (all requests use Redis), 1 half open (some do), 2 open (none does). In a Redis Cluster, of all masters: 0 if all are closed, 2 if all are open, otherwise 1; `tollgate_redis_node_breaker_state` has each.";
         let state = self.gauge("tollgate_breaker_state", help)?;
         let help =
             "State changes of the circuit breaker by the new state: closed, half_open, open.";

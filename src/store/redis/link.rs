@@ -125,7 +125,10 @@ impl Link {
         series: Option<LinkSeries>,
         is_in_cluster: bool,
     ) -> (Arc<Self>, Supervisor) {
-        let link = Self::with(settings.breaker.clone(), series);
+        let mut link = Self::with(settings.breaker.clone(), series);
+        if is_in_cluster {
+            link.breaker = link.breaker.of_master(settings.address.to_string());
+        }
         let secrets = Secrets::of(&settings.login);
         let link = Arc::new(Self { secrets, is_in_cluster, ..link });
         let resolver = system_resolver();

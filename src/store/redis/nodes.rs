@@ -10,12 +10,13 @@ use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 
 use super::append::Appending;
+use super::availability::{self, MasterStatus};
 use super::batch::Undecided;
 use super::batch::adjust::{LevelChange, NotAdjusted};
 use super::batch::settle::{Settlement, Sum};
 use super::cluster::{Cluster, ClusterSeries, ClusterSupervisor};
 use super::link::Supervisor;
-use super::link::breaker::Override;
+use super::link::breaker::{BreakerStatus, Override};
 use super::link::history::History;
 use super::node::Node;
 use super::script::StoredRule;
@@ -118,6 +119,28 @@ impl Nodes {
         match self {
             Self::One(node) => node.is_connected(),
             Self::Cluster(cluster) => cluster.is_connected(),
+        }
+    }
+
+    /// Whether some buckets can be called.
+    pub fn is_partly_connected(&self) -> bool {
+        self.all().iter().any(|node| node.is_connected())
+    }
+
+    /// State of each master of a cluster; empty with one server.
+    pub fn masters(&self) -> Vec<MasterStatus> {
+        match self {
+            Self::One(_) => Vec::new(),
+            Self::Cluster(cluster) => cluster.masters(),
+        }
+    }
+
+    /// The circuit breaker, in a cluster those of all masters as one: see [`availability::breaker`]. `None` while no
+    /// master is known.
+    pub fn breaker(&self) -> Option<BreakerStatus> {
+        match self {
+            Self::One(node) => Some(node.breaker()),
+            Self::Cluster(cluster) => availability::breaker(&cluster.masters()),
         }
     }
 

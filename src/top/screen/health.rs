@@ -9,7 +9,7 @@ use ratatui::widgets::{Block, Borders, Paragraph};
 use super::theme::FAINT;
 use super::words::{count, cut, span};
 use super::{Theme, overload, waiting};
-use crate::top::api::{EndpointHealth, Reload, Status, UpstreamHealth};
+use crate::top::api::{EndpointHealth, Master, Reload, Status, UpstreamHealth};
 use crate::top::feed::Data;
 use crate::top::state::State;
 use crate::top::zone::Zone;
@@ -69,6 +69,11 @@ fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>>
             }
             let text = parts.join(", ");
             lines.push(fact("Redis", text, style));
+            lines.extend(status.redis.away.iter().map(|away| {
+                let text = cut(away, 160);
+                fact("", text, theme.bad())
+            }));
+            lines.extend(masters(&status.redis.masters, theme));
             lines.push(fact(
                 "gateways",
                 format!("{} on this Redis", status.gateways),
@@ -90,6 +95,18 @@ fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>>
         lines.push(fact("file", text, theme.bad()));
     }
     lines
+}
+
+/// The masters of a cluster.
+fn masters<'a>(masters: &[Master], theme: Theme) -> impl Iterator<Item = Line<'a>> {
+    masters.iter().map(move |master| {
+        let style = if master.connected { theme.good() } else { theme.bad() };
+        let connected = if master.connected { "connected" } else { "away" };
+        let state = cut(&master.breaker.state.replace('_', " "), 16);
+        let since = span(master.breaker.since_ms);
+        let address = cut(&master.address, 40);
+        fact("", format!("{address} {connected}; breaker {state} for {since}"), style)
+    })
 }
 
 /// Connections and memory; nothing if the gateway is older than these members.

@@ -26,6 +26,7 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use super::availability::MasterStatus;
 use super::batch::repair::Seen;
 use super::keys::KeySpace;
 use super::link::breaker::Override;
@@ -203,6 +204,26 @@ impl Cluster {
     /// The current masters.
     pub fn nodes(&self) -> Vec<Arc<Node>> {
         self.members.load().masters.iter().map(|member| Arc::clone(&member.node)).collect()
+    }
+
+    /// State of each master.
+    pub fn masters(&self) -> Vec<MasterStatus> {
+        let members = self.members.load();
+        let mut slots = vec![0; members.masters.len()];
+        for owner in &members.owners {
+            let owner = usize::from(owner.load(Ordering::Relaxed));
+            if let Some(slots) = slots.get_mut(owner) {
+                *slots += 1;
+            }
+        }
+        let each = members.masters.iter().zip(slots);
+        let status = |(member, slots): (&Member, usize)| MasterStatus {
+            address: member.at.to_string(),
+            slots,
+            is_connected: member.node.is_connected(),
+            breaker: member.node.breaker(),
+        };
+        each.map(status).collect()
     }
 
     /// The master that has a key.

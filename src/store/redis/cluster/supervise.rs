@@ -25,11 +25,12 @@ use crate::net::address::HostPort;
 use crate::net::lookup::{Resolver, system_resolver};
 use crate::policy::redis::Address;
 use crate::store::redis::append::Appending;
+use crate::store::redis::availability::{self, MasterStatus};
 use crate::store::redis::batch::settle::Settlement;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::durability;
-use crate::store::redis::link::breaker::BreakerState;
+use crate::store::redis::link::breaker::{BreakerState, Override};
 use crate::store::redis::link::cluster::topology;
 use crate::store::redis::link::history::History;
 use crate::store::redis::script::MAX_CHECKS;
@@ -161,16 +162,19 @@ impl ClusterSupervisor {
         Ok(())
     }
 
-    /// Shows the state of the breaker that is furthest from closed, and counts the first attempts to connect.
+    /// Shows the breakers as one, logs which masters are away, and counts the first attempts to connect.
     async fn keep_watching(&self) -> Infallible {
         let mut interval = tokio::time::interval(WATCH_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut logged = None;
         loop {
             interval.tick().await;
-            let nodes = self.cluster.nodes();
-            let state = nodes.iter().map(|node| node.breaker().state).max();
+            let masters = self.cluster.masters();
+            let state = availability::breaker(&masters).map(|breaker| breaker.state);
             let state = state.unwrap_or(BreakerState::Closed);
             self.cluster.series.all.link.breaker.state.set(state as i64);
+            log_away(&masters, &mut logged);
+            let nodes = self.cluster.nodes();
             let is_reached = nodes.iter().any(|node| node.is_reached());
             if is_reached {
                 self.cluster.reached.store(true, Ordering::Relaxed);
@@ -413,6 +417,20 @@ impl Cluster {
         }
         settlement
     }
+}
+
+/// Logs which masters that were reached before are away, if it is not what was `logged` last.
+fn log_away(masters: &[MasterStatus], logged: &mut Option<String>) {
+    let is_overridden = masters.iter().any(|master| master.breaker.r#override != Override::Auto);
+    let away = availability::summary(masters);
+    if is_overridden || away == *logged {
+        return;
+    }
+    match &away {
+        Some(away) => warn!("{away}"),
+        None => info!("all masters of the cluster can be called again"),
+    }
+    *logged = away;
 }
 
 /// Nodes to ask for the topology: masters that can be called, then those of the configuration, then the others.

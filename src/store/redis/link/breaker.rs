@@ -84,6 +84,8 @@ pub(super) struct BreakerHandle {
     probe_now: Notify,
     random: AtomicU64,
     series: Option<BreakerSeries>,
+    /// The master of a cluster that it belongs to, for logs.
+    master: Option<String>,
 }
 
 impl BreakerHandle {
@@ -102,7 +104,13 @@ impl BreakerHandle {
             probe_now: Notify::new(),
             random: AtomicU64::new(getrandom::u64().unwrap_or(now)),
             series,
+            master: None,
         }
+    }
+
+    /// The same, of a master of a cluster.
+    pub(super) fn of_master(self, address: String) -> Self {
+        Self { master: Some(address), ..self }
     }
 
     /// Whether this request may call Redis. While only some may, they are spread evenly.
@@ -241,13 +249,27 @@ impl BreakerHandle {
 
     /// Logs and counts a transition.
     fn report(&self, state: BreakerState, why: &str) {
-        match state {
-            BreakerState::Closed => info!("breaker closed: Redis decides again"),
-            BreakerState::HalfOpen => {
+        match (state, &self.master) {
+            (BreakerState::Closed, None) => info!("breaker closed: Redis decides again"),
+            (BreakerState::HalfOpen, None) => {
                 info!("breaker half open: Redis answers; requests return to it step by step");
             }
-            BreakerState::Open => {
+            (BreakerState::Open, None) => {
                 warn!("breaker open: {why}; limits are decided locally until Redis is back");
+            }
+            (BreakerState::Closed, Some(at)) => {
+                info!("breaker of the master {at} closed: it decides again");
+            }
+            (BreakerState::HalfOpen, Some(at)) => {
+                info!(
+                    "breaker of the master {at} half open: it answers; requests return to it step by step"
+                );
+            }
+            (BreakerState::Open, Some(at)) => {
+                warn!(
+                    "breaker of the master {at} open: {why}; limits in its slots are decided locally until it is \
+                     back"
+                );
             }
         }
         if let Some(series) = &self.series {

@@ -7,7 +7,9 @@ use nix::sys::signal::Signal;
 use super::{FAST_BREAKER, LONG_TIMEOUT, allowed, config, send, send_until};
 use crate::cluster::{decided_by, gateways};
 use crate::outages::latency::LoadTest;
-use crate::support::{ClusterNode, FaultProxy, Gateway, Mode, RedisCluster, eventually, sleep_for};
+use crate::support::{
+    ClusterNode, FaultProxy, Gateway, Mode, RedisCluster, eventually, sleep_for, tollgate,
+};
 
 const CLIENTS: usize = 20;
 
@@ -61,6 +63,54 @@ fn killed_shard_is_local_within_the_bound_and_the_others_stay_exact() {
         assert!((EACH / 2..=most).contains(passed), "{passed} passed, local: {is_local}");
         assert!(is_local || *passed == EACH, "{passed} passed");
     }
+}
+
+/// `/ready`, the status, the metric, the log and `tollgate top` say which master is away, and that the others decide.
+#[test]
+fn killed_master_is_named_and_the_gateway_stays_ready() {
+    let mut redis = RedisCluster::start(0);
+    let text = config(&redis, LONG_TIMEOUT, &limited(), CLIENTS);
+    let text = text.replace("[redis]\n", "[redis]\nready = \"connected\"\n");
+    let [gateway]: [Gateway; 1] = gateways(&text);
+    assert_eq!(gateway.admin("/ready").text(), "ready\n");
+    let node = redis.nodes[2].address.to_string();
+    redis.nodes[2].kill();
+    eventually("the breaker of the master to open", || {
+        (breaker(&gateway, &node) == 2).then_some(())
+    });
+    let away = format!("1 of 3 masters is away ({node}); limits in its slots are decided locally");
+    let ready = gateway.admin("/ready");
+    assert_eq!((ready.status, ready.text()), (200, format!("ready\n{away}\n")));
+    let health = tollgate(&["health", "--admin", &gateway.admin.to_string()], "");
+    assert_eq!(health.code, Some(0), "{health:?}");
+    let status = gateway.admin("/api/status").json();
+    assert_eq!(status["ready"], true, "{status}");
+    assert_eq!(
+        (&status["redis"]["connected"], &status["redis"]["away"]),
+        (&true.into(), &away.as_str().into())
+    );
+    let masters = status["redis"]["masters"].as_array().unwrap();
+    let connected = masters.iter().filter(|master| master["connected"] == true);
+    assert_eq!((masters.len(), connected.count()), (3, 2), "{status}");
+    let breaker = &status["breaker"];
+    let percent = breaker["admits_percent"].as_u64().unwrap();
+    assert!((60..=70).contains(&percent) && breaker["state"] == "half_open", "{status}");
+    gateway.wait_for_count("tollgate_breaker_state", &[], 1);
+    eventually("the log line", || gateway.log().contains(&away).then_some(()));
+    let opened = format!("breaker of the master {node} open: ");
+    assert!(gateway.log().contains(&opened), "{}", gateway.log());
+    assert!(!gateway.log().contains("until Redis is back"), "{}", gateway.log());
+    let page = tollgate(&["top", "--once", "--admin", &gateway.admin.to_string()], "").stdout;
+    assert!(page.contains("connected, breaker half_open") && page.contains(&away), "{page}");
+
+    redis.nodes[2].launch();
+    eventually("the line of the end", || {
+        gateway.log().contains("all masters of the cluster can be called again").then_some(())
+    });
+    (0..2).for_each(|node| redis.nodes[node].kill());
+    redis.nodes[2].kill();
+    eventually("no master to be left", || (gateway.admin("/ready").status == 503).then_some(()));
+    gateway.wait_for_count("tollgate_breaker_state", &[], 2);
 }
 
 /// A cluster whose first master is behind a proxy, which the cluster names instead of its port. The nodes themselves
