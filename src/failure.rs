@@ -1,12 +1,13 @@
 //! Services that end by a panic. The process ends with them: without a listener or without its supervision, it
 //! would look healthy and not serve.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 
@@ -35,6 +36,47 @@ pub struct Supervised<S> {
     failures: Failures,
 }
 
+/// Where threads and tasks report that start before the main thread waits, or deep within a request.
+static PROCESS: Mutex<Process> = Mutex::new(Process { failures: None, early: Vec::new() });
+
+/// The reports of this process.
+struct Process {
+    /// Where to report; `None` until the main thread waits.
+    failures: Option<Failures>,
+    /// What has failed before.
+    early: Vec<String>,
+}
+
+/// Runs a thread whose panic ends the process.
+pub fn watch_thread(name: &str, run: impl FnOnce()) {
+    let run = || {
+        test_point(name);
+        run();
+    };
+    if catch_unwind(AssertUnwindSafe(run)).is_err() {
+        report(name);
+    }
+}
+
+/// Runs a task whose panic ends the process.
+pub async fn watch_task(name: &str, run: impl Future<Output = ()>) {
+    let run = async {
+        test_point(name);
+        run.await;
+    };
+    if AssertUnwindSafe(run).catch_unwind().await.is_err() {
+        report(name);
+    }
+}
+
+fn report(service: &str) {
+    let mut process = PROCESS.lock();
+    match &process.failures {
+        Some(failures) => failures.report(service),
+        None => process.early.push(service.to_owned()),
+    }
+}
+
 /// Panics in builds with debug assertions if the environment variable `TOLLGATE_TEST_PANIC` is `place`, so that
 /// tests can show what a panic does. Other builds have no such variable.
 pub fn test_point(place: &str) {
@@ -48,6 +90,17 @@ impl Failures {
     /// Reports to the receiver of `events`.
     pub fn new(events: Sender<Event>) -> Self {
         Self(events)
+    }
+
+    /// Also reports the panics of [`watch_thread`] and [`watch_task`], those so far included.
+    #[must_use]
+    pub fn for_process(self) -> Self {
+        let mut process = PROCESS.lock();
+        for service in process.early.drain(..) {
+            self.report(&service);
+        }
+        process.failures = Some(self.clone());
+        self
     }
 
     /// Reports that a service cannot go on.

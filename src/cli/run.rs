@@ -145,7 +145,7 @@ fn serve(
         upgrader,
         intake,
         takeover,
-        failures: Failures::new(events.clone()),
+        failures: Failures::new(events.clone()).for_process(),
     };
     let (pingora, busy) = services.assemble(&server, &draining, pressure);
     let serving = Serving { pingora, signals, events, received };

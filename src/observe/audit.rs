@@ -30,6 +30,7 @@ use tracing::info;
 use super::address::ShownAddress;
 use crate::clock;
 use crate::decide::decision::Decision;
+use crate::failure;
 use crate::limit::cost::Cost;
 use crate::policy::Policy;
 use crate::policy::client::{Client, counted_address};
@@ -91,14 +92,15 @@ impl Audit {
         });
         let weak = Arc::downgrade(&audit);
         let thread = std::thread::Builder::new().name("audit".to_owned());
-        thread.spawn(move || {
+        let run = move || {
             while let Some(audit) = weak.upgrade() {
                 audit.collected().end_expired(clock::now());
                 audit.report();
                 drop(audit);
                 std::thread::park_timeout(INTERVAL);
             }
-        })?;
+        };
+        thread.spawn(move || failure::watch_thread("audit", run))?;
         Ok(audit)
     }
 

@@ -14,6 +14,7 @@ use super::file::{FileError, OpenError, UsageFile};
 use super::ledger::{Changes, Ledger};
 use super::{kept_log, restored};
 use crate::clock;
+use crate::failure;
 use crate::limit::charge::BucketId;
 use crate::limit::{MICROS_PER_SECOND, unix_time};
 use crate::observe::log_interval::LogInterval;
@@ -370,7 +371,8 @@ impl NewKeeper {
         keeper.store.note_changed_logs();
         let own = Arc::clone(&keeper);
         let builder = thread::Builder::new().name("usage".to_owned());
-        builder.spawn(move || own.run(&received, is_released)).map_err(OpenError::Io)?;
+        let run = move || own.run(&received, is_released);
+        builder.spawn(move || failure::watch_thread("usage", run)).map_err(OpenError::Io)?;
         Ok(keeper)
     }
 }

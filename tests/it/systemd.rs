@@ -4,7 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 
 use crate::http2::Client;
-use crate::support::{DEMO, Gateway, Redis, TIMEOUT, eventually, free_port, full_config};
+use crate::support::{
+    DEMO, Gateway, Redis, RedisCluster, TIMEOUT, eventually, free_port, full_config,
+};
 
 /// The socket of a service manager.
 struct Manager {
@@ -125,13 +127,59 @@ fn row_70_panic_of_a_service_ends_the_process() {
     let redis = Redis::start();
     let config = full_config(&format!("{DEMO}{}", redis.table()));
     for service in ["proxy", "admin", "reloads", "sampler", "lookups", "acme", "redis"] {
-        let mut gateway = Gateway::start_with(&config, |command| {
-            command.env("TOLLGATE_TEST_PANIC", service);
-        });
-        assert_eq!(gateway.exit().0, Some(70), "{service}: {}", gateway.log());
-        let log = gateway.log();
-        assert!(log.contains("a service has failed"), "{service}: {log}");
+        ends_by_a_panic_of(&config, service);
     }
+}
+
+#[track_caller]
+fn ends_by_a_panic_of(config: &str, service: &str) {
+    let mut gateway = Gateway::start_with(config, |command| {
+        command.env("TOLLGATE_TEST_PANIC", service);
+    });
+    assert_eq!(gateway.exit().0, Some(70), "{service}: {}", gateway.log());
+    let log = gateway.log();
+    assert!(log.contains("a service has failed"), "{service}: {log}");
+}
+
+#[test]
+fn row_70_panic_of_a_background_thread_ends_the_process() {
+    let redis = Redis::start();
+    let quota = "[rules.quota]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"9/d\"\n";
+    let config = full_config(&format!("{DEMO}{}{quota}", redis.table()));
+    for thread in ["access-log", "audit", "traces", "usage"] {
+        ends_by_a_panic_of(&config, thread);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("usage.db");
+    let in_file = format!("[usage]\nfile = \"{}\"\n", file.display());
+    ends_by_a_panic_of(&full_config(&format!("{DEMO}{quota}{in_file}")), "usage");
+}
+
+#[test]
+fn row_70_panic_of_the_supervisor_of_a_master_ends_the_process() {
+    let redis = RedisCluster::start(0);
+    let config = full_config(&format!("{DEMO}{}", redis.table_with("timeout = \"1s\"\n")));
+    for service in ["redis", "redis master"] {
+        ends_by_a_panic_of(&config, service);
+    }
+}
+
+/// The checks of the call are decided locally, and the next calls are made.
+#[test]
+fn row_70_panic_in_a_call_of_redis_leaves_no_request_without_an_answer() {
+    let redis = Redis::start();
+    let rules = "[rules.a]\nper = []\nrate = \"1000/s\"\n\
+                 [rules.b]\nper = []\nkind = \"concurrency\"\nlimit = 1000\n";
+    let config = full_config(&format!("{DEMO}{}{rules}", redis.table()));
+    let gateway = Gateway::start_with(&config, |command| {
+        command.env("TOLLGATE_TEST_PANIC", "redis call");
+    });
+    gateway.wait_for_redis();
+    for number in 0..30 {
+        assert_eq!(gateway.send(&crate::support::Request::get("/")).status, 200, "{number}");
+    }
+    assert!(gateway.count("tollgate_decisions_total", &[("source", "local")]) > 0);
+    assert!(gateway.log().contains("TOLLGATE_TEST_PANIC is redis call"), "{}", gateway.log());
 }
 
 #[test]

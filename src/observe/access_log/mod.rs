@@ -25,6 +25,7 @@ use prometheus::IntCounter;
 use super::traces::context::TraceId;
 use crate::decide::decision::Summary;
 use crate::decide::reason::Reason;
+use crate::failure;
 use crate::net::tls_info::TlsInfo;
 use crate::policy::Policy;
 use crate::policy::access_log::Output;
@@ -230,7 +231,7 @@ impl AccessLog {
         let shared = Arc::new(Shared::new(output, dropped));
         let writer = Writer::new(Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("access-log".to_owned());
-        let thread = thread.spawn(move || writer.run())?;
+        let thread = thread.spawn(move || failure::watch_thread("access-log", || writer.run()))?;
         Ok(Self { writer: thread.thread().clone(), shared })
     }
 

@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::access_log::Record;
 use super::metrics::TraceSeries;
+use crate::failure;
 use crate::policy::tracing::{Endpoint, Follow, Tracing};
 use context::{Parent, SpanId, TraceId};
 use exporter::Exporter;
@@ -160,7 +161,7 @@ impl Traces {
         let thread_closed = Arc::clone(&closed);
         let thread = std::thread::Builder::new().name("traces".to_owned());
         thread.spawn(move || {
-            runtime.block_on(exporter.run());
+            failure::watch_thread("traces", || runtime.block_on(exporter.run()));
             *thread_closed.is_closed.lock() = true;
             thread_closed.has_closed.notify_all();
         })?;

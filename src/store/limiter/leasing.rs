@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::{Shared, Source, Taken};
 use crate::clock;
+use crate::failure;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome, Outcomes};
 use crate::limit::lease::{Means, Request, STEP_US, Step};
 use crate::limit::reading::{Reading, Times};
@@ -100,7 +101,7 @@ impl Shared {
                     nodes: self.nodes.clone(),
                     instances: self.instances,
                 };
-                tokio::spawn(keeper.run());
+                tokio::spawn(failure::watch_task("lease keeper", keeper.run()));
             }
         }
     }

@@ -30,19 +30,23 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use prometheus::{CounterVec, Histogram, IntCounter, IntCounterVec};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::cluster::Cluster;
 use super::keys::{KeySpace, Keys};
 use super::link::Link;
 use super::script::{self, Added, Batch, StoredRule};
 use crate::clock;
+use crate::failure::test_point;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Charges};
 use crate::policy::redis::Colocate;
 use crate::store::debts::Debts;
 use crate::store::held::{Held, Holds};
 use giveback::GiveBack;
+use holding::AskedBuckets;
 use queue::{Bounds, Enqueued, Queue};
 use repair::Seen;
 
@@ -56,6 +60,9 @@ const MAX_CALLS: usize = 4;
 
 /// If a call takes longer than the budget divided by this number, another one is started.
 const LONG_CALL_DIVISOR: u64 = 4;
+
+/// Time after the budget at which a check is given up that no call has answered, in microseconds.
+const GRACE_US: u64 = 5_000;
 
 /// Time between two searches for expired debts, in microseconds.
 const SWEEP_INTERVAL_US: u64 = 10 * MICROS_PER_SECOND;
@@ -149,6 +156,8 @@ struct Gathered {
     members: VecDeque<Waiting>,
     /// What the call gives back, by bucket.
     returned: Vec<GiveBack>,
+    /// Its buckets whose units are held, once it is to be sent.
+    asked: AskedBuckets,
 }
 
 /// A check that waits for its answer.
@@ -281,7 +290,10 @@ impl Batcher {
         if !self.enqueue(Queued::Check(check)) {
             return Err(Undecided::NotTaken);
         }
-        answered.await.unwrap_or(Err(Undecided::NotTaken))
+        // Calls keep to the budget by themselves. Only if one could not go on, its checks are not answered.
+        let left = (since + self.budget_us + GRACE_US).saturating_sub(clock::now());
+        let answered = timeout(Duration::from_micros(left), answered).await;
+        answered.ok().and_then(Result::ok).unwrap_or(Err(Undecided::Ambiguous))
     }
 
     /// Adds a check to the queue, and starts a call if needed. Returns whether there was room.
@@ -309,6 +321,7 @@ impl Batcher {
 
     /// Makes calls until no check waits.
     async fn run(self: Arc<Self>) {
+        let mut running = Running { batcher: &self, has_ended: false };
         loop {
             // Lets tasks that are ready enqueue their checks first: above all those that were just
             // answered, which would otherwise be split over twice as many calls.
@@ -319,7 +332,11 @@ impl Batcher {
                 self.sweep(&mut state, now);
                 state.queue.leave(now, |waiting| self.next_calls(waiting, now))
             };
-            let Some(mut calls) = gathered else { return };
+            let Some(mut calls) = gathered else {
+                running.has_ended = true;
+                return;
+            };
+            test_point("redis call");
             if calls.len() == 1 {
                 if let Some(one) = calls.pop() {
                     self.call(one).await;
@@ -396,8 +413,9 @@ impl Batcher {
         while let Some(check) = later.pop_back() {
             waiting.push_front(check);
         }
-        for call in &calls.gathered {
+        for call in &mut calls.gathered {
             self.begin_held(&call.batch, &call.members);
+            call.asked = AskedBuckets::of(&self.held, &call.batch);
         }
         calls.gathered.retain(|call| call.batch.has_buckets());
         (!calls.gathered.is_empty()).then_some(calls.gathered)
@@ -439,6 +457,25 @@ impl Batcher {
                     self.held.begin(charge.bucket, charge.limit, rule);
                 }
             }
+        }
+    }
+}
+
+/// The place of a call in the queue. If it is dropped before the call has ended, by a panic, another call takes it.
+struct Running<'a> {
+    batcher: &'a Arc<Batcher>,
+    has_ended: bool,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let starts = self.batcher.state.lock().queue.abandon(clock::now());
+        // Without a runtime, the process ends.
+        if let (true, Ok(runtime)) = (starts, Handle::try_current()) {
+            runtime.spawn(Arc::clone(self.batcher).run());
         }
     }
 }

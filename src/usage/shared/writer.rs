@@ -15,6 +15,7 @@ use super::codec::RulePeriod;
 use super::settle;
 use super::store::{Bounds, Index, Page, Position, Store, Written};
 use crate::clock;
+use crate::failure;
 use crate::limit::{MICROS_PER_SECOND, unix_time};
 use crate::observe::log_interval::LogInterval;
 use crate::observe::metrics::UsageSeries;
@@ -102,7 +103,8 @@ impl Writer {
         let (own, store) = (Arc::clone(&writer), Store::new(redis.clone()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = move || runtime.block_on(own.run(&store, closing));
-        thread::Builder::new().name("usage".to_owned()).spawn(run)?;
+        let thread = thread::Builder::new().name("usage".to_owned());
+        thread.spawn(move || failure::watch_thread("usage", run))?;
         Ok(writer)
     }
 

@@ -104,6 +104,22 @@ fn every_check_is_answered_once_with_expired_checks() {
     });
 }
 
+/// The call answers the checks that it has removed, and another one takes its place.
+#[test]
+fn every_check_is_answered_once_with_a_call_that_is_abandoned() {
+    let bounds = Bounds { waiting: 3, calls: 1, checks: 1, long_us: 100 };
+    all_are_answered_once(bounds, [1, 2], 3, |scene| {
+        if scene.step(|queue| queue.enqueue(2, 3)) != Enqueued::Starts {
+            return;
+        }
+        let removed = scene.step(|queue| queue.leave(3, |waiting| waiting.pop_front()));
+        removed.into_iter().for_each(|check| scene.answer(check));
+        if scene.step(|queue| queue.abandon(4)) {
+            scene.call(4);
+        }
+    });
+}
+
 #[test]
 fn check_is_refused_if_the_queue_is_full() {
     let bounds = Bounds { waiting: 1, calls: 1, checks: 1, long_us: 100 };

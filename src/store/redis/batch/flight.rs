@@ -39,13 +39,14 @@ pub(super) const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 impl Batcher {
     /// Makes one call and answers its checks.
     pub(super) async fn call(self: &Arc<Self>, gathered: Gathered) {
-        let Gathered { slot, mut batch, members, returned, .. } = gathered;
+        let Gathered { slot, mut batch, members, returned, asked, .. } = gathered;
         let sent_at = clock::now();
         let Some(connection) = self.link.current() else {
             for member in members {
                 member.answer(Err(Undecided::NotTaken));
             }
             self.end_held(&batch, None);
+            asked.end();
             return;
         };
         let carried = self.carry(&mut batch, sent_at);
@@ -73,6 +74,7 @@ impl Batcher {
         members.answer(reply, nothing_taken, &self.held, self.seen.as_ref());
         // Not earlier: a statement would lack the units that these checks have taken.
         self.end_held(&batch, in_redis);
+        asked.end();
     }
 
     /// Sends a call. Its reply can be awaited for longer than its checks wait.

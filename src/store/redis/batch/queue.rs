@@ -84,6 +84,12 @@ impl<T> Queue<T> {
         batch
     }
 
+    /// Ends a call that cannot go on, at `now`. Returns whether the caller must run another one in its place.
+    pub fn abandon(&mut self, now: u64) -> bool {
+        self.calls -= 1;
+        self.start_another(now)
+    }
+
     /// Returns the check that has waited longest; `None` if none waits.
     pub fn front(&self) -> Option<&T> {
         self.waiting.front()

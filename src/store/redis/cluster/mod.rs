@@ -35,6 +35,7 @@ use super::link::{Connection, Supervisor};
 use super::node::{Node, NodeSeries};
 use super::script::StoredRule;
 use crate::clock;
+use crate::failure;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge, Charges};
 use crate::limit::membership::Membership;
@@ -409,7 +410,8 @@ impl Cluster {
             (self.this.clone(), self.seen.clone()),
         );
         node.set_override(*self.r#override.lock());
-        let task = Arc::new(Task(tokio::spawn(run(supervisor))));
+        let task =
+            Arc::new(Task(tokio::spawn(failure::watch_task("redis master", run(supervisor)))));
         Member { at: at.clone(), node: Arc::new(node), _task: task }
     }
 }

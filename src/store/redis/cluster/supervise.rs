@@ -426,9 +426,10 @@ fn log_away(masters: &[MasterStatus], logged: &mut Option<String>) {
     if is_overridden || away == *logged {
         return;
     }
-    match &away {
-        Some(away) => warn!("{away}"),
-        None => info!("all masters of the cluster can be called again"),
+    if let Some(away) = &away {
+        warn!("{away}");
+    } else {
+        info!("all masters of the cluster can be called again");
     }
     *logged = away;
 }
