@@ -167,7 +167,7 @@ impl Admin {
         Ok(match route.call {
             Call::Live => Answer::text(StatusCode::OK, "alive\n"),
             Call::Ready => match self.not_ready() {
-                None => Answer::text(StatusCode::OK, &self.ready_text()),
+                None => Answer::text(StatusCode::OK, &self.ready_text(&snapshot)),
                 Some(reason) => {
                     Answer::text(StatusCode::SERVICE_UNAVAILABLE, &format!("{reason}\n"))
                 }
@@ -213,13 +213,14 @@ impl Admin {
         }
     }
 
-    /// Why the gateway is not ready for requests, if it is not.
-    /// The body of `/ready`: `ready`, and which masters of a cluster are away.
-    fn ready_text(&self) -> String {
+    /// The body of `/ready`: `ready`, which masters of a cluster are away, and which upstreams have no address.
+    fn ready_text(&self, snapshot: &Snapshot) -> String {
         let away = self.readiness.masters_away().map(|away| format!("{away}\n"));
-        format!("ready\n{}", away.unwrap_or_default())
+        let unknown = readiness::upstreams_without_address(snapshot);
+        format!("ready\n{}{unknown}", away.unwrap_or_default())
     }
 
+    /// Why the gateway is not ready for requests, if it is not.
     fn not_ready(&self) -> Option<&'static str> {
         self.readiness.not_ready(&self.runtime.current.load().policy)
     }

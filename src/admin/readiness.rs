@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::downstream::pressure::Pressure;
 use crate::policy::Policy;
+use crate::runtime::Snapshot;
 use crate::runtime::drain::Draining;
 use crate::store::limiter::Limiter;
 use crate::store::redis::availability;
@@ -42,4 +43,12 @@ impl Readiness {
         let nodes = self.needed.as_ref().and_then(|limiter| limiter.redis())?;
         availability::summary(&nodes.masters())
     }
+}
+
+/// A line for each upstream without an address. They do not make the gateway unready: requests to others are served.
+pub(super) fn upstreams_without_address(snapshot: &Snapshot) -> String {
+    let line = |upstream: &str| {
+        format!("upstream `{upstream}`: no server has a known address, so requests to it get 502\n")
+    };
+    snapshot.upstreams_without_address().map(line).collect()
 }

@@ -47,6 +47,7 @@ use crate::store::redis::append;
 use crate::tls::files::TlsFiles;
 use crate::tls::handshakes::Handshakes;
 use crate::tls::listeners::TlsListeners;
+use crate::upstream::known::KnownAddresses;
 use crate::upstream::pool::Pool;
 use crate::usage::keeper::Keeper;
 use crate::usage::kept::Kept;
@@ -230,7 +231,8 @@ impl Parts {
             error!("{error}");
             (error, ExitCode::from(EXIT_UNAVAILABLE))
         })?;
-        let prepared = prepare(policy, files, &metrics).map_err(|error| {
+        let known = predecessor.map(|it| it.addresses().clone()).unwrap_or_default();
+        let prepared = prepare(policy, files, &metrics, &known).map_err(|error| {
             error!("cannot start: {error}");
             (error.to_string(), ExitCode::FAILURE)
         })?;
@@ -383,19 +385,27 @@ struct Prepared {
 
 /// Prepares for the first request: sets up TLS, installs signal handlers and looks up every upstream. A name
 /// without an address is logged and retried later; it does not prevent the start.
-fn prepare(policy: &Policy, files: TlsFiles, metrics: &Metrics) -> std::io::Result<Prepared> {
+fn prepare(
+    policy: &Policy,
+    files: TlsFiles,
+    metrics: &Metrics,
+    known: &KnownAddresses,
+) -> std::io::Result<Prepared> {
     let tls = Arc::new(TlsListeners::default());
     tls.apply(&policy.listeners, files).map_err(std::io::Error::other)?;
     let threads = threads(&policy.server).div_ceil(2);
     let handshakes = Arc::new(Handshakes::start(threads, metrics.tls.handshakes.clone())?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let prepared = runtime.block_on(async {
         let caught = Caught::catch()?;
         let hangup_signal = HangupSignal::catch()?;
-        let pools = Pool::for_all(&policy.upstreams, &[]).await;
+        let pools = Pool::for_all(&policy.upstreams, &[], known).await;
         present_stored(policy, tls.store()).await;
         Ok(Prepared { caught, hangup_signal, pools, tls, handshakes })
-    })
+    });
+    // Does not wait for look-ups that the system has not answered; the service of look-ups begins with those names.
+    runtime.shutdown_background();
+    prepared
 }
 
 /// The server, and what ends it.

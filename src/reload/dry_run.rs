@@ -8,14 +8,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Content, READ_DEADLINE, Reloader};
+use super::{Content, READ_DEADLINE, Reloader, names};
 use crate::blocking::NoResult;
 use crate::config::changes::Changes;
 use crate::config::findings::Findings;
 use crate::config::outline::Outline;
 use crate::load::{LoadError, Source};
 use crate::policy::bucket_changes::{self, BucketChange};
-use crate::policy::{Policy, restart};
+use crate::policy::restart;
+use crate::runtime::Snapshot;
 
 /// The result of a dry run.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl Reloader {
         // A reload during the dry run does not change what is compared.
         drop(state);
         let (path, generation) = (self.path.clone(), snapshot.generation);
-        let plan = move || of_file(&path, &content, &outline, &snapshot.policy);
+        let plan = move || of_file(&path, &content, &outline, &snapshot);
         let plan = self.dry_runs.run(READ_DEADLINE, plan).await;
         DryRun { generation, plan: plan.unwrap_or_else(|why| Err(late(&self.path, why))) }
     }
@@ -81,18 +82,24 @@ fn late(path: &Path, why: NoResult) -> LoadError {
     }
 }
 
-/// The plan for the file at `path`. `content`, `outline` and `policy` are those in force.
+/// The plan for the file at `path`. `content`, `outline` and `snapshot` are those in force. Looks up no name: it warns of
+/// those that are known to have no address.
 fn of_file(
     path: &Path,
     content: &Content,
     outline: &Outline,
-    policy: &Policy,
+    snapshot: &Snapshot,
 ) -> Result<Plan, LoadError> {
     let source = Source::read_again(path)?;
+    let policy = &snapshot.policy;
     if content.is_of(&source) {
-        return Ok(Plan { warnings: policy.warnings.clone(), ..Plan::default() });
+        let mut warnings = policy.warnings.clone();
+        names::add_warnings(&mut warnings, policy, &snapshot.pools);
+        return Ok(Plan { warnings, ..Plan::default() });
     }
     let new = source.policy()?;
+    let mut warnings = new.warnings.clone();
+    names::add_warnings(&mut warnings, &new, &snapshot.pools);
     let new_outline = source.outline();
     // A reload also opens the output, which may create the file.
     if let Some(error) = super::cannot_log(policy, &new, &new_outline, |_| Ok(())) {
@@ -104,7 +111,7 @@ fn of_file(
         buckets: bucket_changes::between(policy, &new),
         not_compared: Vec::new(),
         assumed: Vec::new(),
-        warnings: new.warnings,
+        warnings,
     })
 }
 

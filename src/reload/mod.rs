@@ -1,13 +1,15 @@
 //! Reloads the configuration file while requests continue. The file is read, checked and built in
 //! full, then one swap of a pointer puts it in force. A file with an error changes nothing.
 //!
-//! Reading order: this file (one reload from beginning to end), `certificates` (replaced files), `dry_run`, `history`, `links` and `watch` (how
+//! Reading order: this file (one reload from beginning to end), `certificates` (replaced files), `dry_run`, `names` (servers without an
+//! address), `history`, `links` and `watch` (how
 //! a change of the file is detected), `service` (when to reload).
 
 mod certificates;
 pub mod dry_run;
 pub mod history;
 mod links;
+mod names;
 pub mod service;
 mod watch;
 
@@ -216,13 +218,15 @@ impl Reloader {
     async fn apply(&self, state: &mut State, cause: Cause, ready: Ready) -> ReloadResult {
         let Ready { policy, content, outline, text, tls } = ready;
         self.watch(&content, None);
-        let warnings = policy.warnings.clone();
-        let generation = self.runtime.apply(policy, tls).await.generation;
+        let mut warnings = policy.warnings.clone();
+        let snapshot = self.runtime.apply(policy, tls).await;
+        let generation = snapshot.generation;
         let changes = Changes::between(&state.outline, &outline);
         *state = State { content, outline, text, rejected: None, blocked_at: None };
         self.runtime.metrics.config.applied(generation);
         info!(generation, path = %self.path.display(), "configuration applied: {changes}");
         log_warnings(&self.path, &warnings);
+        names::add_warnings(&mut warnings, &snapshot.policy, &snapshot.pools);
         let outcome = ReloadResult::Applied { generation, changes, warnings };
         self.history.add(&outcome, cause, clock::unix_us());
         outcome
@@ -235,7 +239,8 @@ impl Reloader {
             info!(%path, "the configuration file matches the configuration in force again");
         }
         let snapshot = self.runtime.current.load();
-        let warnings = snapshot.policy.warnings.clone();
+        let mut warnings = snapshot.policy.warnings.clone();
+        names::add_warnings(&mut warnings, &snapshot.policy, &snapshot.pools);
         ReloadResult::Unchanged { generation: snapshot.generation, warnings }
     }
 

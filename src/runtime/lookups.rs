@@ -11,6 +11,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::CurrentSnapshot;
 use crate::clock;
+use crate::upstream::pool::Pool;
 
 /// Interval of look-ups. Addresses of pods and containers change; caching is up to the resolver.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
@@ -33,12 +34,13 @@ impl BackgroundService for Lookups {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let mut interval = tokio::time::interval(LOOKUP_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is immediate, and the names of the snapshot have been looked up already.
+        // The first tick is immediate, and most names of the snapshot have been looked up already.
         interval.tick().await;
         let rounds = async {
+            self.look_up(|pool| !pool.is_looked_up()).await;
             loop {
                 interval.tick().await;
-                self.look_up_all().await;
+                self.look_up(|_| true).await;
             }
         };
         tokio::select! {
@@ -49,11 +51,11 @@ impl BackgroundService for Lookups {
 }
 
 impl Lookups {
-    /// Looks up the names of all upstreams in parallel.
-    async fn look_up_all(&self) {
+    /// Looks up the names of these upstreams in parallel.
+    async fn look_up(&self, is_due: impl Fn(&Pool) -> bool) {
         let snapshot = self.current.load_full();
         let mut lookups = JoinSet::new();
-        for pool in &snapshot.pools {
+        for pool in snapshot.pools.iter().filter(|pool| is_due(pool)) {
             pool.sweep(clock::now());
             if pool.tls().is_some() {
                 let pool = Arc::clone(pool);

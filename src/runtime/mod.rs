@@ -65,13 +65,15 @@ impl Runtime {
     }
 
     /// Puts a policy in force, with the files of its listeners, and returns its snapshot. New requests use
-    /// it; requests in flight keep theirs. Names of new upstreams are looked up first. Calls must not overlap.
+    /// it; requests in flight keep theirs. Names without a known address are looked up first, for 5 s at most. Calls
+    /// must not overlap.
     pub(crate) async fn apply(&self, mut policy: Policy, files: TlsFiles) -> Arc<Snapshot> {
         let Self {
             current, limiter, store, metrics, access_log, audit, traces, tls, usage, ..
         } = self;
         let previous = current.load_full();
-        let pools = Pool::for_all(&policy.upstreams, &previous.pools).await;
+        let known = Pool::known_addresses(&previous.pools);
+        let pools = Pool::for_all(&policy.upstreams, &previous.pools, &known).await;
         let numbers = store.adopt(&policy.limits, clock::now());
         policy.number_limits(&numbers);
         access_log.redirect(&policy.access_log.output);

@@ -68,6 +68,12 @@ impl Snapshot {
         .collect()
     }
 
+    /// Returns the name of each upstream that no request can be forwarded to, because no server has a known address.
+    pub fn upstreams_without_address(&self) -> impl Iterator<Item = &str> {
+        let each = self.policy.upstreams.iter().zip(&self.pools);
+        each.filter(|(_, pool)| pool.has_no_address()).map(|(upstream, _)| &*upstream.name)
+    }
+
     /// Returns the requests in flight at each upstream, and the limit on them.
     pub fn loads(&self) -> Vec<UpstreamLoad<'_>> {
         let each = self.policy.upstreams.iter().zip(&self.loads);

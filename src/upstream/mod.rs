@@ -1,7 +1,7 @@
 //! The servers of upstreams, and connections to them.
 //!
 //! Reading order: `balance` (which endpoint gets a request), `endpoint` (the state of one), `active` (those that get
-//! requests), `pool` (the endpoints of one upstream), `dial` (opens a connection to it), `transport`
+//! requests), `pool` (the endpoints of one upstream), `known` (the addresses that a new pool begins with), `dial` (opens a connection to it), `transport`
 //! (its bytes, in clear or over TLS), `tls`, `connection` (one attempt over HTTP/1.1), `idle` (connections
 //! over HTTP/1.1 that are kept for later requests), `http2` (connections over HTTP/2), `liveness` (whether the server
 //! of one is still there), `load` (requests in flight at an upstream, and the limit on them).
@@ -13,6 +13,7 @@ pub(crate) mod dial;
 pub(crate) mod endpoint;
 pub(crate) mod http2;
 mod idle;
+pub mod known;
 mod liveness;
 pub mod load;
 pub mod pool;

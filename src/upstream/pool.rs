@@ -5,12 +5,13 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
 pub(crate) use super::active::Wanted;
@@ -20,6 +21,7 @@ use super::dial::Endpoint;
 use super::endpoint::{EndpointState, InFlight};
 use super::http2::Http2Connections;
 use super::idle::IdleConnections;
+use super::known::KnownAddresses;
 use super::sticky;
 use super::tls::TlsClient;
 use crate::clock;
@@ -29,7 +31,7 @@ use crate::net::lookup::{Resolver, system_resolver};
 use crate::policy::servers::Server;
 use crate::policy::settings::{Target, Upstream};
 
-/// Deadline of one name look-up.
+/// Deadline of one name look-up, and the longest wait of a new configuration for all its names.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of concurrent name look-ups, of all upstreams together. Each occupies a thread.
@@ -61,6 +63,12 @@ pub struct Pool {
     /// The servers as configured, and the addresses of each as of its last successful look-up.
     servers: Vec<(Server, Mutex<Vec<SocketAddr>>)>,
     resolver: Resolver,
+    /// Held while its names are looked up.
+    looking_up: tokio::sync::Mutex<()>,
+    /// Whether all its names have been looked up once, with or without success.
+    is_looked_up: AtomicBool,
+    /// Its first look-up.
+    first_lookup: Mutex<Option<AbortHandle>>,
 }
 
 /// An endpoint as operators see it.
@@ -105,34 +113,99 @@ impl Pool {
             upstream: upstream.clone(),
             servers,
             resolver,
+            looking_up: tokio::sync::Mutex::default(),
+            is_looked_up: AtomicBool::new(false),
+            first_lookup: Mutex::default(),
         }
     }
 
     /// Returns a pool for each of `upstreams`, in their order. A pool of `previous` with the same
     /// name and servers is reused, with its idle connections. A new one takes over the state of endpoints from
-    /// that of the same name. The names of new pools are looked up in parallel. A name without an address is logged; a
-    /// later look-up may find one.
-    pub async fn for_all(upstreams: &[Upstream], previous: &[Arc<Self>]) -> Vec<Arc<Self>> {
-        let mut lookups = JoinSet::new();
+    /// that of the same name, and the addresses in `known`. The names of new pools are looked up in parallel. Those
+    /// without a known address are waited for, 5 s at most; their look-ups then go on. A name without an address is
+    /// logged; a later look-up may find one.
+    pub async fn for_all(
+        upstreams: &[Upstream],
+        previous: &[Arc<Self>],
+        known: &KnownAddresses,
+    ) -> Vec<Arc<Self>> {
+        Self::for_all_with(upstreams, previous, known, &system_resolver()).await
+    }
+
+    async fn for_all_with(
+        upstreams: &[Upstream],
+        previous: &[Arc<Self>],
+        known: &KnownAddresses,
+        resolver: &Resolver,
+    ) -> Vec<Arc<Self>> {
+        let (mut files, mut lookups) = (JoinSet::new(), JoinSet::new());
         let pool = |upstream: &Upstream| {
             let is_same = |pool: &&Arc<Self>| pool.has_connections_of(upstream);
             if let Some(pool) = previous.iter().find(is_same) {
                 return Arc::clone(pool);
             }
-            let mut pool = Self::new(upstream);
+            let mut pool = Self::with_resolver(upstream, Arc::clone(resolver));
             if let Some(previous) = previous.iter().find(|pool| pool.name == upstream.name) {
                 pool.inherited = previous.states();
             }
+            pool.begin_with(known);
             let pool = Arc::new(pool);
             let new = Arc::clone(&pool);
-            lookups.spawn(async move {
-                tokio::join!(new.refresh_tls(), new.look_up());
-            });
+            files.spawn(async move { new.refresh_tls().await });
+            if pool.has_names {
+                let new = Arc::clone(&pool);
+                let lookup = async move { new.look_up().await };
+                let lookup = if pool.names_without_address().next().is_some() {
+                    lookups.spawn(lookup)
+                } else {
+                    tokio::spawn(lookup).abort_handle()
+                };
+                *pool.first_lookup.lock() = Some(lookup);
+            }
             pool
         };
         let pools = upstreams.iter().map(pool).collect();
-        while lookups.join_next().await.is_some() {}
+        let found = async { while lookups.join_next().await.is_some() {} };
+        let read = async { while files.join_next().await.is_some() {} };
+        let (_, ()) = tokio::join!(tokio::time::timeout(LOOKUP_TIMEOUT, found), read);
+        lookups.detach_all();
         pools
+    }
+
+    /// The addresses of all names of `pools`.
+    pub fn known_addresses(pools: &[Arc<Self>]) -> KnownAddresses {
+        let mut known = KnownAddresses::default();
+        for (server, addresses) in pools.iter().flat_map(|pool| &pool.servers) {
+            if address(&server.origin).is_none() {
+                known.add(&server.origin, &addresses.lock());
+            }
+        }
+        known
+    }
+
+    /// Begins with the addresses of servers that need no look-up, and with those in `known`.
+    fn begin_with(&self, known: &KnownAddresses) {
+        for (Server { origin, .. }, addresses) in &self.servers {
+            *addresses.lock() =
+                address(origin).map_or_else(|| known.of(origin), |address| vec![address]);
+        }
+        self.update();
+    }
+
+    /// The servers whose names have no known address.
+    pub fn names_without_address(&self) -> impl Iterator<Item = &HostPort> {
+        let without = self.servers.iter().filter(|(_, addresses)| addresses.lock().is_empty());
+        without.map(|(server, _)| &server.origin)
+    }
+
+    /// Whether no request can be forwarded, because no server has a known address.
+    pub fn has_no_address(&self) -> bool {
+        !self.servers.is_empty() && self.active.load().all.is_empty()
+    }
+
+    /// Whether all its names have been looked up once, with or without success.
+    pub fn is_looked_up(&self) -> bool {
+        self.is_looked_up.load(Ordering::Relaxed)
     }
 
     /// Whether its connections are as `upstream` configures them.
@@ -190,8 +263,12 @@ impl Pool {
         self.http2.sweep(now);
     }
 
-    /// Closes all connections that no request uses. None is kept from now on.
+    /// Closes all connections that no request uses, and ends the first look-up of its names. No connection is kept from
+    /// now on.
     pub fn close(&self) {
+        if let Some(lookup) = self.first_lookup.lock().take() {
+            lookup.abort();
+        }
         self.idle.close();
         self.http2.close();
     }
@@ -278,8 +355,9 @@ impl Pool {
 
     /// Looks up the addresses of all servers in parallel, each within 5 s. Each server is available as
     /// soon as its own look-up has succeeded. A server whose look-up fails keeps its addresses until one
-    /// succeeds.
+    /// succeeds. Does nothing while another look-up of the pool is in progress.
     pub async fn look_up(&self) {
+        let Ok(_looking_up) = self.looking_up.try_lock() else { return };
         let mut lookups = JoinSet::new();
         for (index, (server, addresses)) in self.servers.iter().enumerate() {
             if let Some(address) = address(&server.origin) {
@@ -304,7 +382,8 @@ impl Pool {
                 }
             }
         }
-        if self.active.load().all.is_empty() && !self.servers.is_empty() {
+        self.is_looked_up.store(true, Ordering::Relaxed);
+        if self.has_no_address() {
             warn!(upstream = &*self.name, "no server of the upstream has a known address");
         }
     }
@@ -363,7 +442,7 @@ async fn look_up(server: HostPort, resolver: Resolver) -> io::Result<Vec<SocketA
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
     use crate::request_id::RequestId;
@@ -382,7 +461,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), wait).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap();
     }
 
     /// The address of `a<n>:<port>` is 127.0.0.n.
@@ -558,6 +637,64 @@ mod tests {
         assert_eq!(numbers(), 2);
     }
 
+    /// The upstreams of a file with these servers; `text` continues the table.
+    fn upstreams(name: &str, servers: &str, text: &str) -> Vec<Upstream> {
+        let file = format!("[upstreams.{name}]\nservers = [{servers}]\n{text}\n[routes.all]\n");
+        crate::load::from_text("gateway.toml", &file).unwrap().upstreams
+    }
+
+    /// A resolver that finds no name, after a time without an answer.
+    fn failing(after: Duration) -> Resolver {
+        Arc::new(move |_| {
+            Box::pin(async move {
+                tokio::time::sleep(after).await;
+                Err(io::Error::other("none"))
+            })
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changed_upstream_keeps_addresses_while_names_cannot_be_looked_up() {
+        let none = KnownAddresses::default();
+        let resolver: Resolver = Arc::new(|server| Box::pin(std::future::ready(found(server))));
+        let first = upstreams("api", "'a1:80', 'a2:80'", "");
+        let before = Pool::for_all_with(&first, &[], &none, &resolver).await;
+        let known = Pool::known_addresses(&before);
+        let json = serde_json::to_string(&known).unwrap();
+        assert_eq!(serde_json::from_str::<KnownAddresses>(&json).unwrap(), known);
+        for (name, servers, text, expected) in [
+            ("api", "'a1:80', 'a2:80'", "balance = 'random_two'", 2),
+            ("api", "'a1:80', 'a2:80'", "sticky = { cookie = 'srv' }", 2),
+            ("api", "'a1:80', { address = 'a2:80', weight = 3 }", "", 2),
+            ("renamed", "'a2:80'", "", 1),
+            ("api", "'a1:81'", "", 0),
+        ] {
+            let next = upstreams(name, servers, text);
+            let silent = failing(Duration::from_secs(60));
+            let begin = tokio::time::Instant::now();
+            let pools = Pool::for_all_with(&next, &before, &known, &silent).await;
+            let waited = begin.elapsed() >= LOOKUP_TIMEOUT;
+            assert_eq!((pools[0].endpoints(0).len(), waited), (expected, expected == 0), "{text}");
+            assert_eq!(pools[0].has_no_address(), expected == 0);
+            pools[0].close();
+            let pools = Pool::for_all_with(&next, &before, &known, &failing(Duration::ZERO)).await;
+            assert_eq!(pools[0].endpoints(0).len(), expected, "{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_configuration_waits_five_seconds_for_all_silent_names_together() {
+        let names: Vec<String> = (0..48).map(|number| format!("'silent{number}:80'")).collect();
+        let upstreams = upstreams("api", &names.join(","), "");
+        let silent: Resolver = Arc::new(|_| Box::pin(std::future::pending()));
+        let begin = tokio::time::Instant::now();
+        let none = KnownAddresses::default();
+        let pools = Pool::for_all_with(&upstreams, &[], &none, &silent).await;
+        assert!(begin.elapsed() < Duration::from_millis(5_100), "{:?}", begin.elapsed());
+        assert!(!pools[0].is_looked_up());
+        until(|| pools[0].is_looked_up()).await;
+    }
+
     /// A pool of three servers; `text` continues its table.
     async fn three(servers: &str, text: &str) -> Pool {
         let file = format!("[upstreams.api]\nservers = [{servers}]\n{text}\n[routes.all]\n");
@@ -645,7 +782,7 @@ mod tests {
         pool.eject(&first, now);
         let file = "[upstreams.api]\nservers = ['10.0.0.9:80', '10.0.0.2:80']\n[routes.all]\n";
         let policy = crate::load::from_text("gateway.toml", file).unwrap();
-        let pools = Pool::for_all(&policy.upstreams, &[pool]).await;
+        let pools = Pool::for_all(&policy.upstreams, &[pool], &KnownAddresses::default()).await;
         let views = pools[0].endpoints(now);
         assert_eq!((views[1].address, views[1].in_flight), (first.address(), 1));
         assert!(views[1].ejected_us > 4_000_000, "{views:?}");

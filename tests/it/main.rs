@@ -94,6 +94,7 @@ mod broken_upstreams;
 mod corpus;
 mod hostile;
 mod many_slow_clients;
+mod names;
 mod overload;
 mod slow_clients;
 mod slow_upstreams;

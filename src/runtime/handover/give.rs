@@ -20,6 +20,7 @@ use crate::duration::micros;
 use crate::net::unix_socket::KeptFile;
 use crate::runtime::{CurrentSnapshot, notify};
 use crate::store::memory::MemoryStore;
+use crate::upstream::pool::Pool;
 use crate::usage::keeper::Keeper;
 
 /// Longest wait for the exit status of a new process that has closed its end.
@@ -313,8 +314,12 @@ impl Upgrader {
     fn greet(&self, stream: &UnixStream, sockets: &Sockets) -> io::Result<()> {
         let Sockets { open, borrowed, .. } = sockets;
         let names = open.iter().map(|(name, _)| name.clone()).collect();
-        let greeting =
-            Greeting { sockets: names, borrowed: borrowed.clone(), layout: self.store.layout() };
+        let greeting = Greeting {
+            sockets: names,
+            borrowed: borrowed.clone(),
+            layout: self.store.layout(),
+            addresses: Pool::known_addresses(&self.current.load().pools),
+        };
         send_json(stream, &greeting)?;
         open.iter().try_for_each(|(_, socket)| send_socket(stream, socket))
     }

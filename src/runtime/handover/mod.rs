@@ -2,7 +2,7 @@
 //!
 //! The old process starts the new one with a Unix socket as its standard input. On it:
 //!
-//! 1. The old process sends a [`Greeting`], and the listening sockets.
+//! 1. The old process sends a [`Greeting`], with the addresses of upstream servers, and the listening sockets.
 //! 2. The new one reads the configuration and prepares everything, then answers [`Answer::Prepared`].
 //! 3. The old one accepts no more connections, and sends the levels of the buckets in memory.
 //! 4. The new one takes them, and answers [`Answer::Serving`].
@@ -29,6 +29,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::store::memory::Layout;
+use crate::upstream::known::KnownAddresses;
 
 pub use give::{Sockets, UpgradeError, Upgrader};
 pub use take::{Predecessor, Takeover};
@@ -51,6 +52,9 @@ struct Greeting {
     #[serde(default)]
     borrowed: Vec<String>,
     layout: Layout,
+    /// Addresses of servers. The new process uses them until it has looked up their names.
+    #[serde(default)]
+    addresses: KnownAddresses,
 }
 
 /// What the new process answers.

@@ -19,6 +19,7 @@ use crate::limit::share::Share;
 use crate::net::inherit::{FileOwner, Inherited, NamedSocket};
 use crate::net::unix_socket::LeftFile;
 use crate::store::memory::{Layout, MemoryStore};
+use crate::upstream::known::KnownAddresses;
 use crate::usage::keeper::Keeper;
 
 /// Longest wait for the first message of the old process and the sockets.
@@ -29,6 +30,7 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Predecessor {
     stream: UnixStream,
     layout: Layout,
+    addresses: KnownAddresses,
     left: Vec<LeftFile>,
 }
 
@@ -61,7 +63,7 @@ impl Predecessor {
         if version != VERSION {
             return Err(reject(&stream, &version));
         }
-        let Greeting { sockets, borrowed, layout } = receive_json(&stream)?;
+        let Greeting { sockets, borrowed, layout, addresses } = receive_json(&stream)?;
         let mut named = Vec::new();
         for name in sockets {
             let is_borrowed = borrowed.contains(&name);
@@ -72,7 +74,8 @@ impl Predecessor {
         // predecessor could end it then.
         stream.set_read_timeout(None)?;
         let left = Vec::new();
-        Ok(Some((Self { stream, layout, left }, Inherited::from_predecessor(named))))
+        let predecessor = Self { stream, layout, addresses, left };
+        Ok(Some((predecessor, Inherited::from_predecessor(named))))
     }
 
     /// Removes the files of the sockets that have not been taken, once this process serves.
@@ -84,6 +87,11 @@ impl Predecessor {
     pub fn fail(&self, why: &str) {
         // The predecessor notices the end of this process, too.
         let _ = send_json(&self.stream, &Answer::Failed(why.to_owned()));
+    }
+
+    /// The addresses of servers that it knows.
+    pub fn addresses(&self) -> &KnownAddresses {
+        &self.addresses
     }
 
     /// Creates the store that takes the levels of the predecessor's buckets.

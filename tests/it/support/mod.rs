@@ -15,6 +15,7 @@ mod http;
 mod idle_clients;
 mod inconclusive;
 mod load;
+mod names;
 mod nginx;
 mod openapi;
 mod pebble;
@@ -43,6 +44,7 @@ pub(crate) use http::{Connection, Request, Response};
 pub(crate) use idle_clients::{IdleClients, IdleKind};
 pub(crate) use inconclusive::inconclusive;
 pub(crate) use load::{ClientGroup, Load, Report};
+pub(crate) use names::Names;
 pub(crate) use nginx::Nginx;
 pub(crate) use pebble::{Pebble, PebbleOptions};
 pub(crate) use peers::{
