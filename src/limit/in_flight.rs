@@ -19,16 +19,19 @@ mod simulation;
 /// Number of requests in flight below which one of a priority is admitted. `rank` is the number of priorities above its own,
 /// of `ranks` that are configured.
 ///
-/// At least half of `limit`, and for the highest priority all of it.
+/// At least half of `limit`, and for the highest priority all of it. If `limit` is at least 2, it is less for every other
+/// priority, however many there are: neighbours then share a threshold.
 pub const fn threshold(limit: u32, rank: u32, ranks: u32) -> u32 {
     if rank == 0 {
         return limit;
     }
     let lower = if ranks > 1 { ranks - 1 } else { 1 };
-    let most = limit / 2 / lower;
-    let root = root_up(limit);
-    let reserve = if root < most { root } else { most };
-    limit.saturating_sub(reserve.saturating_mul(rank))
+    let most = (limit as u64 / 2 * rank as u64).div_ceil(lower as u64);
+    let roots = root_up(limit) as u64 * rank as u64;
+    let reserve = if roots < most { roots } else { most };
+    // At most half of `limit`, unless `rank` is out of range.
+    let reserve = if reserve < limit as u64 { reserve as u32 } else { limit };
+    limit - reserve
 }
 
 /// The square root, rounded up.
@@ -51,9 +54,30 @@ mod tests {
             (200, 1, 2, 185),
             (10, 1, 2, 6),
             (2, 1, 2, 1),
+            (20, 10, 11, 10),
+            (20, 11, 12, 10),
+            (16, 1, 20, 15),
+            (16, 19, 20, 8),
+            (3, 1, 3, 2),
+            (3, 2, 3, 2),
+            (1, 1, 2, 1),
         ];
         for (limit, rank, ranks, expected) in table {
             assert_eq!(threshold(limit, rank, ranks), expected, "{limit} {rank} of {ranks}");
+        }
+    }
+
+    #[test]
+    fn highest_priority_has_a_reserve_over_any_number_of_others() {
+        for limit in [2, 3, 5, 16, 20, 1_000, 10_000_000] {
+            for ranks in [2, 3, 11, 12, 20, 1_000, 65_536] {
+                let thresholds = || (0..ranks).map(|rank| threshold(limit, rank, ranks));
+                assert!(thresholds().is_sorted_by(|a, b| a >= b), "{limit} {ranks}");
+                assert!(thresholds().skip(1).all(|one| one < limit), "{limit} {ranks}");
+                let root = limit.isqrt();
+                let lowest = threshold(limit, ranks - 1, ranks);
+                assert!(limit - lowest >= root.min(limit / 2), "{limit} {ranks}: {lowest}");
+            }
         }
     }
 
