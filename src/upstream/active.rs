@@ -54,7 +54,10 @@ enum Choice {
     Turn,
     Weighted,
     LeastRequest,
-    RandomTwo,
+    RandomTwo {
+        /// The sum of the weights up to each endpoint and with it.
+        ends: Box<[u64]>,
+    },
     Hash {
         table: Arc<Maglev>,
         /// The position of each of all endpoints among the chosen ones.
@@ -148,6 +151,8 @@ impl Active {
         rounds: &Rounds,
         now: u64,
     ) -> Self {
+        // The endpoint of a client does not change with time.
+        let slow_start_us = if matches!(balance, Balance::Hash(_)) { 0 } else { slow_start_us };
         let plan = plan::plan(&candidates(&all, now), slow_start_us, now);
         let chosen = plan.chosen.iter().filter_map(|(index, weight)| {
             let state = Arc::clone(&all.get(*index)?.state);
@@ -162,7 +167,13 @@ impl Active {
                 Choice::Weighted
             }
             Balance::LeastRequest => Choice::LeastRequest,
-            Balance::RandomTwo => Choice::RandomTwo,
+            Balance::RandomTwo => {
+                let add = |sum: &mut u64, chosen: &Chosen| {
+                    *sum += u64::from(chosen.weight);
+                    Some(*sum)
+                };
+                Choice::RandomTwo { ends: chosen.iter().scan(0, add).collect() }
+            }
             Balance::Hash(_) => {
                 let mut positions = vec![None; all.len()];
                 for (position, chosen) in chosen.iter().enumerate() {
@@ -236,12 +247,12 @@ impl Active {
                 let position = least(others.map(|(_, chosen)| load(chosen)), rounds.random())?;
                 Some(if position >= not { position + 1 } else { position })
             }
-            Choice::RandomTwo => {
+            Choice::RandomTwo { ends } => {
                 let load = |at: usize| {
                     let idle = Load { in_flight: 0, inverse: 0 };
                     self.chosen.get(at).map_or(idle, load)
                 };
-                better_of_two(self.chosen.len(), load, rounds.random()).map(after)
+                better_of_two(ends, load, rounds.random()).map(after)
             }
             Choice::Hash { table, positions, weights } => {
                 let in_flight = |chosen: &Chosen| u64::from(chosen.state.in_flight());

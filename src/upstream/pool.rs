@@ -775,6 +775,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn slow_start_moves_no_client_of_a_hash() {
+        let servers = "'10.0.0.1:80', '10.0.0.2:80', '10.0.0.3:80', '10.0.0.4:80'";
+        let pool = three(servers, "balance = 'hash:ip'\nslow_start = '20s'").await;
+        let now = clock::now();
+        let picks = |now: u64| {
+            let wanted = |client: u64| Wanted { hash: client << 58, ..Wanted::default() };
+            let held: Vec<_> =
+                (0..64).map(|client| pool.select(wanted(client), now).unwrap()).collect();
+            held.iter().map(InFlight::address).collect::<Vec<_>>()
+        };
+        let before = picks(now);
+        let returning = pool.select(Wanted::default(), now).unwrap();
+        pool.eject(&returning, now);
+        pool.readmit(&returning, now + 1);
+        drop(returning);
+        assert_eq!(picks(now + 100_000), before);
+    }
+
+    #[tokio::test]
     async fn state_of_endpoints_outlives_a_change_of_weights() {
         let pool = Arc::new(three(THREE, "").await);
         let now = clock::now();

@@ -34,17 +34,32 @@ pub(crate) fn least(loads: impl Iterator<Item = Load>, random: u64) -> Option<us
     loads.enumerate().min_by_key(key).map(|(position, _)| position)
 }
 
-/// The position of the better one of two random endpoints of `count`.
+/// The position of the better one of two endpoints that are drawn by weight. `ends` has the sum of the weights up to each
+/// endpoint and with it.
 pub(crate) fn better_of_two(
-    count: usize,
+    ends: &[u64],
     load: impl Fn(usize) -> Load,
     random: u64,
 ) -> Option<usize> {
-    let first = below(random >> 32, count)?;
-    let Some(second) = below(random & u64::from(u32::MAX), count - 1) else { return Some(first) };
-    let second = if second >= first { second + 1 } else { second };
+    let total = *ends.last()?;
+    let at = |point: u64| ends.partition_point(|end| *end <= point);
+    let first = at(part(mix(random), total));
+    let begin = first.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
+    let weight = ends.get(first)?.saturating_sub(begin);
+    let others = total.saturating_sub(weight);
+    if others == 0 {
+        return Some(first);
+    }
+    // Drawn among the others: the first is left out.
+    let point = part(mix(!random), others);
+    let second = at(if point >= begin { point + weight } else { point });
     let is_second_better = load(second).measure() < load(first).measure();
     Some(if is_second_better { second } else { first })
+}
+
+/// A number below `total`, or 0, from random bits.
+fn part(random: u64, total: u64) -> u64 {
+    u64::try_from((u128::from(random) * u128::from(total)) >> 64).unwrap_or(0)
 }
 
 /// A number below `count` from 32 random bits; `None` if there is none.

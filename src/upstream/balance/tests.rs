@@ -96,7 +96,8 @@ fn requests_in_flight_follow_the_weights() {
 fn idle_endpoints_get_the_same_number_of_requests() {
     let idle = Load { in_flight: 0, inverse: inverse(1) };
     let one = count((0..20_000).filter_map(|n| least([idle; 7].into_iter(), mix(n))));
-    let two = count((0..20_000).filter_map(|n| better_of_two(7, |_| idle, mix(n))));
+    let two =
+        count((0..20_000).filter_map(|n| better_of_two(&[1, 2, 3, 4, 5, 6, 7], |_| idle, mix(n))));
     assert!(follows_weights(&one, &[1; 7]), "{one:?}");
     assert!(follows_weights(&two, &[1; 7]), "{two:?}");
 }
@@ -104,10 +105,45 @@ fn idle_endpoints_get_the_same_number_of_requests() {
 #[test]
 fn better_of_two_avoids_the_busy_endpoint() {
     let load = |at| Load { in_flight: if at == 1 { 9 } else { 0 }, inverse: inverse(1) };
-    let counts = count((0..1_000).filter_map(|n| better_of_two(3, load, mix(n))));
+    let counts = count((0..1_000).filter_map(|n| better_of_two(&[1, 2, 3], load, mix(n))));
     assert_eq!(counts.get(&1), None);
-    assert_eq!(better_of_two(1, load, 5), Some(0));
-    assert_eq!(better_of_two(0, load, 5), None);
+    assert_eq!(better_of_two(&[1], load, 5), Some(0));
+    assert_eq!(better_of_two(&[], load, 5), None);
+}
+
+/// How many of 50 requests in flight each endpoint has on average, if the oldest one ends when another begins.
+fn average_in_flight(weights: &[u32]) -> Vec<f64> {
+    const REQUESTS: u64 = 20_000;
+    let add = |sum: &mut u64, weight: &u32| {
+        *sum += u64::from(*weight);
+        Some(*sum)
+    };
+    let ends: Vec<u64> = weights.iter().scan(0, add).collect();
+    let (mut in_flight, mut sums) = (vec![0_u32; weights.len()], vec![0_u64; weights.len()]);
+    let mut oldest = std::collections::VecDeque::new();
+    for number in 0..REQUESTS {
+        let load = |at: usize| Load { in_flight: in_flight[at], inverse: inverse(weights[at]) };
+        let at = better_of_two(&ends, load, mix(number)).unwrap();
+        in_flight[at] += 1;
+        oldest.push_back(at);
+        if oldest.len() > 50 {
+            in_flight[oldest.pop_front().unwrap()] -= 1;
+        }
+        sums.iter_mut().zip(&in_flight).for_each(|(sum, one)| *sum += u64::from(*one));
+    }
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+    sums.into_iter().map(|sum| sum as f64 / REQUESTS as f64).collect()
+}
+
+#[test]
+fn requests_in_flight_follow_the_weights_with_random_two() {
+    for weights in [&[9, 1, 1, 1, 1, 1, 1, 1, 1, 1][..], &[4, 2, 1, 1], &[1; 8], &[1_000, 1]] {
+        let sum: u32 = weights.iter().sum();
+        for (weight, found) in weights.iter().zip(average_in_flight(weights)) {
+            let expected = 50.0 * f64::from(*weight) / f64::from(sum);
+            assert!((found - expected).abs() <= 2.5, "{weights:?}: {weight} has {found}");
+        }
+    }
 }
 
 #[test]
