@@ -21,17 +21,15 @@ mod simulation;
 ///
 /// At least half of `limit`, and for the highest priority all of it. If `limit` is at least 2, it is less for every other
 /// priority, however many there are: neighbours then share a threshold.
-pub const fn threshold(limit: u32, rank: u32, ranks: u32) -> u32 {
+pub fn threshold(limit: u32, rank: u32, ranks: u32) -> u32 {
     if rank == 0 {
         return limit;
     }
-    let lower = if ranks > 1 { ranks - 1 } else { 1 };
-    let most = (limit as u64 / 2 * rank as u64).div_ceil(lower as u64);
-    let roots = root_up(limit) as u64 * rank as u64;
-    let reserve = if roots < most { roots } else { most };
+    let (rank, lower) = (u64::from(rank), u64::from(ranks.saturating_sub(1).max(1)));
+    let most = (u64::from(limit / 2) * rank).div_ceil(lower);
+    let reserve = (u64::from(root_up(limit)) * rank).min(most);
     // At most half of `limit`, unless `rank` is out of range.
-    let reserve = if reserve < limit as u64 { reserve as u32 } else { limit };
-    limit - reserve
+    limit.saturating_sub(u32::try_from(reserve).unwrap_or(limit))
 }
 
 /// The square root, rounded up.
