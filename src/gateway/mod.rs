@@ -359,11 +359,13 @@ impl ProxyHttp for Gateway {
         }
         drain::announce(session, response.status);
         respond::add_hsts(response, &exchange.connection)?;
+        limit_headers::insert(response, exchange)?;
+        header_edits::edit_response(session.req_header(), response, exchange)?;
+        // A route that removes the cookies of the upstream keeps its clients on their endpoints.
         if let Some(cookie) = exchange.set_cookie.take() {
             response.append_header(http::header::SET_COOKIE, cookie)?;
         }
-        limit_headers::insert(response, exchange)?;
-        header_edits::edit_response(session.req_header(), response, exchange)
+        Ok(())
     }
 
     fn fail_to_connect(

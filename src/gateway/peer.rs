@@ -168,9 +168,15 @@ fn choose(
     };
     let endpoint = pool.select(Wanted { not: exchange.failed_server, cookie, hash }, now)?;
     if let Some(sticky) = sticky {
-        let value = pool.cookie(endpoint.address()).filter(|value| cookie != Some(value));
+        let is_known =
+            |value: &str| cookie.is_some_and(|cookie| sticky::values(cookie).any(|it| it == value));
+        let value = pool.cookie(endpoint.address()).filter(|value| !is_known(value));
         let is_https = exchange.connection.tls.is_some();
-        exchange.set_cookie = value.and_then(|value| sticky::set_cookie(sticky, &value, is_https));
+        exchange.set_cookie = value.and_then(|value| {
+            let others = exchange.snapshot.pools.iter();
+            let others = others.filter_map(|pool| pool.value_beside(upstream, cookie?));
+            sticky::set_cookie(sticky, &sticky::joined(&value, others), is_https)
+        });
     }
     Some(endpoint)
 }

@@ -11,6 +11,7 @@ use super::balance::plan::{Candidate, Level, other};
 use super::balance::round_robin::SmoothWeights;
 use super::balance::{key, plan};
 use super::endpoint::EndpointState;
+use super::sticky;
 use crate::policy::servers::Balance;
 
 /// An endpoint, with what the configuration says of its server.
@@ -215,7 +216,8 @@ impl Active {
     /// Whether `cookie` selects this endpoint, so that the client need not get it again.
     fn with_cookie(&self, cookie: &str) -> Option<&Listed> {
         let is_wanted = |chosen: &&Chosen| {
-            self.all.get(chosen.index).is_some_and(|one| one.cookie.as_deref() == Some(cookie))
+            let own = self.all.get(chosen.index).and_then(|one| one.cookie.as_deref());
+            own.is_some_and(|own| sticky::values(cookie).any(|value| value == own))
         };
         self.all.get(self.chosen.iter().find(is_wanted)?.index)
     }

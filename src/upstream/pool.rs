@@ -298,6 +298,18 @@ impl Pool {
         active.all.iter().find(|listed| listed.state.address == endpoint)?.cookie.clone()
     }
 
+    /// The value of one of its endpoints in the cookie of `other`, another upstream whose cookie has the same name.
+    pub(crate) fn value_beside<'a>(&self, other: &Upstream, cookie: &'a str) -> Option<&'a str> {
+        let name = |upstream: &Upstream| Some(upstream.sticky.as_ref()?.cookie.clone());
+        if self.name == other.name || name(&self.upstream)? != name(other)? {
+            return None;
+        }
+        let active = self.active.load();
+        let is_own =
+            |value: &&str| active.all.iter().any(|listed| listed.cookie.as_deref() == Some(*value));
+        sticky::values(cookie).find(is_own)
+    }
+
     /// Chooses the endpoints that requests are sent to again, at `now` (microseconds), of these or of the present
     /// ones.
     fn replace(&self, all: Option<Vec<Listed>>, now: u64) {

@@ -1,5 +1,6 @@
 //! The cookie that keeps the requests of a client on one endpoint. Its value is a keyed hash of the endpoint's address,
-//! so that clients can neither read nor choose the address.
+//! so that clients can neither read nor choose the address. If the cookies of several upstreams have one name, the client
+//! has one cookie with a value of each.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,6 +13,12 @@ use crate::policy::servers::Sticky;
 
 /// Bytes of the hash that the value has, in hexadecimal digits.
 const VALUE_BYTES: usize = 8;
+
+/// What is between the values of several upstreams in one cookie.
+const SEPARATOR: char = '.';
+
+/// Maximum number of values in a cookie; further ones are ignored.
+const MAX_VALUES: usize = 32;
 
 /// The key of upstreams without a secret, until the process ends.
 static OWN_KEY: LazyLock<[u8; 32]> = LazyLock::new(|| {
@@ -44,6 +51,21 @@ pub(crate) fn of_request<'a>(sticky: &Sticky, headers: &'a HeaderMap) -> Option<
         let (name, value) = pair.trim().split_once('=')?;
         (name == &*sticky.cookie).then_some(value)
     })
+}
+
+/// The values in a cookie: each is of one of the upstreams whose cookies have this name.
+pub(crate) fn values(cookie: &str) -> impl Iterator<Item = &str> {
+    cookie.split(SEPARATOR).take(MAX_VALUES)
+}
+
+/// The cookie with the value of an endpoint, and those that it has for other upstreams.
+pub(crate) fn joined<'a>(value: &str, others: impl Iterator<Item = &'a str>) -> String {
+    let mut text = value.to_owned();
+    for other in others.take(MAX_VALUES - 1) {
+        text.push(SEPARATOR);
+        text.push_str(other);
+    }
+    text
 }
 
 /// The header `Set-Cookie`. `is_https`: the client's connection has TLS.
@@ -89,6 +111,16 @@ mod tests {
         assert_eq!(of_request(&sticky(None), &headers), None);
         headers.append(header::COOKIE, HeaderValue::from_static("c=d;srv=12ab"));
         assert_eq!(of_request(&sticky(None), &headers), Some("12ab"));
+    }
+
+    #[test]
+    fn cookie_has_a_value_of_each_upstream() {
+        assert_eq!(joined("a", ["b", "c"].into_iter()), "a.b.c");
+        assert_eq!(joined("a", std::iter::empty()), "a");
+        assert_eq!(values("a.b.c").collect::<Vec<_>>(), ["a", "b", "c"]);
+        let many = joined("a", std::iter::repeat_n("b", 100));
+        assert_eq!(values(&many).count(), MAX_VALUES);
+        assert_eq!(values(&format!("{many}.c")).count(), MAX_VALUES);
     }
 
     #[test]

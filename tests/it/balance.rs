@@ -99,3 +99,46 @@ fn cookie_keeps_a_client_on_one_server() {
     assert_eq!(answer.status, 200);
     assert!(answer.header("set-cookie").is_some_and(|new| !new.starts_with(&pair)));
 }
+
+#[test]
+fn cookies_of_two_upstreams_with_one_name_keep_a_client_on_both() {
+    let servers: Vec<Upstream> = (0..8).map(|_| Upstream::responding(OK)).collect();
+    let list = |servers: &[Upstream]| {
+        let addresses: Vec<String> =
+            servers.iter().map(|server| server.address.to_string()).collect();
+        format!("servers = {addresses:?}\nsticky = {{ cookie = \"srv\" }}\n")
+    };
+    let (a, b) = servers.split_at(4);
+    let gateway = Gateway::start(&format!(
+        "\n[upstreams.a]\n{}\n[upstreams.b]\n{}\n[routes.a]\npath = \"/a\"\nupstream = \"a\"\n\
+         [routes.b]\npath = \"/b\"\nupstream = \"b\"\nresponse_headers = {{ remove = [\"Set-Cookie\"] }}\n",
+        list(a),
+        list(b)
+    ));
+    let mut cookie = String::new();
+    for number in 0..20 {
+        for path in ["/a", "/b"] {
+            let answer = gateway.send(&Request::get(path).header("Cookie", &cookie));
+            let new = answer.header("set-cookie");
+            assert_eq!((answer.status, new.is_some()), (200, number == 0), "{path}: {cookie}");
+            if let Some(new) = new {
+                cookie = new.split(';').next().unwrap().to_owned();
+            }
+        }
+    }
+    let counts = |servers: &[Upstream]| {
+        let mut counts: Vec<_> = servers.iter().map(|server| server.requests().len()).collect();
+        counts.sort_unstable();
+        counts
+    };
+    assert_eq!((counts(a), counts(b)), (vec![0, 0, 0, 20], vec![0, 0, 0, 20]));
+    // A cookie of before has one value only.
+    let (name, values) = cookie.split_once('=').unwrap();
+    for value in values.split('.') {
+        let cookies = ["/a", "/b"].map(|path| {
+            let request = Request::get(path).header("Cookie", format!("{name}={value}"));
+            gateway.send(&request).header("set-cookie").is_some()
+        });
+        assert_eq!(cookies.iter().filter(|is_new| **is_new).count(), 1);
+    }
+}
