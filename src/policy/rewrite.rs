@@ -52,10 +52,13 @@ impl Rewrite {
     }
 }
 
-/// Whether the text begins with what a server may read as a slash.
+/// Whether the text begins with what a server may read as a slash: also a slash after nothing but parameters, `;a/`, which
+/// some servers leave out.
 fn begins_with_slash(text: &[u8]) -> bool {
-    let first = percent::escape(text).or_else(|| text.first().copied());
-    matches!(first, Some(b'/' | b'\\'))
+    let first = |text: &[u8]| percent::escape(text).or_else(|| text.first().copied());
+    let is_slash = |text: &[u8]| matches!(first(text), Some(b'/' | b'\\'));
+    let has_slash = || (0..text.len()).filter_map(|at| text.get(at..)).any(is_slash);
+    is_slash(text) || (first(text) == Some(b';') && has_slash())
 }
 
 #[cfg(test)]
@@ -75,6 +78,9 @@ mod tests {
             ("/v1", "", "/v1", Some("/")),
             ("/v1", "", "/v1/", Some("/")),
             ("/v1", "", "/v1/a%2Fb//c;d", Some("/a%2Fb//c;d")),
+            ("/v1", "", "/v1/;/evil.example/x", None),
+            ("/v1", "", "/v1/%3Ba=b%2Fevil.example/x", None),
+            ("/v1", "", "/v1/;a", Some("/;a")),
             ("/v1", "/api", "/v1/chat", Some("/api/chat")),
             ("/v1", "/api", "/v1", Some("/api")),
             ("/v1", "/api", "/v1//x", Some("/api//x")),
