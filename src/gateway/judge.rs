@@ -37,10 +37,11 @@ impl Gateway {
         exchange.client = Some(client);
         exchange.key_from = identity.key_from;
         exchange.route = route;
+        let mut chosen = None;
         if refusal.is_none() {
-            let chosen = route.and_then(|route| policy.routes.get(route as usize));
-            exchange.upstream =
-                chosen.and_then(|route| self.turns.upstream(policy, route, &client));
+            let route = route.and_then(|route| policy.routes.get(route as usize));
+            chosen = route.and_then(|route| self.turns.upstream(policy, route, &client));
+            exchange.upstream = chosen.as_ref().map(|chosen| chosen.upstream);
         }
         exchange.via_trusted_proxy = identity.via_trusted_proxy;
         if identity.via_trusted_proxy {
@@ -73,6 +74,9 @@ impl Gateway {
             if is_own_limits {
                 let check = check.take();
                 return Box::pin(self.own_limits(session, &snapshot, client, check)).await;
+            }
+            if let Some(chosen) = &mut chosen {
+                chosen.is_used = true;
             }
             let denials = |route| policy.shadow_key_denials(&client, route, scope);
             for rule in route.into_iter().flat_map(denials) {
