@@ -130,12 +130,15 @@ pub fn is_parameter(name: &str, own: &str) -> bool {
 }
 
 /// The digest of the request's key and the index of its source, if it has a key. Empty keys are
-/// ignored. Hashes at most one key per request.
+/// ignored. Hashes at most one key per request. None if nothing is read as a key.
 fn key_digest(
     clients: &Clients,
     headers: &HeaderMap,
     query: Option<&str>,
 ) -> Result<Option<(Digest, usize)>, IdentityError> {
+    if clients.on_unknown_key == OnUnknownKey::NotRead {
+        return Ok(None);
+    }
     let mut found: Option<(Cow<'_, [u8]>, usize)> = None;
     for (index, source) in clients.key_sources.iter().enumerate() {
         let mut add = |key| add_key(clients, &mut found, index, key);

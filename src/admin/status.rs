@@ -40,6 +40,8 @@ struct Connections {
     open: usize,
     /// `server.limits.max_connections`, or fewer if the limit of open files allows fewer.
     max: usize,
+    /// The maximum from one address: `server.limits.max_connections_per_ip`, or half of `max` if that is fewer.
+    max_per_ip: usize,
     /// Connections that were closed without a response in the last minute, or because the client is too slow,
     /// by reason, as in `tollgate_connections_rejected_total`.
     rejected_last_minute: BTreeMap<String, u64>,
@@ -160,6 +162,7 @@ impl Status {
             connections: Connections {
                 open: pressure.open().count(),
                 max: pressure.max_connections(&snapshot.policy),
+                max_per_ip: pressure.max_connections_per_ip(&snapshot.policy),
                 rejected_last_minute: admin.sampler.rejected_last_minute(),
             },
             overloaded: Overloaded {

@@ -130,8 +130,8 @@ table! {
         /// Maximum number of open client connections, 1 to 10000000. Never more than the limit of open files
         /// allows. Default: 20000.
         pub max_connections: Field<u64>,
-        /// Maximum number of open connections from one address, 1 to 10000000. The first `clients.ipv6_prefix`
-        /// bits of an IPv6 address count. Default: 1000.
+        /// Maximum number of open connections from one address, 1 to 10000000; never more than half of
+        /// `max_connections`. The first `clients.ipv6_prefix` bits of an IPv6 address count. Default: 1000.
         pub max_connections_per_ip: Field<u64>,
         /// Maximum number of requests that wait because of rules with `kind = "leaky_bucket"`, 1 to 10000000. Further
         /// ones get 429, and take nothing from any limit. Default: 10000.
@@ -258,7 +258,8 @@ table! {
         /// What happens to a CORS preflight request without a key, if `on_missing_key` or a rule's
         /// `on_missing` requires one. Browsers send no key with it. Default: `"deny"`.
         pub on_preflight: Field<OnPreflight>,
-        /// What happens to a request with an unknown key. Default: `"deny"`.
+        /// What happens to a request with an unknown key. Default: `"deny"`; in a file without `[keys]`, nothing is
+        /// taken for a key.
         pub on_unknown_key: Field<OnUnknownKey>,
         /// What happens to a request with two different keys. Default: `"deny"`.
         pub on_conflicting_keys: Field<OnConflictingKeys>,

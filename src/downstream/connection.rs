@@ -152,6 +152,14 @@ impl ConnectionInfo {
         }
     }
 
+    /// Notes that the head of a request has been read: the connection is busy until its response has been written.
+    pub fn note_head(&self) {
+        self.head.note_whole();
+        if self.protocol == ClientProtocol::Http1 {
+            self.note_busy();
+        }
+    }
+
     /// Marks the connection as idle from now on, so that it is closed if the process is overloaded.
     pub(super) fn note_idle(&self) {
         if let Some(entry) = &self.entry {

@@ -19,6 +19,7 @@ use super::service::Front;
 use super::stream::ClientStream;
 use super::unwritten::WriteProgress;
 use super::{http1, http2, opening};
+use crate::clock;
 use crate::identity::address::{canonical, is_trusted};
 use crate::net::socket::Socket;
 use crate::policy::Policy;
@@ -65,7 +66,7 @@ where
         let admitted = admitted.and_then(|entry| {
             // The address of the client is not known before the PROXY header.
             if !self.settings(policy).1.proxy_protocol {
-                count_by_address(&entry, peer, policy)?;
+                self.count_by_address(&entry, peer, policy)?;
             }
             Ok(entry)
         });
@@ -105,7 +106,8 @@ where
         }
     }
 
-    /// Reads what comes before the first request, by the settings in force.
+    /// Reads what comes before the first request, by the settings in force. Until a request has come, the connection
+    /// counts as idle since it was accepted.
     async fn open(&self, mut socket: Socket, entry: Entry) -> Result<Opened, Ended> {
         let policy = Arc::clone(&self.front.current.load().policy);
         let (index, listener) = self.settings(&policy);
@@ -113,38 +115,36 @@ where
         let deadline = Instant::now() + limits.handshake_timeout;
         let mut connection = ConnectionInfo::from_peer(index, socket.peer());
         connection.shutdown = Some(self.shutdown.clone());
+        entry.note_idle(clock::now());
         if listener.proxy_protocol {
             let read = opening::proxied_peer(&mut socket, &policy.server.trusted_proxies);
-            connection.peer =
-                timeout_at(deadline, read).await.unwrap_or(Err(Ended::HandshakeTimeout))?;
-            count_by_address(&entry, connection.peer.map(|peer| peer.ip()), &policy)?;
+            let read = timeout_at(deadline, read);
+            let read = entry.unless_shed(read).await.map_err(Ended::Shed)?;
+            connection.peer = read.unwrap_or(Err(Ended::HandshakeTimeout))?;
+            self.count_by_address(&entry, connection.peer.map(|peer| peer.ip()), &policy)?;
         }
-        connection.entry = Some(entry);
         connection.redirect = redirect(listener, &policy);
         connection.hsts = listener.hsts.as_ref().and_then(hsts);
         let head = head_limits(&policy.server);
         let progress = WriteProgress::new(self.front.unwritten.clone());
         let writes = (progress, SendGuard::new(limits.send_min_rate));
         let stream = if listener.tls.is_some() {
-            let stream = self.handshake(socket, deadline).await?;
+            let handshake = self.handshake(socket, deadline);
+            let stream = entry.unless_shed(handshake).await.map_err(Ended::Shed)??;
             let tls = stream.get_ref().1;
             if tls.alpn_protocol() == Some(ALPN_HTTP2) {
                 connection.protocol = ClientProtocol::Http2;
             }
             connection.tls = Some(client::info(tls));
+            connection.entry = Some(entry);
             ClientStream::tls(stream, connection, head, writes)
         } else {
             if listener.http2 {
                 let first_request = http1::first_request(&policy.server);
-                connection.note_idle();
                 let detected = opening::protocol(&mut socket, first_request, head.timeout);
-                connection.protocol = tokio::select! {
-                    biased;
-                    detected = detected => detected?,
-                    cause = connection.shed() => return Err(Ended::Shed(cause)),
-                };
-                connection.note_busy();
+                connection.protocol = entry.unless_shed(detected).await.map_err(Ended::Shed)??;
             }
+            connection.entry = Some(entry);
             ClientStream::clear(socket, connection, head, writes)
         };
         Ok(Opened { stream: Box::new(stream), http2: Http2Limits::of(&policy.server) })
@@ -161,6 +161,15 @@ where
         handshake.map_err(|_| Ended::Uncounted)
     }
 
+    fn count_by_address(
+        &self,
+        entry: &Entry,
+        peer: Option<IpAddr>,
+        policy: &Policy,
+    ) -> Result<(), Ended> {
+        count_by_address(entry, peer, policy, self.front.pressure.max_connections_per_ip(policy))
+    }
+
     /// The settings of the listener and their index, in this policy. A listener that a reload has removed
     /// stays until the restart.
     fn settings<'a>(&'a self, policy: &'a Policy) -> (usize, &'a Listener) {
@@ -170,15 +179,19 @@ where
     }
 }
 
-/// Counts a connection by its address. Trusted proxies are exempt: their connections have requests of many clients.
+/// Counts a connection by its address, of which there may be `max`. Trusted proxies are exempt: their connections have requests of many clients.
 /// Clients of Unix sockets have no address.
-fn count_by_address(entry: &Entry, peer: Option<IpAddr>, policy: &Policy) -> Result<(), Ended> {
+fn count_by_address(
+    entry: &Entry,
+    peer: Option<IpAddr>,
+    policy: &Policy,
+    max: usize,
+) -> Result<(), Ended> {
     let Some(address) = peer.map(canonical) else { return Ok(()) };
     if is_trusted(&policy.server.trusted_proxies, address) {
         return Ok(());
     }
     let counted = counted_address(address, policy.clients.ipv6_prefix);
-    let max = policy.server.limits.max_connections_per_ip;
     entry.count_by(counted, max).map_err(|OverLimit| Ended::MaxConnectionsPerIp)
 }
 
@@ -224,8 +237,7 @@ mod tests {
 
     #[test]
     fn connections_are_counted_by_network_and_those_of_trusted_proxies_are_not() {
-        let file = "[server]\ntrusted_proxies = ['10.0.0.0/8']\nlimits.max_connections_per_ip = 1\n\
-            [upstreams.a]\nservers = ['demo']\n[routes.a]\n";
+        let file = "[server]\ntrusted_proxies = ['10.0.0.0/8']\n[upstreams.a]\nservers = ['demo']\n[routes.a]\n";
         let policy = from_text("file", file).unwrap();
         // (address of the first connection, address of the second, whether the second is refused)
         let table = [
@@ -240,10 +252,10 @@ mod tests {
         for (first, second, is_refused) in table {
             let open = OpenConnections::default();
             let entries = [open.add(2).unwrap(), open.add(2).unwrap()];
-            let count = |entry, ip: &str| count_by_address(entry, ip.parse().ok(), &policy);
+            let count = |entry, ip: &str| count_by_address(entry, ip.parse().ok(), &policy, 1);
             assert_eq!(count(&entries[0], first), Ok(()));
             assert_eq!(count(&entries[1], second).is_err(), is_refused, "{first} {second}");
-            assert_eq!(count_by_address(&entries[1], None, &policy), Ok(()));
+            assert_eq!(count_by_address(&entries[1], None, &policy, 1), Ok(()));
         }
     }
 }

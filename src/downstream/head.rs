@@ -73,6 +73,11 @@ impl HeadProgress {
         self.0.load(Ordering::Relaxed) == WAITING
     }
 
+    /// Whether a part of the next head has been read, and not all of it.
+    pub(super) fn is_begun(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == BEGUN
+    }
+
     /// Whether a head has been read, and its request is being served.
     pub(super) fn is_whole(&self) -> bool {
         self.0.load(Ordering::Relaxed) == WHOLE

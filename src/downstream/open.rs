@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map;
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,7 +61,8 @@ struct Counts {
 /// One connection.
 #[derive(Debug)]
 struct Slot {
-    /// Since when it is idle, in microseconds; [`BUSY`] if it is not.
+    /// Since when it has had no request, or its next one has begun to arrive, in microseconds; [`BUSY`] while it
+    /// serves one.
     idle_since: u64,
     /// Wakes its task.
     waker: Option<Waker>,
@@ -73,7 +75,7 @@ struct Slot {
 
 const SHARDS: usize = 16;
 
-/// [`Slot::idle_since`] of a connection that serves a request or is being opened.
+/// [`Slot::idle_since`] of a connection that serves a request, or that has just been accepted.
 const BUSY: u64 = u64::MAX;
 
 impl Default for OpenConnections {
@@ -209,6 +211,21 @@ impl Entry {
             slot.shed
         });
         shed.flatten().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Waits for a result, unless the connection is asked to close before.
+    ///
+    /// # Errors
+    /// Why it is to close.
+    pub(super) async fn unless_shed<T>(
+        &self,
+        result: impl Future<Output = T>,
+    ) -> Result<T, ShedCause> {
+        tokio::select! {
+            biased;
+            result = result => Ok(result),
+            cause = poll_fn(|context| self.poll_shed(context)) => Err(cause),
+        }
     }
 
     /// Why the connection was asked to close, if it was.

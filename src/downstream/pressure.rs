@@ -92,6 +92,13 @@ impl Pressure {
         policy.server.limits.max_connections().min(self.0.most_connections)
     }
 
+    /// Returns the maximum number of open connections from one address: at most half of all, so that no address takes
+    /// all of them.
+    pub fn max_connections_per_ip(&self, policy: &Policy) -> usize {
+        let half = (self.max_connections(policy) / 2).max(1);
+        policy.server.limits.max_connections_per_ip.min(half)
+    }
+
     /// Returns whether the process is out of file descriptors.
     pub fn is_out_of_descriptors(&self) -> bool {
         self.0.is_out_of_descriptors.load(Ordering::Relaxed)
@@ -175,7 +182,8 @@ impl Pressure {
             self.look_at_memory(max_bytes);
             self.look_at_usage(clock::now());
             let connections = self.0.open.count();
-            self.0.series.show(connections, self.max_connections(&policy), max_bytes);
+            let max = (self.max_connections(&policy), self.max_connections_per_ip(&policy));
+            self.0.series.show(connections, max, max_bytes);
             tokio::time::sleep(INTERVAL).await;
         }
     }

@@ -54,7 +54,7 @@ pub(super) struct ClientStream {
     /// Bounds the time of the head of a request.
     head: HeadTimer,
     progress: WriteProgress,
-    /// Whether the connection is marked as idle, with HTTP/1.
+    /// Whether the connection is marked as idle while no part of the next head has been read, with HTTP/1.
     is_idle: bool,
     /// How many bytes of the socket its reader has got, TLS included.
     delivered: u64,
@@ -327,25 +327,39 @@ impl AsyncRead for ClientStream {
         let received = this.transport.socket().received_bytes();
         if read.is_ready() {
             this.delivered = received;
+            let was_begun = progress.is_begun();
             this.head.note_read(progress, &buffer.filled()[before..]);
+            // The head of a request has begun.
+            if this.connection.protocol == ClientProtocol::Http1
+                && !was_begun
+                && progress.is_begun()
+            {
+                this.is_idle = false;
+                this.connection.note_idle();
+            }
         }
         let in_frame = this.head.unfinished_data() as u64;
         this.connection.transfer.note_undelivered(received - this.delivered + in_frame);
         if read.is_ready() {
-            if std::mem::take(&mut this.is_idle) {
-                this.connection.note_busy();
-            }
             return read;
         }
-        if this.connection.protocol == ClientProtocol::Http1 && progress.is_waiting() {
-            if !std::mem::replace(&mut this.is_idle, true) {
+        if this.connection.protocol == ClientProtocol::Http1
+            && progress.is_waiting()
+            && !std::mem::replace(&mut this.is_idle, true)
+        {
+            this.connection.note_idle();
+        }
+        let was_begun = progress.is_begun();
+        let late = this.head.poll(progress, context);
+        if this.connection.protocol == ClientProtocol::Http1 && !progress.is_whole() {
+            if !was_begun && progress.is_begun() {
                 this.connection.note_idle();
             }
             if this.connection.poll_shed(context).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
         }
-        ready!(this.head.poll(progress, context));
+        ready!(late);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }

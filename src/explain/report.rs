@@ -58,8 +58,8 @@ pub struct ExplainedClient {
     pub counted_as: Option<String>,
     /// Id of the key; `None` without a known key.
     pub key: Option<String>,
-    /// `none`, `known`, `unknown`, `unknown_as_none` (`on_unknown_key = "anonymous"`), or `preflight`
-    /// (none, and none is needed: `on_preflight = "anonymous"`).
+    /// `none`, `known`, `unknown`, `unknown_as_none` (`on_unknown_key = "anonymous"`), `preflight`
+    /// (none, and none is needed: `on_preflight = "anonymous"`), or `not_read` (the file has no keys).
     pub key_state: &'static str,
     /// Where the key was sent, as in `clients.api_key`: `header:x-api-key`.
     pub key_from: Option<String>,

@@ -14,6 +14,7 @@ use crate::limit::verdict::{self, Standing};
 use crate::policy::charges::Scope;
 use crate::policy::client::{ClientKey, counted_address, counted_as};
 use crate::policy::matcher::{self, Matcher, TrailingSlash};
+use crate::policy::settings::OnUnknownKey;
 use crate::policy::split::{Destination, Split};
 use crate::policy::{Policy, Route};
 use crate::store::limiter::{Source, Taken};
@@ -71,6 +72,9 @@ fn client(
         ClientKey::Unknown(_) => (None, "unknown"),
         ClientKey::Missing if key_from.is_some() => (None, "unknown_as_none"),
         ClientKey::Missing if precheck.scope == Scope::Preflight => (None, "preflight"),
+        ClientKey::Missing if policy.clients.on_unknown_key == OnUnknownKey::NotRead => {
+            (None, "not_read")
+        }
         ClientKey::Missing => (None, "none"),
     };
     let source = key_from.and_then(|index| policy.clients.key_sources.get(index));

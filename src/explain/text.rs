@@ -75,6 +75,7 @@ impl Page {
             (None, "unknown") => format!("an unknown key in {from}"),
             (None, "unknown_as_none") => format!("no key: the one in {from} is unknown"),
             (None, "preflight") => "no key: a CORS preflight request needs none".to_owned(),
+            (None, "not_read") => "no key: the file has none, so nothing is read as one".to_owned(),
             (None, _) => "no key".to_owned(),
         };
         self.line("client", &who);

@@ -134,7 +134,7 @@ impl ProxyHttp for Gateway {
     fn new_ctx(&self) -> Box<Exchange> {
         let in_flight = self.metrics.in_flight.clone();
         let connection = ConnectionInfo::current();
-        connection.head.note_whole();
+        connection.note_head();
         Box::new(Exchange::new(self.current.load_full(), connection, in_flight, clock::now()))
     }
 

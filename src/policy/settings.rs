@@ -259,6 +259,8 @@ pub enum OnUnknownKey {
     Anonymous,
     /// Treat each unknown key as one client, on the anonymous plan.
     Accept,
+    /// Take nothing for a key: the file has none, and does not say what an unknown one means.
+    NotRead,
 }
 
 /// Treatment of a request with two different keys.

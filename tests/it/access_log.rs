@@ -142,7 +142,8 @@ fn access_log_line_has_all_fields() {
 #[test]
 fn access_log_line_of_a_rejected_request_has_the_reason() {
     let (_folder, path) = place();
-    let gateway = Gateway::start(&format!("{DEMO}{RULES}{}", table(&path, "")));
+    let denies = "[clients]\non_unknown_key = \"deny\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{RULES}{denies}{}", table(&path, "")));
     let mut client = gateway.connect();
     for request in [
         Request::get("/known"),
@@ -210,7 +211,7 @@ fn listed_fields_are_the_members_in_that_order_and_apply_at_reload() {
     let whole = lines(&path, 3).pop().unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     let listed: Vec<&str> = text.lines().take(2).collect();
-    let first = r#"{"status":401,"header:user-agent":"a \"b\"\\","path":"/p","header:referer":"https://a.example/b?…","header:x-none":null}"#;
+    let first = r#"{"status":200,"header:user-agent":"a \"b\"\\","path":"/p","header:referer":"https://a.example/b?…","header:x-none":null}"#;
     assert_eq!(listed, [first, r#"{"path":"/q"}"#]);
     assert_eq!(whole.as_object().unwrap().len(), MEMBERS);
 }

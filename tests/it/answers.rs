@@ -119,7 +119,8 @@ fn grpc_requests_are_denied_with_a_grpc_status() {
             .body("\0\0\0\0\0")
     };
     assert_snapshot!("grpc_limited", gateway.send(&call()).snapshot());
-    let unknown = Gateway::start(DEMO).send(&call().header("X-Api-Key", "unknown"));
+    let denies = format!("{DEMO}[clients]\non_unknown_key = \"deny\"\n");
+    let unknown = Gateway::start(&denies).send(&call().header("X-Api-Key", "unknown"));
     assert_snapshot!("grpc_unknown_key", unknown.snapshot());
 }
 
@@ -171,7 +172,8 @@ fn upstream_failures_get_problem_documents() {
 #[test]
 fn unauthenticated_response_says_where_the_key_was_and_never_the_key() {
     let per_ip = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"4/d\"\n";
-    let clients = "[clients]\napi_key = [\"header:x-api-key\", \"bearer\", \"query:api_key\"]\n";
+    let clients = "[clients]\napi_key = [\"header:x-api-key\", \"bearer\", \"query:api_key\"]\n\
+                   on_unknown_key = \"deny\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{per_ip}{clients}"));
     let header = Request::get("/").header("X-Api-Key", "guessed");
     let requests = [

@@ -160,7 +160,8 @@ rate = "1000/d"
 per = ["ip"]
 rate = "20/d"
 "#;
-    let gateway = Gateway::start(&format!("{DEMO}{rules}"));
+    let denies = "[clients]\non_unknown_key = \"deny\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rules}{denies}"));
     let statuses: Vec<u16> =
         (0..30).map(|guess| gateway.send(&header(format!("guess {guess}"))).status).collect();
     assert_eq!(statuses[..20], [401; 20]);
@@ -258,4 +259,29 @@ fn refused_bearer_tokens_are_explained_in_the_log() {
     assert!(hint.contains("count=1") && hint.contains("clients.api_key"), "{hint}");
     assert!(!hint.contains("token-of-the-api"), "{hint}");
     assert_eq!(hints().len(), 1);
+}
+
+/// What other gateways and the API itself use as tokens and keys.
+#[test]
+fn file_without_keys_takes_nothing_for_a_key() {
+    let requests = [
+        header("of the API"),
+        bearer("eyJhbGciOiJIUzI1NiJ9.e30.x"),
+        Request::get("/?api_key=abc"),
+        Request::get("/?api_key=abc").header("X-Api-Key", "another"),
+        header("x".repeat(2_000)),
+    ];
+    let rule = "[rules.per-key]\nper = [\"key\"]\nrate = \"5/d\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rule}"));
+    for request in &requests {
+        assert_eq!(client(&gateway, request), "anonymous", "{request:?}");
+    }
+    // All of them are one client, that of the address.
+    assert_eq!(client(&gateway, &requests[1]), "429");
+    for (setting, expected) in [("deny", 401), ("accept", 200), ("anonymous", 200)] {
+        let clients = format!("[clients]\non_unknown_key = \"{setting}\"\n");
+        let gateway = Gateway::start(&format!("{DEMO}{clients}"));
+        assert_eq!(gateway.send(&requests[1]).status, expected, "{setting}");
+        assert_eq!(gateway.send(&requests[3]).status, 400, "{setting}");
+    }
 }

@@ -31,7 +31,7 @@ fn pairs() -> Vec<(String, String)> {
 /// Number of requests that pass, of [`REQUESTS`] sent at once, and of those that are refused with `refusal`.
 fn passed(url: &str, refusal: u16) -> usize {
     let counts = send_concurrently(REQUESTS, REQUESTS, |client, _| {
-        client.get(url).header("X-Tenant", "acme")
+        client.get(url).header("X-Api-Key", "acme")
     });
     let [passed, refused] = [200, refusal].map(|status| *counts.get(&status).unwrap_or(&0));
     assert_eq!(passed + refused, REQUESTS, "{counts:?}");

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::http2::Client;
 use crate::support::{
-    Connection, DEMO, Gateway, MemoryCgroup, Request, Stopwatch, TIMEOUT, Upstream, eventually,
-    full_config, inconclusive, proxy_to, sleep_for, timed_below, within,
+    Authority, Connection, DEMO, Gateway, MemoryCgroup, Request, Stopwatch, TIMEOUT, Upstream,
+    eventually, full_config, inconclusive, proxy_to, sleep_for, timed_below, within,
 };
 
 /// A client that sends one request after the other on one connection.
@@ -81,16 +81,21 @@ fn is_overloaded(gateway: &Gateway, resource: &str) -> bool {
     gateway.count("tollgate_overloaded", &[("resource", resource)]) == 1
 }
 
-/// A connection that is sending the head of a request, so it is not idle.
+/// A connection that is sending the body of a request, so it is not idle.
 fn half_a_request(gateway: &Gateway) -> Connection {
     let mut connection = gateway.connect();
-    connection.write(b"GET / HTTP/1.1\r\nHost: a\r\n");
+    connection.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n");
     connection
+}
+
+/// The same configuration, in which clients on this machine may open any number of connections.
+fn trusting(config: &str) -> String {
+    format!("trusted_proxies = [\"127.0.0.1\"]\n{config}")
 }
 
 #[test]
 fn connection_above_the_limit_is_closed_at_once_and_counted() {
-    let gateway = Gateway::start(&config("max_connections = 10\nhead_timeout = \"10m\"", ""));
+    let gateway = Gateway::start(&trusting(&config("max_connections = 10", "")));
     let mut open: Vec<_> = (0..10).map(|_| half_a_request(&gateway)).collect();
     eventually("all connections to be open", || {
         (status(&gateway)["connections"]["open"] == 10).then_some(())
@@ -103,15 +108,15 @@ fn connection_above_the_limit_is_closed_at_once_and_counted() {
     let line =
         "client connections were closed reason=\"max_connections\" count=1 last_peer=\"127.0.0.1\"";
     eventually(line, || gateway.log().contains(line).then_some(()));
-    open[3].write(b"\r\n");
-    assert_eq!(open[3].read_response("GET").status, 200);
+    open[3].write(b"x");
+    assert_eq!(open[3].read_response("POST").status, 200);
     open.pop();
     eventually("a free place", || (!is_refused(gateway.connect())).then_some(()));
 }
 
 #[test]
 fn idle_connections_are_closed_when_few_are_left() {
-    let gateway = Gateway::start(&config("max_connections = 64", ""));
+    let gateway = Gateway::start(&trusting(&config("max_connections = 64", "")));
     let busy = BusyClient::start(gateway.address);
     // A sixteenth of 64 is to stay free.
     let mut idle: Vec<_> = (0..59).map(|_| gateway.connect()).collect();
@@ -148,6 +153,69 @@ fn flood_of_one_address_does_not_keep_another_out() {
         (status(&gateway)["connections"]["open"].as_u64().unwrap() <= 1).then_some(())
     });
     assert!(!is_refused(Connection::open_from(attacker, gateway.address)));
+}
+
+#[test]
+fn row_69_one_address_gets_half_of_the_connections_that_few_descriptors_allow() {
+    let gateway =
+        Gateway::start_with(&full_config(&config("head_timeout = \"10m\"", "")), |command| {
+            let mut limited = Command::new("prlimit");
+            limited.arg("--nofile=256:256").arg(command.get_program()).args(command.get_args());
+            *command = limited;
+        });
+    let connections = &status(&gateway)["connections"];
+    assert_eq!((&connections["max"], &connections["max_per_ip"]), (&json!(192), &json!(96)));
+    gateway.wait_for_count("tollgate_client_connections_per_ip_max", &[], 96);
+    let [attacker, other] = [2, 3].map(|last| Ipv4Addr::new(127, 0, 0, last));
+    let half = |_| {
+        let mut connection = Connection::open_from(attacker, gateway.address);
+        connection.write(b"GET / HTTP/1.1\r\n");
+        connection
+    };
+    let _flood: Vec<_> = (0..200).map(half).collect();
+    let reason = "max_connections_per_ip";
+    eventually("the flood to be closed", || (rejected(&gateway, reason) == 104).then_some(()));
+    for _ in 0..20 {
+        let send = || Connection::open_from(other, gateway.address).send(&Request::get("/"));
+        assert_eq!(timed_below(Duration::from_secs(5), send).status, 200);
+    }
+    assert_eq!(rejected(&gateway, "max_connections"), 0);
+}
+
+/// Connections without a request, whatever has arrived of it, from several addresses.
+#[test]
+fn row_69_half_requests_and_half_handshakes_are_closed_when_few_connections_are_left() {
+    let authority = Authority::new();
+    let certificate = authority.issue("api", &["api.test"]).entry();
+    let rest =
+        format!("[[listeners]]\naddress = \"127.0.0.1:0\"\ncertificates = [{certificate}]\n");
+    let limits = "max_connections = 64\nhead_timeout = \"10m\"\nhandshake_timeout = \"1m\"";
+    // By the number of the listener: over TLS; of HTTP/1.1; of HTTP/1.1 or HTTP/2.
+    let parts: [(usize, &[u8]); 3] =
+        [(2, b"\x16\x03\x01"), (0, b"GET / HTTP/1.1\r\n"), (1, b"PRI * HT")];
+    for (listener, part) in parts {
+        let gateway = Gateway::start(&config(limits, &rest));
+        let mut flood = Vec::new();
+        for source in 2..5 {
+            for _ in 0..22 {
+                let source = Ipv4Addr::new(127, 0, 0, source);
+                let mut half = Connection::open_from(source, gateway.listener(listener));
+                half.write(part);
+                flood.push(half);
+            }
+        }
+        eventually("all places to be taken", || {
+            (rejected(&gateway, "max_connections") > 0).then_some(())
+        });
+        eventually("another client to be served", || {
+            let mut client = Connection::open_from(Ipv4Addr::new(127, 0, 0, 9), gateway.address);
+            client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.try_read_response("GET").filter(|answer| answer.status == 200)
+        });
+        eventually("the closed ones to be counted", || {
+            (rejected(&gateway, "shed") > 0).then_some(())
+        });
+    }
 }
 
 #[test]
@@ -381,8 +449,8 @@ fn row_100_over_the_memory_limit_new_connections_wait() {
     let grown = within(Duration::from_secs(2), || (open() > 102).then_some(()));
     assert_eq!(grown, None);
     // Connections with a request are not closed.
-    busy[99].write(b"\r\n");
-    assert_eq!(busy[99].read_response("GET").status, 200);
+    busy[99].write(b"x");
+    assert_eq!(busy[99].read_response("POST").status, 200);
     busy.truncate(50);
     eventually("those that waited", || (open() == 54).then_some(()));
     drop(waiting);

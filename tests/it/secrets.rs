@@ -68,7 +68,9 @@ fn row_40_no_secret_of_an_allowed_or_denied_request_is_logged() {
     let config = format!("{}{}", only_below_api(DEMO), key("acme", SECRET, "free"));
     assert_kept_secret(&config, 200);
     assert_kept_secret(&format!("{config}{limit}"), 429);
-    assert_kept_secret(&only_below_api(DEMO), 401);
+    assert_kept_secret(&only_below_api(DEMO), 200);
+    let denies = "[clients]\non_unknown_key = \"deny\"\n";
+    assert_kept_secret(&format!("{}{denies}", only_below_api(DEMO)), 401);
 }
 
 #[test]

@@ -101,7 +101,8 @@ fn request_check_and_upstream_request_each_have_a_span() {
 #[test]
 fn denied_request_has_a_span_with_the_reason() {
     let collector = Collector::start();
-    let config = format!("{DEMO}{RULES}{}", collector.table(""));
+    let denies = "[clients]\non_unknown_key = \"deny\"\n";
+    let config = format!("{DEMO}{RULES}{denies}{}", collector.table(""));
     let gateway = Gateway::start(&config);
     let mut client = gateway.connect();
     client.send(&Request::get("/1"));

@@ -91,7 +91,8 @@ pub(super) struct ClientSettings {
     on_missing_key: &'static str,
     /// What happens to a CORS preflight request without a key, if one is required: `deny` or `anonymous`.
     on_preflight: &'static str,
-    /// What happens to a request with an unknown key: `deny`, `anonymous` or `accept`.
+    /// What happens to a request with an unknown key: `deny`, `anonymous` or `accept`; `not_read`: nothing is taken
+    /// for a key, because the file has none.
     on_unknown_key: &'static str,
     /// What happens to a request with two different keys: `deny` or `first`.
     on_conflicting_keys: &'static str,
@@ -185,6 +186,7 @@ impl ClientSettings {
                 OnUnknownKey::Deny => "deny",
                 OnUnknownKey::Anonymous => "anonymous",
                 OnUnknownKey::Accept => "accept",
+                OnUnknownKey::NotRead => "not_read",
             },
             on_conflicting_keys: match clients.on_conflicting_keys {
                 OnConflictingKeys::Deny => "deny",

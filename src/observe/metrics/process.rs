@@ -28,6 +28,7 @@ pub struct ConnectionSeries {
 pub struct OverloadSeries {
     connections: IntGauge,
     max_connections: IntGauge,
+    max_connections_per_ip: IntGauge,
     max_bytes: IntGauge,
     descriptors: IntGauge,
     memory: IntGauge,
@@ -166,6 +167,12 @@ impl OverloadSeries {
                 "Maximum number of open client connections: server.limits.max_connections, or fewer if the \
                  limit of open files allows fewer.",
             )?,
+            max_connections_per_ip: series.gauge(
+                "tollgate_client_connections_per_ip_max",
+                "Maximum number of open client connections from one address: \
+                 server.limits.max_connections_per_ip, or half of tollgate_client_connections_max if that is \
+                 fewer.",
+            )?,
             max_bytes: series.gauge(
                 "tollgate_memory_max_bytes",
                 "Memory of the process above which it accepts no connections: memory.max_bytes. 0: no limit.",
@@ -197,9 +204,15 @@ impl OverloadSeries {
     }
 
     /// Shows the number of connections and the limits.
-    pub fn show(&self, connections: usize, max_connections: usize, max_bytes: Option<u64>) {
+    pub fn show(
+        &self,
+        connections: usize,
+        (max_connections, max_connections_per_ip): (usize, usize),
+        max_bytes: Option<u64>,
+    ) {
         self.connections.set(i64::try_from(connections).unwrap_or(i64::MAX));
         self.max_connections.set(i64::try_from(max_connections).unwrap_or(i64::MAX));
+        self.max_connections_per_ip.set(i64::try_from(max_connections_per_ip).unwrap_or(i64::MAX));
         self.max_bytes.set(i64::try_from(max_bytes.unwrap_or_default()).unwrap_or(i64::MAX));
     }
 }

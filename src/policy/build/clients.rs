@@ -15,7 +15,7 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest::{self, cut};
 use crate::config::tables::{self, List};
 use crate::policy::matcher::PathPattern;
-use crate::policy::settings::{Clients, KeySource};
+use crate::policy::settings::{Clients, KeySource, OnUnknownKey};
 
 /// Default plan of anonymous clients, if the file has it.
 const FREE: &str = "free";
@@ -44,7 +44,10 @@ pub(super) fn clients(
         anonymous_plan: anonymous_plan?,
         on_missing_key: meaning(clients.on_missing_key.as_ref()),
         on_preflight: meaning(clients.on_preflight.as_ref()),
-        on_unknown_key: meaning(clients.on_unknown_key.as_ref()),
+        on_unknown_key: match &clients.on_unknown_key {
+            None if config.keys.is_empty() => OnUnknownKey::NotRead,
+            word => meaning(word.as_ref()),
+        },
         on_conflicting_keys: meaning(clients.on_conflicting_keys.as_ref()),
         hide_key: clients.hide_key.as_ref().is_some_and(|hide| *hide.get_ref()),
         ipv6_prefix: u8::try_from(ipv6_prefix?).ok()?,

@@ -103,7 +103,7 @@ pub fn build(
     rules_per_route::check(config, &rules.list, diagnostics);
     let router = routes::router(config, matchers.as_deref(), ignore_case, diagnostics);
 
-    warnings::add(config, &keys, &rules, diagnostics);
+    warnings::add(config, server.as_ref(), &keys, &rules, diagnostics);
     warnings::add_of_listeners(config, acme.as_ref(), &listeners, &rules, diagnostics);
 
     if diagnostics.has_errors() {

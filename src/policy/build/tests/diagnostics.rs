@@ -21,6 +21,7 @@ mod leases;
 mod listeners;
 mod log;
 mod mistakes;
+mod no_effect;
 mod other_gateways;
 mod pasted;
 mod plans_and_clients;

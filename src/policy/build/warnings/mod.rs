@@ -2,9 +2,11 @@
 
 mod certificates;
 mod client_certificates;
+mod connections;
 mod daily_bursts;
 mod leases;
 mod lost_quotas;
+mod no_keys;
 mod preflight;
 mod public_keys;
 mod unlimited_plans;
@@ -15,12 +17,23 @@ use crate::config::diagnostic::Diagnostics;
 use crate::policy::Key;
 use crate::policy::acme::Acme;
 use crate::policy::listener::Listener;
+use crate::policy::settings::Server;
 
-/// Adds the warnings of a file. `keys` and `rules` are in the order of the file.
-pub(super) fn add(config: &Config, keys: &[Key], rules: &Rules, diagnostics: &mut Diagnostics) {
+/// Adds the warnings of a file. `keys` and `rules` are in the order of the file; `server` is none with an error.
+pub(super) fn add(
+    config: &Config,
+    server: Option<&Server>,
+    keys: &[Key],
+    rules: &Rules,
+    diagnostics: &mut Diagnostics,
+) {
+    if let Some(server) = server {
+        connections::add(config, &server.limits, diagnostics);
+    }
     daily_bursts::add(rules, diagnostics);
     leases::add(config, &rules.list, diagnostics);
     lost_quotas::add(config, rules, diagnostics);
+    no_keys::add(config, diagnostics);
     preflight::add(config, &rules.list, diagnostics);
     public_keys::add(config, diagnostics);
     // With an error, a limit may be missing because it could not be read.

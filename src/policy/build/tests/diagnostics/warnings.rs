@@ -123,14 +123,14 @@ fn burst_doubles_the_limit_of_a_day() {
 
 #[test]
 fn preflight_requests_get_401() {
-    insta::assert_snapshot!(render("[clients]\non_missing_key = 'deny'\n"), @r#"
+    insta::assert_snapshot!(render("[clients]\non_missing_key = 'deny'\non_unknown_key = 'accept'\n"), @r#"
     warning: CORS preflight requests carry no key, and get 401
      --> gateway.toml:2:18
       |
     2 | on_missing_key = 'deny'
       |                  ^^^^^^
     ...
-    6 | [routes.all]
+    7 | [routes.all]
       |         --- this route takes OPTIONS
       |
       = help: if browsers call the API from pages of other sites, write `on_preflight = "anonymous"` under `[clients]`, and if not, `on_preflight = "deny"`
@@ -153,10 +153,12 @@ fn preflight_requests_get_401() {
     gateway.toml: 1 warning
     "#);
     for settled in ["on_preflight = 'deny'", "on_preflight = 'anonymous'"] {
-        let clients = format!("[clients]\non_missing_key = 'deny'\n{settled}\n{rule}");
+        let clients = format!(
+            "[clients]\non_missing_key = 'deny'\non_unknown_key = 'accept'\n{settled}\n{rule}"
+        );
         assert_eq!(render(&clients), "no errors\n", "{settled}");
     }
-    let listed = "[clients]\non_missing_key = 'deny'\n[upstreams.api]\nservers = ['demo']\n\
+    let listed = "[clients]\non_missing_key = 'deny'\non_unknown_key = 'accept'\n[upstreams.api]\nservers = ['demo']\n\
                   [routes.a]\nmethods = ['GET', 'POST']\n";
     assert_eq!(render_whole(listed), "no errors\n");
     let named = listed.replace("'POST'", "'OPTIONS'");
@@ -187,6 +189,14 @@ fn errors_come_before_warnings_and_both_are_counted() {
       |
       = help: a rate looks like `10/s`, `100/10s` or `5/250ms`; the units are ms, s, m, h and d
 
+    warning: every request gets 401: it needs an API key, and the file has none
+     --> gateway.toml:2:18
+      |
+    2 | on_missing_key = 'deny'
+      |                  ^^^^^^
+      |
+      = help: `tollgate hash-key` makes a key and its lines for the file
+
     warning: CORS preflight requests carry no key, and get 401
       --> gateway.toml:2:18
        |
@@ -206,15 +216,15 @@ fn errors_come_before_warnings_and_both_are_counted() {
       |
       = help: for at most 1000, write `rate = "750/d"` and `burst = 250`; with `burst = 41`, it lets 1041 pass
 
-    gateway.toml: 2 errors, 2 warnings
+    gateway.toml: 2 errors, 3 warnings
     "#);
 }
 
 #[test]
 fn misspelt_setting_is_not_also_a_warning() {
     for text in [
-        "[clients]\non_missing_key = 'deny'\non_prefligth = 'deny'\n",
-        "[clients]\non_missing_key = 'deny'\non_preflight = 'alow'\n",
+        "[clients]\non_unknown_key = 'accept'\non_missing_key = 'deny'\non_prefligth = 'deny'\n",
+        "[clients]\non_unknown_key = 'accept'\non_missing_key = 'deny'\non_preflight = 'alow'\n",
     ] {
         let shown = render(text);
         assert!(shown.ends_with("gateway.toml: 1 error\n"), "{shown}");
