@@ -135,8 +135,8 @@ async fn the_log_has_a_line_for_each_change_and_no_secret() {
     WARN breaker open: SOCKET: AUTH: WRONGPASS invalid username-password pair or user is disabled; limits are decided locally until Redis is back
     INFO connected to Redis at SOCKET
     INFO breaker half open: Redis answers; requests return to it step by step
-    WARN breaker open: Redis says: NOPERM this user has no permissions to run the 'set' command; checks need `+eval +evalsha +time +get +set`; limits are decided locally until Redis is back
-    WARN cannot reach Redis, retrying: SOCKET: a probe: ERR The user executing the script can't run this command or subcommand script: SHA, on @user_script:LINE; checks need `+eval +evalsha +time +get +set`
+    WARN breaker open: Redis says: NOPERM this user has no permissions to run the 'set' command; checks of all rules need `+eval +evalsha +time +get +set`; limits are decided locally until Redis is back
+    WARN cannot reach Redis, retrying: SOCKET: a probe: ERR The user executing the script can't run this command or subcommand script: SHA, on @user_script:LINE; checks of all rules need `+eval +evalsha +time +get +set`
     INFO connected to Redis at SOCKET
     INFO breaker half open: Redis answers; requests return to it step by step
     WARN breaker open: lost Redis at SOCKET: the connection was closed; limits are decided locally until Redis is back
