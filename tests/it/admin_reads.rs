@@ -60,7 +60,10 @@ fn status_response_without_redis() {
     let status = gateway.admin("/api/status").json();
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((&status["draining"], &status["ready"]), (&json!(false), &json!(true)));
-    assert_eq!(status["redis"], json!({"configured": false, "connected": false, "reached": false}));
+    assert_eq!(
+        status["redis"],
+        json!({"configured": false, "connected": false, "reached": false, "away": null, "masters": []})
+    );
     assert_eq!((&status["breaker"], &status["gateways"]), (&Value::Null, &json!(1)));
     assert_eq!(
         status["buckets"],
