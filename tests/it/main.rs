@@ -130,3 +130,6 @@ mod idle;
 mod leaky_buckets;
 mod listeners;
 mod memory;
+
+// The build.
+mod tree;
