@@ -52,12 +52,12 @@ fn flood(gateways: &[Gateway], clients: &[&str], count: usize) -> StatusCounts {
 const MIXED: &str = r#"
 [rules.all]
 per = []
-rate = "1000/d"
+rate = "1000/365d"
 
 [rules.route]
 per = ["route"]
 kind = "fixed_window"
-limit = "900/month"
+limit = "900/year"
 
 [rules.ip]
 per = ["ip"]
@@ -66,7 +66,7 @@ limit = "800/h"
 
 [rules.client]
 per = ["key"]
-rate = "300/d"
+rate = "300/365d"
 "#;
 
 /// A client's own limit is exhausted first; what its further requests took of the others is given back, so
@@ -95,8 +95,8 @@ fn limits_in_several_slots_are_exact_over_three_gateways() {
 #[test]
 fn refused_requests_give_back_what_other_slots_took() {
     let redis = RedisCluster::start(0);
-    let rules = "[rules.all]\nper = []\nrate = \"600/d\"\n\
-        [rules.route]\nper = [\"route\"]\nkind = \"fixed_window\"\nlimit = \"500/month\"\n\
+    let rules = "[rules.all]\nper = []\nrate = \"600/365d\"\n\
+        [rules.route]\nper = [\"route\"]\nkind = \"fixed_window\"\nlimit = \"500/year\"\n\
         [rules.ip]\nper = [\"ip\"]\nkind = \"sliding_window\"\nlimit = \"450/h\"\n\
         [rules.client]\nper = [\"key\"]\nrate = \"1/d\"\n";
     let keys: String = (0..500).map(|n| key(&format!("k{n}"), format!("s{n}"), "free")).collect();
@@ -193,8 +193,8 @@ fn allowed_after_a_lossy_failover(repair: bool) -> usize {
     // One lane, so that one master has all buckets.
     let table = redis.table_with(&format!("timeout = \"1s\"\nlanes = 1\nrepair = {repair}\n"));
     let breaker = "[redis.breaker]\nopen = \"100ms\"\nopen_max = \"200ms\"\nramp = [100]\n";
-    let rules = "[rules.client]\nper = [\"key\"]\nrate = \"100/d\"\n\
-        [rules.month]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"100/month\"\n\
+    let rules = "[rules.client]\nper = [\"key\"]\nrate = \"100/365d\"\n\
+        [rules.year]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"100/year\"\n\
         [rules.hour]\nper = [\"key\"]\nkind = \"sliding_window\"\nlimit = \"100/h\"\n";
     let config = format!("{DEMO}{table}{breaker}{rules}{}", key("a", "a", "free"));
     let gateways: [Gateway; 2] = gateways(&config);
@@ -212,8 +212,8 @@ fn allowed_after_a_lossy_failover(repair: bool) -> usize {
     for gateway in &gateways {
         eventually("a connection to the replica", || {
             let at = format!("connected to Redis at {}", labels[0].1);
-            let closed = gateway.count("tollgate_redis_node_breaker_state", &labels) == 0;
-            (gateway.log().contains(&at) && closed).then_some(())
+            let state = gateway.existing("tollgate_redis_node_breaker_state", &labels);
+            (gateway.log().contains(&at) && state == Some(0)).then_some(())
         });
     }
     let local = decided_by(&gateways, "local");

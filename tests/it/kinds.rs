@@ -1,5 +1,7 @@
 //! What limits of several kinds have in common, in memory and in Redis.
 
+mod settings;
+
 use crate::support::{DEMO, Gateway, Redis, Request, StatusCounts, key, send_many};
 
 /// A request of the client that the tests of kinds limit.

@@ -289,19 +289,23 @@ fn spacing_at_100_a_second_has_a_jitter_below_a_millisecond() {
     let upstream = Clocked::start();
     let settings = "rate = \"100/s\"\nmax_delay = \"5s\"";
     let gateway = Gateway::start(&config(&upstream.server, "", settings));
+    let gap = Duration::from_millis(10);
+    let mut least = Duration::MAX;
     let best = within(Duration::from_secs(30), || {
         let before = upstream.count();
         let counts = burst(&[&gateway], 200);
         assert_eq!(counts.get(&200), Some(&200), "{counts:?}");
         let arrivals = upstream.arrivals().split_off(before);
-        let gap = Duration::from_millis(10);
         let mut jitter: Vec<Duration> =
             arrivals.windows(2).map(|pair| pair[1].abs_diff(pair[0]).abs_diff(gap)).collect();
         jitter.sort_unstable();
         let p99 = jitter[jitter.len() * 99 / 100];
         eprintln!("p50 {:?}, p99 {p99:?}", jitter[jitter.len() / 2]);
+        least = least.min(p99);
         (p99 <= Duration::from_millis(1)).then_some(p99)
     });
+    // Not even once within a gap: no machine is too busy for all rounds of half a minute.
+    assert!(least < gap, "{least:?} in the best round");
     if best.is_none() {
         inconclusive("the gaps differed by more than a millisecond in each of some rounds");
     }

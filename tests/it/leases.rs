@@ -7,8 +7,9 @@ use nix::unistd::Pid;
 
 use crate::cluster::wait_until_connected;
 use crate::support::{
-    ClientGroup, DEMO, Data, Fleet, Gateway, Load, Redis, RedisCluster, Request, StatusCounts,
-    Stopwatch, Upstream, eventually, key, proxy_to, send_many, sleep_for,
+    ClientGroup, DEMO, Data, Fleet, Gateway, Load, Redis, RedisCluster, Report, Request,
+    StatusCounts, Stopwatch, Upstream, eventually, inconclusive, key, proxy_to, send_many,
+    sleep_for,
 };
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -22,12 +23,7 @@ fn rule(limit: &str) -> String {
 /// Gateways with one configuration, each connected to Redis.
 fn gateways<const N: usize>(config: &str) -> [Gateway; N] {
     let gateways: [Gateway; N] = std::array::from_fn(|_| Gateway::start(config));
-    for gateway in &gateways {
-        eventually("a connection to Redis", || {
-            let connected = gateway.log().contains("connected to Redis");
-            (connected && gateway.count("tollgate_breaker_state", &[]) == 0).then_some(())
-        });
-    }
+    gateways.iter().for_each(Gateway::wait_for_redis);
     gateways
 }
 
@@ -46,18 +42,24 @@ fn by_lease(gateway: &Gateway) -> u64 {
     gateway.count("tollgate_decisions_total", &[("source", "lease"), ("rule", "all")])
 }
 
-/// Tokens of leases with this event, rounded up.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
-fn tokens(gateway: &Gateway, event: &str) -> u64 {
-    let name = format!("tollgate_lease_tokens_total{{event=\"{event}\",rule=\"all\"}} ");
-    let metrics = gateway.metrics();
-    let tokens = metrics.lines().find_map(|line| line.strip_prefix(&name));
-    tokens.map_or(0, |tokens| tokens.parse::<f64>().unwrap().ceil() as u64)
+/// The value of a series with one label besides the rule `all`, in a page of metrics; 0 if there is none.
+fn value(metrics: &str, name: &str, label: &str) -> f64 {
+    let of_label = |line: &&str| {
+        line.starts_with(name) && line.contains(label) && line.contains("rule=\"all\"")
+    };
+    let values = metrics.lines().filter(of_label);
+    values.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
 }
 
-/// Tokens of leases that are lost.
+/// Tokens of leases with this event, in a page of metrics.
+fn tokens(metrics: &str, event: &str) -> f64 {
+    value(metrics, "tollgate_lease_tokens_total{", &format!("event=\"{event}\""))
+}
+
+/// Tokens of leases that are lost, rounded up.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
 fn lost(gateway: &Gateway) -> usize {
-    usize::try_from(tokens(gateway, "expired")).unwrap()
+    tokens(&gateway.metrics(), "expired").ceil() as usize
 }
 
 /// Bytes of the bucket in Redis: 40 while units are lent.
@@ -71,9 +73,14 @@ fn stored_bytes(redis: &Redis) -> usize {
 fn wait_for_returns(gateways: &[&Gateway]) {
     for gateway in gateways {
         eventually("the return of the lease", || {
-            let out =
-                tokens(gateway, "lent") - tokens(gateway, "returned") - tokens(gateway, "expired");
-            (out <= by_lease(gateway)).then_some(())
+            // One page, since a return between two would be in one of them only.
+            let metrics = gateway.metrics();
+            let out = tokens(&metrics, "lent")
+                - tokens(&metrics, "returned")
+                - tokens(&metrics, "expired");
+            let spent = value(&metrics, "tollgate_decisions_total{", "source=\"lease\"");
+            // Fractions of a token may be lent, too.
+            (out < spent + 1.0).then_some(())
         });
     }
 }
@@ -81,7 +88,7 @@ fn wait_for_returns(gateways: &[&Gateway]) {
 #[test]
 fn three_gateways_with_leases_allow_exactly_the_limit() {
     let redis = Redis::start();
-    let limit = rule("rate = \"3000/d\"");
+    let limit = rule("rate = \"3000/365d\"");
     let gateways: [Gateway; 3] =
         gateways(&format!("instances = 3\n{DEMO}{}{limit}", redis.table()));
     let all = gateways.each_ref();
@@ -100,10 +107,13 @@ fn three_gateways_with_leases_allow_exactly_the_limit() {
             break;
         }
     }
-    let lost: u64 = gateways.iter().map(|gateway| tokens(gateway, "expired")).sum();
-    sum += passed(&all, 600);
-    let sum = sum as u64;
-    assert!(sum <= 3_000 && sum + lost >= 3_000, "{sum} passed, {lost} expired");
+    // Requests that were refused meanwhile are refused without Redis for a second, whatever has been returned since.
+    let lost = eventually("the last tokens", || {
+        sum += passed(&all, 60);
+        let lost: usize = gateways.iter().map(lost).sum();
+        (sum + lost >= 3_000).then_some(lost)
+    });
+    assert!(sum <= 3_000, "{sum} passed, {lost} expired");
     // Of a refusal, Redis or an earlier reply of it is the source.
     for gateway in &gateways {
         let denied = [("decision", "deny"), ("source", "lease")];
@@ -114,7 +124,7 @@ fn three_gateways_with_leases_allow_exactly_the_limit() {
 #[test]
 fn idle_bucket_is_stored_as_without_leases() {
     let redis = Redis::start();
-    let limit = rule("rate = \"100000/d\"");
+    let limit = rule("rate = \"100000/365d\"");
     let [gateway]: [Gateway; 1] = gateways(&format!("{DEMO}{}{limit}", redis.table()));
     assert_eq!(passed(&[&gateway], 1_000), 1_000);
     assert_eq!(stored_bytes(&redis), 40);
@@ -127,7 +137,7 @@ fn idle_bucket_is_stored_as_without_leases() {
 #[test]
 fn remaining_tokens_count_down_by_the_requests() {
     let redis = Redis::start();
-    let limit = rule("rate = \"100000/d\"");
+    let limit = rule("rate = \"100000/365d\"");
     let [gateway]: [Gateway; 1] = gateways(&format!("{DEMO}{}{limit}", redis.table()));
     assert_eq!(passed(&[&gateway], 1_000), 1_000);
     let connection = &mut gateway.connect();
@@ -135,18 +145,18 @@ fn remaining_tokens_count_down_by_the_requests() {
     for _ in 0..500 {
         let response = connection.send(&Request::get("/"));
         let remaining = response.remaining();
-        // One token is added in 0.9 s.
+        // No token is added meanwhile: one takes five minutes.
         assert!((last - 1..=last + 1).contains(&remaining), "{remaining} after {last}");
         last = remaining;
     }
-    assert!(by_lease(&gateway) > 500);
+    assert!(by_lease(&gateway) > 0);
 }
 
 #[test]
 fn tokens_of_a_lease_are_put_back_if_another_rule_refuses() {
     let redis = Redis::start();
-    let per_key = "[rules.per-key]\nper = [\"key\"]\nrate = \"700/d\"\n";
-    let config = format!("{DEMO}{}{}{per_key}", redis.table(), rule("rate = \"5000/d\""));
+    let per_key = "[rules.per-key]\nper = [\"key\"]\nrate = \"700/365d\"\n";
+    let config = format!("{DEMO}{}{}{per_key}", redis.table(), rule("rate = \"5000/365d\""));
     let [gateway]: [Gateway; 1] = gateways(&config);
     assert_eq!(passed(&[&gateway], 2_000), 700);
     assert!(by_lease(&gateway) > 100);
@@ -155,19 +165,21 @@ fn tokens_of_a_lease_are_put_back_if_another_rule_refuses() {
     assert!(redis.script_calls() - calls < 100, "the deny cache refuses");
     wait_for_returns(&[&gateway]);
     let view = gateway.admin("/api/clients/key/acme/buckets").json();
-    let lost = tokens(&gateway, "expired");
+    let lost = lost(&gateway);
     let rules = view["rules"].as_array().unwrap();
     let left = rules.iter().find(|rule| rule["rule"] == "all").unwrap()["tokens"].as_u64().unwrap();
-    assert!((4_300 - lost..=4_301).contains(&left), "{left} left, {lost} lost: {view}");
+    let left = usize::try_from(left).unwrap();
+    // Rounded down.
+    assert!((4_299 - lost..=4_300).contains(&left), "{left} left, {lost} lost: {view}");
 }
 
 /// The limit of all clients is in another slot than that of the client, which refuses.
 #[test]
 fn leases_of_a_bucket_in_a_cluster_are_exact_over_three_gateways() {
-    let redis = RedisCluster::start(0);
+    let redis = RedisCluster::steady(0);
     let table = redis.table_with("timeout = \"1s\"\n");
-    let per_key = "[rules.per-key]\nper = [\"key\"]\nrate = \"1500/d\"\n";
-    let config = format!("instances = 3\n{DEMO}{table}{}{per_key}", rule("rate = \"5000/d\""));
+    let per_key = "[rules.per-key]\nper = [\"key\"]\nrate = \"1500/365d\"\n";
+    let config = format!("instances = 3\n{DEMO}{table}{}{per_key}", rule("rate = \"5000/365d\""));
     let gateways: [Gateway; 3] = std::array::from_fn(|_| Gateway::start(&config));
     gateways.iter().for_each(wait_until_connected);
     let all = gateways.each_ref();
@@ -178,14 +190,16 @@ fn leases_of_a_bucket_in_a_cluster_are_exact_over_three_gateways() {
     let view = gateways[0].admin("/api/clients/key/acme/buckets").json();
     let rules = view["rules"].as_array().unwrap();
     let left = rules.iter().find(|rule| rule["rule"] == "all").unwrap()["tokens"].as_u64().unwrap();
-    let lost: u64 = gateways.iter().map(|gateway| tokens(gateway, "expired")).sum();
-    assert!((3_500 - lost..=3_501).contains(&left), "{left} left, {lost} lost: {view}");
+    let left = usize::try_from(left).unwrap();
+    let lost: usize = gateways.iter().map(lost).sum();
+    // Rounded down.
+    assert!((3_499 - lost..=3_500).contains(&left), "{left} left, {lost} lost: {view}");
 }
 
 #[test]
 fn gateway_returns_its_lease_when_it_ends() {
     let redis = Redis::start();
-    let limit = rule("rate = \"2000/d\"");
+    let limit = rule("rate = \"2000/365d\"");
     let mut gateways: [Gateway; 2] =
         gateways(&format!("instances = 2\n{DEMO}{}{limit}", redis.table()));
     assert_eq!(passed(&[&gateways[0]], 800), 800);
@@ -202,10 +216,10 @@ fn gateway_returns_its_lease_when_it_ends() {
 fn lease_ends_with_a_reload_that_changes_the_limit() {
     let redis = Redis::start();
     let config = |limit: &str| format!("{DEMO}{}{}", redis.table(), rule(limit));
-    let [gateway]: [Gateway; 1] = gateways(&config("rate = \"4000/d\""));
+    let [gateway]: [Gateway; 1] = gateways(&config("rate = \"4000/365d\""));
     assert_eq!(passed(&[&gateway], 1_000), 1_000);
     // Three quarters of the bucket are left.
-    gateway.apply(&config("rate = \"2000/d\""));
+    gateway.apply(&config("rate = \"2000/365d\""));
     let sum = passed(&[&gateway], 1_400);
     wait_for_returns(&[&gateway]);
     let sum = sum + passed(&[&gateway], 1_000);
@@ -216,7 +230,7 @@ fn lease_ends_with_a_reload_that_changes_the_limit() {
 #[test]
 fn reset_fills_a_bucket_from_which_the_gateway_has_borrowed() {
     let redis = Redis::start();
-    let limit = "[rules.all]\nper = [\"key\"]\nlease = \"auto\"\nrate = \"2000/d\"\n";
+    let limit = "[rules.all]\nper = [\"key\"]\nlease = \"auto\"\nrate = \"2000/365d\"\n";
     let config = format!("{DEMO}{}{limit}{}", redis.table(), key("acme", "secret", "free"));
     let [gateway]: [Gateway; 1] = gateways(&config);
     assert_eq!(passed(&[&gateway], 1_000), 1_000);
@@ -266,6 +280,21 @@ impl Counted {
     }
 }
 
+/// Responses to a load.
+fn answers(reports: &[Report]) -> usize {
+    reports.iter().map(|report| report.counts().values().sum::<usize>()).sum()
+}
+
+/// Asserts that the limit was used but for half of the burst, by a load of some times the limit.
+#[track_caller]
+fn assert_used(passed: usize, most: usize, answers: usize) {
+    if passed + BURST / 2 >= most {
+        return;
+    }
+    assert!(answers < 2 * most, "{passed} of {most}, though {answers} requests were sent");
+    inconclusive(&format!("only {answers} requests were sent for a limit of {most}"));
+}
+
 #[test]
 fn gateway_that_is_killed_adds_nothing_to_the_limit() {
     let counted = Counted::start();
@@ -273,7 +302,8 @@ fn gateway_that_is_killed_adds_nothing_to_the_limit() {
     sleep_for(Duration::from_secs(1));
     let killed = &counted.fleet.gateways[0];
     assert!(by_lease(killed) > 0);
-    let lent = tokens(killed, "lent") - tokens(killed, "returned");
+    let metrics = killed.metrics();
+    let lent = tokens(&metrics, "lent") - tokens(&metrics, "returned");
     kill(Pid::from_raw(killed.pid().cast_signed()), Signal::SIGKILL).unwrap();
     for _ in 0..5 {
         sleep_for(Duration::from_secs(1));
@@ -281,17 +311,17 @@ fn gateway_that_is_killed_adds_nothing_to_the_limit() {
         let (passed, most) = (counted.count(), counted.bound());
         assert!(passed <= most, "{passed} of {most}");
     }
-    load.stop();
+    let answers = answers(&load.stop());
     let (passed, most) = (counted.count(), counted.bound());
     eprintln!("{passed} of {most} passed; the killed gateway had borrowed {lent} tokens");
     // What it had borrowed is late for 4 s at most, and then lost.
-    assert!(passed + BURST / 2 >= most, "{passed} of {most}");
+    assert_used(passed, most, answers);
 }
 
 /// The slot of the bucket moves six times while three gateways spend their leases.
 #[test]
 fn leases_stay_within_the_bound_while_their_slot_moves() {
-    let redis = RedisCluster::start(0);
+    let redis = RedisCluster::steady(0);
     let upstream = Upstream::responding(OK);
     let routes = proxy_to(&[upstream.address]);
     let limit = rule(&format!("rate = \"{RATE}/s\"\nburst = {BURST}"));
@@ -331,11 +361,12 @@ fn leases_stay_within_the_bound_while_their_slot_moves() {
         })
         .sum();
     eprintln!("{passed} of {most} passed in {elapsed:?}, {leased} by leases, {local} local");
+    let answers = answers(&reports);
     for report in reports {
         assert!(report.counts().keys().all(|status| [200, 429].contains(status)));
     }
     assert!(passed <= most && leased > 0);
-    assert!(passed + BURST / 2 >= most, "{passed} of {most}");
+    assert_used(passed, most, answers);
 }
 
 #[test]

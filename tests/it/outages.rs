@@ -94,7 +94,7 @@ fn decided_by(gateway: &Gateway, source: &str) -> u64 {
 
 /// 0 closed, 1 half open, 2 open.
 fn breaker(gateway: &Gateway) -> u64 {
-    gateway.count("tollgate_breaker_state", &[])
+    gateway.existing("tollgate_breaker_state", &[]).expect("a breaker")
 }
 
 fn times_opened(gateway: &Gateway) -> u64 {

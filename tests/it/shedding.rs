@@ -180,8 +180,14 @@ fn ok(report: &Report) -> u32 {
 fn overloaded_upstream_serves_high_priorities_in_time_and_loses_no_throughput() {
     let upstream = bounded();
     let gateway = Gateway::start(&config(&upstream, "max_in_flight = \"auto\""));
-    let (alone, _, _) = overload(&gateway, 1);
-    let unloaded = alone.quantile(950);
+    // The same without a limit, at the same time: what is slow there, too, is the machine.
+    let other = bounded();
+    let control = Gateway::start(&config(&other, ""));
+    let (alone, undisturbed) = std::thread::scope(|scope| {
+        let control = scope.spawn(|| overload(&control, 1).0);
+        (overload(&gateway, 1).0, control.join().unwrap())
+    });
+    let (unloaded, control) = (alone.quantile(950), undisturbed.quantile(950));
     let (enterprise, free, seconds) = overload(&gateway, 80);
     let possible = f64::from(WORKERS) / SERVICE.as_secs_f64() * seconds;
     let goodput = f64::from(ok(&enterprise) + ok(&free)) / possible;
@@ -190,10 +196,13 @@ fn overloaded_upstream_serves_high_priorities_in_time_and_loses_no_throughput() 
     eprintln!(
         "goodput {goodput:.2}, served {served:.2}, {p95:?} instead of {unloaded:?}, {shed:?}"
     );
-    if unloaded > SERVICE * 3 / 2 {
-        return inconclusive("responses of an idle server took half as long again as its work");
-    }
     assert!(shed.is_some_and(|shed| shed > 100), "{shed:?}");
+    // Whatever the machine does.
+    assert!(served > 0.5 && goodput > 0.3, "{served} {goodput}");
+    if control > SERVICE * 3 / 2 {
+        return inconclusive(&format!("without a limit, {control:?} for {SERVICE:?} of work"));
+    }
+    assert!(unloaded < 2 * control, "{unloaded:?}, {control:?} without a limit");
     assert!(goodput > 0.75, "{goodput}");
     assert!(served > 0.9, "{served}");
     assert!(p95 < 5 * unloaded / 2, "{p95:?} instead of {unloaded:?}");

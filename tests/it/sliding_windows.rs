@@ -74,6 +74,8 @@ fn two_gateways_allow_exactly_the_limit_in_any_window() {
     let passes = load(&gateways, watch, || watch.elapsed() > 4 * WINDOW);
     let most = most_in(&passes, WINDOW);
     assert!(most <= LIMIT, "{most} in a window");
+    // Four windows with a tenth fewer are 144, and a busy machine has 2 s for each.
+    assert!(passes.len() >= 4 * LIMIT - LIMIT / 5, "{} passed", passes.len());
     // Nor are they refused below the limit: each has its successor in the next window, as soon as it has left.
     let late = |pair: (&Pass, &Pass)| pair.1.1.saturating_sub(pair.0.1 + WINDOW);
     let latest = passes.iter().zip(&passes[LIMIT..]).map(late).max().unwrap();

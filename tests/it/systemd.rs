@@ -157,7 +157,7 @@ fn row_70_panic_of_a_background_thread_ends_the_process() {
 
 #[test]
 fn row_70_panic_of_the_supervisor_of_a_master_ends_the_process() {
-    let redis = RedisCluster::start(0);
+    let redis = RedisCluster::steady(0);
     let config = full_config(&format!("{DEMO}{}", redis.table_with("timeout = \"1s\"\n")));
     for service in ["redis", "redis master"] {
         ends_by_a_panic_of(&config, service);

@@ -38,7 +38,7 @@ fn upgrade(gateway: &Gateway) -> Response {
 
 /// The process that serves after an upgrade.
 #[track_caller]
-fn upgraded(gateway: &Gateway) -> u32 {
+pub(crate) fn upgraded(gateway: &Gateway) -> u32 {
     let answer = upgrade(gateway);
     assert_eq!(answer.status, 200, "{}", answer.text());
     u32::try_from(answer.json()["pid"].as_u64().unwrap()).unwrap()

@@ -191,10 +191,8 @@ fn periods_agree_with_another_library_at_every_transition_from_2000_to_2040() {
         }
         input.push('\n');
     }
-    let Some(output) = reference(input) else {
-        println!("inconclusive: python3 with zoneinfo is not installed");
-        return;
-    };
+    assert!(seen.len() > 200, "{} zones: install them: apt-get install tzdata", seen.len());
+    let output = reference(input);
     let mut compared = 0;
     for line in output.lines() {
         let mut words = line.split(' ');
@@ -211,19 +209,21 @@ fn periods_agree_with_another_library_at_every_transition_from_2000_to_2040() {
         }
     }
     println!("compared {compared} periods of {} zones", seen.len());
-    assert!(seen.is_empty() || compared > 0);
+    assert!(compared > 100 * seen.len(), "{compared}");
 }
 
-fn reference(input: String) -> Option<String> {
+/// What Python's zoneinfo says about the same instants.
+fn reference(input: String) -> String {
     let mut python = Command::new("python3")
         .args(["-c", include_str!("periods.py")])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .ok()?;
-    let mut stdin = python.stdin.take()?;
+        .expect("install it: apt-get install python3");
+    let mut stdin = python.stdin.take().unwrap();
     let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-    let output = python.wait_with_output().ok()?;
-    let _ = writer.join();
-    output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    let output = python.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(output.status.success(), "periods.py fails");
+    String::from_utf8(output.stdout).unwrap()
 }

@@ -12,28 +12,36 @@ use tempfile::TempDir;
 use super::script::StoredRule;
 use crate::policy::{Lease, OnFailure};
 
+#[path = "../../../tests/it/support/inconclusive.rs"]
+mod inconclusive;
 #[path = "../../../tests/it/support/pressure.rs"]
 mod pressure;
 
 /// Measures a time that has a limit.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Timer {
     started: Instant,
-    pressure: Option<Duration>,
+    waits: Arc<pressure::CpuWaits>,
 }
 
 impl Timer {
     #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
     pub(crate) fn start() -> Self {
-        Self { started: Instant::now(), pressure: pressure::pressure() }
+        Self { started: Instant::now(), waits: Arc::new(pressure::CpuWaits::now()) }
     }
 
-    /// Asserts that less than `limit` has passed, or that it is longer only because processes waited for a CPU or a
-    /// disk.
+    /// Measures from now on, beside waits that have been counted since this timer was started: counting them takes long.
+    #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
+    pub(crate) fn restarted(&self) -> Self {
+        Self { started: Instant::now(), waits: Arc::clone(&self.waits) }
+    }
+
+    /// Asserts that less than `limit` has passed, or that it is longer only because the processes of the test waited for
+    /// a CPU.
     #[track_caller]
-    pub(crate) fn assert_below(self, limit: Duration) {
-        if let Some(why) = pressure::judge(self.started.elapsed(), limit, self.pressure) {
-            eprintln!("inconclusive: {why}");
+    pub(crate) fn assert_below(&self, limit: Duration) {
+        if let Some(why) = self.waits.judge(self.started.elapsed(), limit) {
+            inconclusive::inconclusive(&why);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::support::{
 
 /// Limits in several slots, which no test refills.
 const RULES: &str = "[rules.client]\nper = [\"key\"]\nrate = \"20/d\"\n\
-    [rules.address]\nper = [\"ip\"]\nkind = \"fixed_window\"\nlimit = \"1000/month\"\n";
+    [rules.address]\nper = [\"ip\"]\nkind = \"fixed_window\"\nlimit = \"1000/year\"\n";
 
 const STREAM: &str = "[audit]\nstream = true\n";
 
@@ -32,7 +32,7 @@ fn post(gateway: &Gateway, path: &str, body: &str) -> u16 {
 
 #[test]
 fn gateways_are_counted_once_each() {
-    let redis = RedisCluster::start(0);
+    let redis = RedisCluster::steady(0);
     let gateways: [Gateway; 3] = start(&redis);
     for gateway in &gateways {
         gateway.wait_for_count("tollgate_gateways", &[], 3);
@@ -41,7 +41,7 @@ fn gateways_are_counted_once_each() {
 
 #[test]
 fn refusals_of_all_gateways_are_in_the_stream_and_found() {
-    let redis = RedisCluster::start(0);
+    let redis = RedisCluster::steady(0);
     let [mut first, second]: [Gateway; 2] = start(&redis);
     let counts = flood(std::slice::from_ref(&first), 8 * 25);
     assert_eq!(counts, [(200, 160), (429, 40)].into());
@@ -57,7 +57,7 @@ fn refusals_of_all_gateways_are_in_the_stream_and_found() {
 
 #[test]
 fn operator_reads_and_resets_buckets_of_several_masters() {
-    let redis = RedisCluster::start(0);
+    let redis = RedisCluster::steady(0);
     let gateways: [Gateway; 2] = start(&redis);
     assert_eq!(flood(&gateways, 8 * 25), [(200, 160), (429, 40)].into());
     for client in 0..8 {
@@ -77,7 +77,7 @@ fn operator_reads_and_resets_buckets_of_several_masters() {
 
 #[test]
 fn sigterm_settles_the_debts_to_all_masters() {
-    let redis = RedisCluster::start(0);
+    let redis = RedisCluster::steady(0);
     let [mut first, second]: [Gateway; 2] = start(&redis);
     assert_eq!(post(&first, "/api/breaker", "{\"state\": \"open\"}"), 200);
     assert_eq!(flood(std::slice::from_ref(&first), 80), [(200, 80)].into(), "decided locally");
@@ -93,7 +93,7 @@ fn sigterm_settles_the_debts_to_all_masters() {
 /// The debts of an outage to quotas in all slots are settled without a request to them.
 #[test]
 fn debts_to_quotas_in_several_slots_are_settled_without_a_request() {
-    let redis = RedisCluster::start(0);
+    let redis = RedisCluster::steady(0);
     let keys: String = (0..12).map(|n| key(&format!("k{n}"), format!("s{n}"), "free")).collect();
     let rules = "[rules.month]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"100/month\"\n";
     let breaker = "[redis.breaker]\nramp = [100]\n";

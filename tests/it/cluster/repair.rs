@@ -10,8 +10,8 @@ use crate::support::{
 fn config(redis: &RedisCluster) -> String {
     let table = redis.table_with("timeout = \"1s\"\nlanes = 1\n");
     let breaker = "[redis.breaker]\nopen = \"100ms\"\nopen_max = \"200ms\"\nramp = [100]\n";
-    let rules = "[rules.client]\nper = [\"key\"]\nrate = \"100/d\"\n\
-        [rules.month]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"100/month\"\n";
+    let rules = "[rules.client]\nper = [\"key\"]\nrate = \"100/365d\"\n\
+        [rules.year]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"100/year\"\n";
     format!("{DEMO}{table}{breaker}{rules}{}", key("a", "a", "free"))
 }
 
@@ -32,7 +32,7 @@ fn cut_off(redis: &RedisCluster, replica: usize) {
 /// The old master lives, and redirects calls to the replica: the first one that is redirected repairs, too.
 #[test]
 fn redirected_call_repairs_the_replica_that_took_over() {
-    let redis = RedisCluster::start(1);
+    let redis = RedisCluster::steady(1);
     let gateways: [Gateway; 1] = gateways(&config(&redis));
     let master = redis.master_of_tag("0.0");
     let replica = redis.replica_of(master);
@@ -55,8 +55,9 @@ fn repair_keeps_the_reset_of_an_operator() {
     assert_eq!(send(&gateways, 150), [(200, 100), (429, 50)].into());
     let reset = Request::new("POST", "/api/clients/key/a/reset").body("");
     assert_eq!(gateways[0].send_admin(&reset).status, 200);
-    // Of the deny cache of the other gateway, and until the replica has it.
+    // Of the deny cache of the other gateway.
     sleep_for(std::time::Duration::from_millis(1_100));
+    redis.wait_until_replicated(master, replica);
     redis.nodes[master].kill();
     eventually("the replica to take over", || redis.nodes[replica].is_master().then_some(()));
     let at = format!("connected to Redis at {}", redis.nodes[replica].address);
@@ -66,10 +67,21 @@ fn repair_keeps_the_reset_of_an_operator() {
     let node = redis.nodes[replica].address.to_string();
     eventually("closed breakers", || {
         let labels = [("node", node.as_str())];
-        let state = |gateway: &Gateway| gateway.count("tollgate_redis_node_breaker_state", &labels);
-        gateways.iter().all(|gateway| state(gateway) == 0).then_some(())
+        let state =
+            |gateway: &Gateway| gateway.existing("tollgate_redis_node_breaker_state", &labels);
+        gateways.iter().all(|gateway| state(gateway) == Some(0)).then_some(())
     });
+    // The first calls of a breaker that was open are local on a busy machine: clients without a key, in the same lane.
+    for gateway in &gateways {
+        let decided = || decided_by(std::slice::from_ref(gateway), "redis");
+        let before = decided();
+        eventually("a decision by Redis", || {
+            gateway.get("/");
+            (decided() > before).then_some(())
+        });
+    }
+    let local = decided_by(&gateways, "local");
     let counts = send(&gateways[1..], 150);
-    assert_eq!(decided_by(&gateways, "local"), 0, "Redis decides");
+    assert_eq!(decided_by(&gateways, "local"), local, "Redis decides");
     assert_eq!(counts, [(200, 100), (429, 50)].into());
 }

@@ -10,9 +10,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
+use super::config;
 use super::counting::Counting;
-use super::{config, fill, held};
-use crate::support::{Gateway, eventually, sleep_for};
+use super::gateways::assert_limit_of_20_holds;
+use crate::support::Gateway;
 
 /// Clients, until they are stopped.
 pub(super) struct Clients {
@@ -123,12 +124,5 @@ pub(super) const HTTP2: &str = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 
 fn limit_holds_for_64_clients_that_end_in_all_ways_and_nothing_leaks() {
     let upstream = Counting::start(20);
     let gateway = Gateway::start(&config(&upstream, HTTP2, "limit = 20"));
-    let clients = Clients::start(64, &[addresses(&gateway)]);
-    sleep_for(Duration::from_secs(4));
-    let (passed, refused) = clients.stop();
-    assert!(passed > 100 && refused > 100, "{passed} passed, {refused} refused");
-    eprintln!("{passed} passed, {refused} refused, at most {} in flight", upstream.peak());
-    assert!((10..=20).contains(&upstream.peak()), "{} in flight", upstream.peak());
-    eventually("all units to be free", || (held(&gateway) == 0).then_some(()));
-    assert_eq!(fill(&gateway, &upstream).len(), 20);
+    assert_limit_of_20_holds(&[gateway], &upstream, Duration::from_secs(4));
 }

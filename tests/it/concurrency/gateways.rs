@@ -9,7 +9,8 @@ use super::chaos::{Clients, HTTP2, addresses};
 use super::counting::Counting;
 use super::{config, fill, hang, held};
 use crate::support::{
-    Connection, FaultProxy, Gateway, Mode, Redis, Stopwatch, eventually, sleep_for, within,
+    Connection, FaultProxy, Gateway, Mode, Redis, Stopwatch, eventually, inconclusive, sleep_for,
+    within,
 };
 
 /// Time until the units of a dead gateway are free.
@@ -62,8 +63,11 @@ pub(super) fn assert_limit_of_20_holds(gateways: &[Gateway], upstream: &Counting
     sleep_for(time);
     let (passed, refused) = clients.stop();
     eprintln!("{passed} passed, {refused} refused, at most {} in flight", upstream.peak());
-    assert!(passed > 100 && refused > 100, "{passed} passed, {refused} refused");
-    assert!((10..=20).contains(&upstream.peak()), "{} in flight", upstream.peak());
+    assert!(upstream.peak() <= 20, "{} in flight", upstream.peak());
+    // That all of the limit can be used is judged below; here, whether the load was strong enough to exceed it.
+    if passed < 100 || refused < 100 || upstream.peak() < 10 {
+        inconclusive(&format!("{passed} passed, {refused} refused, {} in flight", upstream.peak()));
+    }
     for gateway in gateways {
         eventually("all units to be free", || (held(gateway) == 0).then_some(()));
         // What the other gateways have released is free within milliseconds.

@@ -1,16 +1,16 @@
 //! Response times under steady load: every request gets a response, none takes longer than the timeout plus
 //! a margin, and no request is used as a probe.
 //!
-//! Delays of the machine are measured in the same run, by requests to which no rule applies. Limited
-//! requests during such a delay are excluded; if too many are excluded, the test reports the measurement as
-//! inconclusive.
+//! Delays of the machine are measured in the same run, by requests to another gateway, which has no Redis: what
+//! the gateway under test does to its own requests is no delay of the machine. Limited requests during such a
+//! delay are excluded; if too many are excluded, the test reports the measurement as inconclusive.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use super::{FAST_BREAKER, breaker, times_opened, wait_until_connected};
 use crate::support::{
-    ClientGroup, DEMO, FaultProxy, Gateway, Load, Mode, Redis, Report, Request, TIMEOUT, Timestamp,
+    ClientGroup, DEMO, FaultProxy, Gateway, Load, Mode, Redis, Report, TIMEOUT, Timestamp,
     inconclusive, key, sleep_for, within,
 };
 
@@ -29,6 +29,8 @@ const BEFORE: Duration = Duration::from_secs(2);
 /// A gateway under load, with a timeout of 10 ms.
 pub(crate) struct LoadTest {
     pub(crate) gateway: Gateway,
+    /// Without Redis.
+    _control: Gateway,
     pub(crate) load: Load,
 }
 
@@ -42,10 +44,11 @@ pub(crate) struct Change {
 
 /// Result of the load.
 pub(crate) struct LoadReport {
+    gateway: Gateway,
     /// Requests with a limit.
     limited: Report,
-    /// Requests without a limit.
-    free: Report,
+    /// Requests to the gateway without Redis.
+    control: Report,
 }
 
 impl LoadTest {
@@ -55,18 +58,17 @@ impl LoadTest {
 
     /// Starts the test with another breaker.
     fn open_with(breaker: &str, redis: &str) -> Self {
-        let free = "[routes.free]\npath = \"/free\"\nupstream = \"api\"\n";
         let rule = "[rules.per-key]\nper = [\"key\"]\nroutes = [\"all\"]\nrate = \"1000000/s\"\n";
-        let config = format!("{DEMO}{free}{redis}{breaker}{rule}{}", key("acme", "secret", "free"));
-        let gateway = Gateway::start(&config);
+        let key = key("acme", "secret", "free");
+        let gateway = Gateway::start(&format!("{DEMO}{redis}{breaker}{rule}{key}"));
+        let control = Gateway::start(&format!("{DEMO}{key}"));
         wait_until_connected(&gateway);
-        let free = Request::get("/free").header("X-Api-Key", "secret");
         let load = Load::start(vec![
             ClientGroup::new(&gateway, &super::request(), 64, PERIOD),
-            ClientGroup::new(&gateway, &free, 32, PERIOD),
+            ClientGroup::new(&control, &super::request(), 32, PERIOD),
         ]);
         sleep_for(BEFORE);
-        Self { gateway, load }
+        Self { gateway, _control: control, load }
     }
 
     /// Waits for a further log line with `words`. The time is that between `cause` and the timestamp of the
@@ -87,11 +89,13 @@ impl LoadTest {
         within(2 * TIMEOUT, || (breaker(&self.gateway) == 0).then_some(())).is_some()
     }
 
-    /// Ends the test as inconclusive if the machine never lets Redis respond in time.
+    /// Ends the test as inconclusive if the machine never lets Redis respond in time while there is load.
     pub(crate) fn give_up(self) {
         let span = Duration::ZERO..self.load.elapsed();
-        let noise = self.close().free.held_up(&span, MORE);
+        let report = self.close();
+        let noise = report.control.held_up(&span, MORE);
         assert!(noise > BUDGET, "Redis does not decide, though the machine is quiet");
+        report.closes_without_load();
         inconclusive(&format!(
             "Redis never decided; no request was served for {noise:?} of {span:?}"
         ));
@@ -106,12 +110,12 @@ impl LoadTest {
 
     /// Ends the load. Asserts that every response was 200.
     pub(crate) fn close(self) -> LoadReport {
-        let [limited, free]: [Report; 2] = self.load.stop().try_into().ok().unwrap();
-        for report in [&limited, &free] {
+        let [limited, control]: [Report; 2] = self.load.stop().try_into().ok().unwrap();
+        for report in [&limited, &control] {
             assert_eq!(report.broken(), 0, "connections that broke");
             assert_eq!(report.counts().keys().copied().collect::<Vec<_>>(), [200]);
         }
-        LoadReport { limited, free }
+        LoadReport { gateway: self.gateway, limited, control }
     }
 }
 
@@ -120,7 +124,7 @@ impl LoadReport {
     /// it delayed most of them.
     fn p99(&self, span: &Range<Duration>) -> Option<Duration> {
         let all = self.limited.during(span);
-        let judged = all.undisturbed_by(&self.free, MORE);
+        let judged = all.undisturbed_by(&self.control, MORE);
         let p99 = (2 * judged.len() > all.len()).then(|| judged.quantile(990));
         eprintln!("{span:?}: {} of {} requests judged: {p99:?}", judged.len(), all.len());
         p99
@@ -144,7 +148,7 @@ impl LoadReport {
     /// Asserts that the breaker opened in time. Inconclusive if the machine caused the delay.
     #[track_caller]
     fn saw_it_open_within(&self, most: Duration, change: &Change) {
-        let noise = self.free.held_up(&change.span, MORE);
+        let noise = self.control.held_up(&change.span, MORE);
         eprintln!("open after {:?}, while the machine took {noise:?}", change.took);
         judge(
             change.took.is_some_and(|took| took <= most),
@@ -153,11 +157,19 @@ impl LoadReport {
         );
     }
 
+    /// Asserts that the breaker is closed at last once there is no load: no machine is too busy for that.
+    #[track_caller]
+    fn closes_without_load(&self) {
+        let is_closed = || (breaker(&self.gateway) == 0).then_some(());
+        assert!(within(3 * TIMEOUT, is_closed).is_some(), "the breaker never closes");
+    }
+
     /// Asserts that the breaker closed in time. If the machine delays one probe beyond its timeout, the
     /// next one comes up to 15 s later.
     #[track_caller]
     fn saw_it_close(&self, change: &Change) {
-        let noise = self.free.held_up(&change.span, MORE);
+        self.closes_without_load();
+        let noise = self.control.held_up(&change.span, MORE);
         let most = Duration::from_secs(20);
         let in_time = change.took.is_some_and(|took| took <= most);
         let finding = format!("breaker closed after {:?}, with {noise:?} of noise", change.took);
@@ -209,7 +221,7 @@ fn row_02_hanging_redis_delays_no_request() {
     let (stopped, end) = (opened.span.start, test.load.elapsed());
     let report = test.close();
     // Five timeouts in a row, and calls in flight at the fifth.
-    let noise = report.free.held_up(&(counted..opened.span.end), MORE);
+    let noise = report.control.held_up(&(counted..opened.span.end), MORE);
     let finding = format!("{} timeouts, with {noise:?} of noise", after - before);
     judge(after - before <= 5 + 3, !noise.is_zero(), &finding);
     report.saw_it_open_within(5 * BUDGET, &opened);

@@ -1,4 +1,4 @@
-//! A real Redis Cluster on loopback, created by `redis-cli`.
+//! A real Redis Cluster on loopback.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -10,14 +10,27 @@ use super::child::Child;
 use super::ports::free_port;
 use super::wait::{TIMEOUT, eventually, within};
 
+/// Slots of a cluster.
+const SLOTS: usize = 16_384;
+
 /// A node of the cluster.
 pub(crate) struct ClusterNode {
     pub(crate) address: SocketAddr,
     bus_port: u16,
     child: Option<Child>,
     folder: TempDir,
+    timeout: NodeTimeout,
     /// Further arguments of the server.
     arguments: Vec<String>,
+}
+
+/// When a node counts as failed that does not respond, in milliseconds. A replica then takes over.
+#[derive(Clone, Copy)]
+enum NodeTimeout {
+    /// For tests that wait for a failover.
+    Short = 1_000,
+    /// For all others: a node that gets no CPU for a second must not be failed over.
+    Long = 15_000,
 }
 
 /// A cluster: its masters first, then a replica of each.
@@ -26,31 +39,41 @@ pub(crate) struct RedisCluster {
 }
 
 impl ClusterNode {
-    fn start(arguments: Vec<String>) -> Self {
+    /// Starts a node, and does not wait until it responds.
+    fn spawn(timeout: NodeTimeout, arguments: Vec<String>) -> Self {
         // A node writes its view of the cluster, and waits for the disk, at each change of a slot.
         let memory = std::path::Path::new("/dev/shm");
         let folder = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let folder = tempfile::tempdir_in(folder).unwrap();
         let (port, bus_port) = (free_port(), free_port());
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut node = Self { address, bus_port, child: None, folder, arguments };
-        node.launch();
+        let mut node = Self { address, bus_port, child: None, folder, timeout, arguments };
+        node.spawn_server();
         node
     }
 
     /// Starts the server, with what it has saved.
     pub(crate) fn launch(&mut self) {
+        self.spawn_server();
+        self.wait_until_it_answers();
+    }
+
+    fn spawn_server(&mut self) {
         let program = std::env::var("TOLLGATE_REDIS_SERVER");
         let mut command = Command::new(program.as_deref().unwrap_or("redis-server"));
         command.arg("--port").arg(self.address.port().to_string());
         command.arg("--cluster-port").arg(self.bus_port.to_string());
-        command.args(["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]);
+        command.args(["--cluster-enabled", "yes", "--cluster-node-timeout"]);
+        command.arg((self.timeout as u32).to_string());
         command.args(["--cluster-require-full-coverage", "no"]);
         command.args(["--cluster-replica-validity-factor", "0"]);
         command.args(["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"]);
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]);
         command.arg(self.folder.path()).args(&self.arguments);
         self.child = Some(Child::start(&mut command, "apt-get install redis-server"));
+    }
+
+    fn wait_until_it_answers(&self) {
         let answers = || self.try_query::<String>(&["PING"]).is_ok().then_some(());
         let log = || self.child.as_ref().map(Child::log).unwrap_or_default();
         assert!(within(TIMEOUT, answers).is_some(), "{} does not answer:\n{}", self.address, log());
@@ -97,32 +120,78 @@ impl ClusterNode {
 }
 
 impl RedisCluster {
-    /// Starts a cluster of three masters, each with this number of replicas.
+    /// Starts a cluster of three masters, each with this number of replicas. A node that does not respond for a second
+    /// counts as failed.
     pub(crate) fn start(replicas: usize) -> Self {
-        Self::with(3, replicas)
+        Self::started(replicas, NodeTimeout::Short)
     }
 
-    /// Starts a cluster.
-    pub(crate) fn with(masters: usize, replicas: usize) -> Self {
-        let cluster = Self::nodes(masters * (1 + replicas));
+    /// As [`start`](Self::start), but without a failover on a busy machine.
+    pub(crate) fn steady(replicas: usize) -> Self {
+        Self::started(replicas, NodeTimeout::Long)
+    }
+
+    fn started(replicas: usize, timeout: NodeTimeout) -> Self {
+        let cluster = Self::nodes_with(3 * (1 + replicas), timeout);
         cluster.create(replicas);
         cluster
     }
 
     /// Starts nodes that are not yet a cluster.
     pub(crate) fn nodes(count: usize) -> Self {
-        Self { nodes: (0..count).map(|_| ClusterNode::start(Vec::new())).collect() }
+        Self::nodes_with(count, NodeTimeout::Short)
     }
 
-    /// Makes the nodes a cluster, with this number of replicas for each master.
+    fn nodes_with(count: usize, timeout: NodeTimeout) -> Self {
+        let nodes: Vec<ClusterNode> =
+            (0..count).map(|_| ClusterNode::spawn(timeout, Vec::new())).collect();
+        nodes.iter().for_each(ClusterNode::wait_until_it_answers);
+        Self { nodes }
+    }
+
+    /// Makes the nodes a cluster, with this number of replicas for each master: what `redis-cli --cluster create` does, in
+    /// less time.
     pub(crate) fn create(&self, replicas: usize) {
-        let addresses = self.nodes.iter().map(|node| node.address.to_string());
-        let mut arguments = vec!["--cluster".to_owned(), "create".to_owned()];
-        arguments.extend(addresses);
-        arguments.extend(["--cluster-replicas".to_owned(), replicas.to_string()]);
-        arguments.push("--cluster-yes".to_owned());
-        Self::cli(&arguments);
+        let masters = self.nodes.len() / (1 + replicas);
+        for (number, node) in self.nodes.iter().enumerate() {
+            // Different epochs, so that no two nodes claim a slot by the same.
+            node.query::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
+            if number < masters {
+                let (first, end) = (SLOTS * number / masters, SLOTS * (number + 1) / masters);
+                let (first, last) = (first.to_string(), (end - 1).to_string());
+                node.query::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            }
+        }
+        let (first, others) = self.nodes.split_first().unwrap();
+        for node in others {
+            let (host, port) = (node.address.ip().to_string(), node.address.port().to_string());
+            first.query::<()>(&["CLUSTER", "MEET", &host, &port, &node.bus_port.to_string()]);
+        }
+        let known = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
+        let knows_all = |node: &ClusterNode| {
+            let nodes = node.query::<String>(&["CLUSTER", "NODES"]);
+            node.query::<String>(&["CLUSTER", "INFO"]).contains(&known)
+                && !nodes.contains("handshake")
+        };
+        eventually("the nodes to know each other", || {
+            self.nodes.iter().all(knows_all).then_some(())
+        });
+        let (masters, others) = self.nodes.split_at(masters);
+        for (number, node) in others.iter().enumerate() {
+            let master = &masters[number % masters.len()];
+            let id = master.query::<String>(&["CLUSTER", "MYID"]);
+            node.query::<()>(&["CLUSTER", "REPLICATE", &id]);
+        }
         self.wait_until_ok();
+        let replicas = others.len();
+        let knows_replicas = |node: &ClusterNode| {
+            let nodes = node.query::<String>(&["CLUSTER", "NODES"]);
+            let flags = nodes.lines().filter_map(|line| line.split(' ').nth(2));
+            flags.filter(|flags| flags.contains("slave")).count() == replicas
+        };
+        eventually("the nodes to know all replicas", || {
+            self.nodes.iter().all(knows_replicas).then_some(())
+        });
     }
 
     /// Starts a cluster of masters that listen for TLS on these ports, and use it among each other.
@@ -134,9 +203,10 @@ impl RedisCluster {
             let files = ["--tls-cert-file", certificate, "--tls-key-file", key];
             let authority = ["--tls-ca-cert-file", certificate];
             let all = arguments.iter().chain(&files).chain(&authority);
-            ClusterNode::start(all.map(ToString::to_string).collect())
+            ClusterNode::spawn(NodeTimeout::Short, all.map(ToString::to_string).collect())
         };
         let cluster = Self { nodes: ports.iter().map(node).collect() };
+        cluster.nodes.iter().for_each(ClusterNode::wait_until_it_answers);
         let mut arguments =
             ["--tls", "--cacert", certificate, "--cluster", "create"].map(str::to_owned).to_vec();
         arguments.extend(ports.iter().map(|port| format!("127.0.0.1:{port}")));
@@ -220,6 +290,19 @@ impl RedisCluster {
                 node.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
             };
             replicas.clone().all(is_linked).then_some(())
+        });
+    }
+
+    /// Waits until the replica has all that its master has written.
+    pub(crate) fn wait_until_replicated(&self, master: usize, replica: usize) {
+        let offset = |node: usize, name: &str| {
+            let info = self.nodes[node].query::<String>(&["INFO", "replication"]);
+            let line = info.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.parse::<u64>().unwrap()
+        };
+        let written = offset(master, "master_repl_offset:");
+        eventually("the replica to have all writes", || {
+            (offset(replica, "slave_repl_offset:") >= written).then_some(())
         });
     }
 

@@ -10,9 +10,10 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use super::child::Child;
+use super::documented;
 use super::http::{Connection, Request, Response};
 use super::openapi;
-use super::wait::{Timestamp, eventually, timed, timed_below};
+use super::wait::{Timestamp, eventually, timed, timed_below, within};
 
 /// A running gateway.
 pub(crate) struct Gateway {
@@ -202,8 +203,23 @@ impl Gateway {
         self.admin("/metrics").text()
     }
 
-    /// Sum of the series `name` that have all these labels. Values must be integers.
+    /// Sum of the series `name` that have all these labels; 0 if there is none yet. Panics if docs/metrics.md has no such
+    /// metric, or not with these labels. Values must be integers.
+    ///
+    /// A request is counted shortly after its response: waits for requests in flight first, but not long, since a test
+    /// may hold them.
+    #[track_caller]
     pub(crate) fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let is_quiet =
+            || (self.existing("tollgate_requests_in_flight", &[]) == Some(0)).then_some(());
+        let _ = within(Duration::from_millis(250), is_quiet);
+        self.existing(name, labels).unwrap_or(0)
+    }
+
+    /// As [`count`](Self::count), but `None` if there is no such series yet.
+    #[track_caller]
+    pub(crate) fn existing(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64> {
+        documented::assert_metric(name, labels);
         let wanted: Vec<_> =
             labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
         let metrics = self.metrics();
@@ -214,13 +230,17 @@ impl Gateway {
             let matches = own_name == name && wanted.iter().all(|w| own_labels.contains(&&**w));
             matches.then(|| value.parse::<u64>().unwrap())
         };
-        metrics.lines().filter_map(value).sum()
+        metrics.lines().filter_map(value).reduce(|sum, value| sum + value)
     }
 
-    /// Waits until [`count`](Self::count) is `expected`.
+    /// Waits until [`count`](Self::count) is `expected`. A gauge has to exist, also for 0.
     #[track_caller]
     pub(crate) fn wait_for_count(&self, name: &str, labels: &[(&str, &str)], expected: u64) {
-        let is_there = || (self.count(name, labels) == expected).then_some(());
+        let is_there = || {
+            let value = self.existing(name, labels);
+            let default = if documented::is_gauge(name) { None } else { Some(0) };
+            (value.or(default) == Some(expected)).then_some(())
+        };
         eventually(&format!("{name}{labels:?} to be {expected}"), is_there);
     }
 

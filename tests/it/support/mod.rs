@@ -8,6 +8,7 @@ mod cluster;
 mod collector;
 mod config;
 mod curl;
+mod documented;
 mod fault_proxy;
 mod fleet;
 mod gateway;

@@ -1,26 +1,116 @@
-//! Delays by the machine. Unit tests of the library use this file, too.
+//! Delays by the machine of the processes of a test. Unit tests of the library use this file, too.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// Asserts that `took` is less than `limit`, or that it is longer only because processes have waited for a CPU or a
-/// disk since [`pressure`] was `before`. Then the measurement is inconclusive: returns why.
-#[track_caller]
-pub(crate) fn judge(took: Duration, limit: Duration, before: Option<Duration>) -> Option<String> {
-    if took < limit {
-        return None;
+/// Waiting extends a limit to at most this multiple: beyond it, no machine is an excuse.
+const MOST: u32 = 5;
+
+/// How long each thread of this process and of its descendants (the gateway, Redis, other servers) has waited for a
+/// CPU, by the ids of process and thread. Other processes do not count: a machine on which these never wait is no
+/// excuse, however busy it is. Empty if the kernel does not say, which excuses nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CpuWaits(HashMap<(u32, u32), Duration>);
+
+impl CpuWaits {
+    /// The waits until now.
+    pub(crate) fn now() -> Self {
+        let mut waits = HashMap::new();
+        for process in family() {
+            for thread in numbers(&format!("/proc/{process}/task")) {
+                let path = format!("/proc/{process}/task/{thread}/schedstat");
+                let text = std::fs::read_to_string(path).unwrap_or_default();
+                // Time on a CPU and time in its queue, in nanoseconds.
+                let waited = text.split(' ').nth(1).and_then(|field| field.parse().ok());
+                if let Some(nanos) = waited {
+                    waits.insert((process, thread), Duration::from_nanos(nanos));
+                }
+            }
+        }
+        Self(waits)
     }
-    let waited = pressure().zip(before).map(|(now, before)| now.saturating_sub(before));
-    let text = format!("{took:?}, not less than {limit:?}; waits: {waited:?}");
-    let is_excused = waited.is_none_or(|waited| took < limit + waited);
-    assert!(is_excused, "{text}");
-    Some(text)
+
+    /// What has been added since, summed over the threads that still exist.
+    fn since(&self) -> Duration {
+        let added = |(thread, now): (&(u32, u32), &Duration)| {
+            now.saturating_sub(self.0.get(thread).copied().unwrap_or_default())
+        };
+        Self::now().0.iter().map(added).sum()
+    }
+
+    /// Asserts that `took` is less than `limit`, or that it is longer only because the processes of the test have waited
+    /// for a CPU since `self`. Then the measurement is inconclusive: returns why.
+    #[track_caller]
+    pub(crate) fn judge(&self, took: Duration, limit: Duration) -> Option<String> {
+        if took < limit {
+            return None;
+        }
+        let waited = self.since();
+        let text = format!("{took:?}, not less than {limit:?}; waits for a CPU: {waited:?}");
+        assert!(is_excused(took, limit, waited), "{text}");
+        Some(text)
+    }
 }
 
-/// Time in which some process of this machine has waited for a CPU or a disk; `None` if the kernel does not say.
-pub(crate) fn pressure() -> Option<Duration> {
-    let total = |resource: &str| -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/pressure/{resource}")).ok()?;
-        text.lines().next()?.rsplit_once("total=")?.1.parse().ok()
+/// Whether waiting explains a longer time.
+fn is_excused(took: Duration, limit: Duration, waited: Duration) -> bool {
+    took < (limit + waited).min(limit * MOST)
+}
+
+/// Ids of this process and of its descendants.
+fn family() -> HashSet<u32> {
+    let parents: HashMap<u32, u32> = numbers("/proc")
+        .into_iter()
+        .filter_map(|process| {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+            // Behind the name, which is in parentheses: the state and the parent.
+            let parent = stat.rsplit_once(')')?.1.split(' ').nth(2)?.parse().ok()?;
+            Some((process, parent))
+        })
+        .collect();
+    let own = std::process::id();
+    let belongs = |process: &u32| {
+        let mut ancestors =
+            std::iter::successors(Some(*process), |process| parents.get(process).copied());
+        ancestors.any(|ancestor| ancestor == own)
     };
-    Some(Duration::from_micros(total("cpu")? + total("io")?))
+    parents.keys().copied().filter(belongs).collect()
+}
+
+/// The names in a folder that are numbers.
+fn numbers(folder: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_excuses_at_most_five_times_the_limit() {
+        let ms = Duration::from_millis;
+        // (took, waited, excused), with a limit of 100 ms
+        for (took, waited, excused) in [
+            (100, 0, false),
+            (100, 1, true),
+            (149, 50, true),
+            (150, 50, false),
+            (499, 5_000, true),
+            (500, 5_000, false),
+        ] {
+            assert_eq!(is_excused(ms(took), ms(100), ms(waited)), excused, "{took} {waited}");
+        }
+    }
+
+    #[test]
+    fn processes_that_a_test_starts_count_and_others_do_not() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let family = family();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(family.contains(&std::process::id()) && family.contains(&child.id()));
+        assert!(!family.contains(&1));
+        assert!(!CpuWaits::now().0.is_empty(), "the kernel does not say how long threads waited");
+    }
 }

