@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 
+import provenance
 from kinds import DEMO, LUA, Processes, checks, cpu_seconds, free_port, redis_cli, wait_for
 
 SECONDS = 4
@@ -99,6 +100,7 @@ class Setup(Processes):
 
 def main():
     program = sys.argv[1] if len(sys.argv) > 1 else "target/release/tollgate"
+    print(f"{provenance.line()}\n")
     print("| limits of a request | masters | `lanes` | calls a request | Redis CPU a request | beside one Redis | requests/s |")
     print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
     for name, rules in RULES.items():

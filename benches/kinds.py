@@ -15,6 +15,8 @@ import tempfile
 import time
 import urllib.request
 
+import provenance
+
 SECONDS = 4
 LARGE = 1_000_000_000
 CLIENTS = 3_600
@@ -163,6 +165,7 @@ class Setup(Processes):
 
 def main():
     program = sys.argv[1] if len(sys.argv) > 1 else "target/release/tollgate"
+    print(f"{provenance.line()}\n")
     print("| kind | Redis CPU, one client | Redis CPU, 3,600 clients | value after 100 requests | key with its value |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for kind, (large, small) in KINDS.items():

@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.request
 
+import provenance
 from kinds import Processes, free_port, wait_for
 
 SECONDS = 8
@@ -158,6 +159,7 @@ def beyond_the_limit(program, rate, burst, lease, kill=False):
 
 def main():
     program = sys.argv[1] if len(sys.argv) > 1 else "target/release/tollgate"
+    print(f"{provenance.line()}\n")
     print("| lease | requests | calls to Redis a request | CPU of Redis a request |\n| --- | ---: | ---: | ---: |")
     for lease in ['"off"', '"auto"']:
         below_the_limit(program, lease)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import provenance
+
 from . import page, plots
 from .exactness import crowd_mb, exactness
 from .gateways import Gateway, pingap
@@ -48,16 +50,16 @@ def main() -> None:
         finally:
             bench.stop()
     head = page.head(command(wanted), wanted.rounds, wanted.seconds, versions())
-    texts = {name: page.whole(part, head) for name, part in sections(results)}
-    print("", *texts.values(), sep="\n")
+    for _, part in sections(results):
+        print("", page.summary(part, head), page.details(part, head), sep="\n")
     print_changes(results)
     if wanted.write:
-        for name, text in texts.items():
-            page.write(name, text)
+        for name, part in sections(results):
+            page.write(name, part, head)
         results.write()
         for title, rows in results.rows.items():
             plots.draw(title, rows)
-        say(f"written to {page.PAGE}")
+        say(f"written to {page.PAGE} and {page.TABLES}")
 
 
 def arguments() -> argparse.Namespace:
@@ -72,6 +74,8 @@ def arguments() -> argparse.Namespace:
     if wanted.write and wanted.job not in (None, *OWN_SECTIONS):
         names = " or ".join(OWN_SECTIONS)
         parser.error(f"only a run of all jobs, or of job {names}, can be written")
+    if wanted.write:
+        provenance.require_clean()
     return wanted
 
 

@@ -1,4 +1,4 @@
-"""The goals, and whether they are met."""
+"""The goals, and whether they are met. A value is the median over rounds, with the least and the most."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from .jobs import (
     OVER_TLS_PGO,
 )
 from .results import Results, Row
+from .spread import Spread, Verdict
 
 PROXY, MEMORY, REDIS = "Proxy only", "One limit in memory", "One limit in Redis"
 FOUR, REFUSED = "Four limits: address, key, route, all", "Everything refused"
@@ -34,18 +35,29 @@ class Goal:
     bound: float
     is_most: bool
     digits: int
-    of: Callable[[Results], float]
+    of: Callable[[Results], Spread]
+
+    def verdict(self, results: Results) -> Verdict | None:
+        value = self.value(results)
+        return value and value.verdict(self.bound, self.is_most)
+
+    def value(self, results: Results) -> Spread | None:
+        """None if the run has not measured it."""
+        try:
+            return self.of(results)
+        except KeyError:
+            return None
 
     def line(self, results: Results) -> str | None:
         """A line of the table; none if the run has not measured the value."""
-        try:
-            value = self.of(results)
-        except KeyError:
+        value = self.value(results)
+        if value is None:
             return None
-        held = value <= self.bound if self.is_most else value >= self.bound
-        verdict = "holds" if held else "does not hold"
+        verdict = value.verdict(self.bound, self.is_most).value
         wanted = f"at {'most' if self.is_most else 'least'} {self.bound:,.10g}"
-        return f"| {self.text} | {wanted} | {value:,.{self.digits}f} | {verdict} |"
+        median, low, high = (f"{one:,.{self.digits}f}" for one in (value.median, value.low, value.high))
+        measured = median if low == high else f"{median} ({low} to {high})"
+        return f"| {self.text} | {wanted} | {measured} | {verdict} |"
 
 
 def row(results: Results, job: str, gateway: Gateway) -> Row:
@@ -61,12 +73,12 @@ def at_least(text: str, bound: float, of, digits: int = 2) -> Goal:
 
 
 def figure(job: str, gateway: Gateway, column: str):
-    return lambda results: row(results, job, gateway).spreads[column].median
+    return lambda results: row(results, job, gateway).spreads[column]
 
 
 def ratio(job: str, gateway: Gateway, column: str):
     """The ratio to the baseline of the job."""
-    return lambda results: row(results, job, gateway).ratios[column].median
+    return lambda results: row(results, job, gateway).ratios[column]
 
 
 def ours_to(ours: Gateway, job: str, theirs: Gateway, column: str):
@@ -76,10 +88,10 @@ def ours_to(ours: Gateway, job: str, theirs: Gateway, column: str):
     return lambda results: mine(results) / other(results)
 
 
-def crowd(results: Results) -> float:
+def crowd(results: Results) -> Spread:
     if results.crowd_mb is None:
         raise KeyError
-    return results.crowd_mb
+    return Spread.of([results.crowd_mb])
 
 
 CPU, BOTH, RATE = "cpu_us", "both_cpu_us", "requests_per_second"
@@ -142,7 +154,7 @@ def added_p99(build: str, ours: Gateway) -> Goal:
     return at_most(
         f"four limits in Redis{build} at half load: p99 beyond bare Pingora's, ms",
         0.3,
-        lambda results: row(results, HALF, ours).added_p99_ms.median,
+        lambda results: row(results, HALF, ours).added_p99_ms,
     )
 
 

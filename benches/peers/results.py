@@ -117,7 +117,7 @@ def committed() -> dict[str, dict[str, Row]]:
 
 
 def rounded(value):
-    """Rounds all nested numbers to four decimals."""
+    """Rounds all nested numbers to six decimals."""
     if isinstance(value, dict):
         return {name: rounded(part) for name, part in value.items()}
-    return round(value, 4)
+    return round(value, 6)

@@ -1,7 +1,7 @@
 //! Compares methods to keep a token bucket in a real Redis: cost and exactness.
 //!
 //! ```sh
-//! make bench-redis            # measures, and writes the tables into docs/benchmarks.md
+//! make bench-redis            # measures, and writes into docs/benchmarks.md and docs/benchmarks/tables.md
 //! cargo bench --bench redis_three_ways             # measures and prints
 //! cargo bench --bench redis_three_ways -- --quick  # short rounds: to see that it works
 //! cargo bench --bench redis_three_ways -- Hot/64/  # only what has that in its name
@@ -37,6 +37,7 @@ mod ways;
 
 use std::time::Duration;
 
+use report::Report;
 use server::RedisServer;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use ways::Ways;
@@ -76,6 +77,10 @@ impl Plan {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let plan = Plan::of(&arguments);
+    let is_written = arguments.iter().any(|argument| argument == "--write");
+    if is_written {
+        report::require_clean();
+    }
     let server = RedisServer::start();
     // One thread for all clients leaves the second core to Redis.
     let runtime =
@@ -87,9 +92,9 @@ fn main() {
     }
     let exactness = exactness::measure(&runtime, &server, &ways);
     let costs = cost::measure(&runtime, &server, &ways, &plan);
-    let text = report::markdown(&server, &plan, &costs, &exactness);
-    print!("{text}");
-    if arguments.iter().any(|argument| argument == "--write") {
-        report::write(&text);
+    let report = Report::new(&server, &plan, &costs, &exactness);
+    print!("{report}");
+    if is_written {
+        report.write();
     }
 }

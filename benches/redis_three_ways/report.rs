@@ -1,4 +1,5 @@
-//! Formats the results as tables.
+//! Formats the results as tables: what must hold and exactness for docs/benchmarks.md, the costs for
+//! docs/benchmarks/tables.md.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -9,30 +10,65 @@ use crate::exactness::{ATTACK, Exactness};
 use crate::goals;
 use crate::server::RedisServer;
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/benchmarks.md");
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/benchmarks.md");
+const TABLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/benchmarks/tables.md");
+/// Prints what the benchmark runs on: commit, compiler, processor, kernel.
+const PROVENANCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/provenance.py");
 const BEGIN: &str = "<!-- redis_three_ways: begin -->\n";
 const END: &str = "<!-- redis_three_ways: end -->\n";
 
-/// All results as Markdown.
-pub(crate) fn markdown(
-    server: &RedisServer,
-    plan: &Plan,
-    costs: &[Cell],
-    exactness: &[Exactness],
-) -> String {
-    let mut text = format!(
-        "`make bench-redis`, {date}, {version}, {cores} cores ({processor}). Medians of {rounds} \
-         rounds of {seconds} s; in brackets the fastest and the slowest.\n",
-        date = output("date", &["+%F"]),
-        version = server.version(),
-        cores = std::thread::available_parallelism().unwrap(),
-        processor = processor(),
-        rounds = plan.rounds,
-        seconds = plan.round.as_secs_f64(),
-    );
-    write_goals(&mut text, costs, exactness);
-    write_exactness(&mut text, exactness);
-    text + &self::costs(costs)
+/// The results as Markdown.
+pub(crate) struct Report {
+    /// For the page: what must hold, and exactness.
+    summary: String,
+    /// For the page of all tables: the costs.
+    tables: String,
+}
+
+impl Report {
+    pub(crate) fn new(
+        server: &RedisServer,
+        plan: &Plan,
+        all: &[Cell],
+        exactness: &[Exactness],
+    ) -> Self {
+        let head = format!(
+            "`make bench-redis`, {date}, {provenance}. {version}. Medians of {rounds} rounds of \
+             {seconds} s; in brackets the fastest and the slowest.\n",
+            date = output("date", &["+%F"]),
+            provenance = output(PROVENANCE, &[]),
+            version = server.version(),
+            rounds = plan.rounds,
+            seconds = plan.round.as_secs_f64(),
+        );
+        let mut summary = head.clone();
+        write_goals(&mut summary, all, exactness);
+        write_exactness(&mut summary, exactness);
+        Self { summary, tables: head + &costs(all) }
+    }
+
+    /// Replaces the text between the markers of both pages.
+    pub(crate) fn write(&self) {
+        for (file, text) in [(PAGE, &self.summary), (TABLES, &self.tables)] {
+            let page = std::fs::read_to_string(file).unwrap();
+            let (before, rest) = page.split_once(BEGIN).expect("a mark where the tables begin");
+            let (_, after) = rest.split_once(END).expect("a mark where the tables end");
+            std::fs::write(file, format!("{before}{BEGIN}{text}{END}{after}")).unwrap();
+        }
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.summary, self.tables)
+    }
+}
+
+/// Panics if the sources differ from the commit: figures are only written for a commit.
+pub(crate) fn require_clean() {
+    let status = Command::new(PROVENANCE).arg("--clean").current_dir(ROOT).status().unwrap();
+    assert!(status.success(), "commit the sources first");
 }
 
 /// The table of costs.
@@ -44,27 +80,17 @@ pub(crate) fn costs(costs: &[Cell]) -> String {
     text
 }
 
-/// Replaces the text between the markers of the page.
-pub(crate) fn write(text: &str) {
-    let file = std::fs::read_to_string(FILE).unwrap();
-    let (before, rest) = file.split_once(BEGIN).expect("a mark where the tables begin");
-    let (_, after) = rest.split_once(END).expect("a mark where the tables end");
-    std::fs::write(FILE, format!("{before}{BEGIN}\n{text}\n{END}{after}")).unwrap();
-}
-
 fn write_goals(text: &mut String, costs: &[Cell], exactness: &[Exactness]) {
     text.push_str("\n| what must hold | measured | |\n| --- | --- | --- |\n");
     for goal in goals::all(costs, exactness) {
-        let met = if goal.met { "holds" } else { "does not hold" };
-        let _ = writeln!(text, "| {} | {} | {met} |", goal.promise, goal.measured);
+        let _ = writeln!(text, "| {} | {} | {} |", goal.promise, goal.measured, goal.verdict);
     }
 }
 
 fn write_exactness(text: &mut String, all: &[Exactness]) {
     let _ = write!(
         text,
-        "\n### Exactness\n\n\
-         Burst 10, 10/s, 64 clients on one key for 3 s: how many passed of how many may, three \
+        "\nExactness. Burst 10, 10/s, 64 clients on one key for 3 s: how many passed of how many may, three \
          times. Then an attack: {ATTACK} requests on a bucket that is empty.\n\n\
          | way | passed | Redis calls of the attack | ns/request | Redis CPU, ms |\n\
          | --- | --- | ---: | ---: | ---: |\n",
@@ -117,13 +143,7 @@ fn write_costs(text: &mut String, keys: Keys, costs: &[Cell]) {
     }
 }
 
-fn processor() -> String {
-    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = cpus.lines().find_map(|line| line.strip_prefix("model name\t: "));
-    name.unwrap_or("unknown").to_string()
-}
-
 fn output(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap();
+    let output = Command::new(program).args(arguments).current_dir(ROOT).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_string()
 }

@@ -57,3 +57,5 @@ class Gateway:
     command: Callable[[Site], list[str]]
     # Whether it listens with TLS, for HTTP/1.1 and HTTP/2.
     has_tls: bool = False
+    # Number of decisions without Redis since its start, if it can decide without it.
+    decided_locally: Callable[[Site], int] | None = None

@@ -1,6 +1,9 @@
-"""tollgate with its default settings, except that one address may have any number of connections."""
+"""tollgate with its default settings, but for three: one address may have any number of connections, a connection
+any number of requests, and a check may wait for Redis for 100 ms instead of 10."""
 
 import os
+import re
+import urllib.request
 from collections.abc import Callable
 from enum import Enum
 
@@ -36,9 +39,22 @@ def tollgate(
         file.write_text(text(site, rules, store) + (log if has_access_log else ""))
         return [f"{build.value}/tollgate", "run", "-c", str(file)]
 
+    def decided_locally(site: Site) -> int:
+        file = (site.folder / f"{site.port}.toml").read_text()
+        admin = re.search(r'^admin = "(.+)"$', file, re.MULTILINE)[1]
+        with urllib.request.urlopen(f"http://{admin}/metrics", timeout=10) as response:
+            return local_decisions(response.read().decode())
+
     what = {0: "no rule", 1: "one rule", 4: "four rules"}[rules]
     also = (", access log" if has_access_log else "") + (", PGO" if build is Build.PGO else "")
-    return Gateway(f"tollgate, {what}{where(store)}{also}", store, command)
+    local = decided_locally if store is Store.REDIS else None
+    return Gateway(f"tollgate, {what}{where(store)}{also}", store, command, decided_locally=local)
+
+
+def local_decisions(metrics: str) -> int:
+    """The decisions of the process that were not made by Redis, but for want of its answer."""
+    series = r'^tollgate_decisions_total\{[^}]*source="local"[^}]*\} (\S+)$'
+    return round(sum(float(value) for value in re.findall(series, metrics, re.MULTILINE)))
 
 
 def with_tls(build: Build = Build.RELEASE) -> Gateway:

@@ -28,7 +28,6 @@ def command(site: Site, store: Store, has_tls: bool = False) -> list[str]:
         files = {"certFile": str(site.certificate.cert), "keyFile": str(site.certificate.key)}
         dynamic["tls"] = {"certificates": [files]}
     # JSON is valid YAML.
-    # JSON is valid YAML.
     file = site.folder / f"{site.port}.yml"
     file.write_text(json.dumps(dynamic))
     return [
