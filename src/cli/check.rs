@@ -14,7 +14,7 @@ use super::token::token;
 use crate::config::diagnostic::Report;
 use crate::load::{self, Checked, LoadError, Source, Unknown};
 use crate::observe::time::UtcTime;
-use crate::policy::{Grant, Policy, Rule};
+use crate::policy::{Grant, Policy, Rule, SMALLEST_FILE};
 use crate::top::target::Target;
 
 /// Maximum number of certificates that are listed.
@@ -71,7 +71,7 @@ pub(super) fn check(file: &Path, flags: &Flags) -> ExitCode {
     let unknown = if needs_no_values { Unknown::Assume } else { Unknown::Reject };
     let mut checked = match load::check(file, unknown) {
         Ok(checked) => checked,
-        Err(error) => return reject(&error),
+        Err(error) => return reject_or_start(&error),
     };
     let mut skipped = None;
     if flags.connect {
@@ -171,6 +171,16 @@ fn target(url: &str, token_file: Option<&Path>) -> Result<Target, ExitCode> {
 /// Prints errors and warnings to standard error.
 fn show(report: &Report) {
     eprintln!("{}", report.render(std::io::stderr().is_terminal()).trim_end());
+}
+
+/// Prints the errors of a rejected file, and what to write if there is none.
+pub(super) fn reject_or_start(error: &LoadError) -> ExitCode {
+    let code = reject(error);
+    if error.is_not_found() {
+        let file = SMALLEST_FILE.replace("\n\n", "\n").replace('\n', "\n    ");
+        eprintln!("  or create it: {file}");
+    }
+    code
 }
 
 /// Prints the errors of a rejected file.

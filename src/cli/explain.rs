@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::EXIT_BAD_FILE;
-use super::check::reject;
+use super::check::reject_or_start;
 use super::print;
 use crate::explain;
 use crate::explain::request::RequestSpec;
@@ -51,7 +51,7 @@ pub(super) struct Request {
 pub(super) fn explain(file: &Path, request: Request) -> ExitCode {
     let policy = match load::load_settings(file) {
         Ok(policy) => policy,
-        Err(error) => return reject(&error),
+        Err(error) => return reject_or_start(&error),
     };
     let Request { method, path, host, key, key_id, ip, cert, header: headers, json } = request;
     let request = RequestSpec { method, path, host, headers, key, key_id, ip, cert };

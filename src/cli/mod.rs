@@ -60,6 +60,9 @@ enum Command {
     ///
     /// An error is what `run` rejects. A warning is what is probably a mistake, such as a plan that no
     /// rule limits: `run` accepts such a file, and logs its warnings.
+    ///
+    /// For example, in CI: `tollgate check --strict --no-env gateway.toml`. Before a deployment:
+    /// `tollgate check --against http://127.0.0.1:9090 gateway.toml`.
     Check {
         /// The configuration file.
         #[command(flatten)]
@@ -73,6 +76,9 @@ enum Command {
     /// Uses only the file: opens no port and does not connect to Redis. A running gateway also knows
     /// the levels of the buckets, and so the verdict: POST /api/explain on its admin port. Exits with
     /// 0 if the request is explained, allowed or not; with 64 on a bad file or bad arguments.
+    ///
+    /// For example: `tollgate explain --path /api/search --key-id acme`, or
+    /// `tollgate explain --method POST --path /v1/items --host api.example.com --ip 203.0.113.7`.
     Explain {
         /// The configuration file.
         #[command(flatten)]

@@ -227,8 +227,11 @@ fn near_misses(policy: &Policy, head: &Head<'_>, host: &str, reading: &str) -> V
             |matcher: &Matcher| matcher.matched_parts(host, reading, head.method, ignore_case);
         let matcher = &route.matcher;
         let same = Matcher { trailing_slash: TrailingSlash::Same, ..matcher.clone() };
-        let why = match wording::difference(fit(matcher), matcher, host, head.method) {
+        let parts = fit(matcher);
+        let is_above = parts.host && parts.method && matcher.is_above(reading, ignore_case);
+        let why = match wording::difference(parts, matcher, host, head.method) {
             None if fit(&same).all() => "its `trailing_slash` is \"distinct\"".to_owned(),
+            None if is_above => wording::only_this_path(matcher),
             why => why?,
         };
         Some(candidate(route, false, why))

@@ -351,6 +351,27 @@ fn preflight_without_a_key_is_explained_by_on_preflight() {
 }
 
 #[test]
+fn route_with_a_path_above_that_of_the_request_is_a_near_miss() {
+    let file = "[upstreams.api]\nservers = ['demo']\n[routes.api]\npath = '/api/'\nmethods = ['GET']\n\
+        [routes.user]\npath = '/users/{id}'\n[routes.root]\npath = '/'\n";
+    let policy = from_text("gateway.toml", file).unwrap();
+    let explained = |path: &str, method: &str| {
+        let spec = RequestSpec { method: method.to_owned(), ..get(path) };
+        by_rules(&policy, &spec).unwrap().render(false)
+    };
+    let found = explained("/api/v1/items", "GET");
+    let expected = "none: no route matches; these differ in one criterion\n           \
+        api  /api/  only for this path: the prefix is `/api/*`\n";
+    assert!(found.contains(expected), "{found}");
+    let found = explained("/users/7/files", "GET");
+    assert!(found.contains("only for this path: the prefix is `/users/{id}/*`"), "{found}");
+    for (path, method) in [("/api/v1/items", "POST"), ("/apis", "GET"), ("/other", "GET")] {
+        let found = explained(path, method);
+        assert!(found.contains("none: no route has such a host and path"), "{found}");
+    }
+}
+
+#[test]
 fn hosts_are_explained_from_the_most_to_the_least_specific() {
     let file = "[upstreams.api]\nservers = ['demo']\n\
         [routes.own]\nhost = ['a.b.example', '*.c.example', '*.b.example']\n\

@@ -147,6 +147,13 @@ pub(super) fn difference(
     }
 }
 
+/// Why a route with one path does not match a path below it.
+pub(super) fn only_this_path(matcher: &Matcher) -> String {
+    let path = matcher.path.to_string();
+    let bare = path.trim_end_matches('/');
+    format!("only for this path: the prefix is `{bare}/*`")
+}
+
 /// A `trailing_slash` as in the configuration file.
 pub(crate) fn trailing_slash(trailing_slash: TrailingSlash) -> &'static str {
     match trailing_slash {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::policy::Policy;
 use crate::policy::acme::AcmeStorage;
 
-/// Completes the relative paths of listeners, upstreams and `[acme]`.
+/// Completes the relative paths of listeners, upstreams, `[usage]` and `[acme]`.
 pub(super) fn complete(policy: &mut Policy, folder: &Path) {
     let complete = |path: &mut PathBuf| *path = folder.join(&*path);
     for tls in policy.listeners.iter_mut().filter_map(|listener| listener.tls.as_mut()) {
@@ -23,6 +23,7 @@ pub(super) fn complete(policy: &mut Policy, folder: &Path) {
             complete(&mut files.key);
         }
     }
+    policy.usage.file.iter_mut().for_each(complete);
     if let Some(acme) = &mut policy.acme {
         acme.ca.iter_mut().for_each(complete);
         if let AcmeStorage::Folder(path) = &mut acme.storage {
@@ -40,18 +41,20 @@ mod tests {
     fn relative_paths_begin_at_the_folder_of_the_file() {
         let text = "[[listeners]]\naddress = '127.0.0.1:1'\nclient_ca = 'ca.pem'\n\
             certificates = [{ cert = 'a.pem', key = '/k/a.key', ocsp = 'a.ocsp' }, 'acme']\n\
-            [acme]\ndomains = ['a.example']\nca = 'ca.pem'\n\
+            [acme]\ndomains = ['a.example']\nca = 'ca.pem'\n[usage]\nfile = 'usage.redb'\n\
             [upstreams.api]\nservers = ['https://h']\n\
             tls = { ca = 'ca.pem', cert = '../c.pem', key = 'c.key' }\n[routes.all]\n";
         let mut policy = from_text("gateway.toml", text).unwrap();
         complete(&mut policy, Path::new("/etc/t"));
-        let shown = format!("{:?}{:?}{:?}", policy.listeners, policy.acme, policy.upstreams);
+        let Policy { listeners, acme, upstreams, usage, .. } = &policy;
+        let shown = format!("{listeners:?}{acme:?}{upstreams:?}{usage:?}");
         let expected = [
             ("/etc/t/a.pem", 1),
             ("\"/k/a.key", 1),
             ("/etc/t/a.ocsp", 1),
             ("/etc/t/ca.pem", 3),
             ("/etc/t/acme\"", 1),
+            ("/etc/t/usage.redb\"", 1),
             ("/etc/t/../c.pem", 1),
             ("/etc/t/c.key", 1),
         ];

@@ -97,6 +97,13 @@ impl Matcher {
         self.slash_variant().is_some_and(is_other)
     }
 
+    /// Whether a reading of the path is below the route's only path, so that a prefix would match it.
+    pub fn is_above(&self, reading: &str, ignore_case: bool) -> bool {
+        let PathPattern::Exact(path) = &self.path else { return false };
+        let prefix = format!("{}/", path.trim_end_matches('/'));
+        prefix != "/" && params::matches(&prefix, true, reading, ignore_case)
+    }
+
     /// Names and values of the parameters, from the path of a request that matches, as it was sent: not
     /// decoded. The values have no slash in any reading of the path, and are not empty.
     pub fn params<'a>(&'a self, path: &'a str) -> Params<'a> {

@@ -65,6 +65,11 @@ use settings::{Admin, Audit, Clients, Headers, Log, Memory, Server, Upstream, Us
 use split::Destination;
 use tracing::Tracing;
 
+/// What to write if there is no file, or none with routes.
+pub const SMALLEST_FILE: &str = "the smallest file that serves is\n\n\
+    [upstreams.api]\nservers = [\"127.0.0.1:3000\"]\n\n\
+    [routes.all]\npath = \"/*\"\nupstream = \"api\"";
+
 /// Maximum number of enabled rules for one route. One call to Redis carries 1,024 buckets, so at least
 /// eight requests share it.
 pub const MAX_RULES_PER_ROUTE: usize = 128;

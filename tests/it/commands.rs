@@ -116,6 +116,8 @@ fn file_is_an_argument_or_follows_the_flag() {
         let outcome = tollgate(&[subcommand, missing], "");
         assert_eq!(outcome.code, Some(64), "{outcome:?}");
         assert!(outcome.stderr.starts_with(&format!("error: cannot read {missing}: ")));
+        let has_smallest = outcome.stderr.contains("[routes.all]\n    path = \"/*\"");
+        assert_eq!(has_smallest, subcommand != "top", "{}", outcome.stderr);
         let outcome = tollgate(&[subcommand, file, "-c", missing], "");
         let expected = format!(
             "error: two files are given: `{file}`, and `{missing}` by `-c`; leave one out\n"

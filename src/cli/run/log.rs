@@ -116,7 +116,7 @@ fn settings(error: &LoadError) -> Log {
 /// Reports the errors of a file that the gateway cannot start with: as `check` does, or as events.
 fn reject(file: &Path, error: &LoadError, format: LogFormat) -> ExitCode {
     match format {
-        LogFormat::Text => check::reject(error),
+        LogFormat::Text => check::reject_or_start(error),
         LogFormat::Json => {
             log_errors(error, file, "the configuration was rejected; the gateway does not start");
             ExitCode::from(EXIT_BAD_FILE)

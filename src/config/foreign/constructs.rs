@@ -85,6 +85,7 @@ pub(in crate::config) fn constructs(
     let found = match place(parents) {
         Some(Place::Rule | Place::Grant) => vec![names.calendar(), names.rate(), names.in_flight()],
         Some(Place::Listener | Place::Server) => vec![names.certificate(parents)],
+        Some(Place::Certificate) => vec![names.certificate_files()],
         Some(Place::Route) => {
             vec![names.traefik_rule(), names.prefix(table), names.target(upstreams)]
         }
@@ -203,6 +204,25 @@ impl<'a> Names<'a> {
             )
         };
         Some(Construct { names, meant: &["certificates"], help })
+    }
+
+    /// `certFile` and `keyFile` in an item of `certificates`.
+    fn certificate_files(self) -> Option<Construct> {
+        let mut names = Vec::new();
+        let mut lines = Vec::new();
+        for (setting, others) in [("cert", CERTIFICATES), ("key", PRIVATE_KEYS)] {
+            if let Some((at, _, value)) = self.any(others) {
+                names.push(at);
+                lines.push(format!("`{setting} = {}`", repeated(value)?));
+            }
+        }
+        let meant: &[&str] = match lines.as_slice() {
+            [] => return None,
+            [only] if only.starts_with("`cert") => &["cert"],
+            [_] => &["key"],
+            _ => &["cert", "key"],
+        };
+        Some(Construct { names, meant, help: format!("write {}", lines.join(" and ")) })
     }
 
     /// `rule = "Host(…) && PathPrefix(…)"` of a router of Traefik.

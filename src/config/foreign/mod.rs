@@ -36,6 +36,8 @@ enum Place {
     ServerLimits,
     /// An entry of `[[listeners]]`.
     Listener,
+    /// An item of `certificates` of a listener.
+    Certificate,
     Acme,
     /// `[acme.eab]`.
     Eab,
@@ -210,6 +212,7 @@ fn place(parents: &[String]) -> Option<Place> {
         ["server"] => Place::Server,
         ["server", "limits"] => Place::ServerLimits,
         ["listeners"] => Place::Listener,
+        ["listeners", "certificates"] => Place::Certificate,
         ["acme"] => Place::Acme,
         ["clients"] => Place::Client,
         ["redis"] => Place::Redis,
@@ -268,6 +271,7 @@ impl Place {
             Self::Route => "[routes.<name>]",
             Self::Rule => "[rules.<name>]",
             Self::Root
+            | Self::Certificate
             | Self::Acme
             | Self::Eab
             | Self::Plan

@@ -1,8 +1,8 @@
 //! Each entry is looked up where it is listed, and its line is valid there.
 
 use super::Place::{
-    Acme, Any, Client, Eab, Grant, Headers, Key, Listener, Plan, Redis, Root, Route, Rule, Server,
-    ServerLimits, Upstream, UpstreamServer, UpstreamTls,
+    Acme, Any, Certificate, Client, Eab, Grant, Headers, Key, Listener, Plan, Redis, Root, Route,
+    Rule, Server, ServerLimits, Upstream, UpstreamServer, UpstreamTls,
 };
 use super::*;
 use crate::load::from_text;
@@ -48,7 +48,7 @@ fn file(place: Place, meant: &str, line: &str) -> Option<String> {
             keep("rate", "rate = '10/s'\n"),
         ),
         Plan => format!("{server}[plans.free]\n{line}\n"),
-        Root | Key | Eab | Any => return None,
+        Root | Certificate | Key | Eab | Any => return None,
     })
 }
 
@@ -248,6 +248,12 @@ const NEIGHBOURS: &[&str] = &[
     "httpchk",
     "http-request",
     "errorfile",
+    "tarpit",
+    "fullconn",
+    "peers",
+    "source",
+    "check",
+    "connect",
 ];
 
 #[test]

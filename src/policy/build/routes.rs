@@ -20,6 +20,7 @@ use crate::config::suggest::cut;
 use crate::config::tables::{self, List};
 use crate::config::{Config, in_order};
 use crate::limit::cost::Cost;
+use crate::policy::SMALLEST_FILE;
 use crate::policy::handling::Handling;
 use crate::policy::ip_access::IpAccess;
 use crate::policy::matcher::{Matcher, PathPattern};
@@ -27,11 +28,6 @@ use crate::policy::params::PathParams;
 use crate::policy::router::Router;
 use crate::policy::split::Destination;
 use crate::policy::{Route, Rule};
-
-/// The help for a file without routes.
-const SMALLEST: &str = "the smallest file that serves is\n\n\
-    [upstreams.api]\nservers = [\"127.0.0.1:3000\"]\n\n\
-    [routes.all]\npath = \"/*\"\nupstream = \"api\"";
 
 /// Maximum of `max_body_bytes`.
 const MAX_BODY_BYTES: u64 = 1 << 50;
@@ -46,7 +42,7 @@ const WEBSOCKET_IDLE_MS: u64 = 3_600_000;
 fn check(config: &Config, diagnostics: &mut Diagnostics) {
     if config.routes.is_empty() && !diagnostics.explain_unknown(&["routes"]) {
         let message = "there are no routes: every request would be answered 404";
-        diagnostics.push(Diagnostic::new(0..0, message).help(SMALLEST));
+        diagnostics.push(Diagnostic::new(0..0, message).help(SMALLEST_FILE));
     }
 }
 

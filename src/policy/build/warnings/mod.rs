@@ -9,6 +9,7 @@ mod lost_quotas;
 mod no_keys;
 mod preflight;
 mod public_keys;
+mod trailing_slashes;
 mod unlimited_plans;
 
 use super::rules::Rules;
@@ -39,6 +40,8 @@ pub(super) fn add(
     // With an error, a limit may be missing because it could not be read.
     if !diagnostics.has_errors() {
         unlimited_plans::add(config, keys, &rules.list, diagnostics);
+        // A path that is none has its own error.
+        trailing_slashes::add(config, diagnostics);
     }
 }
 

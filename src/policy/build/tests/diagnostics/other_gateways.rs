@@ -244,3 +244,28 @@ fn long_list_of_possible_names_is_complete() {
     gateway.toml: 2 errors
     ");
 }
+
+#[test]
+fn names_of_files_in_a_certificate_are_one_error() {
+    let item = |names: &str| {
+        render(&format!("[[listeners]]\naddress = '0.0.0.0:443'\ncertificates = [{{ {names} }}]\n"))
+    };
+    insta::assert_snapshot!(item("certFile = '/x/a.pem', keyFile = '/x/a.key'"), @r#"
+    error: unknown name `certFile` in `listeners.certificates`
+     --> gateway.toml:3:19
+      |
+    3 | certificates = [{ certFile = '/x/a.pem', keyFile = '/x/a.key' }]
+      |                   ^^^^^^^^               ------- and this
+      |
+      = help: write `cert = "/x/a.pem"` and `key = "/x/a.key"`
+
+    gateway.toml: 1 error
+    "#);
+    for (names, help) in [
+        ("cert = 'a.pem', private_key = 'a.key'", "help: write `key = \"a.key\"`\n"),
+        ("certificate = 'a.pem', key = 'a.key'", "help: write `cert = \"a.pem\"`\n"),
+    ] {
+        let shown = item(names);
+        assert!(shown.contains(help) && shown.ends_with("1 error\n"), "{shown}");
+    }
+}

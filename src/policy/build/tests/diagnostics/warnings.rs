@@ -230,3 +230,29 @@ fn misspelt_setting_is_not_also_a_warning() {
         assert!(shown.ends_with("gateway.toml: 1 error\n"), "{shown}");
     }
 }
+
+#[test]
+fn path_with_a_slash_at_its_end_is_no_prefix() {
+    let file = |route: &str| render(&format!("[routes.api]\n{route}\n"));
+    insta::assert_snapshot!(file("path = '/api/'"), @r#"
+    warning: `/api/` matches this path only, and no path below it
+     --> gateway.toml:2:8
+      |
+    2 | path = '/api/'
+      |        ^^^^^^^
+      |
+      = help: for all paths below it, write `/api/*`; for this path only, `/api`, which matches both
+
+    gateway.toml: 1 warning
+    "#);
+    for meant in [
+        "path = '/api/*'",
+        "path = '/api'",
+        "path = '/'",
+        "path = '/api/'\ntrailing_slash = 'distinct'",
+        "path = '/api/'\n[routes.below]\npath = '/api/*'",
+        "path = '/api/'\n[routes.below]\npath = '/api/users'",
+    ] {
+        assert_eq!(file(meant), "no errors\n", "{meant}");
+    }
+}
