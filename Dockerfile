@@ -1,4 +1,6 @@
-# Builds in one image and runs in another, which contains only the program and CA certificates.
+# Builds in one image and runs in another, which contains only the program and CA certificates. The program has the names
+# of its functions, for backtraces; its debug information is a stage of its own:
+#   docker build --target symbols --output . .      writes tollgate.debug
 
 FROM rust:1.95-bookworm AS build
 RUN apt-get update \
@@ -22,7 +24,11 @@ RUN --mount=type=cache,target=/build/target \
         release) cargo build --release --locked ;; \
         *) echo "error: BUILD is release or pgo" >&2; exit 1 ;; \
     esac \
-    && cp "target/$BUILD/tollgate" /tollgate
+    && objcopy --only-keep-debug "target/$BUILD/tollgate" /tollgate.debug \
+    && objcopy --strip-debug --add-gnu-debuglink=/tollgate.debug "target/$BUILD/tollgate" /tollgate
+
+FROM scratch AS symbols
+COPY --from=build /tollgate.debug /
 
 FROM debian:bookworm-slim
 RUN apt-get update \

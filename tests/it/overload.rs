@@ -473,27 +473,11 @@ fn ready_is_503_in_an_overload_only_if_the_file_says_so() {
 /// Starts a gateway that sees this memory limit, in bytes, of its cgroup, as in a container of either version.
 /// `None`: this user cannot create a mount namespace. The kernel does not enforce the limit.
 fn start_in_cgroup(max_bytes: u64, config: &str) -> Option<Gateway> {
-    let script = format!(
+    let setup = format!(
         "mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory && \
-         echo {max_bytes} | tee /sys/fs/cgroup/memory.max > /sys/fs/cgroup/memory/memory.limit_in_bytes && \
-         exec \"$0\" \"$@\""
+         echo {max_bytes} | tee /sys/fs/cgroup/memory.max > /sys/fs/cgroup/memory/memory.limit_in_bytes"
     );
-    let unshare = |flags: &str| {
-        let mut command = Command::new("unshare");
-        command.args([flags, "sh", "-c", &script]);
-        command
-    };
-    let works = |flags: &&str| {
-        let output = unshare(flags).arg("true").output();
-        output.is_ok_and(|output| output.status.success())
-    };
-    let flags = ["--mount", "-mUr"].into_iter().find(works)?;
-    Some(Gateway::start_with(&full_config(config), |command| {
-        let mut inside = unshare(flags);
-        inside.arg(command.get_program()).args(command.get_args());
-        inside.env_remove("TOLLGATE_LOG").env("NO_COLOR", "1");
-        *command = inside;
-    }))
+    Gateway::start_in_namespace(&setup, &full_config(config))
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{Gateway, send_many, tollgate};
+use crate::support::{DEMO, Gateway, full_config, inconclusive, send_many, tollgate};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -115,6 +116,62 @@ fn readme_example_is_valid() {
     std::fs::write(&file, example).unwrap();
     let outcome = tollgate(&["check", file.to_str().unwrap()], "");
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+}
+
+/// The response that the README prints, of the example in it. Header fields that every response has are left
+/// out there.
+#[test]
+fn readme_refusal_is_what_a_client_gets() {
+    let readme = shipped("README.md");
+    let example = readme.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let printed = readme.split("```\nHTTP/1.1 ").nth(1).unwrap().split("\n```").next().unwrap();
+    let (head, body) = printed.split_once("\n\n").unwrap();
+
+    let gateway = Gateway::start(&example.replace("127.0.0.1:3000", "demo"));
+    let refused =
+        (0..500).map(|_| gateway.get("/")).find(|response| response.status != 200).unwrap();
+    assert_eq!(head.lines().next().unwrap(), "429 Too Many Requests");
+    assert_eq!(refused.status, 429);
+    let left_out = ["cache-control", "content-length", "date", "connection"];
+    let headers: Vec<String> = (refused.headers.iter())
+        .filter(|(name, _)| !left_out.contains(&name.to_ascii_lowercase().as_str()))
+        .map(|(name, value)| format!("{name}: {value}"))
+        .collect();
+    // Later responses have a later reset.
+    let is_reset = |line: &&str| line.starts_with("X-RateLimit-Reset: ");
+    let printed: Vec<&str> = head.lines().skip(1).filter(|line| !is_reset(line)).collect();
+    let sent: Vec<&str> =
+        headers.iter().map(String::as_str).filter(|line| !is_reset(line)).collect();
+    assert_eq!(sent, printed);
+    assert_eq!(head.lines().filter(is_reset).count(), 1);
+    assert!(refused.header("x-ratelimit-reset").is_some());
+
+    let printed: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(without_time(refused.json()), without_time(printed));
+}
+
+/// The problem document without what differs between two refusals.
+fn without_time(mut problem: Value) -> Value {
+    let detail = problem["detail"].as_str().unwrap();
+    let (before, after) = detail.split_once("retry in ").unwrap();
+    let after = after.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    problem["detail"] = Value::String(format!("{before}retry in{after}"));
+    for name in ["retry_after_ms", "request_id"] {
+        assert!(problem[name].is_u64() || problem[name].is_string(), "{name} in {problem}");
+        problem[name] = Value::Null;
+    }
+    problem
+}
+
+/// As in a container with `--read-only`.
+#[test]
+fn gateway_needs_no_file_that_it_can_write() {
+    let setup = "mount -o remount,bind,ro / && ! touch /tmp/tollgate-read-only 2>/dev/null";
+    let Some(gateway) = Gateway::start_in_namespace(setup, &full_config(DEMO)) else {
+        return inconclusive("this user cannot create a mount namespace");
+    };
+    assert_eq!(gateway.get("/").status, 200);
+    assert_eq!(gateway.admin("/ready").status, 200);
 }
 
 /// SHA-256 in hexadecimal.

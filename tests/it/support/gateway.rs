@@ -72,6 +72,28 @@ impl Gateway {
         Self::run(program(), &file, Some(folder), modify)
     }
 
+    /// Starts a gateway in a mount namespace of its own, after the shell commands `setup`. `None`: this user
+    /// cannot create one, or `setup` fails.
+    pub(crate) fn start_in_namespace(setup: &str, config: &str) -> Option<Self> {
+        let script = format!("{setup} && exec \"$0\" \"$@\"");
+        let unshare = |flags: &str| {
+            let mut command = Command::new("unshare");
+            command.args([flags, "sh", "-c", &script]);
+            command
+        };
+        let works = |flags: &&str| {
+            let output = unshare(flags).arg("true").output();
+            output.is_ok_and(|output| output.status.success())
+        };
+        let flags = ["--mount", "-mUr"].into_iter().find(works)?;
+        Some(Self::start_with(config, |command| {
+            let mut inside = unshare(flags);
+            inside.arg(command.get_program()).args(command.get_args());
+            inside.env_remove("TOLLGATE_LOG").env("NO_COLOR", "1");
+            *command = inside;
+        }))
+    }
+
     /// Starts a gateway on an existing file.
     pub(crate) fn start_on_file(file: &Path) -> Self {
         Self::run(program(), file, None, |_| {})
