@@ -1,4 +1,4 @@
-//! Clients and servers of other projects over TLS, HTTP/2, gRPC, WebSocket and the PROXY protocol.
+//! Clients and servers of other projects over TLS, HTTP/2, gRPC, WebSocket, OTLP and the PROXY protocol.
 
 mod abuse;
 mod curl;
@@ -7,6 +7,7 @@ mod h2load;
 mod haproxy;
 mod httpx;
 mod openssl;
+mod otlp;
 mod upstreams;
 mod websocket;
 

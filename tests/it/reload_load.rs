@@ -1,4 +1,4 @@
-//! Row 47 of docs/faults.md: many reloads under load.
+//! Row 47 of docs/faults.md: many reloads under load. The pace is what the machine allows, at most [`STEP`] each.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::support::{
 /// Number of connections that send requests.
 const CONNECTIONS: usize = 64;
 
-/// Average time of one reload and the following pause.
+/// Least average time of one reload and the following pause.
 const STEP: Duration = Duration::from_millis(10);
 
 /// Number of reloads between two comparisons of memory, and number of comparisons.

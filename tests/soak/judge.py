@@ -73,6 +73,8 @@ def requests(gateway: list[dict], upstream: list[str], counted: float, dropped: 
 
 
 def limit(allowed: int, burst: int, per_second: float, seconds: float, losses: int) -> Finding:
-    """The bound of docs/outages.md for one gateway, and a burst for each time that Redis lost its data."""
-    bound = burst * (3 + losses) + per_second * seconds
-    return Finding("the limited client stays within the bound", f"{allowed:,} of at most {bound:,.0f}", allowed <= bound)
+    """The bound of docs/outages.md for one gateway, and a burst for each time that Redis lost its data. The clients send
+    somewhat more than the rate, in spells: a quarter of it passes in any case."""
+    least, bound = burst + per_second * seconds / 4, burst * (3 + losses) + per_second * seconds
+    measured = f"{allowed:,} of {least:,.0f} to {bound:,.0f}"
+    return Finding("the limited client gets a part of its rate, within the bound", measured, least <= allowed <= bound)

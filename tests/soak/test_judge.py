@@ -101,6 +101,12 @@ class Limit(unittest.TestCase):
             found = judge.limit(allowed, burst=50, per_second=20, seconds=10, losses=losses)
             self.assertEqual(found.holds, holds, (allowed, losses))
 
+    def test_client_that_is_refused_more_than_the_limit_asks_for_is_found(self):
+        # 50 + 20 * 10 / 4 = 100
+        for allowed, holds in [(0, False), (99, False), (100, True)]:
+            found = judge.limit(allowed, burst=50, per_second=20, seconds=10, losses=0)
+            self.assertEqual(found.holds, holds, allowed)
+
 
 if __name__ == "__main__":
     unittest.main()

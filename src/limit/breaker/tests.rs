@@ -106,6 +106,25 @@ fn open_time_doubles_up_to_its_maximum_and_resets_after_a_long_close() {
     assert_eq!(open_for(&breaker, now + 19 * SECOND), 500_000);
 }
 
+/// Gateways that lose Redis together draw different times. Each tenth of the longest one gets a tenth of them.
+#[test]
+fn first_probes_of_many_gateways_are_spread_over_the_whole_open_time() {
+    const GATEWAYS: u64 = 20_000;
+    for (openings, longest) in [(1, 500_000), (3, 2_000_000), (9, 15 * SECOND)] {
+        let mut tenths = [0_u64; 10];
+        for gateway in 0..GATEWAYS {
+            let mut breaker = closed();
+            let random = gateway.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (0..openings).for_each(|_| breaker.open(SECOND, random));
+            let wait = open_for(&breaker, SECOND);
+            assert!((1..=longest).contains(&wait), "{wait} of {longest}");
+            tenths[usize::try_from((wait - 1) * 10 / longest).unwrap()] += 1;
+        }
+        let even = GATEWAYS / 10;
+        assert!(tenths.iter().all(|count| count.abs_diff(even) < even / 5), "{tenths:?}");
+    }
+}
+
 #[test]
 fn half_open_breaker_admits_the_ramp_step_by_step() {
     let mut breaker = closed();

@@ -88,7 +88,9 @@ impl Fleet {
             "{passed} passed in {elapsed:?}, {given} by the rate, {parts} by others, {most} may"
         );
         assert!(passed as u128 <= most, "{passed} passed in {elapsed:?}, {most} may");
-        assert!(passed as u128 >= u128::from(BURST), "{passed} passed in {elapsed:?}");
+        // Clients that are always refused would be within the bound, too.
+        let least = u128::from(BURST) + given / 2;
+        assert!(passed as u128 >= least, "{passed} passed in {elapsed:?}, at least {least}");
     }
 }
 

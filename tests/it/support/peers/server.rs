@@ -43,6 +43,13 @@ impl PeerServer {
         Self::start(command, None, PYTHON_INSTALLER)
     }
 
+    /// A collector of traces by OTLP that prints `span` and `fault` lines.
+    pub(crate) fn otlp_collector() -> Self {
+        let mut command = python();
+        command.arg(script("otlp_collector.py"));
+        Self::start(command, None, PYTHON_INSTALLER)
+    }
+
     /// The same of Node.
     pub(crate) fn node_http1() -> Self {
         let mut command = Command::new("node");
