@@ -1,9 +1,9 @@
 # Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make run`, `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test test-long model test-matrix test-clusters test-api test-conformance test-outages test-browser smoke lint
+.PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser smoke lint
 .PHONY: soak soak-short pgo alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-leases bench-cluster bench-peers callgrind
-.PHONY: cluster-simulation
+.PHONY: cluster-simulation test-cluster-matrix test-clients
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl h2load haproxy nginx node openssl pebble python3 redis-server tzdata
@@ -14,7 +14,7 @@ NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 LONG_TESTS := outages::long
 # `make bench JOB=3 ROUNDS=1 SECONDS=2`: one job (1 to 9, exactness, memory) with short rounds.
 NARROWED := $(strip $(if $(JOB),--job $(JOB)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)))
-CLUSTER_TESTS := cargo $(if $(NEXTEST),nextest run --no-fail-fast,test) --test it cluster::
+CLUSTER_TESTS := cargo $(if $(NEXTEST),nextest run --no-fail-fast --test it -E 'test(/^cluster::/) - test(/^cluster::tls::/)',test --test it cluster:: -- --skip cluster::tls)
 MATRIX_TESTS := cargo $(if $(NEXTEST),nextest run,test) --lib parity
 
 help: ## show this list
@@ -62,10 +62,11 @@ test-matrix: ## compare the Redis script with the core on Redis 6.2, 7.0, 8 and 
 		TOLLGATE_REDIS_SERVER="$$server" $(MATRIX_TESTS) </dev/null; \
 	done
 
-test-clusters: ## the tests of Redis Cluster on Redis 7.0, 8 and Valkey 9; Redis 6.2 lacks --cluster-port
+test-cluster-matrix: ## the tests of a Redis Cluster on Redis 7.0, 8 and Valkey 9; those of TLS need a server with TLS
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
-	@set -e; servers=$$(scripts/servers); printf '%s\n' "$$servers" | grep -v 'v=6' | \
+	@set -e; servers=$$(scripts/servers); printf '%s\n' "$$servers" | \
 	while IFS="$$(printf '\t')" read -r server version; do \
+		case "$$version" in *v=6.*) continue ;; esac; \
 		echo "== $$version"; \
 		TOLLGATE_REDIS_SERVER="$$server" scripts/run-tests $(CLUSTER_TESTS) </dev/null; \
 	done
@@ -74,6 +75,11 @@ test-api: ## test the admin API by its OpenAPI document, with Schemathesis (from
 	@scripts/need $(BUILD_NEEDS) python3 python3-venv
 	cargo build
 	scripts/test-api "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
+
+test-clients: ## what client libraries make of a 429: urllib3, got, axios and others; WRITE=1 writes docs/responses.md
+	@scripts/need $(BUILD_NEEDS) node npm python3 python3-venv
+	cargo build
+	scripts/test-clients "$${CARGO_TARGET_DIR:-target}/debug/tollgate" $(if $(WRITE),--write)
 
 test-conformance: ## test TLS, HTTP/2 and HTTPS by suites of others: testssl, sslscan, httpwg, requests
 	@scripts/need $(BUILD_NEEDS)
@@ -107,19 +113,26 @@ smoke: ## headless Chromium: each section of the dashboard shows data of a runni
 	cargo build
 	node --test tests/browser/smoke.test.mjs
 
-lint: ## formatting, lints, the scripts of the dashboard, what docs/faults.md and docs/runbook.md name, the judgement of the soak, and the simulation, as in CI
+lint: ## formatting, lints, the scripts of the dashboard, what docs/faults.md and docs/runbook.md name, links, imports, the judgements of the soak and the benchmarks, and the simulation, as in CI
 	@scripts/need node python3
 	cargo fmt --all --check
 	scripts/check-page.mjs
 	scripts/check-faults
 	scripts/check-runbook
+	scripts/check-links
+	scripts/check-units
+	scripts/check-imports --test
+	scripts/check-imports
 	PYTHONPATH=tests python3 -m unittest -q soak.test_judge
+	PYTHONPATH=benches python3 -m unittest -q peers.test_goals
 	benches/cluster_simulation.py --test
 	cargo clippy --workspace --all-targets -- -D warnings
 
-alerts: ## test the alerts for Prometheus on example histories
+alerts: ## test the alerts for Prometheus on example histories, and check the metrics of a gateway
 	@scripts/need promtool
 	cd docs/prometheus && promtool check rules alerts.yml && promtool test rules alerts.test.yml
+	cargo build
+	scripts/check-metrics "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
 
 compose: ## validate docker-compose.yml by the schema of Compose; needs PyPI
 	@scripts/need python3 python3-venv

@@ -2,7 +2,8 @@
 //!
 //! Each request becomes a list of charges: one bucket and one cost per rule that applies. One atomic
 //! step takes tokens from every bucket or from none. The modules below are in reading order, which is
-//! also import order: a module imports only modules above it.
+//! also import order: a module imports only modules above it. `scripts/check-imports` checks this, and
+//! lists the exceptions.
 //!
 //! # Errors
 //!
@@ -60,14 +61,14 @@ pub mod identity;
 /// Where buckets are stored: in Redis, in the deny cache, in this process.
 pub mod store;
 
-/// Usage of quotas, in a file.
-pub mod usage;
-
 /// The decision on a request: before a bucket is read, and from the store's answer. Pure.
 pub mod decide;
 
 /// Metrics, access log, traces, and the audit of refusals.
 pub mod observe;
+
+/// Usage of quotas: in a file, or in Redis.
+pub mod usage;
 
 /// Automatic certificates: ordered from a certificate authority by ACME, renewed, stored.
 pub mod acme;

@@ -12,6 +12,9 @@ use crate::net::tls::ClientTls;
 /// Default of [`Redis::prefix`], also shown in bucket keys without `[redis]`.
 pub const DEFAULT_PREFIX: &str = "tollgate:";
 
+/// Maximum number of lanes.
+pub const MAX_LANES: u16 = 1_024;
+
 /// The shared bucket store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redis {

@@ -14,8 +14,9 @@ use crate::config::{Config, tables, words};
 use crate::net::address::HostPort;
 use crate::net::percent;
 use crate::net::tls::{CertificateFiles, ClientTls};
-use crate::policy::redis::{Address, Colocate, DEFAULT_PREFIX, Login, Redis, Secret, Sentinel};
-use crate::store::redis::keys::MAX_LANES;
+use crate::policy::redis::{
+    Address, Colocate, DEFAULT_PREFIX, Login, MAX_LANES, Redis, Secret, Sentinel,
+};
 
 /// Default of `redis.lanes`.
 const DEFAULT_LANES: u16 = 6;

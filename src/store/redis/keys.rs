@@ -5,10 +5,7 @@ use std::fmt::Write as _;
 use super::cluster::slots::{SLOTS, slot_of_tag};
 use super::script::StoredRule;
 use crate::limit::charge::BucketId;
-use crate::policy::redis::{Colocate, DEFAULT_PREFIX, Redis};
-
-/// Maximum number of lanes.
-pub const MAX_LANES: u16 = 1_024;
+use crate::policy::redis::{Colocate, DEFAULT_PREFIX, MAX_LANES, Redis};
 
 /// Number of hexadecimal digits of a client part.
 const DIGITS: usize = 32;
