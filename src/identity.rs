@@ -74,20 +74,29 @@ pub enum IdentityError {
     },
 }
 
-/// Identifies the client of a request. `peer` is the remote address of the connection, `None` on a Unix
-/// socket; `query` is the part of the target after the question mark.
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address; `None` on a Unix socket.
+    pub address: Option<IpAddr>,
+    /// Whether it only passes on the bytes of a client without an address. Then it has written none of their headers.
+    pub is_relay: bool,
+}
+
+/// Identifies the client of a request. `query` is the part of the target after the question mark.
 ///
 /// # Errors
 /// See [`IdentityError`].
 pub fn identify(
     policy: &Policy,
-    peer: Option<IpAddr>,
+    peer: Peer,
     headers: &HeaderMap,
     query: Option<&str>,
 ) -> Result<Identity, IdentityError> {
-    let peer = peer.map(canonical);
+    let Peer { address, is_relay } = peer;
+    let peer = address.map(canonical);
     let trusted = &policy.server.trusted_proxies;
-    let via_trusted_proxy = peer.is_some_and(|peer| is_trusted(trusted, peer));
+    let via_trusted_proxy = !is_relay && peer.is_some_and(|peer| is_trusted(trusted, peer));
     let (ip, address_from) = match peer {
         Some(peer) if via_trusted_proxy => {
             let (ip, from) = forwarded_address(trusted, peer, headers);

@@ -23,7 +23,7 @@ pub(super) struct Request {
     /// Path of the request, with its query if any.
     #[arg(long, default_value = "/")]
     path: String,
-    /// Host of the request; `localhost` by default.
+    /// Host of the request; by default that of a URL as path, else `localhost`.
     #[arg(long)]
     host: Option<String>,
     /// API key, sent at the first place that `clients.api_key` lists. The output does not contain it.

@@ -36,6 +36,8 @@ pub(super) enum Expected {
     SwitchOrTable,
     /// A string that is one of these words.
     Word(&'static [&'static str]),
+    /// A number, or one of these words.
+    NumberOrWord(&'static [&'static str]),
     List,
     Table,
     /// A table, written as a list, most often `[[server]]` for `[server]`.
@@ -121,6 +123,14 @@ impl Mismatch<'_> {
                 let list = suggest::list(words, "or");
                 format!("{subject} is {list}, not `{}`", cut(word, SHOWN))
             }
+            (Expected::NumberOrWord(words), value) => {
+                let list = beside_number(&suggest::list(words, "or"), words, "or");
+                let found = match value {
+                    DeValue::String(word) => format!("`{}`", cut(word, SHOWN)),
+                    value => kind(value),
+                };
+                format!("{subject} is {list}, not {found}")
+            }
             (Expected::OneTable, _) => format!("`{}` is a table, not a list", self.shown_path()),
             (expected, value) => format!("{subject} is {}, not {}", expected.name(), kind(value)),
         }
@@ -128,7 +138,12 @@ impl Mismatch<'_> {
 
     fn help(&self) -> Option<String> {
         match (self.expected, self.value.get_ref()) {
-            (Expected::Word(words), DeValue::String(word)) => {
+            (Expected::NumberOrWord(_), DeValue::String(text))
+                if text.trim().parse::<u64>().is_ok() =>
+            {
+                Some(format!("write `{} = {}`", self.name(), text.trim()))
+            }
+            (Expected::Word(words) | Expected::NumberOrWord(words), DeValue::String(word)) => {
                 if let Some(advice) = foreign::advice_on_word(self.name(), word) {
                     return Some(advice.to_owned());
                 }
@@ -139,6 +154,12 @@ impl Mismatch<'_> {
                 Some(format!("write `{} = \"{}\"`", self.name(), number.as_str()))
             }
             (Expected::Word([only]), _) => Some(format!("write `{} = \"{only}\"`", self.name())),
+            (Expected::NumberOrWord(words), _) => {
+                let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                let quoted: Vec<&str> = quoted.iter().map(String::as_str).collect();
+                let list = suggest::list(&quoted, "and");
+                Some(format!("possible here: {}", beside_number(&list, words, "and")))
+            }
             (Expected::Word(words), _) => {
                 let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 let quoted: Vec<&str> = quoted.iter().map(String::as_str).collect();
@@ -281,12 +302,22 @@ impl Expected {
             Self::NumberOrDuration => "a whole number or a duration",
             Self::Boolean => "`true` or `false`",
             Self::Text | Self::Word(_) => "a string",
+            Self::NumberOrWord(_) => "a number or a word",
             Self::TextOrTable => "a string or a table",
             Self::TextOrList => "a string or a list of them",
             Self::SwitchOrTable => "`true`, `false` or a table",
             Self::List => "a list",
             Self::Table | Self::OneTable | Self::NamedTables => "a table",
         }
+    }
+}
+
+/// A number, and a list of these words after it.
+fn beside_number(list: &str, words: &[&str], conjunction: &str) -> String {
+    if words.len() == 1 {
+        format!("a number {conjunction} {list}")
+    } else {
+        format!("a number, {list}")
     }
 }
 

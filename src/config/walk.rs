@@ -200,10 +200,23 @@ impl<'a> Walk<'a> {
 
     /// Reads one of the words of `T`.
     pub(super) fn word<T: DeserializeOwned>(&mut self, value: &Value<'_>) -> Option<T> {
+        self.word_or(Expected::Word, value)
+    }
+
+    /// As [`word`](Self::word), for a setting that may be a number as well.
+    fn word_beside_number<T: DeserializeOwned>(&mut self, value: &Value<'_>) -> Option<T> {
+        self.word_or(Expected::NumberOrWord, value)
+    }
+
+    fn word_or<T: DeserializeOwned>(
+        &mut self,
+        expected: impl FnOnce(&'static [&'static str]) -> Expected,
+        value: &Value<'_>,
+    ) -> Option<T> {
         // A value that is not a string is none of the words: the error has all of them.
         let text = value.get_ref().as_str().unwrap_or_default();
         let result = T::deserialize(StrDeserializer::<UnknownWord>::new(text));
-        result.map_err(|UnknownWord(words)| self.reject::<T>(Expected::Word(words), value)).ok()
+        result.map_err(|UnknownWord(words)| self.reject::<T>(expected(words), value)).ok()
     }
 
     /// Reports a name that is none of `possible`. If it is a misspelling of one of them,
@@ -344,7 +357,7 @@ impl FromToml for Lease {
     fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
         match value.get_ref() {
             DeValue::Integer(_) => u64::from_toml(value, walk).map(Self::Tokens),
-            _ => walk.word(value).map(Self::Word),
+            _ => walk.word_beside_number(value).map(Self::Word),
         }
     }
 }
@@ -353,7 +366,7 @@ impl FromToml for MaxInFlight {
     fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
         match value.get_ref() {
             DeValue::Integer(_) => u64::from_toml(value, walk).map(Self::Requests),
-            _ => walk.word(value).map(Self::Word),
+            _ => walk.word_beside_number(value).map(Self::Word),
         }
     }
 }

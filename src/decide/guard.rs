@@ -8,6 +8,7 @@ use super::Head;
 use super::headers::connection_options;
 use super::raw_head::RawHead;
 use crate::net::address::Authority;
+use crate::net::url_target::UrlTarget;
 use crate::policy::settings::Server;
 
 /// Most options of `Connection` that are read. Pingora forwards no request to HTTP/1.1 with more.
@@ -20,6 +21,8 @@ pub enum Malformed {
     NoHost,
     /// An invalid host (RFC 9112, section 3.2).
     InvalidHost,
+    /// A target that is the URL of another host than `Host` (RFC 9112, section 3.2.2). Over HTTP/1.1, Pingora refuses it before.
+    OtherHost,
     /// A target that is neither a path nor a URL nor `*` (RFC 9112, section 3.2).
     InvalidTarget,
     /// CONNECT: the client asks for a tunnel, which only a forward proxy opens.
@@ -74,6 +77,12 @@ pub fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
     }
     let target = Target::of(head.target).ok_or(Malformed::InvalidTarget)?;
     check_host(head.headers, head.version, target)?;
+    let host = head.headers.get(header::HOST).map(http::HeaderValue::as_bytes);
+    if let (Some(url), Some(host)) = (UrlTarget::of(head.target), host)
+        && !url.is_of_host(host)
+    {
+        return Err(Malformed::OtherHost);
+    }
     match head.raw {
         RawHead::Plain => {}
         RawHead::ConflictingLengths => return Err(Malformed::ConflictingLengths),
@@ -126,19 +135,15 @@ impl Target {
     /// `None` for anything else, such as `api/search`: Pingora forwards it unchanged and reports `/` as its
     /// path, but a server may read it as `/api/search`, which has other limits.
     fn of(target: &[u8]) -> Option<Self> {
-        let is_url = |scheme: &&[u8]| {
-            target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
-        };
         match target {
             [b'/', ..] => Some(Self::Path),
             b"*" => Some(Self::Server),
-            _ => [&b"http://"[..], b"https://"].iter().any(is_url).then_some(Self::Url),
+            _ => UrlTarget::of(target).map(|_| Self::Url),
         }
     }
 }
 
-/// Pingora compares the host of a URL with `Host` if both are present. Without `Host`, it forwards the host
-/// of the URL, which routes have not been matched with.
+/// Without `Host`, Pingora forwards the host of a URL, which routes have not been matched with.
 fn check_host(headers: &HeaderMap, version: Version, target: Target) -> Result<(), Malformed> {
     match headers.get(header::HOST) {
         Some(host) if is_host(host.as_bytes()) => Ok(()),

@@ -3,7 +3,7 @@
 //!
 //! Reading order: [`precheck`] (everything that is decided before a bucket is read: client, route and
 //! charges), `guard` (malformed requests), `raw_head` (what
-//! only their bytes show), `headers` (headers that limits count by), `decision` (the
+//! only their bytes show), `headers` (headers that limits count by), `location` (whether a redirect has a URL), `decision` (the
 //! decision that follows from the store's answer), `label` (its labels in logs and metrics), `outcome`
 //! (how a complete request counts), `problem` (status and detail of a refusal), `reason` (its code in logs
 //! and metrics), `applicability` (which rules apply to a client without a request).
@@ -13,6 +13,7 @@ pub mod decision;
 pub mod guard;
 pub mod headers;
 pub mod label;
+mod location;
 pub mod outcome;
 pub mod problem;
 pub mod raw_head;
@@ -23,14 +24,14 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, Method, Uri, Version};
 
-use crate::identity::{self, Identity, IdentityError};
+use crate::identity::{self, Identity, IdentityError, Peer};
 use crate::limit::charge::Charges;
-use crate::net::address::Authority;
 use crate::policy::Policy;
 use crate::policy::charges::{KeyRequired, RequestAttributes, Scope};
 use crate::policy::client::ClientKey;
+use crate::policy::handling::NoLocation;
+use crate::policy::hosts;
 use crate::policy::ip_access::IpDenial;
-use crate::policy::matcher::ipv6_host;
 use crate::policy::path::PathError;
 use crate::policy::settings::{OnMissingKey, OnPreflight, OnUnknownKey};
 use guard::Malformed;
@@ -52,6 +53,9 @@ pub struct Head<'a> {
     pub headers: &'a HeaderMap,
     /// Address of the client's end of the connection; `None` on a Unix socket.
     pub peer: Option<IpAddr>,
+    /// Whether `peer` is a proxy that only passes bytes on, and sent no address of the client: forwarding headers are then
+    /// the client's own.
+    pub is_client_hidden: bool,
     /// What only the bytes of the head show.
     pub raw: RawHead,
     /// Subject of the client's certificate, which has been verified; `None` without one.
@@ -115,6 +119,8 @@ pub enum Rejection {
         /// When the client is to try again, in seconds.
         retry_after_s: Option<u64>,
     },
+    /// The route redirects, and has no URL for the request.
+    NoLocation(NoLocation),
     /// A limit cannot count by one of the headers.
     Header(UncountableHeader),
     /// As many requests wait because of leaky buckets as `server.limits.max_waiting_requests` allows.
@@ -152,9 +158,15 @@ impl<'a> Head<'a> {
             uri: &request.uri,
             headers: &request.headers,
             peer,
+            is_client_hidden: false,
             raw,
             certificate: None,
         }
+    }
+
+    /// The same over a connection whose proxy hides the client, or does not.
+    pub fn with_hidden_client(self, is_client_hidden: bool) -> Self {
+        Self { is_client_hidden, ..self }
     }
 
     /// The same over a connection whose client certificate has this subject.
@@ -242,7 +254,36 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
     if let Some(max_bytes) = exceeded_body_limit(policy, head, precheck.route) {
         return precheck.rejected(Rejection::BodyTooLarge { max_bytes });
     }
-    charge(policy, head, &identity, precheck)
+    let precheck = charge(policy, head, &identity, precheck);
+    with_location(policy, head, &identity, precheck)
+}
+
+/// Refuses a request whose route has no URL to redirect it to, before it takes a token. Guessing keys must cost as much here
+/// as elsewhere: a request with an unknown key is charged by the rules that count by address.
+fn with_location<'a>(
+    policy: &Policy,
+    head: &Head<'a>,
+    identity: &Identity,
+    precheck: Precheck<'a>,
+) -> Precheck<'a> {
+    if precheck.refusal.is_some() {
+        return precheck;
+    }
+    let Some(missing) = location::missing(policy, head, identity, &precheck) else {
+        return precheck;
+    };
+    let charges = match precheck.attributes(head) {
+        Some(attributes) if may_be_guessed(identity) => {
+            policy.address_charges(&identity.client, &attributes)
+        }
+        _ => Charges::new(),
+    };
+    Precheck { charges, scope: Scope::Address, ..precheck }.rejected(Rejection::NoLocation(missing))
+}
+
+/// Whether the request has a key that is unknown.
+fn may_be_guessed(identity: &Identity) -> bool {
+    identity.key_from.is_some() && !matches!(identity.client.key, ClientKey::Known(_))
 }
 
 /// The `Retry-After` of a route that does not serve the client, in seconds; the outer none: it serves the client.
@@ -282,8 +323,6 @@ fn own_limits<'a>(
     precheck: Precheck<'a>,
 ) -> Precheck<'a> {
     let client = &identity.client;
-    let is_known = matches!(client.key, ClientKey::Known(_));
-    let may_be_guessed = identity.key_from.is_some() && !is_known;
     let precheck = Precheck { is_own_limits: true, ..precheck };
     let reason = match *head.method {
         // A preflight request of a browser has no key.
@@ -291,7 +330,7 @@ fn own_limits<'a>(
         Method::GET | Method::HEAD => unauthenticated(policy, identity),
         _ => return precheck.rejected(Rejection::OwnLimitsMethod),
     };
-    if reason.is_none() && !may_be_guessed {
+    if reason.is_none() && !may_be_guessed(identity) {
         return precheck;
     }
     let charges =
@@ -302,7 +341,8 @@ fn own_limits<'a>(
 
 fn identity(policy: &Policy, head: &Head<'_>) -> Result<Identity, Rejection> {
     guard::check(&policy.server, head).map_err(Rejection::Malformed)?;
-    identity::identify(policy, head.peer, head.headers, head.uri.query())
+    let peer = Peer { address: head.peer, is_relay: head.is_client_hidden };
+    identity::identify(policy, peer, head.headers, head.uri.query())
         .map(|identity| identity.with_certificate(policy, head.certificate))
         .map_err(Rejection::Identity)
 }
@@ -372,21 +412,10 @@ fn unauthenticated(policy: &Policy, identity: &Identity) -> Option<Unauthenticat
     }
 }
 
-/// Host of a request, in lower case, without port and without a final dot. An IPv6 address in the form
-/// of [`ipv6_host`].
+/// Host of a request as routes compare it; empty without one.
 pub fn host(headers: &HeaderMap) -> Cow<'_, str> {
     let header = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
-    let host = header.unwrap_or_default();
-    let host = Authority::split(host).map_or(host, |authority| authority.host);
-    if let Some(address) = ipv6_host(host) {
-        return Cow::Owned(address);
-    }
-    let host = host.trim_end_matches('.');
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        Cow::Owned(host.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(host)
-    }
+    hosts::normalized(header.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -130,6 +130,7 @@ fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
             let detail = format!("Only {OWN_LIMITS_METHODS} are allowed here.");
             (StatusCode::METHOD_NOT_ALLOWED, detail)
         }
+        Rejection::NoLocation(missing) => bad(&missing),
         Rejection::Header(header) => bad(&uncountable(policy, header)),
         Rejection::TraceNotNamed => {
             (StatusCode::METHOD_NOT_ALLOWED, "TRACE is not allowed here.".to_owned())
@@ -169,6 +170,9 @@ fn malformed(policy: &Policy, malformed: Malformed) -> (StatusCode, String) {
     match malformed {
         Malformed::NoHost => bad("the request has no Host header"),
         Malformed::InvalidHost => bad("the Host header is not a valid host with an optional port"),
+        Malformed::OtherHost => {
+            bad("the Host header is not the host of the URL that is the target")
+        }
         Malformed::InvalidTarget => bad("the target is neither a path nor a URL"),
         Malformed::Connect => (
             StatusCode::METHOD_NOT_ALLOWED,

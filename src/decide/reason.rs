@@ -37,7 +37,7 @@ pub enum Reason {
     MethodNotAllowed,
     /// See [`Malformed::NoHost`].
     MissingHost,
-    /// See [`Malformed::InvalidHost`].
+    /// See [`Malformed::InvalidHost`] and [`Malformed::OtherHost`].
     InvalidHost,
     /// See [`Malformed::InvalidTarget`].
     InvalidTarget,
@@ -71,6 +71,8 @@ pub enum Reason {
     InvalidEncoding,
     /// See [`PathError::Ambiguous`] and [`PathError::Unrewritable`].
     AmbiguousPath,
+    /// See [`NoLocation`](crate::policy::handling::NoLocation).
+    NoLocation,
     /// See [`HeaderFault::DifferentValues`].
     ConflictingHeaders,
     /// See [`HeaderFault::HopByHop`].
@@ -112,7 +114,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -143,6 +145,7 @@ impl Reason {
         Self::DotSegment,
         Self::InvalidEncoding,
         Self::AmbiguousPath,
+        Self::NoLocation,
         Self::ConflictingHeaders,
         Self::HopByHopHeader,
         Self::Failed(Failure::BodyTooLarge),
@@ -213,6 +216,7 @@ impl Reason {
             Self::DotSegment => "dot_segment",
             Self::InvalidEncoding => "invalid_encoding",
             Self::AmbiguousPath => "ambiguous_path",
+            Self::NoLocation => "no_location",
             Self::ConflictingHeaders => "conflicting_headers",
             Self::HopByHopHeader => "hop_by_hop_header",
             Self::Failed(failure) => failure.label(),
@@ -265,6 +269,7 @@ impl From<Rejection> for Reason {
             Rejection::BodyTooLarge { .. } => Self::BodyTooLarge,
             Rejection::QueueFull => Self::QueueFull,
             Rejection::Shed => Self::Shed,
+            Rejection::NoLocation(_) => Self::NoLocation,
             Rejection::Header(header) => match header.fault {
                 HeaderFault::DifferentValues => Self::ConflictingHeaders,
                 HeaderFault::HopByHop => Self::HopByHopHeader,
@@ -277,7 +282,7 @@ impl From<Malformed> for Reason {
     fn from(malformed: Malformed) -> Self {
         match malformed {
             Malformed::NoHost => Self::MissingHost,
-            Malformed::InvalidHost => Self::InvalidHost,
+            Malformed::InvalidHost | Malformed::OtherHost => Self::InvalidHost,
             Malformed::InvalidTarget => Self::InvalidTarget,
             Malformed::Connect => Self::MethodNotAllowed,
             Malformed::LowercaseMethod => Self::InvalidMethod,

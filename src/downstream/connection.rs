@@ -31,6 +31,9 @@ pub struct ConnectionInfo {
     /// Address of the client: that of the PROXY header, else that of the socket. `None` for a client of a
     /// Unix socket.
     pub peer: Option<SocketAddr>,
+    /// Whether a proxy has sent a PROXY header without the address of the client. `peer` is that of the proxy, which has not
+    /// written the client's requests.
+    pub is_client_hidden: bool,
     /// The protocol of its requests.
     pub protocol: ClientProtocol,
     /// Value of `Strict-Transport-Security` in responses; `None`: the listener has none.

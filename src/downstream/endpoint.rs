@@ -14,6 +14,7 @@ use super::ended::Ended;
 use super::head::HeadLimits;
 use super::http2::Http2Limits;
 use super::open::{Entry, OverLimit};
+use super::opening::Proxied;
 use super::send::SendGuard;
 use super::service::Front;
 use super::stream::ClientStream;
@@ -66,7 +67,7 @@ where
         let admitted = admitted.and_then(|entry| {
             // The address of the client is not known before the PROXY header.
             if !self.settings(policy).1.proxy_protocol {
-                self.count_by_address(&entry, peer, policy)?;
+                self.count_by_address(&entry, peer, false, policy)?;
             }
             Ok(entry)
         });
@@ -120,8 +121,9 @@ where
             let read = opening::proxied_peer(&mut socket, &policy.server.trusted_proxies);
             let read = timeout_at(deadline, read);
             let read = entry.unless_shed(read).await.map_err(Ended::Shed)?;
-            connection.peer = read.unwrap_or(Err(Ended::HandshakeTimeout))?;
-            self.count_by_address(&entry, connection.peer.map(|peer| peer.ip()), &policy)?;
+            let Proxied { peer, is_hidden } = read.unwrap_or(Err(Ended::HandshakeTimeout))?;
+            (connection.peer, connection.is_client_hidden) = (peer, is_hidden);
+            self.count_by_address(&entry, peer.map(|peer| peer.ip()), is_hidden, &policy)?;
         }
         connection.redirect = redirect(listener, &policy);
         connection.hsts = listener.hsts.as_ref().and_then(hsts);
@@ -165,9 +167,11 @@ where
         &self,
         entry: &Entry,
         peer: Option<IpAddr>,
+        is_hidden: bool,
         policy: &Policy,
     ) -> Result<(), Ended> {
-        count_by_address(entry, peer, policy, self.front.pressure.max_connections_per_ip(policy))
+        let max = self.front.pressure.max_connections_per_ip(policy);
+        count_by_address(entry, (peer, is_hidden), policy, max)
     }
 
     /// The settings of the listener and their index, in this policy. A listener that a reload has removed
@@ -180,15 +184,16 @@ where
 }
 
 /// Counts a connection by its address, of which there may be `max`. Trusted proxies are exempt: their connections have requests of many clients.
-/// Clients of Unix sockets have no address.
+/// Clients of Unix sockets have no address. A client that `is_hidden`, because its proxy sent no address of it, is counted by that of the
+/// proxy.
 fn count_by_address(
     entry: &Entry,
-    peer: Option<IpAddr>,
+    (peer, is_hidden): (Option<IpAddr>, bool),
     policy: &Policy,
     max: usize,
 ) -> Result<(), Ended> {
     let Some(address) = peer.map(canonical) else { return Ok(()) };
-    if is_trusted(&policy.server.trusted_proxies, address) {
+    if !is_hidden && is_trusted(&policy.server.trusted_proxies, address) {
         return Ok(());
     }
     let counted = counted_address(address, policy.clients.ipv6_prefix);
@@ -252,10 +257,17 @@ mod tests {
         for (first, second, is_refused) in table {
             let open = OpenConnections::default();
             let entries = [open.add(2).unwrap(), open.add(2).unwrap()];
-            let count = |entry, ip: &str| count_by_address(entry, ip.parse().ok(), &policy, 1);
+            let count =
+                |entry, ip: &str| count_by_address(entry, (ip.parse().ok(), false), &policy, 1);
             assert_eq!(count(&entries[0], first), Ok(()));
             assert_eq!(count(&entries[1], second).is_err(), is_refused, "{first} {second}");
-            assert_eq!(count_by_address(&entries[1], None, &policy, 1), Ok(()));
+            assert_eq!(count_by_address(&entries[1], (None, false), &policy, 1), Ok(()));
+            // A client whose proxy sends no address counts by that of the proxy.
+            let open = OpenConnections::default();
+            let hidden = ("10.1.2.3".parse().ok(), true);
+            let entries = [open.add(2).unwrap(), open.add(2).unwrap()];
+            assert_eq!(count_by_address(&entries[0], hidden, &policy, 1), Ok(()));
+            assert!(count_by_address(&entries[1], hidden, &policy, 1).is_err());
         }
     }
 }

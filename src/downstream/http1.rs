@@ -16,6 +16,7 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use tokio::time::{Instant, sleep_until};
 
+use super::absolute_form;
 use super::ended::Ended;
 use super::first_bytes::first_bytes;
 use super::prefix::may_have_prefix;
@@ -68,6 +69,15 @@ where
                     Some(first) => Some(first),
                     None => return Box::pin(close(idle.stream)).await,
                 },
+            };
+            let first = match first {
+                Some(first) if absolute_form::may_be(&first) => {
+                    match Box::pin(absolute_form::complete(&mut idle.stream, first)).await {
+                        Ok(head) => Some(head),
+                        Err(_) => return Box::pin(close(idle.stream)).await,
+                    }
+                }
+                first => first,
             };
             let Some(reused) = idle.request(first, app, shutdown).await else { return };
             let (stream, settings) = reused.consume();

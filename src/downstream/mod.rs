@@ -8,7 +8,7 @@
 //! (the table of open connections), `intake` (pauses at an upgrade), `overload`, `descriptors`, `memory` and
 //! `pressure` (how many the process can have), `endpoint` (one connection from its first byte to its last),
 //! `opening` and `detect` (its first bytes), `stream` (the connection as Pingora reads and writes it), `unwritten`
-//! (what the drain waits for), `head` (the time of a request's head), `frames` (the same for HTTP/2), `first_bytes`
+//! (what the drain waits for), `head` (the time of a request's head), `held` (its unfinished lines), `absolute_form` (its target, if that is a URL), `frames` (the same for HTTP/2), `first_bytes`
 //! and `prefix` (the wait for a request), `http1`, `http2` and `lifetime` (its requests), `ended` and `rejections`
 //! (why it was closed without a response).
 
@@ -22,11 +22,13 @@ pub mod rejections;
 pub mod service;
 pub mod unwritten;
 
+mod absolute_form;
 mod detect;
 mod ended;
 mod endpoint;
 mod first_bytes;
 mod frames;
+mod held;
 mod http1;
 mod http2;
 mod lifetime;

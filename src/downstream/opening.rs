@@ -21,15 +21,19 @@ use crate::net::socket::Socket;
 /// Bytes that are read at once: most heads of requests fit.
 const READ_BYTES: usize = 2048;
 
-/// Reads the header of the PROXY protocol, and returns the address of the client; `None` if that is a client
-/// of a Unix socket.
+/// The client of a proxy.
+pub(super) struct Proxied {
+    /// Its address, or that of the proxy; `None` for a proxy on a Unix socket.
+    pub(super) peer: Option<SocketAddr>,
+    /// Whether the proxy has sent no address of it.
+    pub(super) is_hidden: bool,
+}
+
+/// Reads the header of the PROXY protocol.
 ///
 /// # Errors
 /// See [`Ended`].
-pub(super) async fn proxied_peer(
-    socket: &mut Socket,
-    trusted: &[IpNet],
-) -> Result<Option<SocketAddr>, Ended> {
+pub(super) async fn proxied_peer(socket: &mut Socket, trusted: &[IpNet]) -> Result<Proxied, Ended> {
     let peer = socket.peer();
     // Who may connect to a Unix socket is up to its permissions.
     if !peer.is_none_or(|peer| is_trusted(trusted, canonical(peer.ip()))) {
@@ -43,7 +47,8 @@ pub(super) async fn proxied_peer(
             Parsed::Invalid(_) => return Err(Ended::ProxyHeader),
             Parsed::Header { addresses, len } => {
                 socket.unread(bytes.split_off(len).freeze());
-                return Ok(addresses.map_or(peer, |addresses| Some(addresses.source)));
+                let source = addresses.map(|addresses| addresses.source);
+                return Ok(Proxied { peer: source.or(peer), is_hidden: source.is_none() });
             }
         }
     }

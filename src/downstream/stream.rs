@@ -23,6 +23,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::connection::{ClientProtocol, ConnectionInfo, Slow};
 use super::head::{HeadLimits, HeadTimer};
+use super::held::Held;
 use super::send::SendGuard;
 use super::unwritten::WriteProgress;
 use crate::clock;
@@ -53,6 +54,8 @@ pub(super) struct ClientStream {
     connection: Arc<ConnectionInfo>,
     /// Bounds the time of the head of a request.
     head: HeadTimer,
+    /// Bytes of the head that wait for the end of their line, with HTTP/1.
+    held: Held,
     progress: WriteProgress,
     /// Whether the connection is marked as idle while no part of the next head has been read, with HTTP/1.
     is_idle: bool,
@@ -110,6 +113,7 @@ impl ClientStream {
             digest,
             connection: Arc::new(connection),
             head,
+            held: Held::new(),
             progress,
             is_idle: false,
             delivered: 0,
@@ -177,6 +181,57 @@ impl ClientStream {
         ready!(self.guard.poll_slow(socket, context));
         socket.reset_when_closed();
         self.connection.note_slow(Slow::Reader);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Reads bytes. Ends with an error if the head takes too long or is too large.
+    fn poll_bytes(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.head.is_too_large(&self.connection.head) {
+            return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.transport).poll_read(context, buffer);
+        let progress = &self.connection.head;
+        let received = self.transport.socket().received_bytes();
+        if read.is_ready() {
+            self.delivered = received;
+            let was_begun = progress.is_begun();
+            self.head.note_read(progress, &buffer.filled()[before..]);
+            // The head of a request has begun.
+            if self.connection.protocol == ClientProtocol::Http1
+                && !was_begun
+                && progress.is_begun()
+            {
+                self.is_idle = false;
+                self.connection.note_idle();
+            }
+        }
+        let in_frame = self.head.unfinished_data() as u64;
+        self.connection.transfer.note_undelivered(received - self.delivered + in_frame);
+        if read.is_ready() {
+            return read;
+        }
+        if self.connection.protocol == ClientProtocol::Http1
+            && progress.is_waiting()
+            && !std::mem::replace(&mut self.is_idle, true)
+        {
+            self.connection.note_idle();
+        }
+        let was_begun = progress.is_begun();
+        let late = self.head.poll(progress, context);
+        if self.connection.protocol == ClientProtocol::Http1 && !progress.is_whole() {
+            if !was_begun && progress.is_begun() {
+                self.connection.note_idle();
+            }
+            if self.connection.poll_shed(context).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
+        }
+        ready!(late);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -318,49 +373,32 @@ impl AsyncRead for ClientStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.head.is_too_large(&this.connection.head) {
-            return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
-        }
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut this.transport).poll_read(context, buffer);
-        let progress = &this.connection.head;
-        let received = this.transport.socket().received_bytes();
-        if read.is_ready() {
-            this.delivered = received;
-            let was_begun = progress.is_begun();
-            this.head.note_read(progress, &buffer.filled()[before..]);
-            // The head of a request has begun.
-            if this.connection.protocol == ClientProtocol::Http1
-                && !was_begun
-                && progress.is_begun()
-            {
-                this.is_idle = false;
-                this.connection.note_idle();
+        let is_http1 = this.connection.protocol == ClientProtocol::Http1;
+        while is_http1 && this.connection.head.is_begun() && !this.held.is_due() {
+            let mut space = [MaybeUninit::<u8>::uninit(); BUFFER_BYTES];
+            let mut part = ReadBuf::uninit(&mut space);
+            ready!(this.poll_bytes(context, &mut part))?;
+            if part.filled().is_empty() {
+                this.held.end();
+                break;
             }
+            this.held.push(part.filled());
         }
-        let in_frame = this.head.unfinished_data() as u64;
-        this.connection.transfer.note_undelivered(received - this.delivered + in_frame);
-        if read.is_ready() {
-            return read;
+        if this.held.is_due() {
+            this.held.deliver(buffer);
+            return Poll::Ready(Ok(()));
         }
-        if this.connection.protocol == ClientProtocol::Http1
-            && progress.is_waiting()
-            && !std::mem::replace(&mut this.is_idle, true)
-        {
-            this.connection.note_idle();
+        if is_http1 && this.connection.head.is_begun() {
+            // The end of the stream has been read.
+            return Poll::Ready(Ok(()));
         }
-        let was_begun = progress.is_begun();
-        let late = this.head.poll(progress, context);
-        if this.connection.protocol == ClientProtocol::Http1 && !progress.is_whole() {
-            if !was_begun && progress.is_begun() {
-                this.connection.note_idle();
-            }
-            if this.connection.poll_shed(context).is_ready() {
-                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-            }
+        let (before, is_carried) = (buffer.filled().len(), !this.connection.head.is_waiting());
+        ready!(this.poll_bytes(context, buffer))?;
+        if is_http1 && this.connection.head.is_begun() {
+            let first = &buffer.filled()[before..];
+            this.held.begin((!is_carried).then_some(first));
         }
-        ready!(late);
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -539,6 +577,40 @@ mod tests {
         let mut read = String::new();
         there.read_to_string(&mut read).await.unwrap();
         assert_eq!(read, "partial");
+    }
+
+    /// What a reader gets of a head that arrives in these parts.
+    async fn reads(parts: &[&[u8]]) -> Vec<String> {
+        let (mut stream, mut there) = pair();
+        let mut reads = Vec::new();
+        for part in parts {
+            there.write_all(part).await.unwrap();
+            let mut space = [0; 64];
+            let read = async { stream.read(&mut space).await.unwrap() };
+            // The reader gets nothing while a line has no end.
+            let read = tokio::select! {
+                biased;
+                read = read => read,
+                () = tokio::task::yield_now() => continue,
+            };
+            reads.push(String::from_utf8_lossy(&space[..read]).into_owned());
+        }
+        drop(there);
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).await.unwrap();
+        reads.push(rest);
+        reads
+    }
+
+    #[tokio::test]
+    async fn head_in_single_bytes_is_read_line_by_line() {
+        let head = b"GET / HTTP/1.1\r\nA: b\r\n\r\nGE";
+        let parts: Vec<&[u8]> = head.chunks(1).collect();
+        let expected = ["G", "ET / HTTP/1.1\r\n", "A: b\r\n", "\r\n", "GE"];
+        assert_eq!(reads(&parts).await, expected);
+        let whole = [&b"GET / HTTP/1.1\r\nA: "[..], b"b\r\nC: d", b"\r\n\r\n"];
+        let expected = ["GET / HTTP/1.1\r\nA: ", "b\r\nC: d", "\r\n\r\n", ""];
+        assert_eq!(reads(&whole).await, expected);
     }
 
     #[tokio::test]

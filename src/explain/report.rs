@@ -162,6 +162,9 @@ pub struct Candidate {
 pub struct Reading {
     /// The path in this reading.
     pub path: String,
+    /// What follows two slashes at the beginning, which some servers read as the host; left out for the other readings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Name of the route that matches this reading; `null` if none does.
     pub route: Option<String>,
 }

@@ -11,8 +11,9 @@ use thiserror::Error;
 use crate::config::suggest::{self, cut};
 use crate::decide::Head;
 use crate::decide::raw_head::RawHead;
-use crate::identity;
+use crate::identity::{self, Peer};
 use crate::net::percent;
+use crate::net::url_target::UrlTarget;
 use crate::policy::Policy;
 use crate::policy::settings::KeySource;
 
@@ -29,7 +30,7 @@ pub struct RequestSpec {
     pub method: String,
     /// Path, with the query if there is one.
     pub path: String,
-    /// Host; `None`: that of the headers, or `localhost`.
+    /// Host; `None`: that of the headers, or of a URL as path, or `localhost`.
     pub host: Option<String>,
     /// Names and values of headers, in the order in which they are sent.
     pub headers: Vec<(String, String)>,
@@ -166,7 +167,8 @@ impl RequestSpec {
     /// Index of the key with the id `key_id`. The request must not have a key besides.
     fn assumed_key(&self, policy: &Policy, parts: &Parts) -> Result<Option<u32>, SpecError> {
         let Some(id) = &self.key_id else { return Ok(None) };
-        let found = identity::identify(policy, self.ip, &parts.headers, parts.uri.query());
+        let peer = Peer { address: self.ip, is_relay: false };
+        let found = identity::identify(policy, peer, &parts.headers, parts.uri.query());
         if self.key.is_some() || found.is_ok_and(|identity| identity.key_from.is_some()) {
             return Err(SpecError::TwoKeys);
         }
@@ -185,10 +187,13 @@ impl RequestSpec {
             Some(_) if in_headers => return Err(SpecError::TwoHosts),
             None if in_headers => return Ok(false),
             Some(host) => HeaderValue::from_str(host).map_err(|_| SpecError::Host)?,
-            None => HeaderValue::from_static(HOST_ASSUMED),
+            None => match UrlTarget::of(self.path.as_bytes()) {
+                Some(url) => HeaderValue::from_bytes(url.authority).map_err(|_| SpecError::Host)?,
+                None => HeaderValue::from_static(HOST_ASSUMED),
+            },
         };
         parts.headers.insert(HOST, host);
-        Ok(self.host.is_none())
+        Ok(self.host.is_none() && UrlTarget::of(self.path.as_bytes()).is_none())
     }
 }
 

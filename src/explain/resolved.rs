@@ -14,6 +14,7 @@ use crate::limit::verdict::{self, Standing};
 use crate::policy::charges::Scope;
 use crate::policy::client::{ClientKey, counted_address, counted_as};
 use crate::policy::matcher::{self, Matcher, TrailingSlash};
+use crate::policy::path::Readings;
 use crate::policy::settings::OnUnknownKey;
 use crate::policy::split::{Destination, Split};
 use crate::policy::{Policy, Route};
@@ -119,13 +120,7 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
     };
     let mut route = report::ExplainedRoute::default();
     if readings.len() > 1 {
-        let each = readings.iter().map(|reading| {
-            let route = policy.router.find_reading(&precheck.host, reading, head.method);
-            let name = route.and_then(|route| policy.routes.get(route as usize));
-            let name = name.map(|route| route.name.to_string());
-            Reading { path: reading.to_string(), route: name }
-        });
-        route.readings = each.collect();
+        route.readings = self::readings(policy, head, &precheck.host, &readings);
     }
     let Some(reading) = readings.first() else { return route };
     let winner = precheck.route.and_then(|route| policy.routes.get(route as usize));
@@ -165,6 +160,28 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         };
     }
     route
+}
+
+/// The readings of the path, and the route of each. What some servers read as the host is a reading of its own.
+fn readings(policy: &Policy, head: &Head<'_>, host: &str, readings: &Readings<'_>) -> Vec<Reading> {
+    let route = |host: &str, reading: &str| {
+        let route = policy.router.find_reading(host, reading, head.method)?;
+        Some(policy.routes.get(route as usize)?.name.to_string())
+    };
+    let of_request = readings.iter().map(|reading| Reading {
+        path: reading.to_string(),
+        host: None,
+        route: route(host, reading),
+    });
+    let own = policy.router.network_path(head.uri.path()).ok().flatten();
+    let of_path = own.iter().flat_map(|own| {
+        own.readings.iter().map(|reading| Reading {
+            path: reading.to_string(),
+            host: Some(cut(own.authority, MAX_SUBJECT)),
+            route: own.host.as_ref().and_then(|host| route(host, reading)),
+        })
+    });
+    of_request.chain(of_path).collect()
 }
 
 /// The upstreams of a route with several; empty for a route with one.

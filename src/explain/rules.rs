@@ -23,8 +23,13 @@ pub(super) fn rules(
     status: u16,
 ) -> Vec<report::ExplainedRule> {
     let is_refused = precheck.refused().is_some();
-    // A request with a header that cannot be counted is refused before any rule is checked.
-    let is_before = matches!(precheck.refusal, Some(Refusal::Rejected(Rejection::Header(_))));
+    // A request with a header that cannot be counted is refused before any rule is checked, and so is one without a URL to be
+    // redirected to, unless it may be a guess at a key.
+    let is_before = match precheck.refusal {
+        Some(Refusal::Rejected(Rejection::Header(_))) => true,
+        Some(Refusal::Rejected(Rejection::NoLocation(_))) => precheck.charges.is_empty(),
+        _ => false,
+    };
     let known = precheck.identity.ok().zip(attributes(head, precheck)).filter(|_| !is_before);
     let each = (0..).zip(&policy.rules).map(|(index, rule)| {
         let mut view = report::ExplainedRule {

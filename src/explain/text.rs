@@ -167,7 +167,9 @@ impl Page {
         }
         for reading in &route.readings {
             let name = reading.route.as_deref().unwrap_or("no route");
-            self.line("", &format!("read as {}: {name}", reading.path));
+            let host =
+                reading.host.as_ref().map_or(String::new(), |host| format!(" on the host {host}"));
+            self.line("", &format!("read as {}{host}: {name}", reading.path));
         }
     }
 

@@ -13,6 +13,7 @@ use crate::clock;
 use crate::decide::decision::Decision;
 use crate::decide::raw_head::RawHead;
 use crate::decide::{self, Head, Precheck, Rejection};
+use crate::downstream::ConnectionInfo;
 use crate::limit::charge::Charges;
 use crate::policy::client::Client;
 use crate::request_id::RequestId;
@@ -25,7 +26,7 @@ impl Gateway {
         let snapshot = Arc::clone(&exchange.snapshot);
         let policy = &snapshot.policy;
         let connection = Arc::clone(&exchange.connection);
-        let head = head(session).with_certificate(connection.certificate_subject());
+        let head = head_over(session, &connection);
         let precheck = decide::precheck(policy, &head);
         let required_by = precheck.key_required_by();
         let Precheck { identity, is_own_limits, route, charges, scope, refusal, .. } = precheck;
@@ -131,6 +132,13 @@ impl Gateway {
         }
         Some(taken)
     }
+}
+
+/// As [`head`], with what is known of the connection.
+fn head_over<'a>(session: &'a Session, connection: &'a ConnectionInfo) -> Head<'a> {
+    head(session)
+        .with_certificate(connection.certificate_subject())
+        .with_hidden_client(connection.is_client_hidden)
 }
 
 /// The parts of a request that the decision depends on.

@@ -1,8 +1,8 @@
 //! Answers of a route without an upstream: fixed responses and redirects.
 
 use bytes::Bytes;
-use http::{StatusCode, header};
-use pingora::prelude::{ResponseHeader, Result};
+use http::header;
+use pingora::prelude::{Error, ErrorType, ResponseHeader, Result};
 use pingora::proxy::Session;
 
 use super::exchange::Exchange;
@@ -51,15 +51,15 @@ fn fixed_response(
     Ok((head, fixed.body.clone()))
 }
 
-/// The head of a redirect; of a 400 if the path of the request would make it the URL of another host.
+/// The head of a redirect. A request that has no URL to be redirected to has been refused.
 fn redirect_head(
     redirect: &Redirect,
     subject: &Subject<'_>,
     exchange: &Exchange,
 ) -> Result<ResponseHeader> {
-    let Some(location) = redirect.location(&subject.values(exchange)) else {
-        return ResponseHeader::build(StatusCode::BAD_REQUEST, Some(8));
-    };
+    let location = redirect
+        .location(&subject.values(exchange))
+        .ok_or_else(|| Error::explain(ErrorType::InternalError, "the redirect has no URL"))?;
     let mut head = ResponseHeader::build(redirect.status, Some(12))?;
     head.insert_header(header::LOCATION, location)?;
     Ok(head)

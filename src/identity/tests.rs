@@ -22,7 +22,8 @@ fn address(policy: &Policy, peer: &str, forwarded: &[&'static str]) -> String {
     let lines: Vec<(&str, &[u8])> =
         forwarded.iter().map(|line| ("x-forwarded-for", line.as_bytes())).collect();
     let peer = Some(peer.parse().unwrap());
-    let identity = identify(policy, peer, &headers(&lines), None).unwrap();
+    let identity =
+        identify(policy, Peer { address: peer, is_relay: false }, &headers(&lines), None).unwrap();
     identity.client.ip.unwrap().to_string()
 }
 
@@ -31,7 +32,7 @@ fn key(
     lines: &[(&'static str, &[u8])],
     query: Option<&str>,
 ) -> Result<ClientKey, IdentityError> {
-    let identity = identify(policy, None, &headers(lines), query)?;
+    let identity = identify(policy, Peer::default(), &headers(lines), query)?;
     Ok(identity.client.key)
 }
 
@@ -84,7 +85,7 @@ fn row_35_ipv4_in_ipv6_is_the_ipv4_address() {
 
 #[test]
 fn row_37_peer_without_an_address_is_a_client_without_one() {
-    let identity = identify(&policy(""), None, &HeaderMap::new(), None).unwrap();
+    let identity = identify(&policy(""), Peer::default(), &HeaderMap::new(), None).unwrap();
     assert_eq!(identity.client.ip, None);
     assert!(!identity.via_trusted_proxy);
 }
@@ -104,7 +105,7 @@ fn key_is_read_from_all_configured_sources() {
     assert_eq!(key(&policy, &[], Some("API_KEY=secret")), Ok(ClientKey::Missing));
     assert_eq!(key(&policy, &[("authorization", b"Basic secret")], None), Ok(ClientKey::Missing));
     assert_eq!(key(&policy, &[("x_api_key", b"secret")], None), Ok(ClientKey::Missing));
-    let plan = identify(&policy, None, &headers(&[("x-api-key", b"secret")]), None);
+    let plan = identify(&policy, Peer::default(), &headers(&[("x-api-key", b"secret")]), None);
     assert_eq!(policy.plan_name(plan.unwrap().client.plan), "pro");
 }
 

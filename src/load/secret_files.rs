@@ -68,6 +68,10 @@ pub(super) enum FileError {
     NotText(String),
     #[error("{0} contains a NUL; was it written to the end?")]
     Nul(String),
+    #[error("{path}:{line} is not UTF-8")]
+    LineNotText { path: String, line: usize },
+    #[error("{path}:{line} contains a NUL; was the file written to the end?")]
+    LineNul { path: String, line: usize },
     /// A variable in its path is not set.
     #[error("{}", .0.message)]
     Path(Missing),
@@ -170,7 +174,9 @@ impl FileError {
             | Self::TooLarge { max_bytes: MAX_SECRET_BYTES, .. } => {
                 "a file has one secret, as text, of up to 64 KiB"
             }
-            Self::TooLarge { .. } => "a file has networks, one a line, as text, of up to 16 MiB",
+            Self::LineNotText { .. } | Self::LineNul { .. } | Self::TooLarge { .. } => {
+                "a file has networks, one a line, as text, of up to 16 MiB"
+            }
         };
         Missing { message: self.to_string(), help: help.to_owned() }
     }
@@ -217,15 +223,15 @@ fn read(kind: Kind, path: &Path, shown: String) -> Result<Secret, FileError> {
     if bytes.len() as u64 > max_bytes {
         return Err(FileError::TooLarge { path: shown, max_bytes });
     }
+    if kind == Kind::Networks {
+        return networks(bytes, shown);
+    }
     if bytes.contains(&0) {
         return Err(FileError::Nul(shown));
     }
     let Ok(mut text) = String::from_utf8(bytes) else {
         return Err(FileError::NotText(shown));
     };
-    if kind == Kind::Networks {
-        return Ok(Secret::new(text));
-    }
     if text.ends_with('\n') {
         text.pop();
         if text.ends_with('\r') {
@@ -233,6 +239,19 @@ fn read(kind: Kind, path: &Path, shown: String) -> Result<Secret, FileError> {
         }
     }
     if text.is_empty() { Err(FileError::Empty(shown)) } else { Ok(Secret::new(text)) }
+}
+
+/// The text of a file of networks.
+fn networks(bytes: Vec<u8>, path: String) -> Result<Secret, FileError> {
+    let line_at =
+        |bytes: &[u8], at: usize| 1 + bytes.iter().take(at).filter(|byte| **byte == b'\n').count();
+    if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
+        return Err(FileError::LineNul { line: line_at(&bytes, at), path });
+    }
+    String::from_utf8(bytes).map(Secret::new).map_err(|error| FileError::LineNotText {
+        line: line_at(error.as_bytes(), error.utf8_error().valid_up_to()),
+        path,
+    })
 }
 
 fn digest(value: &Secret) -> Digest {
@@ -272,6 +291,24 @@ mod tests {
             assert_eq!(value(bytes), expected.map(str::to_owned).map_err(str::to_owned));
         }
         assert_eq!(value(&large[1..]).map(|value| value.len()), Ok(64 << 10));
+    }
+
+    #[test]
+    fn wrong_byte_in_a_file_of_networks_is_reported_with_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("blocked.txt");
+        let error = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let error = read(Kind::Networks, &path, "FILE".to_owned()).err().unwrap();
+            format!("{error}: {}", error.missing().help)
+        };
+        let help = "a file has networks, one a line, as text, of up to 16 MiB";
+        assert_eq!(
+            error(b"192.0.2.1\n\n192.0.2.2\0\n"),
+            format!("FILE:3 contains a NUL; was the file written to the end?: {help}")
+        );
+        assert_eq!(error(b"\xff\n"), format!("FILE:1 is not UTF-8: {help}"));
+        assert_eq!(error(b"192.0.2.1\n# \xfc\n"), format!("FILE:2 is not UTF-8: {help}"));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
 use super::address::HostPort;
+use super::io_text::without_manual;
 use super::tls::{self, ClientTls, SettingNames};
 use crate::clock;
 
@@ -84,10 +85,10 @@ pub enum HttpError {
     #[error("cannot connect: {0}")]
     Connect(io::Error),
     /// The connection failed before the head of the response, or the server does not speak HTTP.
-    #[error("{}", .0.to_string().trim())]
+    #[error("{}", without_manual(&.0.to_string()).trim())]
     Head(Box<pingora::Error>),
     /// The connection failed within the body.
-    #[error("{}", .0.to_string().trim())]
+    #[error("{}", without_manual(&.0.to_string()).trim())]
     Body(Box<pingora::Error>),
     /// The response, or the next part of its body, took longer than this.
     #[error("no answer within {0:?}")]

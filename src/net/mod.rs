@@ -14,3 +14,4 @@ pub mod socket;
 pub mod tls;
 pub mod tls_info;
 pub mod unix_socket;
+pub mod url_target;

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use ipnet::IpNet;
+use thiserror::Error;
 
 use super::rewrite::Rewrite;
-use super::template::{Template, Values};
+use super::template::{Template, Values, Variable};
 
 /// What a route does with its requests and responses beside forwarding them. Most routes have none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,13 +67,41 @@ pub struct Maintenance {
     pub allow_ips: Vec<IpNet>,
 }
 
+/// Why a redirect has no URL for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum NoLocation {
+    /// A variable has no value.
+    #[error("the redirect here needs {}, which the request does not have", .0.words())]
+    NoValue(Variable),
+    /// The URL would be another host's: a path that begins with two slashes.
+    #[error("the redirect here would lead to another host; send the path with one slash")]
+    OtherHost,
+}
+
 impl Redirect {
-    /// The URL for a request; `None` if it would be another host's: a path that begins with two slashes.
+    /// The URL for a request; `None` if there is [none](Self::no_location).
     pub fn location(&self, values: &Values<'_>) -> Option<HeaderValue> {
         let location = self.to.render(values)?;
-        let is_other_host = matches!(location.as_slice(), [b'/', b'/' | b'\\', ..]);
-        HeaderValue::from_maybe_shared(Bytes::from(location)).ok().filter(|_| !is_other_host)
+        let location = Some(location).filter(|location| !is_of_other_host(location))?;
+        HeaderValue::from_maybe_shared(Bytes::from(location)).ok()
     }
+
+    /// Why there is no URL for a request.
+    pub fn no_location(&self, values: &Values<'_>) -> Option<NoLocation> {
+        match self.to.without_value(values) {
+            Some(variable) => Some(NoLocation::NoValue(variable)),
+            None => self
+                .to
+                .render(values)
+                .is_some_and(|location| is_of_other_host(&location))
+                .then_some(NoLocation::OtherHost),
+        }
+    }
+}
+
+/// Whether browsers read this path as a host.
+fn is_of_other_host(location: &[u8]) -> bool {
+    matches!(location, [b'/', b'/' | b'\\', ..])
 }
 
 impl Maintenance {

@@ -1,8 +1,12 @@
 //! Hosts of routes: `api.example.com`, or `*.example.com` for all names below one.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
+
+use super::matcher::ipv6_host;
+use crate::net::address::Authority;
 
 /// The hosts of a route; empty: all hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,6 +40,21 @@ pub(super) struct HostIndex<T> {
     /// Length of the longest key of `below`, in bytes.
     longest: usize,
     any: T,
+}
+
+/// The host of a `Host` header as routes compare it: in lower case, without port and without a final dot. An IPv6 address
+/// in the form of [`ipv6_host`].
+pub fn normalized(host: &str) -> Cow<'_, str> {
+    let host = Authority::split(host).map_or(host, |authority| authority.host);
+    if let Some(address) = ipv6_host(host) {
+        return Cow::Owned(address);
+    }
+    let host = host.trim_end_matches('.');
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(host.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(host)
+    }
 }
 
 // === impl Hosts ===

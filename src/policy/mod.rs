@@ -24,6 +24,7 @@ pub mod ip_access;
 pub mod ip_set;
 pub mod listener;
 pub mod matcher;
+pub mod network_path;
 pub mod params;
 pub mod path;
 mod prefixes;

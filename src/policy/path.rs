@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 use thiserror::Error;
 
+use super::network_path::{self, NetworkPath};
 use crate::net::percent;
 
 /// All readings of one path, at least one. A plain path has exactly one: itself.
@@ -67,7 +68,17 @@ struct Decoded {
 /// # Errors
 /// [`PathError::DotSegment`] or [`PathError::BadEscape`].
 pub fn readings(path: &str, ignore_case: bool, longest: usize) -> Result<Readings<'_>, PathError> {
-    let mut readings = Readings::new();
+    Ok(readings_and_own(path, ignore_case, longest)?.0)
+}
+
+/// As [`readings`], and beside these, those of the path behind a host of its own ([`network_path`](super::network_path)),
+/// which are among them; none if it has no such host.
+pub(super) fn readings_and_own(
+    path: &str,
+    ignore_case: bool,
+    longest: usize,
+) -> Result<(Readings<'_>, Readings<'static>), PathError> {
+    let (mut readings, mut own) = (Readings::new(), Readings::new());
     if is_plain(path) {
         readings.push(Cow::Borrowed(path));
     } else {
@@ -77,18 +88,43 @@ pub fn readings(path: &str, ignore_case: bool, longest: usize) -> Result<Reading
         }
         let most = longest.saturating_add(LONGEST_CHARACTER);
         add_readings(&decoded, most, &mut readings);
-        if let Some(path) = after_authority(path) {
-            add_readings(&unescape(path)?, most, &mut readings);
-        }
-    }
-    if ignore_case {
-        for reading in &mut readings {
-            if reading.bytes().any(|byte| byte.is_ascii_uppercase()) {
-                reading.to_mut().make_ascii_lowercase();
+        if let Some((_, path)) = network_path::split(path) {
+            add_readings(&unescape(path)?, most, &mut own);
+            for reading in &own {
+                if !readings.contains(reading) {
+                    readings.push(reading.clone());
+                }
             }
         }
     }
-    Ok(readings)
+    if ignore_case {
+        fold(&mut readings);
+        fold(&mut own);
+    }
+    Ok((readings, own))
+}
+
+/// The readings of a path by servers that take what follows its first two slashes for a host; `None` if it begins with one.
+/// The rest as in [`readings`].
+///
+/// # Errors
+/// As [`readings`].
+pub fn network_path(
+    path: &str,
+    ignore_case: bool,
+    longest: usize,
+) -> Result<Option<NetworkPath<'_>>, PathError> {
+    let Some((authority, _)) = network_path::split(path) else { return Ok(None) };
+    let (_, readings) = readings_and_own(path, ignore_case, longest)?;
+    Ok(Some(NetworkPath { authority, host: network_path::host(authority), readings }))
+}
+
+fn fold(readings: &mut Readings<'_>) {
+    for reading in readings {
+        if reading.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            reading.to_mut().make_ascii_lowercase();
+        }
+    }
 }
 
 /// Adds the reading by each combination of normalizations, without duplicates.
@@ -119,15 +155,6 @@ fn is_plain(path: &str) -> bool {
     let has_special = bytes.iter().any(|byte| matches!(byte, b'%' | b';' | b'\\'));
     let after_slash = |pair: &[u8]| pair[0] == b'/' && matches!(pair[1], b'/' | b'.');
     !has_special && !bytes.windows(2).any(after_slash)
-}
-
-/// The path after the authority, if a path that begins with two slashes is parsed as a network-path
-/// reference (RFC 3986, section 4.2): `new URL(…)` of JavaScript and Python's `urlparse` parse
-/// `//x/api` as the host `x` and the path `/api`.
-fn after_authority(path: &str) -> Option<&str> {
-    const SLASHES: [char; 2] = ['/', '\\'];
-    let host = path.strip_prefix('/')?.strip_prefix(SLASHES)?.trim_start_matches(SLASHES);
-    Some(host.find(SLASHES).map_or("/", |end| &host[end..]))
 }
 
 /// Decodes every `%xx` of the path once.
@@ -291,7 +318,8 @@ mod tests {
 
     /// [`readings`] without truncation, sorted.
     fn complete_readings(path: &str) -> Vec<String> {
-        let parts = std::iter::once(path).chain(after_authority(path));
+        let rest = network_path::split(path).map(|(_, rest)| rest);
+        let parts = std::iter::once(path).chain(rest);
         let each = parts.flat_map(|path| {
             let decoded = unescape(path).unwrap();
             let readings = normalizations(&decoded)

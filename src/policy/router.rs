@@ -17,6 +17,7 @@ use http::Method;
 
 use super::hosts::HostIndex;
 use super::matcher::{Matcher, PathPattern, takes};
+use super::network_path::{self, NetworkPath};
 use super::params::{PathParams, param_name, segments};
 use super::path::{self, PathError, Readings};
 use super::prefixes::Prefixes;
@@ -31,6 +32,8 @@ pub struct Router {
     longest: usize,
     /// Parameters of the routes that have some, by the index of the route.
     params: HashMap<u32, PathParams>,
+    /// Whether a route is not for all hosts.
+    has_hosts: bool,
 }
 
 /// The routes of one host.
@@ -116,7 +119,8 @@ impl Router {
         if !conflicts.is_empty() {
             return Err(conflicts);
         }
-        Ok(Self { by_host: by_host.map(Paths::of), ignore_case, longest, params })
+        let has_hosts = matchers.iter().any(|matcher| !matcher.hosts.is_any());
+        Ok(Self { by_host: by_host.map(Paths::of), ignore_case, longest, params, has_hosts })
     }
 
     /// Index of the route of a request, if one matches. `host` is in lower case, without port; `path`
@@ -126,10 +130,12 @@ impl Router {
     /// The readings of the path match different routes or have different parameters, or the path is
     /// malformed.
     pub fn find(&self, host: &str, path: &str, method: &Method) -> Result<Option<u32>, PathError> {
-        let readings = self.readings(path)?;
+        let (readings, own) = path::readings_and_own(path, self.ignore_case, self.longest)?;
         let mut routes = readings.iter().map(|reading| self.find_reading(host, reading, method));
         let route = routes.next().flatten();
-        let is_one = routes.all(|other| other == route) && self.has_same_params(route, &readings);
+        let is_one = routes.all(|other| other == route)
+            && self.has_same_params(route, &readings)
+            && self.has_same_route_on_own_host(route, path, &own, method);
         if is_one { Ok(route) } else { Err(PathError::Ambiguous) }
     }
 
@@ -143,6 +149,33 @@ impl Router {
         let Some(params) = route.and_then(|route| self.params.get(&route)) else { return true };
         let values = params.values(first);
         others.iter().all(|other| params.values(other) == values)
+    }
+
+    /// Whether servers that take the beginning of the path for a host read the same route. `readings` are those of the rest.
+    fn has_same_route_on_own_host(
+        &self,
+        route: Option<u32>,
+        path: &str,
+        readings: &Readings<'_>,
+        method: &Method,
+    ) -> bool {
+        let Some((authority, _)) = network_path::split(path).filter(|_| self.has_hosts) else {
+            return true;
+        };
+        network_path::host(authority).is_some_and(|host| {
+            readings.iter().all(|reading| self.find_reading(&host, reading, method) == route)
+        })
+    }
+
+    /// The readings of a path with a host of its own; `None` if it has none, or if all routes are for all hosts.
+    ///
+    /// # Errors
+    /// The path is malformed.
+    pub fn network_path<'a>(&self, path: &'a str) -> Result<Option<NetworkPath<'a>>, PathError> {
+        if !self.has_hosts {
+            return Ok(None);
+        }
+        path::network_path(path, self.ignore_case, self.longest)
     }
 
     /// The readings of a path, see [`path`](super::path). Long ones are truncated beyond the length of
@@ -480,6 +513,23 @@ mod tests {
         assert_eq!(router.find("x", "/API/SEARCH", &Method::GET), Ok(Some(0)));
         let ignoring_case = Router::new(&all(), true).unwrap();
         assert_eq!(ignoring_case.find("x", "/API/SEARCH", &Method::GET), Ok(Some(2)));
+    }
+
+    #[test]
+    fn path_with_a_host_of_its_own_is_also_matched_on_that_host() {
+        let matchers = [matcher(None, "/*", &[]), matcher(Some("dear.test"), "/*", &[])];
+        let router = Router::new(&matchers, false).unwrap();
+        let find = |host, path| router.find(host, path, &Method::GET);
+        for path in ["//dear.test/x", "/\\dear.test/x", "///u@DEAR.test.:80/x", "//de%61r.test/x"] {
+            assert_eq!(find("cheap.test", path), Err(PathError::Ambiguous), "{path}");
+        }
+        assert_eq!(find("dear.test", "//dear.test/x"), Ok(Some(1)));
+        assert_eq!(find("dear.test", "//cheap.test/x"), Err(PathError::Ambiguous));
+        assert_eq!(find("cheap.test", "//other.test/x"), Ok(Some(0)));
+        assert_eq!(find("cheap.test", "/a//dear.test/x"), Ok(Some(0)));
+        // Without routes for hosts, the host makes no difference.
+        let router = Router::new(&matchers[..1], false).unwrap();
+        assert_eq!(router.find("cheap.test", "//de%61r.test/x", &Method::GET), Ok(Some(0)));
     }
 
     #[test]

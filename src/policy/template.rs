@@ -21,7 +21,7 @@ enum Part {
 }
 
 /// A value of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variable {
     /// Id of the client's API key.
     ClientId,
@@ -147,6 +147,19 @@ impl Template {
         })
     }
 
+    /// Whether one of the variables is this one.
+    pub fn has(&self, variable: Variable) -> bool {
+        self.parts.contains(&Part::Variable(variable))
+    }
+
+    /// The first variable that has no value; `None` if all have one.
+    pub fn without_value(&self, values: &Values<'_>) -> Option<Variable> {
+        self.parts.iter().find_map(|part| match part {
+            Part::Variable(variable) if !values.have(*variable) => Some(*variable),
+            Part::Variable(_) | Part::Text(_) => None,
+        })
+    }
+
     /// The text with the values of a request; `None` if one of its variables has no value.
     pub fn render(&self, values: &Values<'_>) -> Option<Vec<u8>> {
         let mut text = Vec::with_capacity(64);
@@ -175,6 +188,40 @@ impl Template {
     }
 }
 
+impl Values<'_> {
+    /// Whether a variable has a value. The query always has one, which may be empty.
+    fn have(&self, variable: Variable) -> bool {
+        match variable {
+            Variable::ClientId => self.client_id.is_some_and(|id| !id.is_empty()),
+            Variable::ClientPlan => !self.client_plan.is_empty(),
+            Variable::ClientIp => self.client_ip.is_some(),
+            Variable::RequestId => !self.request_id.is_empty(),
+            Variable::Route => !self.route.is_empty(),
+            Variable::Host => !self.host.is_empty(),
+            Variable::Method => !self.method.is_empty(),
+            Variable::Path => !self.path.is_empty(),
+            Variable::Query => true,
+        }
+    }
+}
+
+impl Variable {
+    /// What has to be in a request for the variable to have a value.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::ClientId => "a known API key",
+            Self::ClientPlan => "a plan",
+            Self::ClientIp => "the address of the client",
+            Self::RequestId => "an identifier",
+            Self::Route => "a route",
+            Self::Host => "a host",
+            Self::Method => "a method",
+            Self::Path => "a path",
+            Self::Query => "a query",
+        }
+    }
+}
+
 /// Names of all variables.
 pub fn names() -> Vec<&'static str> {
     VARIABLES.iter().map(|(name, _)| *name).collect()
@@ -182,9 +229,7 @@ pub fn names() -> Vec<&'static str> {
 
 fn variable(name: &str) -> Result<Variable, TemplateError> {
     let known = VARIABLES.iter().find(|(known, _)| *known == name);
-    known
-        .map(|(_, variable)| variable.clone())
-        .ok_or_else(|| TemplateError::Unknown(name.to_owned()))
+    known.map(|(_, variable)| *variable).ok_or_else(|| TemplateError::Unknown(name.to_owned()))
 }
 
 #[cfg(test)]
@@ -236,6 +281,41 @@ mod tests {
         let template = parsed("id {client.id}").unwrap();
         assert_eq!(template.render(&Values { client_id: None, ..VALUES }), None);
         assert_eq!(parsed("{host}").unwrap().render(&Values { host: "", ..VALUES }), None);
+    }
+
+    #[test]
+    fn variable_without_value_is_named_exactly_if_there_is_no_text() {
+        let all = [
+            "client.id",
+            "client.plan",
+            "client.ip",
+            "request.id",
+            "route",
+            "host",
+            "method",
+            "path",
+            "query",
+        ];
+        let template = |name: &str| parsed(&format!("a{{method}}b{{{name}}}")).unwrap();
+        let none = Values {
+            client_id: None,
+            client_plan: "",
+            client_ip: None,
+            request_id: "",
+            route: "",
+            host: "",
+            path: b"",
+            query: b"",
+            ..VALUES
+        };
+        for name in all {
+            for values in [VALUES, none] {
+                let template = template(name);
+                let missing = template.without_value(&values);
+                assert_eq!(missing.is_none(), template.render(&values).is_some(), "{name}");
+                assert!(missing.is_none_or(|variable| variable == super::variable(name).unwrap()));
+            }
+        }
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Runtime {
         // A request that began before may keep the previous snapshot for hours, with its pools.
         for pool in &previous.pools {
             if !next.pools.iter().any(|kept| Arc::ptr_eq(kept, pool)) {
-                pool.close();
+                pool.close_unless_shared(&next.pools);
             }
         }
         limiter.forget_refusals();

@@ -197,8 +197,24 @@ impl MemoryStore {
         }
         let took = |index: usize| answer.outcomes[index].enough && !charges[index].limit.is_held();
         self.write(&numbers, &mut locked, charges, (&places, &buckets), now, took);
+        self.forget_replaced(&numbers, &mut locked, charges, &answer);
         let holds = held.hold(charges, rules, &answer);
         (answer, holds)
+    }
+
+    /// Removes buckets of another kind that a request replaces by units that it holds: the rule had that kind before a
+    /// reload. If it has it again, the bucket starts full, as in Redis.
+    fn forget_replaced(
+        &self,
+        numbers: &Numbers,
+        locked: &mut Locked<'_>,
+        charges: &[Charge],
+        answer: &Answer,
+    ) {
+        let held = charges.iter().zip(&answer.outcomes);
+        for (charge, _) in held.filter(|(charge, taken)| charge.limit.is_held() && taken.enough) {
+            locked[self.position(numbers, charge)].forget_bucket(charge.bucket);
+        }
     }
 
     /// Returns what [`take`](Self::take) would answer, without taking tokens or adding buckets.

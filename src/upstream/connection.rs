@@ -31,6 +31,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::dial::{Dial, Offer};
 use super::idle::{Body, Idle};
+use super::run::Run;
 use super::transport::Transport;
 use crate::clock;
 use crate::duration::micros;
@@ -65,8 +66,17 @@ pub(crate) struct Attempt {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) transport: Transport,
+    /// Its use so far.
+    pub(super) run: Run,
     /// Whether an earlier request has used it.
     pub(crate) is_reused: bool,
+}
+
+impl Opened {
+    /// A connection that no request has used.
+    pub(super) fn new(transport: Transport) -> Self {
+        Self { transport, run: Run::new(clock::now()), is_reused: false }
+    }
 }
 
 /// Which connection an attempt uses.
@@ -145,6 +155,8 @@ struct Connection {
     timer: Option<(Stage, Pin<Box<Sleep>>)>,
     /// When the attempt got the connection, in microseconds.
     opened_at: u64,
+    /// Its use before.
+    run: Run,
     /// Bounds the pauses and the slowness of the client while it sends the request's body.
     client_timer: Option<Pin<Box<Sleep>>>,
     /// Until [`Attempt::deadline`].
@@ -274,9 +286,9 @@ impl L4Connect for Connector {
             Connects::IdleFirst => attempt.dial.take_idle(clock::now()),
             Connects::Anew | Connects::ForUpgrade => None,
         });
-        let Opened { transport, is_reused } = match opened {
+        let Opened { transport, run, is_reused } = match opened {
             Some(opened) => opened,
-            None => Opened { transport: attempt.open().await?, is_reused: false },
+            None => Opened::new(attempt.open().await?),
         };
         attempt.progress.lock().is_reused = is_reused;
         let connection = Connection {
@@ -288,6 +300,7 @@ impl L4Connect for Connector {
             waiting_since: 0,
             timer: None,
             opened_at: clock::now(),
+            run,
             client_timer: None,
             deadline_timer: attempt.deadline.map(|deadline| Box::pin(sleep_until(deadline))),
             last_write: Write::Accepted,
@@ -300,10 +313,11 @@ impl Connection {
     /// Gives the connection back. Pingora reads once more from a connection that it would keep, and drops it
     /// when it reads the end of the stream.
     fn release(&mut self, body: Body) {
-        let attempt = &self.attempt;
+        let (attempt, now) = (&self.attempt, clock::now());
         if let Some(stream) = self.stream.take() {
-            let idle = Idle { stream, request_id: attempt.request_id.clone(), body };
-            attempt.dial.keep(idle, attempt.idle_timeout, clock::now());
+            let run = self.run.add(now.saturating_sub(self.opened_at));
+            let idle = Idle { stream, request_id: attempt.request_id.clone(), body, run };
+            attempt.dial.keep(idle, attempt.idle_timeout, now);
         }
     }
 

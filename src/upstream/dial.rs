@@ -65,8 +65,8 @@ impl Dial {
         if self.proxy_header.is_some() {
             return None;
         }
-        let transport = self.pool.idle().take(&self.server, now)?;
-        Some(Opened { transport, is_reused: true })
+        let (transport, run) = self.pool.idle().take(&self.server, now)?;
+        Some(Opened { transport, run, is_reused: true })
     }
 
     /// Keeps a connection for up to `timeout` from `now` (microseconds).

@@ -285,7 +285,7 @@ impl Connected {
     /// The connection for its first request; `server` shares it with others if it is one over HTTP/2.
     async fn acquire(self, idle_timeout: Duration, server: Option<&Server>) -> Result<Acquired> {
         match self {
-            Self::Http1(transport) => Ok(Acquired::Http1(Opened { transport, is_reused: false })),
+            Self::Http1(transport) => Ok(Acquired::Http1(Opened::new(transport))),
             Self::Http2(connection) => {
                 let place = connection.place(idle_timeout).ok_or_else(closed)?;
                 if let Some(server) = server {

@@ -4,7 +4,8 @@
 //! server sends after that, such as the body of a response to HEAD, would then be the response to the next
 //! request, which is another client's. So a connection is reused only if no bytes can be read from it. After
 //! a response without a body (to HEAD, 204, 304) it must also have been silent for [`SILENCE_US`]. The same
-//! applies after every response of a server that has sent surplus bytes after a body.
+//! applies after every response of a server that has sent surplus bytes after a body. A connection that is in use all the
+//! time rests now and then, see [`Run`].
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use socket2::SockRef;
 use tracing::warn;
 
 use super::dial::Endpoint;
+use super::run::Run;
 use super::transport::{Probe, Transport};
 use crate::duration::micros;
 use crate::limit::MICROS_PER_SECOND;
@@ -65,6 +67,8 @@ pub(super) struct Idle {
     pub(super) request_id: RequestId,
     /// Whether the response to that request had a body.
     pub(super) body: Body,
+    /// Its use so far.
+    pub(super) run: Run,
 }
 
 /// Whether a response had a body.
@@ -88,6 +92,8 @@ struct IdleQueue<T> {
 #[derive(Debug)]
 struct Kept<T> {
     item: T,
+    /// Since when it is kept, in microseconds.
+    since: u64,
     /// When it is ready, in microseconds.
     ready_at: u64,
     /// When it expires, in microseconds.
@@ -116,9 +122,11 @@ impl IdleConnections {
             Body::Some if server.suspected_until <= now => 0,
             Body::Some | Body::None => SILENCE_US,
         };
+        let rest = if idle.run.is_over(now) { idle.run.rest_us() } else { 0 };
         let kept = Kept {
             item: idle,
-            ready_at: now.saturating_add(silence),
+            since: now,
+            ready_at: now.saturating_add(silence.max(rest)),
             expires_at: now.saturating_add(micros(timeout)),
         };
         let beyond = server.queue.put(kept, now);
@@ -130,12 +138,17 @@ impl IdleConnections {
         }
     }
 
-    /// Takes a connection to `server` that is open and silent at `now` (microseconds).
-    pub(super) fn take(&self, server: &Endpoint, now: u64) -> Option<Transport> {
+    /// Takes a connection to `server` that is open and silent at `now` (microseconds), with its use so far.
+    pub(super) fn take(&self, server: &Endpoint, now: u64) -> Option<(Transport, Run)> {
         loop {
-            let mut idle = self.servers.lock().as_mut()?.get_mut(server)?.queue.take(now)?;
+            let kept = self.servers.lock().as_mut()?.get_mut(server)?.queue.take(now)?;
+            let Kept { item: mut idle, since, .. } = kept;
             match idle.stream.probe() {
-                Probe::Silent => return Some(idle.stream),
+                Probe::Silent => {
+                    let has_rested = now.saturating_sub(since) >= idle.run.rest_us();
+                    let run = if has_rested { Run::new(now) } else { idle.run };
+                    return Some((idle.stream, run));
+                }
                 Probe::Closed => {}
                 Probe::Surplus => self.record_surplus(server, &idle, now),
             }
@@ -197,19 +210,20 @@ impl<T> IdleQueue<T> {
             if self.waiting.len() >= MAX_WAITING {
                 return Some(kept.item);
             }
-            self.waiting.push_back(kept);
+            let place = self.waiting.partition_point(|other| other.ready_at <= kept.ready_at);
+            self.waiting.insert(place, kept);
         }
         None
     }
 
-    fn take(&mut self, now: u64) -> Option<T> {
+    fn take(&mut self, now: u64) -> Option<Kept<T>> {
         while self.waiting.front().is_some_and(|kept| kept.ready_at <= now) {
             self.ready.extend(self.waiting.pop_front());
         }
         loop {
             let kept = self.ready.pop()?;
             if now < kept.expires_at {
-                return Some(kept.item);
+                return Some(kept);
             }
         }
     }
@@ -243,8 +257,12 @@ impl<T> Default for IdleQueue<T> {
 mod tests {
     use super::*;
 
+    fn take(queue: &mut IdleQueue<usize>, now: u64) -> Option<usize> {
+        queue.take(now).map(|kept| kept.item)
+    }
+
     fn kept(item: usize, ready_at: u64, expires_at: u64) -> Kept<usize> {
-        Kept { item, ready_at, expires_at }
+        Kept { item, since: 0, ready_at, expires_at }
     }
 
     #[test]
@@ -253,7 +271,7 @@ mod tests {
         for item in 0..3 {
             assert_eq!(queue.put(kept(item, 5, 100), 5), None);
         }
-        assert_eq!([(); 4].map(|()| queue.take(5)), [Some(2), Some(1), Some(0), None]);
+        assert_eq!([(); 4].map(|()| take(&mut queue, 5)), [Some(2), Some(1), Some(0), None]);
         assert!(queue.is_empty());
     }
 
@@ -262,13 +280,18 @@ mod tests {
         let mut queue = IdleQueue::default();
         for (now, expected) in [(9, None), (10, Some(1)), (19, Some(1)), (20, None)] {
             queue.put(kept(1, 10, 20), 0);
-            assert_eq!(queue.take(now), expected, "at {now}");
+            assert_eq!(take(&mut queue, now), expected, "at {now}");
             queue = IdleQueue::default();
         }
+        // One that is ready later does not hide one that is ready.
+        queue.put(kept(1, 15, 20), 0);
+        queue.put(kept(2, 10, 20), 0);
+        assert_eq!((take(&mut queue, 10), take(&mut queue, 10)), (Some(2), None));
+        queue = IdleQueue::default();
         // An expired item does not hide one that is not.
         queue.put(kept(1, 0, 20), 0);
         queue.put(kept(2, 0, 10), 0);
-        assert_eq!(queue.take(15), Some(1));
+        assert_eq!(take(&mut queue, 15), Some(1));
     }
 
     #[test]
@@ -284,6 +307,41 @@ mod tests {
         assert_eq!(queue.put(kept(MAX_WAITING, 5, 9), 0), Some(MAX_WAITING));
     }
 
+    #[tokio::test]
+    async fn connection_in_use_all_the_time_rests() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (_accepted, _) = listener.accept().await.unwrap();
+        let connections = IdleConnections::new("api".into());
+        let server = Endpoint { address, host: None, generation: 0 };
+        let put = |stream, run, now| {
+            let request_id = RequestId::new();
+            let idle = Idle { stream, request_id, body: Body::Some, run };
+            connections.put(&server, idle, Duration::from_secs(60), now);
+        };
+        let (mut stream, mut run, mut now) = (Transport::Clear(stream), Run::new(0), 0);
+        let second = MICROS_PER_SECOND;
+        // Each request takes 0.6 s.
+        while !run.is_over(now) {
+            (stream, run) = {
+                put(stream, run.add(600_000), now);
+                connections.take(&server, now + 1).unwrap()
+            };
+            now += 600_000;
+        }
+        assert!(now <= 5 * second + 600_000);
+        put(stream, run, now);
+        assert!(connections.take(&server, now + 1_199_999).is_none());
+        let (stream, run) = connections.take(&server, now + 1_200_000).unwrap();
+        assert_eq!(run, Run::new(now + 1_200_000));
+        // One that was idle for long enough has rested, too.
+        now += 2 * second;
+        put(stream, run, now);
+        now += 20 * second;
+        assert_eq!(connections.take(&server, now).unwrap().1, Run::new(now));
+    }
+
     #[test]
     fn sweep_removes_expired_and_rejected_items() {
         let mut queue = IdleQueue::default();
@@ -293,6 +351,6 @@ mod tests {
             queue.put(kept(item, ready_at, expires_at), 0);
         }
         assert_eq!(queue.sweep(10, |item| *item != 5), [1, 3, 5]);
-        assert_eq!([(); 3].map(|()| queue.take(10)), [Some(4), Some(2), None]);
+        assert_eq!([(); 3].map(|()| take(&mut queue, 10)), [Some(4), Some(2), None]);
     }
 }

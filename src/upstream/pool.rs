@@ -52,10 +52,11 @@ pub struct Pool {
     /// Whether any server is configured by name, so that look-ups can change its addresses.
     pub(crate) has_names: bool,
     name: Arc<str>,
-    /// Idle connections over HTTP/1.1 to its servers.
-    idle: IdleConnections,
+    /// Idle connections over HTTP/1.1 to its servers. Shared with the pool that replaces this one, if only the choice
+    /// among the servers changes, as are the next two.
+    idle: Arc<IdleConnections>,
     /// Connections over HTTP/2 to its servers.
-    pub(crate) http2: Http2Connections,
+    pub(crate) http2: Arc<Http2Connections>,
     /// TLS to its servers; `None`: connections are in clear.
     tls: Option<Arc<TlsClient>>,
     /// The upstream as configured.
@@ -107,8 +108,8 @@ impl Pool {
             inherited: Vec::new(),
             has_names,
             name: Arc::clone(&upstream.name),
-            http2: Http2Connections::new(),
-            idle: IdleConnections::new(Arc::clone(&upstream.name)),
+            http2: Arc::new(Http2Connections::new()),
+            idle: Arc::new(IdleConnections::new(Arc::clone(&upstream.name))),
             tls: tls.map(Arc::new),
             upstream: upstream.clone(),
             servers,
@@ -119,9 +120,9 @@ impl Pool {
         }
     }
 
-    /// Returns a pool for each of `upstreams`, in their order. A pool of `previous` with the same
-    /// name and servers is reused, with its idle connections. A new one takes over the state of endpoints from
-    /// that of the same name, and the addresses in `known`. The names of new pools are looked up in parallel. Those
+    /// Returns a pool for each of `upstreams`, in their order. A pool of `previous` is reused if nothing of it changes. A
+    /// new one takes over the state of endpoints from that of the same name, its connections if the servers are the same and
+    /// connected to alike, and the addresses in `known`. The names of new pools are looked up in parallel. Those
     /// without a known address are waited for, 5 s at most; their look-ups then go on. A name without an address is
     /// logged; a later look-up may find one.
     pub async fn for_all(
@@ -140,13 +141,18 @@ impl Pool {
     ) -> Vec<Arc<Self>> {
         let (mut files, mut lookups) = (JoinSet::new(), JoinSet::new());
         let pool = |upstream: &Upstream| {
-            let is_same = |pool: &&Arc<Self>| pool.has_connections_of(upstream);
+            let is_same = |pool: &&Arc<Self>| pool.is_of(upstream);
             if let Some(pool) = previous.iter().find(is_same) {
                 return Arc::clone(pool);
             }
             let mut pool = Self::with_resolver(upstream, Arc::clone(resolver));
             if let Some(previous) = previous.iter().find(|pool| pool.name == upstream.name) {
                 pool.inherited = previous.states();
+                if previous.connects_as(upstream) {
+                    pool.idle = Arc::clone(&previous.idle);
+                    pool.http2 = Arc::clone(&previous.http2);
+                    pool.tls.clone_from(&previous.tls);
+                }
             }
             pool.begin_with(known);
             let pool = Arc::new(pool);
@@ -208,13 +214,27 @@ impl Pool {
         self.is_looked_up.load(Ordering::Relaxed)
     }
 
-    /// Whether its connections are as `upstream` configures them.
-    fn has_connections_of(&self, upstream: &Upstream) -> bool {
+    /// Whether it is as `upstream` configures it.
+    fn is_of(&self, upstream: &Upstream) -> bool {
         let own = &self.upstream;
-        (&own.name, &own.target, &own.tls) == (&upstream.name, &upstream.target, &upstream.tls)
-            && (own.protocol, own.proxy_protocol) == (upstream.protocol, upstream.proxy_protocol)
+        self.connects_as(upstream)
+            && own.target == upstream.target
             && (&own.balance, &own.sticky) == (&upstream.balance, &upstream.sticky)
             && own.slow_start_us == upstream.slow_start_us
+    }
+
+    /// Whether its connections are to the servers of `upstream`, and as that configures them.
+    fn connects_as(&self, upstream: &Upstream) -> bool {
+        fn origins(upstream: &Upstream) -> HashSet<&HostPort> {
+            match &upstream.target {
+                Target::Demo => HashSet::new(),
+                Target::Servers(servers) => servers.iter().map(|server| &server.origin).collect(),
+            }
+        }
+        let own = &self.upstream;
+        (&own.name, &own.tls) == (&upstream.name, &upstream.tls)
+            && (own.protocol, own.proxy_protocol) == (upstream.protocol, upstream.proxy_protocol)
+            && origins(own) == origins(upstream)
     }
 
     /// The state of each of its endpoints.
@@ -263,14 +283,16 @@ impl Pool {
         self.http2.sweep(now);
     }
 
-    /// Closes all connections that no request uses, and ends the first look-up of its names. No connection is kept from
-    /// now on.
-    pub fn close(&self) {
+    /// Closes all connections that no request uses, unless one of `pools` shares them, and ends the first look-up of its
+    /// names. No connection is kept from now on.
+    pub fn close_unless_shared(&self, pools: &[Arc<Self>]) {
         if let Some(lookup) = self.first_lookup.lock().take() {
             lookup.abort();
         }
-        self.idle.close();
-        self.http2.close();
+        if !pools.iter().any(|pool| Arc::ptr_eq(&pool.idle, &self.idle)) {
+            self.idle.close();
+            self.http2.close();
+        }
     }
 
     /// Reads the files of its TLS configuration again if they have changed.
@@ -459,6 +481,7 @@ mod tests {
     use super::*;
     use crate::request_id::RequestId;
     use crate::upstream::idle::{Body, Idle};
+    use crate::upstream::run::Run;
     use crate::upstream::transport::Transport;
 
     fn pool(names: &[String], resolver: Resolver) -> Pool {
@@ -553,7 +576,8 @@ mod tests {
         let stream = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let _accepted = listener.accept().await.unwrap();
         let stream = Transport::Clear(stream);
-        let idle = Idle { stream, request_id: RequestId::new(), body: Body::Some };
+        let (request_id, run) = (RequestId::new(), Run::new(0));
+        let idle = Idle { stream, request_id, body: Body::Some, run };
         pool.idle.put(&before, idle, Duration::from_secs(60), 0);
         a.store(2, Ordering::SeqCst);
         pool.look_up().await;
@@ -688,9 +712,31 @@ mod tests {
             let waited = begin.elapsed() >= LOOKUP_TIMEOUT;
             assert_eq!((pools[0].endpoints(0).len(), waited), (expected, expected == 0), "{text}");
             assert_eq!(pools[0].has_no_address(), expected == 0);
-            pools[0].close();
+            pools[0].close_unless_shared(&[]);
             let pools = Pool::for_all_with(&next, &before, &known, &failing(Duration::ZERO)).await;
             assert_eq!(pools[0].endpoints(0).len(), expected, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn changed_upstream_keeps_its_connections_if_its_servers_stay() {
+        let none = KnownAddresses::default();
+        let first = upstreams("api", "'10.0.0.1:80', '10.0.0.2:80'", "");
+        let before = Pool::for_all(&first, &[], &none).await;
+        for (name, servers, text, is_shared) in [
+            ("api", "'10.0.0.1:80', '10.0.0.2:80'", "balance = 'random_two'", true),
+            ("api", "'10.0.0.1:80', '10.0.0.2:80'", "sticky = { cookie = 'srv' }", true),
+            ("api", "'10.0.0.1:80', '10.0.0.2:80'", "slow_start = '10s'", true),
+            ("api", "'10.0.0.2:80', { address = '10.0.0.1:80', weight = 3 }", "", true),
+            ("api", "'10.0.0.1:80', '10.0.0.2:80'", "proxy_protocol = 'v1'", false),
+            ("api", "'10.0.0.1:80', '10.0.0.2:80'", "protocol = 'h2c'", false),
+            ("api", "'10.0.0.1:80'", "", false),
+            ("other", "'10.0.0.1:80', '10.0.0.2:80'", "", false),
+        ] {
+            let after = Pool::for_all(&upstreams(name, servers, text), &before, &none).await;
+            assert!(!Arc::ptr_eq(&before[0], &after[0]), "{text}");
+            assert_eq!(Arc::ptr_eq(&before[0].idle, &after[0].idle), is_shared, "{text}");
+            assert_eq!(Arc::ptr_eq(&before[0].http2, &after[0].http2), is_shared, "{text}");
         }
     }
 

@@ -142,3 +142,28 @@ fn cookies_of_two_upstreams_with_one_name_keep_a_client_on_both() {
         assert_eq!(cookies.iter().filter(|is_new| **is_new).count(), 1);
     }
 }
+
+#[test]
+fn reload_that_changes_only_the_choice_among_servers_keeps_connections() {
+    let server = Upstream::responding(OK);
+    let config = |text: &str| {
+        let address = server.address;
+        let second = "{ address = \"127.0.0.1:1\", backup = true }";
+        format!("[upstreams.a]\nservers = [\"{address}\", {second}]\n{text}\n[routes.a]\n")
+    };
+    let gateway = Gateway::start(&config(""));
+    assert_eq!(gateway.get("/").status, 200);
+    for text in
+        ["balance = \"random_two\"", "sticky = { cookie = \"srv\" }", "slow_start = \"10s\""]
+    {
+        gateway.apply(&config(text));
+        assert_eq!(gateway.get("/").status, 200);
+        let connections: Vec<usize> =
+            server.requests().iter().map(|request| request.connection).collect();
+        assert!(connections.iter().all(|number| *number == 0), "{text}: {connections:?}");
+    }
+    // Another protocol needs other connections.
+    gateway.apply(&config("proxy_protocol = \"v1\""));
+    gateway.get("/");
+    assert_eq!(server.requests().last().map(|request| request.connection), Some(1));
+}

@@ -61,6 +61,19 @@ fn no_env_assumes_what_has_no_value_here() {
 }
 
 #[test]
+fn no_env_accepts_a_redirect_whose_host_is_assumed() {
+    let outcome = |to: &str| {
+        let (_folder, file) = file(&format!("[routes.a]\nredirect = {{ to = \"{to}\" }}\n"));
+        check(&file, &["--no-env"])
+    };
+    for to in ["https://${TOLLGATE_TEST_HOST}{path}", "${TOLLGATE_TEST_URL}{path}{query}"] {
+        let outcome = outcome(to);
+        assert_eq!(outcome.code, Some(0), "{to}: {}", outcome.stderr);
+    }
+    assert_eq!(outcome("https://{path}").code, Some(64));
+}
+
+#[test]
 fn no_env_still_reports_all_other_errors() {
     let wrong = "[redis]\nurl = \"${REDIS_URL}\"\ntimeout = \"5 apples\"\nusername = \"${1}\"\n\
                  [admin]\ntoken = \"short\"\n[rules.r]\nper = [\"kye\"]\nrate = \"1/s\"\n";

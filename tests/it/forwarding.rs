@@ -257,6 +257,31 @@ fn absolute_form_is_forwarded_as_origin_form() {
     assert_eq!(lines, expected);
 }
 
+/// The host of a URL may be written in another case than `Host`, and with the default port.
+#[test]
+fn absolute_form_has_the_host_of_the_request_in_any_spelling() {
+    let upstream = Upstream::responding(ANSWER);
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
+    for target in ["http://API.test/x", "http://api.test:80/x", "HTTPS://Api.Test:443/x"] {
+        let mut client = gateway.connect();
+        // The first bytes need not have all of the head.
+        client.write(format!("GET {target} HTTP/1.1\r\nX: y\r\n").as_bytes());
+        client.write(b"Host: api.test\r\n\r\n");
+        assert_eq!(client.read_response("GET").status, 200, "{target}");
+        let seen = upstream.requests().pop().unwrap();
+        assert_eq!((seen.line(), seen.header("host")), ("GET /x HTTP/1.1", Some("api.test")));
+        let explained = gateway.explain(format!(r#"{{"path": "{target}", "host": "api.test"}}"#));
+        assert_eq!(explained.json()["verdict"]["decision"], "allow", "{target}");
+    }
+    for target in ["http://other.test/x", "http://api.test:8080/x", "http://u@api.test/x"] {
+        let mut client = gateway.connect();
+        client.write(format!("GET {target} HTTP/1.1\r\nHost: api.test\r\n\r\n").as_bytes());
+        assert_eq!(client.read_response("GET").status, 400, "{target}");
+        let explained = gateway.explain(format!(r#"{{"path": "{target}", "host": "api.test"}}"#));
+        assert_eq!(explained.json()["verdict"]["status"], 400, "{target}");
+    }
+}
+
 /// Responses of the upstream, and the headers that the client gets. All use one connection.
 #[test]
 fn hop_by_hop_headers_of_responses_are_not_forwarded() {

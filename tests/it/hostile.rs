@@ -451,16 +451,19 @@ fn row_62_paths_are_case_sensitive_by_default() {
     }
 }
 
+/// A server that answers once the latch is open.
+fn answering_after(latch: &Latch) -> Upstream {
+    let latch = latch.clone();
+    Upstream::start(move |_, stream| {
+        latch.wait();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_ok()
+    })
+}
+
 #[test]
 fn row_64_client_that_disconnects_early_is_charged() {
     let latch = Latch::default();
-    let upstream = Upstream::start({
-        let latch = latch.clone();
-        move |_, stream| {
-            latch.wait();
-            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_ok()
-        }
-    });
+    let upstream = answering_after(&latch);
     let rule = "[rules.all]\nper = []\nrate = \"100/d\"\n";
     let gateway = Gateway::start(&format!("{}{rule}", proxy_to(&[upstream.address])));
     let clients: Vec<_> = (0..10)
@@ -477,6 +480,29 @@ fn row_64_client_that_disconnects_early_is_charged() {
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
     latch.open();
     assert_eq!(gateway.get("/").remaining(), 89);
+}
+
+/// The end of its bytes is all that a client that has left sends, too.
+#[test]
+fn row_64_client_that_closes_its_sending_side_counts_as_gone() {
+    let latch = Latch::default();
+    let upstream = answering_after(&latch);
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
+    let mut client = gateway.connect();
+    client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request to arrive", || (upstream.requests().len() == 1).then_some(()));
+    client.finish_writing();
+    assert!(client.is_closed_by_server());
+    gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
+    latch.open();
+    // Responses of the gateway itself do not wait.
+    let rule = "[rules.all]\nper = []\nrate = \"1/365d\"\n";
+    let gateway = Gateway::start(&format!("{}{rule}", proxy_to(&[upstream.address])));
+    assert_eq!(gateway.get("/").status, 200);
+    let mut client = gateway.connect();
+    client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.finish_writing();
+    assert_eq!(client.read_response("GET").status, 429);
 }
 
 #[test]

@@ -88,6 +88,48 @@ fn proxy_header_names_the_client() {
     assert_eq!(addresses, ["203.0.113.1", "203.0.113.2", "127.0.0.1"]);
 }
 
+/// A proxy that passes bytes on has not written the headers of its client, whose address it does not know.
+#[test]
+fn forwarded_header_is_not_trusted_without_an_address_in_the_proxy_header() {
+    let upstream = Upstream::echo();
+    let limits = "[server.limits]\nmax_connections_per_ip = 2\n";
+    let config = format!(
+        "{TRUSTED}{limits}{}{}",
+        listener("proxy_protocol = true"),
+        proxy_to(&[upstream.address])
+    );
+    let gateway = Gateway::start(&config);
+    let request =
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 9.9.9.9\r\nX-Request-Id: mine\r\n\r\n";
+    let headers: [&[u8]; 3] = [
+        b"PROXY UNKNOWN\r\n",
+        // A client of a Unix socket, and a health check of the proxy.
+        &[&b"\r\n\r\n\0\r\nQUIT\n\x21\x31\0\xd8"[..], &[b'a'; 216]].concat(),
+        b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
+    ];
+    for header in headers {
+        let mut connection = Connection::open(gateway.listener(1));
+        connection.write(&[header, request.as_bytes()].concat());
+        assert_eq!(connection.read_response("GET").status, 200);
+        let seen = upstream.requests().pop().unwrap();
+        assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.1"));
+        assert_ne!(seen.header("x-request-id"), Some("mine"));
+    }
+    // They count as connections from the address of the proxy.
+    let open = || {
+        let mut connection = Connection::open(gateway.listener(1));
+        connection.write(&[b"PROXY UNKNOWN\r\n", request.as_bytes()].concat());
+        connection
+    };
+    let is_full = || {
+        let mut kept = [open(), open()];
+        let are_served = kept.each_mut().map(|kept| kept.try_read_response("GET").is_some());
+        let is_refused = open().is_closed_by_server();
+        (are_served == [true; 2] && is_refused).then_some(())
+    };
+    eventually("a third connection to be refused", is_full);
+}
+
 #[test]
 fn proxy_header_on_a_unix_socket_names_the_client() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,8 @@
 //! Answers of routes without an upstream, redirects and maintenance (`docs/fixed-answers.md`).
 
-use crate::support::{Gateway, Request, Upstream, curl, proxy_to};
+use serde_json::json;
+
+use crate::support::{Gateway, Request, Upstream, curl, key, proxy_to};
 
 const LISTENER: &str = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n";
 
@@ -50,6 +52,37 @@ fn redirect_has_values_of_the_request() {
     assert_eq!(redirected(to, "/@evil.test"), at("https://new.example/@evil.test"));
     let host = "{ to = \"https://{host}{path}\", status = 301 }";
     assert_eq!(redirected(host, "/a"), (301, Some("https://api.test/a".to_owned())));
+}
+
+/// A redirect to the area of the client: a client without a key has none.
+#[test]
+fn redirect_without_a_value_is_refused_before_a_token_is_taken() {
+    let rule = "[rules.ip]\nper = [\"ip\"]\nrate = \"3/365d\"\n";
+    let clients = "[clients]\non_unknown_key = \"anonymous\"\n";
+    let redirect = "[routes.a]\nredirect = { to = \"https://new.example/{client.id}{path}\" }\n";
+    let gateway =
+        Gateway::start(&format!("{redirect}{rule}{clients}{}", key("acme", "secret", "default")));
+    let get = || Request::get("/x");
+    for _ in 0..5 {
+        let answer = gateway.send(&get());
+        assert_eq!(answer.status, 400);
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        let detail = "The redirect here needs a known API key, which the request does not have.";
+        assert_eq!(answer.json()["detail"], detail);
+    }
+    let explained = gateway.explain(r#"{"path": "/x"}"#).json();
+    assert_eq!(
+        (&explained["verdict"]["decision"], &explained["verdict"]["status"]),
+        (&json!("deny"), &json!(400))
+    );
+    // Guesses at keys are counted.
+    let with_key = |key: &str| gateway.send(&get().header("X-Api-Key", key));
+    assert_eq!(with_key("guess").status, 400);
+    let known = with_key("secret");
+    assert_eq!((known.status, known.header("location")), (308, Some("https://new.example/acme/x")));
+    assert_eq!(known.remaining(), 1);
+    assert_eq!(with_key("guess").status, 400);
+    assert_eq!(with_key("guess").status, 429);
 }
 
 #[test]

@@ -33,6 +33,32 @@ fn no_spelling_of_a_parameter_avoids_the_limit_of_a_route() {
     }
 }
 
+/// Some servers take what follows two slashes for the host.
+#[test]
+fn path_with_a_host_does_not_avoid_the_limit_of_a_route_of_that_host() {
+    let gateway =
+        gateway("[routes.expensive]\nhost = \"dear.test\"\n[routes.rest]\nhost = \"cheap.test\"\n");
+    let send =
+        |path: &str| gateway.send(&Request::get(path).without("Host").header("Host", "cheap.test"));
+    for path in [
+        "//dear.test/x",
+        "/\\dear.test/x",
+        "///dear.test:80/x",
+        "//u@DEAR.test./",
+        "//de%61r.test/x",
+    ] {
+        let answer = send(path);
+        let reason = answer.json()["detail"].as_str().map(str::to_owned);
+        assert!(answer.status == 400 && reason.unwrap().contains("more than one route"), "{path}");
+        let explained = gateway.explain(format!(r#"{{"path": {path:?}, "host": "cheap.test"}}"#));
+        assert_eq!(explained.json()["verdict"]["status"], 400, "{path}");
+        let readings = explained.json()["route"]["readings"].clone();
+        let readings = readings.as_array().unwrap().iter();
+        assert!(readings.into_iter().any(|reading| reading["host"].is_string()), "{path}");
+    }
+    assert_eq!(send("/x//dear.test/").status, 200);
+}
+
 #[test]
 fn no_spelling_of_a_host_avoids_the_limit_of_a_route() {
     let gateway = gateway(

@@ -2,11 +2,11 @@
 
 use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{
-    Gateway, ReceivedRequest, Request, Upstream, eventually, proxy_to, sleep_for,
+    Gateway, ReceivedRequest, Request, TIMEOUT, Upstream, eventually, proxy_to, sleep_for, within,
 };
 
 /// Surplus that the next client would parse as its response.
@@ -128,6 +128,63 @@ fn server_that_sent_surplus_is_checked_after_every_response() {
         gateway.get(&own).text() != own
     });
     assert_eq!(foreign.count(), 0, "answers of 100 that were not their own");
+}
+
+/// Answers after 5 ms with the path, and once, 3 ms behind an answer, with another one.
+fn with_one_late_surplus() -> Upstream {
+    let count = AtomicUsize::default();
+    Upstream::start(move |seen, stream| {
+        let path = path(seen);
+        sleep_for(LATER);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", path.len());
+        let is_sent = stream.write_all(format!("{head}{path}").as_bytes()).is_ok();
+        if count.fetch_add(1, Ordering::SeqCst) == 100 {
+            sleep_for(Duration::from_millis(3));
+            return stream.write_all(FOREIGN).is_ok();
+        }
+        is_sent
+    })
+}
+
+/// The surplus is taken for the answer to the next request, and each right answer for that to the one after it, until the
+/// connection rests.
+#[test]
+fn late_surplus_shifts_the_answers_of_a_busy_connection_for_a_bounded_time() {
+    let upstream = with_one_late_surplus();
+    let gateway = Gateway::start(&proxy_to(&[upstream.address]));
+    let (wrong, answered) = (AtomicUsize::default(), AtomicUsize::default());
+    let has_ended = AtomicBool::default();
+    std::thread::scope(|scope| {
+        for client in 0..8 {
+            let (gateway, wrong, answered, has_ended) = (&gateway, &wrong, &answered, &has_ended);
+            scope.spawn(move || {
+                let mut connection = gateway.connect();
+                for number in 0.. {
+                    if has_ended.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    let own = format!("/{client}/{number}");
+                    let is_own = connection.send(&Request::get(&own)).text() == own;
+                    wrong.fetch_add(usize::from(!is_own), Ordering::SeqCst);
+                    answered.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        let until_answered = |more: usize| {
+            let goal = answered.load(Ordering::SeqCst) + more;
+            within(TIMEOUT, || (answered.load(Ordering::SeqCst) >= goal).then_some(()))
+        };
+        let found = within(TIMEOUT, || gateway.log().contains("surplus bytes").then_some(()));
+        // Answers that were on their way.
+        let is_served = until_answered(16);
+        let before = wrong.load(Ordering::SeqCst);
+        let is_served = is_served.and_then(|()| until_answered(400));
+        let after = wrong.load(Ordering::SeqCst) - before;
+        has_ended.store(true, Ordering::SeqCst);
+        assert!(is_served.is_some(), "the clients get no answers");
+        assert!(found.is_some(), "the surplus was not found, and {before} answers were wrong");
+        assert_eq!(after, 0, "wrong answers after the surplus was found");
+    });
 }
 
 #[test]

@@ -9,8 +9,8 @@ use http::{HeaderValue, StatusCode};
 use super::address::networks;
 use super::environment::Environment;
 use super::header_edits::{self, Direction};
-use super::template::template;
-use super::values::duration_up_to;
+use super::template::{Expanded, template};
+use super::values::duration_in;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::handling::{self, SwitchOr};
 use crate::config::spanned::Spanned;
@@ -26,8 +26,8 @@ const MAX_BODY_BYTES: usize = 65_536;
 /// Default of `content_type`.
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Maximum of `retry_after`, in milliseconds and as text.
-const MAX_RETRY_AFTER: (u64, &str) = (30 * 86_400_000, "30d");
+/// Minimum and maximum of `retry_after`, in milliseconds and as text.
+const RETRY_AFTER: ((u64, &str), (u64, &str)) = ((1_000, "1s"), (30 * 86_400_000, "30d"));
 
 /// Statuses of redirects.
 const REDIRECTS: [u64; 5] = [301, 302, 303, 307, 308];
@@ -161,8 +161,9 @@ fn redirect(
         diagnostics.push(Diagnostic::new(table.span(), message).help(help));
         return None;
     };
-    let to = template(field, environment, diagnostics)?;
-    if let Some(message) = wrong_url(&to) {
+    let Expanded { template: to, is_assumed } = template(field, environment, diagnostics)?;
+    // A host that is assumed is not known.
+    if let Some(message) = wrong_url(&to).filter(|_| !is_assumed) {
         let help = "it begins with `https://` and a host, or with one `/`, such as \
                     `https://new.example{path}{query}`; of the variables, only `{host}` can be in the host";
         diagnostics.push(Diagnostic::new(field.span(), message).help(help));
@@ -228,7 +229,7 @@ pub(super) fn maintenance(
         Some(SwitchOr::Table(table)) => table,
     };
     let field = table.retry_after.as_ref();
-    let retry_after = duration_up_to(MAX_RETRY_AFTER, "retry_after", field, 0, diagnostics);
+    let retry_after = duration_in(RETRY_AFTER, "retry_after", field, 0, diagnostics);
     let retry_after_s = retry_after.map(|time| time.as_millis().div_ceil(1000));
     Some(Maintenance {
         retry_after_s: retry_after_s

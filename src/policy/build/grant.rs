@@ -122,8 +122,9 @@ const fn help_for(limit: u64) -> &'static str {
 }
 
 impl Limits {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Limit> {
-        self.list.iter()
+    /// Whether one of them is a quota of a calendar period.
+    pub(super) fn has_quotas(&self) -> bool {
+        self.list.iter().any(|limit| limit.quota_calendar().is_some())
     }
 
     /// The limits, at the indexes that grants refer to.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
 use super::environment::Environment;
-use super::template::template;
+use super::template::{Expanded, template};
 use crate::config::Named;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::handling;
@@ -182,7 +182,7 @@ fn value(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<HeaderText> {
-    let template = template(field, environment, diagnostics)?;
+    let Expanded { template, .. } = template(field, environment, diagnostics)?;
     let is_valid = |text: &str| {
         text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'))
             && text.len() <= MAX_VALUE_BYTES

@@ -31,20 +31,24 @@ pub(super) fn hosts(
     }
     let mut seen = HashMap::new();
     let mut patterns = Vec::with_capacity(items.len());
+    let mut has_errors = false;
     for item in items {
         match pattern(item.get_ref()) {
             Ok(pattern) => {
+                // With the same host twice, the route would be in conflict with itself.
                 if let Some(first) = seen.insert(pattern.clone(), item.span()) {
                     diagnostics.push(twice(item, first));
+                } else {
+                    patterns.push(pattern);
                 }
-                patterns.push(pattern);
             }
             Err((message, help)) => {
+                has_errors = true;
                 diagnostics.push(Diagnostic::new(item.span(), message).help(help));
             }
         }
     }
-    (patterns.len() == items.len()).then(|| Hosts::new(patterns))
+    (!has_errors).then(|| Hosts::new(patterns))
 }
 
 /// Parses one host.

@@ -94,7 +94,7 @@ pub fn build(
     let upstreams = upstreams::upstreams(config, environment, diagnostics);
     let matchers = routes::matchers(config, diagnostics);
     let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
-    let route_settings =
+    let settings =
         routes::settings(config, environment, matchers.as_deref(), ignore_case, diagnostics);
     let destinations = routes::destinations(config, &names, diagnostics);
     let ip_access = ip_access::access(config, environment, diagnostics);
@@ -104,12 +104,12 @@ pub fn build(
     let router = routes::router(config, matchers.as_deref(), ignore_case, diagnostics);
 
     warnings::add(config, server.as_ref(), &keys, &rules, diagnostics);
+    warnings::add_of_routes(config, clients.as_ref(), &listeners, settings.as_ref(), diagnostics);
     warnings::add_of_listeners(config, acme.as_ref(), &listeners, &rules, diagnostics);
 
     if diagnostics.has_errors() {
         return None;
     }
-    let has_quotas = limits.iter().any(|limit| limit.quota_calendar().is_some());
     Some(Policy {
         server: server?,
         listeners,
@@ -134,14 +134,14 @@ pub fn build(
             &names,
             matchers?,
             destinations?,
-            route_settings?,
+            settings?,
             ip_access.routes,
             &rules.list,
         ),
         counted_headers: rules::counted_headers(&rules.list),
         counts_certificates: rules::counts_certificates(&rules.list),
         rules: rules.list,
-        has_quotas,
+        has_quotas: limits.has_quotas(),
         limits: limits.into_list(),
         router: router?,
         ip_access: ip_access.server,

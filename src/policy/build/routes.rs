@@ -87,7 +87,7 @@ pub(super) fn destinations(
 pub(super) struct Settings {
     idle_timeouts: Vec<Duration>,
     body_limits: Vec<Option<u64>>,
-    handlings: Vec<Option<Arc<Handling>>>,
+    pub(super) handlings: Vec<Option<Arc<Handling>>>,
 }
 
 /// The settings of each route, in the order of the file; none if one of them has an error.

@@ -43,27 +43,40 @@ pub(super) fn duration(
 
 /// As [`duration`], with another maximum, in milliseconds and as text.
 pub(super) fn duration_up_to(
-    (most_ms, most): (u64, &str),
+    most: (u64, &str),
     name: &str,
     field: Option<&Spanned<String>>,
     default_ms: u64,
     diagnostics: &mut Diagnostics,
 ) -> Option<Duration> {
+    duration_in(((1, "1ms"), most), name, field, default_ms, diagnostics)
+}
+
+/// As [`duration`], with another minimum and maximum, each in milliseconds and as text.
+pub(super) fn duration_in(
+    ((least_ms, least), (most_ms, most)): ((u64, &str), (u64, &str)),
+    name: &str,
+    field: Option<&Spanned<String>>,
+    default_ms: u64,
+    diagnostics: &mut Diagnostics,
+) -> Option<Duration> {
+    let shortest = || format!("the shortest is `{least}`");
     let Some(field) = field else {
         return Some(Duration::from_millis(default_ms));
     };
     let text = field.get_ref();
     let (message, help) = match period::milliseconds(text) {
-        Ok(0) => (format!("`{name}` cannot be 0"), "the shortest is `1ms`".to_owned()),
+        Ok(0) => (format!("`{name}` cannot be 0"), shortest()),
+        Ok(milliseconds) if milliseconds < least_ms => {
+            (format!("`{name}` is too short"), shortest())
+        }
         Ok(milliseconds) if milliseconds <= most_ms => {
             return Some(Duration::from_millis(milliseconds));
         }
         Ok(_) | Err(PeriodError::TooLong) => {
             (format!("`{name}` is too long"), format!("the longest is `{most}`"))
         }
-        Err(PeriodError::Negative) => {
-            (format!("`{name}` cannot be negative"), "the shortest is `1ms`".to_owned())
-        }
+        Err(PeriodError::Negative) => (format!("`{name}` cannot be negative"), shortest()),
         Err(PeriodError::Fraction) => {
             let help = "take a smaller unit: `1.5s` is `1500ms`".to_owned();
             (format!("`{name}` is a whole number of its unit"), help)

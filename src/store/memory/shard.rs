@@ -206,6 +206,15 @@ impl Shard {
         self.table.insert(entry(charge, bucket));
     }
 
+    /// Removes a bucket, which starts full if it is needed again.
+    pub(super) fn forget_bucket(&mut self, bucket: BucketId) {
+        let name = Name::of(bucket);
+        if let Place::At(slot) = self.table.find(name) {
+            self.table.remove(slot);
+            self.logs.take(name);
+        }
+    }
+
     /// Start value of a bucket that is not in the shard. Full, unless a dropped bucket of its limit would
     /// not be full yet: since it may be this one, it starts at the lowest level that any of them can
     /// have.

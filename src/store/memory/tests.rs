@@ -4,8 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::limit::MICROS_PER_SECOND as SECOND;
+use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Mode;
+use crate::limit::concurrency::Concurrency;
+use crate::limit::fixed_window::FixedWindow;
 use crate::limit::sliding_window::SlidingWindow;
+use crate::store::redis::fixture::rule;
 
 /// Rate 10 tokens per second, burst 5: half a second from empty to full.
 fn limit() -> Limit {
@@ -54,6 +58,40 @@ fn bucket_drains_and_refills() {
         assert_eq!(answer, peeked);
         let got = (answer.allowed(), answer.outcomes[0].level / limit().units(1));
         assert_eq!(got, (allowed, left), "{cost} at {now}");
+    }
+}
+
+/// A rule whose kind changes by reloads to requests in flight and back: its old bucket has been replaced meanwhile.
+#[test]
+fn bucket_starts_full_after_its_rule_counted_requests_in_flight() {
+    let hour = Calendar::new(Period::Hour, "UTC", 1).unwrap();
+    let kinds = [
+        limit(),
+        Limit::SlidingWindow(SlidingWindow::new(5, 60 * SECOND).unwrap()),
+        Limit::FixedWindow(FixedWindow::new(5, hour).unwrap()),
+    ];
+    for kind in kinds {
+        let in_flight = Limit::Concurrency(Concurrency::new(2).unwrap());
+        let store = MemoryStore::new(100, &[kind]);
+        let of = |limit: Limit, limit_index, cost: u64| Charge {
+            limit,
+            limit_index,
+            cost: cost * limit.parts(),
+            ..charge(1, 0)
+        };
+        let rules = [rule()];
+        let used_up = of(kind, 0, 5);
+        assert!(store.hold(&[used_up], &rules, 0, Share::WHOLE).0.allowed());
+        assert!(!store.peek(&[of(kind, 0, 1)], 0, Share::WHOLE).allowed());
+        let [number] = store.adopt(&[in_flight], 0)[..] else { panic!() };
+        // A refused request replaces nothing.
+        let never = of(in_flight, number, 3);
+        assert!(!store.hold(&[never], &rules, 0, Share::WHOLE).0.allowed());
+        assert_eq!(store.len(), 1);
+        drop(store.hold(&[of(in_flight, number, 1)], &rules, 0, Share::WHOLE).1);
+        assert!(store.is_empty());
+        let [number] = store.adopt(&[kind], 0)[..] else { panic!() };
+        assert!(store.take(&[of(kind, number, 5)], 0, Share::WHOLE).allowed(), "{kind:?}");
     }
 }
 

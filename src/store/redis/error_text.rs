@@ -4,6 +4,7 @@
 use redis::RedisError;
 
 use super::script;
+use crate::net::io_text::without_manual;
 use crate::policy::redis::{Login, Secret};
 
 /// Maximum length of a shown text, in bytes.
@@ -65,7 +66,7 @@ impl Secrets {
     fn strip(&self, text: &str) -> String {
         let mask = |text: String, secret: &Secret| text.replace(secret.reveal(), MASK);
         let text = self.0.iter().fold(text.to_owned(), mask);
-        let (text, is_cut) = beginning(&text);
+        let (text, is_cut) = beginning(without_manual(&text));
         let mut shown = String::new();
         // Number of the next words that are secrets.
         let mut secret_words = 0_u8;

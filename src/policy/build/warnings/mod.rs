@@ -9,16 +9,18 @@ mod lost_quotas;
 mod no_keys;
 mod preflight;
 mod public_keys;
+mod redirects;
 mod trailing_slashes;
 mod unlimited_plans;
 
+use super::routes;
 use super::rules::Rules;
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostics;
 use crate::policy::Key;
 use crate::policy::acme::Acme;
 use crate::policy::listener::Listener;
-use crate::policy::settings::Server;
+use crate::policy::settings::{Clients, Server};
 
 /// Adds the warnings of a file. `keys` and `rules` are in the order of the file; `server` is none with an error.
 pub(super) fn add(
@@ -42,6 +44,20 @@ pub(super) fn add(
         unlimited_plans::add(config, keys, &rules.list, diagnostics);
         // A path that is none has its own error.
         trailing_slashes::add(config, diagnostics);
+    }
+}
+
+/// Adds the warnings about routes. `clients` and `routes` are none with an error.
+pub(super) fn add_of_routes(
+    config: &Config,
+    clients: Option<&Clients>,
+    listeners: &[Listener],
+    routes: Option<&routes::Settings>,
+    diagnostics: &mut Diagnostics,
+) {
+    // With an error, what keys and listeners there are may not be known.
+    if let (Some(clients), Some(routes), false) = (clients, routes, diagnostics.has_errors()) {
+        redirects::add(config, clients, listeners, &routes.handlings, diagnostics);
     }
 }
 

@@ -17,7 +17,7 @@ fn answers() {
         "respond = { status = 204 }",
         "respond = { status = 503, body = '<p>', content_type = 'text/html', headers = { X-A = '{path}' } }",
         "redirect = { to = 'https://new.example{path}{query}', status = 301 }",
-        "redirect = { to = 'http://new.example:8080/a?b={client.id}' }",
+        "redirect = { to = 'http://new.example:8080/a?b={client.plan}' }",
         "redirect = { to = 'https://{host}{path}' }",
         "redirect = { to = 'https://www.{host}' }",
         "redirect = { to = '/new{path}', status = 307 }",
@@ -30,6 +30,45 @@ fn answers() {
     // A file with such routes only needs no upstream.
     let without = "[routes.a]\nrespond = { body = 'a' }";
     assert_eq!(super::super::render_whole(without), "no errors\n");
+}
+
+/// A redirect that has no URL for some requests is a warning.
+#[test]
+fn redirects_may_have_no_url() {
+    const TO_CLIENT: &str = "[routes.r]\nredirect = { to = 'https://a/{client.id}' }\n";
+    const TO_ADDRESS: &str = "[routes.r]\nredirect = { to = 'https://a/{client.ip}' }\n";
+    let (deny, key) = (
+        "[clients]\non_missing_key = 'deny'\non_preflight = 'deny'\n",
+        "[keys.acme]\nsha256 = '0000000000000000000000000000000000000000000000000000000000000000'\n[rules.r]\nper = ['key']\nrate = '1/s'\n",
+    );
+    let unix = "[[listeners]]\naddress = 'unix:/run/tollgate.sock'\n";
+    let warning = |file: &str| {
+        let shown = super::super::render_whole(file);
+        assert!(!shown.contains("error:"), "{shown}");
+        shown.lines().find(|line| line.starts_with("warning: a request")).map(str::to_owned)
+    };
+    assert_eq!(
+        warning(TO_CLIENT).as_deref(),
+        Some("warning: a request without a known API key gets 400: `{client.id}` has no value")
+    );
+    assert_eq!(warning(&format!("{TO_CLIENT}{deny}{key}")), None);
+    let accepted = deny.replace("on_preflight", "on_unknown_key = 'accept'\non_preflight");
+    assert!(warning(&format!("{TO_CLIENT}{accepted}{key}")).is_some());
+    assert_eq!(warning(TO_ADDRESS), None);
+    assert_eq!(
+        warning(&format!("{TO_ADDRESS}{unix}")).as_deref(),
+        Some("warning: a request on a Unix socket gets 400: `{client.ip}` has no value there")
+    );
+    assert_eq!(warning(&format!("{TO_ADDRESS}{unix}proxy_protocol = true\n")), None);
+}
+
+#[test]
+fn shortest_time_of_maintenance_is_a_second() {
+    let at = |time: &str| routes(&[&format!("maintenance = {{ retry_after = '{time}' }}")]);
+    for time in ["0s", "999ms"] {
+        assert!(at(time).contains("help: the shortest is `1s`"), "{}", at(time));
+    }
+    assert_eq!(at("1s"), "no errors\n");
 }
 
 #[test]

@@ -28,6 +28,13 @@ fn hosts_are_invalid() {
     insta::assert_snapshot!(host("[7]"));
 }
 
+/// Not also a conflict of the route with itself.
+#[test]
+fn host_that_is_listed_twice_is_one_error() {
+    let shown = host("['a.example', 'b.example', 'A.example.']");
+    assert!(shown.ends_with("gateway.toml: 1 error\n"), "{shown}");
+}
+
 #[test]
 fn routes_with_a_host_in_common_are_ambiguous() {
     insta::assert_snapshot!(render(

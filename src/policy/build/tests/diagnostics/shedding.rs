@@ -3,6 +3,28 @@
 use super::super::render;
 
 #[test]
+fn number_of_requests_in_flight_is_named_beside_the_word() {
+    let line = |value: &str| {
+        let file = format!("[upstreams.b]\nservers = ['demo']\nmax_in_flight = {value}\n");
+        let shown = render(&file);
+        // Without the errors about other tables.
+        let own = shown.split("\n\n").find(|error| error.contains("max_in_flight` is")).unwrap();
+        let lines =
+            own.lines().filter(|line| line.contains("max_in_flight` is") || line.contains("help"));
+        lines.map(str::trim).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("'many'"), "error: `max_in_flight` is a number or `auto`, not `many`");
+    assert_eq!(
+        line("'200'"),
+        "error: `max_in_flight` is a number or `auto`, not `200` = help: write `max_in_flight = 200`"
+    );
+    assert_eq!(
+        line("true"),
+        "error: `max_in_flight` is a number or `auto`, not a boolean = help: possible here: a number and `\"auto\"`"
+    );
+}
+
+#[test]
 fn limits_on_requests_in_flight_are_invalid() {
     let file = "[plans.a]\npriority = 1001\n[plans.b]\npriority = 'high'\n[plans.c]\npriority = -2.5\n[upstreams.b]\nservers = ['demo']\nmax_in_flight = 0\n[upstreams.c]\nservers = ['demo']\nmax_in_flight = 'Auto'\n[upstreams.d]\nservers = ['demo']\nmax_conns = 100\n";
     insta::assert_snapshot!(render(file), @r#"
@@ -40,7 +62,7 @@ fn limits_on_requests_in_flight_are_invalid() {
       |
       = help: for as many as the upstream serves well, write `max_in_flight = "auto"`
 
-    error: `max_in_flight` is `auto`, not `Auto`
+    error: `max_in_flight` is a number or `auto`, not `Auto`
       --> gateway.toml:12:17
        |
     12 | max_in_flight = 'Auto'

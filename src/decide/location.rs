@@ -1,0 +1,42 @@
+//! Whether a redirect has a URL for a request.
+
+use super::{Head, Precheck};
+use crate::identity::Identity;
+use crate::policy::Policy;
+use crate::policy::client::ClientKey;
+use crate::policy::handling::{NoLocation, RouteAnswer};
+use crate::policy::template::Values;
+
+/// Any identifier: that of a request is made after the decision, and never empty.
+const REQUEST_ID: &str = "0";
+
+/// Why the route of the request redirects, and has no URL for this request; `None` for all others.
+pub(super) fn missing(
+    policy: &Policy,
+    head: &Head<'_>,
+    identity: &Identity,
+    precheck: &Precheck<'_>,
+) -> Option<NoLocation> {
+    let route = policy.routes.get(precheck.route? as usize)?;
+    let Some(RouteAnswer::Redirect(redirect)) = &route.handling.as_ref()?.answer else {
+        return None;
+    };
+    let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
+    let client = &identity.client;
+    let values = Values {
+        client_id: match client.key {
+            ClientKey::Known(key) => policy.keys.get(key as usize).map(|key| &*key.id),
+            ClientKey::Missing | ClientKey::Unknown(_) => None,
+        },
+        client_plan: policy.plan_name(client.plan),
+        client_ip: client.ip,
+        request_id: REQUEST_ID,
+        route: &route.name,
+        host: &precheck.host,
+        method: head.method.as_str(),
+        // The encoding of control characters makes no difference here.
+        path: head.uri.path().as_bytes(),
+        query: query.as_bytes(),
+    };
+    redirect.no_location(&values)
+}
