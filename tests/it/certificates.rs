@@ -13,7 +13,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::support::{
-    Authority, DEMO, Gateway, Issued, Stopwatch, check_file, eventually, full_config, sleep_for,
+    Authority, DEMO, Gateway, Issued, Stopwatch, check_file, eventually, full_config, replace_file,
+    sleep_for,
 };
 
 /// A listener with this certificate, at a port that the kernel selects.
@@ -147,7 +148,7 @@ fn wrong_files_keep_the_previous_certificate_and_are_shown() {
     assert_eq!(gateway.count("tollgate_certificate_expiry_seconds", &name), 4_102_358_400);
 
     let key = std::fs::read(&issued.key).unwrap();
-    std::fs::copy(&other.key, &issued.key).unwrap();
+    replace_file(&issued.key, std::fs::read(&other.key).unwrap());
     gateway.wait_for_count("tollgate_certificate_errors_total", &name, 1);
     let message = shown()["error"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("does not belong to the first certificate of"), "{message}");
@@ -157,7 +158,7 @@ fn wrong_files_keep_the_previous_certificate_and_are_shown() {
     eventually("the reload", || gateway.log().contains("SIGHUP").then_some(()));
     assert_eq!(Secure::open(&config, address).unwrap().leaf(), before);
 
-    std::fs::write(&issued.key, key).unwrap();
+    replace_file(&issued.key, key);
     eventually("the end of the failure", || shown()["error"].is_null().then_some(()));
     let issued = authority.issue("a", &["a.example"]);
     wait_for(&config, address, &leaf(&issued));

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
-use std::path::Path;
 
 use serde_json::json;
 
 use crate::support::{
-    Connection, Gateway, Nginx, Request, Upstream, curl, eventually, full_config, tollgate,
+    Connection, Gateway, Nginx, Request, Upstream, curl, eventually, full_config, replace_file,
+    tollgate,
 };
 
 const DEMO: &str = "[upstreams.api]\nservers = [\"demo\"]\n";
@@ -109,13 +109,6 @@ fn clients_over_http2_and_by_a_proxy_header_are_refused_too() {
     assert_eq!(denied(&gateway), 3);
 }
 
-/// Replaces a file in one step.
-fn replace(file: &Path, content: &str) {
-    let new = file.with_extension("new");
-    std::fs::write(&new, content).unwrap();
-    std::fs::rename(new, file).unwrap();
-}
-
 /// 20,000 networks: 10.0.0.0/32, 10.0.0.4/32 and so on, and as many of IPv6.
 fn many() -> String {
     (0..10_000_u32).fold(String::new(), |mut text, number| {
@@ -150,13 +143,13 @@ fn list_in_a_file_is_reloaded_and_a_wrong_one_keeps_the_previous() {
     let mut ask =
         || connection.send(&Request::get("/").header("X-Forwarded-For", "192.0.2.7")).status;
     assert_eq!(ask(), 200);
-    replace(&list, &format!("{}192.0.2.7 # new\n", many()));
+    replace_file(&list, format!("{}192.0.2.7 # new\n", many()));
     eventually("the list to be in force", || (ask() == 403).then_some(()));
     let reloads = gateway.admin("/api/reloads").json();
     let change = json!([{ "kind": "setting", "name": "server.deny_ips", "what": "file_changed" }]);
     assert_eq!(reloads["reloads"][0]["changes"], change);
     // A wrong line, then no file at all.
-    replace(&list, "192.0.2.8\n192.0.2.300\n");
+    replace_file(&list, "192.0.2.8\n192.0.2.300\n");
     eventually("the error in the log", || {
         let error = "blocked.txt:2: `192.0.2.300` is neither an address nor a network";
         gateway.log().contains(error).then_some(())
@@ -168,7 +161,7 @@ fn list_in_a_file_is_reloaded_and_a_wrong_one_keeps_the_previous() {
     });
     assert_eq!(ask(), 403);
     assert_eq!(gateway.reloads("applied"), 1);
-    replace(&list, "192.0.2.8\n");
+    replace_file(&list, "192.0.2.8\n");
     eventually("the next list to be in force", || (ask() == 200).then_some(()));
     assert_eq!(of(&gateway, "192.0.2.8", "/"), 403);
 }

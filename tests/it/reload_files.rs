@@ -4,7 +4,7 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::support::{DEMO, Gateway, eventually, full_config};
+use crate::support::{DEMO, Gateway, eventually, full_config, replace_file};
 
 /// Replaces the file of a gateway by an invalid one with `spoil`, expects `words` in the log, and then
 /// restores a valid one.
@@ -40,13 +40,6 @@ fn remove(path: &Path) {
     }
 }
 
-/// Replaces the file atomically.
-fn replace(path: &Path, content: &[u8]) {
-    let new = path.with_extension("new");
-    std::fs::write(&new, content).unwrap();
-    std::fs::rename(new, path).unwrap();
-}
-
 #[test]
 fn row_41_deleted_file_changes_nothing() {
     assert_survives(|path| std::fs::remove_file(path).unwrap(), "cannot read");
@@ -79,13 +72,13 @@ fn row_42_empty_file_changes_nothing() {
 #[test]
 fn row_42_half_written_file_changes_nothing() {
     let half = full_config(DEMO).replace("path = \"/*\"\nupstream = \"api\"\n", "path = \"/");
-    assert_survives(move |path| replace(path, half.as_bytes()), "a string is not closed");
+    assert_survives(move |path| replace_file(path, &half), "a string is not closed");
 }
 
 #[test]
 fn row_42_binary_file_changes_nothing() {
-    assert_survives(|path| replace(path, b"[server]\n\0\0\0"), "a NUL, at byte 9");
-    assert_survives(|path| replace(path, b"[server]\n\xff"), "not UTF-8, at byte 9");
+    assert_survives(|path| replace_file(path, b"[server]\n\0\0\0"), "a NUL, at byte 9");
+    assert_survives(|path| replace_file(path, b"[server]\n\xff"), "not UTF-8, at byte 9");
 }
 
 #[test]
@@ -109,7 +102,7 @@ fn row_42_file_above_4_mib_is_rejected() {
 fn row_42_byte_order_mark_is_accepted() {
     let gateway = Gateway::start(DEMO);
     let other = DEMO.replace("routes.all", "routes.other");
-    replace(gateway.file(), format!("\u{feff}{}", full_config(&other)).as_bytes());
+    replace_file(gateway.file(), format!("\u{feff}{}", full_config(&other)).as_bytes());
     assert_eq!(gateway.reload().status, 200);
     assert_eq!(gateway.get("/").json()["route"], "other");
 }
@@ -148,11 +141,11 @@ fn row_43_errors_are_reported_with_their_place_and_nothing_is_applied() {
 fn rejected_file_is_logged_once_while_it_is_unchanged() {
     let gateway = Gateway::start(DEMO);
     let bad = full_config(&format!("{DEMO}[rules.r]\n"));
-    replace(gateway.file(), bad.as_bytes());
+    replace_file(gateway.file(), &bad);
     eventually("the bad file to be seen", || (gateway.reloads("rejected") == 1).then_some(()));
     // The same content again: an event without a change.
     for _ in 0..3 {
-        replace(gateway.file(), bad.as_bytes());
+        replace_file(gateway.file(), &bad);
         crate::support::wait_retry_after(std::time::Duration::from_millis(200));
     }
     assert_eq!(gateway.reloads("rejected"), 1);
@@ -213,7 +206,7 @@ fn row_48_file_that_needs_a_restart_is_rejected_as_a_whole() {
         ("threads = 2", "", &["`threads` of [server]"]),
     ];
     for (from, to, names) in table {
-        replace(gateway.file(), server.replace(from, to).as_bytes());
+        replace_file(gateway.file(), server.replace(from, to).as_bytes());
         let answer = gateway.reload();
         assert_eq!(answer.status, 422, "{to}");
         for name in names {
@@ -233,7 +226,7 @@ fn row_48_file_that_needs_a_restart_is_rejected_as_a_whole() {
 fn row_49_file_that_would_fail_the_start_changes_nothing() {
     let gateway = Gateway::start(DEMO);
     for bad in ["", "[server", "listen = 5", "[rules.r]\nper = [\"ip\"]\n"] {
-        replace(gateway.file(), bad.as_bytes());
+        replace_file(gateway.file(), &bad);
         let start = crate::support::tollgate(&["run", "-c", gateway.file().to_str().unwrap()], "");
         assert_eq!((start.code, gateway.reload().status), (Some(64), 422), "{bad}");
         assert_eq!((gateway.get("/").status, gateway.admin("/ready").status), (200, 200));

@@ -7,7 +7,7 @@ use insta::assert_snapshot;
 use tempfile::TempDir;
 
 use crate::support::{
-    DEMO, Gateway, Redis, Request, check_file, eventually, free_port, full_config,
+    DEMO, Gateway, Redis, Request, check_file, eventually, free_port, full_config, replace_file,
 };
 
 /// Puts something at the path of a secret.
@@ -35,10 +35,8 @@ impl Folder {
         std::fs::write(self.path(name), content).unwrap();
     }
 
-    /// Replaces a file in one step, as editors do: no reader sees an empty file in between.
     fn replace(&self, name: &str, content: impl AsRef<[u8]>) {
-        self.write("new", content);
-        std::fs::rename(self.path("new"), self.path(name)).unwrap();
+        replace_file(self.path(name), content);
     }
 
     fn start(&self) -> Gateway {
@@ -219,7 +217,7 @@ fn path_may_contain_a_variable() {
         command.env("CREDENTIALS_DIRECTORY", credentials.path());
     });
     assert_eq!(status(&gateway, ONE), 200);
-    std::fs::write(credentials.path().join("token"), TWO).unwrap();
+    replace_file(credentials.path().join("token"), TWO);
     assert_token(&gateway, TWO, ONE);
 }
 

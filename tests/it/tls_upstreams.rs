@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use crate::support::{
-    Authority, Gateway, Issued, PeerServer, PythonServer, Request, eventually, websocket_client,
+    Authority, Gateway, Issued, PeerServer, PythonServer, Request, eventually, replace_file,
+    websocket_client,
 };
 
 /// One route for all paths to this server over TLS. `rest` continues the table of the upstream.
@@ -104,12 +105,10 @@ fn replaced_authority_is_used_without_a_reload() {
     let tls = format!("tls = {{ ca = {ca:?}, server_name = \"api.test\" }}");
     let gateway = Gateway::start(&config(&format!("https://{}", server.address), &tls));
     assert_eq!(gateway.get("/").status, 502);
-    std::fs::write(folder.path().join("new"), "garbage").unwrap();
-    std::fs::rename(folder.path().join("new"), &ca).unwrap();
+    replace_file(&ca, "garbage");
     let rejected = "the TLS files of an upstream cannot be used";
     eventually("the log line", || gateway.log().contains(rejected).then_some(()));
-    std::fs::copy(authority.ca(), folder.path().join("new")).unwrap();
-    std::fs::rename(folder.path().join("new"), &ca).unwrap();
+    replace_file(&ca, std::fs::read(authority.ca()).unwrap());
     eventually("status 200", || (gateway.get("/").status == 200).then_some(()));
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Acme, DAY, orders, presented, shared, wait_for_log, wait_for_order};
 use crate::support::{
     Authority, Gateway, Nginx, Pebble, PebbleOptions, Redis, Request, WallClock, eventually,
-    free_port, within,
+    free_port, replace_file, within,
 };
 
 /// A server between the gateway and Pebble that refuses new orders.
@@ -93,7 +93,7 @@ fn stored_orders(acme: &Acme) -> serde_json::Value {
 /// Replaces the file and reloads.
 #[track_caller]
 fn reload(gateway: &Gateway, config: &str) {
-    std::fs::write(gateway.file(), config).unwrap();
+    replace_file(gateway.file(), config);
     let answer = gateway.reload();
     assert_eq!(answer.status, 200, "{}", answer.text());
 }

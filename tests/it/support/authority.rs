@@ -9,6 +9,7 @@ use rcgen::{
 use tempfile::TempDir;
 
 use super::child::spawned;
+use super::files::replace_file;
 
 /// An authority, and the folder with what it has issued.
 pub(crate) struct Authority {
@@ -80,8 +81,8 @@ impl Authority {
             certificate: self.path(&format!("{file}.pem")),
             key: self.path(&format!("{file}.key")),
         };
-        replace(&issued.certificate, &certificate.pem());
-        replace(&issued.key, &key.serialize_pem());
+        replace_file(&issued.certificate, certificate.pem());
+        replace_file(&issued.key, key.serialize_pem());
         issued
     }
 
@@ -128,11 +129,4 @@ fn openssl(arguments: impl FnOnce(&mut Command)) -> String {
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(output.status.success(), "{command:?}: {stderr}");
     stdout
-}
-
-/// Replaces a file in one step, as tools that renew certificates do.
-fn replace(file: &str, content: &str) {
-    let new = format!("{file}.new");
-    std::fs::write(&new, content).unwrap();
-    std::fs::rename(new, file).unwrap();
 }

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::child::Child;
 use super::documented;
+use super::files::replace_file;
 use super::http::{Connection, Request, Response};
 use super::openapi;
 use super::wait::{Timestamp, eventually, timed, timed_below, within};
@@ -148,9 +149,7 @@ impl Gateway {
     /// Replaces the file as most editors do: writes a new file and renames it. `config` continues the
     /// `[server]` table.
     pub(crate) fn save(&self, config: &str) {
-        let new = self.file.with_extension("new");
-        std::fs::write(&new, full_config(config)).unwrap();
-        std::fs::rename(new, &self.file).unwrap();
+        replace_file(&self.file, full_config(config));
     }
 
     /// Reloads by the admin API and returns the response.

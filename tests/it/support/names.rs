@@ -8,6 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::child::spawned;
+use super::files::replace_file;
 
 /// The names below `.test` of the programs that use it. At first, there is none.
 pub(crate) struct Names {
@@ -47,9 +48,7 @@ impl Names {
     }
 
     fn write(&self, name: &str, content: &str) {
-        let new = self.path("new");
-        std::fs::write(&new, content).unwrap();
-        std::fs::rename(new, self.path(name)).unwrap();
+        replace_file(self.path(name), content);
     }
 
     fn path(&self, name: &str) -> PathBuf {

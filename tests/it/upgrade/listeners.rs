@@ -11,7 +11,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{is_running, upgrade, upgraded};
-use crate::support::{Connection, DEMO, Gateway, Request, eventually, free_port, full_config};
+use crate::support::{
+    Connection, DEMO, Gateway, Request, eventually, free_port, full_config, replace_file,
+};
 
 fn local(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
@@ -26,13 +28,6 @@ fn file(ports: &[u16], admin: u16, sockets: &[(&Path, &str)]) -> String {
         let _ = write!(file, "[[listeners]]\naddress = \"unix:{path}\"\nmode = \"{mode}\"\n");
     }
     file
-}
-
-/// Replaces the whole file.
-fn replace(gateway: &Gateway, config: &str) {
-    let new = gateway.file().with_extension("new");
-    std::fs::write(&new, config).unwrap();
-    std::fs::rename(new, gateway.file()).unwrap();
 }
 
 #[track_caller]
@@ -60,7 +55,10 @@ fn row_67_listeners_of_the_new_file_are_opened_and_others_closed() {
     let (admin, new_admin) = (free_port(), free_port());
     let before = file(&[first, second], admin, &[(&kept, "0600"), (&removed, "0600")]);
     let mut gateway = Gateway::start_full(&before);
-    replace(&gateway, &file(&[first, third], new_admin, &[(&kept, "0660"), (&added, "0600")]));
+    replace_file(
+        gateway.file(),
+        file(&[first, third], new_admin, &[(&kept, "0660"), (&added, "0600")]),
+    );
     let answer = upgrade(&gateway);
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(gateway.exit().0, Some(0));
@@ -91,7 +89,7 @@ fn row_67_failed_upgrade_changes_no_listener() {
     // Opening the last listener fails.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    replace(&gateway, &file(&[first, port], admin, &[(&kept, "0660")]));
+    replace_file(gateway.file(), file(&[first, port], admin, &[(&kept, "0660")]));
     let answer = upgrade(&gateway);
     assert_eq!(answer.status, 503, "{}", answer.text());
     assert!(answer.text().contains(&format!("port {port} is taken")), "{}", answer.text());
@@ -108,7 +106,7 @@ fn row_67_failed_upgrade_changes_no_listener() {
 fn row_67_address_of_the_admin_port_can_become_one_for_clients() {
     let [first, second] = [free_port(), free_port()];
     let mut gateway = Gateway::start_full(&file(&[first], second, &[]));
-    replace(&gateway, &file(&[second], first, &[]));
+    replace_file(gateway.file(), file(&[second], first, &[]));
     let answer = upgrade(&gateway);
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(gateway.exit().0, Some(0));
