@@ -57,7 +57,8 @@ impl Gateway {
     pub(super) fn record_refusals(&self, exchange: &Exchange, decision: &Decision) {
         let Some(client) = exchange.client else { return };
         let (policy, generation) = (&exchange.snapshot.policy, exchange.snapshot.generation);
-        let request = AuditedRequest { policy, generation, client, route: exchange.route };
+        let (route, key_from) = (exchange.route, exchange.key_from);
+        let request = AuditedRequest { policy, generation, client, route, key_from };
         self.audit.record(&request, decision);
     }
 

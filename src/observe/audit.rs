@@ -34,7 +34,7 @@ use crate::failure;
 use crate::limit::cost::Cost;
 use crate::policy::Policy;
 use crate::policy::client::{Client, counted_address};
-use crate::policy::settings;
+use crate::policy::settings::{self, OnUnknownKey};
 use crate::store::redis::append::{Appender, StreamEntry};
 pub use kind::Kind;
 use refusal::Refusal;
@@ -74,6 +74,8 @@ pub struct AuditedRequest<'a> {
     pub client: Client,
     /// Index of its route.
     pub route: Option<u32>,
+    /// Where its API key was, as an index into the sources of keys; `None` without a key.
+    pub key_from: Option<usize>,
 }
 
 impl Audit {
@@ -227,6 +229,7 @@ impl Tally {
         let source = self.key_from.and_then(|source| policy.clients.key_sources.get(source));
         Start {
             key_from: source.map(ToString::to_string),
+            reads_keys: policy.clients.on_unknown_key != OnUnknownKey::NotRead,
             ip: counted.and_then(|ip| ShownAddress::of(ip, policy)),
             plan: policy.plans.get(client.plan as usize).filter(|_| is_limited).map(Arc::clone),
             limit: limit.map(|grant| {
@@ -249,10 +252,11 @@ fn log(view: &RefusalRunView) {
     let [key, key_from, ip, rule, plan, route] =
         [&view.key, &view.key_from, &view.ip, &view.rule, &view.plan, &view.route]
             .map(Option::as_deref);
+    let key_state = view.key_state.as_deref();
     let cost = cost.map(Cost::as_f64);
     let (kind, reason, event) = (kind.name(), view.reason.as_deref(), event(*kind));
     info!(
-        kind, status, reason, rule, plan, key, key_from, ip, route, cost, count, tokens, generation,
+        kind, status, reason, rule, plan, key, key_state, key_from, ip, route, cost, count, tokens, generation,
         %first, %last, "{event}"
     );
 }

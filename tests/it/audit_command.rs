@@ -51,3 +51,21 @@ fn question_about_a_key_is_answered_by_one_command() {
     let outcome = tollgate(&["audit", "--admin", "127.0.0.1:1"], "");
     assert_eq!(outcome.code, Some(69), "{outcome:?}");
 }
+
+/// A client that pays, but sends a wrong key: its requests are refused by the limit of its address.
+#[test]
+fn refusals_with_a_wrong_key_are_told_from_those_without_one() {
+    let gateway = Gateway::start(&format!("{DEMO}{RULE}{}", key("acme", SECRET, "free")));
+    let wrong = Request::get("/").header("X-Api-Key", "wrong");
+    let statuses: Vec<u16> =
+        [&wrong, &wrong, &Request::get("/")].map(|request| gateway.send(request).status).to_vec();
+    assert_eq!(statuses, [401, 429, 429]);
+    let text = eventually("both refusals", || {
+        let text = audit(&gateway, &["--kind", "limit"]).stdout;
+        (text.matches("refused 1 request").count() == 2).then_some(text)
+    });
+    assert!(text.contains("of address 127.0.0.1 without a key at"), "{text}");
+    assert!(text.contains("with an unknown key in header:x-api-key at"), "{text}");
+    let none = audit(&gateway, &["--key-id", "acme"]).stdout;
+    assert!(none.contains("429 (unknown key)"), "{none}");
+}

@@ -68,6 +68,8 @@ struct Run {
     status: Option<u16>,
     reason: Option<String>,
     key: Option<String>,
+    #[serde(default)]
+    key_state: Option<String>,
     key_from: Option<String>,
     ip: Option<String>,
     rule: Option<String>,
@@ -180,6 +182,15 @@ impl Run {
         }
     }
 
+    /// The key of requests that a limit refused, in words; empty if it is known, or if that is not known.
+    fn key_words(&self) -> String {
+        match (self.key_state.as_deref(), &self.key_from) {
+            (Some("missing"), _) => " without a key".to_owned(),
+            (Some("unknown"), Some(from)) => format!(" with an unknown key in {from}"),
+            _ => String::new(),
+        }
+    }
+
     /// The limit in words; empty if no rule limits.
     fn limit(&self) -> String {
         let rate = self.rate.clone();
@@ -218,7 +229,9 @@ impl Page {
     fn sentence(&self, group: &Group<'_>) -> String {
         let Group { run, count, first, last, open } = group;
         let requests = if *count == 1 { "request" } else { "requests" };
-        let what = format!("{count} {requests} of {}", run.client());
+        // A 401 says so at its end.
+        let key = if run.kind == "unauthorized" { String::new() } else { run.key_words() };
+        let what = format!("{count} {requests} of {}{key}", run.client());
         let (from, to) = (self.time(first), self.after(first, last));
         let mut when = if self.time(last) == from {
             format!("at {from}")
@@ -352,8 +365,8 @@ impl Page {
         if key.is_some() {
             let _ = writeln!(
                 text,
-                "- A 401 is listed by address, since its key is unknown: --kind unauthorized, without \
-                 --key-id"
+                "- With a wrong key, a request is refused by its address: 401, and 429 (unknown key) \
+                 beyond the limit of that address. Both are listed by address: --ip, without --key-id"
             );
         }
         let _ = writeln!(
@@ -396,9 +409,9 @@ fn groups(runs: &[Run]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut index: BTreeMap<_, usize> = BTreeMap::new();
     for run in runs {
-        let Run { kind, reason, key, key_from, rule, rate, burst, .. } = run;
+        let Run { kind, reason, key, key_state, key_from, rule, rate, burst, .. } = run;
         let ip = run.ip.as_ref().filter(|_| key.is_none());
-        let id = (kind, reason, key, key_from, rule, rate, burst, ip, &run.plan);
+        let id = (kind, reason, key, (key_state, key_from), rule, rate, burst, ip, &run.plan);
         let at = *index.entry(id).or_insert(groups.len());
         match groups.get_mut(at) {
             Some(group) => {

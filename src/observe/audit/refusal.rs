@@ -14,8 +14,6 @@ pub(super) struct Refusal {
     pub(super) kind: Kind,
     /// Why the request was refused; `None` if it was allowed.
     pub(super) reason: Option<Reason>,
-    /// Where the unknown key was, as an index into the sources of keys; `None` for other reasons.
-    pub(super) key_from: Option<usize>,
     /// Index of the rule; `None` if no rule refused the request.
     pub(super) rule: Option<u32>,
     /// Tokens that the request would have taken, if that is known without its route.
@@ -31,10 +29,9 @@ impl Refusal {
         let reason = Reason::of(Some(decision), None);
         let mut record = |refusal| record(Self { reason, ..refusal });
         match decision {
-            Decision::Limited { check, unauthenticated } => {
+            Decision::Limited { check, .. } => {
                 if let Some(index) = check.reported {
-                    let key_from = unauthenticated.and_then(key_from);
-                    record(Self { key_from, ..Self::of_charge(Kind::Limit, check, index) });
+                    record(Self::of_charge(Kind::Limit, check, index));
                 }
             }
             Decision::Unavailable { rule, .. } => {
@@ -45,8 +42,7 @@ impl Refusal {
                     Unauthenticated::KeyRequired(KeyRequired { rule }) => Some(*rule),
                     Unauthenticated::KeyMissing | Unauthenticated::KeyUnknown { .. } => None,
                 };
-                let refusal = Self::without_bucket(Kind::Unauthorized, rule);
-                record(Self { key_from: key_from(*reason), ..refusal });
+                record(Self::without_bucket(Kind::Unauthorized, rule));
             }
             Decision::Allowed { check, shadow_key_rules } => {
                 if let Some(check) = check {
@@ -74,7 +70,6 @@ impl Refusal {
         Self {
             kind,
             reason: None,
-            key_from: None,
             rule: charge.map(|charge| charge.rule),
             cost: charge.map(Charge::cost_in_tokens),
             tokens: check.standing(index).map(|standing| standing.remaining),
@@ -82,14 +77,6 @@ impl Refusal {
     }
 
     const fn without_bucket(kind: Kind, rule: Option<u32>) -> Self {
-        Self { kind, reason: None, key_from: None, rule, cost: None, tokens: None }
-    }
-}
-
-/// Where the unknown key was.
-const fn key_from(unauthenticated: Unauthenticated) -> Option<usize> {
-    match unauthenticated {
-        Unauthenticated::KeyUnknown { source } => Some(source),
-        Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_) => None,
+        Self { kind, reason: None, rule, cost: None, tokens: None }
     }
 }

@@ -86,6 +86,8 @@ pub(super) struct Start {
     pub(super) plan: Option<Arc<str>>,
     /// Where the unknown key was, such as `header:x-api-key`.
     pub(super) key_from: Option<String>,
+    /// Whether the configuration takes anything for an API key.
+    pub(super) reads_keys: bool,
     /// Rate or limit as written, and burst if it has one, of the rule for the client.
     pub(super) limit: Option<(WrittenLimit, Option<u64>)>,
 }
@@ -203,6 +205,11 @@ impl RefusalRun {
             ClientId::Key(key) => Some(key.to_string()),
             ClientId::Address(_) | ClientId::Unknown => None,
         };
+        let key_state = match (&key, refused.id.key_from) {
+            (Some(_), _) => Some("known"),
+            (None, Some(_)) => Some("unknown"),
+            (None, None) => start.reads_keys.then_some("missing"),
+        };
         let text = |text: &Option<Arc<str>>| text.as_ref().map(ToString::to_string);
         RefusalRunView {
             first: UtcTime(refused.first.unix_us),
@@ -212,6 +219,7 @@ impl RefusalRun {
             status: kind.status(),
             reason: refused.id.reason.map(|reason| Cow::Borrowed(reason.label())),
             key,
+            key_state: key_state.map(Cow::Borrowed),
             key_from: start.key_from.clone(),
             ip: start.ip.map(|ip| ip.to_string()),
             rule: text(&refused.id.rule),

@@ -29,6 +29,7 @@ impl RefusalRunView {
             status: kind.status(),
             reason: text("reason").map(Cow::Owned),
             key: text("key"),
+            key_state: text("key_state").map(Cow::Owned),
             key_from: text("key_from"),
             ip: text("ip"),
             rule: text("rule"),

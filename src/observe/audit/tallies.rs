@@ -128,7 +128,7 @@ impl Tallies {
 
 impl Shard {
     fn add(&mut self, request: &AuditedRequest<'_>, refusal: Refusal, at: Times) {
-        let Refusal { kind, rule, reason, key_from, tokens, .. } = refusal;
+        let Refusal { kind, rule, reason, tokens, .. } = refusal;
         let (index, route) = (kind as usize, request.route);
         let (Some(tallies), Some(beyond)) =
             (self.tallies.get_mut(index), self.beyond.get_mut(index))
@@ -137,6 +137,8 @@ impl Shard {
         };
         let counted = CountedClient::of(request.policy, &request.client);
         let generation = request.generation;
+        let is_known = matches!(request.client.key, ClientKey::Known(_));
+        let key_from = request.key_from.filter(|_| !is_known);
         let id = TallyId { generation, client: counted, rule, reason, key_from };
         let cost = refusal.cost.or_else(|| request.cost_of_route(kind));
         if let Some(tally) = tallies.get_mut(&id) {

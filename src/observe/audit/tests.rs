@@ -8,7 +8,7 @@ use crate::limit::reading::Times;
 use crate::limit::share::Share;
 use crate::load::from_text;
 use crate::policy::charges::KeyRequired;
-use crate::policy::client::ClientKey;
+use crate::policy::client::{Client, ClientKey};
 use crate::store::limiter::{Source, Taken};
 
 const FILE: &str = "[plans.free]\n[plans.pro]\n[upstreams.api]\nservers = ['demo']\n\
@@ -76,8 +76,13 @@ fn find(audit: &Audit) -> Vec<RefusalRunView> {
 fn refusal_has_its_kind_limit_route_cost_and_generation() {
     let (audit, policy) = (audit(), policy());
     let acme = client(ClientKey::Known(0), 1);
-    let record = |client, route, decision| {
-        let request = AuditedRequest { policy: &policy, generation: 7, client, route };
+    let record = |client: Client, route, decision| {
+        let key_from = match client.key {
+            ClientKey::Known(_) => Some(0),
+            ClientKey::Unknown(_) => Some(1),
+            ClientKey::Missing => None,
+        };
+        let request = AuditedRequest { policy: &policy, generation: 7, client, route, key_from };
         audit.record(&request, &decision);
     };
     let unauthenticated = |reason| Decision::Unauthenticated { reason, check: None };
@@ -119,7 +124,7 @@ fn flood_of_one_kind_is_bounded_and_counted() {
     let record = |ip, decision: &Decision| {
         let client = client(ClientKey::Missing, ip);
         audit.record(
-            &AuditedRequest { policy: &policy, generation: 1, client, route: None },
+            &AuditedRequest { policy: &policy, generation: 1, client, route: None, key_from: None },
             decision,
         );
     };

@@ -29,6 +29,8 @@ pub struct RefusalRunView {
     pub reason: Option<Cow<'static, str>>,
     /// The id of the client's key; null for a client without a known key.
     pub key: Option<String>,
+    /// `known`, `missing` or `unknown`: the key of the requests; null if the file has no keys.
+    pub key_state: Option<Cow<'static, str>>,
     /// Where the key was that the file does not have, such as `header:x-api-key`; else null.
     pub key_from: Option<String>,
     /// The client's address at the first refusal.
@@ -72,6 +74,7 @@ impl RefusalRunView {
             ("status", number(self.status.map(u64::from))),
             ("reason", self.reason.as_deref().map(str::to_owned)),
             ("key", self.key.clone()),
+            ("key_state", self.key_state.as_deref().map(str::to_owned)),
             ("key_from", self.key_from.clone()),
             ("ip", self.ip.clone()),
             ("rule", self.rule.clone()),

@@ -126,3 +126,19 @@ fn bucket_of_a_gateway_without_redis_is_named_as_such() {
                     and is full again in 5 s.";
     assert!(text.contains(expected), "{text}");
 }
+
+/// A client with a wrong key shares its address with clients without one.
+#[test]
+fn sentence_says_what_key_the_requests_had() {
+    let of = |key_state: &str, from: Value, reason: &str| {
+        let more = json!({ "key": null, "key_state": key_state, "key_from": from, "reason": reason,
+            "rule": "per-ip", "plan": "free" });
+        let text = page(Search::default(), &[run("09:03:01", "09:03:01", 21, &more)], &json!({}));
+        text.render().lines().next().unwrap().to_owned()
+    };
+    let missing = of("missing", Value::Null, "limited");
+    assert!(missing.contains("21 requests of address 203.0.113.7 without a key at"), "{missing}");
+    let unknown = of("unknown", json!("header:x-api-key"), "limited_unknown_key");
+    let words = "of address 203.0.113.7 with an unknown key in header:x-api-key at";
+    assert!(unknown.contains(words), "{unknown}");
+}

@@ -37,6 +37,7 @@ fn start(client: &str) -> Start {
     let rate = WrittenLimit::Rate(crate::policy::Rate { tokens: 100, period_us: SECOND });
     Start {
         key_from: None,
+        reads_keys: true,
         ip: Some(ShownAddress::Plain(ip)),
         plan: Some("free".into()),
         limit: Some((rate, Some(500))),
