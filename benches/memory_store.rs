@@ -174,7 +174,13 @@ fn check_kind(bencher: Bencher, kind: &str) {
     // Room for a million stamps, four of which count as a bucket.
     let store = MemoryStore::new(1_000_000, &[limit]);
     let name = "rule".into();
-    let rules = [StoredRule { name, salt: 0, on_failure: OnFailure::Local, lease: Lease::Off }];
+    let rules = [StoredRule {
+        name,
+        salt: 0,
+        on_failure: OnFailure::Local,
+        lease: Lease::Off,
+        is_leaky: false,
+    }];
     bencher.bench(|| {
         // A client sends a request each millisecond.
         let turn = turn() & 0xffff_ffff;

@@ -15,15 +15,18 @@
 --             for each charge H bucket (from 1)   d units to take   B 1 for a shadow rule, plus 2 for a
 --                             sliding window
 --           adjust: for each bucket   d units to add, at most to full
---                   then B 1 to keep the time of this change for an hour: levels that were seen before it do not count
+--                   then B flags: 1 to keep the time of this change for an hour: levels that were seen before it do not
+--                   count; 2 to fill fixed windows above full
 --           peek: for each bucket   d units of a request, for its wait
 --           lease: for each bucket   d units wanted   d the largest part of the level, as a divisor   d fewest units,
 --                             and twice, of units that were lent in an epoch: d epoch   d spent   d returned
 -- ARGV[3] absent, or debts: units granted locally, which are deducted first; packed:
 --           for each debt     H bucket (from 1)   d units
--- ARGV[4] absent, or what requests took that another slot of a cluster refused, to be given back; packed:
+-- ARGV[4] absent, or what requests took that another slot of a cluster refused, or that reached no server, to be given
+--         back; packed:
 --           for each bucket   H bucket (from 1)   d units   d time at which they were taken
 --                             d end of the period in which they were taken; 0 unless it is a fixed window
+--                             B 1 for a leaky bucket
 -- ARGV[5] absent, or levels that the caller saw before another server took over, as upper bounds; packed:
 --           for each bucket   H bucket (from 1)   d level at the end of this call
 --                             d end of the period that it holds for; 0 unless it is a fixed window
@@ -180,7 +183,8 @@ end
 -- parameters: end of that period, end of the next one. Times are microseconds of Unix time.
 --
 -- Stored as three doubles: its level, the end of its period, and minus the level at the start of a period
--- when it was written. After a change of the limit, what was used stays used.
+-- when it was written; then '+', if an operator has granted more than the limit. After a change of the limit, what was
+-- used stays used.
 --
 -- Returns the level at `now`, the end of its period, and whether it must be written even if no tokens are
 -- taken.
@@ -194,12 +198,13 @@ local function read_fixed_window(stored, now, start, full, finish, next_finish)
         chosen = next_finish
     end
     local level, at, was_full
-    if stored and #stored == 24 then
+    local is_above = stored and #stored == 25 and string.byte(stored, 25) == 43
+    if stored and (#stored == 24 or is_above) then
         level, at, was_full = struct.unpack('<ddd', stored)
         was_full = -was_full
         -- An invalid value counts as no value. NaN fails every comparison.
-        if not (was_full >= 1 and was_full <= 2 ^ 53 and was_full % 1 == 0 and level <= was_full
-            and level >= -1000 * was_full and level >= -2 ^ 53 and at >= 0 and at <= 2 ^ 53) then
+        if not (was_full >= 1 and was_full <= 2 ^ 53 and was_full % 1 == 0
+            and level <= (is_above and 2 ^ 53 or was_full) and level >= -1000 * was_full and level >= -2 ^ 53 and at >= 0 and at <= 2 ^ 53) then
             at = nil
         end
     end
@@ -214,18 +219,18 @@ local function read_fixed_window(stored, now, start, full, finish, next_finish)
     level, at = math.floor(level), math.floor(at)
     local was_at = at
     if was_full ~= full then
-        level = math.max(full - was_full + level, -1000 * full, -2 ^ 53)
+        level = math.max(math.min(full - was_full + level, 2 ^ 53), -1000 * full, -2 ^ 53)
     end
     -- If the clock went back over the start of the stored period, that period stays.
     if chosen and not (chosen == finish and at == next_finish) then
         at = chosen
     end
-    return math.min(level, full), at, at ~= was_at or was_full ~= full
+    return level, at, at ~= was_at or was_full ~= full
 end
 
 -- A key expires only after its period, when it is full again, which equals no key.
 local function write_fixed_window(key, level, at, now, full)
-    redis.call('SET', key, struct.pack('<ddd', level, at, -full),
+    redis.call('SET', key, struct.pack('<ddd', level, at, -full) .. (level > full and '+' or ''),
         'PX', string.format('%.0f', math.ceil((at - now) / 1000) + 1000))
 end
 
@@ -634,15 +639,16 @@ while at <= #debts do
 end
 
 -- Gives back what refused requests took, at most what keeps the limits exact. Since it was taken, a token bucket may
--- have been full without these requests, and what it refilled in that time would have been lost. A fixed window
+-- have been full without these requests, and what it refilled in that time would have been lost. A leaky bucket gets
+-- tokens back only if it is full then: otherwise other requests wait already because of these. A fixed window
 -- counts what was taken in its period. From a sliding window, the oldest tokens are dropped: they leave it earlier
 -- than those that were taken, which must still be in it.
 local returned = ARGV[4]
 if returned and returned ~= '' then
     at = 1
     while at <= #returned do
-        local bucket, units, taken_at, period_end
-        bucket, units, taken_at, period_end, at = unpack('<Hddd', returned, at)
+        local bucket, units, taken_at, period_end, leaky
+        bucket, units, taken_at, period_end, leaky, at = unpack('<HdddB', returned, at)
         local kind, first, full = unpack('<Bdd', call, START + RECORD * bucket)
         local level = levels[bucket]
         if level == UNREADABLE then
@@ -665,7 +671,9 @@ if returned and returned ~= '' then
             if leases and leases[bucket] then
                 full = full - leases[bucket][1] - leases[bucket][2]
             end
-            levels[bucket], moved[bucket] = math.min(level + units, full), true
+            if leaky == 0 or level + units >= full then
+                levels[bucket], moved[bucket] = max(math.min(level + units, full), level), true
+            end
         end
     end
 end
@@ -728,22 +736,26 @@ elseif operation == ADJUST then
     for bucket = 1, #keys do
         readable = readable and levels[bucket] ~= UNREADABLE
     end
+    local flags = string.byte(call, position + 8 * #keys) or 0
     for bucket = 1, #keys do
         local before, units = levels[bucket]
         units, position = unpack('<d', call, position)
         if readable then
-            local full = unpack('<d', call, FULL + RECORD * bucket)
+            local kind, _, full = unpack('<Bdd', call, START + RECORD * bucket)
+            if kind == FIXED_WINDOW and flags >= 2 then
+                full = 2 ^ 53
+            end
             if leases and leases[bucket] then
                 full = full - leases[bucket][1] - leases[bucket][2]
             end
-            levels[bucket], moved[bucket] = math.min(before + units, full), true
+            levels[bucket], moved[bucket] = max(math.min(before + units, full), before), true
         end
         reply[2 * bucket], reply[2 * bucket + 1] = before, levels[bucket]
     end
     if not readable then
         return reply
     end
-    if string.byte(call, position) == 1 then
+    if flags % 2 == 1 then
         for bucket = 1, #keys do
             -- An error, such as in a slot that is being moved, must not undo the change.
             get('SET', keys[bucket] .. ':~adjusted', string.format('%.0f', now), 'PX', '3660000')

@@ -54,6 +54,7 @@ impl Ours {
             salt: 0,
             on_failure: OnFailure::Local,
             lease: Lease::Off,
+            is_leaky: false,
         };
         Self {
             batcher: batcher(),

@@ -143,6 +143,8 @@ struct Rule {
     on_failure: &'static str,
     /// Whether gateways borrow tokens of its buckets: `off`, `auto`, or the largest number of tokens.
     lease: String,
+    /// Reasons for which a request that reached no server gets its tokens back.
+    refund_on: Vec<&'static str>,
     limits: Vec<Limit>,
     more_limits: usize,
     exempt: Exempt,
@@ -277,6 +279,7 @@ impl Rule {
             },
             on_failure: wording::on_failure(rule.on_failure),
             lease: rule.lease.to_string(),
+            refund_on: rule.refund_on.names(),
             limits: limits.into_iter().take(MAX_LISTED).collect(),
             more_limits,
             exempt: Exempt {

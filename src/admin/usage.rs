@@ -92,7 +92,7 @@ struct QuotaUsage {
     period_end: UtcTime,
     /// Tokens of the quota.
     limit: u64,
-    /// Tokens that requests took.
+    /// Tokens that requests took, less what an operator has granted: below zero after a grant above the limit.
     used: f64,
     /// Time of the last request, in UTC; null if it is not known.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
@@ -375,7 +375,7 @@ impl QuotaUsage {
         }
     }
 
-    /// The entry of a key at a level; `None` if nothing is used.
+    /// The entry of a key at a level; `None` if it is that of the start of a period.
     fn of_bucket(
         policy: &Policy,
         key: u32,
@@ -388,7 +388,7 @@ impl QuotaUsage {
         let client = client(policy, key)?;
         let rule = policy.rules.get(charge.rule as usize)?;
         let owner = Owner::of(policy, rule, &client);
-        (used > 0).then(|| Self {
+        (used != 0).then(|| Self {
             rule: rule.name.to_string(),
             client_kind: owner.kind,
             client: owner.id,

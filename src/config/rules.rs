@@ -4,7 +4,7 @@ use super::Named;
 use super::spanned::Spanned;
 use super::tables::{Field, List};
 use super::walk::table;
-use super::words::{Kind, LeaseWord, Mode, OnFailure, OnMissing};
+use super::words::{Kind, LeaseWord, Mode, OnFailure, OnMissing, RefundReason};
 
 /// Capacity of a bucket, in one of two forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +97,10 @@ table! {
         /// Of a token bucket: whether each gateway borrows tokens from Redis, and spends them without a call: `"auto"`,
         /// `"off"`, or the largest number of tokens. Default: `"off"`.
         pub lease: Field<Lease>,
+        /// Reasons for which a request that failed gets its tokens back, since it reached no server: any of
+        /// `upstream_connect`, `no_server`, `shed`, `upstream_tls` and `upstream_connect_timeout`. Default:
+        /// `["upstream_connect", "no_server", "shed"]`.
+        pub refund_on: Field<Vec<Spanned<RefundReason>>>,
         /// Clients that the rule does not limit: `{ ips = ["10.0.0.0/8"], keys = ["monitor"] }`.
         pub exempt: Option<Spanned<Exempt>>,
         /// Free text that the admin API and `clients.limits_path` show. Default: none.

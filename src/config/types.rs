@@ -148,6 +148,9 @@ impl Mismatch<'_> {
                     return Some(advice.to_owned());
                 }
                 let meant = suggest::closest(word, words).or_else(|| contained(word, words))?;
+                if self.in_list {
+                    return Some(format!("did you mean `\"{meant}\"`?"));
+                }
                 Some(format!("did you mean `{} = \"{meant}\"`?", self.name()))
             }
             (Expected::Word(words), DeValue::Float(number)) if words.contains(&number.as_str()) => {

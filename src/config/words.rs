@@ -61,6 +61,20 @@ words! {
         Off,
     }
 
+    /// A reason for which a request reached no server, as in the access log.
+    pub enum RefundReason {
+        /// No server accepted a connection.
+        UpstreamConnect,
+        /// No server has a known address.
+        NoServer,
+        /// The upstream has `max_in_flight` requests: such a request takes no tokens.
+        Shed,
+        /// The TLS handshake with the server failed.
+        UpstreamTls,
+        /// No connection was made in `connect_timeout`.
+        UpstreamConnectTimeout,
+    }
+
     /// Which buckets have a common hash tag in a Redis Cluster.
     pub enum Colocate {
         /// Those of an API key, of all rules whose `per` has `key`.

@@ -1,6 +1,7 @@
 //! The explanation of a request. Names and codes are a contract, listed in `docs/explain.md`.
 
 use crate::limit::cost::Cost;
+use crate::policy::refund::RefundOn;
 use std::net::IpAddr;
 
 use serde::Serialize;
@@ -184,6 +185,8 @@ pub struct ExplainedRule {
     /// `auto`, or the largest number of tokens, if gateways borrow tokens of its buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
+    /// Reasons for which a request that reached no server gets its tokens back: `refund_on` of the rule.
+    pub refund_on: Vec<&'static str>,
     /// Dimensions of its buckets, as in the configuration file.
     pub per: Vec<String>,
     /// Why it does not apply.
@@ -192,6 +195,19 @@ pub struct ExplainedRule {
     /// Rate, cost and bucket; `None` if the rule does not apply.
     #[serde(flatten)]
     pub charge: Option<Charge>,
+}
+
+impl ExplainedRule {
+    /// `refund_on` in words, unless it is the default, or the rule counts no tokens.
+    pub(super) fn refund_words(&self) -> Option<String> {
+        if self.refund_on == RefundOn::default().names() {
+            return None;
+        }
+        Some(match self.refund_on.as_slice() {
+            [] => "refund_on nothing".to_owned(),
+            reasons => format!("refund_on {}", reasons.join(", ")),
+        })
+    }
 }
 
 /// Why a rule does not apply to a request.

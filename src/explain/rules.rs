@@ -38,6 +38,7 @@ pub(super) fn rules(
             mode: wording::mode(rule.mode),
             on_failure: wording::on_failure(rule.on_failure),
             lease: (rule.lease != Lease::Off).then(|| rule.lease.to_string()),
+            refund_on: rule.refund_on.names(),
             per: rule.per.iter().map(ToString::to_string).collect(),
             why_not: None,
             charge: None,

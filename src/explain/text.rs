@@ -223,7 +223,8 @@ impl Page {
         };
         let numbers = format!("{limit}{rate}, {detail}{configured_for}, takes {cost}");
         let lease = rule.lease.as_ref().map_or(String::new(), |lease| format!("; lease {lease}"));
-        let failure = format!("{mode}; on_failure {}{lease}", rule.on_failure);
+        let refund = rule.refund_words().map_or(String::new(), |words| format!("; {words}"));
+        let failure = format!("{mode}; on_failure {}{lease}{refund}", rule.on_failure);
         let name_bold = self.painted(BOLD, name);
         self.line(left, &format!("{mark} {name_bold}  {numbers}; {failure}"));
         let indent = " ".repeat(name.chars().count() + 4);

@@ -96,6 +96,8 @@ pub struct Exchange {
     pub interim: usize,
     /// Whether the endpoint that was selected last has been connected to.
     pub is_connected: bool,
+    /// Number of attempts whose endpoint has been connected to.
+    pub(super) connections: usize,
     /// Trace of the request, if tracing is enabled.
     pub trace: Option<Trace>,
     /// The client's connection.
@@ -166,6 +168,7 @@ impl Exchange {
             body_bytes: 0,
             interim: 0,
             is_connected: false,
+            connections: 0,
             trace: None,
             connection,
             failed_server: None,

@@ -4,7 +4,8 @@
 //! that clients send over HTTP/2), `redirect` (listeners that only redirect), `judge` (whether a request is
 //! allowed), `waiting` (requests that leaky buckets delay), `respond` (responses of the gateway itself), `route_answer` (answers of routes without an upstream), `limit_headers` and `header_text` (rate limit
 //! headers), `split` (which upstream of a route with several), `peer` (which upstream server gets the request), `forward` (the request to the upstream), `header_edits` (changes of headers by a route),
-//! `http2` (requests to upstreams over HTTP/2; Pingora sends those over HTTP/1.1), `grpc_deadline`, `upstream_response` (the
+//! `http2` (requests to upstreams over HTTP/2; Pingora sends those over HTTP/1.1), `refund` (tokens of requests that reached
+//! no server), `grpc_deadline`, `upstream_response` (the
 //! response from the upstream), `body_drain` (unread request bodies), `own_limits` (a client's own limits),
 //! `acme_challenge` (automatic certificates), `upgrade` (WebSockets), `demo` (the built-in upstream),
 //! `telemetry` (metrics and log record of a request), `trace` (its spans), `drain` (responses during a
@@ -29,6 +30,7 @@ mod judge;
 mod own_limits;
 mod peer;
 mod redirect;
+mod refund;
 mod respond;
 mod route_answer;
 mod split;
@@ -433,6 +435,7 @@ impl ProxyHttp for Gateway {
         let failure = failure::failure(error);
         let failure = self.count_slowness(exchange, failure);
         exchange.failure = Some(failure);
+        Box::pin(self.refund(exchange, failure, error)).await;
         respond::fail(session, exchange, &self.at_will_log, failure, error).await
     }
 

@@ -113,6 +113,7 @@ impl Gateway {
     /// Notes that the endpoint that was selected last has been connected to.
     pub(super) fn connected(&self, exchange: &mut Exchange, is_reused: bool) {
         exchange.is_connected = true;
+        exchange.connections += 1;
         exchange.is_reused = is_reused;
         exchange.marks.connected = Some(clock::now());
         if let Some(series) = exchange.upstream_series(&self.metrics) {

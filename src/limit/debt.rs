@@ -13,6 +13,7 @@
 //! none that are older than two.
 
 use super::Limit;
+use super::returned::Returned;
 use super::share::Share;
 use super::unix_time;
 
@@ -42,6 +43,11 @@ impl Debt {
     /// Limit whose units the debt is counted in.
     pub const fn limit(&self) -> Limit {
         self.limit
+    }
+
+    /// Whether it has no units at any time.
+    pub const fn is_zero(&self) -> bool {
+        self.units == 0
     }
 
     /// Units of the debt at `now`, at least 0. A debt to a bucket without refill is whole until the bucket's
@@ -96,6 +102,19 @@ impl Debt {
     #[must_use]
     pub fn joined(self, other: &Self, now: u64) -> Self {
         self.more(other.left_under(&self.limit, now), now)
+    }
+
+    /// Returns the debt without tokens that a request was granted and does not use, at `now`. The debt must have them.
+    #[must_use]
+    pub fn without(self, returned: &Returned, now: u64) -> Self {
+        if self.limit.calendar().is_some() {
+            // Also after the end of its period, whose usage still has it.
+            let units = returned.left(&self.limit, self.full_at);
+            return Self { units: self.units.saturating_sub(units).max(0), ..self };
+        }
+        let debt = self.more(0, now);
+        let units = debt.units.saturating_sub(returned.left(&self.limit, now)).max(0);
+        Self { units, earlier: debt.earlier.min(units), ..debt }
     }
 
     /// Units of the debt at `now`, converted to `limit` in proportion to a full bucket; between fixed windows,

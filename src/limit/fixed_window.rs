@@ -15,7 +15,8 @@ use super::{MAX_DEBT_BURSTS, MAX_UNITS, unix_time};
 /// no change of the configuration changes the unit of a stored level.
 ///
 /// In a [`Bucket`] of this kind, `level` is what is left of the current period, and `at` is the end of that
-/// period in Unix time. From then on, the bucket is full.
+/// period in Unix time. From then on, the bucket is full. The level is above full if an operator has granted more than the
+/// limit in this period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     /// Units in each period.
@@ -33,6 +34,9 @@ pub enum FixedWindowError {
     #[error("the limit is too large: at most {max} can be counted exactly", max = MAX_LIMIT)]
     LimitTooLarge,
 }
+
+/// Last byte of a stored value whose level is above full.
+const ABOVE: u8 = b'+';
 
 /// Largest number of tokens in a period.
 const MAX_LIMIT: u64 = MAX_UNITS.unsigned_abs() / FixedWindow::PARTS;
@@ -74,6 +78,11 @@ impl FixedWindow {
     pub const fn lowest(&self) -> i64 {
         let lowest = self.full.saturating_mul(-MAX_DEBT_BURSTS);
         if lowest < -MAX_UNITS { -MAX_UNITS } else { lowest }
+    }
+
+    /// Highest valid level in units: an operator may grant more than the limit.
+    pub const fn highest(&self) -> i64 {
+        MAX_UNITS
     }
 
     /// Converts [`PARTS`](Self::PARTS) of a token to units, which they are. Saturates.
@@ -134,18 +143,18 @@ impl FixedWindow {
             Some(end) => end,
             None => bucket.at,
         };
-        Bucket { level: bucket.level.min(self.full), at }
+        Bucket { level: bucket.level, at }
     }
 
     /// Converts a bucket of a window with `was` units in each period. What was used stays used.
     pub fn with_limit_changed(&self, bucket: Bucket, was: i64) -> Bucket {
         let level = self.full.saturating_sub(was.saturating_sub(bucket.level));
-        Bucket { level: level.clamp(self.lowest(), self.full), at: bucket.at }
+        Bucket { level: level.clamp(self.lowest(), self.highest()), at: bucket.at }
     }
 
     /// Time in microseconds at which the bucket is full if no tokens are taken.
     pub fn full_at(&self, bucket: Bucket) -> u64 {
-        if bucket.level >= self.full { 0 } else { unix_time::instant(bucket.at) }
+        if bucket.level == self.full { 0 } else { unix_time::instant(bucket.at) }
     }
 }
 
@@ -179,7 +188,8 @@ impl FixedWindow {
 
 impl FixedWindow {
     /// Bucket at `unix_us` from its stored value in Redis: level, end of its period, and minus the level
-    /// at the start of a period when it was written, as doubles. An invalid value counts as no value, which is a full bucket.
+    /// at the start of a period when it was written, as doubles; then [`ABOVE`], if the level is above that. An invalid
+    /// value counts as no value, which is a full bucket.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -189,13 +199,15 @@ impl FixedWindow {
     pub fn decode(&self, stored: &[u8], bounds: Bounds, unix_us: u64) -> Bucket {
         const EXACT: f64 = MAX_UNITS as f64;
         let double = |at: usize| Some(f64::from_le_bytes(*stored.get(at..)?.first_chunk()?));
-        let doubles = (stored.len() == 24).then(|| Some((double(0)?, double(8)?, double(16)?)));
+        let is_above = stored.len() == 25 && stored.last() == Some(&ABOVE);
+        let has_doubles = stored.len() == 24 || is_above;
+        let doubles = has_doubles.then(|| Some((double(0)?, double(8)?, double(16)?)));
         // NaN fails every comparison.
         let valid = doubles.flatten().filter(|(level, end, negated)| {
             let limit = -negated;
             (1.0..=EXACT).contains(&limit)
                 && limit % 1.0 == 0.0
-                && *level <= limit
+                && *level <= if is_above { EXACT } else { limit }
                 && *level >= (-MAX_DEBT_BURSTS as f64 * limit).max(-EXACT)
                 && *end >= 0.0
                 && *end <= EXACT

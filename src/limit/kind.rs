@@ -113,6 +113,14 @@ impl Limit {
         }
     }
 
+    /// Highest valid level in units: full, but of a fixed window, in which an operator may grant more.
+    pub const fn highest(&self) -> i64 {
+        match self {
+            Self::FixedWindow(window) => window.highest(),
+            Self::TokenBucket(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => self.full(),
+        }
+    }
+
     /// Lowest valid level in units, at most zero. Larger debts are cut off here, so that a corrupt
     /// value in the store cannot block a client forever.
     pub const fn lowest(&self) -> i64 {

@@ -10,7 +10,7 @@
 //! - [`charge`]: one request checked against several buckets, all or nothing;
 //! - [`verdict`]: the decision, and the [`Standing`](verdict::Standing) that a client gets: remaining,
 //!   retry after, reset;
-//! - [`adjust`]: reset and grant by an operator;
+//! - [`adjust`]: reset and grant by an operator; [`returned`]: tokens that a request took and does not use;
 //! - [`lease`]: tokens that a gateway borrows from the shared store, and spends without a call;
 //! - [`breaker`], [`membership`], [`share`], [`debt`]: outages of the shared store: when to call it,
 //!   how many gateways share it, how much one of them may grant locally, and its debt for that;
@@ -56,6 +56,7 @@ pub mod leaky_bucket;
 pub mod lease;
 pub mod membership;
 pub mod reading;
+pub mod returned;
 pub mod share;
 pub mod sliding_window;
 pub mod stamp_log;

@@ -98,6 +98,8 @@ pub struct Metrics {
     refused: IntCounterVec,
     rejections: IntCounterVec,
     near_limit: IntCounterVec,
+    /// Requests whose tokens were given back, by rule and reason.
+    pub refunds: IntCounterVec,
     upstreams: UpstreamFamilies,
     /// The configuration in force, and reloads.
     pub config: ConfigSeries,
@@ -198,6 +200,7 @@ impl Metrics {
                 "Allowed requests that left less than a fifth of the rule's bucket.",
                 &["rule", "plan"],
             )?,
+            refunds: refunds(&series)?,
             upstreams: UpstreamFamilies::register(&series)?,
             config: ConfigSeries::register(&series)?,
             redis: series.redis()?,
@@ -306,6 +309,14 @@ fn access_log_dropped(series: &Registrar) -> Result<IntCounter, prometheus::Erro
         "tollgate_access_log_dropped_total",
         "Access log lines dropped because the output was full, too slow or closed.",
     )?)
+}
+
+fn refunds(series: &Registrar) -> Result<IntCounterVec, prometheus::Error> {
+    series.counters(
+        "tollgate_refunds_total",
+        "Allowed requests that reached no server, and whose tokens were given back (refund_on), by reason.",
+        &["rule", "reason"],
+    )
 }
 
 fn log_dropped(series: &Registrar) -> Result<IntCounter, prometheus::Error> {

@@ -4,8 +4,8 @@
 //! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and `redis`
 //! (everything except rules); `matcher`, `params`, `path`, `prefixes`, `tree` and `router` (the route of a
 //! request); `ip_set` and `ip_access` (which clients may send requests); `template`, `rewrite` and `handling` (what a route does beside forwarding); `split` (which upstream
-//! gets a request); `client` and `charges` (the rules that apply to a request, and their buckets); `priorities`
-//! (which plans are served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot
+//! gets a request); `client` and `charges` (the rules that apply to a request, and their buckets); `refund` (after which failures tokens are
+//! given back); `priorities` (which plans are served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot
 //! apply); `bucket_changes` (what a reload does to buckets); `build` (from the file to a policy).
 //!
 //! Plans, keys, upstreams, routes, rules and limits are referred to by their index in one list each,
@@ -30,6 +30,7 @@ pub mod path;
 mod prefixes;
 pub mod priorities;
 pub mod redis;
+pub mod refund;
 pub mod restart;
 pub mod rewrite;
 pub mod router;
@@ -61,6 +62,7 @@ use listener::Listener;
 use matcher::Matcher;
 use priorities::Priorities;
 use redis::Redis;
+use refund::RefundOn;
 use router::Router;
 use settings::{Admin, Audit, Clients, Headers, Log, Memory, Server, Upstream, Usage};
 use split::Destination;
@@ -219,6 +221,8 @@ pub struct Rule {
     pub on_failure: OnFailure,
     /// Whether gateways borrow tokens of its buckets from Redis.
     pub lease: Lease,
+    /// Failures after which a request gets its tokens back.
+    pub refund_on: RefundOn,
     /// Whether the buckets of a client have a common hash tag in Redis with those of its other rules per key.
     pub colocated: bool,
     /// Grant of each plan, by the plan's index; `None`: the rule does not apply to that plan.

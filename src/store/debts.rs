@@ -13,6 +13,7 @@ use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::debt::Debt;
+use crate::limit::returned::Returned;
 use crate::limit::share::Share;
 
 /// Number of shards, each with its own lock; more than there are threads.
@@ -32,6 +33,8 @@ pub struct BucketDebt {
     pub debt: Debt,
     /// Name of the bucket's rule.
     pub rule: StoredRule,
+    /// [`Debts::removals`] when it began.
+    since: u64,
 }
 
 /// A debt to a quota whose period ended before it was settled. The bucket will never have it, but it was used.
@@ -56,6 +59,8 @@ pub struct Debts {
     bound: usize,
     /// Number of debts. While it is 0, no lock is taken.
     count: AtomicUsize,
+    /// Number of removed debts. Changes only with the lock of the shard.
+    removals: AtomicU64,
     /// Debts that have lapsed, until they are taken.
     lapsed: Mutex<Vec<Lapsed>>,
     /// Number of dropped debts.
@@ -79,6 +84,7 @@ impl Debts {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             bound: bound.div_ceil(SHARDS).max(1),
             count: AtomicUsize::new(0),
+            removals: AtomicU64::new(0),
             lapsed: Mutex::default(),
             dropped: None,
             log_at: AtomicU64::new(0),
@@ -94,6 +100,12 @@ impl Debts {
     /// Number of buckets with a debt.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Number of debts that were removed until now. A debt that is added after this call has what was added, until it is
+    /// removed: then another one to the same bucket begins with a higher number.
+    pub fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Relaxed)
     }
 
     /// Whether there are no debts.
@@ -119,15 +131,43 @@ impl Debts {
     /// of the charge.
     pub fn add(&self, charge: &Charge, rule: &StoredRule, units: i64, share: Share, now: u64) {
         let debt = || Debt::none(charge.limit, share, now).more(units, now);
-        let join = |kept: &Debt| {
-            if kept.limit() == charge.limit {
-                kept.more(units, now)
+        let join = |kept: &mut BucketDebt| {
+            kept.debt = if kept.debt.limit() == charge.limit {
+                kept.debt.more(units, now)
             } else {
-                debt().joined(kept, now)
-            }
+                debt().joined(&kept.debt, now)
+            };
         };
-        let owed = || BucketDebt { debt: debt(), rule: rule.clone() };
+        let owed = || BucketDebt { debt: debt(), rule: rule.clone(), since: self.removals() };
         self.put(charge.bucket, owed, join, now);
+    }
+
+    /// Removes what a request was granted and does not use from the debt to the charge's bucket, unless it may have been
+    /// settled since. `removals` was the [number](Self::removals) before it was added. Calls `then` before any other
+    /// change of the debt. Returns whether the debt had it.
+    pub fn give_back(
+        &self,
+        charge: &Charge,
+        returned: &Returned,
+        removals: u64,
+        now: u64,
+        then: impl FnOnce(),
+    ) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let mut shard = self.shard(charge.bucket).lock();
+        let owed = shard.owed.get_mut(&charge.bucket);
+        let has_it =
+            |owed: &&mut BucketDebt| owed.debt.limit() == charge.limit && owed.since <= removals;
+        let Some(owed) = owed.filter(has_it) else { return false };
+        then();
+        owed.debt = owed.debt.without(returned, now);
+        if owed.debt.is_zero() {
+            shard.owed.remove(&charge.bucket);
+            self.note_removed(1);
+        }
+        true
     }
 
     /// Removes the debt of the bucket, for settlement. Returns it with its units at `now`, in the
@@ -136,8 +176,12 @@ impl Debts {
         if self.is_empty() {
             return None;
         }
-        let owed = self.shard(bucket).lock().owed.remove(&bucket)?;
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        let owed = {
+            let mut shard = self.shard(bucket).lock();
+            let owed = shard.owed.remove(&bucket)?;
+            self.note_removed(1);
+            owed
+        };
         let units = owed.debt.left_under(limit, now);
         self.note_lapsed(bucket, &owed.debt, now);
         (units > 0).then_some((owed, units))
@@ -153,7 +197,7 @@ impl Debts {
                 && let Some(bucket) = shard.owed.keys().next().copied()
                 && let Some(owed) = shard.owed.remove(&bucket)
             {
-                self.count.fetch_sub(1, Ordering::Relaxed);
+                self.note_removed(1);
                 let units = owed.debt.left(now);
                 self.note_lapsed(bucket, &owed.debt, now);
                 if units > 0 {
@@ -166,12 +210,16 @@ impl Debts {
 
     /// Adds back a debt that was removed, but possibly not settled.
     pub fn put_back(&self, bucket: BucketId, owed: BucketDebt, now: u64) {
-        let debt = owed.debt;
+        let (debt, since) = (owed.debt, owed.since);
         if debt.lapsed(now).is_some() {
             return self.note_lapsed(bucket, &debt, now);
         }
         // The bucket may have a new debt since: both are added.
-        self.put(bucket, || owed, |kept| kept.joined(&debt, now), now);
+        let join = |kept: &mut BucketDebt| {
+            kept.debt = kept.debt.joined(&debt, now);
+            kept.since = kept.since.min(since);
+        };
+        self.put(bucket, || owed, join, now);
     }
 
     /// Removes the debts that have shrunk to 0 at `now`.
@@ -205,22 +253,28 @@ impl Debts {
             self.note_lapsed(*bucket, &owed.debt, now);
             owed.debt.left(now) > 0
         });
-        self.count.fetch_sub(before - shard.owed.len(), Ordering::Relaxed);
+        self.note_removed(before - shard.owed.len());
         shard.search_at = now.saturating_add(SWEEP_INTERVAL_US);
     }
 
-    /// Inserts `owed`, or replaces an existing debt with the result of `join`.
+    /// Counts debts that were removed, while the caller has the lock of their shard.
+    fn note_removed(&self, debts: usize) {
+        self.count.fetch_sub(debts, Ordering::Relaxed);
+        self.removals.fetch_add(debts as u64, Ordering::Relaxed);
+    }
+
+    /// Inserts `owed`, or adds to an existing debt with `join`.
     fn put(
         &self,
         bucket: BucketId,
         owed: impl FnOnce() -> BucketDebt,
-        join: impl FnOnce(&Debt) -> Debt,
+        join: impl FnOnce(&mut BucketDebt),
         now: u64,
     ) {
         let mut shard = self.shard(bucket).lock();
         if let Some(kept) = shard.owed.get_mut(&bucket) {
             self.note_lapsed(bucket, &kept.debt, now);
-            kept.debt = join(&kept.debt);
+            join(kept);
             return;
         }
         // `sweep` is not called while Redis is unavailable.

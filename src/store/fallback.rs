@@ -18,6 +18,7 @@ use super::memory::MemoryStore;
 use super::redis::script::StoredRule;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{Answer, Charge, Outcome, Outcomes};
+use crate::limit::returned::Returned;
 use crate::limit::share::Share;
 use replies::Replies;
 use reservations::Reservations;
@@ -107,6 +108,32 @@ impl Fallback {
             Outcome { level, ..*outcome }
         });
         each.collect()
+    }
+
+    /// Number of debts that were removed until now: see [`Debts::removals`].
+    pub fn removals(&self) -> u64 {
+        self.debts.removals()
+    }
+
+    /// Gives back what a request took from one bucket within `share`, and does not use, unless the shared store may have
+    /// deducted it since. `taken_at` is a time before it was taken, and `removals` the [number](Self::removals) before it
+    /// became a debt. Returns whether it was given back.
+    pub fn refund(
+        &self,
+        charge: &Charge,
+        share: Share,
+        (taken_at, removals): (u64, u64),
+        is_leaky: bool,
+        now: u64,
+    ) -> bool {
+        let limit = &charge.limit;
+        let of = |units| Returned::here(limit, units, taken_at).of_leaky(is_leaky);
+        let (own, owed) = (of(share.taken(limit, charge.cost)), of(limit.units(charge.cost)));
+        // Until the debt is settled, no reply of the shared store sets the level.
+        let then = || {
+            self.memory.give_back(charge, &own, now);
+        };
+        self.debts.give_back(charge, &owed, removals, now, then)
     }
 
     /// Returns what [`take`](Self::take) would answer, without taking tokens.

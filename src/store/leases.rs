@@ -7,6 +7,7 @@
 
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::lease::{Lease, Loan, Means, Step};
+use crate::limit::returned::Returned;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Default number of slots: buckets that can have a lease. Of two buckets that hash to the same slot, one has
@@ -59,9 +60,20 @@ impl Leases {
     /// Puts back the units of a charge that [`take`](Self::take) took. Returns the units that are available afterwards;
     /// `None` if they are lost, since the lease has ended.
     pub fn put_back(&self, charge: &Charge, now: u64) -> Option<i64> {
+        self.put_back_units(charge, charge.limit.units(charge.cost), now)
+    }
+
+    /// The same for a request that took them at `taken_at`, has failed since, and reached no server. Less what the
+    /// bucket has refilled meanwhile: without the request, it may have been full.
+    pub fn refund(&self, charge: &Charge, taken_at: u64, now: u64) -> Option<i64> {
+        let taken = Returned::here(&charge.limit, charge.limit.units(charge.cost), taken_at);
+        self.put_back_units(charge, taken.left(&charge.limit, now), now)
+    }
+
+    fn put_back_units(&self, charge: &Charge, units: i64, now: u64) -> Option<i64> {
         let mut slot = self.slot(charge.bucket).lock();
         let kept = slot.as_mut().filter(|slot| slot.serves(charge))?;
-        kept.lease.put_back(charge.limit.units(charge.cost), now);
+        kept.lease.put_back(units, now);
         Some(kept.lease.available().min(charge.limit.full()))
     }
 

@@ -5,11 +5,12 @@
 //!
 //! Reading order: this file (taking tokens), `parts` (requests whose buckets are in several slots
 //! of a cluster), `unreadable` (requests with a bucket that Redis cannot read), `leasing` (requests with tokens that
-//! were borrowed), `peek` (reading without taking).
+//! were borrowed), `refund` (tokens of requests that failed), `peek` (reading without taking).
 
 mod leasing;
 mod parts;
 mod peek;
+mod refund;
 mod unreadable;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use crate::limit::reading::Reading;
 use crate::limit::share::Share;
 use crate::policy::OnFailure;
 pub use peek::Levels;
+pub use refund::{Failed, Refund, TakenAt};
 
 /// Decides requests, each over all of its buckets atomically.
 pub struct Limiter {
@@ -69,6 +71,8 @@ pub struct Taken {
     pub local: Vec<usize>,
     /// Indexes of charges that were taken from leases, if others were not.
     pub leased: Vec<usize>,
+    /// When the tokens were taken.
+    pub taken_at: TakenAt,
 }
 
 /// Where a decision was made.
@@ -300,7 +304,9 @@ impl Shared {
             Ok(answered) => {
                 self.denied.remember(&charges, &answered.answer, answered.sent_at);
                 self.fallback.learn(&charges, &answered.answer, answered.sent_at, clock::now());
-                (Taken::all(charges, answered.answer, Source::Redis), answered.holds)
+                let taken_at = TakenAt { redis: answered.decided_at, ..TakenAt::default() };
+                let taken = Taken::all(charges, answered.answer, Source::Redis);
+                (Taken { taken_at, ..taken }, answered.holds)
             }
             Err(Undecided::Unreadable(buckets)) => {
                 let taken = self.take_split(node, &charges, rules, &buckets, now).await;
@@ -317,10 +323,11 @@ impl Shared {
 
     /// Decides locally and takes the tokens.
     fn take_locally(&self, charges: &[Charge], rules: &[StoredRule]) -> (Taken, Holds) {
-        self.decide_locally(charges, rules, |local, share| {
-            // The clock is read again: the check may have waited for the whole budget.
-            self.fallback.take(local, rules, clock::now(), share)
-        })
+        // The clock is read again: the check may have waited for the whole budget.
+        let (now, removals) = (clock::now(), self.fallback.removals());
+        let take = |local: &[Charge], share| self.fallback.take(local, rules, now, share);
+        let (taken, holds) = self.decide_locally(charges, rules, take);
+        (taken.locally_at(now, removals), holds)
     }
 
     /// Reserves what a request would hold within the local share, after an outage of Redis: until all gateways have
@@ -382,7 +389,13 @@ impl Taken {
     /// A decision of `source` on all charges.
     pub fn all(charges: Charges, answer: Answer, source: Source) -> Self {
         let (waived, local, leased) = (Vec::new(), Vec::new(), Vec::new());
-        Self { charges, answer, source, waived, local, leased }
+        Self { charges, answer, source, waived, local, leased, taken_at: TakenAt::default() }
+    }
+
+    /// The same, whose local decisions were made at `reserved` (microseconds) and became debts after `removals` of debts.
+    fn locally_at(mut self, reserved: u64, removals: u64) -> Self {
+        (self.taken_at.reserved, self.taken_at.removals) = (reserved, removals);
+        self
     }
 
     /// Store that decided on a charge, by its index.

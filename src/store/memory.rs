@@ -47,6 +47,7 @@ use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Outcome, Outcomes};
 use crate::limit::reading::{Reading, Times};
+use crate::limit::returned::Returned;
 use crate::limit::share::Share;
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::stamp_log::StampLog;
@@ -280,6 +281,21 @@ impl MemoryStore {
             }
         })
         .collect()
+    }
+
+    /// Gives back what a request took and does not use to the charge's bucket at `now`. Returns its level; `None` if it gets
+    /// nothing back. The limits in force must be those of the charge.
+    pub fn give_back(&self, charge: &Charge, returned: &Returned, now: u64) -> Option<i64> {
+        let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
+        let place = shard.find(charge.bucket);
+        let bucket = self.bucket_at(&shard, charge, place, now);
+        let units = returned.back_to(bucket, &charge.limit, now);
+        if units == 0 {
+            return None;
+        }
+        let level = bucket.level.saturating_add(units);
+        self.store(&mut shard, charge, place, Bucket { level, ..bucket }, now);
+        Some(level)
     }
 
     /// Maximum number of buckets.

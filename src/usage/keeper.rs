@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use super::file::{FileError, OpenError, UsageFile};
-use super::ledger::{Changes, Ledger};
+use super::ledger::{Change, Changes, Ledger, Unread};
 use super::{kept_log, restored};
 use crate::clock;
 use crate::failure;
@@ -207,7 +207,9 @@ impl Keeper {
             Ok(file) => file,
             Err(error) => return self.warn(&error.to_string()),
         };
-        let (changes, logs) = (self.ledger.take(), self.store.take_changed_logs());
+        let unread = self.ledger.take_unread();
+        let (mut changes, logs) = (self.ledger.take(), self.store.take_changed_logs());
+        self.read(unread, &mut changes);
         if changes.is_empty() && logs.is_empty() {
             return;
         }
@@ -226,6 +228,24 @@ impl Keeper {
             self.series.unwritten.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         self.note(written.map(drop));
+    }
+
+    /// Reads what was used from the buckets of the records in `unread`, if their periods have not ended.
+    fn read(&self, mut unread: Unread, changes: &mut Changes) {
+        let now = clock::now();
+        for (place, one) in &unread {
+            let bucket = self.store.bucket(&one.charge, now);
+            if bucket.at != place.end_us {
+                continue;
+            }
+            let used = one.charge.limit.full().saturating_sub(bucket.level);
+            let counted_at_us = changes.get(place).map_or(0, |known| known.record.counted_at_us);
+            let mut record = one.record.clone();
+            (record.used, record.counted_at_us) = (used, record.counted_at_us.max(counted_at_us));
+            changes.insert(*place, Change { record, set: Some(used), answered_at_us: 0 });
+        }
+        unread.retain(|_, one| std::mem::take(&mut one.is_read_again));
+        self.ledger.put_back_unread(unread);
     }
 
     /// Writes these changes. Returns the number of records that have no room.

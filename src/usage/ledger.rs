@@ -57,10 +57,10 @@ pub struct Change {
     pub answered_at_us: u64,
 }
 
-/// Records of buckets in Redis whose numbers have to be read there, by bucket and period.
+/// Records whose numbers have to be read from their buckets, by bucket and period.
 pub type Unread = HashMap<Place, UnreadRecord, RandomState>;
 
-/// A record whose bucket in Redis has changed, or will change, without an answer that says how.
+/// A record whose bucket has changed, or will change, without an answer that says how.
 #[derive(Debug, Clone)]
 pub struct UnreadRecord {
     /// The record; `used` is 0.
@@ -69,6 +69,9 @@ pub struct UnreadRecord {
     pub charge: Charge,
     /// The rule of the charge.
     pub rule: StoredRule,
+    /// Whether it is read once more: of buckets in this process, another thread may note an older answer after the first
+    /// reading.
+    pub is_read_again: bool,
 }
 
 impl Ledger {
@@ -149,6 +152,33 @@ impl Ledger {
             if let Some(record) = new(policy, client, charge, at, used, unix_us) {
                 let change = Change { record, set: Some(used), answered_at_us: 0 };
                 own.lock().changes.insert(place, change);
+            }
+        }
+    }
+
+    /// Notes that the tokens of some charges of a request were given back, which was checked at `checked_at` (microseconds).
+    /// Their buckets are read.
+    pub fn note_refunded(
+        &self,
+        policy: &Policy,
+        client: &Client,
+        taken: &Taken,
+        indexes: impl Iterator<Item = usize>,
+        checked_at: u64,
+    ) {
+        let unix_us = unix_time::of(checked_at);
+        let Some(shard) = self.shards.own() else { return };
+        let mut shard = shard.lock();
+        for index in indexes {
+            let charge = taken.charges.get(index);
+            let Some((charge, outcome)) = charge.zip(taken.answer.outcomes.get(index)) else {
+                continue;
+            };
+            let Some(bounds) = period(charge, outcome, unix_us) else { continue };
+            let place = Place { end_us: bounds.end_us, bucket: charge.bucket };
+            let at = (bounds.start_us, place);
+            if !shard.note_unread(policy, client, charge, at, unix_us) {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -247,6 +277,7 @@ impl Shard {
     ) -> bool {
         if let Some(unread) = self.unread.get_mut(&at.1) {
             unread.record.counted_at_us = unread.record.counted_at_us.max(unix_us);
+            unread.is_read_again = true;
             return true;
         }
         let has_room = self.unread.len() < MAX_RECORDS;
@@ -254,7 +285,8 @@ impl Shard {
         let record = new(policy, client, charge, at, 0, unix_us);
         if has_room && let (Some(rule), Some(record)) = (rule, record) {
             let rule = StoredRule::of(rule);
-            self.unread.insert(at.1, UnreadRecord { record, charge: *charge, rule });
+            let is_read_again = true;
+            self.unread.insert(at.1, UnreadRecord { record, charge: *charge, rule, is_read_again });
         }
         has_room
     }

@@ -203,3 +203,60 @@ fn operator_opens_and_closes_the_breaker() {
     let log = gateway.log();
     assert!(log.contains("POST /api/breaker: closed (auto) -> open (open)"), "{log}");
 }
+
+/// A top-up: more than the limit of the current period.
+#[test]
+fn grant_above_the_limit_is_for_the_current_period() {
+    let redis = Redis::start();
+    let folder = tempfile::tempdir().unwrap();
+    let quota = "[rules.quota]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"10/year\"\n";
+    let rules = quota.to_owned() + "[rules.rate]\nper = [\"key\"]\nrate = \"1000/365d\"\n";
+    let usage = format!("[usage]\nfile = \"{}\"\n", folder.path().join("usage.redb").display());
+    for more in [usage, redis.table()] {
+        let is_shared = more.contains("[redis]");
+        let file = format!("{DEMO}{rules}{}{more}", key("acme", "the-key", "free"));
+        let mut gateway = Gateway::start(&file);
+        if is_shared {
+            wait_until_connected(&gateway);
+        }
+        let grant =
+            |gateway: &Gateway, body: &str| post(gateway, "/api/clients/key/acme/grant", body);
+        (0..4).for_each(|_| assert_eq!(ask(&gateway).status, 200));
+        let refused = grant(&gateway, "{\"rule\": \"rate\", \"tokens\": 5, \"above_limit\": true}");
+        assert_eq!(refused.status, 409, "{}", refused.text());
+        let refused = grant(&gateway, "{\"tokens\": 5, \"above_limit\": true}");
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        let top_up = "{\"rule\": \"quota\", \"tokens\": 50, \"above_limit\": true, \
+                       \"reason\": \"invoice 7\"}";
+        let view = grant(&gateway, top_up).json();
+        let bucket = &view["buckets"][0];
+        assert_eq!((&bucket["from"], &bucket["to"]), (&json!(6), &json!(56)), "{view}");
+        let log = gateway.log();
+        assert!(
+            log.contains("quota: 6 -> 56 (\\\"invoice 7\\\")") || log.contains("invoice 7"),
+            "{log}"
+        );
+        // Neither takes anything away.
+        let view = grant(&gateway, "{\"rule\": \"quota\", \"tokens\": 1}").json();
+        assert_eq!(view["buckets"][0]["to"], 56, "{view}");
+        let view = post(&gateway, "/api/clients/key/acme/reset", "{\"rule\": \"quota\"}").json();
+        assert_eq!(view["buckets"][0]["to"], 56, "{view}");
+        let used = |gateway: &Gateway, expected: f64| {
+            eventually("the usage", || {
+                let answer = gateway.admin("/api/usage?rule=quota&key=acme");
+                let used = || answer.json()["entries"][0]["used"].as_f64();
+                (answer.status == 200 && used() == Some(expected)).then_some(())
+            });
+        };
+        used(&gateway, -46.0);
+        if !is_shared {
+            // The file keeps what is above the limit.
+            gateway.terminate();
+            assert_eq!(gateway.exit().0, Some(0));
+            gateway = Gateway::start(&file);
+        }
+        let passed = (0..70).filter(|_| ask(&gateway).status == 200).count();
+        assert_eq!(passed, 56);
+        used(&gateway, 10.0);
+    }
+}

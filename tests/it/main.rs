@@ -82,6 +82,7 @@ mod usage;
 mod bad_files;
 
 // Reloads while requests continue: all or nothing.
+mod refunds;
 mod reload;
 mod reload_blocked;
 mod reload_files;

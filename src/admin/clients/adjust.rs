@@ -43,7 +43,7 @@ struct ChangedBucket {
     burst: u64,
     /// Whole tokens before the change; negative if the bucket is in debt.
     from: i64,
-    /// Whole tokens after the change.
+    /// Whole tokens after the change; above `burst` after a grant with `above_limit`.
     to: i64,
 }
 
@@ -65,7 +65,20 @@ pub(in crate::admin) enum AdjustKind {
 
 const RESET_EXAMPLE: &str = r#"{"rule": "per-key"}, or empty"#;
 
-const GRANT_EXAMPLE: &str = r#"{"rule": "per-key", "tokens": 100}; `rule` is optional"#;
+const GRANT_EXAMPLE: &str =
+    r#"{"rule": "per-key", "tokens": 100, "reason": "ticket 7"}; only `tokens` is required"#;
+
+/// Largest length of a reason, in characters.
+const MAX_REASON: usize = 200;
+
+/// What the body of a call says.
+struct Wanted {
+    /// The only rule to change.
+    rule: Option<String>,
+    adjustment: Adjustment,
+    /// Why, for the log.
+    reason: Option<String>,
+}
 
 /// Resets the client's buckets, or adds tokens to them.
 pub(in crate::admin) async fn adjust(
@@ -77,7 +90,7 @@ pub(in crate::admin) async fn adjust(
 ) -> Result<Answer, Box<Answer>> {
     let policy = &snapshot.policy;
     let bad = |error: BadBody| Answer::refusal(StatusCode::BAD_REQUEST, &error.to_string());
-    let (rule, adjustment) = read(kind, body).map_err(bad)?;
+    let Wanted { rule, adjustment, reason } = read(kind, body).map_err(bad)?;
     let requested = RequestedClient::read(policy, parts, query)?;
     let applicabilities = applicabilities(policy, &requested.subject());
     let chosen: Vec<&Applicability<'_>> = match &rule {
@@ -90,6 +103,9 @@ pub(in crate::admin) async fn adjust(
     };
     let left_out = chosen.iter().filter(|one| one.known().is_none()).map(left_out).collect();
     let charges: Vec<Charge> = chosen.iter().filter_map(|one| one.known()).collect();
+    if let Adjustment::GrantAbove(_) = adjustment {
+        require_period(policy, &charges)?;
+    }
     let client = requested.view(policy);
     if charges.is_empty() {
         let buckets = Vec::new();
@@ -108,16 +124,16 @@ pub(in crate::admin) async fn adjust(
         .zip(moved)
         .map(|(charge, moved)| ChangedBucket::of(policy, charge, moved))
         .collect();
-    let note = log_note(&client, &buckets);
+    let note = log_note(&client, &buckets, reason.as_deref());
     let answer = Adjusted { client, levels: levels(source), buckets, left_out };
     Ok(Answer::json(&answer).noting(note))
 }
 
-/// Reads the rule and the adjustment from the body.
-fn read(kind: AdjustKind, body: &[u8]) -> Result<(Option<String>, Adjustment), BadBody> {
+/// Reads the body.
+fn read(kind: AdjustKind, body: &[u8]) -> Result<Wanted, BadBody> {
     let (names, example) = match kind {
-        AdjustKind::Reset => (&["rule"][..], RESET_EXAMPLE),
-        AdjustKind::Grant => (&["rule", "tokens"][..], GRANT_EXAMPLE),
+        AdjustKind::Reset => (&["rule", "reason"][..], RESET_EXAMPLE),
+        AdjustKind::Grant => (&["rule", "tokens", "above_limit", "reason"][..], GRANT_EXAMPLE),
     };
     let members = members::read(body, names, example)?;
     let rule = match members.get("rule") {
@@ -125,17 +141,51 @@ fn read(kind: AdjustKind, body: &[u8]) -> Result<(Option<String>, Adjustment), B
         Some(Value::String(name)) => Some(name.clone()),
         Some(_) => return Err(BadBody::new("`rule` is not a string", example)),
     };
+    let reason = match members.get("reason") {
+        None => None,
+        Some(Value::String(text)) if text.chars().count() <= MAX_REASON => Some(text.clone()),
+        Some(_) => {
+            let message = format!("`reason` must be a string of at most {MAX_REASON} characters");
+            return Err(BadBody::new(message, example));
+        }
+    };
     if kind == AdjustKind::Reset {
-        return Ok((rule, Adjustment::Reset));
+        return Ok(Wanted { rule, adjustment: Adjustment::Reset, reason });
+    }
+    let is_above = match members.get("above_limit") {
+        None => false,
+        Some(Value::Bool(is_above)) => *is_above,
+        Some(_) => return Err(BadBody::new("`above_limit` is not a boolean", example)),
+    };
+    if is_above && rule.is_none() {
+        return Err(BadBody::new("`above_limit` needs the name of a `rule`", example));
     }
     let most = MAX_UNITS.unsigned_abs();
     match members.get("tokens").and_then(Value::as_u64) {
-        Some(tokens) if (1..=most).contains(&tokens) => Ok((rule, Adjustment::Grant(tokens))),
+        Some(tokens) if (1..=most).contains(&tokens) => {
+            let adjustment =
+                if is_above { Adjustment::GrantAbove(tokens) } else { Adjustment::Grant(tokens) };
+            Ok(Wanted { rule, adjustment, reason })
+        }
         _ => {
             let message = format!("`tokens` must be a whole number from 1 to {most}");
             Err(BadBody::new(message, example))
         }
     }
+}
+
+/// Refuses a grant above a limit without periods: what is above it would refill, or never end.
+fn require_period(policy: &Policy, charges: &[Charge]) -> Result<(), Box<Answer>> {
+    let other = charges.iter().find(|charge| charge.limit.calendar().is_none());
+    let Some(rule) = other.and_then(|charge| policy.rules.get(charge.rule as usize)) else {
+        return Ok(());
+    };
+    let detail = format!(
+        "`above_limit` is for rules with kind = \"fixed_window\", whose period ends what is granted; `{}` is a {}",
+        cut(&rule.name, 64),
+        rule.kind.name()
+    );
+    Err(Answer::refusal(StatusCode::CONFLICT, &detail))
 }
 
 /// The rule of that name, if it has a known bucket for the client.
@@ -198,12 +248,13 @@ impl ChangedBucket {
     }
 }
 
-/// The changes, for the log.
-fn log_note(client: &Client, buckets: &[ChangedBucket]) -> String {
+/// The changes, and why they were made, for the log.
+fn log_note(client: &Client, buckets: &[ChangedBucket], reason: Option<&str>) -> String {
     let each = buckets.iter().map(|bucket| {
         let ChangedBucket { rule, from, to, .. } = bucket;
         format!("{rule}: {from} -> {to}")
     });
     let moved = each.collect::<Vec<_>>().join(", ");
-    format!("{} {}: {moved}", client.kind, client.id)
+    let why = reason.map_or(String::new(), |reason| format!(" ({reason:?})"));
+    format!("{} {}: {moved}{why}", client.kind, client.id)
 }

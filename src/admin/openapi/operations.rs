@@ -167,7 +167,7 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
         Call::Reset => adjust(generator, "Fills the buckets of a client.")
             .with_body(false, object(&json!({ "rule": name() }), &[])),
         Call::Grant => adjust(generator, "Adds tokens to the buckets of a client.")
-            .with_body(true, object(&json!({ "rule": name(), "tokens": tokens() }), &["tokens"])),
+            .with_body(true, object(&granted(), &["tokens"])),
         Call::ShowBreaker => Operation::json::<Breaker>(generator, "State of the circuit breaker.")
             .failing(&[NO_REDIS]),
         Call::SetBreaker => {
@@ -319,6 +319,16 @@ fn client_request() -> Vec<Parameter> {
 
 fn name() -> Value {
     json!({ "type": ["string", "null"], "description": "Only this rule." })
+}
+
+fn reason() -> Value {
+    json!({ "type": ["string", "null"], "maxLength": 200, "description": "Why, for the log." })
+}
+
+fn granted() -> Value {
+    let above = "Also above the limit of the current period; the rule has to be a fixed window.";
+    let above = json!({ "type": ["boolean", "null"], "description": above });
+    json!({ "rule": name(), "tokens": tokens(), "above_limit": above, "reason": reason() })
 }
 
 fn tokens() -> Value {

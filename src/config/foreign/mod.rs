@@ -194,6 +194,13 @@ pub(super) fn advice_on_word(name: &str, word: &str) -> Option<&'static str> {
         ("on_failure", "close" | "closed" | "failclosed" | "error" | "block" | "reject") => {
             "write `on_failure = \"deny\"`"
         }
+        (
+            "refund_on",
+            "5xx" | "4xx" | "500" | "502" | "503" | "504" | "upstreamtimeout" | "upstreambroken"
+            | "internal",
+        ) => {
+            "only a request that reached no server gets its tokens back; no setting makes the cost depend on the response"
+        }
         ("kind", "gcra" | "bucket" | "ratelimit" | "rate") => "write `kind = \"token_bucket\"`",
         ("kind", "inflight" | "inflightreq" | "limitconn" | "connections" | "concurrent") => {
             "write `kind = \"concurrency\"`"

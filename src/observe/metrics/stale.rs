@@ -36,6 +36,7 @@ impl Metrics {
         names.remove_unknown(&self.decisions, &["rule", "plan", "decision", "source"]);
         names.remove_unknown(&self.refused, &["rule", "plan"]);
         names.remove_unknown(&self.near_limit, &["rule", "plan"]);
+        names.remove_unknown(&self.refunds, &["rule", "reason"]);
         let upstreams = &self.upstreams;
         names.remove_unknown(&upstreams.results, &["upstream", "result"]);
         names.remove_unknown(&upstreams.durations, &["upstream"]);

@@ -35,6 +35,7 @@ mod plans;
 mod rate;
 mod redis;
 mod redis_url;
+mod refund;
 mod rewrite;
 mod routes;
 mod rules;

@@ -12,6 +12,7 @@ use super::grant::fixed_window::unknown_zone;
 use super::grant::{self, Limits, PlacedGrant, Written};
 use super::lease::lease;
 use super::names::{Names, twice};
+use super::refund::refund_on;
 use super::routes::cost;
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -148,6 +149,7 @@ fn rule(
         on_missing: meaning(table.on_missing.as_ref()),
         on_failure: OnFailure::default(),
         lease: lease(table, diagnostics),
+        refund_on: refund_on(table, diagnostics),
         colocated: false,
         grant_by_plan: vec![None; names.plans.names().len()],
         has_plan_table: vec![false; names.plans.names().len()],

@@ -61,6 +61,18 @@ impl From<words::OnFailure> for crate::policy::OnFailure {
     }
 }
 
+impl From<words::RefundReason> for crate::policy::refund::RefundReason {
+    fn from(word: words::RefundReason) -> Self {
+        match word {
+            words::RefundReason::UpstreamConnect => Self::UpstreamConnect,
+            words::RefundReason::NoServer => Self::NoServer,
+            words::RefundReason::Shed => Self::Shed,
+            words::RefundReason::UpstreamTls => Self::UpstreamTls,
+            words::RefundReason::UpstreamConnectTimeout => Self::UpstreamConnectTimeout,
+        }
+    }
+}
+
 impl From<words::Colocate> for crate::policy::redis::Colocate {
     fn from(word: words::Colocate) -> Self {
         match word {

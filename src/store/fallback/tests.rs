@@ -73,11 +73,7 @@ proptest! {
         (gateways, limit) in (1..6_usize, limit()),
         steps in prop::collection::vec(step(any::<bool>().prop_map(Step::TurnAll)), 1..120),
     ) {
-        let mut world = World::new(gateways, limit);
-        for step in &steps {
-            world.play(step);
-        }
-        world.check(3, true)?;
+        World::played(gateways, limit, &steps).check(3, true)?;
     }
 
     #[test]
@@ -88,11 +84,59 @@ proptest! {
             1..120,
         ),
     ) {
-        let mut world = World::new(gateways, limit);
-        for step in &steps {
-            world.play(step);
-        }
-        world.check(3, false)?;
+        World::played(gateways, limit, &steps).check(3, false)?;
+    }
+}
+
+fn failing() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0..6_usize, 1..4_u64).prop_map(|(gateway, cost)| Step::Fail { gateway, cost }),
+        (1..4_usize).prop_map(|every| Step::Refund { every }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Those that pass are within the bound, whatever is given back of those that reach no server.
+    #[test]
+    fn refunds_in_outages_stay_within_the_bound(
+        (gateways, limit) in (1..6_usize, limit()),
+        steps in prop::collection::vec(
+            prop_oneof![6 => step((0..6_usize).prop_map(Step::Turn)), 4 => failing()],
+            1..120,
+        ),
+    ) {
+        World::played(gateways, limit, &steps).check(3, false)?;
+    }
+}
+
+/// A request that reaches no server leaves neither a debt nor a lower level.
+#[test]
+fn refund_in_an_outage_is_complete_until_the_debt_is_settled() {
+    let kinds = [
+        Limit::token_bucket(1, 1_000_000, 5).unwrap(),
+        Limit::SlidingWindow(SlidingWindow::new(5, 1_000_000).unwrap()),
+    ];
+    for limit in kinds {
+        let mut world = World::new(2, limit);
+        world.play(&Step::TurnAll(false));
+        world.play(&Step::Fail { gateway: 0, cost: 2 });
+        assert!(!world.gateways[0].debts.is_empty());
+        world.play(&Step::Refund { every: 1 });
+        assert!(world.gateways[0].debts.is_empty());
+        let charge = world.charge(1);
+        let bucket = world.gateways[0].memory.bucket(&charge, world.now);
+        assert_eq!(bucket.level, limit.full());
+        // What has been settled since is not given back.
+        world.play(&Step::Fail { gateway: 0, cost: 2 });
+        world.play(&Step::TurnAll(true));
+        world.play(&Step::Ask { gateway: 0, requests: 1, cost: 1 });
+        world.play(&Step::TurnAll(false));
+        world.play(&Step::Ask { gateway: 0, requests: 1, cost: 1 });
+        let owed = world.gateways[0].debts.owed(charge.bucket, &limit, world.now);
+        world.play(&Step::Refund { every: 1 });
+        assert_eq!(world.gateways[0].debts.owed(charge.bucket, &limit, world.now), owed);
     }
 }
 
@@ -115,11 +159,7 @@ proptest! {
             1..120,
         ),
     ) {
-        let mut world = World::new(gateways, limit);
-        for step in &steps {
-            world.play(step);
-        }
-        world.check(3, false)?;
+        World::played(gateways, limit, &steps).check(3, false)?;
     }
 
     /// Gateways that restart repeatedly in an outage grant no more than without the restarts.

@@ -23,6 +23,10 @@ pub(super) enum Step {
     Ask { gateway: usize, requests: u64, cost: u64 },
     /// A gateway gets a request and no answer of the store in time. `taken`: the store took the tokens.
     AskTimedOut { gateway: usize, cost: u64, taken: bool },
+    /// A gateway decides a request locally, which then reaches no server.
+    Fail { gateway: usize, cost: u64 },
+    /// What every n-th of those requests took is given back.
+    Refund { every: usize },
     /// A gateway restarts. `settles`: it first settles its debts, if the store is available.
     Restart { gateway: usize, settles: bool },
 }
@@ -37,7 +41,10 @@ pub(super) struct World {
     /// Whether each has reached the shared store since it started.
     pub(super) reached: Vec<Arc<AtomicBool>>,
     pub(super) now: u64,
-    /// Times of grants, and units.
+    /// Requests that reach no server: the gateway, the charge, the time at which it was taken, and the number of debts that
+    /// were removed before.
+    pub(super) failing: Vec<(usize, Charge, (u64, u64))>,
+    /// Times of grants, and units. Without those of requests that reach no server.
     pub(super) granted: Vec<(u64, i64)>,
     /// Times, and the sum over all gateways of the microseconds with a debt since the previous entry.
     pub(super) less_debt: Vec<(u64, u64)>,
@@ -66,6 +73,7 @@ impl World {
             is_up: vec![true; gateways],
             reached,
             now: 0,
+            failing: Vec::new(),
             granted: Vec::new(),
             less_debt: Vec::new(),
             lost: Vec::new(),
@@ -116,7 +124,32 @@ impl World {
         self.note(&answer, charge);
     }
 
+    /// A gateway that cannot reach the store allows a request, if it may, which does not pass.
+    fn fail(&mut self, gateway: usize, cost: u64) {
+        let charge = self.charge(cost);
+        if self.is_up[gateway] {
+            return;
+        }
+        let fallback = &self.gateways[gateway];
+        let removals = fallback.removals();
+        if fallback.take(&[charge], &[rule()], self.now, self.share).0.allowed() {
+            self.failing.push((gateway, charge, (self.now, removals)));
+        }
+    }
+
+    fn refund(&mut self, every: usize) {
+        let failing = std::mem::take(&mut self.failing);
+        for (number, (gateway, charge, at)) in failing.into_iter().enumerate() {
+            if number % every == 0 {
+                self.gateways[gateway].refund(&charge, self.share, at, false, self.now);
+            } else {
+                self.failing.push((gateway, charge, at));
+            }
+        }
+    }
+
     fn restart(&mut self, gateway: usize, settles: bool) {
+        self.failing.retain(|(of, ..)| *of != gateway);
         let (bucket, now) = (self.charge(1).bucket, self.now);
         let owed = self.gateways[gateway].debts.remove(bucket, &self.limit, now);
         let units = owed.map_or(0, |(_, units)| units);
@@ -136,6 +169,15 @@ impl World {
         }
     }
 
+    /// A world after these steps.
+    pub(super) fn played(gateways: usize, limit: Limit, steps: &[Step]) -> Self {
+        let mut world = Self::new(gateways, limit);
+        for step in steps {
+            world.play(step);
+        }
+        world
+    }
+
     pub(super) fn play(&mut self, step: &Step) {
         let count = self.gateways.len();
         match *step {
@@ -152,6 +194,8 @@ impl World {
             Step::AskTimedOut { gateway, cost, taken } => {
                 self.ask_timed_out(gateway % count, cost, taken);
             }
+            Step::Fail { gateway, cost } => self.fail(gateway % count, cost),
+            Step::Refund { every } => self.refund(every),
             Step::Restart { gateway, settles } => self.restart(gateway % count, settles),
         }
         for (reached, is_up) in self.reached.iter().zip(&self.is_up) {

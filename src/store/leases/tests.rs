@@ -21,6 +21,22 @@ fn start(leases: &Leases, charge: &Charge, now: u64) -> bool {
     (0..8).any(|_| leases.note(charge, 0, now))
 }
 
+/// What the bucket has refilled since is not given back: it may have been full without the request.
+#[test]
+fn refund_is_less_what_the_bucket_has_refilled() {
+    let leases = Leases::with_slots(1);
+    let (one, rate) = (charge(1).limit.units(1), charge(1).limit.units_in(1));
+    assert!(start(&leases, &charge(1), NOW));
+    lend(&leases, 4);
+    assert_eq!(leases.take(&charge(1), NOW), Some(3 * one));
+    leases.refund(&charge(1), NOW, NOW + 1);
+    assert_eq!(leases.unspent(&charge(1), NOW + 1), 4 * one - rate);
+    assert_eq!(leases.take(&charge(1), NOW), Some(3 * one - rate));
+    // The bucket has refilled all of it.
+    leases.refund(&charge(1), NOW, NOW + 1_000_000);
+    assert_eq!(leases.unspent(&charge(1), NOW + 1_000_000), 3 * one - rate);
+}
+
 #[test]
 fn task_starts_once_and_the_lease_ends_with_it() {
     let leases = Leases::with_slots(4);

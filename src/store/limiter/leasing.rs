@@ -110,7 +110,8 @@ impl Shared {
     pub(super) fn with_lease(&self, charge: &Charge, reading: Reading, now: u64) -> Reading {
         let unspent = self.leases.unspent(charge, now);
         let level = reading.level.saturating_add(unspent).min(charge.limit.full());
-        Reading { level, ..reading }
+        // A fixed window may have more than its limit.
+        Reading { level: level.max(reading.level), ..reading }
     }
 
     /// Returns what is left of the leases of these buckets, within about a second.
@@ -235,6 +236,7 @@ fn with_leased(taken: Taken, charges: &[Charge], leased: &Leased) -> Taken {
         waived: taken.waived,
         local,
         leased: of_leases,
+        taken_at: taken.taken_at,
         ..Taken::all(all, answer, taken.source)
     }
 }

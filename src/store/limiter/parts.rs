@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::unreadable::merged;
-use super::{Shared, Source, Taken};
+use super::{Shared, Source, Taken, TakenAt};
 use crate::clock;
 use crate::limit::charge::{Answer, Charge, Charges, Outcome, Outcomes};
 use crate::store::held::{Holds, Reservation};
@@ -63,9 +63,10 @@ impl Shared {
         if decided.local.is_empty() {
             return self.allow(&charges, rules, decided, None);
         }
-        let reserve =
-            |local: &[Charge], share| self.fallback.reserve(local, rules, clock::now(), share);
+        let now = clock::now();
+        let reserve = |local: &[Charge], share| self.fallback.reserve(local, rules, now, share);
         let (local, holds) = self.decide_locally(&decided.local, rules, reserve);
+        let local = local.locally_at(now, 0);
         if local.source == Source::Policy {
             decided.give_back(rules);
             return (local, holds);
@@ -86,19 +87,26 @@ impl Shared {
     ) -> (Taken, Holds) {
         let (mut in_redis, mut outcomes) = (Charges::new(), Outcomes::new());
         let (local, mut holds) = local.unwrap_or_else(nothing_local);
+        let (reserved, removals) = (local.taken_at.reserved, self.fallback.removals());
         self.fallback.record_debts(&local.charges, rules, &local.answer, clock::now());
+        let mut taken_at = TakenAt { reserved, removals, ..TakenAt::default() };
+        let has_parts = decided.answered.len() > 1;
         for (part, answered) in decided.answered {
             self.denied.remember(&part.charges, &answered.answer, answered.sent_at);
             let (charges, answer) = (&part.charges, &answered.answer);
             self.fallback.learn(charges, answer, answered.sent_at, clock::now());
+            taken_at.redis = answered.decided_at;
+            if has_parts {
+                let each = charges.iter().map(|charge| (charge.bucket, answered.decided_at));
+                taken_at.parts.extend(each);
+            }
             in_redis.extend(part.charges);
             outcomes.extend(answered.answer.outcomes);
             holds.extend(answered.holds);
         }
-        if in_redis.is_empty() {
-            return (local, holds);
-        }
-        (merged(charges, local, &in_redis, &outcomes), holds)
+        let taken =
+            if in_redis.is_empty() { local } else { merged(charges, local, &in_redis, &outcomes) };
+        (Taken { taken_at, ..taken }, holds)
     }
 
     /// The answer to a request that a part refuses; what the others have taken is given back. `local` is what was
@@ -174,7 +182,7 @@ impl Decided {
             let each = part.charges.iter().zip(&answered.answer.outcomes);
             let taken: Charges = each.filter(has_taken).map(|(charge, _)| *charge).collect();
             if !taken.is_empty() {
-                node.batcher().give_back(part.slot, taken, rules, answered.decided_at);
+                node.batcher().give_back(part.slot, taken, rules, answered.decided_at, None);
             }
         }
     }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Shared, Source, Taken};
+use super::{Shared, Source, Taken, TakenAt};
 use crate::clock;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Charges, Outcomes};
@@ -41,20 +41,18 @@ impl Shared {
             let refused = merged(charges, local_part, &redis_part, &refusal.outcomes);
             return Some((Taken { source: Source::Cache, ..refused }, Holds::new()));
         }
+        let reserved = clock::now();
         let reserve =
-            |local: &[Charge], share| self.fallback.reserve(local, rules, clock::now(), share);
+            |local: &[Charge], share| self.fallback.reserve(local, rules, reserved, share);
         let (mut local_part, mut holds) = self.decide_locally(&local_part, rules, reserve);
         if local_part.source == Source::Policy {
             return Some((local_part, holds));
         }
         if redis_part.is_empty() {
-            self.fallback.record_debts(
-                &local_part.charges,
-                rules,
-                &local_part.answer,
-                clock::now(),
-            );
-            return Some((merged(charges, local_part, &redis_part, &Outcomes::new()), holds));
+            let (now, removals) = (clock::now(), self.fallback.removals());
+            self.fallback.record_debts(&local_part.charges, rules, &local_part.answer, now);
+            let taken = merged(charges, local_part, &redis_part, &Outcomes::new());
+            return Some((taken.locally_at(reserved, removals), holds));
         }
         let spent = Duration::from_micros(clock::now().saturating_sub(started));
         let left = node.batcher().budget().saturating_sub(spent);
@@ -81,7 +79,7 @@ impl Shared {
             self.fallback.give_back(&local_part.charges, &local_part.answer, now);
             return None;
         };
-        let answer = answered.answer;
+        let (answer, removals) = (answered.answer, self.fallback.removals());
         self.denied.remember(&redis_part, &answer, answered.sent_at);
         self.fallback.learn(&redis_part, &answer, answered.sent_at, now);
         if answer.allowed() {
@@ -92,7 +90,9 @@ impl Shared {
             local_part.answer.outcomes =
                 self.fallback.give_back(&local_part.charges, &local_part.answer, now);
         }
-        Some((merged(charges, local_part, &redis_part, &answer.outcomes), holds))
+        let taken = merged(charges, local_part, &redis_part, &answer.outcomes);
+        let taken_at = TakenAt { redis: answered.decided_at, ..TakenAt::default() };
+        Some((Taken { taken_at, ..taken }.locally_at(reserved, removals), holds))
     }
 
     /// Decides without Redis, and takes nothing.

@@ -265,7 +265,7 @@ impl Shard {
                 ages = log.stamps().map(|stamp| now.cast_signed() - stamp).collect();
             }
             let level = bucket.level;
-            (level < limit.full()).then_some((entry.name, entry.limit_index, level, ages))
+            (level != limit.full()).then_some((entry.name, entry.limit_index, level, ages))
         };
         self.table.entries().filter_map(level).collect()
     }
@@ -402,10 +402,11 @@ fn full_at(entry: &Entry, limits: &[Known]) -> u64 {
     limits.get(entry.limit_index as usize).map_or(bucket.at, |known| bucket.full_at(&known.limit))
 }
 
-/// Units that the entry's bucket lacks; 0 with an unknown limit.
+/// Units that the entry's bucket lacks, or has above full; 0 with an unknown limit.
 fn missing(entry: &Entry, limits: &[Known]) -> i64 {
     let known = limits.get(entry.limit_index as usize);
-    known.map_or(0, |known| known.limit.full().saturating_sub(entry.bucket().level))
+    known
+        .map_or(0, |known| known.limit.full().saturating_sub(entry.bucket().level).saturating_abs())
 }
 
 /// Records that a bucket was dropped at `now`. Full buckets are recorded too: for a request that read the

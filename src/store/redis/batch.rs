@@ -378,7 +378,10 @@ impl Batcher {
             let check = match queued {
                 Queued::Check(check) => check,
                 Queued::GiveBack(give_back) => {
-                    self.gather_give_back(&mut calls, &give_back);
+                    if let Some(rest) = self.gather_give_back(&mut calls, give_back) {
+                        waiting.push_front(Queued::GiveBack(rest));
+                        break;
+                    }
                     continue;
                 }
             };
@@ -431,14 +434,19 @@ impl Batcher {
         cluster.is_some_and(|cluster| cluster.is_migrating(slot))
     }
 
-    fn gather_give_back(&self, calls: &mut Calls, give_back: &GiveBack) {
+    /// Adds what is given back to calls. Returns what they have no room for.
+    fn gather_give_back(&self, calls: &mut Calls, give_back: GiveBack) -> Option<GiveBack> {
         let is_migrating = self.is_migrating(give_back.slot);
+        let mut rest = Charges::new();
         for (charge, rule, returned) in give_back.each() {
             let call = calls.of(give_back.slot, is_migrating.then_some(charge.bucket));
             let (limit, keys) = (charge.limit, self.keys());
-            call.batch.give_back((charge.bucket, limit), rule, returned, keys);
-            call.returned.push(give_back.of(charge));
+            match call.batch.give_back((charge.bucket, limit), rule, returned, keys) {
+                Added::In => call.returned.push(give_back.of(charge)),
+                Added::Full | Added::TooLarge => rest.push(*charge),
+            }
         }
+        give_back.with(rest)
     }
 
     /// Whether an unanswered call has checks of one of these buckets whose units are held.

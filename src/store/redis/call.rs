@@ -195,6 +195,7 @@ pub async fn probe(
         salt: 0,
         on_failure: OnFailure::Local,
         lease: Lease::Off,
+        is_leaky: false,
     };
     let mut batch = Batch::default();
     batch.add(&[charge], &[rule], prefix);

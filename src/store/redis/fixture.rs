@@ -48,7 +48,13 @@ impl Timer {
 
 /// A rule without salt.
 pub(crate) fn rule() -> StoredRule {
-    StoredRule { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local, lease: Lease::Off }
+    StoredRule {
+        name: Arc::from("r"),
+        salt: 0,
+        on_failure: OnFailure::Local,
+        lease: Lease::Off,
+        is_leaky: false,
+    }
 }
 
 /// Environment variable with the program to start, for tests against several versions.

@@ -161,7 +161,13 @@ impl Reference {
 fn rules() -> Vec<StoredRule> {
     let rule = |rule| {
         let name = Arc::from(format!("r{rule}"));
-        StoredRule { name, salt: 0, on_failure: OnFailure::Local, lease: Lease::Off }
+        StoredRule {
+            name,
+            salt: 0,
+            on_failure: OnFailure::Local,
+            lease: Lease::Off,
+            is_leaky: false,
+        }
     };
     (0..4_u8).map(rule).collect()
 }
@@ -236,6 +242,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(None),
         1 => Just(Some(Adjustment::Reset)),
         2 => (1..100_u64).prop_map(|tokens| Some(Adjustment::Grant(tokens))),
+        1 => (1..100_u64).prop_map(|tokens| Some(Adjustment::GrantAbove(tokens))),
     ];
     (clock, prop::collection::vec(limit(), 4), checks, owed, adjustment).prop_map(
         |(clock, limits, checks, owed, adjustment)| {

@@ -11,14 +11,14 @@ mod reply;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use super::batch::giveback::Returned;
 use super::batch::repair::Claim;
 use super::keys::Keys;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge, Charges, Mode, has_held, held_units};
 use crate::limit::concurrency::Statement;
+use crate::limit::returned::Returned;
 use crate::limit::{Limit, double};
-use crate::policy::{Lease, MAX_RULES_PER_ROUTE, OnFailure, Rule};
+use crate::policy::{Kind, Lease, MAX_RULES_PER_ROUTE, OnFailure, Rule};
 use ids::IdState;
 pub use lease::{encode_lease, read_lease};
 pub use reply::{BadReply, Reply, read_adjust, read_peek};
@@ -69,6 +69,8 @@ pub struct StoredRule {
     pub on_failure: OnFailure,
     /// Whether gateways borrow tokens of its buckets.
     pub lease: Lease,
+    /// Whether it delays requests.
+    pub is_leaky: bool,
 }
 
 impl StoredRule {
@@ -79,6 +81,7 @@ impl StoredRule {
             salt: rule.salt,
             on_failure: rule.on_failure,
             lease: rule.lease,
+            is_leaky: rule.kind == Kind::LeakyBucket,
         }
     }
 }
@@ -216,12 +219,17 @@ impl Batch {
         rule: &StoredRule,
         returned: Returned,
         keys: impl Into<Keys<'a>>,
-    ) {
+    ) -> Added {
         let charge = alone(bucket, limit);
-        if self.has_room_for(&[charge])
-            && let Some(index) = self.bucket(&charge, std::slice::from_ref(rule), keys.into())
-        {
-            self.returned.push((index, returned));
+        if !self.has_room_for(&[charge]) {
+            return Added::Full;
+        }
+        match self.bucket(&charge, std::slice::from_ref(rule), keys.into()) {
+            Some(index) => {
+                self.returned.push((index, returned));
+                Added::In
+            }
+            None => Added::Full,
         }
     }
 
@@ -364,12 +372,13 @@ impl Batch {
     pub fn encode_returned(&self) -> Vec<u8> {
         let mut packed = Vec::new();
         for (bucket, returned) in &self.returned {
-            let Returned { units, taken_at, period_end } = *returned;
+            let Returned { units, taken_at, period_end, is_leaky } = *returned;
             packed.extend_from_slice(&(bucket + 1).to_le_bytes());
             packed.extend_from_slice(&double(units));
             for time in [taken_at, period_end] {
                 packed.extend_from_slice(&double(i64::try_from(time).unwrap_or(i64::MAX)));
             }
+            packed.push(u8::from(is_leaky));
         }
         packed
     }
@@ -405,9 +414,8 @@ pub fn encode_adjust(
     for charge in charges {
         call.extend_from_slice(&double(adjustment.units(&charge.limit)));
     }
-    if is_kept {
-        call.push(1);
-    }
+    let is_above = matches!(adjustment, Adjustment::GrantAbove(_));
+    call.push(u8::from(is_kept) + 2 * u8::from(is_above));
     call
 }
 

@@ -34,7 +34,7 @@ mod wall_clock;
 
 pub(crate) use authority::{Authority, Issued};
 pub(crate) use cgroup::MemoryCgroup;
-pub(crate) use closed_port::ClosedPort;
+pub(crate) use closed_port::{ClosedPort, SilentPort};
 pub(crate) use cluster::{ClusterNode, RedisCluster};
 pub(crate) use collector::{Collector, Span};
 pub(crate) use config::{DEMO, key, proxy_to};

@@ -27,6 +27,7 @@ mod pasted;
 mod plans_and_clients;
 mod rates_and_bursts;
 mod redis;
+mod refunds;
 mod rewrites;
 mod route_hosts;
 mod rules_per_route;

@@ -1,16 +1,18 @@
-//! Tokens that are given back: another slot of a cluster has refused the request that took them.
+//! Tokens that are given back: another slot of a cluster has refused the request that took them, or it has failed before it
+//! reached a server (`refund_on`).
 //!
-//! The script gives back at most what keeps the limit exact: of a bucket that refills, less what it refilled since the
-//! tokens were taken, since it may have been full otherwise; of a fixed window, only in the period in which they were
-//! taken; of a sliding window, only while the tokens are in it, and by dropping its oldest ones. Tokens that are not
-//! given back are lost to the client, which is as if the request had been allowed.
+//! The script gives back at most what keeps the limit exact: see [`Returned`]. Tokens that are not given back are lost to
+//! the client, which is as if the request had been allowed.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Weak};
+
+use tokio::sync::mpsc::Sender;
 
 use super::{Batcher, Queued};
 use crate::clock;
-use crate::limit::Limit;
 use crate::limit::charge::{Charge, Charges};
+use crate::limit::returned::Returned;
 use crate::store::redis::script::StoredRule;
 
 /// Tokens of one request in one slot.
@@ -24,36 +26,24 @@ pub struct GiveBack {
     pub(super) since: u64,
     /// Number of calls that had them and were not executed.
     failures: u8,
+    /// Dropped once they are given back or lost.
+    done: Option<Sender<Infallible>>,
 }
 
 /// Calls that may fail before tokens are lost.
 const MAX_FAILURES: u8 = 3;
 
-/// What a call gives back to a bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Returned {
-    /// Units that were taken.
-    pub units: i64,
-    /// Unix time in microseconds at which they were taken, by the clock of Redis.
-    pub taken_at: u64,
-    /// End of the period in which they were taken, in microseconds of Unix time; 0 unless the limit is a fixed window.
-    pub period_end: u64,
-}
-
-impl Returned {
-    /// `units` of `limit` that were taken at `taken_at`.
-    pub fn new(limit: &Limit, units: i64, taken_at: u64) -> Self {
-        let left_us = if limit.calendar().is_some() { limit.left_us(taken_at) } else { 0 };
-        let period_end = if left_us == 0 { 0 } else { taken_at.saturating_add(left_us) };
-        Self { units, taken_at, period_end }
-    }
-}
-
 impl GiveBack {
+    /// The part of it for these buckets; `None` without any.
+    pub(super) fn with(self, charges: Charges) -> Option<Self> {
+        (!charges.is_empty()).then(|| Self { charges, ..self })
+    }
+
     /// The part of it for one of its buckets.
     pub(super) fn of(&self, charge: &Charge) -> Self {
         let charges = std::iter::once(*charge).collect();
-        Self { slot: self.slot, charges, rules: Arc::clone(&self.rules), ..*self }
+        let (rules, done) = (Arc::clone(&self.rules), self.done.clone());
+        Self { charges, rules, done, ..*self }
     }
 
     /// What is given back to each bucket.
@@ -61,24 +51,27 @@ impl GiveBack {
         self.charges.iter().filter_map(|charge| {
             let units = charge.limit.units(charge.cost);
             let rule = self.rules.get(charge.rule as usize)?;
-            Some((charge, rule, Returned::new(&charge.limit, units, self.taken_at)))
+            let returned = Returned::new(&charge.limit, units, self.taken_at);
+            Some((charge, rule, returned.of_leaky(rule.is_leaky)))
         })
     }
 }
 
 impl Batcher {
     /// Gives back the tokens of these charges, which Redis took at `taken_at` (Unix time in microseconds), with the next
-    /// call. In a cluster, all of them are in `slot`. If too many checks wait, they are lost.
+    /// call. In a cluster, all of them are in `slot`. If too many checks wait, they are lost. `done` is dropped once they
+    /// are given back or lost.
     pub fn give_back(
         self: &Arc<Self>,
         slot: u16,
         charges: Charges,
         rules: &Arc<[StoredRule]>,
         taken_at: u64,
+        done: Option<Sender<Infallible>>,
     ) {
         let rules = Arc::clone(rules);
         let since = clock::now();
-        let give_back = GiveBack { slot, charges, rules, taken_at, since, failures: 0 };
+        let give_back = GiveBack { slot, charges, rules, taken_at, since, failures: 0, done };
         self.enqueue(Queued::GiveBack(give_back));
     }
 

@@ -134,7 +134,13 @@ pub(super) mod tests {
         let (bucket_id, mode) = (BucketId(7), Mode::Enforce);
         let charge = Charge { bucket: bucket_id, rule: 0, limit_index: 0, limit, cost: 1, mode };
         let on_failure = OnFailure::Local;
-        let rules = [StoredRule { name: Arc::from("r"), salt: 0, on_failure, lease: Lease::Off }];
+        let rules = [StoredRule {
+            name: Arc::from("r"),
+            salt: 0,
+            on_failure,
+            lease: Lease::Off,
+            is_leaky: false,
+        }];
         let key = script::key("t:", bucket_id, &rules[0]);
         let mut batch = Batch::default();
         batch.add(&[charge], &rules, "t:");

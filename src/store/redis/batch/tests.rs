@@ -118,6 +118,24 @@ async fn concurrent_checks_share_a_call_and_get_their_own_answers() {
     assert_eq!(series.calls.with_label_values(&["ok"]).get(), series.checks.get_sample_count());
 }
 
+/// More buckets than a call can have.
+#[tokio::test]
+async fn tokens_of_many_buckets_are_given_back_over_several_calls() {
+    let server = RedisServer::start(&[]);
+    let batcher = batcher(connected(&server).await, 20_000, series());
+    let of = |number| charges(number as u128, 1);
+    let answers = at_once(&batcher, 3_000, of).await;
+    assert_eq!(passed(&answers), 3_000);
+    let (done, mut all_done) = tokio::sync::mpsc::channel(1);
+    for (number, answered) in answers.iter().flatten().enumerate() {
+        let (taken_at, done) = (answered.decided_at, Some(done.clone()));
+        batcher.give_back(0, of(number), &rules(), taken_at, done);
+    }
+    drop(done);
+    assert!(all_done.recv().await.is_none());
+    assert_eq!(passed(&at_once(&batcher, 3_000, of).await), 3_000);
+}
+
 #[tokio::test]
 async fn check_is_sent_at_once_if_no_call_is_in_flight() {
     let server = RedisServer::start(&[]);

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
-use crate::store::redis::batch::giveback::Returned;
+use crate::limit::returned::Returned;
+use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::repair::Claim;
 
 /// One call.
@@ -47,6 +48,69 @@ fn limits() -> [Limit; 5] {
         Limit::SlidingWindow(SlidingWindow::new(9, 1_000_000).unwrap()),
         seconds(),
     ]
+}
+
+/// Without Redis, buckets have the same levels.
+#[test]
+fn memory_gives_back_what_the_script_does() {
+    let server = RedisServer::start(&[]);
+    let leaky = limits().into_iter().filter(|limit| matches!(limit, Limit::TokenBucket(_)));
+    let each = limits().map(|limit| (limit, false));
+    for (limit, is_leaky) in each.into_iter().chain(leaky.map(|limit| (limit, true))) {
+        let connection = RefCell::new(server.client().get_connection().unwrap());
+        let mut runner = TestRunner::new(Config { cases: 40, ..Config::default() });
+        let ran = runner.run(&calls(), |calls| {
+            redis::cmd("FLUSHALL").query::<()>(&mut *connection.borrow_mut()).unwrap();
+            let connection = server.client().get_connection().unwrap();
+            let mut pair = Pair { connection, limit, now: 1_800_000_000_000_000 };
+            let memory = MemoryStore::new(1_000, &[limit]);
+            let mut pending: Vec<Returned> = Vec::new();
+            for call in &calls {
+                pair.now += call.later_us;
+                let now = pair.now;
+                let returned = std::mem::take(&mut pending);
+                for one in &returned {
+                    let here = Returned::here(&limit, one.units, one.taken_at);
+                    prop_assert_eq!(here.of_leaky(is_leaky), *one);
+                    memory.give_back(&pair.charge(WITH_REFUSED, 1), one, now);
+                }
+                for (cost, is_kept) in [(call.allowed, true), (call.refused, false)] {
+                    let cost = cost.min(limit.capacity());
+                    let charge = pair.charge(WITH_REFUSED, cost);
+                    let returned = if is_kept { &returned[..] } else { &[] };
+                    let passed = pair.take(WITH_REFUSED, cost, returned);
+                    let here = cost > 0 && memory.take(&[charge], now, Share::WHOLE).allowed();
+                    prop_assert_eq!(passed, here);
+                    if passed && !is_kept {
+                        let units = limit.units(cost * limit.parts());
+                        pending.push(Returned::new(&limit, units, now).of_leaky(is_leaky));
+                    }
+                }
+                let level = memory.bucket(&pair.charge(WITH_REFUSED, 1), now).level;
+                prop_assert_eq!(pair.level(WITH_REFUSED, now), level);
+            }
+            Ok(())
+        });
+        ran.unwrap();
+    }
+}
+
+/// A leaky bucket gets tokens back only if no request waits because of them.
+#[test]
+fn leaky_bucket_gets_nothing_back_while_later_requests_wait() {
+    let server = RedisServer::start(&[]);
+    let connection = server.client().get_connection().unwrap();
+    let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
+    let mut pair = Pair { connection, limit, now: 1_800_000_000_000_000 };
+    let one = limit.units(limit.parts());
+    let now = pair.now;
+    let returned = Returned::new(&limit, one, now).of_leaky(true);
+    assert!(pair.take(WITH_REFUSED, 1, &[]));
+    pair.take(WITH_REFUSED, 0, &[returned]);
+    assert_eq!(pair.level(WITH_REFUSED, now), limit.full());
+    assert!(pair.take(WITH_REFUSED, 1, &[]) && pair.take(WITH_REFUSED, 1, &[]));
+    pair.take(WITH_REFUSED, 0, &[returned]);
+    assert_eq!(pair.level(WITH_REFUSED, now), limit.full() - 2 * one);
 }
 
 /// A bucket with refused requests, and one without them.

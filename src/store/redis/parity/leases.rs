@@ -14,9 +14,9 @@ use crate::limit::concurrency::Statement;
 use crate::limit::lease::reference::{LentBucket, Refill};
 use crate::limit::lease::schedule::{SharedBucket, excess, schedule};
 use crate::limit::lease::{Account, EPOCH_US, Loan, Request};
+use crate::limit::returned::Returned;
 use crate::limit::token_bucket::TokenBucket;
 use crate::limit::{Limit, MICROS_PER_SECOND};
-use crate::store::redis::batch::giveback::Returned;
 use crate::store::redis::fixture::RedisServer;
 use crate::store::redis::script::{self, Batch};
 

@@ -86,7 +86,9 @@ fn times(
 pub(super) fn level(charge: &Charge, number: Option<i64>) -> Result<Option<i64>, BadReply> {
     match number.ok_or(BadReply)? {
         UNREADABLE => Ok(None),
-        level if (charge.limit.lowest()..=charge.limit.full()).contains(&level) => Ok(Some(level)),
+        level if (charge.limit.lowest()..=charge.limit.highest()).contains(&level) => {
+            Ok(Some(level))
+        }
         _ => Err(BadReply),
     }
 }
@@ -206,6 +208,7 @@ mod tests {
             salt: 0,
             on_failure: OnFailure::Local,
             lease: Lease::Off,
+            is_leaky: false,
         };
         let mut batch = Batch::default();
         batch.add(&[charge], &[rule], "t:");

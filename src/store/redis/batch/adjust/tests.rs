@@ -27,7 +27,13 @@ fn charge(id: u128) -> Charge {
 }
 
 fn rules() -> [StoredRule; 1] {
-    [StoredRule { name: Arc::from("r"), salt: 0, on_failure: OnFailure::Local, lease: Lease::Off }]
+    [StoredRule {
+        name: Arc::from("r"),
+        salt: 0,
+        on_failure: OnFailure::Local,
+        lease: Lease::Off,
+        is_leaky: false,
+    }]
 }
 
 fn run(

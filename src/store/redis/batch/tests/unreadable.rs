@@ -31,6 +31,7 @@ impl Scene {
                 salt: 0,
                 on_failure,
                 lease: crate::policy::Lease::Off,
+                is_leaky: false,
             })
             .collect();
         let key = script::key("t:", charges[0].bucket, &rules[0]);

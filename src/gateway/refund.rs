@@ -1,0 +1,93 @@
+//! Tokens of a request that failed before it reached a server: they are given back to the buckets of the rules whose
+//! `refund_on` has its reason.
+
+use std::time::Duration;
+
+use pingora::prelude::Error;
+
+use super::Gateway;
+use super::exchange::Exchange;
+use super::respond::failure;
+use crate::clock;
+use crate::decide::decision::{Decision, LimitCheck};
+use crate::decide::reason::Failure;
+use crate::policy::refund::RefundReason;
+use crate::store::limiter::{Failed, Refund};
+
+/// Longest time that the response waits for Redis. A call that gives back tokens is given up long before.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Gateway {
+    /// Gives back the tokens of a request that failed, if it reached no server. Its response reports the limits without
+    /// what it took. Takes about as long as a check, so that a client which has the response has its tokens, too.
+    pub(super) async fn refund(&self, exchange: &mut Exchange, failure: Failure, error: &Error) {
+        let Some(reason) = reason(exchange, failure, error) else { return };
+        // The buckets may be of other limits now.
+        if self.current.load().generation != exchange.snapshot.generation {
+            return;
+        }
+        let (Some(client), Some(check)) = (exchange.client, exchange.check) else { return };
+        let snapshot = &exchange.snapshot;
+        let Some(Decision::Allowed { check: Some(limits), .. }) = &mut exchange.decision else {
+            return;
+        };
+        let rule = |index: usize| {
+            let charge = limits.taken.charges.get(index)?;
+            snapshot.policy.rules.get(charge.rule as usize)
+        };
+        let is_refunded = |index| rule(index).is_some_and(|rule| rule.refund_on.has(reason));
+        let failed = Failed {
+            taken: &limits.taken,
+            rules: &snapshot.stored_rules,
+            checked_at: check.started,
+        };
+        let mut refund = self.limiter.refund(&failed, is_refunded, clock::now());
+        if refund.levels.is_empty() {
+            return;
+        }
+        for rule in refund.levels.iter().filter_map(|(index, _)| rule(*index)) {
+            self.metrics.refunds.with_label_values(&[&*rule.name, reason.name()]).inc();
+        }
+        let done = self.limiter.refunded(&mut refund, clock::now);
+        let _ = tokio::time::timeout(TIMEOUT, done).await;
+        if let Some(usage) = &self.usage {
+            let indexes = refund.levels.iter().map(|(index, _)| *index);
+            let policy = &snapshot.policy;
+            usage.ledger().note_refunded(policy, &client, &limits.taken, indexes, check.started);
+        }
+        *limits = without_taken(limits, &refund);
+    }
+}
+
+/// Why a request reached no server; `None` if it may have, or if its client can fail it at will.
+fn reason(exchange: &Exchange, failure: Failure, error: &Error) -> Option<RefundReason> {
+    let reason = match failure {
+        Failure::NoServer => RefundReason::NoServer,
+        Failure::UpstreamConnect => RefundReason::UpstreamConnect,
+        Failure::UpstreamTls => RefundReason::UpstreamTls,
+        Failure::UpstreamConnectTimeout => RefundReason::UpstreamConnectTimeout,
+        Failure::ClientClosed
+        | Failure::BodyTooLarge
+        | Failure::SlowBody
+        | Failure::SlowReader
+        | Failure::ClientTimeout
+        | Failure::UnreadableRequest
+        | Failure::UpstreamTimeout
+        | Failure::UpstreamBroken
+        | Failure::Internal => return None,
+    };
+    // An earlier attempt may have sent it.
+    let may_have_arrived = exchange.connections > 0 || failure::is_at_will(error);
+    (!may_have_arrived).then_some(reason)
+}
+
+/// The limits with the levels after a refund.
+fn without_taken(limits: &LimitCheck, refund: &Refund) -> LimitCheck {
+    let mut taken = limits.taken.clone();
+    for (index, level) in &refund.levels {
+        if let Some(outcome) = taken.answer.outcomes.get_mut(*index) {
+            outcome.level = *level;
+        }
+    }
+    LimitCheck::of(taken)
+}

@@ -1,0 +1,100 @@
+//! `refund_on` of a rule: after which failures a request gets its tokens back.
+
+/// Why a request reached no server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RefundReason {
+    /// No server accepted a connection.
+    UpstreamConnect,
+    /// No server has a known address.
+    NoServer,
+    /// The upstream has as many requests in flight as it may. Such a request takes no tokens.
+    Shed,
+    /// The TLS handshake with the server failed.
+    UpstreamTls,
+    /// No connection was made in time.
+    UpstreamConnectTimeout,
+}
+
+/// The failures after which a request gets its tokens back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RefundOn(u8);
+
+impl RefundReason {
+    /// All reasons, in the order of the documentation.
+    pub const ALL: [Self; 5] = [
+        Self::UpstreamConnect,
+        Self::NoServer,
+        Self::Shed,
+        Self::UpstreamTls,
+        Self::UpstreamConnectTimeout,
+    ];
+
+    /// The word of the file, which is that of the access log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UpstreamConnect => "upstream_connect",
+            Self::NoServer => "no_server",
+            Self::Shed => "shed",
+            Self::UpstreamTls => "upstream_tls",
+            Self::UpstreamConnectTimeout => "upstream_connect_timeout",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl RefundOn {
+    /// No failure.
+    pub const NEVER: Self = Self(0);
+
+    /// Whether it has a reason.
+    pub const fn has(self, reason: RefundReason) -> bool {
+        self.0 & reason.bit() != 0
+    }
+
+    /// Its reasons, as the file writes them.
+    pub fn names(self) -> Vec<&'static str> {
+        let each = RefundReason::ALL.into_iter().filter(|reason| self.has(*reason));
+        each.map(RefundReason::name).collect()
+    }
+}
+
+impl Default for RefundOn {
+    fn default() -> Self {
+        [RefundReason::UpstreamConnect, RefundReason::NoServer, RefundReason::Shed]
+            .into_iter()
+            .collect()
+    }
+}
+
+impl FromIterator<RefundReason> for RefundOn {
+    fn from_iter<I: IntoIterator<Item = RefundReason>>(reasons: I) -> Self {
+        Self(reasons.into_iter().fold(0, |bits, reason| bits | reason.bit()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::reason::Reason;
+
+    #[test]
+    fn every_reason_is_one_of_the_access_log() {
+        for reason in RefundReason::ALL {
+            let is_it = |other: &Reason| other.label() == reason.name();
+            assert!(Reason::ALL.iter().any(is_it), "{}", reason.name());
+        }
+    }
+
+    #[test]
+    fn set_has_the_reasons_that_it_was_made_of() {
+        assert_eq!(RefundOn::default().names(), ["upstream_connect", "no_server", "shed"]);
+        assert_eq!(RefundOn::NEVER.names(), [""; 0]);
+        for reason in RefundReason::ALL {
+            let set: RefundOn = std::iter::once(reason).collect();
+            assert_eq!(set.names(), [reason.name()]);
+        }
+    }
+}

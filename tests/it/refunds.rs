@@ -1,0 +1,237 @@
+//! Requests that reach no server cost nothing (`refund_on`): in memory, in Redis, in a cluster, and in an outage. No limit
+//! refills during a test.
+
+use crate::support::{
+    ClosedPort, DEMO, Gateway, Redis, RedisCluster, Request, Response, SilentPort, eventually,
+    full_config, key,
+};
+
+/// A rule of each kind that refuses the sixth request, and what a client has left before the first.
+const KINDS: [(&str, &str, u64); 4] = [
+    ("token_bucket", "rate = \"5/365d\"", 5),
+    ("fixed_window", "limit = \"5/year\"", 5),
+    ("sliding_window", "limit = \"5/365d\"", 5),
+    ("leaky_bucket", "rate = \"1/365d\"", 1),
+];
+
+/// A route to a server that refuses connections, and one whose requests pass.
+fn config(closed: &ClosedPort, more: &str) -> String {
+    let acme = key("acme", "secret", "free");
+    format!(
+        "{DEMO}[upstreams.closed]\nservers = [\"{}\"]\n[routes.closed]\npath = \"/closed\"\n\
+         upstream = \"closed\"\n{more}{acme}",
+        closed.address
+    )
+}
+
+fn rule(kind: &str, settings: &str) -> String {
+    format!("[rules.r]\nper = [\"key\"]\nkind = \"{kind}\"\n{settings}\n")
+}
+
+fn send(gateway: &Gateway, path: &str) -> Response {
+    gateway.send(&Request::get(path).header("X-Api-Key", "secret"))
+}
+
+/// Requests to the closed port leave what the client has; then the limit passes, and no more.
+fn assert_refunded(gateways: &[&Gateway], limit: u64, about: &str) {
+    let gateway = |number: usize| gateways[number % gateways.len()];
+    // Below full, which would hide tokens that are given back twice. One leaky bucket gives nothing back then.
+    let before = limit / 2;
+    for _ in 0..before {
+        assert_eq!(send(gateway(0), "/").status, 200, "{about}");
+    }
+    for number in 0..12 {
+        let answer = send(gateway(number), "/closed");
+        let expected = (502, limit - before);
+        assert_eq!((answer.status, answer.remaining()), expected, "{about}, {number}");
+    }
+    let passed = (0..12).filter(|number| send(gateway(*number), "/").status == 200);
+    assert_eq!(before + passed.count() as u64, limit, "{about}");
+    assert_eq!(send(gateways[0], "/closed").status, 429, "{about}");
+}
+
+fn refunds(gateway: &Gateway) -> u64 {
+    gateway.count("tollgate_refunds_total", &[("rule", "r"), ("reason", "upstream_connect")])
+}
+
+#[test]
+fn request_that_reaches_no_server_costs_nothing_in_memory() {
+    let closed = ClosedPort::bind();
+    for (kind, settings, limit) in KINDS {
+        let gateway = Gateway::start(&config(&closed, &rule(kind, settings)));
+        assert_refunded(&[&gateway], limit, kind);
+        assert_eq!(refunds(&gateway), 12, "{kind}");
+    }
+}
+
+#[test]
+fn request_that_reaches_no_server_costs_nothing_in_redis() {
+    let (closed, redis) = (ClosedPort::bind(), Redis::start());
+    for (kind, settings, limit) in KINDS {
+        redis.query::<String>(&["FLUSHALL"]);
+        let text = config(&closed, &format!("{}{}", redis.table(), rule(kind, settings)));
+        let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(&text));
+        for gateway in &gateways {
+            gateway.wait_for_redis();
+        }
+        assert_refunded(&gateways.each_ref(), limit, kind);
+        assert_eq!(refunds(&gateways[0]) + refunds(&gateways[1]), 12, "{kind}");
+        for gateway in &gateways {
+            assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "local")]), 0);
+        }
+    }
+}
+
+/// The buckets of a request are in several slots of several masters.
+#[test]
+fn request_that_reaches_no_server_costs_nothing_in_a_cluster() {
+    let (closed, redis) = (ClosedPort::bind(), RedisCluster::start(0));
+    let more = format!(
+        "{}[rules.r]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"5/year\"\n\
+         [rules.route]\nper = [\"key\", \"host\"]\nrate = \"40/365d\"\n\
+         [rules.ip]\nper = [\"ip\"]\nkind = \"sliding_window\"\nlimit = \"40/365d\"\n\
+         [rules.all]\nper = []\nrate = \"40/365d\"\n",
+        redis.table_with("timeout = \"1s\"\nlanes = 0\n")
+    );
+    let gateway = Gateway::start(&config(&closed, &more));
+    eventually("a connection to every master", || {
+        let masters = gateway.admin("/api/status").json();
+        masters["redis"]["connected"].as_bool().filter(|connected| *connected)
+    });
+    assert_refunded(&[&gateway], 5, "cluster");
+    // Of the others, only the five requests that passed are taken.
+    let view = gateway.admin("/api/clients/key/acme/buckets?ip=127.0.0.1&host=localhost").json();
+    let tokens = |name: &str| {
+        let rules = view["rules"].as_array().unwrap();
+        rules.iter().find(|rule| rule["rule"] == name).unwrap()["tokens"].as_i64()
+    };
+    assert_eq!(tokens("all"), Some(35), "{view}");
+}
+
+/// Local decisions of an outage, and their debts.
+#[test]
+fn request_that_reaches_no_server_costs_nothing_in_an_outage() {
+    let (closed, mut redis) = (ClosedPort::bind(), Redis::start());
+    for (kind, settings, limit) in KINDS {
+        let text = config(&closed, &format!("{}{}", redis.table(), rule(kind, settings)));
+        let gateway = Gateway::start(&text);
+        gateway.wait_for_redis();
+        redis.kill();
+        eventually("the breaker to open", || {
+            (gateway.count("tollgate_breaker_state", &[]) == 2).then_some(())
+        });
+        assert_refunded(&[&gateway], limit, kind);
+        // Before Redis has counted it as one of two.
+        drop(gateway);
+        redis.launch();
+    }
+}
+
+#[test]
+fn quota_lists_no_request_that_reached_no_server() {
+    let (closed, redis) = (ClosedPort::bind(), Redis::start());
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("[usage]\nfile = \"{}\"\n", folder.path().join("usage.redb").display());
+    for store in [file, redis.table()] {
+        let more = format!("{store}{}", rule("fixed_window", "limit = \"1000/year\""));
+        let gateway = Gateway::start(&config(&closed, &more));
+        if more.contains("[redis]") {
+            gateway.wait_for_redis();
+        }
+        for number in 0..40 {
+            let path = if number % 4 == 0 { "/" } else { "/closed" };
+            send(&gateway, path);
+        }
+        let used = || {
+            let answer = gateway.admin("/api/usage?rule=r&key=acme");
+            let used = || answer.json()["entries"][0]["used"].as_f64();
+            (answer.status == 200 && used() == Some(10.0)).then_some(())
+        };
+        eventually("the list has the requests that passed", used);
+    }
+}
+
+#[test]
+fn rule_without_refunds_counts_every_request() {
+    let closed = ClosedPort::bind();
+    let settings = "limit = \"5/year\"\nrefund_on = [\"no_server\"]";
+    let gateway = Gateway::start(&config(&closed, &rule("fixed_window", settings)));
+    for left in (0..5).rev() {
+        let answer = send(&gateway, "/closed");
+        assert_eq!((answer.status, answer.remaining()), (502, left));
+    }
+    assert_eq!(send(&gateway, "/closed").status, 429);
+    assert_eq!(gateway.count("tollgate_refunds_total", &[]), 0);
+}
+
+/// A request that a server may have seen keeps its charge.
+#[test]
+fn request_that_reached_a_server_keeps_its_charge() {
+    let closing = crate::support::Upstream::start(|_, _| false);
+    let text = config(&ClosedPort::bind(), &rule("fixed_window", "limit = \"5/year\""));
+    let text = full_config(&text).replace("[\"demo\"]", &format!("[\"{}\"]", closing.address));
+    let gateway = Gateway::start_full(&text);
+    for left in (0..5).rev() {
+        let answer = send(&gateway, "/");
+        assert_eq!((answer.status, answer.remaining()), (502, left));
+    }
+}
+
+/// Two servers refuse connections, so that a request is tried twice. A rule in shadow mode that refused it gave nothing.
+#[test]
+fn request_that_is_tried_twice_is_given_back_once_to_the_rules_that_counted_it() {
+    let (closed, other, redis) = (ClosedPort::bind(), ClosedPort::bind(), Redis::start());
+    let shadow = "[rules.shadow]\nper = [\"key\"]\nmode = \"shadow\"\nrate = \"2/365d\"\n";
+    for table in [String::new(), redis.table()] {
+        let more = format!("{table}{}{shadow}", rule("token_bucket", "rate = \"9/365d\""));
+        let addresses = format!("\"{}\", \"{}\"", closed.address, other.address);
+        let text = config(&closed, &more).replace(&format!("\"{}\"", closed.address), &addresses);
+        let gateway = Gateway::start(&text);
+        if !table.is_empty() {
+            gateway.wait_for_redis();
+        }
+        let refused = || {
+            let labels = [("rule", "shadow"), ("decision", "shadow_deny")];
+            gateway.count("tollgate_decisions_total", &labels)
+        };
+        assert_eq!(send(&gateway, "/").remaining(), 8);
+        let failing = |left: u64| {
+            let answer = send(&gateway, "/closed");
+            assert_eq!((answer.status, answer.remaining()), (502, left), "{text}");
+        };
+        (0..4).for_each(|_| failing(8));
+        assert_eq!((send(&gateway, "/").remaining(), refused()), (7, 0));
+        (0..4).for_each(|_| failing(7));
+        assert_eq!(refused(), 4);
+        assert_eq!((send(&gateway, "/").remaining(), refused()), (6, 5));
+    }
+}
+
+/// After a reload, the buckets may be of another limit.
+#[test]
+fn request_that_a_reload_overtakes_keeps_its_charge() {
+    let (silent, closed) = (SilentPort::bind(), ClosedPort::bind());
+    let text = |limit: u64| {
+        let slow = format!(
+            "[upstreams.silent]\nservers = [\"{}\"]\nconnect_timeout = \"2s\"\n\
+             [routes.silent]\npath = \"/silent\"\nupstream = \"silent\"\n",
+            silent.address
+        );
+        let settings =
+            format!("limit = \"{limit}/year\"\nrefund_on = [\"upstream_connect_timeout\"]");
+        config(&closed, &format!("{slow}{}", rule("fixed_window", &settings)))
+    };
+    let gateway = Gateway::start(&text(5));
+    let answer = send(&gateway, "/silent");
+    assert_eq!((answer.status, answer.remaining()), (504, 5));
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| send(&gateway, "/silent"));
+        eventually("the request to be counted", || {
+            let view = gateway.admin("/api/clients/key/acme/buckets").json();
+            (view["rules"][0]["tokens"] == 4).then_some(())
+        });
+        gateway.apply(&text(9));
+        assert_eq!(late.join().unwrap().status, 504);
+    });
+    assert_eq!(send(&gateway, "/").remaining(), 7);
+}
