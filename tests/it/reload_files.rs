@@ -226,7 +226,7 @@ fn row_48_file_that_needs_a_restart_is_rejected_as_a_whole() {
 fn row_49_file_that_would_fail_the_start_changes_nothing() {
     let gateway = Gateway::start(DEMO);
     for bad in ["", "[server", "listen = 5", "[rules.r]\nper = [\"ip\"]\n"] {
-        replace_file(gateway.file(), &bad);
+        replace_file(gateway.file(), bad);
         let start = crate::support::tollgate(&["run", "-c", gateway.file().to_str().unwrap()], "");
         assert_eq!((start.code, gateway.reload().status), (Some(64), 422), "{bad}");
         assert_eq!((gateway.get("/").status, gateway.admin("/ready").status), (200, 200));
