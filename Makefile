@@ -12,6 +12,8 @@ BENCH_NEEDS := git h2load haproxy libnginx-mod-http-lua lua-nginx-redis nginx op
 # cargo-nextest is faster and isolates tests; plain cargo runs the same tests.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 LONG_TESTS := outages::long
+# `make test FAIL_FAST=--fail-fast` ends at the first failed test.
+FAIL_FAST ?= --no-fail-fast
 # `make bench JOB=3 ROUNDS=1 SECONDS=2`: one job (1 to 9, exactness, memory) with short rounds.
 NARROWED := $(strip $(if $(JOB),--job $(JOB)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)))
 CLUSTER_TESTS := cargo $(if $(NEXTEST),nextest run --no-fail-fast --test it -E 'test(/^cluster::/) - test(/^cluster::tls::/)',test --test it cluster:: -- --skip cluster::tls)
@@ -36,7 +38,7 @@ test: ## run all tests
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
 	@scripts/python-peers >/dev/null
 ifeq ($(NEXTEST),yes)
-	scripts/run-tests cargo nextest run --no-fail-fast
+	scripts/run-tests cargo nextest run $(FAIL_FAST)
 	cargo test --doc
 else
 	scripts/run-tests cargo test --no-fail-fast -- --skip $(LONG_TESTS)
