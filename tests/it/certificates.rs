@@ -112,7 +112,7 @@ fn certificate_is_replaced_100_times_under_64_connections_without_a_failure() {
                     assert!(Secure::open(&config, address).unwrap().get().unwrap());
                     served.fetch_add(2, Ordering::Relaxed);
                     opened.fetch_add(1, Ordering::Relaxed);
-                    sleep_for(Duration::from_millis(100));
+                    sleep_for(Duration::from_millis(300));
                 }
                 assert!(kept.get().unwrap());
             });

@@ -125,9 +125,9 @@ fn row_74_stopped_reader_of_the_access_log_delays_no_request() {
     let reader = std::fs::File::open(&path).unwrap();
     let mut client = gateway.connect();
     let dropped = "tollgate_access_log_dropped_total";
-    let path = format!("/{}", "long".repeat(300));
-    // The queue holds 4 MiB, about 2,700 lines; further lines are dropped.
-    for _ in 0..6_000 {
+    let path = format!("/{}", "long".repeat(500));
+    // The queue holds 4 MiB, about 1,700 lines; further lines are dropped.
+    for _ in 0..3_200 {
         let most = Duration::from_millis(500);
         let answer = timed_below(most, || client.send(&Request::get(&path)));
         assert_eq!(answer.status, 200);

@@ -7,7 +7,11 @@ mod failures;
 // What a gateway finds when it starts.
 mod starts;
 
-use crate::support::{DEMO, Gateway, RedisCluster, StatusCounts, key, send_concurrently};
+use std::time::Duration;
+
+use crate::support::{
+    DEMO, Gateway, RedisCluster, StatusCounts, key, send_concurrently, sleep_for,
+};
 
 /// A breaker with short times.
 const FAST_BREAKER: &str =
@@ -36,7 +40,8 @@ fn send(gateways: &[Gateway], clients: std::ops::Range<usize>, count: usize) -> 
     })
 }
 
-/// Sends requests from 64 connections until `is_over`, at least 500.
+/// Sends requests from 64 connections until `is_over`, at least 500. The pauses leave some of the processors to the servers
+/// and to other tests.
 fn send_until(
     gateways: &[Gateway],
     clients: std::ops::Range<usize>,
@@ -48,6 +53,7 @@ fn send_until(
         if is_over() {
             return sum;
         }
+        sleep_for(Duration::from_millis(100));
     }
 }
 

@@ -134,7 +134,7 @@ fn behind_proxy() -> (RedisCluster, FaultProxy) {
 fn master_cut_off_from_the_gateways_is_local_until_it_is_reachable() {
     let (redis, proxy) = behind_proxy();
     let gateways: [Gateway; 2] =
-        gateways(&config(&redis, "timeout = \"200ms\"\n", HIGH_RATE, CLIENTS));
+        gateways(&config(&redis, "timeout = \"1s\"\n", HIGH_RATE, CLIENTS));
     wait_until_whole(&gateways);
     let at = proxy.address.to_string();
     for mode in [Mode::Hang, Mode::Refuse, Mode::Freeze] {
