@@ -24,8 +24,8 @@ RUN --mount=type=cache,target=/build/target \
         release) cargo build --release --locked ;; \
         *) echo "error: BUILD is release or pgo" >&2; exit 1 ;; \
     esac \
-    && objcopy --only-keep-debug "target/$BUILD/tollgate" /tollgate.debug \
-    && objcopy --strip-debug --add-gnu-debuglink=/tollgate.debug "target/$BUILD/tollgate" /tollgate
+    && scripts/split-debug "target/$BUILD/tollgate" \
+    && cp "target/$BUILD/tollgate" "target/$BUILD/tollgate.debug" /
 
 FROM scratch AS symbols
 COPY --from=build /tollgate.debug /

@@ -29,6 +29,7 @@ run: ## build (unoptimised, in a minute or two) and serve gateway.toml
 release: ## build the optimised binary, target/release/tollgate (some minutes)
 	@scripts/need $(BUILD_NEEDS)
 	cargo build --release
+	scripts/split-debug "$${CARGO_TARGET_DIR:-target}/release/tollgate"
 
 pgo: ## build with profile-guided optimisation, target/pgo/tollgate: for deployment (a quarter of an hour)
 	@scripts/need $(BUILD_NEEDS) nginx python3 redis-server wrk
