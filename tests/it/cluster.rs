@@ -170,7 +170,7 @@ fn replica_of_a_killed_master_takes_over_under_load() {
 #[test]
 fn masters_beside_one_that_hangs_go_on_deciding() {
     let redis = RedisCluster::start(0);
-    let gateways: [Gateway; 2] = gateways(&generous(&redis, "50ms"));
+    let gateways: [Gateway; 2] = gateways(&generous(&redis, "500ms"));
     redis.nodes[1].signal(Signal::SIGSTOP);
     let open = |gateway: &Gateway| {
         let labels = [("node", redis.nodes[1].address.to_string())];
