@@ -27,10 +27,22 @@ pub(super) struct Status {
     breaker: Option<Breaker>,
     /// Number of live gateways that share this Redis.
     gateways: u32,
+    limits: Limits,
     buckets: LocalBuckets,
     connections: Connections,
     overloaded: Overloaded,
     memory: Memory,
+}
+
+/// The limits in force, compared with those of the gateways that share this Redis.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "LimitsInForce"))]
+struct Limits {
+    /// Hash of everything that decides on limits, in 16 hexadecimal digits: the same on gateways with the same limits.
+    hash: String,
+    /// Number of live gateways that share this Redis and have another hash.
+    gateways_with_others: u32,
 }
 
 /// Open client connections.
@@ -153,6 +165,10 @@ impl Status {
             redis: RedisStatus::of(limiter),
             breaker: Breaker::of(limiter),
             gateways: limiter.gateways(),
+            limits: Limits {
+                hash: snapshot.limits.to_string(),
+                gateways_with_others: limiter.gateways_with_other_limits(),
+            },
             buckets: LocalBuckets {
                 local: store.len(),
                 max,

@@ -130,6 +130,7 @@ fn serve(
         acme: AcmeHandles::new(Arc::clone(&tls), Arc::clone(&metrics)),
         tls,
     };
+    runtime.publish_limits(&runtime.current.load());
     let reloader = Arc::new(Reloader::new(file, source, runtime.clone()));
     let limiter = Arc::clone(&runtime.limiter);
     let delay = server.drain_delay.unwrap_or_default();

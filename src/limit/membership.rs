@@ -14,11 +14,13 @@ const MAX_GAP_US: u64 = 10 * MICROS_PER_SECOND;
 /// data in the shared store must not shrink this gateway's local share to nothing.
 const MAX_GATEWAYS: u32 = 10_000;
 
-/// Number of live gateways. It rises with the first higher count and falls only after
-/// 30 s of lower counts.
+/// Number of live gateways. It rises with the first higher count. It falls by the gateways that have left, and otherwise
+/// only after 30 s of lower counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Membership {
     live: u32,
+    /// Gateways that had left at the last count; `None` before the first.
+    left: Option<u64>,
     /// Highest count since `fewer_since`, while counts are below `live`; 0 otherwise.
     fewer: u32,
     fewer_since: u64,
@@ -29,7 +31,7 @@ pub struct Membership {
 impl Membership {
     /// This gateway only, before the first count.
     pub const fn new() -> Self {
-        Self { live: 1, fewer: 0, fewer_since: 0, last: 0 }
+        Self { live: 1, left: None, fewer: 0, fewer_since: 0, last: 0 }
     }
 
     /// Number of live gateways to divide a limit by, 1 to 10,000.
@@ -37,10 +39,11 @@ impl Membership {
         self.live
     }
 
-    /// Records that `gateways` were counted at `now` (microseconds). The count is clamped to 1 to
-    /// 10,000.
-    pub fn observe(&mut self, gateways: u32, now: u64) {
+    /// Records that `gateways` were counted at `now` (microseconds), and that `left` have left so far. The count is
+    /// clamped to 1 to 10,000.
+    pub fn observe(&mut self, gateways: u32, left: u64, now: u64) {
         let gateways = gateways.clamp(1, MAX_GATEWAYS);
+        self.subtract(left);
         let continues = self.fewer > 0 && now.saturating_sub(self.last) <= MAX_GAP_US;
         self.last = now;
         if gateways >= self.live {
@@ -53,6 +56,15 @@ impl Membership {
                 (self.live, self.fewer) = (self.fewer, 0);
             }
         }
+    }
+
+    /// Subtracts the gateways that have left since the last count. The store counts them from zero again if it loses
+    /// its data.
+    fn subtract(&mut self, left: u64) {
+        let before = self.left.replace(left).unwrap_or(left);
+        let gone = u32::try_from(left.saturating_sub(before)).unwrap_or(u32::MAX);
+        self.live = self.live.saturating_sub(gone).max(1);
+        self.fewer = self.fewer.saturating_sub(gone);
     }
 }
 
@@ -70,7 +82,7 @@ mod tests {
     fn live_after(counts: &[(u64, u32)]) -> u32 {
         let mut membership = Membership::new();
         for (second, gateways) in counts {
-            membership.observe(*gateways, second * MICROS_PER_SECOND);
+            membership.observe(*gateways, 0, second * MICROS_PER_SECOND);
         }
         membership.live()
     }
@@ -97,5 +109,22 @@ mod tests {
         assert_eq!(live_after(&[(0, 3), (60, 1), (63, 2), (66, 3), (99, 1)]), 3);
         let slowly = [(0, 5), (3, 2), (12, 3), (21, 2), (30, 2), (33, 2)];
         assert_eq!(live_after(&slowly), 3, "the highest of the lower counts");
+    }
+
+    #[test]
+    fn gateways_that_leave_are_not_counted_from_the_next_count_on() {
+        let mut membership = Membership::new();
+        let mut live = |second: u64, gateways, left| {
+            membership.observe(gateways, left, second * MICROS_PER_SECOND);
+            membership.live()
+        };
+        assert_eq!(live(0, 3, 7), 3, "those that left before the first count were never counted");
+        assert_eq!(live(1, 4, 7), 4);
+        assert_eq!(live(2, 3, 8), 3);
+        assert_eq!(live(3, 1, 9), 2, "one has left, one may be late");
+        assert_eq!(live(4, 1, 10), 1);
+        assert_eq!(live(5, 3, 0), 3, "the store has lost its data");
+        assert_eq!(live(6, 1, 0), 3);
+        assert_eq!(live(7, 1, u64::MAX), 1);
     }
 }

@@ -13,7 +13,8 @@
 //! - [`adjust`]: reset and grant by an operator; [`returned`]: tokens that a request took and does not use;
 //! - [`lease`]: tokens that a gateway borrows from the shared store, and spends without a call;
 //! - [`breaker`], [`membership`], [`share`], [`debt`]: outages of the shared store: when to call it,
-//!   how many gateways share it, how much one of them may grant locally, and its debt for that;
+//!   how many gateways share it, how much one of them may grant locally, and its debt for that; [`agreement`]: whether
+//!   these gateways have the same limits;
 //! - [`in_flight`]: requests in flight at an upstream: how many, and which are refused first;
 //! - [`top_k`]: the clients with the most requests.
 //!
@@ -42,6 +43,7 @@
 //! keeps them instead, and states them to Redis.
 
 pub mod adjust;
+pub mod agreement;
 pub mod breaker;
 pub mod bucket;
 pub mod calendar;

@@ -6,7 +6,7 @@
 //! request); `ip_set` and `ip_access` (which clients may send requests); `template`, `rewrite` and `handling` (what a route does beside forwarding); `split` (which upstream
 //! gets a request); `client` and `charges` (the rules that apply to a request, and their buckets); `refund` (after which failures tokens are
 //! given back); `priorities` (which plans are served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot
-//! apply); `bucket_changes` (what a reload does to buckets); `build` (from the file to a policy).
+//! apply); `bucket_changes` (what a reload does to buckets); `limits_hash` (by which gateways compare their limits); `build` (from the file to a policy).
 //!
 //! Plans, keys, upstreams, routes, rules and limits are referred to by their index in one list each,
 //! in the order of the file.
@@ -22,6 +22,7 @@ pub mod handling;
 pub mod hosts;
 pub mod ip_access;
 pub mod ip_set;
+pub mod limits_hash;
 pub mod listener;
 pub mod matcher;
 pub mod network_path;

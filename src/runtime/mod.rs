@@ -64,6 +64,12 @@ impl Runtime {
         self.current.load().generation
     }
 
+    /// Shows which limits are in force, to operators and to the gateways that share Redis.
+    pub fn publish_limits(&self, snapshot: &Snapshot) {
+        self.metrics.config.show_limits(snapshot.limits);
+        self.limiter.publish_limits(snapshot.limits);
+    }
+
     /// Puts a policy in force, with the files of its listeners, and returns its snapshot. New requests use
     /// it; requests in flight keep theirs. Names without a known address are looked up first, for 5 s at most. Calls
     /// must not overlap.
@@ -87,6 +93,7 @@ impl Runtime {
             error!(detail = %problem, "TLS of the listeners cannot be changed; the previous settings stay in use");
         }
         current.store(Arc::clone(&next));
+        self.publish_limits(&next);
         // A request that began before may keep the previous snapshot for hours, with its pools.
         for pool in &previous.pools {
             if !next.pools.iter().any(|kept| Arc::ptr_eq(kept, pool)) {

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use crate::observe::consumption::Consumption;
 use crate::observe::metrics::{PolicySeries, ServerHealth, UpstreamLoad};
 use crate::policy::Policy;
+use crate::policy::limits_hash::LimitsHash;
 use crate::policy::settings::Upstream;
 use crate::store::redis::script::StoredRule;
 use crate::upstream::load::Load;
@@ -22,6 +23,8 @@ pub struct Snapshot {
     pub generation: u64,
     /// The configuration, with names resolved and values checked.
     pub policy: Arc<Policy>,
+    /// Hash of its limits.
+    pub limits: LimitsHash,
     /// Prometheus series with labels from the policy.
     pub series: PolicySeries,
     /// The clients with the most requests.
@@ -93,10 +96,12 @@ impl Snapshot {
         loads: Vec<Arc<Load>>,
     ) -> Self {
         let series = PolicySeries::new(&policy);
+        let limits = LimitsHash::of(&policy);
         let stored_rules = policy.rules.iter().map(StoredRule::of).collect();
         Self {
             generation,
             policy: Arc::new(policy),
+            limits,
             series,
             consumption,
             stored_rules,

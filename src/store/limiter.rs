@@ -35,6 +35,7 @@ use crate::limit::charge::{self, Answer, Charge, Charges, Mode, Outcome};
 use crate::limit::reading::Reading;
 use crate::limit::share::Share;
 use crate::policy::OnFailure;
+use crate::policy::limits_hash::LimitsHash;
 pub use peek::Levels;
 pub use refund::{Failed, Refund, TakenAt};
 
@@ -277,7 +278,19 @@ impl Limiter {
 
     /// Number of live gateways that share Redis, as far as it was counted; 1 without Redis.
     pub fn gateways(&self) -> u32 {
-        self.redis().map_or(1, Nodes::gateways)
+        self.redis().map_or(1, |nodes| nodes.peers().gateways())
+    }
+
+    /// Number of live gateways that share Redis and have other limits than this one, as far as it was counted.
+    pub fn gateways_with_other_limits(&self) -> u32 {
+        self.redis().map_or(0, |nodes| nodes.peers().others())
+    }
+
+    /// Publishes the hash of the limits in force to the gateways that share Redis.
+    pub fn publish_limits(&self, limits: LimitsHash) {
+        if let Some(nodes) = self.redis() {
+            nodes.peers().set_limits(limits);
+        }
     }
 }
 
@@ -318,7 +331,7 @@ impl Shared {
 
     /// Share of each bucket that this gateway grants locally.
     fn share(&self) -> Share {
-        Share::one_of(self.instances.unwrap_or_else(|| self.nodes.gateways()))
+        Share::one_of(self.instances.unwrap_or_else(|| self.nodes.peers().gateways()))
     }
 
     /// Decides locally and takes the tokens.

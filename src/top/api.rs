@@ -21,11 +21,20 @@ pub(super) struct Status {
     #[serde(default)]
     pub(super) gateways: u32,
     #[serde(default)]
+    pub(super) limits: Limits,
+    #[serde(default)]
     pub(super) buckets: BucketCounts,
     pub(super) connections: Option<Connections>,
     #[serde(default)]
     pub(super) overloaded: Overloaded,
     pub(super) memory: Option<Memory>,
+}
+
+/// The limits in force; those of an older gateway have no hash.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Limits {
+    pub(super) hash: String,
+    pub(super) gateways_with_others: u32,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -7,7 +7,7 @@ use super::api::{Reload, Status, Traffic};
 use super::feed::Summary;
 use super::rates::{Named, Rates, RequestRate, TrafficRate};
 use super::screen::words::{count, latency, name, rate, run_span, span};
-use super::screen::{overload, refusals};
+use super::screen::{overload, refusals, words};
 use super::state::{Listed, Sort, listed};
 use super::zone::Zone;
 
@@ -102,7 +102,9 @@ fn gateway(page: &mut String, at: &str, status: &Status, zone: &Zone, reload: Op
             let state = name(&breaker.state, 16);
             let away = status.redis.away.as_ref().map(|away| format!("; {}", name(away, 160)));
             let away = away.unwrap_or_default();
-            format!("{connected}, breaker {state}, gateways {}{away}", status.gateways)
+            let others = words::other_limits(status).map(|text| format!(", {text}"));
+            let others = others.unwrap_or_default();
+            format!("{connected}, breaker {state}, gateways {}{others}{away}", status.gateways)
         }
         _ => "none".to_owned(),
     };

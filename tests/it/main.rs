@@ -40,6 +40,7 @@ mod counting;
 mod fixed_windows;
 mod kinds;
 mod limits;
+mod membership;
 mod migrating;
 mod shedding;
 mod sliding_windows;

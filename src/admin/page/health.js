@@ -44,7 +44,7 @@ const QUESTIONS = {
   auto: ["End the override?", "The breaker follows the outcomes of calls to Redis again.", "End it"],
 };
 
-function shown({ breaker, gateways, redis, buckets }) {
+function shown({ breaker, gateways, limits, redis, buckets }) {
   if (!breaker) {
     return [h("p", {}, "No ", h("code", {}, "[redis]"), " in the file: buckets live in this gateway, and limits are not shared."),
       h("dl", { class: "facts lines" }, fact("Buckets", `${whole(buckets.local)} of at most ${whole(buckets.max)}`), fact("Evicted", whole(buckets.evictions)))];
@@ -63,6 +63,8 @@ function shown({ breaker, gateways, redis, buckets }) {
         badge(master.connected ? master.breaker.state.replace("_", " ") : "away", master.connected ? KINDS[master.breaker.state] : "bad"),
         ` for ${span(master.breaker.since_ms)}, ${whole(master.slots)} slots`)),
       fact("Gateways that share Redis", whole(gateways)),
+      limits.gateways_with_others > 0 ? fact("With other limits", badge(whole(limits.gateways_with_others), "bad"), " Their files differ from this gateway’s.") : null,
+      fact("Hash of the limits", code(limits.hash)),
       fact("Local buckets", whole(buckets.local)),
       fact("Buckets in debt", whole(buckets.debts))),
     h("h4", {}, "Transitions"),

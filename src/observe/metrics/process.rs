@@ -1,9 +1,13 @@
 //! Series of the process itself: its configuration, client connections and the export of traces.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use super::Registrar;
 use crate::clock;
+use crate::policy::limits_hash::LimitsHash;
 
 /// Which configuration is in force, since when, and the results of reloads.
 #[derive(Clone)]
@@ -13,6 +17,9 @@ pub struct ConfigSeries {
     generation: IntGauge,
     last_success: IntGauge,
     is_good: IntGauge,
+    limits: IntGaugeVec,
+    /// The label of `limits`.
+    shown_limits: Arc<Mutex<Option<LimitsHash>>>,
 }
 
 /// Number of client connections, open and in total.
@@ -60,6 +67,10 @@ impl ConfigSeries {
             "Reloads of a changed file by result: applied, rejected.",
         );
         let reloads = series.keep(IntCounterVec::new(reloads, &["result"])?)?;
+        let limits = Opts::new(
+            "tollgate_limits_info",
+            "1, with a hash of the limits in force: the same on all gateways that have the same limits.",
+        );
         let all = Self {
             applied: reloads.with_label_values(&["applied"]),
             rejected: reloads.with_label_values(&["rejected"]),
@@ -76,6 +87,8 @@ impl ConfigSeries {
                 "1: the file is in force. 0: the file was rejected, and the configuration before it is \
                  in force.",
             )?,
+            limits: series.keep(IntGaugeVec::new(limits, &["hash"])?)?,
+            shown_limits: Arc::default(),
         };
         all.set_in_force(1);
         Ok(all)
@@ -105,6 +118,16 @@ impl ConfigSeries {
     /// Records that the file again equals the configuration in force.
     pub fn restored(&self) {
         self.is_good.set(1);
+    }
+
+    /// Shows the hash of the limits in force.
+    pub fn show_limits(&self, hash: LimitsHash) {
+        let before = self.shown_limits.lock().replace(hash);
+        self.limits.with_label_values(&[&hash.to_string()]).set(1);
+        if let Some(before) = before.filter(|before| *before != hash) {
+            // An error means that there is no such series.
+            let _ = self.limits.remove_label_values(&[&before.to_string()]);
+        }
     }
 
     fn set_in_force(&self, generation: u64) {

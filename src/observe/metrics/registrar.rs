@@ -12,6 +12,7 @@ use super::docs::Described;
 use super::{BATCH_CHECKS, UsageSeries, WAIT_SECONDS, WaitSeries};
 use crate::store::redis::batch::CallSeries;
 use crate::store::redis::cluster::ClusterSeries;
+use crate::store::redis::heartbeat::PeerSeries;
 use crate::store::redis::link::LinkSeries;
 use crate::store::redis::link::breaker::BreakerSeries;
 use crate::store::redis::node::NodeSeries;
@@ -139,6 +140,9 @@ impl Registrar {
         let help = "Live gateways that share this Redis, including this one; 1 without Redis.";
         let gateways = self.gauge("tollgate_gateways", help)?;
         gateways.set(1);
-        Ok(LinkSeries { breaker: BreakerSeries { state, transitions }, gateways })
+        let help = "Live gateways that share this Redis and have other limits than this one: another hash of `tollgate_limits_info`. Gateways of versions before this series do not count.";
+        let others = self.gauge("tollgate_gateways_with_other_limits", help)?;
+        let peers = PeerSeries { gateways, others };
+        Ok(LinkSeries { breaker: BreakerSeries { state, transitions }, peers })
     }
 }

@@ -61,7 +61,7 @@ impl Metrics {
             in_flight: self.in_flight.get(),
             local_buckets: store.len(),
             breaker: self.redis.all.link.breaker.state.get(),
-            gateways: self.redis.all.link.gateways.get(),
+            gateways: self.redis.all.link.peers.gateways.get(),
             generation: self.config.generation(),
             config_valid: self.config.is_good(),
         }

@@ -189,7 +189,7 @@ impl Keeper {
 
     async fn call(&self, batcher: &Arc<Batcher>, request: &Request) {
         let bucket = self.charge.bucket;
-        let gateways = self.instances.unwrap_or_else(|| self.nodes.gateways());
+        let gateways = self.instances.unwrap_or_else(|| self.nodes.peers().gateways());
         let divisor = 2 * i64::from(gateways.max(1));
         let sent_at = clock::now();
         let loan = batcher.borrow(&self.charge, &self.rule, request, divisor).await;

@@ -1,7 +1,7 @@
-//! Commands that are sent to Redis: the scripts, probes, heartbeats, and records for a stream.
+//! Commands that are sent to Redis: the script of checks, probes, and records for a stream.
 
 use std::borrow::Cow;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind};
@@ -14,16 +14,6 @@ use crate::limit::Limit;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::policy::{Lease, OnFailure};
-
-/// Script of the heartbeat, which counts the live gateways.
-const ANNOUNCE: &str = include_str!("../../../lua/announce.lua");
-
-/// SHA-1 of [`ANNOUNCE`], by which Redis runs it.
-static ANNOUNCE_SHA: LazyLock<String> =
-    LazyLock::new(|| redis::Script::new(ANNOUNCE).get_hash().to_string());
-
-/// Time without a heartbeat after which a gateway is not counted, in milliseconds.
-const HEARTBEAT_TIMEOUT_MS: u64 = 10_000;
 
 /// Rate and burst of the bucket of probes, per second: more than there can be probes.
 const PROBES_PER_SECOND: u64 = 1_000_000;
@@ -208,27 +198,6 @@ pub async fn probe(
     })
 }
 
-/// Sends a heartbeat of this process. Returns the number of live gateways.
-///
-/// # Errors
-/// Any error of the server or the connection.
-pub async fn announce(
-    connection: &mut impl ConnectionLike,
-    prefix: &str,
-    process: u64,
-) -> RedisResult<u32> {
-    let command = |name: &str, script: &str| {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(1).arg(format!("{prefix}gateways"));
-        command.arg(format!("{process:016x}")).arg(HEARTBEAT_TIMEOUT_MS);
-        command
-    };
-    match command("EVALSHA", &ANNOUNCE_SHA).query_async(connection).await {
-        Err(error) if is_unknown(&error) => command("EVAL", ANNOUNCE).query_async(connection).await,
-        reply => reply,
-    }
-}
-
 /// Appends a record to the stream at `key`, and removes the oldest above the number to keep. Some more
 /// may remain, since Redis removes them in blocks.
 ///
@@ -249,7 +218,7 @@ pub async fn append(
 
 /// Whether Redis does not know the script, after a restart or `SCRIPT FLUSH`. Then it is sent with
 /// `EVAL`: one more round trip, once.
-fn is_unknown(error: &redis::RedisError) -> bool {
+pub(super) fn is_unknown(error: &redis::RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 

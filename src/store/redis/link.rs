@@ -33,7 +33,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use prometheus::IntGauge;
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::watch::Sender;
@@ -43,9 +42,9 @@ use tracing::warn;
 use super::batch::repair::REPAIR_US;
 use super::class::{ErrorClass, classify};
 use super::error_text::Secrets;
+use super::heartbeat::{PeerSeries, Peers};
 use crate::clock;
 use crate::limit::breaker::Settings;
-use crate::limit::membership::Membership;
 use crate::net::lookup::system_resolver;
 use crate::policy::redis::Redis;
 use breaker::{BreakerHandle, BreakerSeries, BreakerStatus, Override};
@@ -68,8 +67,7 @@ pub struct Link {
     /// Time in microseconds of the last connection after another one; 0 if there was none. From then on, the server may be a
     /// replica that took over.
     replaced_at: AtomicU64,
-    membership: Mutex<Membership>,
-    gateways: Option<IntGauge>,
+    peers: Peers,
     journal: Mutex<LogThrottle>,
     /// Secrets that no error may show.
     secrets: Secrets,
@@ -89,8 +87,8 @@ struct Attempts {
 pub struct LinkSeries {
     /// Series of the circuit breaker.
     pub breaker: BreakerSeries,
-    /// Number of live gateways that share the server.
-    pub gateways: IntGauge,
+    /// The gateways that share the server.
+    pub peers: PeerSeries,
 }
 
 /// A connection. The result of each call has to be reported together with the connection it was sent on:
@@ -136,8 +134,7 @@ impl Link {
     }
 
     fn with(breaker: Settings, series: Option<LinkSeries>) -> Self {
-        let (breaker_series, gateways) =
-            series.map_or((None, None), |series| (Some(series.breaker), Some(series.gateways)));
+        let (breaker_series, peers) = series.map(|series| (series.breaker, series.peers)).unzip();
         Self {
             current: ArcSwapOption::empty(),
             breaker: BreakerHandle::new(breaker, breaker_series),
@@ -146,8 +143,7 @@ impl Link {
             reached: Arc::default(),
             settling_until: AtomicU64::new(0),
             replaced_at: AtomicU64::new(0),
-            membership: Mutex::new(Membership::new()),
-            gateways,
+            peers: Peers::new(peers),
             journal: Mutex::default(),
             secrets: Secrets::default(),
             is_in_cluster: false,
@@ -239,9 +235,9 @@ impl Link {
         self.is_up()
     }
 
-    /// Number of live gateways that share the server, at least 1, as far as they were counted.
-    pub fn gateways(&self) -> u32 {
-        self.membership.lock().live()
+    /// The gateways that share the server.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
     }
 
     /// Microseconds until the next probe of Redis; 0 while the breaker is closed.
@@ -317,13 +313,6 @@ impl Link {
         let opened = !is_old && self.breaker.note(outcome.event(), why);
         connection.health.note(outcome);
         opened
-    }
-
-    fn counted(&self, gateways: u32) {
-        self.membership.lock().observe(gateways, clock::now());
-        if let Some(gauge) = &self.gateways {
-            gauge.set(i64::from(gateways));
-        }
     }
 
     fn publish(&self, connection: Connection) {

@@ -4,7 +4,7 @@
 //! Reading order: [`class`] (classes of errors), [`error_text`] (texts of errors without secrets),
 //! [`script`] (arguments and reply of the script), [`call`] (the commands that are sent), [`append`]
 //! (records for a stream), [`durability`] (whether the server keeps quotas), [`link`] (connection and circuit breaker), [`batch`] (when a check is sent,
-//! and with which others), [`stating`] (units that requests hold), [`node`] (all of it for one server), [`cluster`] (the masters of a Redis Cluster), [`availability`] (which of them can be called), [`nodes`] (one server or a
+//! and with which others), [`stating`] (units that requests hold), [`heartbeat`] (the gateways that share it), [`node`] (all of it for one server), [`cluster`] (the masters of a Redis Cluster), [`availability`] (which of them can be called), [`nodes`] (one server or a
 //! cluster).
 
 pub mod append;
@@ -15,6 +15,7 @@ pub mod class;
 pub mod cluster;
 pub mod durability;
 pub mod error_text;
+pub mod heartbeat;
 pub mod keys;
 pub mod link;
 pub mod node;

@@ -132,11 +132,6 @@ impl Node {
         self.link().is_settling(now) || !self.admits_all()
     }
 
-    /// Number of live gateways that share it, at least 1, as far as it was counted.
-    pub fn gateways(&self) -> u32 {
-        self.link().gateways()
-    }
-
     /// Debts of this process to its buckets.
     pub fn debts(&self) -> &Arc<Debts> {
         self.batcher.debts()

@@ -15,6 +15,7 @@ use super::batch::Undecided;
 use super::batch::adjust::{LevelChange, NotAdjusted};
 use super::batch::settle::{Settlement, Sum};
 use super::cluster::{Cluster, ClusterSeries, ClusterSupervisor};
+use super::heartbeat::Peers;
 use super::link::Supervisor;
 use super::link::breaker::{BreakerStatus, Override};
 use super::link::history::History;
@@ -162,11 +163,11 @@ impl Nodes {
         }
     }
 
-    /// Number of live gateways that share them, at least 1, as far as they were counted.
-    pub fn gateways(&self) -> u32 {
+    /// The gateways that share them.
+    pub fn peers(&self) -> &Peers {
         match self {
-            Self::One(node) => node.gateways(),
-            Self::Cluster(cluster) => cluster.gateways(),
+            Self::One(node) => node.batcher().link().peers(),
+            Self::Cluster(cluster) => cluster.peers(),
         }
     }
 

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::theme::FAINT;
-use super::words::{count, cut, span};
+use super::words::{count, cut, other_limits, span};
 use super::{Theme, overload, waiting};
 use crate::top::api::{EndpointHealth, Master, Reload, Status, UpstreamHealth};
 use crate::top::feed::Data;
@@ -74,11 +74,11 @@ fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>>
                 fact("", text, theme.bad())
             }));
             lines.extend(masters(&status.redis.masters, theme));
-            lines.push(fact(
-                "gateways",
-                format!("{} on this Redis", status.gateways),
-                Style::new(),
-            ));
+            let others = other_limits(status);
+            let style = if others.is_some() { theme.bad() } else { Style::new() };
+            let others = others.map(|text| format!(", {text}")).unwrap_or_default();
+            let text = format!("{} on this Redis{others}", status.gateways);
+            lines.push(fact("gateways", text, style));
         }
         _ => lines.push(fact("Redis", "none: buckets in this process".to_owned(), Style::new())),
     }

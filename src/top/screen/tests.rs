@@ -148,6 +148,7 @@ fn degraded() -> State {
         "redis": {"configured": true, "connected": false},
         "breaker": {"state": "half_open", "override": "auto", "since_ms": 1200, "admits_percent": 10,
                     "retry_after_ms": 300}, "gateways": 3,
+        "limits": {"hash": "9f3c0a51e27b8846", "gateways_with_others": 1},
         "buckets": {"local": 1204, "max": 1000000, "evictions": 5, "debts": 17},
         "connections": {"open": 18211, "max": 20000, "rejected_last_minute": {
           "head_timeout": 4, "max_connections_per_ip": 12044, "memory": 2276, "preface": 3}},

@@ -1,7 +1,7 @@
 //! Formats of numbers and times.
 
 use crate::config::suggest;
-use crate::top::api::RefusalRun;
+use crate::top::api::{RefusalRun, Status};
 use crate::top::zone::span_ms;
 
 /// Formats a number: `1,234,567`.
@@ -46,6 +46,13 @@ pub(in crate::top) fn latency(milliseconds: Option<f64>) -> String {
         Some(small) if small < 9.995 => format!("{small:.2}"),
         Some(large) => rate(large),
     }
+}
+
+/// How many gateways have other limits: `1 with other limits than 9f3c0a51e27b8846`; `None` if none has.
+pub(in crate::top) fn other_limits(status: &Status) -> Option<String> {
+    let limits = &status.limits;
+    let others = limits.gateways_with_others;
+    (others > 0).then(|| format!("{others} with other limits than {}", cut(&limits.hash, 16)))
 }
 
 /// Formats the time from the first to the last refusal of a run; `...` follows if it continues, and `-`

@@ -28,6 +28,7 @@ use tokio::task::JoinHandle;
 
 use super::availability::MasterStatus;
 use super::batch::repair::Seen;
+use super::heartbeat::Peers;
 use super::keys::KeySpace;
 use super::link::breaker::Override;
 use super::link::history::History;
@@ -38,7 +39,6 @@ use crate::clock;
 use crate::failure;
 use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge, Charges};
-use crate::limit::membership::Membership;
 use crate::net::address::HostPort;
 use crate::net::lookup::system_resolver;
 use crate::policy::redis::{Address, Redis};
@@ -73,7 +73,7 @@ pub struct Cluster {
     debts: Arc<Debts>,
     held: Arc<Held>,
     series: ClusterSeries,
-    membership: Mutex<Membership>,
+    peers: Peers,
     /// Override of the circuit breakers, also for masters to come.
     r#override: Mutex<Override>,
     /// Number that identifies this process.
@@ -147,6 +147,7 @@ impl Cluster {
         series: ClusterSeries,
     ) -> (Arc<Self>, ClusterSupervisor) {
         let debts = Debts::new(max_debts).counting(series.all.calls.dropped.clone());
+        let peers = Peers::new(Some(series.all.link.peers.clone()));
         let cluster = Arc::new_cyclic(|this| Self {
             settings: settings.clone(),
             keys: Arc::new(KeySpace::new(&settings.prefix, settings.lanes, settings.colocate)),
@@ -158,7 +159,7 @@ impl Cluster {
             debts: Arc::new(debts),
             held,
             series,
-            membership: Mutex::new(Membership::new()),
+            peers,
             r#override: Mutex::default(),
             process: getrandom::u64().unwrap_or_else(|_| clock::now()),
             migrating: Mutex::default(),
@@ -262,9 +263,9 @@ impl Cluster {
         Arc::clone(&self.reached)
     }
 
-    /// Number of live gateways that share the cluster, at least 1, as far as they were counted.
-    pub fn gateways(&self) -> u32 {
-        self.membership.lock().live()
+    /// The gateways that share the cluster.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
     }
 
     /// Address of the configuration, for logs and status.

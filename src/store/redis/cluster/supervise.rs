@@ -30,6 +30,7 @@ use crate::store::redis::batch::settle::Settlement;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::durability;
+use crate::store::redis::heartbeat::{self, Sender};
 use crate::store::redis::link::breaker::{BreakerState, Override};
 use crate::store::redis::link::cluster::topology;
 use crate::store::redis::link::history::History;
@@ -48,9 +49,6 @@ const REFRESH_PAUSE: Duration = Duration::from_millis(50);
 /// Interval at which the state of the breakers is shown as that of one.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Interval of heartbeats. Without one for ten seconds, a gateway is not counted.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(2_500);
-
 /// Timeout of commands of the supervisor.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -68,9 +66,14 @@ pub struct ClusterSupervisor {
 
 #[async_trait]
 impl BackgroundService for ClusterSupervisor {
-    /// Does not stop at a shutdown: requests in flight still use the connections.
-    async fn start(&self, _shutdown: ShutdownWatch) {
-        self.run().await;
+    /// Does not stop at a shutdown, as requests in flight still use the connections. Only the heartbeats end.
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let leaving = async {
+            // An error means that the process ends.
+            let _ = shutdown.wait_for(|is_down| *is_down).await;
+            self.cluster.peers.leave();
+        };
+        tokio::join!(self.run(), leaving);
     }
 }
 
@@ -189,18 +192,31 @@ impl ClusterSupervisor {
         }
     }
 
-    /// Sends heartbeats, and records the number of live gateways. A failure has no effect on checks.
+    /// Sends heartbeats until the gateway leaves, and records the number of live gateways. A failure has no effect on
+    /// checks.
     async fn keep_sending_heartbeats(&self) -> Infallible {
-        let mut interval = tokio::time::interval(HEARTBEAT_INTERVAL);
+        let mut interval = tokio::time::interval(heartbeat::INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let key = self.cluster.keys().named("gateways");
-        let (prefix, process) = (self.cluster.keys().prefix(), self.cluster.process);
+        let (peers, prefix) = (&self.cluster.peers, self.cluster.keys().prefix());
+        let sender = Sender { prefix, process: self.cluster.process };
+        let key = heartbeat::key(prefix);
         let mut is_logged = false;
         let mut is_counted = false;
         loop {
-            interval.tick().await;
+            tokio::select! {
+                biased;
+                () = peers.until_leaving() => {
+                    let announce_leave = |mut redis: MultiplexedConnection| {
+                        async move { peers.announce_leave(&mut redis, sender).await }.boxed()
+                    };
+                    // Otherwise the others miss the gateway only later.
+                    let _ = self.cluster.on_key(&key, announce_leave).await;
+                    return pending().await;
+                }
+                _ = interval.tick() => {}
+            }
             let announce = |mut redis: MultiplexedConnection| {
-                async move { call::announce(&mut redis, prefix, process).await }.boxed()
+                async move { peers.announce(&mut redis, sender).await }.boxed()
             };
             match self.cluster.on_key(&key, announce).await {
                 Some(Ok(gateways)) => {
@@ -332,11 +348,6 @@ impl Cluster {
     pub async fn until_first_attempt(&self, limit: Duration) {
         let mut attempts = self.attempts.subscribe();
         let _ = timeout(limit, attempts.wait_for(|attempts| *attempts > 0)).await;
-    }
-
-    fn counted(&self, gateways: u32) {
-        self.membership.lock().observe(gateways, clock::now());
-        self.series.all.link.gateways.set(i64::from(gateways));
     }
 
     /// Makes statements that are due: one call for each slot.

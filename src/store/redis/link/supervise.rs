@@ -29,6 +29,7 @@ use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::cluster::Cluster;
 use crate::store::redis::durability;
+use crate::store::redis::heartbeat::{self, Sender};
 use crate::store::redis::stating;
 
 /// Interval of PINGs on an idle connection. Two per second also keep it open at a server with an idle timeout
@@ -40,9 +41,6 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time between two probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Interval of heartbeats. Without one for ten seconds, a gateway is not counted.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(2_500);
 
 /// Time in microseconds that a gateway needs to connect and to state what it holds, once it looks for Redis. It does so at
 /// least every `open_max`.
@@ -74,9 +72,14 @@ pub struct Supervisor {
 
 #[async_trait]
 impl BackgroundService for Supervisor {
-    /// Does not stop at a shutdown: requests in flight still use the connection.
-    async fn start(&self, _shutdown: ShutdownWatch) {
-        self.run().await;
+    /// Does not stop at a shutdown, as requests in flight still use the connection. Only the heartbeats end.
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let leaving = async {
+            // An error means that the process ends.
+            let _ = shutdown.wait_for(|is_down| *is_down).await;
+            self.link.peers.leave();
+        };
+        tokio::join!(self.run(), leaving);
     }
 }
 
@@ -292,12 +295,15 @@ impl Supervisor {
         pending().await
     }
 
-    /// Sends heartbeats, and records the number of live gateways. A failure has no effect on checks.
+    /// Sends heartbeats until the gateway leaves, and records the number of live gateways. A failure has no effect on
+    /// checks.
     async fn keep_sending_heartbeats(&self, connection: &Connection) -> Infallible {
         if self.cluster.is_some() {
             return pending().await;
         }
-        let mut interval = tokio::time::interval(HEARTBEAT_INTERVAL);
+        let (peers, mut redis) = (&self.link.peers, connection.redis.clone());
+        let sender = Sender { prefix: &self.settings.prefix, process: self.process };
+        let mut interval = tokio::time::interval(heartbeat::INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             interval.tick().await;

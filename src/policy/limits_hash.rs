@@ -1,0 +1,266 @@
+//! A hash of what decides on rate limits, by which gateways that share a Redis notice that their files differ there.
+//! Pure.
+//!
+//! Everything is written by its name, and sorted where the file's order has no meaning. Not part of it: servers of
+//! upstreams, listeners, secrets of keys, descriptions, what a route does beside forwarding.
+
+use std::fmt::{self, Write as _};
+
+use sha2::{Digest as _, Sha256};
+
+use super::matcher::TrailingSlash;
+use super::{Grant, OnFailure, OnMissing, Policy, Rate, Route, Rule, WrittenLimit};
+use crate::limit::charge::Mode;
+use crate::policy::settings::{OnMissingKey, OnUnknownKey};
+
+/// Hash of the limits of a configuration. Equal for two files under which every request takes the same tokens from the
+/// same buckets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LimitsHash(pub u64);
+
+impl fmt::Display for LimitsHash {
+    /// 16 hexadecimal digits.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:016x}", self.0)
+    }
+}
+
+impl LimitsHash {
+    /// The hash of a configuration.
+    pub fn of(policy: &Policy) -> Self {
+        let mut lines = vec![clients(policy)];
+        let plan = |plan| policy.plan_name(plan);
+        lines
+            .extend(policy.keys.iter().map(|key| format!("key {:?} {:?}", key.id, plan(key.plan))));
+        lines.extend(policy.routes.iter().map(|one| route(policy, one)));
+        for rule in policy.rules.iter().filter(|rule| rule.enabled) {
+            lines.push(settings(policy, rule));
+            lines.extend(grants(policy, rule));
+        }
+        lines.sort_unstable();
+        let mut hash = Sha256::new();
+        for line in lines {
+            hash.update(line);
+            hash.update(b"\n");
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        let first = digest.first_chunk().copied().unwrap_or_default();
+        Self(u64::from_be_bytes(first))
+    }
+}
+
+/// How requests get their client and plan.
+fn clients(policy: &Policy) -> String {
+    let clients = &policy.clients;
+    let on_missing = match clients.on_missing_key {
+        OnMissingKey::Anonymous => "anonymous",
+        OnMissingKey::Deny => "deny",
+    };
+    let on_unknown = match clients.on_unknown_key {
+        OnUnknownKey::Deny => "deny",
+        OnUnknownKey::Anonymous => "anonymous",
+        OnUnknownKey::Accept => "accept",
+        OnUnknownKey::NotRead => "not_read",
+    };
+    format!(
+        "clients {:?} {on_missing} {on_unknown} {}",
+        policy.plan_name(clients.anonymous_plan),
+        clients.ipv6_prefix
+    )
+}
+
+/// Which requests a route matches, what they cost, and by which rules they are limited.
+fn route(policy: &Policy, route: &Route) -> String {
+    let matcher = &route.matcher;
+    let trailing_slash = match matcher.trailing_slash {
+        TrailingSlash::Same => "same",
+        TrailingSlash::Distinct => "distinct",
+    };
+    let hosts = matcher.hosts.patterns().iter().map(ToString::to_string);
+    let methods = matcher.methods.iter().map(ToString::to_string);
+    let rule = |rule: &u32| policy.rules.get(*rule as usize).map(|rule| rule.name.to_string());
+    format!(
+        "route {:?} {:?} {:?} {} {:?} {} {:?}",
+        route.name,
+        sorted(hosts),
+        matcher.path.to_string(),
+        trailing_slash,
+        sorted(methods),
+        route.cost,
+        sorted(route.rules.iter().filter_map(rule))
+    )
+}
+
+/// Which requests a rule applies to, and how it decides.
+fn settings(policy: &Policy, rule: &Rule) -> String {
+    let on_missing = match rule.on_missing {
+        OnMissing::Ip => "ip",
+        OnMissing::Skip => "skip",
+        OnMissing::Shared => "shared",
+        OnMissing::Deny => "deny",
+    };
+    let mode = match rule.mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow => "shadow",
+    };
+    let on_failure = match rule.on_failure {
+        OnFailure::Local => "local",
+        OnFailure::Allow => "allow",
+        OnFailure::Deny => "deny",
+    };
+    let key = |key: &u32| policy.keys.get(*key as usize).map(|key| key.id.to_string());
+    format!(
+        "rule {:?} {} {} {:?} {on_missing} {} {} {:?} {:?}",
+        rule.name,
+        rule.kind.name(),
+        mode,
+        rule.per.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        on_failure,
+        rule.lease,
+        sorted(rule.exempt.ips.iter().map(ToString::to_string)),
+        sorted(rule.exempt.keys.iter().filter_map(key))
+    )
+}
+
+/// The limits of a rule, one line for each plan and key.
+fn grants<'a>(policy: &'a Policy, rule: &'a Rule) -> impl Iterator<Item = String> + 'a {
+    let plans = (0..).zip(&rule.grant_by_plan).filter_map(|(plan, grant)| {
+        let own = if rule.has_plan_table(plan) { "own" } else { "common" };
+        Some(format!("plan {:?} {own} {}", policy.plan_name(plan), limit(grant.as_ref()?)))
+    });
+    let keys = rule.grant_by_key.iter().filter_map(|(key, grant)| {
+        Some(format!("key {:?} {}", policy.keys.get(*key as usize)?.id, limit(grant)))
+    });
+    plans.chain(keys).map(|granted| format!("limit {:?} {granted}", rule.name))
+}
+
+/// The parameters of a limit: `60/m` is the same rate as `1/s`.
+fn limit(grant: &Grant) -> String {
+    let capacity = grant.limit.capacity();
+    let mut text = match grant.written {
+        WrittenLimit::Rate(rate) | WrittenLimit::Leaky { rate, .. } => reduced(rate),
+        // Tokens in any window as long as the period.
+        WrittenLimit::Limit(rate) | WrittenLimit::Sliding(rate) => {
+            format!("{}/{}us", rate.tokens, rate.period_us)
+        }
+        WrittenLimit::Window(_) | WrittenLimit::InFlight(_) => grant.written.to_string(),
+    };
+    let _ = write!(text, " {} {capacity}", grant.written.setting());
+    if let Some(us) = grant.written.max_delay_us() {
+        let _ = write!(text, " {us}us");
+    }
+    if let Some(calendar) = grant.written.calendar() {
+        let _ = write!(text, " {:?} {}", calendar.zone(), calendar.anchor());
+    }
+    text
+}
+
+fn reduced(Rate { tokens, period_us }: Rate) -> String {
+    let (mut divisor, mut rest) = (tokens, period_us);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    let divisor = divisor.max(1);
+    format!("{}/{}us", tokens / divisor, period_us / divisor)
+}
+
+fn sorted(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut texts: Vec<String> = texts.collect();
+    texts.sort_unstable();
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::from_text;
+
+    const FILE: &str = r#"
+        [clients]
+        anonymous_plan = "free"
+        [plans.free]
+        [plans.pro]
+        [keys.acme]
+        sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+        plan = "pro"
+        [keys.other]
+        sha256 = "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
+        plan = "free"
+        [upstreams.api]
+        servers = ["127.0.0.1:3000", "127.0.0.1:3001"]
+        [routes.a]
+        path = "/a"
+        methods = ["GET", "POST"]
+        upstream = "api"
+        [routes.b]
+        path = "/b/*"
+        upstream = "api"
+        cost = 2
+        [rules.one]
+        per = ["key", "ip"]
+        rate = "60/m"
+        burst = 5
+        plans.pro = { rate = "10/s" }
+        [rules.two]
+        kind = "fixed_window"
+        per = ["key"]
+        limit = "1000/month"
+        zone = "Europe/Berlin"
+        exempt = { keys = ["other"] }
+    "#;
+
+    fn hash(text: &str) -> LimitsHash {
+        let policy = from_text("gateway.toml", text).unwrap_or_else(|report| panic!("{report}"));
+        LimitsHash::of(&policy)
+    }
+
+    #[test]
+    fn hash_is_that_of_another_way_to_write_the_same_limits() {
+        let rewritten = FILE
+            .replace("\"127.0.0.1:3000\", \"127.0.0.1:3001\"", "\"10.0.0.9:80\"")
+            .replace("\"GET\", \"POST\"", "\"POST\", \"GET\"")
+            .replace("\"key\", \"ip\"", "\"ip\", \"key\"")
+            .replace("\"60/m\"", "\"1/s\" # a second")
+            .replace(
+                "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                &"ab".repeat(32),
+            )
+            .replace("[rules.two]", "[rules.two]\ndescription = \"billed\"");
+        let (head, rules) = rewritten.split_once("[rules.one]").unwrap();
+        let (one, two) = rules.split_once("[rules.two]").unwrap();
+        let other_order = format!("{head}[rules.two]{two}[rules.one]{one}");
+        assert_ne!(other_order, FILE);
+        assert_eq!(hash(&other_order), hash(FILE));
+        let off = format!("{FILE}[rules.off]\nenabled = false\nper = []\nrate = \"1/s\"\n");
+        assert_eq!(hash(&off), hash(FILE));
+    }
+
+    #[test]
+    fn hash_differs_with_everything_that_limits_depend_on() {
+        for (was, is) in [
+            ("burst = 5", "burst = 6"),
+            ("\"60/m\"", "\"61/m\""),
+            ("plans.pro = { rate = \"10/s\" }", "plans.pro = { rate = \"10/s\", burst = 11 }"),
+            ("plans.pro = { rate", "plans.free = { rate"),
+            ("per = [\"key\"]", "per = [\"ip\"]"),
+            ("Europe/Berlin", "Europe/Paris"),
+            ("1000/month", "1000/week"),
+            ("exempt = { keys = [\"other\"] }", "exempt = { keys = [\"acme\"] }"),
+            ("exempt", "mode = \"shadow\"\nexempt"),
+            ("exempt", "on_failure = \"deny\"\nexempt"),
+            ("exempt", "routes = [\"a\"]\nexempt"),
+            ("cost = 2", "cost = 3"),
+            ("path = \"/b/*\"", "path = \"/b\""),
+            ("\"GET\", \"POST\"", "\"GET\""),
+            ("plan = \"free\"\n        [upstreams", "plan = \"pro\"\n        [upstreams"),
+            ("anonymous_plan = \"free\"", "anonymous_plan = \"pro\""),
+            ("anonymous_plan = \"free\"", "anonymous_plan = \"free\"\nipv6_prefix = 56"),
+            ("anonymous_plan = \"free\"", "anonymous_plan = \"free\"\non_unknown_key = \"accept\""),
+            ("[rules.one]", "[rules.uno]"),
+        ] {
+            let changed = FILE.replacen(was, is, 1);
+            assert_ne!(changed, FILE, "{was}");
+            assert_ne!(hash(&changed), hash(FILE), "{was} -> {is}");
+        }
+    }
+}
