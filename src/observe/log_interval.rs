@@ -16,12 +16,14 @@ struct State {
     /// When the last line was written, in microseconds.
     last: Option<u64>,
     unlogged: u64,
+    /// Whether a line was written since the last [`LogInterval::end`].
+    is_logged: bool,
 }
 
 impl LogInterval {
     /// At most one line in this number of seconds.
     pub(crate) const fn new(interval_s: u64) -> Self {
-        let state = Mutex::new(State { last: None, unlogged: 0 });
+        let state = Mutex::new(State { last: None, unlogged: 0, is_logged: false });
         Self { interval_us: interval_s * MICROS_PER_SECOND, state }
     }
 
@@ -33,8 +35,13 @@ impl LogInterval {
             state.unlogged += 1;
             return None;
         }
-        state.last = Some(now);
+        (state.last, state.is_logged) = (Some(now), true);
         Some(std::mem::take(&mut state.unlogged))
+    }
+
+    /// Whether a log line says that the events continue, now that they have ended: that is to be logged, too.
+    pub(crate) fn end(&self) -> bool {
+        std::mem::take(&mut self.state.lock().is_logged)
     }
 }
 
@@ -49,5 +56,16 @@ mod tests {
         let times = [0, 1, end - 1, end, end + 1, 2 * end];
         let lines = times.map(|now| interval.count(now));
         assert_eq!(lines, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
+
+    #[test]
+    fn end_is_logged_once_after_a_line() {
+        let interval = LogInterval::new(60);
+        assert!(!interval.end());
+        assert_eq!(interval.count(0), Some(0));
+        assert!(interval.end() && !interval.end());
+        // Events that come and go within the interval have no line, and no end.
+        assert_eq!(interval.count(1), None);
+        assert!(!interval.end());
     }
 }

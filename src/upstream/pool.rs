@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
-use tracing::warn;
+use tracing::{info, warn};
 
 pub(crate) use super::active::Wanted;
 use super::active::{Active, Listed, Rounds};
@@ -64,6 +64,8 @@ pub struct Pool {
     /// The servers as configured, and the addresses of each as of its last successful look-up.
     servers: Vec<(Server, Mutex<Vec<SocketAddr>>)>,
     resolver: Resolver,
+    /// Indexes of the servers whose last look-up failed.
+    failing: Mutex<HashSet<usize>>,
     /// Held while its names are looked up.
     looking_up: tokio::sync::Mutex<()>,
     /// Whether all its names have been looked up once, with or without success.
@@ -114,6 +116,7 @@ impl Pool {
             upstream: upstream.clone(),
             servers,
             resolver,
+            failing: Mutex::default(),
             looking_up: tokio::sync::Mutex::default(),
             is_looked_up: AtomicBool::new(false),
             first_lookup: Mutex::default(),
@@ -409,10 +412,14 @@ impl Pool {
                 Ok(found) => {
                     *addresses.lock() = found;
                     self.update();
+                    if self.failing.lock().remove(&index) {
+                        info!(upstream = &*self.name, %server, "name look-up works again");
+                    }
                 }
                 Err(error) => {
                     let cause = io_text::plain(&error);
                     warn!(upstream = &*self.name, %server, cause, "name look-up failed");
+                    self.failing.lock().insert(index);
                 }
             }
         }

@@ -211,7 +211,7 @@ impl Keeper {
         let (mut changes, logs) = (self.ledger.take(), self.store.take_changed_logs());
         self.read(unread, &mut changes);
         if changes.is_empty() && logs.is_empty() {
-            return;
+            return self.recovered();
         }
         let written = self.write_all(&file, &changes, &logs);
         drop(file);
@@ -226,6 +226,9 @@ impl Keeper {
             self.ledger.put_back(changes);
             self.store.put_back_changed_logs(&logs);
             self.series.unwritten.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        if written.is_ok() {
+            self.recovered();
         }
         self.note(written.map(drop));
     }
@@ -246,6 +249,13 @@ impl Keeper {
         }
         unread.retain(|_, one| std::mem::take(&mut one.is_read_again));
         self.ledger.put_back_unread(unread);
+    }
+
+    /// Logs that the file can be used again, if its failure was logged.
+    fn recovered(&self) {
+        if self.failures.end() {
+            info!(path = %self.path.display(), "usage is written again");
+        }
     }
 
     /// Writes these changes. Returns the number of records that have no room.

@@ -342,6 +342,33 @@ fn usage_that_cannot_be_written_is_kept_and_said() {
     redis.query::<String>(&["ACL", "SETUSER", "default", "+hset", "+hscan"]);
     wait_for_used(&gateway, "", &[7.0]);
     assert_eq!(gateway.count("tollgate_usage_unwritten", &[]), 0);
+    eventually("the end in the log", || {
+        gateway.log().contains("usage is written to Redis again").then_some(())
+    });
+}
+
+#[test]
+fn end_of_missing_rights_for_heartbeats_and_the_stream_is_logged() {
+    let redis = Redis::start();
+    redis.query::<String>(&["ACL", "SETUSER", "default", "-zadd", "-xadd"]);
+    let stream = "[audit]\nstream = true\n";
+    let gateway = start(&format!("{}{stream}", config(&redis.table(), "1/year")));
+    let has = |words: &str| {
+        eventually(words, || gateway.log().contains(words).then_some(()));
+    };
+    has("Redis does not count this gateway");
+    assert!(!gateway.log().contains("Redis counts this gateway again"));
+    send(&gateway, 1);
+    let refuse = |words: &str| {
+        assert_eq!(gateway.send(&request()).status, 429);
+        // The record is written when the refusal run ends.
+        within(Duration::from_secs(60), || gateway.log().contains(words).then_some(()))
+            .unwrap_or_else(|| panic!("{words} in {}", gateway.log()));
+    };
+    refuse("Redis does not take refusals into");
+    redis.query::<String>(&["ACL", "SETUSER", "default", "+zadd", "+xadd"]);
+    refuse("Redis takes refusals into");
+    has("Redis counts this gateway again");
 }
 
 #[test]

@@ -281,6 +281,9 @@ fn counts_of_a_full_disk_are_written_when_there_is_room() {
     limit("unlimited".to_owned());
     wait_for_used(&gateway, 5_020.0);
     assert_eq!(gateway.count("tollgate_usage_unwritten", &[]), 0);
+    eventually("the end in the log", || {
+        gateway.log().contains("usage is written again").then_some(())
+    });
     drop(gateway);
     let gateway = Gateway::start(&settings);
     assert_eq!(remaining(&gateway), 100_000 - 5_020);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{sleep, timeout};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::codec::RulePeriod;
 use super::settle;
@@ -196,6 +196,9 @@ impl Writer {
         } else {
             self.series.written.inc();
             self.show_unwritten(0);
+            if self.failures.end() {
+                info!("usage is written to Redis again");
+            }
         }
     }
 

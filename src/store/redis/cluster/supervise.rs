@@ -115,7 +115,10 @@ impl ClusterSupervisor {
         let mut is_logged = false;
         loop {
             match self.learn().await {
-                Ok(()) => is_logged = false,
+                Ok(()) if std::mem::take(&mut is_logged) => {
+                    info!("the masters of {} are known again", self.cluster.address());
+                }
+                Ok(()) => {}
                 Err(error) => {
                     if !is_logged {
                         warn!("cannot learn the masters of {}: {error}", self.cluster.address());
@@ -219,9 +222,12 @@ impl ClusterSupervisor {
                 async move { peers.announce(&mut redis, sender).await }.boxed()
             };
             match self.cluster.on_key(&key, announce).await {
-                Some(Ok(gateways)) => {
-                    self.cluster.counted(gateways);
-                    (is_logged, is_counted) = (false, true);
+                Some(Ok(counts)) => {
+                    peers.counted(counts);
+                    is_counted = true;
+                    if std::mem::take(&mut is_logged) {
+                        info!("Redis counts this gateway again");
+                    }
                 }
                 Some(Err(why)) if !is_logged => {
                     is_logged = true;
@@ -251,7 +257,9 @@ impl ClusterSupervisor {
             match self.cluster.on_key(key, append).await {
                 Some(Ok(())) => {
                     sending.arrived();
-                    is_logged = false;
+                    if std::mem::take(&mut is_logged) {
+                        info!("Redis takes refusals into {key} again");
+                    }
                 }
                 Some(Err(why)) if !is_logged => {
                     is_logged = true;

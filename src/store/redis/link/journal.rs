@@ -1,6 +1,6 @@
 //! Which events are logged: changes of state, and repeated failures once a minute.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Minimum time between two log lines of one kind, in microseconds.
 const LOG_INTERVAL_US: u64 = 60_000_000;
@@ -10,6 +10,8 @@ const LOG_INTERVAL_US: u64 = 60_000_000;
 pub(super) struct LogThrottle {
     /// Time of the last line of each kind, in microseconds.
     last: HashMap<&'static str, u64>,
+    /// Kinds of failures that were logged, and whose end was not.
+    failing: HashSet<&'static str>,
     /// Whether the last line about the connection was that it is connected.
     logged_connected: bool,
 }
@@ -21,8 +23,14 @@ impl LogThrottle {
         let wanted = last.is_none_or(|last| now.saturating_sub(last) >= LOG_INTERVAL_US);
         if wanted {
             self.last.insert(kind, now);
+            self.failing.insert(kind);
         }
         wanted
+    }
+
+    /// Whether the end of failures of this kind is logged now: only if a failure was.
+    pub(super) fn wants_end(&mut self, kind: &'static str) -> bool {
+        self.failing.remove(kind)
     }
 
     /// Same, for a failure that means that there is no connection.
@@ -56,6 +64,8 @@ mod tests {
         assert!(journal.wants("auth", 5 + LOG_INTERVAL_US));
         assert!(journal.wants_connected() && !journal.wants_connected());
         assert!(!journal.wants_down("auth", 6 + LOG_INTERVAL_US) && !journal.wants_connected());
+        assert!(journal.wants_end("auth") && !journal.wants_end("auth"));
+        assert!(!journal.wants_end("other"));
         journal.reset();
         assert!(journal.wants_down("auth", 6 + LOG_INTERVAL_US) && journal.wants_connected());
         journal.reset();

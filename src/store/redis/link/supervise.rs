@@ -306,11 +306,22 @@ impl Supervisor {
         let mut interval = tokio::time::interval(heartbeat::INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            interval.tick().await;
-            let mut redis = connection.redis.clone();
-            let announced = call::announce(&mut redis, &self.settings.prefix, self.process);
-            match timeout(REPLY_TIMEOUT, announced).await {
-                Ok(Ok(gateways)) => self.link.counted(gateways),
+            tokio::select! {
+                biased;
+                () = peers.until_leaving() => {
+                    // Otherwise the others miss the gateway only later.
+                    let _ = timeout(REPLY_TIMEOUT, peers.announce_leave(&mut redis, sender)).await;
+                    return pending().await;
+                }
+                _ = interval.tick() => {}
+            }
+            match timeout(REPLY_TIMEOUT, peers.announce(&mut redis, sender)).await {
+                Ok(Ok(counts)) => {
+                    peers.counted(counts);
+                    if self.link.journal.lock().wants_end("announce") {
+                        info!("Redis counts this gateway again");
+                    }
+                }
                 Ok(Err(error)) if self.link.journal.lock().wants("announce", clock::now()) => {
                     warn!(
                         "Redis does not count this gateway: {}; for its part in an outage, set \
@@ -335,6 +346,9 @@ impl Supervisor {
                 Ok(Ok(())) => {
                     connection.health.note(CallResult::Answered);
                     sending.arrived();
+                    if self.link.journal.lock().wants_end("append") {
+                        info!("Redis takes refusals into {key} again");
+                    }
                 }
                 Ok(Err(error)) if self.link.journal.lock().wants("append", clock::now()) => {
                     let help = match classify(&error) {
