@@ -62,7 +62,6 @@ use crate::downstream::rejections::Rejections;
 use crate::failure::test_point;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
-use crate::observe::log_interval::LogInterval;
 use crate::observe::metrics::{Metrics, seconds};
 use crate::observe::traces::Traces;
 use crate::runtime::{CurrentSnapshot, Runtime};
@@ -77,9 +76,6 @@ use waiting::Queue;
 
 /// Maximum number of interim responses (102, 103) to one request.
 const MAX_INTERIM: usize = 32;
-
-/// Minimum time between two log lines of failures that clients can cause at will, in seconds.
-const AT_WILL_LOG_INTERVAL_S: u64 = 10;
 
 /// Maximum number of attempts to send a request to an upstream: one retry.
 pub const MAX_TRIES: usize = 2;
@@ -100,8 +96,6 @@ pub struct Gateway {
     rejections: Rejections,
     waiting: Queue,
     turns: Turns,
-    /// Bounds the log lines of failures that clients can cause at will.
-    at_will_log: LogInterval,
 }
 
 impl Gateway {
@@ -122,7 +116,6 @@ impl Gateway {
             rejections,
             turns: Turns::new(),
             waiting: Queue::new(metrics.waits.waiting.clone()),
-            at_will_log: LogInterval::new(AT_WILL_LOG_INTERVAL_S),
             metrics,
         }
     }
@@ -436,7 +429,7 @@ impl ProxyHttp for Gateway {
         let failure = self.count_slowness(exchange, failure);
         exchange.failure = Some(failure);
         Box::pin(self.refund(exchange, failure, error)).await;
-        respond::fail(session, exchange, &self.at_will_log, failure, error).await
+        respond::fail(session, exchange, &self.audit, failure, error).await
     }
 
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Self::CTX) {

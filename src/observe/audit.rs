@@ -28,6 +28,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tracing::info;
 
 use super::address::ShownAddress;
+use super::failures::{FailedRequest, FailureLog};
+use super::run_span::Times;
 use crate::clock;
 use crate::decide::decision::Decision;
 use crate::failure;
@@ -38,7 +40,7 @@ use crate::policy::settings::{self, OnUnknownKey};
 use crate::store::redis::append::{Appender, StreamEntry};
 pub use kind::Kind;
 use refusal::Refusal;
-use runs::{ClientId, Pending, RefusalRuns, Refused, RunId, Start, Times};
+use runs::{ClientId, Pending, RefusalRuns, Refused, RunId, Start};
 pub use runs::{Matches, Query};
 use tallies::{CountedClient, Tallies, Tally};
 pub use view::RefusalRunView;
@@ -55,6 +57,8 @@ pub struct Audit {
     tallies: Tallies,
     /// Written from `tallies`, once a second and before a search.
     runs: Mutex<RefusalRuns>,
+    /// Failed requests, which are reported in runs, too.
+    failures: FailureLog,
     /// When the audit started, in microseconds since 1970.
     started_us: u64,
     /// Sends records to the streams; `None` without Redis.
@@ -88,6 +92,7 @@ impl Audit {
         let audit = Arc::new(Self {
             tallies: Tallies::default(),
             runs: Mutex::default(),
+            failures: FailureLog::default(),
             started_us: clock::unix_us(),
             stream,
             stream_length: AtomicU64::new(0),
@@ -98,6 +103,7 @@ impl Audit {
             while let Some(audit) = weak.upgrade() {
                 audit.collected().end_expired(clock::now());
                 audit.report();
+                audit.failures.end_expired(clock::now());
                 drop(audit);
                 std::thread::park_timeout(INTERVAL);
             }
@@ -116,6 +122,11 @@ impl Audit {
         Refusal::each(decision, |refusal| self.tallies.add(request, refusal, Times::now()));
     }
 
+    /// Logs a request that failed, or counts it to the failures before.
+    pub fn record_failure(&self, failed: &FailedRequest) {
+        self.failures.add(failed);
+    }
+
     /// The refusal runs that match `query`, the latest first.
     pub fn find(&self, query: &Query) -> Matches {
         let selection = self.collected().select(query);
@@ -127,6 +138,7 @@ impl Audit {
     pub fn close(&self) {
         self.collected().end_all();
         self.report();
+        self.failures.end_all();
         if let Some(stream) = &self.stream {
             stream.flush(FLUSH_TIMEOUT);
         }
@@ -167,12 +179,6 @@ impl Audit {
                 info!(kind = kind.name(), more_runs = more, "{}", event(kind));
             }
         }
-    }
-}
-
-impl Times {
-    fn now() -> Self {
-        Self { monotonic_us: clock::now(), unix_us: clock::unix_us() }
     }
 }
 

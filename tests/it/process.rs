@@ -83,6 +83,34 @@ fn every_line_of_a_json_log_is_an_object() {
 }
 
 #[test]
+fn failures_of_one_server_are_one_line_at_once_and_one_with_their_number() {
+    let closed = ClosedPort::bind();
+    let log = "[log]\nformat = \"json\"\n";
+    let mut gateway = Gateway::start(&format!("{}{log}", proxy_to(&[closed.address])));
+    for _ in 0..30 {
+        assert_eq!(gateway.get("/").status, 502);
+    }
+    let lines = |event: &str| {
+        let events = events(&gateway.log());
+        events.into_iter().filter(|found| found["event"] == event).collect::<Vec<_>>()
+    };
+    assert_eq!(lines("request failed").len(), 1, "{}", gateway.log());
+    gateway.terminate();
+    assert_eq!(gateway.exit().0, Some(0));
+    let events = events(&gateway.log());
+    let all = |event: &str| {
+        let found = events.iter().filter(|found| found["event"] == event);
+        found.map(|found| &found["fields"]).collect::<Vec<_>>()
+    };
+    assert_eq!(all("request failed").len(), 1);
+    let [run] = all("requests failed")[..] else { panic!("{events:#?}") };
+    assert_eq!((&run["count"], &run["reason"]), (&30.into(), &"upstream_connect".into()));
+    assert_eq!((&run["upstream"], &run["status"]), (&"api".into(), &502.into()));
+    assert_eq!(run["server"], closed.address.to_string());
+    assert_eq!(run["cause"], "connection refused");
+}
+
+#[test]
 fn errors_of_the_file_at_the_start_are_events_of_a_json_log() {
     let (_folder, path) =
         file("127.0.0.1:0", "127.0.0.1:0", "[log]\nformat = \"json\"\nx = 1\ny = 2\n");

@@ -7,17 +7,17 @@
 pub(super) mod failure;
 pub(super) mod grpc;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use pingora::prelude::{Error, ErrorSource, ErrorType, ResponseHeader, Result};
 use pingora::protocols::http::ServerSession;
 use pingora::proxy::{FailToProxy, Session};
 use serde::Serialize;
-use tracing::warn;
 
 use super::exchange::Exchange;
 use super::{body_drain, demo, drain, header_edits, limit_headers, own_limits, route_answer};
-use crate::clock;
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;
 use crate::decide::reason::{Failure, Reason};
@@ -25,7 +25,8 @@ use crate::decide::{self, Refusal, Rejection, Unauthenticated, problem};
 use crate::downstream::ConnectionInfo;
 use crate::limit::charge::Mode;
 use crate::limit::seconds_up;
-use crate::observe::log_interval::LogInterval;
+use crate::observe::audit::Audit;
+use crate::observe::failures::FailedRequest;
 use crate::policy::settings::Target;
 use grpc::{grpc_message, grpc_status};
 
@@ -179,23 +180,25 @@ fn ends_connection(rejection: Rejection) -> bool {
 }
 
 /// Responds to a request that could not be served, and logs the reason.
-///
-/// Failures that a client can cause at will are logged once per interval of `at_will`.
 pub(super) async fn fail(
     session: &mut Session,
     exchange: &Exchange,
-    at_will: &LogInterval,
+    audit: &Audit,
     failure: Failure,
     error: &Error,
 ) -> FailToProxy {
     let closing = |error_code| FailToProxy { error_code, can_reuse_downstream: false };
     let Some((status, detail)) = failure::response(failure) else { return closing(0) };
     if *error.esource() != ErrorSource::Downstream {
-        let is_at_will = failure::is_at_will(error);
-        let unlogged = if is_at_will { at_will.count(clock::now()) } else { Some(0) };
-        if let Some(unlogged) = unlogged {
-            log_failure(exchange, status, failure, error, unlogged);
-        }
+        audit.record_failure(&FailedRequest {
+            request_id: exchange.request_id.as_str().to_owned(),
+            route: exchange.route().map(|route| Arc::clone(&route.name)),
+            upstream: exchange.upstream().map(|upstream| Arc::clone(&upstream.name)),
+            server: exchange.server,
+            status: status.as_u16(),
+            reason: Reason::Failed(failure).label(),
+            cause: failure::cause(error),
+        });
     }
     let error_code = status.as_u16();
     if session.response_written().is_some_and(|head| is_final(head.status)) {
@@ -207,23 +210,6 @@ pub(super) async fn fail(
     // An error means that the client has closed the connection.
     let _ = send(session, exchange, plain(status, detail.to_string(), exchange)).await;
     closing(error_code)
-}
-
-fn log_failure(
-    exchange: &Exchange,
-    status: StatusCode,
-    failure: Failure,
-    error: &Error,
-    unlogged: u64,
-) {
-    let request_id = exchange.request_id.as_str();
-    let route = exchange.route().map(|route| &*route.name);
-    let upstream = exchange.upstream().map(|upstream| &*upstream.name);
-    let server = exchange.server.map(tracing::field::display);
-    let (status, reason) = (status.as_u16(), Reason::Failed(failure).label());
-    let cause = &*failure::cause(error);
-    let unlogged = (unlogged > 0).then_some(unlogged);
-    warn!(request_id, route, upstream, server, status, reason, cause, unlogged, "request failed");
 }
 
 /// Returns whether a response with this status is final: interim responses (103) are not.

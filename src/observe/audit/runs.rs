@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use super::{Kind, RefusalRunView};
 use crate::decide::reason::Reason;
-use crate::limit::MICROS_PER_SECOND;
 use crate::limit::cost::Cost;
 use crate::observe::address::ShownAddress;
+use crate::observe::run_span::{self, Times};
 use crate::observe::time::UtcTime;
 use crate::policy::WrittenLimit;
 
-/// How many runs of one kind are kept, and when a run ends.
+/// How many runs of one kind are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// Maximum number of open runs, at least 1. Beyond it, the runs whose last refusal is oldest end
@@ -28,11 +28,6 @@ pub(super) struct Bounds {
     pub(super) ended: usize,
     /// Maximum number of ended runs that wait to be reported.
     pub(super) pending: usize,
-    /// A run ends after this time without a refusal, in microseconds.
-    pub(super) quiet_us: u64,
-    /// A run ends at this age in any case, in microseconds, so that a long one is reported while it
-    /// continues.
-    pub(super) max_age_us: u64,
 }
 
 /// The client of a run, as limits distinguish clients.
@@ -90,15 +85,6 @@ pub(super) struct Start {
     pub(super) reads_keys: bool,
     /// Rate or limit as written, and burst if it has one, of the rule for the client.
     pub(super) limit: Option<(WrittenLimit, Option<u64>)>,
-}
-
-/// One point in time by both clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Times {
-    /// Microseconds of the monotonic clock, which measures runs.
-    pub(super) monotonic_us: u64,
-    /// Microseconds since 1970, which is shown.
-    pub(super) unix_us: u64,
 }
 
 /// Consecutive refusals of one client by one rule.
@@ -187,8 +173,7 @@ impl Bounds {
             Kind::Limit => (4_096, 10_000, 50),
             Kind::Unavailable | Kind::Unauthorized | Kind::Shadow => (1_024, 2_500, 10),
         };
-        let (quiet_us, max_age_us) = (10 * MICROS_PER_SECOND, 60 * MICROS_PER_SECOND);
-        Self { open, ended, pending, quiet_us, max_age_us }
+        Self { open, ended, pending }
     }
 }
 
@@ -251,10 +236,8 @@ impl RefusalRun {
         }
     }
 
-    fn is_over(&self, bounds: &Bounds, now: u64) -> bool {
-        let Refused { first, last, .. } = &self.refused;
-        now.saturating_sub(last.monotonic_us) >= bounds.quiet_us
-            || now.saturating_sub(first.monotonic_us) >= bounds.max_age_us
+    fn is_over(&self, now: u64) -> bool {
+        run_span::is_over(self.refused.first, self.refused.last, now)
     }
 
     fn matches(&self, query: &Query) -> bool {
@@ -345,7 +328,7 @@ impl RunsOfKind {
     /// called only if a run starts.
     fn add(&mut self, refused: Refused, start: impl FnOnce() -> Start) {
         if let Some(run) = self.open.get_mut(&refused.id) {
-            if !run.is_over(&self.bounds, refused.first.monotonic_us) {
+            if !run.is_over(refused.first.monotonic_us) {
                 run.add(refused);
                 return;
             }
@@ -359,8 +342,7 @@ impl RunsOfKind {
     }
 
     fn end_expired(&mut self, now: u64) {
-        let bounds = self.bounds;
-        self.end_where(|run| run.is_over(&bounds, now));
+        self.end_where(|run| run.is_over(now));
     }
 
     fn end_all(&mut self) {

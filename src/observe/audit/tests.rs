@@ -29,6 +29,7 @@ fn audit() -> Audit {
     Audit {
         tallies: Tallies::default(),
         runs: Mutex::default(),
+        failures: FailureLog::default(),
         started_us: 0,
         stream: None,
         stream_length: AtomicU64::new(0),

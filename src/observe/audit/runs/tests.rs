@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::limit::MICROS_PER_SECOND;
 
 const SECOND: u64 = MICROS_PER_SECOND;
 
@@ -206,7 +207,7 @@ proptest! {
         open in 1..20_usize,
         ended in 0..20_usize,
     ) {
-        let bounds = Bounds { open, ended, pending: 5, ..Bounds::of(Kind::Limit) };
+        let bounds = Bounds { open, ended, pending: 5 };
         let mut runs = RunsOfKind::new(Kind::Limit, bounds);
         let (mut now, mut refusals, mut reported) = (0, 0, 0);
         for (client, rule, pause, reports) in steps {
@@ -215,7 +216,7 @@ proptest! {
             refusals += 1;
             if reports {
                 runs.end_expired(now);
-                prop_assert!(runs.open.values().all(|run| !run.is_over(&bounds, now)));
+                prop_assert!(runs.open.values().all(|run| !run.is_over(now)));
                 let (pending, more) = runs.take_pending();
                 reported += pending.len() as u64 + more;
             }
