@@ -32,6 +32,9 @@ pub enum Malformed {
     /// Both `Content-Length` and `Transfer-Encoding`: servers that use different ones read different
     /// requests (RFC 9112, section 6.3).
     ConflictingLengths,
+    /// A header value over HTTP/2 that begins or ends with a space or a tab (RFC 9113, section 8.2.1). HTTP/1.1 does not
+    /// count them to the value, so the upstream would read another one than the gateway.
+    SpaceAroundValue,
     /// A line of the head ends with LF without CR (RFC 9112, section 2.2, lets a server accept it).
     BareLineFeed,
     /// An `Expect` other than `100-continue`. Servers disagree on what follows: some refuse the request
@@ -72,6 +75,9 @@ pub fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
     if head.headers.iter().map(line).sum::<usize>() > server.max_header_bytes {
         return Err(Malformed::HeadersTooLarge);
     }
+    if head.version == Version::HTTP_2 && head.headers.values().any(has_outer_space) {
+        return Err(Malformed::SpaceAroundValue);
+    }
     if head.method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         return Err(Malformed::LowercaseMethod);
     }
@@ -107,6 +113,13 @@ fn is_removable(option: &[u8]) -> bool {
         option.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte));
     let is = |name: &&str| option.eq_ignore_ascii_case(name.as_bytes());
     is_token && !FORWARDED.iter().any(is)
+}
+
+/// Whether a header value begins or ends with a space or a tab.
+pub fn has_outer_space(value: &http::HeaderValue) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let value = value.as_bytes();
+    is_space(value.first()) || is_space(value.last())
 }
 
 fn has_unsupported_expectation(headers: &HeaderMap) -> bool {

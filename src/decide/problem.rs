@@ -183,6 +183,9 @@ fn malformed(policy: &Policy, malformed: Malformed) -> (StatusCode, String) {
             bad("the request has both Content-Length and Transfer-Encoding; send one")
         }
         Malformed::BareLineFeed => bad("a line of the head ends with LF instead of CR LF"),
+        Malformed::SpaceAroundValue => {
+            bad("a header value begins or ends with a space or a tab, which HTTP/2 does not allow")
+        }
         Malformed::InvalidConnection => bad(
             "the Connection header has an invalid option or names a header that must be forwarded",
         ),

@@ -47,6 +47,8 @@ pub enum Reason {
     ConflictingLengths,
     /// See [`Malformed::BareLineFeed`].
     BareLineFeed,
+    /// See [`Malformed::SpaceAroundValue`].
+    SpaceAroundValue,
     /// See [`Malformed::InvalidConnection`].
     InvalidConnection,
     /// See [`Malformed::UnsupportedExpectation`].
@@ -114,7 +116,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 47] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -133,6 +135,7 @@ impl Reason {
         Self::InvalidMethod,
         Self::ConflictingLengths,
         Self::BareLineFeed,
+        Self::SpaceAroundValue,
         Self::InvalidConnection,
         Self::UnsupportedExpectation,
         Self::UnsupportedCoding,
@@ -204,6 +207,7 @@ impl Reason {
             Self::InvalidMethod => "invalid_method",
             Self::ConflictingLengths => "conflicting_lengths",
             Self::BareLineFeed => "bare_line_feed",
+            Self::SpaceAroundValue => "space_around_value",
             Self::InvalidConnection => "invalid_connection",
             Self::UnsupportedExpectation => "unsupported_expectation",
             Self::UnsupportedCoding => "unsupported_coding",
@@ -288,6 +292,7 @@ impl From<Malformed> for Reason {
             Malformed::LowercaseMethod => Self::InvalidMethod,
             Malformed::ConflictingLengths => Self::ConflictingLengths,
             Malformed::BareLineFeed => Self::BareLineFeed,
+            Malformed::SpaceAroundValue => Self::SpaceAroundValue,
             Malformed::InvalidConnection => Self::InvalidConnection,
             Malformed::UnsupportedExpectation => Self::UnsupportedExpectation,
             Malformed::UnsupportedCoding => Self::UnsupportedCoding,

@@ -3,6 +3,8 @@
 use http::{HeaderValue, header};
 use pingora::prelude::{RequestHeader, Result};
 
+use crate::decide::guard::has_outer_space;
+
 /// Adds `Host`, which HTTP/2 sends as `:authority`, and joins the lines of `Cookie`, which HTTP/2 may split
 /// (RFC 9113, section 8.2.3): servers of HTTP/1.1 expect one.
 ///
@@ -21,10 +23,13 @@ pub(super) fn normalize(request: &mut RequestHeader) -> Result<()> {
     }
 }
 
-/// The lines of `Cookie` as one; `None` if there is at most one.
+/// The lines of `Cookie` as one; `None` if there is at most one, or if one is malformed: the request is then refused.
 fn joined_cookies(request: &RequestHeader) -> Option<HeaderValue> {
     let lines = request.headers.get_all(header::COOKIE);
     lines.iter().nth(1)?;
+    if lines.iter().any(has_outer_space) {
+        return None;
+    }
     let lines: Vec<&[u8]> = lines.iter().map(HeaderValue::as_bytes).collect();
     HeaderValue::from_bytes(&lines.join(&b"; "[..])).ok()
 }

@@ -391,6 +391,46 @@ fn head_that_trickles_is_cut_off() {
 }
 
 #[tokio::test]
+async fn value_with_a_space_around_it_is_malformed() {
+    let key = crate::support::key("acme", "secret", "free");
+    let gateway = Gateway::start(&config("", &format!("{DEMO}{key}")));
+    for (name, value) in [
+        ("x-api-key", "secret "),
+        ("x-api-key", "secret\t"),
+        ("x-api-key", " secret"),
+        ("authorization", "Bearer secret "),
+        ("x-forwarded-for", "\t192.0.2.1"),
+        ("x-any", " "),
+    ] {
+        let mut client = Client::connect(gateway.listener(1)).await;
+        let request = Request::builder().uri("http://api.test/").header(name, value);
+        let response = client.send(request.body(()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), 400, "{name}: {value:?}");
+        let text = String::from_utf8(body(response).await).unwrap();
+        assert!(text.contains("begins or ends with a space or a tab"), "{text}");
+    }
+    // Pingora refuses another host than that of the target.
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let request = Request::builder().uri("http://api.test/").header("host", "api.test ");
+    let response = client.send(request.body(()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 400);
+    // Also in a part of a cookie, whose lines become one.
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let request = Request::builder().uri("http://api.test/").header("cookie", "a=1 ");
+    let response = client.send(request.header("cookie", "b=2").body(()).unwrap()).await;
+    assert_eq!(response.unwrap().status(), 400);
+    let rejected = [("reason", "space_around_value")];
+    gateway.wait_for_count("tollgate_rejections_total", &rejected, 7);
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let request = Request::builder().uri("http://api.test/").header("x-api-key", "secret");
+    let request = request.header("x-empty", "").header("x-inner", "a b");
+    assert_eq!(client.send(request.body(()).unwrap()).await.unwrap().status(), 200);
+    // HTTP/1.1 does not count the space to the value.
+    let trimmed = crate::support::Request::get("/").header("X-Api-Key", "secret ");
+    assert_eq!(gateway.send(&trimmed).status, 200);
+}
+
+#[tokio::test]
 async fn repeated_malformed_requests_close_the_connection() {
     let gateway = Gateway::start(&config("", DEMO));
     let mut client = Client::connect(gateway.listener(1)).await;
