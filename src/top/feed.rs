@@ -11,8 +11,8 @@ use super::stream::{Event, Parser};
 /// Time between the end of a stream and the next attempt to open one.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long `--once` waits for the first sample of a gateway that has just started.
-const FIRST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long `--once` waits for the next sample.
+const NEXT_SAMPLE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An update of the screen.
 #[derive(Debug)]
@@ -164,23 +164,28 @@ async fn buckets(client: &Client, of: &ClientId) -> Result<Result<Buckets, Strin
 pub(super) async fn once(client: &Client) -> Result<Summary, GatewayError> {
     let data = data(client, &Selection::default()).await?;
     let most_refused = client.get("/api/clients?by=refused&limit=100").await?;
-    let samples = tokio::time::timeout(FIRST_SAMPLE_TIMEOUT, first_samples(client)).await;
-    let samples = samples.unwrap_or_else(|_| Ok(Vec::new()))?;
+    let mut samples = Vec::new();
+    let collected = collect_samples(client, &mut samples);
+    // Without another sample in time, those up to now are shown.
+    tokio::time::timeout(NEXT_SAMPLE_TIMEOUT, collected).await.unwrap_or(Ok(()))?;
     Ok(Summary { data, most_refused, samples })
 }
 
-/// Returns the samples of the last minutes; if there are none, the next one.
-async fn first_samples(client: &Client) -> Result<Vec<Sample>, GatewayError> {
+/// Collects the samples of the last minutes, and the next one: it has the requests of the second in progress, which the
+/// numbers of clients and refusals have already.
+async fn collect_samples(client: &Client, samples: &mut Vec<Sample>) -> Result<(), GatewayError> {
     let mut stream = client.stream("/api/events").await?;
     let mut parser = Parser::default();
     while let Some(bytes) = stream.next().await? {
         for event in parser.take(&bytes).unwrap_or_default() {
             match event {
-                Event::History(samples) if samples.is_empty() => {}
-                Event::History(samples) => return Ok(samples),
-                Event::Sample(sample) => return Ok(vec![*sample]),
+                Event::History(history) => *samples = history,
+                Event::Sample(sample) => {
+                    samples.push(*sample);
+                    return Ok(());
+                }
             }
         }
     }
-    Ok(Vec::new())
+    Ok(())
 }

@@ -32,6 +32,22 @@ fn gateway() -> Gateway {
 }
 
 #[test]
+fn once_has_the_requests_of_the_second_in_progress() {
+    let gateway = Gateway::start(DEMO);
+    // A second without requests, which alone would show a rate of 0.
+    eventually("a sample", || {
+        let samples = gateway.admin("/api/samples?from=1m").json();
+        (!samples["samples"].as_array().unwrap().is_empty()).then_some(())
+    });
+    for _ in 0..20 {
+        assert_eq!(gateway.get("/").status, 200);
+    }
+    let page = once(&gateway.admin.to_string()).stdout;
+    let line = page.lines().find(|line| line.starts_with("requests ")).unwrap();
+    assert!(!line.contains(" 0.0/s: allowed"), "{page}");
+}
+
+#[test]
 fn once_prints_everything_as_text() {
     let gateway = gateway();
     let outcome = once(&gateway.admin.to_string());
