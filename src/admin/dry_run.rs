@@ -26,6 +26,8 @@ pub(super) struct DryRun<'a> {
     more_changes: usize,
     /// Settings that differ and that a reload cannot change.
     restart: &'a [String],
+    /// Whether `tollgate upgrade` would change them, without closing a port.
+    by_upgrade: bool,
     /// What happens to the buckets of clients; rules whose buckets are kept as they are have no entry.
     buckets: Vec<ChangedBuckets<'a>>,
     /// Settings that are not compared, because they are secret.
@@ -121,7 +123,7 @@ pub(super) async fn answer(reloader: &Reloader, body: Vec<u8>) -> Sent {
 
 impl<'a> DryRun<'a> {
     fn of(generation: u64, plan: &'a Plan) -> Self {
-        let Plan { changes, restart, buckets, not_compared, assumed, warnings } = plan;
+        let Plan { changes, restart, by_upgrade, buckets, not_compared, assumed, warnings } = plan;
         let result = if !restart.is_empty() {
             DryRunResult::NeedsRestart
         } else if changes.count() > 0 {
@@ -136,6 +138,7 @@ impl<'a> DryRun<'a> {
             changes: changes.list.iter().map(ChangedSetting::of).collect(),
             more_changes: changes.not_kept,
             restart,
+            by_upgrade: *by_upgrade,
             buckets: buckets.iter().map(ChangedBuckets::of).collect(),
             not_compared,
             assumed,
@@ -154,6 +157,7 @@ impl<'a> DryRun<'a> {
             changes: Vec::new(),
             more_changes: 0,
             restart: &[],
+            by_upgrade: false,
             buckets: Vec::new(),
             not_compared: &[],
             assumed: &[],

@@ -44,7 +44,7 @@ pub(super) struct Flags {
     connect: bool,
     /// Compare the file with the configuration of a running gateway, by the URL of its admin port.
     ///
-    /// Shows what a reload would change, what needs a restart, and what happens to the tokens of
+    /// Shows what a reload would change, what needs an upgrade or a restart, and what happens to the tokens of
     /// clients. Nothing is applied. Values of ${…} need not be at hand. Exits with 0 if the file is
     /// valid, with 64 if it is not or the token is wrong, with 69 if no gateway answers.
     #[arg(long, value_name = "URL")]

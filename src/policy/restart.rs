@@ -1,6 +1,8 @@
 //! Settings that a reload cannot change: ports, threads, and where buckets are stored. A file that
 //! changes one of them is rejected as a whole, so that a gateway never runs with half of a file.
 
+use std::net::SocketAddr;
+
 use super::listener::ListenAddress;
 use super::redis::{Address, Login, Redis};
 use super::settings::{Log, Server};
@@ -31,6 +33,31 @@ pub fn needed(old: &Policy, new: &Policy) -> Vec<SettingPath> {
         (Some(_), None) | (None, Some(_)) => changed.push(["redis", "url"]),
     }
     changed
+}
+
+/// Whether an upgrade can put `new` into force: it changes any setting, but opens no address that overlaps with one that
+/// is open, as `127.0.0.1:80` with `0.0.0.0:80`.
+pub fn can_upgrade(old: &Policy, new: &Policy) -> bool {
+    let [was, is] = [old, new].map(sockets);
+    let overlaps = |new: &SocketAddr| {
+        was.iter().any(|old| {
+            old != new
+                && old.port() == new.port()
+                && old.is_ipv4() == new.is_ipv4()
+                && (old.ip().is_unspecified() || new.ip().is_unspecified())
+        })
+    };
+    !is.iter().any(|new| !was.contains(new) && overlaps(new))
+}
+
+/// Addresses of the ports.
+fn sockets(policy: &Policy) -> Vec<SocketAddr> {
+    let tcp = |address: &ListenAddress| match address {
+        ListenAddress::Tcp(address) => Some(*address),
+        ListenAddress::Unix { .. } => None,
+    };
+    let clients = policy.listeners.iter().filter_map(|listener| tcp(&listener.address));
+    clients.chain([policy.server.admin]).collect()
 }
 
 /// Lists every field, so that a new setting must be classified here.
@@ -246,5 +273,20 @@ mod tests {
             assert_eq!(needed(&plain, &policy(lines)), expected, "{lines}");
             assert_eq!(needed(&policy(lines), &plain), expected, "{lines}");
         }
+    }
+
+    #[test]
+    fn upgrade_opens_no_address_that_overlaps_with_an_open_one() {
+        let file = |listen: &str| {
+            let text = FILE.replace("threads = 2", &format!("threads = 2\nlisten = [{listen}]"));
+            from_text("file", &text).unwrap()
+        };
+        let can = |from: &str, to: &str| can_upgrade(&file(from), &file(to));
+        assert!(can("'127.0.0.1:80'", "'127.0.0.1:81'"));
+        assert!(can("'127.0.0.1:80'", "'127.0.0.2:80'"));
+        assert!(can("'0.0.0.0:80'", "'[::]:80'"));
+        assert!(can("'0.0.0.0:80', '127.0.0.1:81'", "'0.0.0.0:80'"));
+        assert!(!can("'127.0.0.1:80'", "'0.0.0.0:80'"));
+        assert!(!can("'[::]:80'", "'[::1]:80'"));
     }
 }

@@ -34,6 +34,8 @@ pub struct Plan {
     pub changes: Changes,
     /// Settings that differ and that a reload cannot change: it would reject the file.
     pub restart: Vec<String>,
+    /// Whether an upgrade would change them, without closing a port.
+    pub by_upgrade: bool,
     /// What happens to the buckets of clients.
     pub buckets: Vec<BucketChange>,
     /// Settings that are not compared, because they are secret.
@@ -105,9 +107,11 @@ fn of_file(
     if let Some(error) = super::cannot_log(policy, &new, &new_outline, |_| Ok(())) {
         return Err(LoadError::Diagnostics(source.report([error])));
     }
+    let needed = restart::needed(policy, &new);
     Ok(Plan {
         changes: Changes::between(outline, &new_outline),
-        restart: restart::needed(policy, &new).iter().map(|setting| setting.join(".")).collect(),
+        restart: needed.iter().map(|setting| setting.join(".")).collect(),
+        by_upgrade: !needed.is_empty() && restart::can_upgrade(policy, &new),
         buckets: bucket_changes::between(policy, &new),
         not_compared: Vec::new(),
         assumed: Vec::new(),
@@ -124,13 +128,17 @@ fn of_content(in_force: &str, content: Vec<u8>) -> Result<Plan, LoadError> {
     let old = in_force.policy()?;
     let (changes, not_compared) = Changes::without_secrets(in_force.outline(), source.outline());
     let needed = restart::needed(&old, &new);
-    let restart = needed.iter().map(|setting| setting.join(".")).filter(|setting| {
+    let is_compared = |setting: &String| {
         let is_password = matches!(setting.as_str(), "redis.password" | "redis.sentinel_password");
         !is_password || !not_compared.iter().any(|path| path.starts_with("redis."))
-    });
+    };
+    let restart: Vec<String> =
+        needed.iter().map(|setting| setting.join(".")).filter(is_compared).collect();
+    let by_upgrade = !restart.is_empty() && restart::can_upgrade(&old, &new);
     Ok(Plan {
         changes,
-        restart: restart.collect(),
+        restart,
+        by_upgrade,
         buckets: bucket_changes::between(&old, &new),
         not_compared,
         assumed: source.assumed(),

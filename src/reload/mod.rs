@@ -357,9 +357,10 @@ fn needs_restart(setting: &SettingPath, outline: &Outline, has_same_text: bool) 
     let message = format!("`{name}` of [{table}] cannot change while the gateway runs");
     let place = outline.place(setting).unwrap_or(0..0);
     Diagnostic::new(place, message).help(if has_same_text {
-        "the secret that it names has changed: restart the gateway to use it; until then the previous \
-         one stays in use, and no other change is applied"
+        "the secret that it names has changed: run `tollgate upgrade`, or restart the gateway, to use it; until \
+         then the previous one stays in use, and no other change is applied"
     } else {
-        "restart the gateway, or restore the previous value; nothing of this file was applied"
+        "run `tollgate upgrade`, or restart the gateway, or restore the previous value; nothing of this \
+         file was applied"
     })
 }

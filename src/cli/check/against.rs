@@ -28,6 +28,9 @@ struct DryRun {
     changes: Vec<Change>,
     more_changes: usize,
     restart: Vec<String>,
+    /// False if the gateway is older than this member.
+    #[serde(default)]
+    by_upgrade: bool,
     buckets: Vec<Buckets>,
     not_compared: Vec<String>,
     errors: Vec<Finding>,
@@ -157,10 +160,20 @@ fn values(change: &Change) -> String {
 }
 
 fn restart(plan: &DryRun, setting: &str) -> &'static str {
-    if plan.restart.iter().any(|name| setting.starts_with(name.as_str())) {
-        "   (needs a restart)"
+    match plan.restart.iter().any(|name| setting.starts_with(name.as_str())) {
+        true if plan.by_upgrade => "   (needs an upgrade)",
+        true => "   (needs a restart)",
+        false => "",
+    }
+}
+
+/// How the settings are changed that a reload cannot.
+fn way(plan: &DryRun) -> String {
+    let settings = plan.restart.join(", ");
+    if plan.by_upgrade {
+        format!("`tollgate upgrade` changes {settings} without closing a port.")
     } else {
-        ""
+        format!("restart the gateway to change {settings}.")
     }
 }
 
@@ -196,11 +209,9 @@ fn consequences(plan: &DryRun, text: &mut String) -> std::fmt::Result {
         "unchanged" if plan.not_compared.is_empty() => writeln!(text, "No changes."),
         "unchanged" => writeln!(text, "No changes in what was compared."),
         "would_apply" => writeln!(text, "{changes}. A reload applies the file without a restart."),
-        "needs_restart" => writeln!(
-            text,
-            "{changes}. A reload rejects the whole file: restart the gateway to change {}.",
-            plan.restart.join(", ")
-        ),
+        "needs_restart" => {
+            writeln!(text, "{changes}. A reload rejects the whole file: {}", way(plan))
+        }
         _ => {
             for Finding { message, line } in &plan.errors {
                 let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
@@ -238,6 +249,7 @@ mod tests {
                 change("setting", "server.threads", "", json!("2"), json!("4")),
             ],
             "more_changes": 0, "restart": ["server.threads", "redis.url"],
+            "by_upgrade": true,
             "buckets": [
                 { "rule": "old", "effect": "expire", "clients": "all clients",
                   "why": "the rule is removed or off" },
@@ -259,8 +271,8 @@ mod tests {
         - rule old
         ~ server
             read_timeout: (default) -> "5s"
-            threads: 2 -> 4   (needs a restart)
-        ~ redis.url   (needs a restart)
+            threads: 2 -> 4   (needs an upgrade)
+        ~ redis.url   (needs an upgrade)
 
         Tokens of clients (all others stay as they are):
           rule old: all clients are not limited by it any more, because the rule is removed or off
@@ -268,8 +280,10 @@ mod tests {
 
         Not compared, because it is or contains a secret: redis.url
 
-        7 changes. A reload rejects the whole file: restart the gateway to change server.threads, redis.url.
+        7 changes. A reload rejects the whole file: `tollgate upgrade` changes server.threads, redis.url without closing a port.
         "#);
+        let plan = DryRun { by_upgrade: false, ..plan };
+        assert_eq!(way(&plan), "restart the gateway to change server.threads, redis.url.");
     }
 
     #[test]
