@@ -1,6 +1,7 @@
 //! `tollgate check`: checks the file as `run` does, without serving.
 
 mod against;
+mod boundaries;
 mod connect;
 
 use std::io::IsTerminal;
@@ -14,14 +15,11 @@ use super::token::token;
 use crate::config::diagnostic::Report;
 use crate::load::{self, Checked, LoadError, Source, Unknown};
 use crate::observe::time::UtcTime;
-use crate::policy::{Grant, Policy, Rule, SMALLEST_FILE};
+use crate::policy::{Policy, SMALLEST_FILE};
 use crate::top::target::Target;
 
 /// Maximum number of certificates that are listed.
 const MAX_CERTIFICATES: usize = 20;
-
-/// Maximum number of notes on fixed windows.
-const MAX_NOTES: usize = 20;
 
 /// The flags of `tollgate check`.
 #[derive(Debug, Args)]
@@ -100,7 +98,7 @@ pub(super) fn check(file: &Path, flags: &Flags) -> ExitCode {
     for line in certificates(&source) {
         println!("{line}");
     }
-    for line in boundaries(&policy) {
+    for line in boundaries::notes(&policy) {
         println!("{line}");
     }
     let assumed = source.assumed();
@@ -128,33 +126,6 @@ fn certificates(source: &Source) -> Vec<String> {
     let more = ends.len().saturating_sub(MAX_CERTIFICATES);
     if more > 0 {
         lines.push(format!("{more} more certificates"));
-    }
-    lines
-}
-
-/// One line for each enabled rule with a fixed window: what passes around a boundary, and what to write
-/// instead.
-fn boundaries(policy: &Policy) -> Vec<String> {
-    let largest = |rule: &Rule| {
-        let grants = rule.grant_by_plan.iter().flatten().chain(rule.grant_by_key.values());
-        let windows = grants.filter(|grant| grant.written.calendar().is_some());
-        windows.max_by_key(|grant| grant.limit.capacity()).copied()
-    };
-    let enabled = policy.rules.iter().filter(|rule| rule.enabled);
-    let windows: Vec<_> = enabled.filter_map(|rule| Some((rule, largest(rule)?))).collect();
-    let line = |(rule, grant): &(&Rule, Grant)| {
-        let (limit, written) = (grant.limit.capacity(), grant.written);
-        format!(
-            "note: the rule `{}` ({written}) lets up to {} pass in a short time around the start of a period; for at most \
-             {limit} in any span as long as a period, take a token bucket with `limit`",
-            rule.name,
-            limit.saturating_mul(2),
-        )
-    };
-    let mut lines: Vec<String> = windows.iter().take(MAX_NOTES).map(line).collect();
-    let more = windows.len().saturating_sub(MAX_NOTES);
-    if more > 0 {
-        lines.push(format!("note: {more} more rules with fixed windows"));
     }
     lines
 }

@@ -168,4 +168,10 @@ fn check_notes_what_passes_at_a_boundary() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let note = "note: the rule `quota` (10/d) lets up to 20 pass in a short time around the start of a period";
     assert!(outcome.stdout.contains(note), "{}", outcome.stdout);
+    // A rate for the same clients bounds it.
+    let rate = "[rules.rate]\nper = [\"key\"]\nrate = \"1/s\"\nburst = 5\n";
+    let bounded = format!("{}\n{rate}", config("", "limit = \"10/d\""));
+    let outcome = check(full_config(&bounded).as_bytes());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(!outcome.stdout.contains("note:"), "{}", outcome.stdout);
 }
