@@ -23,7 +23,11 @@ const DEFAULT_LIMIT: usize = 100;
 /// Maximum of the parameter `limit`.
 const MAX_LIMIT: usize = 1_000;
 
-const NAMES: [&str; 9] = ["kind", "key", "ip", "rule", "since", "until", "zone", "limit", "all"];
+const NAMES: [&str; 10] =
+    ["kind", "key", "ip", "rule", "since", "until", "at", "zone", "limit", "all"];
+
+/// Their names elsewhere.
+const SYNONYMS: [(&str, &str); 3] = [("from", "since"), ("to", "until"), ("key_id", "key")];
 
 /// Response of `GET /api/audit`.
 #[derive(Debug, Serialize)]
@@ -58,7 +62,7 @@ pub(super) async fn show(
     (audit, limiter): (&Audit, &Limiter),
     query: Option<&str>,
 ) -> Result<Answer, Box<Answer>> {
-    let query = Query::read(query, &NAMES, &[])?;
+    let query = Query::read_with(query, &NAMES, &[], &SYNONYMS)?;
     let limit = query.get("limit").map_or(Ok(DEFAULT_LIMIT), str::parse);
     let limit = limit.ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
     let limit =
@@ -66,7 +70,12 @@ pub(super) async fn show(
     let policy = &snapshot.policy;
     let ip = query.get("ip").map(|text| ShownAddress::parse(text, policy)).transpose();
     let now = clock::unix_us();
-    let TimeRange { since, until, zone } = query.time_range(["since", "until"], now)?;
+    let range = query.time_range(["since", "until"], now)?;
+    let minute = query.minute("at", now)?;
+    if minute.is_some() && (range.since.is_some() || range.until.is_some()) {
+        return Err(bad("`at` is a minute; give it or `since` and `until`".to_owned()));
+    }
+    let TimeRange { since, until, zone } = minute.unwrap_or(range);
     let wanted = audit::Query {
         kinds: query.get("kind").map(kinds).transpose()?,
         key: query.get("key").map(str::to_owned),

@@ -11,6 +11,9 @@ use crate::identity::query_parameters;
 use crate::net::percent::decode_query;
 use crate::observe::time::{self, Moment};
 
+/// A minute, in microseconds.
+const MINUTE_US: u64 = 60_000_000;
+
 /// The parameters of a query, decoded, in order.
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
@@ -35,18 +38,32 @@ impl Query {
         names: &[&str],
         many: &[&str],
     ) -> Result<Self, BadQuery> {
+        Self::read_with(query, names, many, &[])
+    }
+
+    /// The same, with further names of parameters: each with the one of `names` that it is another word for.
+    pub(super) fn read_with(
+        query: Option<&str>,
+        names: &[&str],
+        many: &[&str],
+        synonyms: &[(&str, &str)],
+    ) -> Result<Self, BadQuery> {
         let mut read = Self::default();
         for (name, value) in query_parameters(query.unwrap_or_default()) {
             let text = |bytes: Cow<'_, [u8]>| {
                 let error = |_| BadQuery("the query is not UTF-8".to_owned());
                 String::from_utf8(bytes.into_owned()).map_err(error)
             };
-            let (name, value) = (text(decode_query(name))?, text(decode_query(value))?);
+            let (given, value) = (text(decode_query(name))?, text(decode_query(value))?);
+            let synonym = synonyms.iter().find(|(other, _)| *other == given);
+            let name = synonym.map_or_else(|| given.clone(), |(_, own)| (*own).to_owned());
             if !names.contains(&name.as_str()) {
                 return Err(BadQuery(suggest::unknown("the query", &name, names)));
             }
             if !many.contains(&name.as_str()) && read.get(&name).is_some() {
-                return Err(BadQuery(format!("`{name}` is given twice")));
+                let twice = format!("`{name}` is given twice");
+                let also = format!("; `{given}` is another word for it");
+                return Err(BadQuery(if given == name { twice } else { twice + &also }));
             }
             read.0.push((name, value));
         }
@@ -66,26 +83,9 @@ impl Query {
         [since, until]: [&str; 2],
         now: u64,
     ) -> Result<TimeRange, BadQuery> {
-        let zone = match self.get("zone") {
-            None => TimeZone::system(),
-            Some(name) => time::zone(name).ok_or_else(|| {
-                BadQuery(
-                    "`zone` must be a time zone such as `Europe/Berlin`, `UTC` or `+01:00`".into(),
-                )
-            })?,
-        };
-        let moment = |name: &str| {
-            let wrong = || {
-                BadQuery(format!(
-                    "`{name}` must be a time such as `10:03` or `2026-11-21T16:34:01Z`, or an age such \
-                     as `15m`"
-                ))
-            };
-            let parse = |text| Moment::parse(text, now, &zone).ok_or_else(wrong);
-            self.get(name).map(parse).transpose()
-        };
-        let first = moment(since)?.map(|moment| moment.at(now));
-        let last = moment(until)?.map(|moment| match first {
+        let zone = self.zone()?;
+        let first = self.moment(since, now, &zone)?.map(|moment| moment.at(now));
+        let last = self.moment(until, now, &zone)?.map(|moment| match first {
             Some(first) => moment.first_from(first),
             None => moment.at(now),
         });
@@ -93,6 +93,35 @@ impl Query {
             return Err(BadQuery(format!("`{since}` is after `{until}`")));
         }
         Ok(TimeRange { since: first, until: last, zone })
+    }
+
+    /// The minute that begins at the time of the parameter `at`; `None` without one. `now` is in microseconds since the
+    /// Unix epoch.
+    pub(super) fn minute(&self, at: &str, now: u64) -> Result<Option<TimeRange>, BadQuery> {
+        let zone = self.zone()?;
+        let moment = self.moment(at, now, &zone)?;
+        Ok(moment.map(|moment| {
+            let since = moment.at(now);
+            TimeRange { since: Some(since), until: Some(since.saturating_add(MINUTE_US)), zone }
+        }))
+    }
+
+    /// The zone of times without an offset: that of the parameter `zone`, else that of this machine.
+    fn zone(&self) -> Result<TimeZone, BadQuery> {
+        let Some(name) = self.get("zone") else { return Ok(TimeZone::system()) };
+        time::zone(name).ok_or_else(|| {
+            BadQuery("`zone` must be a time zone such as `Europe/Berlin`, `UTC` or `+01:00`".into())
+        })
+    }
+
+    fn moment(&self, name: &str, now: u64, zone: &TimeZone) -> Result<Option<Moment>, BadQuery> {
+        let wrong = || {
+            BadQuery(format!(
+                "`{name}` must be a time such as `10:03` or `2026-11-21T16:34:01Z`, or an age such as `15m`"
+            ))
+        };
+        let parse = |text| Moment::parse(text, now, zone).ok_or_else(wrong);
+        self.get(name).map(parse).transpose()
     }
 
     /// All values of that name.
@@ -123,6 +152,36 @@ mod tests {
         assert_eq!(wrong("rul=1"), "the query has an unknown name `rul`: did you mean `rule`?");
         assert_eq!(wrong("rule=1&rule=2"), "`rule` is given twice");
         assert_eq!(wrong("rule=%ff"), "the query is not UTF-8");
+    }
+
+    #[test]
+    fn synonym_is_read_as_the_parameter_that_it_is_another_word_for() {
+        let read = |query| {
+            Query::read_with(Some(query), &["since", "until"], &[], &[("from", "since")])
+                .map(|query| query.get("since").map(str::to_owned))
+                .map_err(|error| error.0)
+        };
+        assert_eq!(read("from=15m&until=5m"), Ok(Some("15m".to_owned())));
+        assert_eq!(
+            read("since=15m&from=10m"),
+            Err("`since` is given twice; `from` is another word for it".to_owned())
+        );
+        assert!(read("to=5m").unwrap_err().starts_with("the query has an unknown name `to`"));
+    }
+
+    #[test]
+    fn minute_begins_at_a_time() {
+        let now = UtcTime::parse("2026-11-21T16:34:01Z").unwrap().0;
+        let minute = |query| {
+            let query = Query::read(Some(query), &["at", "zone"], &[]).unwrap();
+            let range = query.minute("at", now).unwrap()?;
+            Some([range.since, range.until].map(|us| format!("{:.0}", UtcTime(us.unwrap()))))
+        };
+        let at = |since: &str, until: &str| Some([since.to_owned(), until.to_owned()]);
+        let expected = at("2026-11-21T10:03:00Z", "2026-11-21T10:04:00Z");
+        assert_eq!(minute("at=11:03&zone=%2B01:00"), expected);
+        assert_eq!(minute("at=23:59:30Z"), at("2026-11-20T23:59:30Z", "2026-11-21T00:00:30Z"));
+        assert_eq!(minute("zone=UTC"), None);
     }
 
     #[test]

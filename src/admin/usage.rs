@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 
 use super::answer::Answer;
-use super::query::{BadQuery, Query};
+use super::query::{BadQuery, Query, TimeRange};
 use crate::blocking::BlockingCalls;
 use crate::clock;
 use crate::config::suggest::cut;
@@ -40,7 +40,11 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Clients whose buckets are read at once.
 const CLIENTS_AT_ONCE: usize = 256;
 
-const NAMES: [&str; 7] = ["rule", "key", "ip", "period", "format", "limit", "cursor"];
+const NAMES: [&str; 10] =
+    ["rule", "key", "ip", "period", "since", "until", "zone", "format", "limit", "cursor"];
+
+/// Their names elsewhere.
+const SYNONYMS: [(&str, &str); 3] = [("from", "since"), ("to", "until"), ("key_id", "key")];
 
 const CSV: &str = "text/csv; charset=utf-8; header=present";
 
@@ -116,6 +120,8 @@ struct Wanted {
 enum Period {
     /// Those that contain a time, in microseconds of Unix time.
     At(u64),
+    /// Those that overlap a range of Unix time, in microseconds. Without an end, it has none.
+    Within(u64, u64),
     /// Those that contain the current time.
     Current,
     All,
@@ -135,7 +141,7 @@ pub(super) async fn show(
     text: Option<&str>,
     calls: &BlockingCalls,
 ) -> Result<Answer, Box<Answer>> {
-    let query = Query::read(text, &NAMES, &[])?;
+    let query = Query::read_with(text, &NAMES, &[], &SYNONYMS)?;
     let format = match query.get("format") {
         None | Some("json") => Format::Json,
         Some("csv") => Format::Csv,
@@ -183,7 +189,14 @@ impl Wanted {
         let limit = limit.ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
         let limit =
             limit.ok_or_else(|| bad(format!("`limit` must be a number from 1 to {MAX_LIMIT}")))?;
+        let now = clock::unix_us();
+        let TimeRange { since, until, .. } = query.time_range(["since", "until"], now)?;
+        let has_range = since.is_some() || until.is_some();
         let period = match query.get("period") {
+            Some(_) if has_range => {
+                return Err(bad("give `period`, or `since` and `until`".to_owned()));
+            }
+            None if has_range => Period::Within(since.unwrap_or(0), until.unwrap_or(u64::MAX)),
             None | Some("current") => Period::Current,
             Some("all") => Period::All,
             Some(text) => {
@@ -217,6 +230,7 @@ impl Wanted {
     fn includes_period(&self, (start_us, end_us): (u64, u64), now_us: u64) -> bool {
         let time = match self.period {
             Period::All => return true,
+            Period::Within(since, until) => return start_us <= until && end_us > since,
             Period::Current => now_us,
             Period::At(time) => time,
         };
@@ -237,7 +251,7 @@ impl Wanted {
         let time = match self.period {
             Period::All => return Place { end_us: 0, bucket: BucketId(0) },
             Period::Current => now_us,
-            Period::At(time) => time,
+            Period::At(time) | Period::Within(time, _) => time,
         };
         Place { end_us: time.saturating_add(1), bucket: BucketId(0) }
     }

@@ -9,8 +9,8 @@ use clap::Args;
 use serde_json::Value;
 
 use super::file::ConfigFile;
-use super::target::TargetFlags;
-use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE, print};
+use super::target::{TargetFlags, exit_of};
+use super::{EXIT_BAD_FILE, print};
 use crate::net::percent::encode_component;
 use crate::top::{Client, GatewayError};
 use page::{Buckets, Page, Refusals, Search};
@@ -24,6 +24,9 @@ pub(super) struct Flags {
     /// Only refusals of the key with this id.
     #[arg(long, value_name = "ID")]
     key_id: Option<String>,
+    /// Not the key itself, but its id: `--key-id`.
+    #[arg(long, value_name = "KEY", hide = true)]
+    key: Option<String>,
     /// Only refusals of this address; for IPv6, of its network.
     #[arg(long, value_name = "ADDRESS")]
     ip: Option<String>,
@@ -36,11 +39,14 @@ pub(super) struct Flags {
     kind: Option<String>,
     /// Only refusals since then: `10:03`, `yesterday 10:03`, `2026-11-21 10:03`, or an age such as
     /// `15m`. A time of day is the latest before now.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", alias = "from")]
     since: Option<String>,
     /// Only refusals until then. A time of day is the first after `--since`.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", alias = "to")]
     until: Option<String>,
+    /// Only refusals in the minute that begins then, instead of `--since` and `--until`.
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["since", "until"])]
+    at: Option<String>,
     /// Time zone of all times, such as Europe/Berlin or UTC. Default: that of the gateway.
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
@@ -60,6 +66,13 @@ pub(super) struct Flags {
 
 /// Prints the refusals that match.
 pub(super) fn audit(file: &ConfigFile, flags: &Flags) -> ExitCode {
+    if flags.key.is_some() {
+        eprintln!(
+            "error: `tollgate audit` needs no key, but its id, the name of its table in the file: --key-id ID\n  the \
+             key of an id is found by its hash: `tollgate hash-key -` reads the key, and prints its sha256"
+        );
+        return ExitCode::from(EXIT_BAD_FILE);
+    }
     let (client, runtime) = match flags.target.client(file) {
         Ok(client) => client,
         Err(exit) => return exit,
@@ -68,14 +81,7 @@ pub(super) fn audit(file: &ConfigFile, flags: &Flags) -> ExitCode {
         Ok(text) => print(&text),
         Err(error) => {
             eprintln!("error: {error}");
-            ExitCode::from(match error {
-                GatewayError::Refused { .. }
-                | GatewayError::NoToken { .. }
-                | GatewayError::WrongToken { .. } => EXIT_BAD_FILE,
-                GatewayError::Unreachable { .. } | GatewayError::NotTollgate { .. } => {
-                    EXIT_UNAVAILABLE
-                }
-            })
+            exit_of(&error)
         }
     }
 }
@@ -108,6 +114,7 @@ impl Flags {
             ("kind", &self.kind),
             ("since", &self.since),
             ("until", &self.until),
+            ("at", &self.at),
             ("zone", &self.zone),
         ];
         for (name, text) in texts {

@@ -2,16 +2,19 @@
 
 mod audit;
 mod check;
+mod columns;
 mod explain;
 mod file;
 mod hash_key;
 mod health;
+mod init;
 mod run;
 mod schema;
 mod target;
 mod token;
 mod top;
 mod upgrade;
+mod usage;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -87,9 +90,23 @@ enum Command {
         #[command(flatten)]
         request: explain::Request,
     },
+    /// Write a small gateway.toml to start with.
+    ///
+    /// The file forwards all requests to one server, and limits each address. Its comments say how to go on.
+    /// An existing file is not overwritten: exits with 64.
+    ///
+    /// For example: `tollgate init --server 127.0.0.1:3000 && tollgate run`.
+    Init {
+        /// The file to write.
+        #[command(flatten)]
+        file: FileArgument,
+        /// What to write.
+        #[command(flatten)]
+        flags: init::Flags,
+    },
     /// Why were requests refused? Asks a running gateway for its refusals of a key, an address or a rule.
     ///
-    /// For example: `tollgate audit --key-id acme --since 10:03`. Reads from the admin port only. Exits
+    /// For example: `tollgate audit --key-id acme --since 10:03`, or `--at 10:03` for that minute. Reads from the admin port only. Exits
     /// with 0, whether refusals are found or not; with 64 on a bad file, bad arguments or a wrong token;
     /// with 69 if no gateway answers.
     Audit {
@@ -99,6 +116,19 @@ enum Command {
         /// The refusals, and the gateway.
         #[command(flatten)]
         flags: audit::Flags,
+    },
+    /// How much did clients use of their quotas? Asks a running gateway, by client, rule and period.
+    ///
+    /// For example: `tollgate usage --key-id acme`, or `tollgate usage --since 90d --rule monthly`. Reads from the
+    /// admin port only. Exits with 0, whether something was used or not; with 64 on a bad file, bad arguments or a
+    /// wrong token; with 69 if no gateway answers.
+    Usage {
+        /// The configuration file.
+        #[command(flatten)]
+        file: FileArgument,
+        /// The usage, and the gateway.
+        #[command(flatten)]
+        flags: usage::Flags,
     },
     /// Show a running gateway in the terminal: rates, clients, health, refusals.
     ///
@@ -194,6 +224,8 @@ pub fn main() -> ExitCode {
         Command::Explain { file, request } => {
             of(file).map(|file| explain::explain(&file.path, request))
         }
+        Command::Init { file, flags } => of(file).map(|file| init::init(&file, &flags)),
+        Command::Usage { file, flags } => of(file).map(|file| usage::usage(&file, &flags)),
         Command::Audit { file, flags } => of(file).map(|file| audit::audit(&file, &flags)),
         Command::Top { file, flags } => of(file).map(|file| top::top(&file, &flags)),
         Command::Schema => Ok(schema::schema()),

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use tokio::runtime::Runtime;
 
-use super::EXIT_BAD_FILE;
 use super::check::reject;
 use super::file::ConfigFile;
 use super::token::token;
+use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE};
 use crate::load;
-use crate::top::Client;
 use crate::top::target::{DEFAULT, Target};
+use crate::top::{Client, GatewayError};
 
 /// The gateway to ask.
 #[derive(Debug, Args)]
@@ -26,6 +26,16 @@ pub(super) struct TargetFlags {
     /// if it is named.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+}
+
+/// The exit code for an error of the gateway, or of asking it.
+pub(super) fn exit_of(error: &GatewayError) -> ExitCode {
+    ExitCode::from(match error {
+        GatewayError::Refused { .. }
+        | GatewayError::NoToken { .. }
+        | GatewayError::WrongToken { .. } => EXIT_BAD_FILE,
+        GatewayError::Unreachable { .. } | GatewayError::NotTollgate { .. } => EXIT_UNAVAILABLE,
+    })
 }
 
 impl TargetFlags {

@@ -39,14 +39,26 @@ fn question_about_a_key_is_answered_by_one_command() {
     assert!(none.stdout.starts_with("No refusals of key acme until "), "{}", none.stdout);
     assert!(none.stdout.contains("--all-gateways"), "{}", none.stdout);
 
+    let minute = json["refusal_runs"][0]["first"].as_str().unwrap();
+    let minute = format!("{}:00Z", &minute[.."0000-00-00T00:00".len()]);
+    let at = audit(&gateway, &["--key-id", "acme", "--at", &minute]);
+    assert!(at.stdout.contains("3 requests"), "{at:?}");
+    let before = audit(&gateway, &["--key-id", "acme", "--at", "1h"]);
+    assert!(before.stdout.starts_with("No refusals of key acme since "), "{before:?}");
+    let same = audit(&gateway, &["--key-id", "acme", "--from", "5m", "--to", "0s"]);
+    assert!(same.stdout.contains("3 requests"), "{same:?}");
+
     for (arguments, message) in [
-        (&["--key-id", "acmee"][..], "the file has no key `acmee`: did you mean `acme`?"),
+        (&["--key", SECRET][..], "needs no key, but its id"),
+        (&["--at", "10:03", "--since", "10:03"], "cannot be used with"),
+        (&["--key-id", "acmee"], "the file has no key `acmee`: did you mean `acme`?"),
         (&["--since", "noon"], "`since` must be a time such as `10:03`"),
         (&["--all-gateways"], "[audit]"),
     ] {
         let outcome = audit(&gateway, arguments);
         assert_eq!(outcome.code, Some(64), "{outcome:?}");
         assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
+        assert!(!outcome.stderr.contains(SECRET), "{}", outcome.stderr);
     }
     let outcome = tollgate(&["audit", "--admin", "127.0.0.1:1"], "");
     assert_eq!(outcome.code, Some(69), "{outcome:?}");

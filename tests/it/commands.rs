@@ -30,6 +30,38 @@ fn check_and_run_print_the_same_errors() {
     assert_eq!(check.stderr, plain.stderr);
 }
 
+#[test]
+fn init_writes_a_file_without_warnings_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    let file = file.to_str().unwrap();
+    let written = tollgate(&["init", file, "--server", "127.0.0.1:4000"], "");
+    assert_eq!(written.code, Some(0), "{written:?}");
+    assert!(written.stdout.contains(&format!("tollgate run {file}")), "{written:?}");
+    let text = std::fs::read_to_string(file).unwrap();
+    assert!(text.contains("servers = [\"127.0.0.1:4000\"]"), "{text}");
+    let checked = tollgate(&["check", "--strict", file], "");
+    assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""), "{checked:?}");
+    assert!(!checked.stdout.contains("note:"), "{checked:?}");
+    let again = tollgate(&["init", file], "");
+    assert_eq!(again.code, Some(64), "{again:?}");
+    assert!(again.stderr.contains("exists, and is not overwritten"), "{again:?}");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), text);
+    // What the comments suggest is valid, too.
+    let suggested: String = text
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(line) if line.starts_with('[') || line.contains(" = ") => format!("{line}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let checked = check(suggested.as_bytes());
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert!(checked.stdout.contains("2 rules, 2 plans"), "{checked:?}");
+    let nowhere = tollgate(&["init", "/nonexistent/gateway.toml"], "");
+    assert_eq!(nowhere.code, Some(1), "{nowhere:?}");
+}
+
 /// A file with a warning: its burst doubles what a day allows.
 const DOUBLED: &str = "[rules.day]\nper = [\"ip\"]\nrate = \"1000/d\"\n";
 

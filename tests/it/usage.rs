@@ -290,6 +290,58 @@ fn counts_of_a_full_disk_are_written_when_there_is_room() {
 }
 
 #[test]
+fn usage_command_shows_what_clients_used() {
+    let (_folder, file) = place();
+    let gateway = Gateway::start(&config(&file, "100/month"));
+    send(&gateway, 3);
+    wait_for_used(&gateway, 3.0);
+    let admin = gateway.admin.to_string();
+    let usage = |arguments: &[&str]| {
+        let first = ["usage", "--admin", &admin];
+        crate::support::tollgate(&[&first[..], arguments].concat(), "")
+    };
+    let row = |outcome: &crate::support::Outcome| {
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let mut lines = outcome.stdout.lines().map(|line| line.split_whitespace());
+        lines.any(|words| {
+            words.clone().any(|word| word == "acme") && words.rev().take(2).eq(["100", "3"])
+        })
+    };
+    for arguments in [
+        &["--key-id", "acme"][..],
+        &["--since", "1h"],
+        &["--from", "60d", "--to", "0s"],
+        &["--period", "all"],
+        &["--rule", "quota", "--limit", "1"],
+    ] {
+        let outcome = usage(arguments);
+        assert!(row(&outcome), "{arguments:?}: {outcome:?}");
+    }
+    let earlier = usage(&["--until", "400d"]);
+    assert!(earlier.stdout.starts_with("No usage of quotas in these periods."), "{earlier:?}");
+    let json: Value = serde_json::from_str(&usage(&["--json"]).stdout).unwrap();
+    assert_eq!((&json["source"], &json["more"]), (&"file".into(), &false.into()));
+    assert_eq!(json["entries"][0]["used"], 3.0);
+    for (arguments, message) in [
+        (&["--period", "all", "--since", "1h"][..], "cannot be used with"),
+        (&["--since", "noon"], "`since` must be a time"),
+    ] {
+        let outcome = usage(arguments);
+        assert_eq!(outcome.code, Some(64), "{outcome:?}");
+        assert!(outcome.stderr.contains(message), "{outcome:?}");
+    }
+    // The parameters have the names of the other lists, too.
+    for query in ["key_id=acme", "from=1h&to=0s&rule=quota", "since=1h&until=0s&key=acme"] {
+        let entries = self::usage(&gateway, &format!("?{query}"));
+        assert_eq!(entries["entries"].as_array().unwrap().len(), 1, "{query}: {entries}");
+    }
+    let samples = gateway.admin("/api/samples?since=1m&until=0s");
+    assert_eq!(samples.status, 200, "{}", samples.text());
+    let refusals = gateway.admin("/api/audit?from=1m&to=0s&key_id=acme");
+    assert_eq!(refusals.status, 200, "{}", refusals.text());
+}
+
+#[test]
 fn usage_is_listed_by_client_rule_and_period() {
     let (_folder, file) = place();
     let gateway = Gateway::start(&config(&file, "100/month"));

@@ -48,7 +48,7 @@ impl RequestedClient {
         parts: &[String],
         query: Option<&str>,
     ) -> Result<Self, Box<Answer>> {
-        let query = Query::read(query, &NAMES, &["header"])?;
+        let query = Query::read_with(query, &NAMES, &["header"], &[("key_id", "key")])?;
         let [kind, id] = parts else { return Err(not_found("the path names no client")) };
         let mut requested = match kind.as_str() {
             "key" => Self::by_key(policy, id, &query)?,

@@ -241,7 +241,7 @@ fn audit_query() -> Vec<Parameter> {
             "Only runs of these kinds, separated by commas: `limit` (429), `unavailable` (503), \
              `unauthorized` (401), `shadow` (allowed, but refused by a rule if it were enforced).",
         ),
-        parameter("key", "Only refusals of the key with this id."),
+        parameter("key", "Only refusals of the key with this id. Also called `key_id`."),
         parameter(
             "ip",
             "Only refusals of this address, or of its hash as the access log shows it.",
@@ -250,9 +250,13 @@ fn audit_query() -> Vec<Parameter> {
         parameter(
             "since",
             "Only runs that ended at this time or later: a time of day such as `10:03`, a date and a \
-             time (RFC 3339), or an age such as `15m`.",
+             time (RFC 3339), or an age such as `15m`. Also called `from`.",
         ),
-        parameter("until", "Only runs that began at this time or earlier."),
+        parameter("until", "Only runs that began at this time or earlier. Also called `to`."),
+        parameter(
+            "at",
+            "Only runs in the minute that begins at this time, instead of `since` and `until`.",
+        ),
         parameter("zone", "Zone of times without an offset; default: that of the gateway."),
         Parameter { schema: limit, ..parameter("limit", "Maximum number of runs; default 100.") },
         Parameter {
@@ -266,9 +270,10 @@ fn range_query() -> Vec<Parameter> {
     vec![
         parameter(
             "from",
-            "Beginning of the range: RFC 3339, or an age such as `6h`; default 5 minutes before `to`.",
+            "Beginning of the range: RFC 3339, or an age such as `6h`; default 5 minutes before `to`. Also called \
+             `since`.",
         ),
-        parameter("to", "End of the range; default now."),
+        parameter("to", "End of the range; default now. Also called `until`."),
     ]
 }
 
@@ -277,13 +282,19 @@ fn usage_query() -> Vec<Parameter> {
     let limit = json!({ "type": "integer", "minimum": 1, "maximum": 10_000 });
     vec![
         parameter("rule", "Only this rule."),
-        parameter("key", "Only the client with the key of this id."),
+        parameter("key", "Only the client with the key of this id. Also called `key_id`."),
         parameter("ip", "Only the client with this address."),
         parameter(
             "period",
             "`current` (default), `all`, or a time (RFC 3339) in the wanted periods. Other periods than the \
              current ones need `[redis]` or `usage.file`.",
         ),
+        parameter(
+            "since",
+            "Instead of `period`: only periods that end after this time, as in `GET /api/audit`. Also called `from`.",
+        ),
+        parameter("until", "Only periods that begin at this time or earlier. Also called `to`."),
+        parameter("zone", "Zone of times without an offset; default: that of the gateway."),
         Parameter { schema: formats, ..parameter("format", "Default `json`.") },
         Parameter { schema: limit, ..parameter("limit", "Maximum number; default 1000.") },
         parameter("cursor", "`next` of the previous response."),
@@ -313,7 +324,10 @@ fn client_request() -> Vec<Parameter> {
             ..parameter("header", "A header, `name:value`; or `name` if it is not sent.")
         },
         parameter("ip", "Address of the client, if the path names a key."),
-        parameter("key", "Id of the client's key, if the path names an address."),
+        parameter(
+            "key",
+            "Id of the client's key, if the path names an address. Also called `key_id`.",
+        ),
     ]
 }
 

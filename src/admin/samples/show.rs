@@ -15,6 +15,9 @@ const DEFAULT_RANGE_US: u64 = 300_000_000;
 
 const NAMES: [&str; 2] = ["from", "to"];
 
+/// Their names in `GET /api/audit`.
+const SYNONYMS: [(&str, &str); 2] = [("since", "from"), ("until", "to")];
+
 /// Response of `GET /api/samples`.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -40,7 +43,7 @@ pub(in crate::admin) fn show(
     sampler: &Sampler,
     query: Option<&str>,
 ) -> Result<Answer, Box<Answer>> {
-    let query = Query::read(query, &NAMES, &[])?;
+    let query = Query::read_with(query, &NAMES, &[], &SYNONYMS)?;
     let now = clock::unix_us();
     let TimeRange { since, until, zone } = query.time_range(["from", "to"], now)?;
     let to = until.unwrap_or(now);

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
+use crate::cli::columns::aligned;
 use crate::config::suggest::cut;
 use crate::limit::cost::Cost;
 use crate::net::percent::encode_component;
@@ -431,20 +432,6 @@ fn groups(runs: &[Run]) -> Vec<Group<'_>> {
         }
     }
     groups
-}
-
-/// Lines with aligned columns.
-fn aligned(rows: &[Vec<String>]) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
-    };
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
 }
 
 /// A duration for people, rounded up.

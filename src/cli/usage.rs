@@ -1,0 +1,222 @@
+//! `tollgate usage`: asks a running gateway what clients used of their quotas.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::columns::aligned;
+use super::file::ConfigFile;
+use super::print;
+use super::target::{TargetFlags, exit_of};
+use crate::config::suggest::cut;
+use crate::net::percent::encode_component;
+use crate::observe::time::UtcTime;
+use crate::top::{Client, GatewayError};
+
+/// Number of entries in one response.
+const PAGE: usize = 1_000;
+
+const HEADINGS: [&str; 7] = ["rule", "client", "plan", "from (UTC)", "to (UTC)", "used", "of"];
+
+/// Which usage to show.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    /// Only the client with the key of this id.
+    #[arg(long, value_name = "ID", conflicts_with = "ip")]
+    key_id: Option<String>,
+    /// Only the client with this address.
+    #[arg(long, value_name = "ADDRESS")]
+    ip: Option<String>,
+    /// Only this rule.
+    #[arg(long, value_name = "NAME")]
+    rule: Option<String>,
+    /// The periods: `current`, `all`, or those that contain a time such as `2026-10-31T12:00:00Z`. Other periods
+    /// than the current ones need `[redis]` or `usage.file`. Default: current.
+    #[arg(long, value_name = "PERIOD", conflicts_with_all = ["since", "until"])]
+    period: Option<String>,
+    /// Only periods that end after this time: `2026-10-01 00:00`, or an age such as `90d`.
+    #[arg(long, value_name = "TIME", alias = "from")]
+    since: Option<String>,
+    /// Only periods that begin at this time or earlier.
+    #[arg(long, value_name = "TIME", alias = "to")]
+    until: Option<String>,
+    /// Time zone of `--since` and `--until`, such as Europe/Berlin or UTC. Default: that of the gateway.
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
+    /// Maximum number of entries.
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    limit: usize,
+    /// Print the entries of `GET /api/usage` as they are.
+    #[arg(long)]
+    json: bool,
+    /// The gateway.
+    #[command(flatten)]
+    target: TargetFlags,
+}
+
+/// A response of `GET /api/usage`.
+#[derive(Debug, Deserialize)]
+struct Usage {
+    source: String,
+    entries: Vec<Value>,
+    next: Option<String>,
+}
+
+/// An entry, as far as it is shown.
+#[derive(Debug, Deserialize)]
+struct Entry {
+    rule: String,
+    client_kind: String,
+    client: String,
+    plan: String,
+    period_start: String,
+    period_end: String,
+    limit: u64,
+    used: f64,
+}
+
+/// All entries that are wanted, up to `--limit`.
+#[derive(Debug)]
+struct Found {
+    source: String,
+    entries: Vec<Value>,
+    has_more: bool,
+}
+
+/// Prints what was used.
+pub(super) fn usage(file: &ConfigFile, flags: &Flags) -> ExitCode {
+    let (client, runtime) = match flags.target.client(file) {
+        Ok(client) => client,
+        Err(exit) => return exit,
+    };
+    match runtime.block_on(found(&client, flags)) {
+        Ok(found) if flags.json => {
+            let Found { source, entries, has_more } = found;
+            let all = json!({ "source": source, "entries": entries, "more": has_more });
+            print(&format!("{all:#}\n"))
+        }
+        Ok(found) => print(&page(&found)),
+        Err(error) => {
+            eprintln!("error: {error}");
+            exit_of(&error)
+        }
+    }
+}
+
+async fn found(client: &Client, flags: &Flags) -> Result<Found, GatewayError> {
+    let mut entries: Vec<Value> = Vec::new();
+    let mut cursor = None;
+    loop {
+        let wanted = flags.limit.saturating_sub(entries.len()).clamp(1, PAGE);
+        let usage: Usage = client.get(&flags.path(wanted, cursor.as_deref())).await?;
+        entries.extend(usage.entries);
+        let is_full = entries.len() >= flags.limit;
+        cursor = usage.next;
+        if cursor.is_none() || is_full {
+            return Ok(Found { source: usage.source, entries, has_more: cursor.is_some() });
+        }
+    }
+}
+
+impl Flags {
+    /// Path and query of a request for `limit` entries.
+    fn path(&self, limit: usize, cursor: Option<&str>) -> String {
+        let mut path = format!("/api/usage?limit={limit}");
+        let texts = [
+            ("key", self.key_id.as_deref()),
+            ("ip", self.ip.as_deref()),
+            ("rule", self.rule.as_deref()),
+            ("period", self.period.as_deref()),
+            ("since", self.since.as_deref()),
+            ("until", self.until.as_deref()),
+            ("zone", self.zone.as_deref()),
+            ("cursor", cursor),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                let _ = write!(path, "&{name}={}", encode_component(text));
+            }
+        }
+        path
+    }
+}
+
+/// The entries as a table.
+fn page(Found { source, entries, has_more }: &Found) -> String {
+    let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
+    let each = entries.iter().filter_map(|entry| Entry::deserialize(entry).ok());
+    rows.extend(each.map(|entry| entry.row()));
+    let mut text = if rows.len() > 1 {
+        aligned(&rows).join("\n") + "\n"
+    } else {
+        "No usage of quotas in these periods.\n".to_owned()
+    };
+    if *has_more {
+        let _ = writeln!(text, "… and more: give a larger --limit.");
+    }
+    if source == "local" {
+        let _ = writeln!(
+            text,
+            "\nOnly of the keys in the file, since the start of this gateway: it has neither [redis] nor usage.file."
+        );
+    }
+    text
+}
+
+impl Entry {
+    fn row(&self) -> Vec<String> {
+        let client = match (self.client_kind.as_str(), self.client.as_str()) {
+            (kind, "") => cut(kind, 64),
+            (kind, client) => format!("{} {}", cut(kind, 16), cut(client, 64)),
+        };
+        vec![
+            cut(&self.rule, 64),
+            client,
+            cut(&self.plan, 64),
+            minute(&self.period_start),
+            minute(&self.period_end),
+            self.used.to_string(),
+            self.limit.to_string(),
+        ]
+    }
+}
+
+/// A time without seconds: `2026-11-01 00:00`.
+fn minute(text: &str) -> String {
+    let shown = UtcTime::parse(text).map(|time| format!("{time:.0}")).unwrap_or_default();
+    shown.chars().take("0000-00-00T00:00".len()).collect::<String>().replace('T', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(source: &str, has_more: bool) -> Found {
+        let entry = |client: &str, used: f64| {
+            json!({ "rule": "monthly", "client_kind": "key", "client": client, "plan": "pro",
+                "period_start": "2026-10-31T23:00:00.000000Z", "period_end": "2026-11-30T23:00:00.000000Z",
+                "limit": 100_000, "used": used, "counted_at": null, "bucket": "00" })
+        };
+        let entries = vec![entry("acme", 2_081.0), entry("other", 0.5)];
+        Found { source: source.to_owned(), entries, has_more }
+    }
+
+    #[test]
+    fn usage_is_a_table() {
+        insta::assert_snapshot!(page(&found("redis", true)), @r"
+        rule     client     plan  from (UTC)        to (UTC)          used  of
+        monthly  key acme   pro   2026-10-31 23:00  2026-11-30 23:00  2081  100000
+        monthly  key other  pro   2026-10-31 23:00  2026-11-30 23:00  0.5   100000
+        … and more: give a larger --limit.
+        ");
+        let nothing = Found { entries: Vec::new(), ..found("local", false) };
+        insta::assert_snapshot!(page(&nothing), @r"
+        No usage of quotas in these periods.
+
+        Only of the keys in the file, since the start of this gateway: it has neither [redis] nor usage.file.
+        ");
+    }
+}
