@@ -190,7 +190,7 @@ mod tests {
         for us in 3..600 {
             assert!(!is_first(1, "upstream_connect", us));
         }
-        assert_eq!(ended(&mut runs, 10 * SECOND), [1, 1]);
+        assert_eq!(ended(&mut runs, 10 * SECOND + 2), [1, 1]);
         assert_eq!(ended(&mut runs, 10 * SECOND + 600), [598]);
         assert!(runs.0.is_empty());
     }

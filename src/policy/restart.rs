@@ -279,7 +279,7 @@ mod tests {
     fn upgrade_opens_no_address_that_overlaps_with_an_open_one() {
         let file = |listen: &str| {
             let text = FILE.replace("threads = 2", &format!("threads = 2\nlisten = [{listen}]"));
-            from_text("file", &text).unwrap()
+            from_text("file", &text.replace("redis:", "rediss:")).unwrap()
         };
         let can = |from: &str, to: &str| can_upgrade(&file(from), &file(to));
         assert!(can("'127.0.0.1:80'", "'127.0.0.1:81'"));
