@@ -12,7 +12,7 @@ use crate::explain::wording;
 use crate::limit::cost::Cost;
 use crate::policy::settings::Target;
 use crate::policy::split::Destination;
-use crate::policy::{self, Grant, OnMissing};
+use crate::policy::{self, Grant};
 use crate::runtime::Snapshot;
 use settings::{ClientSettings, ListenerSettings, RedisSettings, ServerSettings};
 
@@ -245,7 +245,7 @@ impl Route {
             name: route.name.to_string(),
             host: route.matcher.hosts.text(),
             path: route.matcher.path.to_string(),
-            trailing_slash: wording::trailing_slash(route.matcher.trailing_slash),
+            trailing_slash: route.matcher.trailing_slash.name(),
             methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
             upstream: upstream.map_or_else(String::new, |upstream| upstream.name.to_string()),
             split_by: route.destination.split().map(|split| split.by.name()),
@@ -268,16 +268,11 @@ impl Rule {
             description: rule.description.clone(),
             enabled: rule.enabled,
             kind: rule.kind.name(),
-            mode: wording::mode(rule.mode),
+            mode: rule.mode.name(),
             per: rule.per.iter().map(ToString::to_string).collect(),
             routes: rule.routes.as_ref().map(|routes| routes.iter().filter_map(route).collect()),
-            on_missing: match rule.on_missing {
-                OnMissing::Ip => "ip",
-                OnMissing::Skip => "skip",
-                OnMissing::Shared => "shared",
-                OnMissing::Deny => "deny",
-            },
-            on_failure: wording::on_failure(rule.on_failure),
+            on_missing: rule.on_missing.name(),
+            on_failure: rule.on_failure.name(),
             lease: rule.lease.to_string(),
             refund_on: rule.refund_on.names(),
             limits: limits.into_iter().take(MAX_LISTED).collect(),

@@ -260,7 +260,7 @@ fn candidate(route: &Route, wins: bool, why: String) -> Candidate {
     Candidate {
         name: route.name.to_string(),
         path: route.matcher.path.to_string(),
-        trailing_slash: wording::trailing_slash(route.matcher.trailing_slash),
+        trailing_slash: route.matcher.trailing_slash.name(),
         host: route.matcher.hosts.text(),
         methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
         wins,

@@ -35,8 +35,8 @@ pub(super) fn rules(
         let mut view = report::ExplainedRule {
             name: rule.name.to_string(),
             applies: false,
-            mode: wording::mode(rule.mode),
-            on_failure: wording::on_failure(rule.on_failure),
+            mode: rule.mode.name(),
+            on_failure: rule.on_failure.name(),
             lease: (rule.lease != Lease::Off).then(|| rule.lease.to_string()),
             refund_on: rule.refund_on.names(),
             per: rule.per.iter().map(ToString::to_string).collect(),

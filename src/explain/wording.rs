@@ -10,10 +10,10 @@ use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Mode;
 use crate::policy::charges::WhyNot;
 use crate::policy::hosts::HostFit;
-use crate::policy::matcher::{MatchedParts, Matcher, PathPattern, TrailingSlash};
+use crate::policy::matcher::{MatchedParts, Matcher, PathPattern};
 use crate::policy::servers::{Balance, Server};
 use crate::policy::settings::{KeySource, Target, Upstream};
-use crate::policy::{OnFailure, Policy, Rule, params};
+use crate::policy::{Policy, Rule, params};
 
 /// How the servers of an upstream are used; `None` if all is as by default.
 pub(super) fn balance(upstream: &Upstream) -> Option<String> {
@@ -80,23 +80,6 @@ pub(crate) fn key_source(source: &KeySource) -> String {
     source.to_string()
 }
 
-/// A mode as in the configuration file.
-pub(crate) fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
-    }
-}
-
-/// An `on_failure` as in the configuration file.
-pub(crate) fn on_failure(on_failure: OnFailure) -> &'static str {
-    match on_failure {
-        OnFailure::Local => "local",
-        OnFailure::Allow => "allow",
-        OnFailure::Deny => "deny",
-    }
-}
-
 /// Why the first of two routes that match the host takes precedence over the other.
 pub(super) fn precedence_reason(first: &Matcher, other: &Matcher, host: &str) -> &'static str {
     use PathPattern::{Exact, Prefix};
@@ -152,14 +135,6 @@ pub(super) fn only_this_path(matcher: &Matcher) -> String {
     let path = matcher.path.to_string();
     let bare = path.trim_end_matches('/');
     format!("only for this path: the prefix is `{bare}/*`")
-}
-
-/// A `trailing_slash` as in the configuration file.
-pub(crate) fn trailing_slash(trailing_slash: TrailingSlash) -> &'static str {
-    match trailing_slash {
-        TrailingSlash::Same => "same",
-        TrailingSlash::Distinct => "distinct",
-    }
 }
 
 /// Why a route does not match a method.

@@ -56,6 +56,16 @@ pub enum Mode {
     Shadow,
 }
 
+impl Mode {
+    /// The word of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+        }
+    }
+}
+
 /// A store's result for one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {

@@ -5,8 +5,8 @@
 //!
 //! - A token bucket may have been full without the request. What it has refilled since would have been lost, and is not
 //!   given back.
-//! - A leaky bucket has told later requests how long to wait. It gets tokens back only if it is full then, so that
-//!   no request waits because of those that were taken.
+//! - In a leaky bucket, later requests may wait already because of those tokens. It gets them back only if it is full
+//!   then, so that no request waits for nothing.
 //! - A fixed window counts what was taken in its period, and gets nothing back in the next one.
 //! - A sliding window gets tokens back while they are in it. Its oldest ones are dropped, which leave it first.
 //! - Units of requests in flight are free once the request ends, and are not given back.

@@ -8,10 +8,8 @@ use std::fmt::{self, Write as _};
 
 use sha2::{Digest as _, Sha256};
 
-use super::matcher::TrailingSlash;
-use super::{Grant, OnFailure, OnMissing, Policy, Rate, Route, Rule, WrittenLimit};
-use crate::limit::charge::Mode;
-use crate::policy::settings::{OnMissingKey, OnUnknownKey};
+use super::{Grant, Policy, Rate, Route, Rule, WrittenLimit};
+use crate::limit::cost::greatest_common_divisor;
 
 /// Hash of the limits of a configuration. Equal for two files under which every request takes the same tokens from the
 /// same buckets.
@@ -52,19 +50,11 @@ impl LimitsHash {
 /// How requests get their client and plan.
 fn clients(policy: &Policy) -> String {
     let clients = &policy.clients;
-    let on_missing = match clients.on_missing_key {
-        OnMissingKey::Anonymous => "anonymous",
-        OnMissingKey::Deny => "deny",
-    };
-    let on_unknown = match clients.on_unknown_key {
-        OnUnknownKey::Deny => "deny",
-        OnUnknownKey::Anonymous => "anonymous",
-        OnUnknownKey::Accept => "accept",
-        OnUnknownKey::NotRead => "not_read",
-    };
     format!(
-        "clients {:?} {on_missing} {on_unknown} {}",
+        "clients {:?} {} {} {}",
         policy.plan_name(clients.anonymous_plan),
+        clients.on_missing_key.name(),
+        clients.on_unknown_key.name(),
         clients.ipv6_prefix
     )
 }
@@ -72,10 +62,6 @@ fn clients(policy: &Policy) -> String {
 /// Which requests a route matches, what they cost, and by which rules they are limited.
 fn route(policy: &Policy, route: &Route) -> String {
     let matcher = &route.matcher;
-    let trailing_slash = match matcher.trailing_slash {
-        TrailingSlash::Same => "same",
-        TrailingSlash::Distinct => "distinct",
-    };
     let hosts = matcher.hosts.patterns().iter().map(ToString::to_string);
     let methods = matcher.methods.iter().map(ToString::to_string);
     let rule = |rule: &u32| policy.rules.get(*rule as usize).map(|rule| rule.name.to_string());
@@ -84,7 +70,7 @@ fn route(policy: &Policy, route: &Route) -> String {
         route.name,
         sorted(hosts),
         matcher.path.to_string(),
-        trailing_slash,
+        matcher.trailing_slash.name(),
         sorted(methods),
         route.cost,
         sorted(route.rules.iter().filter_map(rule))
@@ -93,29 +79,15 @@ fn route(policy: &Policy, route: &Route) -> String {
 
 /// Which requests a rule applies to, and how it decides.
 fn settings(policy: &Policy, rule: &Rule) -> String {
-    let on_missing = match rule.on_missing {
-        OnMissing::Ip => "ip",
-        OnMissing::Skip => "skip",
-        OnMissing::Shared => "shared",
-        OnMissing::Deny => "deny",
-    };
-    let mode = match rule.mode {
-        Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
-    };
-    let on_failure = match rule.on_failure {
-        OnFailure::Local => "local",
-        OnFailure::Allow => "allow",
-        OnFailure::Deny => "deny",
-    };
     let key = |key: &u32| policy.keys.get(*key as usize).map(|key| key.id.to_string());
     format!(
-        "rule {:?} {} {} {:?} {on_missing} {} {} {:?} {:?}",
+        "rule {:?} {} {} {:?} {} {} {} {:?} {:?}",
         rule.name,
         rule.kind.name(),
-        mode,
+        rule.mode.name(),
         rule.per.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        on_failure,
+        rule.on_missing.name(),
+        rule.on_failure.name(),
         rule.lease,
         sorted(rule.exempt.ips.iter().map(ToString::to_string)),
         sorted(rule.exempt.keys.iter().filter_map(key))
@@ -156,11 +128,7 @@ fn limit(grant: &Grant) -> String {
 }
 
 fn reduced(Rate { tokens, period_us }: Rate) -> String {
-    let (mut divisor, mut rest) = (tokens, period_us);
-    while rest > 0 {
-        (divisor, rest) = (rest, divisor % rest);
-    }
-    let divisor = divisor.max(1);
+    let divisor = greatest_common_divisor(tokens, period_us).max(1);
     format!("{}/{}us", tokens / divisor, period_us / divisor)
 }
 

@@ -42,6 +42,16 @@ pub enum TrailingSlash {
     Distinct,
 }
 
+impl TrailingSlash {
+    /// The word of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Distinct => "distinct",
+        }
+    }
+}
+
 impl PathPattern {
     /// Whether a reading of a path matches, except for a trailing slash that the route ignores.
     fn matches(&self, reading: &str, ignore_case: bool) -> bool {

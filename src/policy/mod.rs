@@ -474,6 +474,18 @@ pub enum OnMissing {
     Deny,
 }
 
+impl OnMissing {
+    /// The word of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::Skip => "skip",
+            Self::Shared => "shared",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 /// Treatment of a request under a rule if Redis is unavailable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnFailure {
@@ -484,6 +496,17 @@ pub enum OnFailure {
     Allow,
     /// Refuse the request with 503.
     Deny,
+}
+
+impl OnFailure {
+    /// The word of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
 }
 
 /// Whether gateways borrow tokens of a rule's buckets from Redis, and spend them without a call.

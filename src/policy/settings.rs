@@ -239,6 +239,16 @@ pub enum OnMissingKey {
     Deny,
 }
 
+impl OnMissingKey {
+    /// The word of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 /// Treatment of a CORS preflight request without a key, if a key is required. Browsers send none with it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnPreflight {
@@ -261,6 +271,18 @@ pub enum OnUnknownKey {
     Accept,
     /// Take nothing for a key: the file has none, and does not say what an unknown one means.
     NotRead,
+}
+
+impl OnUnknownKey {
+    /// The word of the file, which has none for [`NotRead`](Self::NotRead).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Anonymous => "anonymous",
+            Self::Accept => "accept",
+            Self::NotRead => "not_read",
+        }
+    }
 }
 
 /// Treatment of a request with two different keys.

@@ -108,7 +108,7 @@ impl RuleBucket {
         Self {
             rule: rule.name.to_string(),
             applies: charge.is_ok(),
-            mode: wording::mode(rule.mode),
+            mode: rule.mode.name(),
             per: rule.per.iter().map(ToString::to_string).collect(),
             own: *own,
             kind: rule.kind.name(),

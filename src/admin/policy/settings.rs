@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::explain::wording;
 use crate::policy::listener::{ClientAuthMode, Hsts, Listener, ListenerTls, Redirect};
 use crate::policy::redis::StartWithout;
-use crate::policy::settings::{OnConflictingKeys, OnMissingKey, OnPreflight, OnUnknownKey};
+use crate::policy::settings::{OnConflictingKeys, OnPreflight};
 use crate::policy::{self, redis};
 
 /// `[server]`, without the timeouts.
@@ -159,7 +159,7 @@ impl RedisSettings {
             colocate: is_cluster.then_some(redis.colocate.name()),
             timeout_ms: u64::try_from(redis.timeout.as_millis()).unwrap_or(u64::MAX),
             tls: redis.tls.is_some(),
-            on_failure: wording::on_failure(redis.on_failure),
+            on_failure: redis.on_failure.name(),
             start_without: match redis.start_without {
                 StartWithout::Empty => "empty",
                 StartWithout::Full => "full",
@@ -174,20 +174,12 @@ impl ClientSettings {
         Self {
             api_key: clients.key_sources.iter().map(wording::key_source).collect(),
             anonymous_plan: policy.plan_name(clients.anonymous_plan).to_owned(),
-            on_missing_key: match clients.on_missing_key {
-                OnMissingKey::Anonymous => "anonymous",
-                OnMissingKey::Deny => "deny",
-            },
+            on_missing_key: clients.on_missing_key.name(),
             on_preflight: match clients.on_preflight {
                 OnPreflight::Deny => "deny",
                 OnPreflight::Anonymous => "anonymous",
             },
-            on_unknown_key: match clients.on_unknown_key {
-                OnUnknownKey::Deny => "deny",
-                OnUnknownKey::Anonymous => "anonymous",
-                OnUnknownKey::Accept => "accept",
-                OnUnknownKey::NotRead => "not_read",
-            },
+            on_unknown_key: clients.on_unknown_key.name(),
             on_conflicting_keys: match clients.on_conflicting_keys {
                 OnConflictingKeys::Deny => "deny",
                 OnConflictingKeys::First => "first",

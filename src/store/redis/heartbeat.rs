@@ -108,8 +108,10 @@ impl Peers {
         self.agreement.lock().others()
     }
 
-    /// Ends the heartbeats: the gateway is not counted any more.
-    pub fn leave(&self) {
+    /// Ends the heartbeats when `shutdown` is true: the gateway is not counted any more.
+    pub async fn leave_at(&self, mut shutdown: watch::Receiver<bool>) {
+        // An error means that the process ends.
+        let _ = shutdown.wait_for(|is_down| *is_down).await;
         self.is_leaving.send_replace(true);
     }
 

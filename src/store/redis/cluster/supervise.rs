@@ -67,13 +67,8 @@ pub struct ClusterSupervisor {
 #[async_trait]
 impl BackgroundService for ClusterSupervisor {
     /// Does not stop at a shutdown, as requests in flight still use the connections. Only the heartbeats end.
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        let leaving = async {
-            // An error means that the process ends.
-            let _ = shutdown.wait_for(|is_down| *is_down).await;
-            self.cluster.peers.leave();
-        };
-        tokio::join!(self.run(), leaving);
+    async fn start(&self, shutdown: ShutdownWatch) {
+        tokio::join!(self.run(), self.cluster.peers.leave_at(shutdown));
     }
 }
 

@@ -73,13 +73,8 @@ pub struct Supervisor {
 #[async_trait]
 impl BackgroundService for Supervisor {
     /// Does not stop at a shutdown, as requests in flight still use the connection. Only the heartbeats end.
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        let leaving = async {
-            // An error means that the process ends.
-            let _ = shutdown.wait_for(|is_down| *is_down).await;
-            self.link.peers.leave();
-        };
-        tokio::join!(self.run(), leaving);
+    async fn start(&self, shutdown: ShutdownWatch) {
+        tokio::join!(self.run(), self.link.peers.leave_at(shutdown));
     }
 }
 
