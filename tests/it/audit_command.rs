@@ -66,7 +66,7 @@ fn question_about_a_key_is_answered_by_one_command() {
 
 /// A client that pays, but sends a wrong key: its requests are refused by the limit of its address.
 #[test]
-fn refusals_with_a_wrong_key_are_told_from_those_without_one() {
+fn refusals_with_a_wrong_key_differ_from_those_without_one() {
     let gateway = Gateway::start(&format!("{DEMO}{RULE}{}", key("acme", SECRET, "free")));
     let wrong = Request::get("/").header("X-Api-Key", "wrong");
     let statuses: Vec<u16> =
