@@ -66,13 +66,11 @@ impl FailureLog {
         let Added { is_first, ended } = self.0.lock().add(failed, Times::now());
         ended.iter().for_each(log_run);
         if is_first {
-            let FailedRequest { request_id, status, reason, cause, .. } = failed;
+            let FailedRequest { request_id, status, reason, .. } = failed;
+            let cause = &*failed.cause;
             let (route, upstream) = (failed.route.as_deref(), failed.upstream.as_deref());
             let server = failed.server.map(tracing::field::display);
-            warn!(
-                request_id,
-                route, upstream, server, status, reason, %cause, "request failed"
-            );
+            warn!(request_id, route, upstream, server, status, reason, cause, "request failed");
         }
     }
 
@@ -99,13 +97,14 @@ fn log_run(run: &Run) {
     if *count < 2 {
         return;
     }
-    let FailedRequest { request_id, status, reason, cause, .. } = failed;
+    let FailedRequest { request_id, status, reason, .. } = failed;
+    let cause = &*failed.cause;
     let (route, upstream) = (failed.route.as_deref(), failed.upstream.as_deref());
     let server = failed.server.map(tracing::field::display);
     let (first, last) = (UtcTime(first.unix_us), UtcTime(last.unix_us));
     warn!(
         count,
-        upstream, server, reason, status, %cause, route, request_id, %first, %last, "requests failed"
+        upstream, server, reason, status, cause, route, request_id, %first, %last, "requests failed"
     );
 }
 

@@ -194,13 +194,10 @@ fn client_that_chooses_short_deadlines_does_not_flood_the_log() {
     eventually("a line in the log", || (lines() > 0).then_some(()));
     let most = 2 + usize::try_from(took.as_secs() / 10).unwrap();
     assert!(lines() <= most, "{} lines in {took:?}:\n{}", lines(), gateway.log());
-    // Failures of the server are all logged.
+    // A failure of the server is logged at once, whatever clients have caused before.
     drop(server);
-    for _ in 0..5 {
-        assert_eq!(gateway.send(&Request::get("/")).status, 502);
-    }
-    let refused = || gateway.log().matches("status=502").count();
-    eventually("a line for each", || (refused() == 5).then_some(()));
+    assert_eq!(gateway.send(&Request::get("/")).status, 502);
+    eventually("a line", || gateway.log().contains("status=502").then_some(()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -240,7 +240,7 @@ fn malformed_range_is_400() {
         ("?from=yesterday", "`from` must be a time"),
         ("?to=now", "`to` must be a time"),
         ("?from=1m&to=2m", "`from` is after `to`"),
-        ("?since=1m", "unknown name `since`"),
+        ("?begin=1m", "unknown name `begin`"),
         ("?from=1m&from=2m", "given twice"),
     ] {
         let answer = gateway.admin(&format!("/api/samples{query}"));
