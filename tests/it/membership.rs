@@ -56,7 +56,8 @@ fn gateways_with_other_limits_are_shown_and_logged_until_they_agree() {
         gateway.log().matches(words).count()
     };
     let (of_first, of_third) = within(REPORTED, || {
-        (reported(&first) > 0 && reported(&third) > 0).then(|| (first.log(), third.log()))
+        let all = [&first, &second, &third];
+        all.iter().all(|gateway| reported(gateway) > 0).then(|| (first.log(), third.log()))
     })
     .expect("a line in the log");
     assert!(of_first.contains("others=1 gateways=3 limits="), "{of_first}");
