@@ -8,6 +8,7 @@ import { createServer } from "node:net";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
@@ -53,12 +54,18 @@ export function freePort() {
   });
 }
 
+/** Child processes that run. Those of a failed test, which did not stop them, would keep the run from ending. */
+const running = new Set();
+after(() => running.forEach((child) => child.kill("SIGKILL")));
+
 /** A child process, stopped by its handle. */
 function start(program, args) {
   const child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"] });
   let log = "";
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (text) => (log += text));
   child.on("error", (error) => (log += error));
+  running.add(child);
+  child.once("close", () => running.delete(child));
   const ended = new Promise((resolve) => child.once("close", resolve));
   return { log: () => log, stop: async () => { child.kill("SIGKILL"); await ended; }, pause: () => child.kill("SIGSTOP"), resume: () => child.kill("SIGCONT") };
 }

@@ -8,11 +8,11 @@ mod malformed;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use redis::Connection;
+use redis::{Connection, Script, ScriptInvocation};
 
 use super::fixture::RedisServer;
 use super::script::{self, Added, Batch, StoredRule};
@@ -287,12 +287,18 @@ fn run_script(
     now: u64,
     (call, debts): (Vec<u8>, Vec<u8>),
 ) -> redis::RedisResult<Vec<i64>> {
-    let mut command = redis::cmd("EVAL");
-    command.arg(script::SOURCE).arg(keys.len()).arg(keys).arg(now).arg(call);
+    let mut script = invocation();
+    script.key(keys).arg(now).arg(call);
     if !debts.is_empty() {
-        command.arg(debts);
+        script.arg(debts);
     }
-    command.query(connection)
+    script.invoke(connection)
+}
+
+/// A call of the script by its hash, which is faster than sending the text with each call.
+fn invocation() -> ScriptInvocation<'static> {
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(script::SOURCE));
+    SCRIPT.prepare_invoke()
 }
 
 /// Adjusts and peeks the buckets of all checks, each once.

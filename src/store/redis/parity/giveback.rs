@@ -140,29 +140,33 @@ impl Pair {
         if !batch.has_buckets() {
             return false;
         }
-        let mut command = redis::cmd("EVAL");
-        command.arg(script::SOURCE).arg(batch.keys().len());
-        for key in batch.keys() {
-            command.arg(key);
-        }
-        command.arg(self.now).arg(batch.encode(self.now)).arg("").arg(batch.encode_returned());
-        let reply: Vec<i64> = command.query(&mut self.connection).unwrap();
+        let mut script = invocation();
+        batch.keys().for_each(|key| _ = script.key(key));
+        script.arg(self.now).arg(batch.encode(self.now)).arg("").arg(batch.encode_returned());
+        let reply: Vec<i64> = script.invoke(&mut self.connection).unwrap();
         let reply = batch.read(&reply).unwrap();
         reply.answers.first().is_some_and(|answer| answer.as_ref().unwrap().allowed())
     }
 
     fn level(&mut self, bucket: u128, now: u64) -> i64 {
-        let charge = self.charge(bucket, 1);
-        let key = script::key(PREFIX, charge.bucket, &rules()[0]);
-        let call = script::encode_peek(&[charge], now);
-        let reply = run_script(&mut self.connection, &[&key], now, (call, Vec::new())).unwrap();
-        script::read_peek(&[charge], &reply).unwrap()[0].unwrap().level
+        let [level] = self.levels([bucket], now);
+        level
+    }
+
+    fn levels<const N: usize>(&mut self, buckets: [u128; N], now: u64) -> [i64; N] {
+        let charges = buckets.map(|bucket| self.charge(bucket, 1));
+        let keys = charges.map(|charge| script::key(PREFIX, charge.bucket, &rules()[0]));
+        let call = script::encode_peek(&charges, now);
+        let keys = keys.each_ref().map(String::as_str);
+        let reply = run_script(&mut self.connection, &keys, now, (call, Vec::new())).unwrap();
+        let read = script::read_peek(&charges, &reply).unwrap();
+        std::array::from_fn(|index| read[index].unwrap().level)
     }
 
     fn assert_has_at_most(&mut self, when: &str) {
         for later_us in [0, 1_000, 300_000, 999_999, 1_000_000] {
             let now = self.now + later_us;
-            let (level, ideal) = (self.level(WITH_REFUSED, now), self.level(WITHOUT, now));
+            let [level, ideal] = self.levels([WITH_REFUSED, WITHOUT], now);
             assert!(level <= ideal, "{level} of {ideal} {later_us} us after {when}");
         }
     }
@@ -269,13 +273,10 @@ fn claimed_level_is_kept_if_it_is_lower() {
             let mut batch = Batch::default();
             batch.add(&[charge], &rules(), PREFIX);
             batch.claim(|_, _| Some(Claim { level: claimed, period_end, seen_at: now }));
-            let mut command = redis::cmd("EVAL");
-            command.arg(script::SOURCE).arg(1);
-            for key in batch.keys() {
-                command.arg(key);
-            }
-            command.arg(now).arg(batch.encode(now)).arg("").arg("").arg(batch.encode_claims());
-            let reply: Vec<i64> = command.query(&mut connection).unwrap();
+            let mut script = invocation();
+            batch.keys().for_each(|key| _ = script.key(key));
+            script.arg(now).arg(batch.encode(now)).arg("").arg("").arg(batch.encode_claims());
+            let reply: Vec<i64> = script.invoke(&mut connection).unwrap();
             batch.read(&reply).unwrap().answers[0].as_ref().unwrap().outcomes[0].level
         };
         assert_eq!(take(2 * one, period_end), one, "{limit:?}");
@@ -303,17 +304,17 @@ fn level_that_was_seen_before_a_reset_is_not_claimed() {
             batch.add(&[charge], &rules(), PREFIX);
             batch.claim(|_, _| claim);
             let key: Vec<String> = batch.keys().map(str::to_owned).collect();
-            let mut command = redis::cmd("EVAL");
-            command.arg(script::SOURCE).arg(1).arg(&key).arg(now).arg(batch.encode(now));
-            command.arg("").arg("").arg(batch.encode_claims());
-            let reply: Vec<i64> = command.query(&mut connection).unwrap();
+            let mut script = invocation();
+            script.key(&key).arg(now).arg(batch.encode(now));
+            script.arg("").arg("").arg(batch.encode_claims());
+            let reply: Vec<i64> = script.invoke(&mut connection).unwrap();
             let level = batch.read(&reply).unwrap().answers[0].as_ref().unwrap().outcomes[0].level;
-            let mut adjust = redis::cmd("EVAL");
-            adjust.arg(script::SOURCE).arg(1).arg(&key).arg(now + 1);
+            let mut adjust = invocation();
+            adjust.key(&key).arg(now + 1);
             let reset = Adjustment::Reset;
             let none = |_| Statement::NONE;
             adjust.arg(script::encode_adjust(&[charge], reset, now + 1, none, true));
-            adjust.query::<Vec<i64>>(&mut connection).unwrap();
+            adjust.invoke::<Vec<i64>>(&mut connection).unwrap();
             level
         };
         let claim = |seen_at| Some(Claim { level: one, period_end, seen_at });

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::Connection;
 
-use super::{PREFIX, call, charges, rules, run_script};
+use super::{PREFIX, call, charges, invocation, rules, run_script};
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::{Bucket, CLOCK_SLACK_US};
 use crate::limit::charge::{Charge, Charges};
@@ -70,10 +70,10 @@ impl SharedBucket for InRedis<'_> {
         let mut batch = Batch::default();
         let returned = Returned::new(&self.charge.limit, units, taken_at);
         batch.give_back((self.charge.bucket, self.charge.limit), &rules()[0], returned, PREFIX);
-        let mut command = redis::cmd("EVAL");
-        command.arg(script::SOURCE).arg(1).arg(self.key());
-        command.arg(now).arg(batch.encode(now)).arg("").arg(batch.encode_returned());
-        command.query::<Vec<i64>>(self.connection).unwrap();
+        let mut script = invocation();
+        script.key(self.key()).arg(now);
+        script.arg(batch.encode(now)).arg("").arg(batch.encode_returned());
+        script.invoke::<Vec<i64>>(self.connection).unwrap();
     }
 }
 
