@@ -7,8 +7,8 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark speaks by its output")]
 
 use divan::{Bencher, black_box};
+use tollgate::base::duration::MICROS_PER_SECOND as SECOND;
 use tollgate::limit::Limit;
-use tollgate::limit::MICROS_PER_SECOND as SECOND;
 use tollgate::limit::bucket::Bucket;
 use tollgate::limit::charge::{Answer, BucketId, Charge, Mode, take};
 use tollgate::limit::share::Share;

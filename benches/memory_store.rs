@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divan::{Bencher, black_box};
 use parking_lot::Mutex;
+use tollgate::base::duration::MICROS_PER_SECOND as SECOND;
 use tollgate::limit::Limit;
-use tollgate::limit::MICROS_PER_SECOND as SECOND;
 use tollgate::limit::calendar::{Calendar, Period};
 use tollgate::limit::charge::{BucketId, Charge, Mode};
 use tollgate::limit::concurrency::Concurrency;

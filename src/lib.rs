@@ -2,8 +2,7 @@
 //!
 //! Each request becomes a list of charges: one bucket and one cost per rule that applies. One atomic
 //! step takes tokens from every bucket or from none. The modules below are in reading order, which is
-//! also import order: a module imports only modules above it. `scripts/check-imports` checks this, and
-//! lists the exceptions.
+//! also import order: a module imports only modules above it. `scripts/check-imports` checks this.
 //!
 //! # Errors
 //!
@@ -16,26 +15,8 @@
 //! - Only `decide::problem` (refusals) and `gateway::respond` (failures) select the HTTP status of a
 //!   client's response; only `cli` maps errors to exit codes.
 
-/// Formats numbers and addresses for headers and the access log.
-pub mod text;
-
-/// Converts durations to numbers.
-pub mod duration;
-
-/// Locks and atomics, which a model checker can replace.
-mod sync;
-
-/// The monotonic clock and the wall clock.
-pub mod clock;
-
-/// Generates identifiers of requests, and accepts those of trusted proxies.
-pub mod request_id;
-
-/// Runs blocking calls with a deadline.
-pub mod blocking;
-
-/// Services whose panic ends the process.
-pub mod failure;
+/// Time, durations, texts, hashes, locks, services whose panic ends the process.
+pub mod base;
 
 /// Addresses, name look-ups, percent-encoding, listeners, TLS, the HTTP client.
 pub mod net;
@@ -81,6 +62,9 @@ pub mod runtime;
 
 /// Client connections: accepts them, and reads requests from them.
 pub mod downstream;
+
+/// The end of the process: signals, upgrades, messages to systemd.
+pub mod process;
 
 /// The proxy: the phases of a request, and responses.
 pub mod gateway;

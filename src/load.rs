@@ -17,8 +17,8 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use crate::blocking::{NoResult, run_sync};
-use crate::clock;
+use crate::base::blocking::{NoResult, run_sync};
+use crate::base::clock;
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics, Report};
 use crate::config::outline::Outline;

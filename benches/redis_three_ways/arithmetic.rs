@@ -1,8 +1,8 @@
 //! The usual token bucket, for the methods that compute in the client.
 
-use tollgate::clock;
+use tollgate::base::clock;
+use tollgate::base::duration::MICROS_PER_SECOND;
 use tollgate::limit::Limit as Kind;
-use tollgate::limit::MICROS_PER_SECOND;
 
 /// The limit of a bucket, in the form that each method needs.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! The cost of allowed requests.
 
 use tokio::runtime::Runtime;
-use tollgate::clock;
+use tollgate::base::clock;
 
 use crate::arithmetic::Limit;
 use crate::load::{self, Counts, Load, Running};

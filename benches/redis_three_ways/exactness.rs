@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tollgate::clock;
-use tollgate::limit::MICROS_PER_SECOND;
+use tollgate::base::clock;
+use tollgate::base::duration::MICROS_PER_SECOND;
 
 use crate::arithmetic::Limit;
 use crate::load::{self, Load};

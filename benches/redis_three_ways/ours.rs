@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::clock;
+use tollgate::base::clock;
 use tollgate::limit::Limit as Kind;
 use tollgate::limit::breaker::Settings;
 use tollgate::limit::charge::{BucketId, Charge, Charges, Mode};

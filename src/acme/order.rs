@@ -16,7 +16,7 @@ use super::challenges::PendingChallenge;
 use super::error::{AcmeError, problem_text};
 use super::storage::Storage;
 use super::transport::{RetryAfter, Transport};
-use crate::clock;
+use crate::base::clock;
 use crate::net::tls::ClientTls;
 use crate::policy::acme::{Acme, Challenge};
 use crate::tls::certificate::Certificate;

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::hash::GOLDEN;
+
 /// Shortest time between two orders for the same domain, in seconds.
 pub const MIN_GAP_S: u64 = 60;
 
@@ -111,7 +113,7 @@ fn backoff(failures: u32, seed: u64) -> u64 {
     let doublings = failures.saturating_sub(1).min(11);
     let middle = (MIN_GAP_S << doublings).min(MAX_BACKOFF_S);
     // Another multiple of the seed for each failure: two gateways that met once do not meet again.
-    let random = seed.wrapping_add(u64::from(failures)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+    let random = seed.wrapping_add(u64::from(failures)).wrapping_mul(GOLDEN) >> 16;
     (middle - middle / 8 + random % (middle / 4 + 1)).clamp(MIN_GAP_S, MAX_BACKOFF_S)
 }
 

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::error::{AcmeError, readable};
-use crate::clock;
+use crate::base::clock;
 use crate::net::address::HostPort;
 use crate::net::http::{self as net, HttpClient};
 use crate::net::tls::{self, ClientTls};

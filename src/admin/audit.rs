@@ -6,11 +6,12 @@ use serde::Serialize;
 
 use super::answer::Answer;
 use super::query::{BadQuery, Query, TimeRange};
-use crate::clock;
+use crate::base::clock;
+use crate::base::text::cut;
+use crate::base::time::{self, UtcTime};
 use crate::config::suggest;
 use crate::observe::address::ShownAddress;
 use crate::observe::audit::{self, Audit, Kind, RefusalRunView};
-use crate::observe::time::{self, UtcTime};
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
@@ -123,7 +124,7 @@ fn kinds(text: &str) -> Result<Vec<Kind>, Box<Answer>> {
     let names = Kind::ALL.map(Kind::name);
     let kind = |name: &str| {
         let help = || suggest::help(name, &names);
-        let unknown = || bad(format!("there is no kind `{}`: {}", suggest::cut(name, 64), help()));
+        let unknown = || bad(format!("there is no kind `{}`: {}", cut(name, 64), help()));
         Kind::parse(name).ok_or_else(unknown)
     };
     text.split(',').map(|name| kind(name.trim())).collect()
@@ -139,7 +140,7 @@ fn unknown_name(policy: &Policy, audit: &Audit, query: &audit::Query) -> Option<
             return None;
         }
         let help = suggest::help(name, names);
-        Some(format!("the file has no {kind} `{}`: {help}", suggest::cut(name, 64)))
+        Some(format!("the file has no {kind} `{}`: {help}", cut(name, 64)))
     };
     let key = query.key.as_ref().and_then(|key| {
         let names: Vec<_> = policy.keys.iter().map(|key| &*key.id).collect();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::clock;
-use crate::observe::time::UtcTime;
+use crate::base::clock;
+use crate::base::time::UtcTime;
 use crate::policy::listener::CertificateFiles;
 use crate::tls::certificate::Certificate;
 use crate::tls::failures::{Failing, Failure};

@@ -16,8 +16,8 @@ use subtle::ConstantTimeEq as _;
 use tracing::warn;
 
 use super::answer::Answer;
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::identity::bearer;
-use crate::limit::MICROS_PER_SECOND;
 use crate::net::address::Authority;
 use crate::policy::redis::Secret;
 

@@ -38,11 +38,11 @@ use pingora::apps::http_app::ServeHttp;
 use pingora::protocols::http::ServerSession;
 use tracing::info;
 
-use crate::blocking::BlockingCalls;
-use crate::clock;
+use crate::base::blocking::BlockingCalls;
+use crate::base::clock;
 use crate::explain::{Explainer, json};
+use crate::process::handover::Upgrader;
 use crate::reload::Reloader;
-use crate::runtime::handover::Upgrader;
 use crate::runtime::{Runtime, Snapshot};
 use answer::Answer;
 pub use app::App;

@@ -6,10 +6,10 @@ use http::StatusCode;
 use jiff::tz::TimeZone;
 
 use super::answer::Answer;
+use crate::base::time::{self, Moment};
 use crate::config::suggest;
 use crate::identity::query_parameters;
 use crate::net::percent::decode_query;
-use crate::observe::time::{self, Moment};
 
 /// A minute, in microseconds.
 const MINUTE_US: u64 = 60_000_000;
@@ -139,7 +139,7 @@ impl From<BadQuery> for Box<Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::time::UtcTime;
+    use crate::base::time::UtcTime;
 
     #[test]
     fn parameters_are_decoded_and_unknown_ones_are_errors() {

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::answer::Answer as Sent;
 use super::finding::{self, Finding};
+use crate::base::time::UtcTime;
 use crate::config::changes::{Change, Changes, What};
 use crate::config::findings::Findings;
-use crate::observe::time::UtcTime;
 use crate::reload::history::{self, PastReload};
 use crate::reload::{Cause, ReloadResult, Reloader};
 

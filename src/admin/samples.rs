@@ -22,8 +22,8 @@ use pingora::services::background::BackgroundService;
 use tokio::sync::broadcast;
 use tokio::time::MissedTickBehavior;
 
-use crate::clock;
-use crate::limit::unix_time;
+use crate::base::clock;
+use crate::base::unix_time;
 use crate::observe::metrics::{Metrics, Totals};
 use crate::store::memory::MemoryStore;
 use sample::Sample;

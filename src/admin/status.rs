@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Admin;
 use super::breaker::Breaker;
-use crate::clock;
+use crate::base::clock;
 use crate::runtime::Runtime;
 use crate::store::limiter::Limiter;
 use crate::store::redis::availability::{self, MasterStatus};
@@ -159,7 +159,7 @@ impl Status {
         Self {
             version: env!("CARGO_PKG_VERSION"),
             generation: snapshot.generation,
-            uptime_s: clock::now() / crate::limit::MICROS_PER_SECOND,
+            uptime_s: clock::now() / crate::base::duration::MICROS_PER_SECOND,
             draining: admin.readiness.draining.is_draining(),
             ready: admin.not_ready().is_none(),
             redis: RedisStatus::of(limiter),

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::answer::Answer;
-use crate::runtime::handover::{UpgradeError, Upgrader};
+use crate::process::handover::{UpgradeError, Upgrader};
 
 /// The process that serves from now on.
 #[derive(Debug, Serialize)]

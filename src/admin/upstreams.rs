@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::clock;
+use crate::base::clock;
 use crate::policy::settings::{Target, Upstream};
 use crate::runtime::Snapshot;
 use crate::upstream::load::Load;

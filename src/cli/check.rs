@@ -12,9 +12,9 @@ use clap::Args;
 
 use super::EXIT_BAD_FILE;
 use super::token::token;
+use crate::base::time::UtcTime;
 use crate::config::diagnostic::Report;
 use crate::load::{self, Checked, LoadError, Source, Unknown};
-use crate::observe::time::UtcTime;
 use crate::policy::{Policy, SMALLEST_FILE};
 use crate::top::target::Target;
 

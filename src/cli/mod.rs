@@ -24,7 +24,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 
-use crate::policy::build::milliseconds;
+use crate::base::period::milliseconds;
 use file::{ConfigFile, FileArgument, FileFlag};
 
 /// Exit code for a bad file: `EX_USAGE` of sysexits.h.
@@ -195,7 +195,7 @@ enum Command {
 
 /// Parses a time such as `500ms`; `None` if it is not one, or not in the range.
 fn time_within(range_ms: RangeInclusive<u64>, text: &str) -> Option<Duration> {
-    milliseconds(text).filter(|time| range_ms.contains(time)).map(Duration::from_millis)
+    milliseconds(text).ok().filter(|time| range_ms.contains(time)).map(Duration::from_millis)
 }
 
 /// Writes to standard output. A closed pipe (`| head`) is not an error.

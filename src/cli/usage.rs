@@ -11,9 +11,9 @@ use super::columns::aligned;
 use super::file::ConfigFile;
 use super::print;
 use super::target::{TargetFlags, exit_of};
-use crate::config::suggest::cut;
+use crate::base::text::cut;
+use crate::base::time::UtcTime;
 use crate::net::percent::encode_component;
-use crate::observe::time::UtcTime;
 use crate::top::{Client, GatewayError};
 
 /// Number of entries in one response.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::outline::{Outline, Setting, Value};
-use super::suggest::cut;
+use crate::base::text::cut;
 
 /// How much of a value is shown, in characters.
 const SHOWN: usize = 200;

@@ -5,8 +5,9 @@ use toml::de::DeValue;
 
 use super::diagnostic::Diagnostic;
 use super::secrets::is_digest;
-use super::suggest::{cut, head, key};
+use super::suggest::{head, key};
 use super::walk::Value;
+use crate::base::text::cut;
 
 /// How much of a value a help repeats, in characters.
 const SHOWN: usize = 64;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 use super::diagnostic::{Diagnostic, Kept, Report, Severity};
-use super::suggest::cut;
+use crate::base::text::cut;
 
 /// How many diagnostics of each severity are shown.
 const MAX_SHOWN: usize = 50;

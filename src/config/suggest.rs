@@ -1,5 +1,7 @@
 //! Suggestions for names that do not exist.
 
+use crate::base::text::cut;
+
 /// Maximum length of names that are compared.
 const MAX_COMPARED_BYTES: usize = 64;
 
@@ -94,22 +96,6 @@ pub fn list(names: &[&str], conjunction: &str) -> String {
     }
 }
 
-/// At most `most` characters of a text from the file or from Redis, with characters replaced that break
-/// the line, control a terminal or change the direction of text, so that a message stays one short line.
-pub fn cut(text: &str, most: usize) -> String {
-    let is_unsafe = |c: char| {
-        let is_separator = matches!(c, '\u{2028}' | '\u{2029}');
-        let is_direction = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        c.is_control() || is_separator || is_direction
-    };
-    let mut short: String =
-        text.chars().take(most).map(|c| if is_unsafe(c) { '\u{fffd}' } else { c }).collect();
-    if text.chars().nth(most).is_some() {
-        short.push('…');
-    }
-    short
-}
-
 /// A name as TOML writes it, at most 64 characters of it: in quotes if it has a dot, which would separate
 /// tables.
 pub fn key(name: &str) -> String {
@@ -166,8 +152,5 @@ mod tests {
         assert_eq!(list(&["a"], "or"), "`a`");
         assert_eq!(list(&["a", "b", "c"], "or"), "`a`, `b` or `c`");
         assert!(list(&["a"; 100], "or").ends_with("`a` and 40 more"));
-        assert_eq!(cut("a\nb\u{1b}c", 9), "a\u{fffd}b\u{fffd}c");
-        assert_eq!(cut("a\u{2028}b\u{202e}c\u{2066}", 9), "a\u{fffd}b\u{fffd}c\u{fffd}");
-        assert_eq!(cut("äöü", 2), "äö…");
     }
 }

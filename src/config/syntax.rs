@@ -14,7 +14,8 @@ use super::diagnostic::{Diagnostic, Diagnostics};
 use super::duplicate::{Duplicate, NameTree};
 use super::entries;
 use super::foreign;
-use super::suggest::{self, cut};
+use super::suggest;
+use crate::base::text::cut;
 
 /// How much of a name a message shows, in characters.
 const SHOWN: usize = 40;

@@ -10,8 +10,9 @@ use super::entries;
 use super::foreign;
 use super::listener;
 use super::secrets::is_key_place;
-use super::suggest::{self, cut};
+use super::suggest;
 use super::walk::Value;
+use crate::base::text::cut;
 use crate::limit::cost::Cost;
 
 /// Durations that are written in seconds or in milliseconds, depending on their size.

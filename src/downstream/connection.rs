@@ -11,7 +11,7 @@ use pingora::server::ShutdownWatch;
 
 use super::head::HeadProgress;
 use super::open::{Entry, ShedCause};
-use crate::clock;
+use crate::base::clock;
 use crate::net::body_rate::Transfer;
 use crate::net::tls_info::TlsInfo;
 use crate::observe::metrics::{ConnectionSeries, OpenConnection};

@@ -20,7 +20,7 @@ use super::service::Front;
 use super::stream::ClientStream;
 use super::unwritten::WriteProgress;
 use super::{http1, http2, opening};
-use crate::clock;
+use crate::base::clock;
 use crate::identity::address::{canonical, is_trusted};
 use crate::net::socket::Socket;
 use crate::policy::Policy;

@@ -23,8 +23,8 @@ use super::ended::Ended;
 use super::lifetime::{Activity, Due, Lifetime, jittered};
 use super::open::ShedCause;
 use super::stream::ClientStream;
-use crate::clock;
-use crate::duration::micros;
+use crate::base::clock;
+use crate::base::duration::micros;
 use crate::policy::settings::{Http2, Server};
 
 /// Requests that may be malformed before the connection is closed, as in Pingora.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::open::OpenConnections;
-use crate::clock;
-use crate::duration::micros;
+use crate::base::clock;
+use crate::base::duration::micros;
 
 /// Whether the listeners accept connections. Clones share it.
 #[derive(Clone, Debug)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
-use crate::clock;
+use crate::base::bounded_log::BoundedLog;
+use crate::base::clock;
 use crate::observe::address::ShownAddress;
-use crate::observe::bounded_log::BoundedLog;
 use crate::observe::metrics::ConnectionSeries;
 use crate::policy::Policy;
 

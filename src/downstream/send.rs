@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-use crate::clock;
+use crate::base::clock;
 use crate::net::rate::RateMeter;
 use crate::net::socket::Socket;
 

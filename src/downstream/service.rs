@@ -15,7 +15,7 @@ use super::intake::Intake;
 use super::pressure::Pressure;
 use super::rejections::Rejections;
 use super::unwritten::Unwritten;
-use crate::failure::Failures;
+use crate::base::failure::Failures;
 use crate::net::io_text::plain;
 use crate::net::listen::ClientListener;
 use crate::policy::listener::Listener;

@@ -26,7 +26,7 @@ use super::head::{HeadLimits, HeadTimer};
 use super::held::Held;
 use super::send::SendGuard;
 use super::unwritten::WriteProgress;
-use crate::clock;
+use crate::base::clock;
 use crate::net::socket::Socket;
 
 /// Bytes of a response that are collected before they are written: the head and a short body are then one

@@ -5,7 +5,8 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::request::RequestSpec;
-use crate::config::suggest::{self, cut};
+use crate::base::text::cut;
+use crate::config::suggest;
 
 /// An invalid body. The message contains no value of it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -19,7 +19,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::clock;
+use crate::base::clock;
 use crate::decide::precheck_as;
 use crate::policy::Policy;
 use crate::runtime::CurrentSnapshot;

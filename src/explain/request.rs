@@ -8,7 +8,8 @@ use http::{HeaderName, HeaderValue, Method};
 use pingora::prelude::RequestHeader;
 use thiserror::Error;
 
-use crate::config::suggest::{self, cut};
+use crate::base::text::cut;
+use crate::config::suggest;
 use crate::decide::Head;
 use crate::decide::raw_head::RawHead;
 use crate::identity::{self, Peer};

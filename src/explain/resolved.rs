@@ -6,7 +6,7 @@ use super::report::{self, Candidate, Explanation, Param, Reading, SplitShare, Ve
 use super::request::HypotheticalRequest;
 use super::rules::{key_id, rules};
 use super::{PeekResult, wording};
-use crate::config::suggest::cut;
+use crate::base::text::cut;
 use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
 use crate::identity::Identity;
 use crate::limit::charge::Mode;

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use http::HeaderMap;
 
 use super::exchange::Exchange;
+use crate::base::hash::hash as hash_bytes;
 use crate::policy::client::ClientKey;
 use crate::policy::servers::HashSource;
-use crate::upstream::balance::key::hash as hash_bytes;
 
 /// The hash of the client of a request, the same on all gateways.
 pub(super) fn hash(source: &HashSource, headers: &HeaderMap, exchange: &Exchange) -> u64 {

@@ -9,6 +9,7 @@ use prometheus::IntGauge;
 
 use super::respond::failure;
 use super::waiting::Wait;
+use crate::base::request_id::RequestId;
 use crate::decide::decision::Decision;
 use crate::decide::reason::{Failure, Reason};
 use crate::downstream::ConnectionInfo;
@@ -20,7 +21,6 @@ use crate::policy::Route;
 use crate::policy::client::Client;
 use crate::policy::handling::Handling;
 use crate::policy::settings::{KeySource, MaxInFlight, Upstream};
-use crate::request_id::RequestId;
 use crate::runtime::Snapshot;
 use crate::store::held::Holds;
 use crate::upstream::connection::{Attempt, Opened};

@@ -8,7 +8,7 @@ use pingora::proxy::Session;
 use tokio::time::Instant;
 
 use super::respond::{failure, grpc};
-use crate::clock;
+use crate::base::clock;
 
 /// The deadline of a gRPC call in any form whose head was received at `started` (microseconds); `None`: it has none.
 pub(super) fn of(session: &Session, started: u64) -> Option<Instant> {

@@ -6,7 +6,7 @@ use bytes::{BufMut, BytesMut};
 use http::HeaderValue;
 use http::header::InvalidHeaderValue;
 
-use crate::text::put_ip;
+use crate::base::text::put_ip;
 
 /// Initial capacity, enough for one limit.
 const CAPACITY_BYTES: usize = 64;

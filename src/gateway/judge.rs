@@ -9,14 +9,14 @@ use pingora::proxy::Session;
 use super::exchange::{CheckTime, Exchange};
 use super::waiting::Wait;
 use super::{Gateway, forward, waiting};
-use crate::clock;
+use crate::base::clock;
+use crate::base::request_id::RequestId;
 use crate::decide::decision::Decision;
 use crate::decide::raw_head::RawHead;
 use crate::decide::{self, Head, Precheck, Rejection};
 use crate::downstream::ConnectionInfo;
 use crate::limit::charge::Charges;
 use crate::policy::client::Client;
-use crate::request_id::RequestId;
 use crate::store::limiter::Taken;
 
 impl Gateway {

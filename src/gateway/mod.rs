@@ -55,11 +55,11 @@ use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use prometheus::Histogram;
 
 use crate::acme::challenges::Challenges;
-use crate::clock;
+use crate::base::clock;
+use crate::base::failure::test_point;
 use crate::decide::decision::Decision;
 use crate::downstream::ConnectionInfo;
 use crate::downstream::rejections::Rejections;
-use crate::failure::test_point;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
 use crate::observe::metrics::{Metrics, seconds};

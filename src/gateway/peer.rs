@@ -11,7 +11,7 @@ use pingora::proxy::Session;
 
 use super::exchange::{Exchange, Handed};
 use super::{Gateway, MAX_TRIES, affinity, grpc_deadline, respond};
-use crate::clock;
+use crate::base::clock;
 use crate::downstream::connection::ClientProtocol;
 use crate::net::proxy_protocol::{self, Addresses, Version};
 use crate::observe::access_log::UpstreamMarks;

@@ -8,7 +8,7 @@ use pingora::prelude::Error;
 use super::Gateway;
 use super::exchange::Exchange;
 use super::respond::failure;
-use crate::clock;
+use crate::base::clock;
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::reason::Failure;
 use crate::policy::refund::RefundReason;

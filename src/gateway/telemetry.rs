@@ -8,7 +8,7 @@ use pingora::proxy::Session;
 
 use super::exchange::Exchange;
 use super::{Gateway, respond};
-use crate::clock;
+use crate::base::clock;
 use crate::decide::decision::{Decision, Summary};
 use crate::decide::label::DecisionLabel;
 use crate::decide::outcome::RequestOutcome;

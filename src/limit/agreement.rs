@@ -1,6 +1,6 @@
 //! Whether the gateways that share a store have the same limits. Pure.
 
-use super::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
 
 /// How long gateways must have different limits before it is reported, in microseconds: longer than a reload of one
 /// after the other takes to be seen, and than a gateway counts that was killed.

@@ -8,7 +8,7 @@
 
 mod window;
 
-use super::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
 use window::Window;
 
 /// Settings of a circuit breaker: when it opens, for how long, and how it closes. Durations are in

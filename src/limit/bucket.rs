@@ -4,7 +4,7 @@ use super::Limit;
 
 /// Largest backward step of the clock, in microseconds, that does not move a bucket's timestamp.
 /// Such steps occur between clock readings of two threads, and when a server's time is corrected.
-pub const CLOCK_SLACK_US: u64 = super::MICROS_PER_SECOND;
+pub const CLOCK_SLACK_US: u64 = crate::base::duration::MICROS_PER_SECOND;
 
 /// State of a bucket: a level in units of its [`Limit`], and a timestamp in microseconds. What passing
 /// time does to the level, and what the timestamp means, is defined by the kind of limit.

@@ -24,7 +24,7 @@ use jiff::{Timestamp, ToSpan as _};
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use super::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
 
 /// Length of a calendar period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,8 +8,8 @@ pub mod entries;
 
 use thiserror::Error;
 
-use super::MICROS_PER_SECOND;
 use super::verdict::Standing;
+use crate::base::duration::MICROS_PER_SECOND;
 
 /// Time in microseconds after which the units of a gateway that does not renew them are free.
 pub const LEASE_US: u64 = 15 * MICROS_PER_SECOND;

@@ -15,7 +15,7 @@
 use super::Limit;
 use super::returned::Returned;
 use super::share::Share;
-use super::unix_time;
+use crate::base::unix_time;
 
 /// Units that this gateway granted locally and that are not settled yet, of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use thiserror::Error;
 use super::bucket::Bucket;
 use super::calendar::{Bounds, Calendar};
 use super::verdict::Standing;
-use super::{MAX_DEBT_BURSTS, MAX_UNITS, unix_time};
+use super::{MAX_DEBT_BURSTS, MAX_UNITS};
+use crate::base::unix_time;
 
 /// Parameters of a fixed window. A unit is a thousandth of a token, the smallest part that a cost can have. So
 /// no change of the configuration changes the unit of a stored level.

@@ -1,6 +1,5 @@
 //! [`Limit`]: the parameters of one limit, of any kind.
 
-use super::MICROS_PER_SECOND;
 use super::bucket::Bucket;
 use super::calendar::{Calendar, Period};
 use super::concurrency::entries::Entries;
@@ -12,8 +11,9 @@ use super::share::Share;
 use super::sliding_window::SlidingWindow;
 use super::stamp_log::StampLog;
 use super::token_bucket::{TokenBucket, TokenBucketError};
-use super::unix_time;
 use super::verdict::Standing;
+use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::unix_time;
 
 /// Parameters of a limit. One variant for each kind.
 ///

@@ -32,8 +32,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::duration::MICROS_PER_SECOND as SECOND;
     use crate::limit::Limit;
-    use crate::limit::MICROS_PER_SECOND as SECOND;
     use crate::limit::bucket::Bucket;
     use crate::limit::charge::{BucketId, take};
     use crate::limit::share::Share;

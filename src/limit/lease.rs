@@ -8,7 +8,7 @@
 //! epoch. This gateway stops spending them [`MARGIN_US`] earlier, by its own clock: it counts from the time at which it
 //! sent the call, which is before Redis lent.
 
-use super::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
 
 /// Length of an epoch in microseconds.
 pub const EPOCH_US: u64 = 2 * MICROS_PER_SECOND;

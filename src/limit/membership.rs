@@ -1,7 +1,7 @@
 //! How many live gateways share the store, as smoothed from heartbeat counts that may be missing or
 //! too low. Pure.
 
-use super::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
 
 /// How long a lower count must persist before it is adopted, in microseconds. After an outage the
 /// first gateway to reconnect counts only itself until the others have sent a heartbeat.

@@ -3,8 +3,8 @@
 //!
 //! Reading order:
 //! - [`kind`]: [`Limit`], the parameters of a limit of any kind;
-//! - [`token_bucket`], [`leaky_bucket`], [`fixed_window`], [`sliding_window`], [`concurrency`]: the kinds; [`calendar`],
-//!   [`unix_time`]: the periods of fixed windows; [`stamp_log`]: the log of a sliding window;
+//! - [`token_bucket`], [`leaky_bucket`], [`fixed_window`], [`sliding_window`], [`concurrency`]: the kinds; [`calendar`]:
+//!   the periods of fixed windows; [`stamp_log`]: the log of a sliding window;
 //! - [`bucket`]: state of one bucket; [`reading`]: that state as others see it;
 //! - [`cost`]: tokens that a request takes;
 //! - [`charge`]: one request checked against several buckets, all or nothing;
@@ -64,7 +64,6 @@ pub mod sliding_window;
 pub mod stamp_log;
 pub mod token_bucket;
 pub mod top_k;
-pub mod unix_time;
 pub mod verdict;
 
 #[cfg(test)]
@@ -80,29 +79,8 @@ pub const MAX_UNITS: i64 = 1 << 53;
 /// this, and a limit that is so small that each of them grants a single request.
 pub const MAX_DEBT_BURSTS: i64 = 1_000;
 
-/// Microseconds in a second.
-pub const MICROS_PER_SECOND: u64 = 1_000_000;
-
-/// Converts microseconds to whole seconds, rounded up, so that a client that waits for the result is
-/// never early.
-pub const fn seconds_up(us: u64) -> u64 {
-    us.div_ceil(MICROS_PER_SECOND)
-}
-
 /// Encodes a number of units for Lua: as a little-endian double.
 #[allow(clippy::cast_precision_loss, reason = "units are at most 2^53, or a power of two")]
 pub fn double(units: i64) -> [u8; 8] {
     (units as f64).to_le_bytes()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seconds_are_rounded_up() {
-        for (us, seconds) in [(0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2), (2_000_000, 2)] {
-            assert_eq!(seconds_up(us), seconds, "{us}");
-        }
-    }
 }

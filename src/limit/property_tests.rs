@@ -2,7 +2,6 @@
 
 use proptest::prelude::*;
 
-use super::MICROS_PER_SECOND;
 use super::bucket::Bucket;
 use super::charge::{BucketId, Charge, Mode, take};
 use super::cost::Cost;
@@ -11,6 +10,7 @@ use super::share::Share;
 use super::token_bucket::{TokenBucket, TokenBucketError};
 use super::verdict::{Standing, Verdict};
 use super::{Limit, MAX_UNITS};
+use crate::base::duration::MICROS_PER_SECOND;
 
 /// A limit and the numbers it was created from, not reduced.
 #[derive(Clone, Copy, Debug)]

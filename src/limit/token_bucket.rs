@@ -295,7 +295,7 @@ const fn clamped(count: u64) -> i64 {
 mod tests {
     use super::*;
 
-    const SECOND: u64 = crate::limit::MICROS_PER_SECOND;
+    const SECOND: u64 = crate::base::duration::MICROS_PER_SECOND;
     const DAY: u64 = 86_400 * SECOND;
 
     /// Rate 10 tokens per second, burst 2: a token is 100,000 units, a microsecond adds one.

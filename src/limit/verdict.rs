@@ -89,7 +89,7 @@ mod tests {
     use crate::limit::reading::Times;
     use crate::limit::share::Share;
 
-    const SECOND: u64 = crate::limit::MICROS_PER_SECOND;
+    const SECOND: u64 = crate::base::duration::MICROS_PER_SECOND;
 
     fn charge(tokens_per_second: u64, burst: u64, cost: u64, mode: Mode) -> Charge {
         let limit = Limit::token_bucket(tokens_per_second, SECOND, burst).unwrap();

@@ -25,7 +25,7 @@ use tokio_rustls::client::TlsStream;
 use super::address::HostPort;
 use super::io_text::without_manual;
 use super::tls::{self, ClientTls, SettingNames};
-use crate::clock;
+use crate::base::clock;
 
 /// How long an idle connection is kept, in microseconds.
 const IDLE_TIMEOUT_US: u64 = 60_000_000;

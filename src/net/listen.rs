@@ -22,7 +22,7 @@ use thiserror::Error;
 use super::inherit::{FileOwner, Inherited};
 use super::socket::Socket;
 use super::unix_socket::{KeptFile, SocketFile, UnixSocket};
-use crate::failure::Failures;
+use crate::base::failure::Failures;
 
 /// Connections that wait to be accepted. The standard library has 128, which a flood of connections fills in
 /// milliseconds: others then wait for a second or more. The kernel has a limit, too (`net.core.somaxconn`).

@@ -105,7 +105,7 @@ static PROCESS_SALT: LazyLock<Box<[u8]>> = LazyLock::new(|| {
     let mut salt = [0; 32];
     if getrandom::fill(&mut salt).is_err() {
         // Fallback if the system has no source of randomness.
-        salt[..8].copy_from_slice(&crate::clock::unix_us().to_be_bytes());
+        salt[..8].copy_from_slice(&crate::base::clock::unix_us().to_be_bytes());
     }
     Box::new(salt)
 });

@@ -12,8 +12,8 @@ use std::net::IpAddr;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
-use super::shard::Sharded;
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::shard::Sharded;
 use crate::limit::top_k::{Counter, Sketch};
 use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 use crate::policy::settings::OnUnknownKey;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use super::run_span::{self, Times};
-use super::time::UtcTime;
+use crate::base::time::UtcTime;
 
 /// Maximum number of open runs. Beyond it, the one whose last failure is oldest ends early.
 const MAX_OPEN: usize = 1_024;

@@ -352,5 +352,5 @@ fn rejections(series: &Registrar) -> Result<IntCounterVec, prometheus::Error> {
 /// Converts microseconds to seconds. Exact below 285 years.
 #[allow(clippy::cast_precision_loss, reason = "a duration in microseconds is far below 2^53")]
 pub fn seconds(us: u64) -> f64 {
-    us as f64 / crate::limit::MICROS_PER_SECOND as f64
+    us as f64 / crate::base::duration::MICROS_PER_SECOND as f64
 }

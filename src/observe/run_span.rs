@@ -1,7 +1,7 @@
 //! Runs of similar events, which are reported together: refusals of one client by one rule, failures at one server.
 
-use crate::clock;
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::clock;
+use crate::base::duration::MICROS_PER_SECOND;
 
 /// One point in time by both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

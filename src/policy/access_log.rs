@@ -9,6 +9,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 
 use super::redis::Secret;
+use crate::base::hash::{FNV_1A, GOLDEN, fnv_1a};
 use crate::net::io_text;
 use fields::Fields;
 
@@ -115,9 +116,8 @@ impl SampleRate {
             return true;
         }
         // FNV-1a, then a mix that spreads consecutive ids over the whole range.
-        let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        let hash = request_id.bytes().fold(0xcbf2_9ce4_8422_2325, fold);
-        let hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = fnv_1a(FNV_1A, request_id.bytes());
+        let hash = (hash ^ (hash >> 32)).wrapping_mul(GOLDEN);
         (u128::from(hash) * 1_000_000) >> 64 < u128::from(self.0)
     }
 }

@@ -12,9 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Policy;
 use super::client::{Client, ClientKey, counted_address};
-
-/// 2^64 divided by the golden ratio.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+use crate::base::hash::{GOLDEN, mix};
 
 /// Fractional bits of a logarithm.
 const FRACTION_BITS: u32 = 32;
@@ -167,13 +165,6 @@ fn hash(bytes: &[u8]) -> u64 {
 
 fn first_bytes(digest: &[u8]) -> u64 {
     digest.iter().take(8).fold(0, |hash, byte| (hash << 8) | u64::from(*byte))
-}
-
-/// The finalizer of SplitMix64: every bit of the result depends on every bit of the number.
-const fn mix(number: u64) -> u64 {
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }
 
 /// `-log2(number / 2^64)` in units of 2^-32: distributed exponentially if the number is uniform. In integers, so

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
-use crate::text::put_ip;
+use crate::base::text::put_ip;
 
 /// A text with variables. A text without any has one part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

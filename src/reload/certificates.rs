@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use super::READ_DEADLINE;
-use crate::blocking::BlockingCalls;
-use crate::clock;
-use crate::observe::time::UtcTime;
+use crate::base::blocking::BlockingCalls;
+use crate::base::clock;
+use crate::base::time::UtcTime;
 use crate::runtime::Runtime;
 use crate::tls::failures::Failing;
 use crate::tls::refresh::{RefreshEvent, Refresher, Round, Times};

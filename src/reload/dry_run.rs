@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Content, READ_DEADLINE, Reloader, names};
-use crate::blocking::NoResult;
+use crate::base::blocking::NoResult;
 use crate::config::changes::Changes;
 use crate::config::findings::Findings;
 use crate::config::outline::Outline;

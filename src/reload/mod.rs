@@ -20,8 +20,8 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tracing::{info, warn};
 
-use crate::blocking::BlockingCalls;
-use crate::clock;
+use crate::base::blocking::BlockingCalls;
+use crate::base::clock;
 use crate::config::changes::Changes;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::findings::{Finding, Findings};

@@ -15,8 +15,8 @@ use tracing::info;
 
 use super::watch::Watch;
 use super::{Cause, READ_DEADLINE, Reloader};
-use crate::blocking::BlockingCalls;
-use crate::runtime::notify;
+use crate::base::blocking::BlockingCalls;
+use crate::process::notify;
 
 /// Interval at which the file is read even without a notification: not every file system sends them.
 /// Reading an unchanged file of 4 KiB takes about 10 µs.

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use super::READ_DEADLINE;
-use crate::blocking::BlockingCalls;
+use crate::base::blocking::BlockingCalls;
 
 /// Watches paths for changes.
 pub(super) struct Watch {

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::CurrentSnapshot;
-use crate::clock;
+use crate::base::clock;
 use crate::upstream::pool::Pool;
 
 /// Interval of look-ups. Addresses of pods and containers change; caching is up to the resolver.

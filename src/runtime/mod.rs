@@ -1,14 +1,11 @@
 //! The snapshot of the configuration in force, its replacement, and the services that outlive it.
 //!
 //! Reading order: `snapshot`, this file (how a policy is put in force), `lookups` (addresses of
-//! upstream servers), `acme` (automatic certificates), `drain` (graceful shutdown), `handover` (upgrades), `notify`
-//! (systemd).
+//! upstream servers), `acme` (automatic certificates), `drain` (whether the process ends).
 
 pub mod acme;
 pub mod drain;
-pub mod handover;
 pub mod lookups;
-pub mod notify;
 mod snapshot;
 
 use std::sync::Arc;
@@ -16,7 +13,7 @@ use std::sync::Arc;
 use tracing::error;
 
 use crate::acme::AcmeHandles;
-use crate::clock;
+use crate::base::clock;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
 use crate::observe::metrics::Metrics;

@@ -9,8 +9,8 @@ use prometheus::IntCounter;
 use tracing::warn;
 
 use super::redis::script::StoredRule;
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::Limit;
-use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::debt::Debt;
 use crate::limit::returned::Returned;

@@ -22,13 +22,13 @@
 //!
 //! `tests/model` checks this file under all interleavings of threads.
 
+use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::sync::{AtomicU64, Mutex, Ordering};
 use crate::limit::Limit;
-use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome, Outcomes};
 use crate::limit::reading::Times;
 use crate::limit::share::Share;
-use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Lifetime of an entry in microseconds, and so the maximum delay of a reset by another gateway.
 pub const MAX_AGE_US: u64 = MICROS_PER_SECOND;

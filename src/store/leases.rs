@@ -5,10 +5,10 @@
 //!
 //! `tests/model` checks this file under all interleavings of threads.
 
+use crate::base::sync::{AtomicU64, Mutex, Ordering};
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::lease::{Lease, Loan, Means, Step};
 use crate::limit::returned::Returned;
-use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Default number of slots: buckets that can have a lease. Of two buckets that hash to the same slot, one has
 /// none while the other is in use.

@@ -13,8 +13,8 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::Limit;
-use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Charge;
 use crate::limit::reading::Reading;

@@ -19,7 +19,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::client;
 use super::server::{Purpose, Selected, ServerTls};
-use crate::clock;
+use crate::base::clock;
 use crate::net::socket::Socket;
 
 /// Maximum number of handshakes at a time. Further ones wait, and their deadline runs meanwhile.

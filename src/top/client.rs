@@ -227,5 +227,5 @@ fn reason(error: &HttpError) -> String {
 
 /// Shortens text of another program to one line of a screen, without control characters.
 fn short(text: &str) -> String {
-    crate::config::suggest::cut(text, 160)
+    crate::base::text::cut(text, 160)
 }

@@ -14,7 +14,7 @@ use super::client::Client;
 use super::feed::{self, Update};
 use super::screen::{self, Theme};
 use super::state::{Key, State, Tab};
-use crate::clock;
+use crate::base::clock;
 
 /// Maximum number of updates and keys that wait to be drawn.
 const QUEUED_UPDATES: usize = 64;

@@ -7,11 +7,12 @@ use parking_lot::Mutex;
 
 use super::balance::least_request::{Load, better_of_two, inverse, least};
 use super::balance::maglev::{Maglev, has_room};
+use super::balance::plan;
 use super::balance::plan::{Candidate, Level, other};
 use super::balance::round_robin::SmoothWeights;
-use super::balance::{key, plan};
 use super::endpoint::EndpointState;
 use super::sticky;
+use crate::base::hash;
 use crate::policy::servers::Balance;
 
 /// An endpoint, with what the configuration says of its server.
@@ -111,7 +112,7 @@ impl Rounds {
 
     /// Random bits: a Weyl sequence, mixed.
     fn random(&self) -> u64 {
-        key::mix(self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
+        hash::mix(self.random.fetch_add(hash::GOLDEN, Ordering::Relaxed))
     }
 
     /// Forgets the tables of endpoints that have changed.

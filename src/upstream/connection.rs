@@ -33,10 +33,10 @@ use super::dial::{Dial, Offer};
 use super::idle::{Body, Idle};
 use super::run::Run;
 use super::transport::Transport;
-use crate::clock;
-use crate::duration::micros;
+use crate::base::clock;
+use crate::base::duration::micros;
+use crate::base::request_id::RequestId;
 use crate::net::body_rate::{BodyMeter, Transfer};
-use crate::request_id::RequestId;
 
 /// One attempt to send a request to a server. Shared by the request and its connection.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use super::balance::plan::Availability;
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
 
 /// How long an endpoint is ejected after a connection to it failed, in microseconds. Without ejection,
 /// each time that it is selected, a request loses a try.

@@ -25,9 +25,9 @@ use super::connection::Opened;
 use super::dial::{Dial, Endpoint, Offer};
 use super::liveness::{CHECK_INTERVAL, Due, Liveness, Readings};
 use super::transport::{Counted, Transport};
-use crate::clock;
-use crate::duration::micros;
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::clock;
+use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::duration::micros;
 
 /// Maximum number of requests at a time on one connection. A server may allow fewer.
 const MAX_STREAMS: usize = 100;

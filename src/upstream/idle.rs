@@ -18,10 +18,10 @@ use tracing::warn;
 use super::dial::Endpoint;
 use super::run::Run;
 use super::transport::{Probe, Transport};
-use crate::duration::micros;
-use crate::limit::MICROS_PER_SECOND;
-use crate::observe::log_interval::LogInterval;
-use crate::request_id::RequestId;
+use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::duration::micros;
+use crate::base::log_interval::LogInterval;
+use crate::base::request_id::RequestId;
 
 /// How long a connection must be silent after a response without a body, in microseconds. A server that
 /// sends a body there does so within milliseconds of the head.

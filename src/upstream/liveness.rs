@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
 
 /// Time between two checks.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);

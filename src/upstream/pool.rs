@@ -24,7 +24,7 @@ use super::idle::IdleConnections;
 use super::known::KnownAddresses;
 use super::sticky;
 use super::tls::TlsClient;
-use crate::clock;
+use crate::base::clock;
 use crate::net::address::HostPort;
 use crate::net::io_text;
 use crate::net::lookup::{Resolver, system_resolver};
@@ -486,7 +486,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::request_id::RequestId;
+    use crate::base::request_id::RequestId;
     use crate::upstream::idle::{Body, Idle};
     use crate::upstream::run::Run;
     use crate::upstream::transport::Transport;

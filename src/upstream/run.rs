@@ -5,7 +5,8 @@
 //! one is never the case. So a connection rests from time to time for longer than a response takes, and is closed if
 //! bytes arrive meanwhile.
 
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::hash::GOLDEN;
 
 /// Longest use without a rest, in microseconds. Connections that were opened together rest at different times.
 const MAX_RUN_US: u64 = 5 * MICROS_PER_SECOND;
@@ -42,7 +43,7 @@ impl Run {
     /// Whether the connection must rest before its next request at `now` (microseconds).
     pub(super) const fn is_over(self, now: u64) -> bool {
         // Multiplicative hashing: times that are close together become limits that are not.
-        let spread = self.since.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let spread = self.since.wrapping_mul(GOLDEN) >> 32;
         let limit = MAX_RUN_US / 2 + spread % (MAX_RUN_US / 2);
         now.saturating_sub(self.since) >= limit
     }

@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use super::ledger::{Change, Changes};
 use super::record::{OWNER_KINDS, Owner, Place, Record};
-use crate::duration::micros;
+use crate::base::duration::micros;
 use crate::limit::Limit;
 use crate::limit::calendar::Period;
 use crate::limit::charge::BucketId;
@@ -416,23 +416,23 @@ mod tests {
         let file = UsageFile::open(&path).unwrap();
         let count = 1_000_000u128;
         let bucket = |number: u128| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-        let begun = crate::clock::now();
+        let begun = crate::base::clock::now();
         for first in (0..count).step_by(10_000) {
             let each = (first..first + 10_000)
                 .map(|number| change(bucket(number), HOUR_US, Period::Day, 1, None));
             file.write(&changes(each), u64::MAX, 0).unwrap();
         }
-        let written = crate::clock::now();
+        let written = crate::base::clock::now();
         let again = (0..10_000).map(|number| change(bucket(number), HOUR_US, Period::Day, 2, None));
         file.write(&changes(again), u64::MAX, 0).unwrap();
-        let counted = crate::clock::now();
+        let counted = crate::base::clock::now();
         let mut found = 0;
         file.read(Place { end_us: 0, bucket: BucketId(0) }, |_| {
             found += 1;
             true
         })
         .unwrap();
-        let read = crate::clock::now();
+        let read = crate::base::clock::now();
         let bytes = std::fs::metadata(&path).unwrap().len();
         eprintln!(
             "{found} records: {} ms to write in steps of 10,000, {} ms for 10,000 further counts, {} ms to read; {} bytes a record",

@@ -8,9 +8,9 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::record::{Owner, Place, Record, period};
+use crate::base::shard::{SHARDS, Sharded};
+use crate::base::unix_time;
 use crate::limit::charge::{Charge, Outcome};
-use crate::limit::unix_time;
-use crate::observe::shard::{SHARDS, Sharded};
 use crate::policy::Policy;
 use crate::policy::client::Client;
 use crate::store::limiter::{Source, Taken};

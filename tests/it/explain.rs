@@ -58,7 +58,7 @@ fn decided(snapshot: &Snapshot, store: &MemoryStore, spec: &RequestSpec) -> Obse
     let policy = &snapshot.policy;
     let request = spec.request(policy).unwrap();
     let precheck = precheck(policy, &request.head());
-    let answer = store.take(&precheck.charges, tollgate::clock::now(), Share::WHOLE);
+    let answer = store.take(&precheck.charges, tollgate::base::clock::now(), Share::WHOLE);
     let verdict = Verdict::of(&precheck.charges, &answer);
     let status = match (verdict, precheck.refused()) {
         (Verdict::Refused { .. }, _) => 429,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Item, StorageError};
-use crate::blocking::BlockingCalls;
+use crate::base::blocking::BlockingCalls;
 
 /// Time limit for reading or writing a file: on a network mount whose server is gone it may never end.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use super::Client as ClientView;
 use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
-use crate::config::suggest::cut;
+use crate::base::text::cut;
 use crate::decide::applicability::{Absent, Subject};
 use crate::identity::address::parse_address;
 use crate::observe::address::AddressQueryError;

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
-use crate::clock;
-use crate::config::suggest::cut;
+use crate::base::clock;
+use crate::base::text::cut;
 use crate::observe::consumption::{Counted, Merged};
 use crate::policy::Policy;
 use crate::runtime::Snapshot;

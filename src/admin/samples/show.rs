@@ -8,7 +8,7 @@ use super::Sampler;
 use super::view::SampleView;
 use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query, TimeRange};
-use crate::clock;
+use crate::base::clock;
 
 /// Default of the parameter `from`, in microseconds before now.
 const DEFAULT_RANGE_US: u64 = 300_000_000;

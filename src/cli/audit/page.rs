@@ -10,11 +10,11 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
+use crate::base::text::cut;
+use crate::base::time::{UtcTime, zone};
 use crate::cli::columns::aligned;
-use crate::config::suggest::cut;
 use crate::limit::cost::Cost;
 use crate::net::percent::encode_component;
-use crate::observe::time::{UtcTime, zone};
 
 /// Columns of the table, besides `gateway`.
 const HEADINGS: [&str; 11] = [

@@ -15,8 +15,8 @@ use crate::observe::metrics::Metrics;
 use crate::observe::process_log::{ErrorOutput, EventLine, LibraryLog};
 use crate::policy::Policy;
 use crate::policy::settings::{Log, LogFormat};
+use crate::process::handover::Predecessor;
 use crate::reload::history::log_errors;
-use crate::runtime::handover::Predecessor;
 
 /// Environment variable with the log level (`error`, `warn`, `info`, `debug`) or directives of tracing's
 /// `EnvFilter`. Takes precedence over `log.level`.

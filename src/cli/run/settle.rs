@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use crate::clock;
-use crate::duration::micros;
+use crate::base::clock;
+use crate::base::duration::micros;
 use crate::store::limiter::Limiter;
 use crate::store::redis::batch::settle::{Settlement, Sum};
 

@@ -4,7 +4,7 @@
 use toml::de::{DeTable, DeValue};
 
 use super::{Place, SHOWN, number, place, prefix_path, repeated, squeezed, text};
-use crate::config::suggest::cut;
+use crate::base::text::cut;
 use crate::config::walk::Value;
 
 /// Unknown names of one table that mean one thing.

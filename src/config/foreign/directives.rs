@@ -2,7 +2,7 @@
 
 use super::dimensions::dimension;
 use super::{Place, find, prefix_path};
-use crate::config::suggest::cut;
+use crate::base::text::cut;
 
 /// What to write instead of a line that is a directive of nginx, and the length of the directive's name in bytes.
 pub(in crate::config) fn directive(line: &str) -> Option<(usize, String)> {

@@ -16,9 +16,10 @@ mod tests;
 
 use toml::de::DeValue;
 
-use super::suggest::{cut, key, list};
+use super::suggest::{key, list};
 use super::walk::{Table as _, Value};
 use super::{Config, acme, listeners, rules, tables};
+use crate::base::text::cut;
 pub(super) use constructs::{Unknown, constructs};
 pub(crate) use dimensions::dimension;
 pub(super) use directives::directive;

@@ -1,11 +1,12 @@
 //! Tables of answers of the store, and the decisions and summaries that follow from them.
 
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::decide::decision::{Decision, LimitCheck, Summary};
 use crate::decide::label::DecisionLabel;
 use crate::decide::{Refusal, Rejection, Unauthenticated};
+use crate::limit::Limit;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome};
 use crate::limit::reading::Times;
-use crate::limit::{Limit, MICROS_PER_SECOND};
 
 use crate::limit::share::Share;
 use crate::policy::charges::KeyRequired;

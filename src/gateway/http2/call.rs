@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::timeout::{Limits, Waiting};
 use super::{Outcome, Replay, request};
-use crate::clock;
+use crate::base::clock;
 use crate::decide::reason::Failure;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::{self, failure, grpc};

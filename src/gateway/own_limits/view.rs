@@ -3,12 +3,12 @@
 
 use serde::Serialize;
 
+use crate::base::duration::seconds_up;
 use crate::decide::applicability::{Subject, applicability};
 use crate::decide::problem::retry_after_ms;
 use crate::limit::charge::{Charge, Mode};
 use crate::limit::cost::Cost;
 use crate::limit::reading::Reading;
-use crate::limit::seconds_up;
 use crate::policy::charges::WhyNot;
 use crate::policy::client::{self, ClientKey, counted_address, counted_as};
 use crate::policy::settings::HeaderStyle;

@@ -18,13 +18,13 @@ use serde::Serialize;
 
 use super::exchange::Exchange;
 use super::{body_drain, demo, drain, header_edits, limit_headers, own_limits, route_answer};
+use crate::base::duration::seconds_up;
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;
 use crate::decide::reason::{Failure, Reason};
 use crate::decide::{self, Refusal, Rejection, Unauthenticated, problem};
 use crate::downstream::ConnectionInfo;
 use crate::limit::charge::Mode;
-use crate::limit::seconds_up;
 use crate::observe::audit::Audit;
 use crate::observe::failures::FailedRequest;
 use crate::policy::settings::Target;

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const SECOND: u64 = crate::limit::MICROS_PER_SECOND;
+const SECOND: u64 = crate::base::duration::MICROS_PER_SECOND;
 /// Random number with the longest jitter.
 const LATEST: u64 = u64::MAX;
 

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::calendar::Period;
 
 const DAY: u64 = 86_400 * MICROS_PER_SECOND;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{Account, Lease, Loan, Request};
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::token_bucket::TokenBucket;
 
 /// Number of gateways.

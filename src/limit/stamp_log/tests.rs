@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::duration::MICROS_PER_SECOND as SECOND;
 use crate::limit::Limit;
-use crate::limit::MICROS_PER_SECOND as SECOND;
 use crate::limit::share::Share;
 use crate::limit::sliding_window::SlidingWindowError;
 

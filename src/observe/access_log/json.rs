@@ -10,15 +10,15 @@ use std::net::SocketAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use super::{Record, RequestParts, beginning};
+use crate::base::text::{hex, put_ip};
+use crate::base::time::UtcTime;
 use crate::decide::label::source_label;
 use crate::decide::reason::Reason;
 use crate::observe::address::ShownAddress;
-use crate::observe::time::UtcTime;
 use crate::policy::access_log::fields::{Extra, Field, Fields, Name};
 use crate::policy::client::ClientKey;
 use crate::policy::settings::{KeySource, Upstream};
 use crate::policy::{Key, Route, Rule};
-use crate::text::{hex, put_ip};
 
 /// Maximum length of a logged method, in bytes. The longest registered one has 17.
 const MAX_METHOD_BYTES: usize = 64;

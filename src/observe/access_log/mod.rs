@@ -23,9 +23,9 @@ use parking_lot::{Condvar, Mutex};
 use prometheus::IntCounter;
 
 use super::traces::context::TraceId;
+use crate::base::failure;
 use crate::decide::decision::Summary;
 use crate::decide::reason::Reason;
-use crate::failure;
 use crate::net::tls_info::TlsInfo;
 use crate::policy::Policy;
 use crate::policy::access_log::Output;

@@ -11,11 +11,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Kind, RefusalRunView};
+use crate::base::time::UtcTime;
 use crate::decide::reason::Reason;
 use crate::limit::cost::Cost;
 use crate::observe::address::ShownAddress;
 use crate::observe::run_span::{self, Times};
-use crate::observe::time::UtcTime;
 use crate::policy::WrittenLimit;
 
 /// How many runs of one kind are kept.

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::{Kind, Query, RefusalRunView};
-use crate::config::suggest::cut;
+use crate::base::text::cut;
+use crate::base::time::UtcTime;
 use crate::limit::cost::Cost;
-use crate::observe::time::UtcTime;
 
 /// Maximum length of a text in characters. Names in the file are shorter.
 const MAX_CHARACTERS: usize = 128;

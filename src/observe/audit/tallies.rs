@@ -12,10 +12,10 @@ use foldhash::fast::RandomState;
 
 use super::refusal::Refusal;
 use super::{AuditedRequest, Kind};
+use crate::base::shard::Sharded;
 use crate::decide::reason::Reason;
 use crate::limit::cost::Cost;
 use crate::observe::run_span::Times;
-use crate::observe::shard::Sharded;
 use crate::policy::Policy;
 use crate::policy::client::{Client, ClientKey, counted_address};
 

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::Kind;
+use crate::base::time::UtcTime;
 use crate::limit::cost::Cost;
-use crate::observe::time::UtcTime;
 
 /// A refusal run. It contains no secret: keys are shown by their id, and addresses as
 /// `access_log.client_ip` says.

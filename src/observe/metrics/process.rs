@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use super::Registrar;
-use crate::clock;
+use crate::base::clock;
 use crate::policy::limits_hash::LimitsHash;
 
 /// Which configuration is in force, since when, and the results of reloads.

@@ -15,8 +15,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::time::UtcTime;
-use crate::clock;
+use crate::base::clock;
+use crate::base::time::UtcTime;
 use crate::policy::settings::LogFormat;
 use fields::Fields;
 pub use library::LibraryLog;

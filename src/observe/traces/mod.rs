@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::access_log::Record;
 use super::metrics::TraceSeries;
-use crate::failure;
+use crate::base::failure;
 use crate::policy::tracing::{Endpoint, Follow, Tracing};
 use context::{Parent, SpanId, TraceId};
 use exporter::Exporter;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use super::environment::{Environment, expand, expand_path};
 use super::words::meaning;
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 use crate::config::{Config, tables};
 use crate::policy::access_log::{AccessLog, Output, SampleRate};
 use crate::policy::redis::Secret;

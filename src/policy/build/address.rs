@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net};
 
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::listener;
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 use crate::config::tables::List;
 
 /// Parses an address and a port; `name` is the setting.

@@ -4,9 +4,10 @@ use http::HeaderName;
 
 use super::environment::{Environment, expand};
 use super::values::duration;
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::{closest, cut};
+use crate::config::suggest::closest;
 use crate::config::tables;
 use crate::policy::redis::Secret;
 use crate::policy::servers::{Balance, HashSource, Sticky};

@@ -1,13 +1,13 @@
 //! `[redis.breaker]`.
 
+use crate::base::duration::micros;
 use crate::config::spanned::Spanned;
-use crate::duration::micros;
 
 use super::redis_url::UrlAddress;
 use super::values::{duration_up_to, number};
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::tables;
-use crate::limit::MICROS_PER_SECOND;
 use crate::limit::breaker::Settings;
 
 /// Maximum of the durations of `[redis.breaker]`, in milliseconds and as text.

@@ -2,10 +2,10 @@
 
 use sha2::{Digest as _, Sha256};
 
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::reference::{Broken, Piece, Reference, files, pieces};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 
 /// Looks up what a `${…}` names. A parameter, so that building a policy does not depend on the process.
 pub type Environment<'a> = &'a dyn Fn(Reference<'_>) -> Lookup;

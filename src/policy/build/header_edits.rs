@@ -8,12 +8,12 @@ use http::{HeaderName, HeaderValue};
 
 use super::environment::Environment;
 use super::template::{Expanded, template};
+use crate::base::text::cut;
 use crate::config::Named;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::handling;
 use crate::config::in_order;
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 use crate::policy::handling::{HeaderEdit, HeaderEdits, HeaderText};
 
 /// Maximum number of changes in one table.

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::names::twice;
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 use crate::config::tables::TextOrList;
 use crate::net::address::is_host;
 use crate::policy::hosts::{HostPattern, Hosts};

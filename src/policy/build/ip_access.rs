@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::address::{network, parse_network};
 use super::environment::{Environment, Lookup, Missing};
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::reference::{Reference, networks_file};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 use crate::config::tables::List;
 use crate::config::{Config, in_order};
 use crate::policy::ip_access::{IpAccess, IpList, Place, PlacedList};

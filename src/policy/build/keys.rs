@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::names::Names;
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::secrets::is_digest;
 use crate::config::spanned::Spanned;
-use crate::config::suggest::{self, cut};
+use crate::config::suggest;
 use crate::config::{Config, in_order, tables};
 use crate::policy::{Digest, Key};
 

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use super::environment::{Environment, expand_path};
-use super::period;
 use super::values::duration_up_to;
 use super::words::meaning;
+use crate::base::period;
+use crate::base::text::cut;
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::listeners as written;
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 use crate::config::tables::TextOr;
 use crate::policy::listener::{CertificateFiles, ClientAuth, Hsts, ListenerTls};
 

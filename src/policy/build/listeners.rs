@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use super::environment::Environment;
 use super::{address, listener_tls};
+use crate::base::text::cut;
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::listeners as written;
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 use crate::policy::listener::{ListenAddress, Listener, Redirect};
 use crate::policy::settings::Server;
 

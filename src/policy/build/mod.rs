@@ -1,6 +1,6 @@
 //! Builds a policy from a file: resolves all names, checks all values, and reports all errors.
 //!
-//! Reading order: `names`, `period`, `rate`, `grant`, `values` and `environment` (the parts), then one file for
+//! Reading order: `names`, `rate`, `grant`, `values` and `environment` (the parts), then one file for
 //! each table of gateway.toml, then `costs` and `rules_per_route`, which need routes and rules, and `warnings`.
 //!
 //! Lists are in the order of the file. An entry with an error keeps its index, so that references to it
@@ -30,7 +30,6 @@ mod log;
 mod names;
 mod origin;
 mod path;
-pub(crate) mod period;
 mod plans;
 mod rate;
 mod redis;
@@ -62,11 +61,6 @@ pub use environment::{Environment, Lookup, Missing, PLACEHOLDER, variable};
 use grant::Limits;
 use names::Names;
 pub use server::admin_address;
-
-/// Parses a duration as in the file, such as `10ms`, in milliseconds; none if it is not one.
-pub fn milliseconds(text: &str) -> Option<u64> {
-    period::milliseconds(text).ok()
-}
 
 /// Builds the policy of `config`, without its warnings, which are only in `diagnostics`. The result is none
 /// if there is any error, including those of reading, which are all in `diagnostics`. `${…}` in the file is looked up in `environment`.

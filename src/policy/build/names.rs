@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::{self, cut, key};
+use crate::config::suggest::{self, key};
 use crate::config::{Config, Named, in_order};
 
 /// Maximum length of a name. Names are part of headers, metrics and bucket ids.

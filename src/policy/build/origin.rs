@@ -2,9 +2,9 @@
 
 use std::net::Ipv6Addr;
 
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 use crate::net::address::{AddressError, HostPort};
 
 /// Whether connections to a server have TLS.

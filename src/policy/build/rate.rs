@@ -2,9 +2,9 @@
 
 mod meant;
 
-use super::period::{self, PeriodError};
-use crate::config::suggest::cut;
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::period::{self, PeriodError};
+use crate::base::text::cut;
 use crate::limit::token_bucket::TokenBucket;
 use crate::policy::Rate;
 

@@ -5,10 +5,10 @@ use std::ops::Range;
 use http::HeaderValue;
 
 use super::path;
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::in_order;
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 use crate::config::tables;
 use crate::net::address::HostPort;
 use crate::policy::handling::UpstreamHost;

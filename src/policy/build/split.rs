@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::names::Names;
 use super::words::meaning;
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 use crate::config::{Named, in_order, tables};
 use crate::policy::split::{Destination, Share, Split};
 

@@ -1,10 +1,11 @@
 //! Texts with variables of a request, such as `{client.id}`, and of the environment, `${NAME}`.
 
 use super::environment::{Environment, expand_part};
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::reference::{Piece, pieces};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::{self, cut};
+use crate::config::suggest;
 use crate::policy::template::{self, Template, TemplateError};
 
 /// The template of a setting.

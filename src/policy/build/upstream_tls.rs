@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use super::environment::{Environment, expand_path};
 use super::origin::Scheme;
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 use crate::config::{tables, words};
 use crate::net::tls::{self, CertificateFiles, ClientTls};
 use crate::policy::settings::UpstreamTls;

@@ -3,10 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::period::{self, PeriodError};
+use crate::base::period::{self, PeriodError};
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 
 /// Maximum of most durations: a day, in milliseconds.
 const MAX_MILLISECONDS: u64 = 86_400_000;

@@ -4,6 +4,8 @@
 //! and a billion buckets share an ID with a probability of 2^-37. It must not change between versions: gateways of different
 //! versions share buckets.
 
+use crate::base::hash::{FNV_1A, fnv_1a};
+
 /// Number of bits of an ID that are not the client's.
 const OTHER_BITS: u32 = 96;
 
@@ -13,16 +15,14 @@ pub(super) struct ClientHash(u64);
 
 impl Default for ClientHash {
     fn default() -> Self {
-        Self(0xCBF2_9CE4_8422_2325)
+        Self(FNV_1A)
     }
 }
 
 impl ClientHash {
     /// Adds a value and what it is.
     pub(super) fn add(&mut self, tag: u8, value: &[u8]) {
-        for byte in std::iter::once(&tag).chain(value) {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3);
-        }
+        self.0 = fnv_1a(self.0, std::iter::once(tag).chain(value.iter().copied()));
     }
 
     /// `part` with this hash as its highest 32 bits. Maps and shards use the others.

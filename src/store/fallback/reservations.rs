@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome};
 use crate::limit::cost::Cost;
 use crate::limit::reading::Times;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{Shared, Source, Taken};
-use crate::clock;
-use crate::failure;
+use crate::base::clock;
+use crate::base::failure;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome, Outcomes};
 use crate::limit::lease::{Means, Request, STEP_US, Step};
 use crate::limit::reading::{Reading, Times};

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 
 use super::unreadable::merged;
 use super::{Shared, Source, Taken, TakenAt};
-use crate::clock;
+use crate::base::clock;
 use crate::limit::charge::{Answer, Charge, Charges, Outcome, Outcomes};
 use crate::store::held::{Holds, Reservation};
 use crate::store::redis::batch::{Answered, Undecided};

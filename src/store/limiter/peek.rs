@@ -2,7 +2,7 @@
 //! limits.
 
 use super::{Limiter, Shared, Source, Taken};
-use crate::clock;
+use crate::base::clock;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Charge, Charges};
 use crate::limit::reading::Reading;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Shared, Source, Taken, TakenAt};
-use crate::clock;
+use crate::base::clock;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Answer, BucketId, Charge, Charges, Outcomes};
 use crate::limit::reading::Reading;

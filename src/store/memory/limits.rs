@@ -14,8 +14,8 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::Limit;
-use crate::limit::MICROS_PER_SECOND;
 use crate::limit::bucket::Bucket;
 
 /// Time after its retirement in which requests can still use a limit, in microseconds. Much longer

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Mode;
 use crate::limit::fixed_window::FixedWindow;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::limit::MICROS_PER_SECOND as SECOND;
+use crate::base::duration::MICROS_PER_SECOND as SECOND;
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Mode;
 use crate::limit::concurrency::Concurrency;

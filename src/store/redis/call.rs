@@ -9,9 +9,9 @@ use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind};
 use super::append::StreamEntry;
 use super::class::ErrorClass;
 use super::script::{self, BadReply, Batch, StoredRule};
-use crate::clock;
+use crate::base::clock;
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::Limit;
-use crate::limit::MICROS_PER_SECOND;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::policy::{Lease, OnFailure};
 

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::call::is_unknown;
-use crate::clock;
+use crate::base::clock;
 use crate::limit::agreement::{Agreement, Change};
 use crate::limit::membership::Membership;
 use crate::policy::limits_hash::LimitsHash;

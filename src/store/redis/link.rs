@@ -43,7 +43,7 @@ use super::batch::repair::REPAIR_US;
 use super::class::{ErrorClass, classify};
 use super::error_text::Secrets;
 use super::heartbeat::{PeerSeries, Peers};
-use crate::clock;
+use crate::base::clock;
 use crate::limit::breaker::Settings;
 use crate::net::lookup::system_resolver;
 use crate::policy::redis::Redis;

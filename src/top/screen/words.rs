@@ -1,6 +1,6 @@
 //! Formats of numbers and times.
 
-use crate::config::suggest;
+use crate::base::text;
 use crate::top::api::{RefusalRun, Status};
 use crate::top::zone::span_ms;
 
@@ -68,7 +68,7 @@ pub(in crate::top) fn run_span(run: &RefusalRun) -> String {
 
 /// Shortens text of the gateway to `most` characters, without control characters.
 pub(in crate::top) fn cut(text: &str, most: usize) -> String {
-    suggest::cut(text, most)
+    text::cut(text, most)
 }
 
 /// Shortens a name; that of requests without a plan or route is empty.

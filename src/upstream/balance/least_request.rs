@@ -1,6 +1,6 @@
 //! The endpoint with the fewest requests in flight for its weight.
 
-use super::key::mix;
+use crate::base::hash::mix;
 
 /// The inverse of a weight is a part of this number.
 const SCALE: u64 = 1 << 40;

@@ -4,8 +4,8 @@
 //! An endpoint that is not available keeps its slots, so that only its own clients move, each to the endpoint of the
 //! next slot. They return with it.
 
-use super::key::{hash, mix};
 use super::least_request::below;
+use crate::base::hash::{hash, mix};
 
 /// Number of slots, a prime. With 100 endpoints, a share differs by less than 1 % from the weights.
 const SLOTS: usize = 65_537;

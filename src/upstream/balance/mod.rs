@@ -2,10 +2,8 @@
 //! parameters.
 //!
 //! Reading order: `plan` (the endpoints that requests are sent to, and their weights), `round_robin`,
-//! `least_request` (also the better of two random endpoints), `maglev` (the same endpoint for the same client), `key`
-//! (hashes).
+//! `least_request` (also the better of two random endpoints), `maglev` (the same endpoint for the same client).
 
-pub(crate) mod key;
 pub(crate) mod least_request;
 pub(crate) mod maglev;
 pub(crate) mod plan;

@@ -2,11 +2,11 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::key::{hash, mix};
 use super::least_request::{Load, better_of_two, inverse, least};
 use super::maglev::{Maglev, has_room};
 use super::plan::{Availability, Candidate, FULL, Level, other, plan};
 use super::round_robin::SmoothWeights;
+use crate::base::hash::{hash, mix};
 
 const UP: Availability = Availability::Up { since: 0 };
 const DOWN: Availability = Availability::Down { until: u64::MAX };

@@ -317,23 +317,23 @@ mod tests {
             let (_folder, path) = place();
             let file = UsageFile::open(&path).unwrap();
             let write = |stamps: i64| {
-                let begun = crate::clock::now();
+                let begun = crate::base::clock::now();
                 for first in (0..COUNT).step_by(1_000) {
                     let logs = (first..first + 1_000).map(|number| log(bucket(number), 0..stamps));
                     let each = logs.map(|log| (log.bucket, Some(log)));
                     file.write_logs(each, u64::MAX, 10_000).unwrap();
                 }
-                (crate::clock::now() - begun) / 1_000
+                (crate::base::clock::now() - begun) / 1_000
             };
             let (first, again) = (write(stamps), write(stamps + 1));
-            let begun = crate::clock::now();
+            let begun = crate::base::clock::now();
             let mut found = 0;
             file.read_logs(10_000, |_| {
                 found += 1;
                 true
             })
             .unwrap();
-            let read = (crate::clock::now() - begun) / 1_000;
+            let read = (crate::base::clock::now() - begun) / 1_000;
             let bytes = std::fs::metadata(&path).unwrap().len() / u64::try_from(COUNT).unwrap();
             eprintln!(
                 "{found} logs of {stamps}: {first} ms to write, {again} ms with a token more each, {read} ms to read; {bytes} bytes a log"

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::charge::BucketId;
-use crate::limit::{Limit, MICROS_PER_SECOND, double};
+use crate::limit::{Limit, double};
 use crate::usage::record::{OWNER_KINDS, Owner, Place, Record};
 
 /// Number of hashes of a rule and a period.

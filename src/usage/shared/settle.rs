@@ -6,11 +6,11 @@
 //! as a grant.
 
 use super::writer::Grant;
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::unix_time;
 use crate::limit::charge::{Charge, Outcome};
 use crate::limit::reading::Reading;
 use crate::limit::share::Share;
-use crate::limit::unix_time;
 use crate::store::debts::Lapsed;
 use crate::store::limiter::Limiter;
 use crate::store::redis::batch::adjust::NotAdjusted;

@@ -8,9 +8,9 @@ use redis::{Cmd, FromRedisValue, Value};
 
 use super::codec::{self, INDEX, RulePeriod, SLICES};
 use super::writer::Grant;
-use crate::clock;
-use crate::duration::micros;
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::clock;
+use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::duration::micros;
 use crate::limit::charge::BucketId;
 use crate::policy::redis::Redis;
 use crate::store::redis::link::records::{Records, RecordsError};

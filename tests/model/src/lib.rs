@@ -13,22 +13,28 @@ pub mod store {
     pub mod queue;
 }
 
-/// Replaces `src/sync.rs`.
-mod sync {
-    use loom::sync::MutexGuard;
-    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+#[path = "../../../src/base"]
+pub mod base {
+    pub mod duration;
+    pub mod unix_time;
 
-    /// A lock with the interface of `parking_lot`.
-    #[derive(Debug)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+    /// Replaces `src/base/sync.rs`.
+    pub(crate) mod sync {
+        use loom::sync::MutexGuard;
+        pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
 
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Self(loom::sync::Mutex::new(value))
-        }
+        /// A lock with the interface of `parking_lot`.
+        #[derive(Debug)]
+        pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        impl<T> Mutex<T> {
+            pub(crate) fn new(value: T) -> Self {
+                Self(loom::sync::Mutex::new(value))
+            }
+
+            pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+                self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::limit::MICROS_PER_SECOND;
+use crate::base::duration::MICROS_PER_SECOND;
 
 const SECOND: u64 = MICROS_PER_SECOND;
 

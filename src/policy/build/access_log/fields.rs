@@ -6,9 +6,10 @@ use std::ops::Range;
 use http::HeaderName;
 
 use super::super::names::twice;
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::{self, cut};
+use crate::config::suggest;
 use crate::config::tables::List;
 use crate::policy::access_log::fields::{Field, Fields, RequestHeader};
 use crate::policy::settings::KeySource;

@@ -1,8 +1,8 @@
 //! Requests in flight: `limit`, a number.
 
 use super::{LimitAlone, ReadLimit, Written, help_for, is_explained};
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::suggest::cut;
 use crate::limit::Limit;
 use crate::limit::concurrency::Concurrency;
 use crate::policy::WrittenLimit;

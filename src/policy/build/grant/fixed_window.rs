@@ -1,10 +1,10 @@
 //! Fixed windows: `limit`, in calendar periods that the rule's `zone` and `anchor` place.
 
 use super::{LimitAlone, ReadLimit, Written, help_for, is_explained};
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::rules::LimitText;
 use crate::config::spanned::Spanned;
-use crate::config::suggest::cut;
 use crate::limit::Limit;
 use crate::limit::calendar::{Calendar, CalendarError, Period};
 use crate::limit::fixed_window::FixedWindow;

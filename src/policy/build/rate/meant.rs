@@ -2,9 +2,9 @@
 //! exact, or none.
 
 use super::Setting;
+use crate::base::period;
 #[cfg(test)]
 use crate::policy::Rate;
-use crate::policy::build::period;
 
 /// Maximum number of digits of a number, before and after its point.
 const MAX_DIGITS: usize = 9;

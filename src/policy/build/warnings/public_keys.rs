@@ -4,9 +4,10 @@
 
 use std::ops::Range;
 
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::{cut, list};
+use crate::config::suggest::list;
 use crate::config::{Config, in_order};
 
 /// The public keys and their SHA-256.

@@ -6,9 +6,10 @@
 
 use std::ops::Range;
 
+use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::{cut, key};
+use crate::config::suggest::key;
 use crate::config::{Config, in_order};
 use crate::limit::charge::Mode;
 use crate::policy::{Dimension, Key, Rule};

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
+use crate::base::duration::MICROS_PER_SECOND as SECOND;
 use crate::limit::Limit;
-use crate::limit::MICROS_PER_SECOND as SECOND;
 use crate::limit::bucket::Bucket;
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::{BucketId, Charge, Mode};

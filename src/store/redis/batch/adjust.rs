@@ -8,7 +8,7 @@ use redis::ErrorKind;
 use super::Batcher;
 use super::flight::{LATE_REPLY_TIMEOUT, PendingReply, tokens};
 use super::peek::OPERATOR_TIMEOUT;
-use crate::clock;
+use crate::base::clock;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge};
 use crate::store::debts::{BucketDebt, Debts};

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::repair::Seen;
 use super::{Answered, Batcher, Gathered, LONG_CALL_DIVISOR, Undecided, Waiting};
-use crate::clock;
+use crate::base::clock;
 use crate::limit::Limit;
 use crate::limit::charge::BucketId;
 use crate::store::debts::BucketDebt;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::mpsc::Sender;
 
 use super::{Batcher, Queued};
-use crate::clock;
+use crate::base::clock;
 use crate::limit::charge::{Charge, Charges};
 use crate::limit::returned::Returned;
 use crate::store::redis::script::StoredRule;

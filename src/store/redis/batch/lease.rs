@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Batcher;
 use super::flight::tokens;
-use crate::clock;
+use crate::base::clock;
 use crate::limit::Limit;
 use crate::limit::charge::Charge;
 use crate::limit::lease::{Loan, Request};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::RedisResult;
 
 use super::{Batcher, Undecided};
-use crate::clock;
+use crate::base::clock;
 use crate::limit::charge::Charge;
 use crate::limit::reading::Reading;
 use crate::store::redis::call;
@@ -80,8 +80,8 @@ pub(super) mod tests {
     use proptest::test_runner::{Config, TestRunner};
 
     use super::*;
+    use crate::base::duration::MICROS_PER_SECOND;
     use crate::limit::Limit;
-    use crate::limit::MICROS_PER_SECOND;
     use crate::limit::charge::{self, BucketId, Mode};
     use crate::limit::reading::Times;
     use crate::limit::share::Share;

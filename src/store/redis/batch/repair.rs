@@ -10,9 +10,11 @@
 
 use parking_lot::Mutex;
 
+use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::unix_time;
+use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{Answer, BucketId, Charge};
-use crate::limit::{Limit, MICROS_PER_SECOND, unix_time};
 
 /// Time after a new connection in which calls repair buckets, in microseconds.
 pub const REPAIR_US: u64 = 10 * MICROS_PER_SECOND;

@@ -9,7 +9,7 @@ use redis::{RedisError, RedisResult};
 use super::Cluster;
 use super::redirect::Redirect;
 use super::topology::address;
-use crate::clock;
+use crate::base::clock;
 use crate::net::address::HostPort;
 use crate::store::redis::call;
 use crate::store::redis::link::Connection;

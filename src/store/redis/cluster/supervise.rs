@@ -19,8 +19,8 @@ use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
 use tracing::{info, warn};
 
 use super::{Cluster, Members, NO_MASTER};
-use crate::blocking::BlockingCalls;
-use crate::clock;
+use crate::base::blocking::BlockingCalls;
+use crate::base::clock;
 use crate::net::address::HostPort;
 use crate::net::lookup::{Resolver, system_resolver};
 use crate::policy::redis::Address;

@@ -9,7 +9,7 @@ use prometheus::{IntCounterVec, IntGauge};
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
-use crate::clock;
+use crate::base::{clock, hash};
 use crate::limit::breaker::{Breaker, Event, Settings, State};
 
 /// Series of a circuit breaker.
@@ -218,11 +218,7 @@ impl BreakerHandle {
 
     /// A random number, from a sequence that differs between processes.
     pub(super) fn random(&self) -> u64 {
-        // splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-        let mut number = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        number ^ (number >> 31)
+        hash::mix(self.random.fetch_add(hash::GOLDEN, Ordering::Relaxed))
     }
 
     /// Changes the breaker and publishes the result. Returns whether the breaker has just opened, other

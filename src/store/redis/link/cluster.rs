@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::connect::{self, NewConnection};
 use super::error::ConnectError;
-use crate::blocking::BlockingCalls;
+use crate::base::blocking::BlockingCalls;
 use crate::net::address::HostPort;
 use crate::net::lookup::Resolver;
 use crate::policy::redis::{Address, Redis};

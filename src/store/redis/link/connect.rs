@@ -17,7 +17,7 @@ use super::error::ConnectError;
 use super::health::Health;
 use super::stream::{BoundedStream, Transport};
 use super::{Connection, sentinel};
-use crate::blocking::BlockingCalls;
+use crate::base::blocking::BlockingCalls;
 use crate::net::address::HostPort;
 use crate::net::lookup::Resolver;
 use crate::net::tls::{self, ClientTls};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::blocking::NoResult;
+use crate::base::blocking::NoResult;
 use crate::net::tls::TlsError;
 use crate::store::redis::class::ErrorClass;
 

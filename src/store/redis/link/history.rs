@@ -12,7 +12,7 @@ use super::cluster::connect_for;
 use super::connect::NewConnection;
 use super::error::ConnectError;
 use super::watch::CallResult;
-use crate::blocking::BlockingCalls;
+use crate::base::blocking::BlockingCalls;
 use crate::net::lookup::Resolver;
 use crate::policy::redis::{Address, Redis};
 use crate::store::redis::class::ErrorClass;

@@ -14,7 +14,7 @@ use super::cluster::topology;
 use super::connect::{self, NewConnection, STEP_TIMEOUT};
 use super::error::ConnectError;
 use super::watch::CallResult;
-use crate::blocking::BlockingCalls;
+use crate::base::blocking::BlockingCalls;
 use crate::net::address::HostPort;
 use crate::net::lookup::{Resolver, system_resolver};
 use crate::policy::redis::{Address, Redis};

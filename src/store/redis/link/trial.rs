@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::cluster::topology;
 use super::connect::{self, STEP_TIMEOUT};
-use crate::blocking::BlockingCalls;
+use crate::base::blocking::BlockingCalls;
 use crate::net::address::HostPort;
 use crate::net::lookup::system_resolver;
 use crate::policy::redis::{Address, Redis};

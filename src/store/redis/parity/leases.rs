@@ -7,6 +7,8 @@ use proptest::test_runner::{Config, TestRunner};
 use redis::Connection;
 
 use super::{PREFIX, call, charges, invocation, rules, run_script};
+use crate::base::duration::MICROS_PER_SECOND;
+use crate::limit::Limit;
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::{Bucket, CLOCK_SLACK_US};
 use crate::limit::charge::{Charge, Charges};
@@ -16,7 +18,6 @@ use crate::limit::lease::schedule::{SharedBucket, excess, schedule};
 use crate::limit::lease::{Account, EPOCH_US, Loan, Request};
 use crate::limit::returned::Returned;
 use crate::limit::token_bucket::TokenBucket;
-use crate::limit::{Limit, MICROS_PER_SECOND};
 use crate::store::redis::fixture::RedisServer;
 use crate::store::redis::script::{self, Batch};
 

@@ -21,7 +21,7 @@ use crate::store::redis::script::Batch;
 const NOW: u64 = 1_800_000_000_000_000;
 
 fn charge(id: u128) -> Charge {
-    let limit = Limit::token_bucket(10, crate::limit::MICROS_PER_SECOND, 50).unwrap();
+    let limit = Limit::token_bucket(10, crate::base::duration::MICROS_PER_SECOND, 50).unwrap();
     let bucket = BucketId(id);
     Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
 }

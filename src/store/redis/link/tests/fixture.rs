@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 use super::super::{Connection, Link, Supervisor};
-use crate::blocking::BlockingCalls;
+use crate::base::blocking::BlockingCalls;
 use crate::load::from_text_in;
 use crate::net::lookup::{Resolver, system_resolver};
 use crate::policy::redis::Redis;

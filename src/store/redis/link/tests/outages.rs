@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::fixture::{Running, Server, eventually, free_port, refusal, settings};
-use crate::clock;
+use crate::base::clock;
 use crate::store::redis::class::ErrorClass;
 use crate::store::redis::fixture::Timer;
 

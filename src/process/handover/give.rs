@@ -14,11 +14,12 @@ use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
 use super::{Answer, Greeting, VARIABLE, VERSION, receive_json, send, send_json, send_socket};
-use crate::clock;
+use crate::base::clock;
+use crate::base::duration::micros;
 use crate::downstream::intake::{Intake, Paused};
-use crate::duration::micros;
 use crate::net::unix_socket::KeptFile;
-use crate::runtime::{CurrentSnapshot, notify};
+use crate::process::notify;
+use crate::runtime::CurrentSnapshot;
 use crate::store::memory::MemoryStore;
 use crate::upstream::pool::Pool;
 use crate::usage::keeper::Keeper;

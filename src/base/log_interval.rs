@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-use crate::limit::MICROS_PER_SECOND;
+use super::duration::MICROS_PER_SECOND;
 
 /// Lets one event in each interval be logged, and counts the others.
 #[derive(Debug)]

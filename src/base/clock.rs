@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::duration::micros;
+use super::duration::micros;
 
 /// Microseconds since the first call in this process. Monotonic: changes of the wall clock have no
 /// effect.

@@ -49,7 +49,7 @@ impl UtcTime {
 
     /// The time of this many seconds since the epoch. `{:.0}` shows it without a fraction.
     pub fn of_seconds(seconds: u64) -> Self {
-        Self(seconds.saturating_mul(crate::limit::MICROS_PER_SECOND))
+        Self(seconds.saturating_mul(super::duration::MICROS_PER_SECOND))
     }
 
     /// Appends the time with six digits of the second, without the cost of [`fmt`].

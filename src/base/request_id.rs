@@ -1,6 +1,6 @@
 //! Identifiers of requests.
 
-use crate::text::hex;
+use super::text::hex;
 
 /// The identifier of a request: in log lines, in problem documents, and in the request that the
 /// upstream receives.
@@ -21,7 +21,7 @@ impl RequestId {
 
         static PROCESS: LazyLock<u64> = LazyLock::new(|| {
             // Without a source of randomness, the time is the next best seed.
-            getrandom::u64().unwrap_or_else(|_| crate::clock::unix_seconds())
+            getrandom::u64().unwrap_or_else(|_| super::clock::unix_seconds())
         });
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let mut digits = [0; 32];

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::{
     Answer, Greeting, VARIABLE, VERSION, receive, receive_json, receive_socket, send_json,
 };
-use crate::clock;
+use crate::base::clock;
 use crate::limit::Limit;
 use crate::limit::share::Share;
 use crate::net::inherit::{FileOwner, Inherited, NamedSocket};

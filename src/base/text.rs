@@ -1,4 +1,5 @@
-//! Formats numbers and addresses for headers and the access log, with fewer instructions than `fmt`.
+//! Formats numbers and addresses for headers and the access log, with fewer instructions than `fmt`; makes texts
+//! of others safe to show.
 
 use std::net::IpAddr;
 
@@ -33,6 +34,22 @@ pub fn hex(number: u64) -> [u8; 16] {
     digits
 }
 
+/// At most `most` characters of a text from the file or from Redis, with characters replaced that break
+/// the line, control a terminal or change the direction of text, so that a message stays one short line.
+pub fn cut(text: &str, most: usize) -> String {
+    let is_unsafe = |c: char| {
+        let is_separator = matches!(c, '\u{2028}' | '\u{2029}');
+        let is_direction = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        c.is_control() || is_separator || is_direction
+    };
+    let mut short: String =
+        text.chars().take(most).map(|c| if is_unsafe(c) { '\u{fffd}' } else { c }).collect();
+    if text.chars().nth(most).is_some() {
+        short.push('…');
+    }
+    short
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +68,12 @@ mod tests {
         for number in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
             assert_eq!(hex(number), *format!("{number:016x}").as_bytes());
         }
+    }
+
+    #[test]
+    fn shown_texts_are_one_line_and_are_cut() {
+        assert_eq!(cut("a\nb\u{1b}c", 9), "a\u{fffd}b\u{fffd}c");
+        assert_eq!(cut("a\u{2028}b\u{202e}c\u{2066}", 9), "a\u{fffd}b\u{fffd}c\u{fffd}");
+        assert_eq!(cut("äöü", 2), "äö…");
     }
 }

@@ -58,13 +58,13 @@ pub(crate) fn milliseconds(text: &str) -> Result<u64, PeriodError> {
 ///
 /// # Errors
 /// [`PeriodError::UnknownUnit`] only.
-pub(super) fn unit_milliseconds(unit: &str) -> Result<u64, PeriodError> {
+pub(crate) fn unit_milliseconds(unit: &str) -> Result<u64, PeriodError> {
     let known = UNITS.iter().find(|(name, _)| *name == unit);
     known.map(|(_, length)| *length).ok_or_else(|| PeriodError::UnknownUnit(meant_unit(unit)))
 }
 
 /// The unit of another spelling.
-pub(super) fn meant_unit(unit: &str) -> Option<&'static str> {
+pub(crate) fn meant_unit(unit: &str) -> Option<&'static str> {
     let lower = unit.trim().to_ascii_lowercase();
     OTHER_NAMES
         .iter()

@@ -5,7 +5,7 @@ use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{Timestamp, ToSpan as _};
 
 use super::{UtcTime, has_form, offset};
-use crate::policy::build::period;
+use crate::base::period;
 
 /// Maximum length of the name of a time zone in bytes.
 const MAX_ZONE_BYTES: usize = 64;

@@ -1,0 +1,17 @@
+//! What every module may use: time, texts, hashes, locks, services and bounded logs. Knows nothing of limits, HTTP or the
+//! configuration.
+
+pub mod blocking;
+pub mod bounded_log;
+pub mod clock;
+pub mod duration;
+pub mod failure;
+pub(crate) mod hash;
+pub(crate) mod log_interval;
+pub(crate) mod period;
+pub mod request_id;
+pub(crate) mod shard;
+pub(crate) mod sync;
+pub mod text;
+pub(crate) mod time;
+pub mod unix_time;
