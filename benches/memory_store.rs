@@ -29,7 +29,7 @@ use tollgate::limit::share::Share;
 use tollgate::limit::sliding_window::SlidingWindow;
 use tollgate::policy::{Lease, OnFailure};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::redis::script::StoredRule;
+use tollgate::store::rule::StoredRule;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -17,7 +17,7 @@ use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::batch::Batcher;
 use tollgate::store::redis::link::Link;
 use tollgate::store::redis::node::Node;
-use tollgate::store::redis::script::StoredRule;
+use tollgate::store::rule::StoredRule;
 
 use crate::arithmetic::Limit;
 use crate::ways::Taken;

@@ -11,7 +11,7 @@ use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 use crate::policy::{Dimension, Lease, OnMissing, Policy, Rule, WrittenLimit};
 use crate::store::limiter::Source;
 use crate::store::redis::keys::key_with;
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 
 /// All rules, in the order of the configuration file. `status` is that of a refusal before any rule is
 /// checked.

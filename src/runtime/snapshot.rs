@@ -9,7 +9,7 @@ use crate::observe::metrics::{PolicySeries, ServerHealth, UpstreamLoad};
 use crate::policy::Policy;
 use crate::policy::limits_hash::LimitsHash;
 use crate::policy::settings::Upstream;
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 use crate::upstream::load::Load;
 use crate::upstream::pool::Pool;
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use prometheus::IntCounter;
 use tracing::warn;
 
-use super::redis::script::StoredRule;
+use super::rule::StoredRule;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::Limit;
 use crate::limit::charge::{BucketId, Charge};

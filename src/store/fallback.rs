@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::debts::Debts;
 use super::held::Holds;
 use super::memory::MemoryStore;
-use super::redis::script::StoredRule;
+use super::rule::StoredRule;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{Answer, Charge, Outcome, Outcomes};
 use crate::limit::returned::Returned;

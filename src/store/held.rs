@@ -21,7 +21,7 @@ use prometheus::GaugeVec;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
-use super::redis::script::StoredRule;
+use super::rule::StoredRule;
 use crate::limit::Limit;
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;

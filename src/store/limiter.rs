@@ -28,7 +28,7 @@ use super::redis::batch::adjust::{LevelChange, NotAdjusted};
 use super::redis::batch::settle::{Settlement, Sum};
 use super::redis::node::Node;
 use super::redis::nodes::Nodes;
-use super::redis::script::StoredRule;
+use super::rule::StoredRule;
 use crate::base::clock;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{self, Answer, Charge, Charges, Mode, Outcome};

@@ -52,7 +52,7 @@ use crate::limit::share::Share;
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::stamp_log::StampLog;
 use crate::store::held::{Held, Holds};
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 pub use changed::ChangedLog;
 pub use handover::{HandoverError, KeptBucket, Layout};
 use limits::Limits;

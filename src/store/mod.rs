@@ -1,10 +1,11 @@
-//! Stores of token buckets.
+//! Stores of buckets.
 //!
 //! [`limiter`] checks each request in one of: [`redis`], whose buckets all gateways share;
 //! [`deny_cache`], which refuses by recent answers of Redis; [`memory`], whose buckets are local to
 //! this process; or [`fallback`] while Redis is unavailable, which records its grants as [`debts`].
 //! [`leases`] has the tokens that this process has borrowed from the shared store.
 //! [`held`] has the units that requests in flight hold.
+//! [`rule`] has what they know of a rule.
 //! `peek_cache` bounds how often clients read their limits.
 
 pub mod debts;
@@ -16,3 +17,4 @@ pub mod limiter;
 pub mod memory;
 pub mod peek_cache;
 pub mod redis;
+pub mod rule;

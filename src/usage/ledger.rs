@@ -14,7 +14,7 @@ use crate::limit::charge::{Charge, Outcome};
 use crate::policy::Policy;
 use crate::policy::client::Client;
 use crate::store::limiter::{Source, Taken};
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 
 /// Maximum number of records that could not be written or read.
 const MAX_KEPT: usize = 1_000_000;

@@ -14,7 +14,7 @@ use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::{Levels, Limiter};
 use crate::store::redis::keys::key_with;
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 
 /// Response of `GET /api/clients/{kind}/{id}/buckets`.
 #[derive(Debug, Serialize)]

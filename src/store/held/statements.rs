@@ -6,7 +6,7 @@ use super::{Entry, Held, Shard};
 use crate::limit::Limit;
 use crate::limit::charge::BucketId;
 use crate::limit::concurrency::{LEASE_US, Statement};
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 
 /// Age of a statement after which it is made again, in microseconds: a third of a lease.
 pub(super) const RENEWAL_US: u64 = LEASE_US / 3;

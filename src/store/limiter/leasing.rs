@@ -24,7 +24,7 @@ use crate::store::leases::Leases;
 use crate::store::redis::batch::Batcher;
 use crate::store::redis::batch::lease::LeaseEvent;
 use crate::store::redis::nodes::Nodes;
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 
 /// Longest time to wait until leases are returned.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(1);

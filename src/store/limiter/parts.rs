@@ -17,7 +17,7 @@ use crate::limit::charge::{Answer, Charge, Charges, Outcome, Outcomes};
 use crate::store::held::{Holds, Reservation};
 use crate::store::redis::batch::{Answered, Undecided};
 use crate::store::redis::cluster::{Cluster, Part, Parts};
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 
 /// What has become of the parts of a request.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use crate::limit::reading::Reading;
 use crate::limit::share::Share;
 use crate::store::peek_cache::{PeekClient, Peeked};
 use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 
 /// Levels of the buckets of some charges.
 #[derive(Debug, Clone, PartialEq, Eq)]

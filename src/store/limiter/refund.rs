@@ -16,7 +16,7 @@ use crate::limit::charge::{BucketId, Charge, Charges, Outcome};
 use crate::limit::returned::Returned;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::nodes::Nodes;
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 
 /// When the tokens of a request were taken, in microseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

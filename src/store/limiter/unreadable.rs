@@ -18,7 +18,7 @@ use crate::limit::share::Share;
 use crate::store::held::Holds;
 use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
 use crate::store::redis::node::Node;
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 
 impl Shared {
     /// Decides a request with these unreadable buckets, within the remaining time of a check that began

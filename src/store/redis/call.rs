@@ -8,12 +8,13 @@ use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind};
 
 use super::append::StreamEntry;
 use super::class::ErrorClass;
-use super::script::{self, BadReply, Batch, StoredRule};
+use super::script::{self, BadReply, Batch};
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::Limit;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::policy::{Lease, OnFailure};
+use crate::store::rule::StoredRule;
 
 /// Rate and burst of the bucket of probes, per second: more than there can be probes.
 const PROBES_PER_SECOND: u64 = 1_000_000;

@@ -9,8 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use super::script::StoredRule;
 use crate::policy::{Lease, OnFailure};
+use crate::store::rule::StoredRule;
 
 #[path = "../../../tests/it/support/inconclusive.rs"]
 mod inconclusive;

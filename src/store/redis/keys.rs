@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::cluster::slots::{SLOTS, slot_of_tag};
-use super::script::StoredRule;
 use crate::limit::charge::BucketId;
 use crate::policy::redis::{Colocate, DEFAULT_PREFIX, MAX_LANES, Redis};
+use crate::store::rule::StoredRule;
 
 /// Number of hexadecimal digits of a client part.
 const DIGITS: usize = 32;

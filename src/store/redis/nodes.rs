@@ -20,13 +20,13 @@ use super::link::Supervisor;
 use super::link::breaker::{BreakerStatus, Override};
 use super::link::history::History;
 use super::node::Node;
-use super::script::StoredRule;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::reading::Reading;
 use crate::policy::redis::{Address, Redis};
 use crate::store::debts::Debts;
 use crate::store::held::Held;
+use crate::store::rule::StoredRule;
 
 /// The servers that have the buckets.
 #[derive(Clone)]

@@ -15,7 +15,7 @@ use proptest::test_runner::TestRunner;
 use redis::{Connection, Script, ScriptInvocation};
 
 use super::fixture::RedisServer;
-use super::script::{self, Added, Batch, StoredRule};
+use super::script::{self, Added, Batch};
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
 use crate::limit::calendar::{Calendar, Period};
@@ -28,6 +28,7 @@ use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::stamp_log::StampLog;
 use crate::limit::{Limit, MAX_UNITS};
 use crate::policy::{Lease, OnFailure};
+use crate::store::rule::StoredRule;
 
 const PREFIX: &str = "tollgate:";
 

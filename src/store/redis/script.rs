@@ -9,7 +9,7 @@ mod lease;
 mod reply;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use super::batch::repair::Claim;
 use super::keys::Keys;
@@ -18,7 +18,8 @@ use crate::limit::charge::{BucketId, Charge, Charges, Mode, has_held, held_units
 use crate::limit::concurrency::Statement;
 use crate::limit::returned::Returned;
 use crate::limit::{Limit, double};
-use crate::policy::{Kind, Lease, MAX_RULES_PER_ROUTE, OnFailure, Rule};
+use crate::policy::MAX_RULES_PER_ROUTE;
+use crate::store::rule::StoredRule;
 use ids::IdState;
 pub use lease::{encode_lease, read_lease};
 pub use reply::{BadReply, Reply, read_adjust, read_peek};
@@ -56,34 +57,6 @@ enum Operation {
     Peek = 3,
     /// Lends units to this gateway, and takes them back.
     Lease = 5,
-}
-
-/// The parts of a rule that stores use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredRule {
-    /// Name, which is part of the bucket's key.
-    pub name: Arc<str>,
-    /// Salt of its bucket IDs.
-    pub salt: u128,
-    /// What happens to its requests while Redis is unavailable.
-    pub on_failure: OnFailure,
-    /// Whether gateways borrow tokens of its buckets.
-    pub lease: Lease,
-    /// Whether it delays requests.
-    pub is_leaky: bool,
-}
-
-impl StoredRule {
-    /// From a rule of the policy.
-    pub fn of(rule: &Rule) -> Self {
-        Self {
-            name: Arc::clone(&rule.name),
-            salt: rule.salt,
-            on_failure: rule.on_failure,
-            lease: rule.lease,
-            is_leaky: rule.kind == Kind::LeakyBucket,
-        }
-    }
 }
 
 /// Checks that are sent in one call.

@@ -14,7 +14,7 @@ use crate::limit::share::Share;
 use crate::store::debts::Lapsed;
 use crate::store::limiter::Limiter;
 use crate::store::redis::batch::adjust::NotAdjusted;
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 use crate::usage::ledger::{Change, Changes, Ledger, Unread, UnreadRecord, answered_at};
 use crate::usage::record::{Place, period};
 

@@ -12,7 +12,8 @@ use crate::base::clock;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{BucketId, Charge};
 use crate::store::debts::{BucketDebt, Debts};
-use crate::store::redis::script::{self, StoredRule};
+use crate::store::redis::script;
+use crate::store::rule::StoredRule;
 
 /// A bucket's level before and after, in its limit's units.
 pub type LevelChange = (i64, i64);

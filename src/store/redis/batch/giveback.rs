@@ -13,7 +13,7 @@ use super::{Batcher, Queued};
 use crate::base::clock;
 use crate::limit::charge::{Charge, Charges};
 use crate::limit::returned::Returned;
-use crate::store::redis::script::StoredRule;
+use crate::store::rule::StoredRule;
 
 /// Tokens of one request in one slot.
 pub struct GiveBack {

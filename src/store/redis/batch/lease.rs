@@ -10,7 +10,8 @@ use crate::limit::Limit;
 use crate::limit::charge::Charge;
 use crate::limit::lease::{Loan, Request};
 use crate::store::redis::class::{ErrorClass, classify};
-use crate::store::redis::script::{self, StoredRule};
+use crate::store::redis::script;
+use crate::store::rule::StoredRule;
 
 /// Time after which a reply is no longer awaited. Borrowed units could hardly be spent after it.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(500);

@@ -12,7 +12,8 @@ use crate::limit::charge::Charge;
 use crate::limit::reading::Reading;
 use crate::store::redis::call;
 use crate::store::redis::link::Connection;
-use crate::store::redis::script::{self, StoredRule};
+use crate::store::redis::script;
+use crate::store::rule::StoredRule;
 
 /// Timeout of operations that a person waits for.
 pub const OPERATOR_TIMEOUT: Duration = Duration::from_secs(1);

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::limit::Limit;
     use crate::policy::{Lease, OnFailure};
-    use crate::store::redis::script::StoredRule;
+    use crate::store::rule::StoredRule;
 
     /// `take.lua` denies only if tokens are missing, so any other denial is a malformed reply.
     #[test]
