@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use http::{HeaderMap, Method, Version, header};
 
 use super::Head;
-use super::headers::connection_options;
+use crate::net::framing::connection_options;
 use super::raw_head::RawHead;
 use crate::net::address::Authority;
 use crate::net::url_target::UrlTarget;

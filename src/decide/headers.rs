@@ -1,9 +1,10 @@
 //! Headers that a limit counts by: the upstream must receive the value that was counted, and no other.
 
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName};
 
 use crate::limit::charge::Mode;
 use crate::policy::charges::{RequestAttributes, Scope};
+use crate::net::framing::connection_options;
 use crate::policy::client::Client;
 use crate::policy::{Dimension, Policy};
 
@@ -62,10 +63,4 @@ fn fault(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderFault> {
     }
     let is_named = |option: &[u8]| option.eq_ignore_ascii_case(name.as_str().as_bytes());
     connection_options(headers).any(is_named).then_some(HeaderFault::HopByHop)
-}
-
-/// The options of `Connection`, among them names of headers.
-pub fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    let lines = headers.get_all(header::CONNECTION).into_iter();
-    lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }

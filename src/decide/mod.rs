@@ -26,6 +26,7 @@ use http::{HeaderMap, Method, Uri, Version};
 
 use crate::identity::{self, Identity, IdentityError, Peer};
 use crate::limit::charge::Charges;
+use crate::net::framing;
 use crate::policy::Policy;
 use crate::policy::charges::{KeyRequired, RequestAttributes, Scope};
 use crate::policy::client::ClientKey;
@@ -301,17 +302,13 @@ fn can_be_rewritten(policy: &Policy, head: &Head<'_>, route: Option<u32>) -> boo
     rewrite.is_none_or(|rewrite| rewrite.path(head.uri.path()).is_some())
 }
 
-/// The route's `max_body_bytes` if the request's `Content-Length` is larger. Pingora has checked that several
-/// lengths are equal.
+/// The route's `max_body_bytes` if the request's `Content-Length` is larger.
 fn exceeded_body_limit(policy: &Policy, head: &Head<'_>, route: Option<u32>) -> Option<u64> {
-    let length = head.headers.get(http::header::CONTENT_LENGTH)?;
+    let digits = framing::content_length(head.headers)?;
     let max_bytes = policy.routes.get(route? as usize)?.max_body_bytes?;
-    let first = length.as_bytes().split(|byte| *byte == b',').next()?;
-    let digits = std::str::from_utf8(first).ok()?.trim();
     // Digits that are no u64 are a larger number.
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let is_within = digits.parse().is_ok_and(|length: u64| length <= max_bytes);
-    (is_number && !is_within).then_some(max_bytes)
+    (!is_within).then_some(max_bytes)
 }
 
 /// A request of a client for its own limits. Guessing keys must cost as much here as on any route: the

@@ -10,6 +10,7 @@ use super::exchange::Exchange;
 use super::header_edits::{self, Subject};
 use super::header_text::HeaderText;
 use crate::identity;
+use crate::net::framing;
 use crate::policy::Policy;
 use crate::policy::handling::UpstreamHost;
 use crate::policy::rewrite::Rewrite;
@@ -67,7 +68,7 @@ pub(super) fn prepare(
     let keeps_forwarding = present.forwarding && exchange.via_trusted_proxy;
     set_forwarding(peer, request, exchange, keeps_forwarding)?;
     if present.content_length
-        && let Some(length) = one_length(&request.headers)
+        && let Some(length) = framing::one_length(&request.headers)
     {
         request.insert_header(header::CONTENT_LENGTH, length)?;
     }
@@ -220,17 +221,6 @@ fn set_forwarding(
         request.insert_header(FORWARDED_HOST, host)?;
     }
     request.insert_header(REQUEST_ID, exchange.request_id.as_str())
-}
-
-/// The value that replaces several equal `Content-Length` values, in several lines or in a list; `None` if
-/// there is only one. Pingora accepts them; the next server may reject them, or read them differently. RFC
-/// 9110, section 8.6, requires one.
-pub(super) fn one_length(headers: &HeaderMap) -> Option<HeaderValue> {
-    let mut lines = headers.get_all(header::CONTENT_LENGTH).iter();
-    let (first, second) = (lines.next()?, lines.next().is_some());
-    let length = first.as_bytes().split(|byte| *byte == b',').next()?.trim_ascii();
-    let is_one = !second && length.len() == first.len();
-    if is_one { None } else { HeaderValue::from_bytes(length).ok() }
 }
 
 fn hide_key(request: &mut RequestHeader, clients: &Clients) -> Result<()> {

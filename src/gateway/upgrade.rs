@@ -3,7 +3,7 @@
 use http::{HeaderMap, header};
 use pingora::prelude::RequestHeader;
 
-use crate::decide::headers::connection_options;
+use crate::net::framing::connection_options;
 
 /// Removes `Upgrade` unless the request asks for a WebSocket. Pingora forwards no other, but takes every request with
 /// this header for one to upgrade, so this must precede all use of it.

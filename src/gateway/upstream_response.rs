@@ -7,14 +7,13 @@ use http::response::Parts;
 use http::{HeaderName, HeaderValue, StatusCode, Version, header};
 use pingora::prelude::{ResponseHeader, Result};
 
-use super::forward;
-use crate::decide::headers::connection_options;
+use crate::net::framing;
 
 const KEEP_ALIVE: &str = "keep-alive";
 
 /// Options of `Connection` for which no header is removed: those of the connection itself, and the headers
 /// of the framing.
-const KEPT_OPTIONS: [&[u8]; 4] = [b"keep-alive", b"close", b"content-length", b"transfer-encoding"];
+const KEPT_OPTIONS: [&str; 4] = [KEEP_ALIVE, "close", "content-length", "transfer-encoding"];
 
 /// Prepares the head of an upstream's response to a request of the HTTP version `request`. Returns whether
 /// the connection must close after the response.
@@ -27,7 +26,7 @@ pub(super) fn prepare(response: &mut ResponseHeader, request: Version) -> Result
     if response.headers.contains_key(header::CONNECTION) {
         remove_hop_by_hop(response);
     }
-    if let Some(length) = forward::one_length(&response.headers) {
+    if let Some(length) = framing::one_length(&response.headers) {
         response.insert_header(header::CONTENT_LENGTH, length)?;
     }
     if response.status == StatusCode::NO_CONTENT || response.status.is_informational() {
@@ -70,9 +69,8 @@ fn remove_hop_by_hop(response: &mut ResponseHeader) {
         return;
     }
     // Usually empty: a server that keeps its connections names no header.
-    let named: Vec<HeaderName> = connection_options(&response.headers)
-        .filter(|option| !KEPT_OPTIONS.iter().any(|name| option.eq_ignore_ascii_case(name)))
-        .filter_map(|option| HeaderName::from_bytes(option).ok())
+    let named: Vec<HeaderName> = framing::named_by_connection(&response.headers)
+        .filter(|name| !KEPT_OPTIONS.contains(&name.as_str()))
         .collect();
     for name in named {
         response.remove_header(&name);

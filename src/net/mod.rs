@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod body_rate;
+pub mod framing;
 pub mod http;
 pub mod inherit;
 pub mod io_text;

@@ -37,6 +37,7 @@ use crate::base::clock;
 use crate::base::duration::micros;
 use crate::base::request_id::RequestId;
 use crate::net::body_rate::{BodyMeter, Transfer};
+use crate::net::framing;
 
 /// One attempt to send a request to a server. Shared by the request and its connection.
 #[derive(Debug)]
@@ -244,8 +245,7 @@ impl Attempt {
                 }
                 Stage::Upgraded
             }
-            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Stage::Ended(Body::None),
-            _ if *method == Method::HEAD => Stage::Ended(Body::None),
+            status if !framing::has_body(method, status) => Stage::Ended(Body::None),
             _ if is_empty() => Stage::Ended(Body::Some),
             _ => Stage::Body,
         };

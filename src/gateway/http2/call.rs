@@ -11,7 +11,7 @@ use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
 use http::uri::Scheme;
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use pingora::prelude::{Error, ErrorType, ResponseHeader, Result};
 use pingora::proxy::{ProxyHttp, Session};
 use tokio::time::{Instant, Sleep};
@@ -24,6 +24,7 @@ use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::{self, failure, grpc};
 use crate::gateway::{Gateway, MAX_INTERIM, body_drain, upstream_response};
 use crate::net::body_rate::BodyMeter;
+use crate::net::framing;
 use crate::upstream::http2::{Stream, in_words, is_unprocessed};
 
 /// An attempt in progress.
@@ -291,14 +292,14 @@ impl<'a> Call<'a> {
         self.stream.note_response();
         let (parts, mut body) = response.into_parts();
         let mut head = ResponseHeader::from(parts);
-        if head.status.is_informational() || !has_clear_length(&head.headers) {
+        if head.status.is_informational() || !framing::has_clear_length(&head.headers) {
             let words = "the head of the response is not valid";
             return Some(Err(Error::new(ErrorType::Custom(words)).into_up()));
         }
         self.gateway.count_response(self.exchange, head.status);
-        self.missing = content_length(&head.headers);
+        self.missing = framing::content_length(&head.headers).and_then(|length| length.parse().ok());
         // Data after a head without a body is discarded.
-        let is_end = if has_body(&self.session.req_header().method, head.status) {
+        let is_end = if framing::has_body(&self.session.req_header().method, head.status) {
             match self.body.is_end(&mut body, self.is_complete()) {
                 Ok(is_end) => is_end,
                 Err(error) => return Some(Err(in_words(error))),
@@ -320,7 +321,7 @@ impl<'a> Call<'a> {
         let gateway = self.gateway;
         gateway.response_filter(self.session, head, self.exchange).await?;
         let request = self.session.req_header();
-        let has_body = has_body(&request.method, head.status);
+        let has_body = framing::has_body(&request.method, head.status);
         let is_unframed = has_body && !head.headers.contains_key(header::CONTENT_LENGTH);
         if is_unframed && self.session.as_http1().is_some() {
             if is_end {
@@ -551,28 +552,6 @@ async fn head(
     request::of(head, if is_tls { Scheme::HTTPS } else { Scheme::HTTP })
 }
 
-/// Whether the final response with this status to a request of this method has a body (RFC 9110, section
-/// 6.4.1).
-fn has_body(method: &Method, status: StatusCode) -> bool {
-    *method != Method::HEAD && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
-}
-
-/// Whether `Content-Length` is missing or one number. Else it is unknown where the response ends.
-fn has_clear_length(headers: &HeaderMap) -> bool {
-    let lines = headers.get_all(header::CONTENT_LENGTH).into_iter();
-    let mut lengths = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    let Some(first) = lengths.next().map(<[u8]>::trim_ascii) else { return true };
-    !first.is_empty()
-        && first.iter().all(u8::is_ascii_digit)
-        && lengths.all(|length| length.trim_ascii() == first)
-}
-
-/// The first number of `Content-Length`.
-fn content_length(headers: &HeaderMap) -> Option<u64> {
-    let line = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?;
-    line.split(',').next()?.trim().parse().ok()
-}
-
 /// Waits until `end`; forever without one. The timer is only set again if it is too early.
 async fn sleep_until(timer: &mut Pin<Box<Sleep>>, end: Option<Instant>) {
     let Some(end) = end else { return pending().await };
@@ -585,33 +564,5 @@ async fn sleep_until(timer: &mut Pin<Box<Sleep>>, end: Option<Instant>) {
             return;
         }
         timer.as_mut().reset(end);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn content_length_is_clear_if_it_is_one_number() {
-        let table: [(&[&'static str], bool); 8] = [
-            (&[], true),
-            (&["2"], true),
-            (&["2", "2"], true),
-            (&["2, 2"], true),
-            (&["2", "3"], false),
-            (&["2,3"], false),
-            (&[""], false),
-            (&["+2"], false),
-        ];
-        for (lines, expected) in table {
-            let mut headers = HeaderMap::new();
-            for line in lines {
-                headers.append(header::CONTENT_LENGTH, HeaderValue::from_static(line));
-            }
-            assert_eq!(has_clear_length(&headers), expected, "{lines:?}");
-        }
     }
 }

@@ -5,7 +5,7 @@ use http::uri::{Authority, Parts, PathAndQuery, Scheme};
 use http::{Request, Uri, Version};
 use pingora::prelude::{Error, ErrorType, RequestHeader, Result};
 
-use crate::decide::headers::connection_options;
+use crate::net::framing;
 
 /// Headers of the client's connection, which HTTP/2 does not allow or which are not for the server.
 const OF_THE_CONNECTION: [HeaderName; 5] = [
@@ -23,9 +23,7 @@ const MORE_OF_THE_CONNECTION: [&str; 3] = ["keep-alive", "proxy-connection", "ht
 /// Removes the headers of the client's connection. `TE` stays if it is `trailers`, without which some
 /// servers refuse gRPC.
 pub(super) fn remove_hop_by_hop(request: &mut RequestHeader) {
-    let named: Vec<HeaderName> = connection_options(&request.headers)
-        .filter_map(|option| HeaderName::from_bytes(option).ok())
-        .collect();
+    let named: Vec<HeaderName> = framing::named_by_connection(&request.headers).collect();
     let more = MORE_OF_THE_CONNECTION.map(HeaderName::from_static);
     let accepts_trailers = accepts_trailers(&request.headers);
     for name in named.iter().chain(&OF_THE_CONNECTION).chain(&more) {
@@ -39,9 +37,7 @@ pub(super) fn remove_hop_by_hop(request: &mut RequestHeader) {
 }
 
 fn accepts_trailers(headers: &HeaderMap) -> bool {
-    let lines = headers.get_all(header::TE).into_iter();
-    let mut codings = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    codings.any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    framing::elements(headers, &header::TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
 }
 
 /// Converts a request, whose `Host` becomes the authority.
