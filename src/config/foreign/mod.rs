@@ -1,6 +1,6 @@
 //! Names of settings that other gateways have, and what to write here instead.
 //!
-//! Reading order: this file (look-up of a name), [`entries`] (the names), [`constructs`] (settings that are written
+//! Reading order: this file (look-up of a name), [`entries`] (the names, from `names.txt`), [`constructs`] (settings that are written
 //! together, with the values of the file), [`dimensions`] (what requests are counted by), [`directives`] (lines of
 //! nginx), `tests`.
 //!
@@ -70,7 +70,7 @@ enum Place {
 struct Entry {
     place: Place,
     /// In lower case; `_` is not compared.
-    names: &'static [&'static str],
+    names: Vec<&'static str>,
     /// The setting that the same table has instead; empty if there is none.
     meant: &'static str,
     /// The line to write in the same table; empty if there is none.
@@ -85,16 +85,6 @@ pub(super) struct Advice {
     /// The setting that the same table has instead.
     pub(super) meant: Option<&'static str>,
     pub(super) help: String,
-}
-
-const fn entry(
-    place: Place,
-    names: &'static [&'static str],
-    meant: &'static str,
-    line: &'static str,
-    why: &'static str,
-) -> Entry {
-    Entry { place, names, meant, line, why }
 }
 
 /// What to write instead of the unknown `name` in the table at `parents`, whose value is `value`.

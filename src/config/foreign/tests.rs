@@ -53,6 +53,17 @@ fn file(place: Place, meant: &str, line: &str) -> Option<String> {
 }
 
 #[test]
+fn each_row_is_an_entry() {
+    let rows = include_str!("names.txt").lines();
+    let rows = rows.filter(|line| line.contains(" | ") && !line.starts_with('#'));
+    assert_eq!(ENTRIES.len(), rows.count());
+    for entry in ENTRIES.iter() {
+        let Entry { names, why, .. } = entry;
+        assert!(names.iter().chain([why]).all(|text| !text.starts_with('$')), "{entry:?}");
+    }
+}
+
+#[test]
 fn suggested_lines_are_valid_where_they_are_suggested() {
     for entry in ENTRIES.iter().filter(|entry| !entry.line.is_empty()) {
         let text = file(entry.place, entry.meant, entry.line).unwrap();
@@ -82,9 +93,9 @@ fn listed_names_are_unknown_where_they_are_listed() {
         (Rule, "[rules.r]"),
         (Grant, "[rules.r.plans.free]"),
     ];
-    for entry in ENTRIES {
+    for entry in ENTRIES.iter() {
         for (place, head) in tables.iter().filter(|(place, _)| *place == entry.place) {
-            for name in entry.names {
+            for name in &entry.names {
                 let report = from_text("a", &format!("{head}\n{name} = 1979-05-27\n")).unwrap_err();
                 let found = report
                     .errors
