@@ -127,7 +127,7 @@ impl Rounds {
         }
         let is_on_level = |listed: &Listed| match level {
             Level::Healthy(priority) => listed.priority == priority,
-            Level::All | Level::Draining | Level::Disabled => true,
+            Level::All => true,
         };
         let names: Vec<String> =
             all.iter().map(|listed| listed.state.address.to_string()).collect();

@@ -373,7 +373,7 @@ impl Pool {
             in_flight: listed.state.in_flight(),
             ejected_us: match listed.state.availability(now) {
                 Availability::Down { until } => until.saturating_sub(now),
-                _ => 0,
+                Availability::Up { .. } => 0,
             },
         };
         self.active.load().all.iter().map(view).collect()

@@ -14,16 +14,11 @@ const MIN_STEP_US: u64 = 10_000;
 
 /// Whether requests are sent to an endpoint. Times are microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(test), expect(dead_code, reason = "operators cannot set it yet"))]
 pub(crate) enum Availability {
     /// They are, since this time; 0: since it is known.
     Up { since: u64 },
     /// They are not, until this time; `u64::MAX`: until something changes that.
     Down { until: u64 },
-    /// An operator wants no new requests for it.
-    Draining,
-    /// An operator wants no requests for it.
-    Disabled,
 }
 
 /// An endpoint of an upstream.
@@ -36,17 +31,13 @@ pub(crate) struct Candidate {
     pub(crate) availability: Availability,
 }
 
-/// Why the endpoints of a plan were chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why the endpoints of a plan were chosen. The least of all endpoints is that of the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// They are the healthy ones of this priority.
     Healthy(u8),
     /// None is healthy, so all are tried.
     All,
-    /// There are only endpoints that an operator drains.
-    Draining,
-    /// There are only endpoints that an operator has disabled.
-    Disabled,
 }
 
 /// The endpoints that requests are sent to.
@@ -62,8 +53,7 @@ pub(crate) struct Plan {
 /// Chooses endpoints at `now` (microseconds). `slow_start_us`: how long the weight of an endpoint rises from 10 % after
 /// it has become healthy; 0: not at all.
 pub(crate) fn plan(candidates: &[Candidate], slow_start_us: u64, now: u64) -> Plan {
-    let level = candidates.iter().map(level).min_by_key(|level| rank(*level));
-    let level = level.unwrap_or(Level::All);
+    let level = candidates.iter().map(level).min().unwrap_or(Level::All);
     let mut until = u64::MAX;
     let mut chosen = Vec::new();
     for (index, candidate) in candidates.iter().enumerate() {
@@ -90,10 +80,7 @@ pub(crate) fn plan(candidates: &[Candidate], slow_start_us: u64, now: u64) -> Pl
 /// priority, else one that is not healthy. Of several, the `turn`-th.
 pub(crate) fn other(candidates: &[Candidate], not: usize, turn: usize) -> Option<usize> {
     let others = || candidates.iter().enumerate().filter(|(index, _)| *index != not);
-    let best = others().map(|(_, candidate)| level(candidate)).min_by_key(|level| rank(*level))?;
-    if matches!(best, Level::Draining | Level::Disabled) {
-        return None;
-    }
+    let best = others().map(|(_, candidate)| level(candidate)).min()?;
     let best: Vec<usize> = others()
         .filter(|(_, candidate)| level(candidate) == best)
         .map(|(index, _)| index)
@@ -106,18 +93,6 @@ fn level(candidate: &Candidate) -> Level {
     match candidate.availability {
         Availability::Up { .. } => Level::Healthy(candidate.priority),
         Availability::Down { .. } => Level::All,
-        Availability::Draining => Level::Draining,
-        Availability::Disabled => Level::Disabled,
-    }
-}
-
-/// The level with the lowest rank that has an endpoint is used.
-fn rank(level: Level) -> (u8, u8) {
-    match level {
-        Level::Healthy(priority) => (0, priority),
-        Level::All => (1, 0),
-        Level::Draining => (2, 0),
-        Level::Disabled => (3, 0),
     }
 }
 

@@ -52,8 +52,8 @@ fn next_priority_takes_over_when_none_is_healthy() {
     candidates[0].availability = DOWN;
     assert_eq!(chosen(&candidates), (Level::Healthy(1), vec![1, 2]));
     candidates[1].availability = DOWN;
-    candidates[2].availability = Availability::Draining;
-    assert_eq!(chosen(&candidates), (Level::All, vec![0, 1]));
+    candidates[2].availability = DOWN;
+    assert_eq!(chosen(&candidates), (Level::All, vec![0, 1, 2]));
 }
 
 #[test]
@@ -186,30 +186,20 @@ fn another_endpoint_is_healthy_if_possible() {
 }
 
 fn availability() -> impl Strategy<Value = Availability> {
-    prop_oneof![
-        Just(UP),
-        Just(Availability::Up { since: 9 }),
-        Just(DOWN),
-        Just(Availability::Draining),
-        Just(Availability::Disabled)
-    ]
+    prop_oneof![Just(UP), Just(Availability::Up { since: 9 }), Just(DOWN),]
 }
 
 proptest! {
     #[test]
-    fn disabled_endpoint_is_chosen_only_if_all_are(
+    fn endpoint_that_is_down_is_chosen_only_if_all_are(
         parts in prop::collection::vec((1..=1000_u16, 0..3_u8, availability()), 1..20),
         now in 0..100_u64,
     ) {
         let candidates: Vec<_> = parts.iter().map(|(w, p, a)| candidate(*w, *p, *a)).collect();
         let plan = plan(&candidates, 50, now);
         prop_assert!(!plan.chosen.is_empty());
-        let all_are = |wanted| candidates.iter().all(|c| c.availability == wanted);
         for (index, _) in plan.chosen {
             let chosen = candidates[index].availability;
-            if chosen == Availability::Disabled {
-                prop_assert!(all_are(Availability::Disabled));
-            }
             if chosen == DOWN {
                 let is_up = |c: &Candidate| matches!(c.availability, Availability::Up { .. });
                 prop_assert!(!candidates.iter().any(is_up));
