@@ -16,37 +16,44 @@ mod support;
 
 // Forwarding: bodies of any length, connection reuse, upgrades, and headers for the upstream.
 mod forwarding;
+mod grpc_time_limits;
 mod headers;
+mod http2;
 mod pipelining;
 mod proxying;
 mod rewrites;
-mod route_answers;
 mod websocket;
+
+// Routes: which one a request has, and what it does beside forwarding.
+mod route_answers;
+mod routes;
+mod split;
 
 // TLS, HTTP/2, gRPC and WebSocket, with clients and servers of other projects.
 mod peers;
 
-// Upstreams over TLS and HTTP/2.
+// Upstreams: the selected server, TLS, HTTP/2, the PROXY protocol, and their faults.
+mod balance;
+mod broken_upstreams;
 mod http2_upstream_faults;
 mod http2_upstreams;
+mod names;
 mod proxy_upstreams;
-mod split;
+mod slow_upstreams;
+mod surplus;
 mod tls_upstreams;
 
 // Limits: how many requests are allowed, and which ones a rule counts.
-mod cluster;
 mod concurrency;
 mod counting;
 mod fixed_windows;
 mod kinds;
+mod leaky_buckets;
 mod limits;
-mod membership;
 mod migrating;
+mod refunds;
 mod shedding;
 mod sliding_windows;
-
-// The route of a request.
-mod routes;
 
 // Responses of the gateway itself, and the connection after a denied request.
 mod answers;
@@ -54,62 +61,62 @@ mod own_limits;
 mod refusals;
 mod request_limits;
 
-// Automatic certificates.
-mod acme;
-
-// Identity: API keys and forwarded addresses.
+// Identity: API keys, forwarded addresses, and who may send requests.
 mod addresses;
-mod grpc_time_limits;
-mod http2;
 mod identity;
 mod ip_lists;
 
-// The process: start, shutdown, subcommands, and secrets in logs.
+// Listeners, their certificates, and those that are automatic.
+mod acme;
 mod certificates;
-mod check;
-mod commands;
-mod examples;
-mod health;
-mod process;
-mod secret_files;
-mod secrets;
-mod shipped;
-mod systemd;
-mod top;
-mod upgrade;
-mod usage;
+mod listeners;
 
-// Invalid configuration files.
-mod bad_files;
-
-// Reloads while requests continue: all or nothing.
-mod refunds;
-mod reload;
-mod reload_blocked;
-mod reload_files;
-mod reload_load;
-mod reload_tokens;
-
-// Faulty clients and upstreams.
-mod balance;
-mod broken_upstreams;
+// Faulty clients, and as many as there can be.
 mod corpus;
 mod hostile;
+mod idle;
 mod many_slow_clients;
-mod names;
+mod memory;
 mod overload;
 mod slow_clients;
-mod slow_upstreams;
-mod surplus;
 
 // Limits shared by several gateways through Redis.
+mod cluster;
 mod leases;
+mod membership;
 mod nested;
 mod shared;
 mod shared_usage;
 
 // Faults of Redis under load.
 mod outages;
+
+// The process: start, shutdown, upgrades, and secrets in logs.
+mod process;
+mod secret_files;
+mod secrets;
+mod shipped;
+mod systemd;
+mod upgrade;
+mod usage;
+
+// Subcommands, and the examples of the documentation.
+mod audit_command;
+mod check;
+mod commands;
+mod examples;
+mod health;
+mod top;
+
+// Invalid configuration files.
+mod bad_files;
+
+// Reloads while requests continue: all or nothing.
+mod reload;
+mod reload_blocked;
+mod reload_files;
+mod reload_load;
+mod reload_tokens;
 
 // The admin port and the admin API.
 mod admin;
@@ -119,19 +126,12 @@ mod admin_writes;
 // Telemetry, the dashboard and explanations.
 mod access_log;
 mod audit;
-mod audit_command;
 mod audit_stream;
 mod dashboard;
 mod explain;
 mod metrics;
 mod samples;
 mod traces;
-
-// Memory with an unbounded number of clients.
-mod idle;
-mod leaky_buckets;
-mod listeners;
-mod memory;
 
 // The build.
 mod tree;
