@@ -5,9 +5,9 @@ use std::net::Ipv6Addr;
 use http::{HeaderMap, Method, Version, header};
 
 use super::Head;
-use crate::net::framing::connection_options;
 use super::raw_head::RawHead;
 use crate::net::address::Authority;
+use crate::net::framing::connection_options;
 use crate::net::url_target::UrlTarget;
 use crate::policy::settings::Server;
 

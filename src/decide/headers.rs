@@ -3,8 +3,8 @@
 use http::{HeaderMap, HeaderName};
 
 use crate::limit::charge::Mode;
-use crate::policy::charges::{RequestAttributes, Scope};
 use crate::net::framing::connection_options;
+use crate::policy::charges::{RequestAttributes, Scope};
 use crate::policy::client::Client;
 use crate::policy::{Dimension, Policy};
 

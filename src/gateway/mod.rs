@@ -56,7 +56,6 @@ use prometheus::Histogram;
 
 use crate::acme::challenges::Challenges;
 use crate::base::clock;
-use crate::base::failure::test_point;
 use crate::decide::decision::Decision;
 use crate::downstream::ConnectionInfo;
 use crate::downstream::rejections::Rejections;
@@ -143,8 +142,9 @@ impl ProxyHttp for Gateway {
     ) -> Result<()> {
         let server = &exchange.snapshot.policy.server;
         exchange.connection.count(&self.metrics.connections);
+        #[cfg(debug_assertions)]
         if session.req_header().uri.path() == "/panic" {
-            test_point("request");
+            crate::base::failure::test_point("request");
         }
         if session.is_http2() {
             http2_request::normalize(session.req_header_mut())?;

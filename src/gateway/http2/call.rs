@@ -297,7 +297,8 @@ impl<'a> Call<'a> {
             return Some(Err(Error::new(ErrorType::Custom(words)).into_up()));
         }
         self.gateway.count_response(self.exchange, head.status);
-        self.missing = framing::content_length(&head.headers).and_then(|length| length.parse().ok());
+        self.missing =
+            framing::content_length(&head.headers).and_then(|length| length.parse().ok());
         // Data after a head without a body is discarded.
         let is_end = if framing::has_body(&self.session.req_header().method, head.status) {
             match self.body.is_end(&mut body, self.is_complete()) {
