@@ -539,9 +539,11 @@ for bucket = 1, #keys do
     if stored and #stored ~= 24 and type(stored) == 'table' then
         -- A key of another type, or a right that only sliding windows need is missing: the gateway decides on this
         -- bucket, and the script on the others. Any other error fails the call.
+        -- Servers before 7.0, those of 7 and those of 8 say it in other words.
         local text = stored.err
         if kind == SLIDING_WINDOW
-            and (string.find(text, 'NOPERM', 1, true) or string.find(text, "can't run", 1, true)) then
+            and (string.find(text, 'NOPERM', 1, true) or string.find(text, "can't run", 1, true)
+                or string.find(text, 'ACL failure', 1, true)) then
             lacks_right = true
         elseif string.sub(text, 1, 9) ~= 'WRONGTYPE' then
             return { err = text .. (kind == SLIDING_WINDOW and ' (GETRANGE)' or ' (GET)') }

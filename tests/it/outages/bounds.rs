@@ -11,6 +11,7 @@ use crate::support::{
 
 const BURST: u64 = 50;
 const PER_SECOND: u64 = 20;
+const FLAP: Duration = Duration::from_millis(300);
 
 /// Several gateways that share a fault proxy, with a configured number of instances.
 pub(super) struct Fleet {
@@ -31,16 +32,36 @@ impl Fleet {
         Self { _redis: redis, proxy, gateways }
     }
 
-    /// Disconnects and reconnects Redis every 300 ms for this time.
+    /// Disconnects and reconnects Redis every 300 ms for this time. Returns how long only some gateways
+    /// had recovered.
     pub(super) fn flap(&self, length: Duration) -> Duration {
         let end = self.proxy.elapsed() + length;
+        let mut apart = Duration::ZERO;
         while self.proxy.elapsed() < end {
-            for mode in [Mode::Refuse, Mode::Pass] {
-                self.proxy.set(mode);
-                sleep_for(Duration::from_millis(300));
-            }
+            self.proxy.set(Mode::Refuse);
+            sleep_for(FLAP);
+            self.proxy.set(Mode::Pass);
+            apart += self.time_apart(FLAP);
         }
-        Duration::ZERO
+        apart
+    }
+
+    /// Time within `length` in which some, but not all breakers are open: at most, by the states before and
+    /// after.
+    fn time_apart(&self, length: Duration) -> Duration {
+        let watch = Stopwatch::start();
+        let (mut apart, mut before, mut was_apart) = (Duration::ZERO, Duration::ZERO, false);
+        while watch.elapsed() < length {
+            let open = self.gateways.iter().filter(|gateway| breaker(gateway) == 2).count();
+            let is_apart = (1..self.gateways.len()).contains(&open);
+            let now = watch.elapsed();
+            if is_apart || was_apart {
+                apart += now - before;
+            }
+            (before, was_apart) = (now, is_apart);
+            sleep_for(Duration::from_millis(5));
+        }
+        apart
     }
 
     /// Disconnects Redis for this time. Returns the time between the recovery of the first gateway and that
