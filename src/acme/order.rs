@@ -184,7 +184,7 @@ impl Orders {
                 continue;
             }
             let Some(challenge) = authorization.challenge(kind.clone()) else {
-                return Err(AcmeError::NoChallenge(challenge_name(self.board.kind())));
+                return Err(AcmeError::NoChallenge(self.board.kind().name()));
             };
             answered.push(self.board.answer(PendingChallenge {
                 domain: domain.to_owned(),
@@ -218,13 +218,6 @@ fn challenge_type(challenge: Challenge) -> ChallengeType {
     match challenge {
         Challenge::Http01 => ChallengeType::Http01,
         Challenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
-    }
-}
-
-fn challenge_name(challenge: Challenge) -> &'static str {
-    match challenge {
-        Challenge::Http01 => "http-01",
-        Challenge::TlsAlpn01 => "tls-alpn-01",
     }
 }
 

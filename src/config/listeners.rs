@@ -3,7 +3,7 @@
 use super::spanned::Spanned;
 use super::tables::{Field, TextOr};
 use super::walk::table;
-use super::words::{ClientAuth, MinTls, Redirect};
+use super::words::{ClientAuthMode, Redirect, TlsVersion};
 
 table! {
     /// `[[listeners]]`: where clients connect, beside `server.listen`.
@@ -20,9 +20,9 @@ table! {
         /// PEM file with the authorities of client certificates, which are then asked for. Default: none.
         pub client_ca: Field<String>,
         /// Whether clients need a certificate; needs `client_ca`. Default: `"required"`.
-        pub client_auth: Field<ClientAuth>,
+        pub client_auth: Field<ClientAuthMode>,
         /// The oldest version of TLS that is accepted. Default: `"1.2"`.
-        pub min_tls: Field<MinTls>,
+        pub min_tls: Field<TlsVersion>,
         /// Whether each connection begins with a header of the PROXY protocol, version 1 or 2. Only
         /// `server.trusted_proxies` may then connect. Default: `false`.
         pub proxy_protocol: Field<bool>,

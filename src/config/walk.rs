@@ -2,13 +2,10 @@
 //! reported and left out, and does not hide other errors.
 //!
 //! [`table`] declares a table once: the struct, its names, and how each setting is read. `schema` is
-//! generated from the same struct. [`words`] does the same for settings whose value is one of a few
-//! words; serde has the list of words.
+//! generated from the same struct. [`words`] does the same for settings whose value is one of a few words.
 
 use std::collections::BTreeMap;
 
-use serde::de::DeserializeOwned;
-use serde::de::value::StrDeserializer;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
@@ -19,6 +16,7 @@ use super::spanned::Spanned;
 use super::suggest;
 use super::tables::{MaxInFlight, TextOr, TextOrList};
 use super::types::{self, Expected, Mismatch};
+use super::words::Word;
 use crate::limit::cost::Cost;
 
 /// A value of the parsed file, with its place.
@@ -97,17 +95,38 @@ macro_rules! table {
 }
 pub(super) use table;
 
-/// Declares settings that take one of a few words: enums whose variants are the words in snake case.
+/// Declares settings that take one of a few words: enums, each variant with its word.
 macro_rules! words {
     ($(
         $(#[$about:meta])*
-        pub enum $setting:ident { $($variants:tt)* }
+        pub enum $setting:ident {
+            $($(#[$about_word:meta])* $variant:ident = $word:literal,)*
+        }
     )*) => {$(
         $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[cfg_attr(test, derive(schemars::JsonSchema))]
-        #[serde(rename_all = "snake_case")]
-        pub enum $setting { $($variants)* }
+        pub enum $setting {
+            $($(#[$about_word])* #[cfg_attr(test, schemars(rename = $word))] $variant,)*
+        }
+
+        impl $setting {
+            /// The word of the file.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+        }
+
+        impl $crate::config::words::Word for $setting {
+            const WORDS: &'static [&'static str] = &[$($word),*];
+
+            fn of_word(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+        }
 
         impl $crate::config::walk::FromToml for $setting {
             fn from_toml(
@@ -199,24 +218,18 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads one of the words of `T`.
-    pub(super) fn word<T: DeserializeOwned>(&mut self, value: &Value<'_>) -> Option<T> {
-        self.word_or(Expected::Word, value)
+    pub(super) fn word<T: Word>(&mut self, value: &Value<'_>) -> Option<T> {
+        self.word_or(Expected::Word(T::WORDS), value)
     }
 
     /// As [`word`](Self::word), for a setting that may be a number as well.
-    fn word_beside_number<T: DeserializeOwned>(&mut self, value: &Value<'_>) -> Option<T> {
-        self.word_or(Expected::NumberOrWord, value)
+    fn word_beside_number<T: Word>(&mut self, value: &Value<'_>) -> Option<T> {
+        self.word_or(Expected::NumberOrWord(T::WORDS), value)
     }
 
-    fn word_or<T: DeserializeOwned>(
-        &mut self,
-        expected: impl FnOnce(&'static [&'static str]) -> Expected,
-        value: &Value<'_>,
-    ) -> Option<T> {
-        // A value that is not a string is none of the words: the error has all of them.
-        let text = value.get_ref().as_str().unwrap_or_default();
-        let result = T::deserialize(StrDeserializer::<UnknownWord>::new(text));
-        result.map_err(|UnknownWord(words)| self.reject::<T>(expected(words), value)).ok()
+    fn word_or<T: Word>(&mut self, expected: Expected, value: &Value<'_>) -> Option<T> {
+        let word = value.get_ref().as_str().and_then(T::of_word);
+        word.or_else(|| self.reject(expected, value))
     }
 
     /// Reports a name that is none of `possible`. If it is a misspelling of one of them,
@@ -268,21 +281,6 @@ impl<'a> Walk<'a> {
 
     fn mark_missing(&mut self, name: Option<&str>) {
         self.diagnostics.mark_missing(self.path.iter().map(String::as_str).chain(name));
-    }
-}
-
-/// serde's error for an unknown word: the words that the enum has.
-#[derive(Debug, thiserror::Error)]
-#[error("unknown word")]
-struct UnknownWord(&'static [&'static str]);
-
-impl serde::de::Error for UnknownWord {
-    fn custom<T: std::fmt::Display>(_: T) -> Self {
-        Self(&[])
-    }
-
-    fn unknown_variant(_: &str, words: &'static [&'static str]) -> Self {
-        Self(words)
     }
 }
 

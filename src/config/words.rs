@@ -2,281 +2,330 @@
 
 use super::walk::words;
 
+/// A setting that takes one of a few words.
+pub trait Word: Sized {
+    /// All words.
+    const WORDS: &'static [&'static str];
+
+    /// The setting with this word.
+    fn of_word(word: &str) -> Option<Self>;
+}
+
 words! {
     /// How a rule counts. All grants of a rule have its kind.
+    #[derive(Default)]
     pub enum Kind {
         /// Tokens that are added at a constant rate, up to the burst.
-        TokenBucket,
+        #[default]
+        TokenBucket = "token_bucket",
         /// A number of tokens in each calendar period, such as a day or a month.
-        FixedWindow,
+        FixedWindow = "fixed_window",
         /// Requests that wait, so that they follow one another at a constant rate.
-        LeakyBucket,
+        LeakyBucket = "leaky_bucket",
         /// Requests in flight at once.
-        Concurrency,
+        Concurrency = "concurrency",
         /// A number of tokens in any window of a length, exactly.
-        SlidingWindow,
+        SlidingWindow = "sliding_window",
     }
 
     /// Whether a rule is enforced.
     pub enum Mode {
         /// Refuse requests beyond the limit.
-        Enforce,
+        Enforce = "enforce",
         /// Count and report such requests, never refuse them.
-        Shadow,
+        Shadow = "shadow",
     }
 
     /// How a rule per key counts a client without one.
+    #[derive(Default)]
     pub enum OnMissing {
         /// Count the client by its address.
-        Ip,
+        #[default]
+        Ip = "ip",
         /// Do not apply the rule.
-        Skip,
+        Skip = "skip",
         /// Count all such clients in one bucket.
-        Shared,
+        Shared = "shared",
         /// Refuse the request with 401 if the rule is enforced.
-        Deny,
+        Deny = "deny",
     }
 
     /// How requests are decided while Redis fails.
+    #[derive(Default)]
     pub enum OnFailure {
         /// Decide with buckets in this process, within the gateway's local share.
-        Local,
+        #[default]
+        Local = "local",
         /// Allow the request without taking tokens.
-        Allow,
+        Allow = "allow",
         /// Refuse the request with 503.
-        Deny,
+        Deny = "deny",
     }
 
     /// A number that follows what is measured.
     pub enum Auto {
         /// Follows the delay and the failures of the upstream.
-        Auto,
+        Auto = "auto",
     }
 
     /// Whether gateways borrow tokens of a rule's buckets from Redis, and spend them without a call.
     pub enum LeaseWord {
         /// As many tokens as the gateway soon needs.
-        Auto,
+        Auto = "auto",
         /// Each request takes its tokens from Redis.
-        Off,
+        Off = "off",
     }
 
     /// A reason for which a request reached no server, as in the access log.
     pub enum RefundReason {
         /// No server accepted a connection.
-        UpstreamConnect,
+        UpstreamConnect = "upstream_connect",
         /// No server has a known address.
-        NoServer,
+        NoServer = "no_server",
         /// The upstream has `max_in_flight` requests: such a request takes no tokens.
-        Shed,
+        Shed = "shed",
         /// The TLS handshake with the server failed.
-        UpstreamTls,
+        UpstreamTls = "upstream_tls",
         /// No connection was made in `connect_timeout`.
-        UpstreamConnectTimeout,
+        UpstreamConnectTimeout = "upstream_connect_timeout",
     }
 
     /// Which buckets have a common hash tag in a Redis Cluster.
+    #[derive(Default)]
     pub enum Colocate {
         /// Those of an API key, of all rules whose `per` has `key`.
-        Key,
+        Key = "key",
         /// None, except by chance.
-        Off,
+        #[default]
+        Off = "off",
     }
 
     /// What `/ready` answers while Redis fails.
+    #[derive(Default)]
     pub enum Ready {
         /// 200, because the gateway still serves requests.
-        Always,
+        #[default]
+        Always = "always",
         /// 503, so that a load balancer prefers gateways that reach Redis.
-        Connected,
+        Connected = "connected",
     }
 
     /// Content of the buckets of a gateway that has not reached Redis since it started.
+    #[derive(Default)]
     pub enum StartWithout {
         /// No tokens; buckets fill from the start on.
-        Empty,
+        #[default]
+        Empty = "empty",
         /// The gateway's share of the burst.
-        Full,
+        Full = "full",
     }
 
     /// What happens to a request without a key.
+    #[derive(Default)]
     pub enum OnMissingKey {
         /// Treat it as a request of an anonymous client.
-        Anonymous,
+        #[default]
+        Anonymous = "anonymous",
         /// Refuse the request with 401.
-        Deny,
+        Deny = "deny",
     }
 
     /// What happens to a CORS preflight request without a key, if a key is required.
+    #[derive(Default)]
     pub enum OnPreflight {
         /// Refuse it with 401, as any other request without a key.
-        Deny,
+        #[default]
+        Deny = "deny",
         /// Treat it as a request of an anonymous client.
-        Anonymous,
+        Anonymous = "anonymous",
     }
 
     /// What happens to a request with an unknown key.
     pub enum OnUnknownKey {
         /// Refuse the request with 401.
-        Deny,
+        Deny = "deny",
         /// Treat it as a request of an anonymous client.
-        Anonymous,
+        Anonymous = "anonymous",
         /// Treat each unknown key as a client, on the anonymous plan.
-        Accept,
+        Accept = "accept",
     }
 
     /// What happens to a request with two different keys.
+    #[derive(Default)]
     pub enum OnConflictingKeys {
         /// Refuse the request with 400.
-        Deny,
+        #[default]
+        Deny = "deny",
         /// Use the first, in the order of `api_key`.
-        First,
+        First = "first",
     }
 
     /// Whether routes match paths case-sensitively.
     pub enum PathCase {
         /// `/API` and `/api` are two paths.
-        Sensitive,
+        Sensitive = "sensitive",
         /// `/API` and `/api` are one path.
-        Insensitive,
+        Insensitive = "insensitive",
     }
 
     /// Whether clients need a certificate.
-    pub enum ClientAuth {
+    #[derive(Default)]
+    pub enum ClientAuthMode {
         /// Refuse the connection of a client without a valid certificate.
-        Required,
+        #[default]
+        Required = "required",
         /// Serve clients without a certificate, too. An invalid one is refused.
-        Optional,
+        Optional = "optional",
     }
 
     /// A version of TLS.
-    pub enum MinTls {
+    #[derive(Default, PartialOrd, Ord)]
+    pub enum TlsVersion {
         /// TLS 1.2 and 1.3.
-        #[serde(rename = "1.2")]
-        V1_2,
+        #[default]
+        V1_2 = "1.2",
         /// Only TLS 1.3.
-        #[serde(rename = "1.3")]
-        V1_3,
+        V1_3 = "1.3",
     }
 
     /// Where a listener sends its clients.
     pub enum Redirect {
         /// To the same URL with `https://`, by status 308.
-        Https,
+        Https = "https",
     }
 
     /// How the gateway proves that it serves a domain.
+    #[derive(Default)]
     pub enum Challenge {
         /// By a response on port 80, from any listener without TLS.
-        #[serde(rename = "http-01")]
-        Http01,
+        #[default]
+        Http01 = "http-01",
         /// By a certificate on port 443, from a listener with `"acme"`.
-        #[serde(rename = "tls-alpn-01")]
-        TlsAlpn01,
+        TlsAlpn01 = "tls-alpn-01",
     }
 
     /// Version of HTTP to an upstream.
+    #[derive(Default)]
     pub enum Protocol {
         /// HTTP/1.1 to `host:port`; to `https://` servers, what the server selects by ALPN.
-        Auto,
+        #[default]
+        Auto = "auto",
         /// HTTP/1.1.
-        Http1,
+        Http1 = "http1",
         /// HTTP/2 over TLS.
-        H2,
+        H2 = "h2",
         /// HTTP/2 without TLS, by prior knowledge.
-        H2c,
+        H2c = "h2c",
     }
 
     /// Version of the PROXY protocol.
     pub enum ProxyVersion {
         /// The text form.
-        V1,
+        V1 = "v1",
         /// The binary form.
-        V2,
+        V2 = "v2",
     }
 
     /// Whether a trailing slash makes another path.
+    #[derive(Default)]
     pub enum TrailingSlash {
         /// `/api` and `/api/` are one path.
-        Same,
+        #[default]
+        Same = "same",
         /// `/api` and `/api/` are two paths.
-        Distinct,
+        Distinct = "distinct",
     }
 
     /// What selects the upstream of a route with several.
+    #[derive(Default)]
     pub enum SplitBy {
         /// Each request in turn.
-        Request,
+        #[default]
+        Request = "request",
         /// The client, by the id of its key, else by its address: it keeps its upstream.
-        Client,
+        Client = "client",
     }
 
     /// Which headers responses have.
+    #[derive(Default)]
     pub enum HeaderStyle {
         /// The headers of `draft` and of `x`.
-        Both,
+        #[default]
+        Both = "both",
         /// Only `RateLimit` and `RateLimit-Policy`, those of the IETF draft.
-        Draft,
+        Draft = "draft",
         /// Only `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` and, on refusals,
         /// `X-RateLimit-Reason`.
-        X,
+        X = "x",
         /// Only `Retry-After`, on refusals.
-        None,
+        None = "none",
     }
 
     /// Which rules the headers describe.
+    #[derive(Default)]
     pub enum HeaderPolicies {
         /// The rule that refused the request, else the one with the fewest tokens left.
-        Binding,
+        #[default]
+        Binding = "binding",
         /// All enforced rules that applied.
-        All,
+        All = "all",
     }
 
     /// Whether `X-RateLimit-Reset` is a Unix time or a number of seconds.
+    #[derive(Default)]
     pub enum ResetForm {
         /// Unix time at which the bucket is full, in seconds.
-        Epoch,
+        #[default]
+        Epoch = "epoch",
         /// Seconds until the bucket is full.
-        Delta,
+        Delta = "delta",
     }
 
     /// Whose `traceparent` is continued.
+    #[derive(Default)]
     pub enum Follow {
         /// That of trusted proxies, with their sampling decision.
-        Trusted,
+        #[default]
+        Trusted = "trusted",
         /// That of all clients, but the sampling decision only of trusted proxies.
-        All,
+        All = "all",
         /// None: every trace begins at the gateway.
-        None,
+        None = "none",
     }
 
     /// Form of the log of the process.
+    #[derive(Default)]
     pub enum LogFormat {
         /// One event a line: time, level, event, `name=value`.
-        Text,
+        #[default]
+        Text = "text",
         /// One JSON object a line, with the members `time`, `level`, `event` and `fields`.
-        Json,
+        Json = "json",
     }
 
     /// Which events of the process are logged.
+    #[derive(Default)]
     pub enum LogLevel {
         /// What the gateway cannot continue with, and rejected files.
-        Error,
+        Error = "error",
         /// Also failures that it continues with.
-        Warn,
+        Warn = "warn",
         /// Also what changes: start, reloads, Redis, refusals.
-        Info,
+        #[default]
+        Info = "info",
         /// Also details.
-        Debug,
+        Debug = "debug",
     }
 
     /// How a client's address is shown.
+    #[derive(Default)]
     pub enum ClientIp {
         /// The address itself, in text.
-        Plain,
+        #[default]
+        Plain = "plain",
         /// As a salted hash, which identifies a client but does not reveal its address.
-        Hashed,
+        Hashed = "hashed",
         /// Not shown; the access log has `null`.
-        Off,
+        Off = "off",
     }
 }

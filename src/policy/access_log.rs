@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use super::redis::Secret;
 use crate::base::hash::{FNV_1A, GOLDEN, fnv_1a};
+pub use crate::config::words::ClientIp;
 use crate::net::io_text;
 use fields::Fields;
 
@@ -77,18 +78,6 @@ impl Output {
         let error = OpenOptions::new().append(true).open(path).err()?;
         Some(format!("`{shown}`: {}", io_text::plain(&error)))
     }
-}
-
-/// How client addresses are shown.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ClientIp {
-    /// The address itself, in text.
-    #[default]
-    Plain,
-    /// As a salted hash, which identifies a client but does not reveal its address.
-    Hashed,
-    /// Not shown, in the access log as `null`.
-    Off,
 }
 
 /// Fraction of the requests that is logged, in millionths.

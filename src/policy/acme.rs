@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::redis::Secret;
+pub use crate::config::words::Challenge;
 
 /// Certificates that the gateway requests from an authority by ACME (RFC 8555), and renews.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,16 +34,6 @@ pub enum AcmeStorage {
         /// What private keys are encrypted with: 32 to 1024 visible ASCII characters.
         key: Secret,
     },
-}
-
-/// How the gateway proves that it serves a domain.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Challenge {
-    /// By a response on port 80, from a listener in clear.
-    #[default]
-    Http01,
-    /// By a certificate on port 443, from a listener with TLS.
-    TlsAlpn01,
 }
 
 /// External account binding: an account that the authority knows from elsewhere.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub use crate::config::words::{ClientAuthMode, Redirect, TlsVersion};
+
 /// Where clients connect, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
@@ -34,13 +36,6 @@ pub enum ListenAddress {
         /// Permissions of the socket.
         mode: u32,
     },
-}
-
-/// Where a listener sends its clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Redirect {
-    /// To the same URL with `https://`, by 308.
-    Https,
 }
 
 /// `Strict-Transport-Security` (RFC 6797).
@@ -87,26 +82,6 @@ pub struct ClientAuth {
     pub mode: ClientAuthMode,
 }
 
-/// Whether a client must present a certificate. An invalid one is always refused.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ClientAuthMode {
-    /// The handshake of a client without a certificate fails.
-    #[default]
-    Required,
-    /// A client without a certificate is served.
-    Optional,
-}
-
-/// A version of TLS.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TlsVersion {
-    /// TLS 1.2.
-    #[default]
-    V1_2,
-    /// TLS 1.3.
-    V1_3,
-}
-
 // === impl Listener ===
 
 impl Listener {
@@ -151,16 +126,5 @@ impl fmt::Display for ListenAddress {
             Self::Tcp(address) => address.fmt(formatter),
             Self::Unix { path, .. } => write!(formatter, "unix:{}", path.display()),
         }
-    }
-}
-
-// === impl TlsVersion ===
-
-impl fmt::Display for TlsVersion {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::V1_2 => "1.2",
-            Self::V1_3 => "1.3",
-        })
     }
 }

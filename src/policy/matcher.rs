@@ -6,6 +6,7 @@ use http::Method;
 
 use super::hosts::Hosts;
 use super::params::{self, Params, PathParams};
+pub use crate::config::words::TrailingSlash;
 
 /// Match conditions of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,26 +31,6 @@ pub enum PathPattern {
     Exact(String),
     /// Every path that begins with this text, which begins and ends with a slash. It may have parameters.
     Prefix(String),
-}
-
-/// Whether a trailing slash makes a different path.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum TrailingSlash {
-    /// `/api` and `/api/` are the same path: many servers treat them alike.
-    #[default]
-    Same,
-    /// `/api` and `/api/` are different paths.
-    Distinct,
-}
-
-impl TrailingSlash {
-    /// The word of the file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Same => "same",
-            Self::Distinct => "distinct",
-        }
-    }
 }
 
 impl PathPattern {

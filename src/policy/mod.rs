@@ -49,6 +49,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::config::findings::Findings;
+pub use crate::config::words::{Kind, OnFailure, OnMissing};
 use crate::limit::Limit;
 use crate::limit::calendar::Calendar;
 use crate::limit::charge::Mode;
@@ -273,35 +274,6 @@ pub struct Grant {
     pub written: WrittenLimit,
 }
 
-/// How a rule counts. Each kind reads the settings of a grant in its own way, and builds a [`Limit`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Kind {
-    /// Tokens that are added at a constant rate, up to the burst.
-    #[default]
-    TokenBucket,
-    /// A number of tokens in each calendar period.
-    FixedWindow,
-    /// Requests wait, so that they follow one another at a constant rate.
-    LeakyBucket,
-    /// A number of requests that can be in flight at once.
-    Concurrency,
-    /// A number of tokens in any window of a length.
-    SlidingWindow,
-}
-
-impl Kind {
-    /// The word of the file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TokenBucket => "token_bucket",
-            Self::FixedWindow => "fixed_window",
-            Self::LeakyBucket => "leaky_bucket",
-            Self::Concurrency => "concurrency",
-            Self::SlidingWindow => "sliding_window",
-        }
-    }
-}
-
 /// A limit as written in the file: one variant for each setting that sets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WrittenLimit {
@@ -457,55 +429,6 @@ impl std::fmt::Display for Dimension {
             Self::Header(name) => return write!(formatter, "header:{name}"),
             Self::Certificate => "cert",
         })
-    }
-}
-
-/// Treatment of a client without a key by a rule with `per = ["key"]`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum OnMissing {
-    /// Count the client by its address.
-    #[default]
-    Ip,
-    /// Do not apply the rule.
-    Skip,
-    /// Count all such clients in one bucket.
-    Shared,
-    /// Refuse the request with 401 if the rule is enforced.
-    Deny,
-}
-
-impl OnMissing {
-    /// The word of the file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ip => "ip",
-            Self::Skip => "skip",
-            Self::Shared => "shared",
-            Self::Deny => "deny",
-        }
-    }
-}
-
-/// Treatment of a request under a rule if Redis is unavailable.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum OnFailure {
-    /// Decide with buckets in this process (local fallback).
-    #[default]
-    Local,
-    /// Allow the request without taking tokens.
-    Allow,
-    /// Refuse the request with 503.
-    Deny,
-}
-
-impl OnFailure {
-    /// The word of the file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-        }
     }
 }
 

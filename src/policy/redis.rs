@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::OnFailure;
+pub use crate::config::words::{Colocate, Ready, StartWithout};
 use crate::limit::breaker;
 use crate::net::address::HostPort;
 use crate::net::tls::ClientTls;
@@ -56,46 +57,6 @@ impl Redis {
     pub fn is_needed(&self) -> bool {
         self.ready == Ready::Connected
     }
-}
-
-/// Which buckets have a common hash tag in a cluster, so that one call can take from all of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Colocate {
-    /// Each bucket has that of its own ID.
-    #[default]
-    Off,
-    /// All buckets of an API key, or of an address that is counted in place of one.
-    Key,
-}
-
-impl Colocate {
-    /// The word of the file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Key => "key",
-        }
-    }
-}
-
-/// Response of `/ready` while Redis is unavailable.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Ready {
-    /// 200: the gateway still serves requests.
-    #[default]
-    Always,
-    /// 503, so that a load balancer prefers gateways that reach Redis.
-    Connected,
-}
-
-/// Initial level of buckets in a gateway that has not reached Redis since it started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum StartWithout {
-    /// Empty. Restarts during an outage grant no bursts.
-    #[default]
-    Empty,
-    /// Full: each restart during an outage grants the gateway's share of a burst again.
-    Full,
 }
 
 /// How to find the server: by its address, by sentinels, or by a socket.

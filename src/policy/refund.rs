@@ -1,19 +1,6 @@
 //! `refund_on` of a rule: after which failures a request gets its tokens back.
 
-/// Why a request reached no server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RefundReason {
-    /// No server accepted a connection.
-    UpstreamConnect,
-    /// No server has a known address.
-    NoServer,
-    /// The upstream has as many requests in flight as it may. Such a request takes no tokens.
-    Shed,
-    /// The TLS handshake with the server failed.
-    UpstreamTls,
-    /// No connection was made in time.
-    UpstreamConnectTimeout,
-}
+pub use crate::config::words::RefundReason;
 
 /// The failures after which a request gets its tokens back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,17 +15,6 @@ impl RefundReason {
         Self::UpstreamTls,
         Self::UpstreamConnectTimeout,
     ];
-
-    /// The word of the file, which is that of the access log.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::UpstreamConnect => "upstream_connect",
-            Self::NoServer => "no_server",
-            Self::Shed => "shed",
-            Self::UpstreamTls => "upstream_tls",
-            Self::UpstreamConnectTimeout => "upstream_connect_timeout",
-        }
-    }
 
     const fn bit(self) -> u8 {
         1 << self as u8

@@ -12,6 +12,10 @@ use ipnet::IpNet;
 
 use super::redis::Secret;
 use super::servers::{self, Balance, Sticky};
+pub use crate::config::words::{
+    HeaderPolicies, HeaderStyle, LogFormat, LogLevel, OnConflictingKeys, OnMissingKey, OnPreflight,
+    Protocol, ProxyVersion, ResetForm,
+};
 use crate::net::tls::ClientTls;
 
 /// `[server]`: listeners, threads, timeouts and size limits. Durations are whole milliseconds, at least
@@ -161,53 +165,6 @@ pub struct Log {
     pub level: LogLevel,
 }
 
-/// Form of the log of the process.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Time, level, event, `name=value`.
-    #[default]
-    Text,
-    /// A JSON object.
-    Json,
-}
-
-impl LogFormat {
-    /// The format of this name; `None` for another.
-    pub fn of(name: &str) -> Option<Self> {
-        match name {
-            "text" => Some(Self::Text),
-            "json" => Some(Self::Json),
-            _ => None,
-        }
-    }
-}
-
-/// Which events are logged: those of this level and of the ones before it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LogLevel {
-    /// What the gateway cannot continue with, and rejected files.
-    Error,
-    /// Failures that it continues with.
-    Warn,
-    /// What changes: start, reloads, Redis, refusals.
-    #[default]
-    Info,
-    /// Details.
-    Debug,
-}
-
-impl LogLevel {
-    /// Name of the level.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-        }
-    }
-}
-
 /// Part of a request that may contain an API key. Displayed as in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
@@ -227,36 +184,6 @@ impl fmt::Display for KeySource {
             Self::Query(name) => write!(f, "query:{name}"),
         }
     }
-}
-
-/// Treatment of a request without a key.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum OnMissingKey {
-    /// Treat the client as anonymous.
-    #[default]
-    Anonymous,
-    /// Refuse the request with 401.
-    Deny,
-}
-
-impl OnMissingKey {
-    /// The word of the file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Anonymous => "anonymous",
-            Self::Deny => "deny",
-        }
-    }
-}
-
-/// Treatment of a CORS preflight request without a key, if a key is required. Browsers send none with it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum OnPreflight {
-    /// As any other request without a key.
-    #[default]
-    Deny,
-    /// Treat the client as anonymous.
-    Anonymous,
 }
 
 /// Treatment of a request with an unknown key.
@@ -285,16 +212,6 @@ impl OnUnknownKey {
     }
 }
 
-/// Treatment of a request with two different keys.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum OnConflictingKeys {
-    /// Refuse the request with 400.
-    #[default]
-    Deny,
-    /// Use the first key, in the order of the sources.
-    First,
-}
-
 /// `[headers]`: rate limit headers of responses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Headers {
@@ -306,41 +223,6 @@ pub struct Headers {
     pub reset: ResetForm,
     /// Whether responses have `X-RateLimit-Mode: local` during local fallback.
     pub mode: bool,
-}
-
-/// Families of rate limit headers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum HeaderStyle {
-    /// Both `RateLimit*` and `X-RateLimit-*`.
-    #[default]
-    Both,
-    /// Only `RateLimit` and `RateLimit-Policy`, those of the IETF draft.
-    Draft,
-    /// Only `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset` and, on refusals,
-    /// `X-RateLimit-Reason`.
-    X,
-    /// None, except `Retry-After` on refusals.
-    None,
-}
-
-/// Rules that `RateLimit` and `RateLimit-Policy` list.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum HeaderPolicies {
-    /// The rule that refused the request, else the one with the fewest tokens left.
-    #[default]
-    Binding,
-    /// All enforced rules that apply.
-    All,
-}
-
-/// Whether `X-RateLimit-Reset` is a Unix time or a number of seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ResetForm {
-    /// Unix time at which the bucket is full, in seconds.
-    #[default]
-    Epoch,
-    /// Seconds until the bucket is full.
-    Delta,
 }
 
 /// `[memory]`: the memory of this process.
@@ -433,29 +315,6 @@ pub struct UpstreamTls {
     /// The name that the certificate must have, also sent as SNI: a DNS name or an IP address; `None`: the
     /// host of the endpoint.
     pub server_name: Option<Box<str>>,
-}
-
-/// Version of HTTP to an upstream.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1 in clear; with TLS, what the upstream selects by ALPN.
-    #[default]
-    Auto,
-    /// HTTP/1.1.
-    Http1,
-    /// HTTP/2 over TLS.
-    H2,
-    /// HTTP/2 in clear, by prior knowledge.
-    H2c,
-}
-
-/// Version of the PROXY protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProxyVersion {
-    /// The text form.
-    V1,
-    /// The binary form.
-    V2,
 }
 
 /// Destination of the requests to an upstream.

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::Policy;
 use super::client::{Client, ClientKey, counted_address};
 use crate::base::hash::{GOLDEN, mix};
+pub use crate::config::words::SplitBy;
 
 /// Fractional bits of a logarithm.
 const FRACTION_BITS: u32 = 32;
@@ -41,16 +42,6 @@ pub struct Split {
     total: u64,
 }
 
-/// What selects the upstream of a request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum SplitBy {
-    /// The turn of the request.
-    #[default]
-    Request,
-    /// The client.
-    Client,
-}
-
 /// An upstream of a split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
@@ -60,16 +51,6 @@ pub struct Share {
     pub weight: u32,
     /// Hash of its name.
     salt: u64,
-}
-
-impl SplitBy {
-    /// The word of the file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Request => "request",
-            Self::Client => "client",
-        }
-    }
 }
 
 impl Share {

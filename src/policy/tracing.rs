@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+pub use crate::config::words::Follow;
 use crate::net::address::HostPort;
 use crate::net::tls::ClientTls;
 
@@ -34,18 +35,6 @@ pub struct Endpoint {
     pub tls: Option<ClientTls>,
     /// Path of the request; begins with a slash.
     pub path: String,
-}
-
-/// Whose `traceparent` is continued.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Follow {
-    /// Only of trusted proxies, including their sampling decision.
-    #[default]
-    Trusted,
-    /// Of all clients; the sampling decision only of trusted proxies.
-    All,
-    /// Of no client: every request starts a new trace.
-    None,
 }
 
 /// A sampling ratio, decided by the random number in each trace id.

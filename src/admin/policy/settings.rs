@@ -3,9 +3,7 @@
 use serde::Serialize;
 
 use crate::explain::wording;
-use crate::policy::listener::{ClientAuthMode, Hsts, Listener, ListenerTls, Redirect};
-use crate::policy::redis::StartWithout;
-use crate::policy::settings::{OnConflictingKeys, OnPreflight};
+use crate::policy::listener::{Hsts, Listener, ListenerTls, Redirect};
 use crate::policy::{self, redis};
 
 /// `[server]`, without the timeouts.
@@ -57,7 +55,7 @@ struct TlsSettings {
     /// Whether the certificates of `[acme]` are used, too.
     acme: bool,
     /// The oldest version of TLS that is accepted: `1.2` or `1.3`.
-    min_tls: String,
+    min_tls: &'static str,
     /// Whether a client needs a certificate: `required` or `optional`; `null` if it is not asked for one.
     client_auth: Option<&'static str>,
 }
@@ -123,7 +121,7 @@ impl ListenerSettings {
             address: address.to_string(),
             http2: *http2,
             proxy_protocol: *proxy_protocol,
-            redirect: redirect.map(|Redirect::Https| "https"),
+            redirect: redirect.map(Redirect::name),
             hsts: hsts.map(|Hsts { max_age_s, include_subdomains, preload }| HstsSettings {
                 max_age_s,
                 include_subdomains,
@@ -139,11 +137,8 @@ impl TlsSettings {
         Self {
             certificates: tls.certificates.len(),
             acme: tls.acme,
-            min_tls: tls.min_version.to_string(),
-            client_auth: tls.client_auth.as_ref().map(|client| match client.mode {
-                ClientAuthMode::Required => "required",
-                ClientAuthMode::Optional => "optional",
-            }),
+            min_tls: tls.min_version.name(),
+            client_auth: tls.client_auth.as_ref().map(|client| client.mode.name()),
         }
     }
 }
@@ -160,10 +155,7 @@ impl RedisSettings {
             timeout_ms: u64::try_from(redis.timeout.as_millis()).unwrap_or(u64::MAX),
             tls: redis.tls.is_some(),
             on_failure: redis.on_failure.name(),
-            start_without: match redis.start_without {
-                StartWithout::Empty => "empty",
-                StartWithout::Full => "full",
-            },
+            start_without: redis.start_without.name(),
         }
     }
 }
@@ -175,15 +167,9 @@ impl ClientSettings {
             api_key: clients.key_sources.iter().map(wording::key_source).collect(),
             anonymous_plan: policy.plan_name(clients.anonymous_plan).to_owned(),
             on_missing_key: clients.on_missing_key.name(),
-            on_preflight: match clients.on_preflight {
-                OnPreflight::Deny => "deny",
-                OnPreflight::Anonymous => "anonymous",
-            },
+            on_preflight: clients.on_preflight.name(),
             on_unknown_key: clients.on_unknown_key.name(),
-            on_conflicting_keys: match clients.on_conflicting_keys {
-                OnConflictingKeys::Deny => "deny",
-                OnConflictingKeys::First => "first",
-            },
+            on_conflicting_keys: clients.on_conflicting_keys.name(),
             hide_key: clients.hide_key,
             ipv6_prefix: clients.ipv6_prefix,
             limits_path: clients.limits_path.as_deref().map(str::to_owned),

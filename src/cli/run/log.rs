@@ -10,6 +10,7 @@ use tracing::error;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{EXIT_BAD_FILE, check};
+use crate::config::words::Word as _;
 use crate::load::{self, LoadError, Source};
 use crate::observe::metrics::Metrics;
 use crate::observe::process_log::{ErrorOutput, EventLine, LibraryLog};
@@ -60,12 +61,12 @@ fn install(settings: Log) -> Result<LogFormat, ExitCode> {
     };
     let format = match std::env::var(FORMAT_VARIABLE).ok().filter(|word| !word.is_empty()) {
         None => settings.format,
-        Some(word) => LogFormat::of(&word)
+        Some(word) => LogFormat::of_word(&word)
             .ok_or_else(|| bad(format!("{FORMAT_VARIABLE} is `text` or `json`, not {word:?}")))?,
     };
     let wanted = std::env::var(LEVEL_VARIABLE).unwrap_or_default();
     // A word that is not a level is parsed as a target. The level before it keeps the other targets enabled.
-    let filter = EnvFilter::try_new(format!("{},{wanted}", settings.level.as_str()))
+    let filter = EnvFilter::try_new(format!("{},{wanted}", settings.level.name()))
         .map_err(|error| bad(format!("{LEVEL_VARIABLE}={wanted:?} cannot be read: {error}")))?;
     let color = std::io::stderr().is_terminal();
     let subscriber = tracing_subscriber::fmt()
@@ -109,7 +110,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 /// The settings of the log, as far as a file that is rejected has readable ones.
 fn settings(error: &LoadError) -> Log {
     let LoadError::Diagnostics(report) = error else { return Log::default() };
-    let format = report.setting("log", "format").and_then(LogFormat::of);
+    let format = report.setting("log", "format").and_then(LogFormat::of_word);
     Log { format: format.unwrap_or_default(), ..Log::default() }
 }
 

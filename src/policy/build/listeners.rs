@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::listeners as written;
 use crate::config::spanned::Spanned;
-use crate::policy::listener::{ListenAddress, Listener, Redirect};
+use crate::policy::listener::{ListenAddress, Listener};
 use crate::policy::settings::Server;
 
 /// What the address of a Unix socket begins with.
@@ -57,7 +57,7 @@ pub(super) fn listeners(
             tls,
             http2: listener.http2.as_ref().map_or(has_certificates, |http2| *http2.get_ref()),
             proxy_protocol: listener.proxy_protocol.as_ref().is_some_and(|is| *is.get_ref()),
-            redirect: listener.redirect.as_ref().map(|_| Redirect::Https),
+            redirect: listener.redirect.as_ref().map(|redirect| *redirect.get_ref()),
             hsts,
         });
     }

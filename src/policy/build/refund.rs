@@ -4,12 +4,12 @@ use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::rules as written;
 use crate::policy::Kind;
-use crate::policy::refund::{RefundOn, RefundReason};
+use crate::policy::refund::RefundOn;
 
 /// The reasons of a rule; the default if they are left out, or with an error.
 pub(super) fn refund_on(table: &written::Rule, diagnostics: &mut Diagnostics) -> RefundOn {
     let Some(setting) = &table.refund_on else { return RefundOn::default() };
-    let reasons = setting.get_ref().iter().map(|reason| RefundReason::from(*reason.get_ref()));
+    let reasons = setting.get_ref().iter().map(|reason| *reason.get_ref());
     let reasons: RefundOn = reasons.collect();
     let kind: Kind = meaning(table.kind.as_ref());
     if kind == Kind::Concurrency && reasons != RefundOn::NEVER {

@@ -72,7 +72,7 @@ fn upstream(
         idle_timeout: idle_timeout?,
         tls,
         protocol: meaning(upstream.protocol.as_ref()),
-        proxy_protocol: upstream.proxy_protocol.as_ref().map(|word| (*word.get_ref()).into()),
+        proxy_protocol: upstream.proxy_protocol.as_ref().map(|version| *version.get_ref()),
         max_in_flight,
     })
 }
