@@ -8,64 +8,13 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::acme::{Acme, Eab};
 use super::reference;
+use super::tables::{AccessLog, Breaker, Clients, Redis, Tracing};
+use super::walk::Table;
 
 /// Settings of `[keys.<id>]` that are not secret.
 const PUBLIC: [&str; 6] = ["plan", "description", "rules", "rate", "limit", "burst"];
-
-/// Settings of `[redis]` that are not secret; of `url`, all but the login.
-const PUBLIC_IN_REDIS: [&str; 12] = [
-    "url",
-    "timeout",
-    "on_failure",
-    "prefix",
-    "username",
-    "database",
-    "sentinel_username",
-    "ca",
-    "client_cert",
-    "client_key",
-    "ready",
-    "start_without",
-];
-
-/// Settings of `[redis.breaker]`, none of which is secret.
-const PUBLIC_IN_BREAKER: [&str; 9] = [
-    "timeouts",
-    "window",
-    "window_calls",
-    "window_timeouts",
-    "open",
-    "open_max",
-    "probes",
-    "ramp",
-    "ramp_step",
-];
-
-/// Settings of `[clients]` that are not secret. Items of `api_key` are, unless they name a place.
-const PUBLIC_IN_CLIENTS: [&str; 8] = [
-    "anonymous_plan",
-    "on_missing_key",
-    "on_preflight",
-    "on_unknown_key",
-    "on_conflicting_keys",
-    "hide_key",
-    "ipv6_prefix",
-    "limits_path",
-];
-
-/// Settings of `[access_log]` that are not secret.
-const PUBLIC_IN_ACCESS_LOG: [&str; 4] = ["output", "client_ip", "sample", "fields"];
-
-/// Settings of `[tracing]` that are not secret; of `endpoint`, all but a login and a query.
-const PUBLIC_IN_TRACING: [&str; 6] =
-    ["endpoint", "ca", "timeout", "sample", "follow", "service_name"];
-
-/// Settings of `[acme]` that are not secret; of `directory`, all but a login and a query.
-const PUBLIC_IN_ACME: [&str; 6] = ["directory", "email", "domains", "storage", "challenge", "ca"];
-
-/// Settings of `[acme.eab]` that are not secret.
-const PUBLIC_IN_EAB: [&str; 1] = ["key_id"];
 
 /// Settings that are secret in any table, such as one that they were moved to by mistake.
 const SECRET: [&str; 8] = [
@@ -79,11 +28,20 @@ const SECRET: [&str; 8] = [
     "hmac_key",
 ];
 
+/// Settings that are lists or tables with secrets, or whose own settings are looked at one by one.
+const WITH_SECRETS: [&str; 4] = ["api_key", "headers", "breaker", "eab"];
+
 /// Setting of routes whose values may be secret.
 const REQUEST_HEADERS: &str = "request_headers";
 
 /// Maximum length of the name of a header or a parameter that is shown.
 const MAX_PLACE_BYTES: usize = 64;
+
+/// The settings of a table that may be shown. A name that the table does not have may be a misspelled secret.
+fn public<T: Table>() -> impl Iterator<Item = &'static str> {
+    let names = T::NAMES.iter().copied();
+    names.filter(|name| !SECRET.contains(name) && !WITH_SECRETS.contains(name))
+}
 
 /// A copy of the file without secrets, with the same length and the same lines.
 pub(super) fn mask(text: &str) -> String {
@@ -175,11 +133,11 @@ fn collect_of_settings(text: &str, settings: &DeTable<'_>, secrets: &mut Vec<Ran
             (name.get_ref().as_ref(), value.get_ref())
         {
             for (name, value) in inner {
-                if !PUBLIC_IN_BREAKER.contains(&name.get_ref().as_ref()) {
+                if !public::<Breaker>().any(|public| name.get_ref() == public) {
                     hide_whole(value, secrets);
                 }
             }
-        } else if !PUBLIC_IN_REDIS.contains(&name.get_ref().as_ref()) {
+        } else if !public::<Redis>().any(|public| name.get_ref() == public) {
             hide_unless_reference(value, secrets);
         }
     }
@@ -213,7 +171,7 @@ fn collect_of_clients(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
                 items.iter().for_each(|item| hide_unless_place(item, secrets));
             }
             ("api_key", _) => hide_unless_place(value, secrets),
-            (name, _) if PUBLIC_IN_CLIENTS.contains(&name) => {}
+            (name, _) if public::<Clients>().any(|public| name == public) => {}
             _ => hide_whole(value, secrets),
         }
     }
@@ -227,7 +185,7 @@ fn collect_of_access_log(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
         return;
     };
     for (name, value) in settings {
-        if !PUBLIC_IN_ACCESS_LOG.contains(&name.get_ref().as_ref()) {
+        if !public::<AccessLog>().any(|public| name.get_ref() == public) {
             hide_unless_reference(value, secrets);
         }
     }
@@ -246,7 +204,7 @@ fn collect_of_tracing(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<u
             ("headers", DeValue::Table(headers)) => {
                 headers.values().for_each(|value| hide_unless_reference(value, secrets));
             }
-            (name, _) if PUBLIC_IN_TRACING.contains(&name) => {}
+            (name, _) if public::<Tracing>().any(|public| name == public) => {}
             _ => hide_unless_reference(value, secrets),
         }
     }
@@ -263,11 +221,11 @@ fn collect_of_acme(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usiz
         match (name.get_ref().as_ref(), value.get_ref()) {
             ("directory", _) => url(text, value.span(), secrets),
             ("eab", DeValue::Table(account)) => {
-                let is_hidden = |name: &str| !PUBLIC_IN_EAB.contains(&name);
+                let is_hidden = |name: &str| !public::<Eab>().any(|public| name == public);
                 let hidden = account.iter().filter(|(name, _)| is_hidden(name.get_ref()));
                 hidden.for_each(|(_, value)| hide_unless_reference(value, secrets));
             }
-            (name, _) if PUBLIC_IN_ACME.contains(&name) => {}
+            (name, _) if public::<Acme>().any(|public| name == public) => {}
             _ => hide_unless_reference(value, secrets),
         }
     }

@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use super::{
-    PUBLIC, PUBLIC_IN_ACCESS_LOG, PUBLIC_IN_ACME, PUBLIC_IN_BREAKER, PUBLIC_IN_CLIENTS,
-    PUBLIC_IN_EAB, PUBLIC_IN_REDIS, PUBLIC_IN_TRACING, REQUEST_HEADERS,
-};
+use super::{PUBLIC, REQUEST_HEADERS, public};
+use crate::config::acme::{Acme, Eab};
+use crate::config::tables::{AccessLog, Breaker, Clients, Redis, Tracing};
 
 /// Adds the lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]`, `[tracing]`, `[acme]`, `[admin]` and
 /// `request_headers`, and those of settings that are secret in any table, from the equals sign on; a line that begins
@@ -15,7 +14,7 @@ pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut start = 0;
     for line in text.split_inclusive('\n') {
         let trimmed = line.trim_start();
-        let begins_with = |names: &[&str]| names.iter().any(|name| trimmed.starts_with(name));
+        let begins = |name: &str| trimmed.starts_with(name);
         let is_heading = trimmed.starts_with('[');
         if is_heading {
             table = trimmed.trim_start_matches(['[', ' ', '\t', '"', '\'']);
@@ -28,32 +27,34 @@ pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
             }
         }
         let is_secret_here = if table.starts_with("keys") {
-            !begins_with(&PUBLIC)
+            !PUBLIC.into_iter().any(begins)
         } else if table.starts_with("redis") {
-            let is_public = begins_with(&PUBLIC_IN_REDIS) || begins_with(&PUBLIC_IN_BREAKER);
+            let is_public = public::<Redis>().chain(public::<Breaker>()).any(begins);
             !is_public || (trimmed.starts_with("url") && line.contains('@'))
         } else if table.starts_with("access_log") {
-            !begins_with(&PUBLIC_IN_ACCESS_LOG)
+            !public::<AccessLog>().any(begins)
         } else if table.starts_with("tracing") {
             table.contains("headers")
-                || !begins_with(&PUBLIC_IN_TRACING)
+                || !public::<Tracing>().any(begins)
                 || (trimmed.starts_with("endpoint") && line.contains(['@', '?']))
         } else if table.starts_with("acme") {
-            let is_public = begins_with(&PUBLIC_IN_ACME) || begins_with(&PUBLIC_IN_EAB);
+            let is_public = public::<Acme>().chain(public::<Eab>()).any(begins);
             !is_public
                 || trimmed.starts_with("storage_key")
                 || (trimmed.starts_with("directory") && line.contains(['@', '?']))
         } else if table.contains(REQUEST_HEADERS)
             || line.contains(REQUEST_HEADERS)
             || table.starts_with("admin")
-            || (table.is_empty() && begins_with(&["admin"]))
+            || (table.is_empty() && begins("admin"))
         {
             true
         } else {
-            table.starts_with("clients") && !begins_with(&PUBLIC_IN_CLIENTS)
+            table.starts_with("clients") && !public::<Clients>().any(begins)
         };
         let is_secret = is_secret_here
-            || begins_with(&["redis", "clients", "keys", "access_log", "tracing", "acme", "salt"])
+            || ["redis", "clients", "keys", "access_log", "tracing", "acme", "salt"]
+                .into_iter()
+                .any(begins)
             || ["password", "token", "authorization", "sha256", "storage_key", "hmac_key"]
                 .iter()
                 .any(|name| line.contains(name));

@@ -445,7 +445,7 @@ fn colocate_is_wrong() {
     error: `colocate` chooses slots of a Redis Cluster, and `url` is not one
      --> gateway.toml:3:12
       |
-    3 | colocate = *****
+    3 | colocate = 'key'
       |            ^^^^^
       |
       = help: leave it out, or write `redis+cluster://host1,host2`
@@ -456,7 +456,7 @@ fn colocate_is_wrong() {
     error: `colocate` is `key` or `off`, not `tenant`
      --> gateway.toml:3:12
       |
-    3 | colocate = ********
+    3 | colocate = 'tenant'
       |            ^^^^^^^^
 
     gateway.toml: 1 error
@@ -465,7 +465,7 @@ fn colocate_is_wrong() {
     error: `colocate` is a string, not a boolean
      --> gateway.toml:3:12
       |
-    3 | colocate = ****
+    3 | colocate = true
       |            ^^^^
       |
       = help: possible here: `"key"` and `"off"`
