@@ -63,7 +63,7 @@ pub mod runtime;
 /// Client connections: accepts them, and reads requests from them.
 pub mod downstream;
 
-/// The end of the process: signals, upgrades, messages to systemd.
+/// The process: signals, upgrades, messages to systemd, the wall clock.
 pub mod process;
 
 /// The proxy: the phases of a request, and responses.

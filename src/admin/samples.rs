@@ -23,7 +23,6 @@ use tokio::sync::broadcast;
 use tokio::time::MissedTickBehavior;
 
 use crate::base::clock;
-use crate::base::unix_time;
 use crate::observe::metrics::{Metrics, Totals};
 use crate::store::memory::MemoryStore;
 use sample::Sample;
@@ -109,7 +108,6 @@ impl BackgroundService for Sampler {
         loop {
             interval.tick().await;
             let now = clock::now();
-            unix_time::set(clock::unix_us(), now);
             totals = self.sample(&totals, (now.saturating_sub(sampled_at) / 1_000).max(1));
             sampled_at = now;
         }

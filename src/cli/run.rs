@@ -22,9 +22,7 @@ use super::check::summary;
 use super::{EXIT_BUG, EXIT_UNAVAILABLE};
 use crate::acme::AcmeHandles;
 use crate::acme::running::present_stored;
-use crate::base::clock;
 use crate::base::failure::{Event, Failures};
-use crate::base::unix_time;
 use crate::downstream::descriptors::{self, LimitTooLow};
 use crate::downstream::intake::Intake;
 use crate::downstream::pressure::Pressure;
@@ -38,6 +36,7 @@ use crate::policy::settings::ServerLimits;
 use crate::process::busy::Busy;
 use crate::process::handover::{Predecessor, Sockets, Upgrader};
 use crate::process::signals::{Caught, Signals};
+use crate::process::wall_clock::WallClock;
 use crate::reload::service::HangupSignal;
 use crate::reload::{self, Reloader};
 use crate::runtime::drain::{DrainCause, Draining};
@@ -61,7 +60,7 @@ use telemetry::Telemetry;
 /// Serves the configuration in `file` until SIGTERM or SIGINT, or until another process replaces this one.
 pub(super) fn run(file: &Path) -> ExitCode {
     huge_pages::disable();
-    unix_time::set(clock::unix_us(), clock::now());
+    WallClock::read();
     let started = match Started::find() {
         Ok(started) => started,
         Err(error) => {

@@ -1,5 +1,6 @@
-//! The arithmetic of limits. Pure: no I/O, no clock, no async. Every function takes `now` in
-//! microseconds, and all state is in integers.
+//! The arithmetic of limits. No I/O, no async. Every function takes `now` in microseconds, and all state is in
+//! integers. Calendar periods convert `now` to Unix time by [`unix_time`](crate::base::unix_time), which follows
+//! corrections of the wall clock; everything else is pure.
 //!
 //! Reading order:
 //! - [`kind`]: [`Limit`], the parameters of a limit of any kind;

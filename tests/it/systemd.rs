@@ -126,7 +126,7 @@ fn socket_of_systemd_without_a_listener_is_an_error() {
 fn row_70_panic_of_a_service_ends_the_process() {
     let redis = Redis::start();
     let config = full_config(&format!("{DEMO}{}", redis.table()));
-    for service in ["proxy", "admin", "reloads", "sampler", "lookups", "acme", "redis"] {
+    for service in ["proxy", "admin", "reloads", "sampler", "lookups", "acme", "redis", "clock"] {
         ends_by_a_panic_of(&config, service);
     }
 }

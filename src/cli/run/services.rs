@@ -31,6 +31,7 @@ use crate::policy::{Policy, settings};
 use crate::process::busy::Busy;
 use crate::process::handover::{Takeover, Upgrader};
 use crate::process::notify::{self, Watchdog};
+use crate::process::wall_clock::WallClock;
 use crate::reload::Reloader;
 use crate::reload::service::{HangupSignal, ReloadService};
 use crate::runtime::Runtime;
@@ -133,12 +134,14 @@ impl Services {
     }
 }
 
-/// Runs the connection to Redis and the watchdog on the threads that serve requests.
+/// Runs the clock, the connection to Redis and the watchdog on the threads that serve requests.
 fn with_companions<S>(
-    mut proxy: Prebound<S>,
+    proxy: Prebound<S>,
     supervisor: Option<NodesSupervisor>,
     failures: &Failures,
 ) -> Prebound<S> {
+    let clock = Supervised::<WallClock>::new("clock", WallClock, failures.clone());
+    let mut proxy = proxy.with_companion(Arc::new(clock));
     if let Some(supervisor) = supervisor {
         let supervised = Supervised::<NodesSupervisor>::new("redis", supervisor, failures.clone());
         proxy = proxy.with_companion(Arc::new(supervised));
