@@ -20,6 +20,7 @@ use tollgate::decide::decision::{Decision, LimitCheck};
 use tollgate::decide::raw_head::RawHead;
 use tollgate::decide::{Head, precheck};
 use tollgate::gateway::exchange::Exchange;
+use tollgate::gateway::judge::Judged;
 use tollgate::gateway::limit_headers;
 use tollgate::identity::{Peer, identify};
 use tollgate::limit::share::Share;
@@ -182,6 +183,7 @@ fn checked_exchange(policy: Policy) -> Exchange {
     let mut exchange = Exchange::new(snapshot, Arc::default(), in_flight, 0);
     let taken = Taken::all(charges, answer, Source::Local);
     let check = Some(LimitCheck::of(taken));
-    exchange.decision = Some(Decision::Allowed { check, shadow_key_rules: Vec::new() });
+    let decision = Decision::Allowed { check, shadow_key_rules: Vec::new() };
+    exchange.judged = Some(Judged::of(decision));
     exchange
 }

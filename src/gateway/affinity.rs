@@ -17,7 +17,7 @@ pub(super) fn hash(source: &HashSource, headers: &HeaderMap, exchange: &Exchange
             Some(value) => hash_bytes(value.as_bytes()),
             None => of_address(exchange),
         },
-        HashSource::Key => match exchange.client.map(|client| client.key) {
+        HashSource::Key => match exchange.client().map(|client| client.key) {
             Some(ClientKey::Known(index)) => {
                 let key = exchange.snapshot.policy.keys.get(index as usize);
                 key.map_or_else(|| of_address(exchange), |key| hash_bytes(key.id.as_bytes()))
@@ -29,7 +29,7 @@ pub(super) fn hash(source: &HashSource, headers: &HeaderMap, exchange: &Exchange
 }
 
 fn of_address(exchange: &Exchange) -> u64 {
-    match exchange.client.and_then(|client| client.ip) {
+    match exchange.client().and_then(|client| client.ip) {
         Some(IpAddr::V4(ip)) => hash_bytes(&ip.octets()),
         Some(IpAddr::V6(ip)) => hash_bytes(&ip.octets()),
         None => 0,

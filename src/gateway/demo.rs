@@ -32,7 +32,7 @@ pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Resul
     // connection then, so it waits for a window forever.
     body_drain::consume(session, policy.server.read_timeout).await;
     let request = session.req_header();
-    let client = match exchange.client.map(|client| client.key) {
+    let client = match exchange.client().map(|client| client.key) {
         Some(ClientKey::Known(key)) => {
             policy.keys.get(key as usize).map_or("anonymous", |key| &key.id)
         }
@@ -44,7 +44,7 @@ pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Resul
         method: request.method.as_str(),
         path: request.uri.path(),
         client,
-        plan: exchange.client.map_or("", |client| policy.plan_name(client.plan)),
+        plan: exchange.client().map_or("", |client| policy.plan_name(client.plan)),
         route: exchange.route().map_or("", |route| &route.name),
         request_id: exchange.request_id.as_str(),
     };

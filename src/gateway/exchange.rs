@@ -1,20 +1,20 @@
 //! The state of one request, from its first phase to its last.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode};
 use pingora::prelude::Result;
 use prometheus::IntGauge;
 
+use super::attempts::Attempts;
+use super::judge::Judged;
 use super::respond::failure;
-use super::waiting::Wait;
 use crate::base::request_id::RequestId;
 use crate::decide::decision::Decision;
 use crate::decide::reason::{Failure, Reason};
 use crate::downstream::ConnectionInfo;
+use crate::identity::Identity;
 use crate::limit::in_flight::adaptive::Outcome;
-use crate::observe::access_log::UpstreamMarks;
 use crate::observe::metrics::{Metrics, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
@@ -22,11 +22,6 @@ use crate::policy::client::Client;
 use crate::policy::handling::Handling;
 use crate::policy::settings::{KeySource, MaxInFlight, Upstream};
 use crate::runtime::Snapshot;
-use crate::store::held::Holds;
-use crate::upstream::connection::{Attempt, Opened};
-use crate::upstream::dial::Dial;
-use crate::upstream::endpoint::InFlight;
-use crate::upstream::load::Slot;
 use crate::upstream::pool::Pool;
 
 /// One request and its response. Times are microseconds of the monotonic clock.
@@ -37,90 +32,21 @@ pub struct Exchange {
     pub started: u64,
     /// Identifier in logs, in problem documents and in the request to the upstream.
     pub request_id: RequestId,
-    /// The client, once identified.
-    pub client: Option<Client>,
-    /// Where its API key was, as an index into the sources of keys, once known; `None` without a key.
-    pub key_from: Option<usize>,
-    /// Whether the request came through a trusted proxy.
-    pub via_trusted_proxy: bool,
-    /// Index of the route, once known.
-    pub route: Option<u32>,
-    /// Index of the upstream, once the route is known, unless the request is refused before its limits are checked.
-    pub upstream: Option<u32>,
-    /// The decision, once made.
-    pub decision: Option<Decision>,
-    /// Time of the check of the rate limits, if any rule applies.
-    pub check: Option<CheckTime>,
-    /// The units of limits on requests in flight that it holds. Released when the exchange is dropped, whatever
-    /// ends it.
-    pub(super) holds: Holds,
-    /// Its place among the requests in flight at the upstream.
-    pub(super) slot: Option<Slot>,
-    /// The wait that leaky buckets demand, until it begins.
-    pub(super) wait: Option<Wait>,
-    /// Microseconds that it has waited because of leaky buckets; `None` if it need not wait.
-    pub waited_us: Option<u64>,
-    /// Number of upstream endpoints that have been selected for the request.
-    pub tries: usize,
-    /// The upstream endpoint that was selected last.
-    pub server: Option<SocketAddr>,
-    /// Counts the request as in flight at that endpoint.
-    pub(super) endpoint: Option<InFlight>,
-    /// The header `Set-Cookie` of the response, if the client gets another endpoint than its cookie selects.
-    pub(super) set_cookie: Option<HeaderValue>,
-    /// When the endpoint that was selected last was.
-    pub tried: u64,
-    /// When an endpoint was first selected.
-    pub forwarded: Option<u64>,
-    /// When the parts of the time with the endpoint that was selected last ended.
-    pub marks: UpstreamMarks,
-    /// Microseconds from then to the head of the final response, once received.
-    pub upstream_us: Option<u64>,
-    /// Status of the final response, once received.
-    pub upstream_status: Option<StatusCode>,
-    /// Value of `grpc-status` in the trailers that the client was sent, if any.
-    pub grpc_status: Option<HeaderValue>,
-    /// How the last attempt failed, as a label of the metrics; `None` if it did not.
-    pub upstream_failure: Option<&'static str>,
-    /// Why the request failed, if it did.
-    pub failure: Option<Failure>,
-    /// The endpoint that was selected last, for an attempt over HTTP/1.1.
-    pub(super) handed: Option<Handed>,
-    /// Whether the connection to the endpoint that was selected last had served a request before.
-    pub(super) is_reused: bool,
-    /// The attempt over HTTP/1.1 at the endpoint that was selected last.
-    pub(super) attempt: Option<Arc<Attempt>>,
-    /// Bytes of the request's body that the current attempt has received from the client.
-    pub(super) body_bytes: u64,
-    /// Number of interim responses (102, 103) received so far.
-    pub interim: usize,
-    /// Whether the endpoint that was selected last has been connected to.
-    pub is_connected: bool,
-    /// Number of attempts whose endpoint has been connected to.
-    pub(super) connections: usize,
-    /// Trace of the request, if tracing is enabled.
-    pub trace: Option<Trace>,
     /// The client's connection.
     pub connection: Arc<ConnectionInfo>,
-    /// The upstream endpoint that could not be connected to.
-    pub failed_server: Option<SocketAddr>,
+    /// What was decided, once it is.
+    pub judged: Option<Judged>,
+    /// Microseconds that it has waited because of leaky buckets; `None` if it need not wait.
+    pub waited_us: Option<u64>,
+    /// The attempts to send it to a server.
+    pub attempts: Attempts,
+    /// Value of `grpc-status` in the trailers that the client was sent, if any.
+    pub grpc_status: Option<HeaderValue>,
+    /// Why the request failed, if it did.
+    pub failure: Option<Failure>,
+    /// Trace of the request, if tracing is enabled.
+    pub trace: Option<Trace>,
     _in_flight: Counted,
-}
-
-/// Time of a check of rate limits, in microseconds of the monotonic clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CheckTime {
-    /// Time at which it began.
-    pub started: u64,
-    /// Its duration.
-    pub took: u64,
-}
-
-/// An endpoint that speaks HTTP/1.1.
-pub(super) struct Handed {
-    pub(super) dial: Dial,
-    /// A connection to it, if one was needed to know its version of HTTP.
-    pub(super) opened: Option<Opened>,
 }
 
 /// Counts a request as in flight until it is dropped, also if it ends without a response.
@@ -139,46 +65,45 @@ impl Exchange {
             snapshot,
             started: now,
             request_id: RequestId::new(),
-            client: None,
-            key_from: None,
-            via_trusted_proxy: false,
-            route: None,
-            upstream: None,
-            decision: None,
-            check: None,
-            holds: Holds::new(),
-            slot: None,
-            wait: None,
-            waited_us: None,
-            tries: 0,
-            tried: now,
-            server: None,
-            endpoint: None,
-            set_cookie: None,
-            forwarded: None,
-            marks: UpstreamMarks::default(),
-            upstream_us: None,
-            upstream_status: None,
-            grpc_status: None,
-            upstream_failure: None,
-            failure: None,
-            handed: None,
-            is_reused: false,
-            attempt: None,
-            body_bytes: 0,
-            interim: 0,
-            is_connected: false,
-            connections: 0,
-            trace: None,
             connection,
-            failed_server: None,
+            judged: None,
+            waited_us: None,
+            attempts: Attempts::default(),
+            grpc_status: None,
+            failure: None,
+            trace: None,
             _in_flight: Counted(in_flight),
         }
     }
 
+    /// Returns the decision, once made.
+    pub fn decision(&self) -> Option<&Decision> {
+        self.judged.as_ref().map(|judged| &judged.decision)
+    }
+
+    /// Returns who the client is, once known.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.judged.as_ref()?.identity.as_ref()
+    }
+
+    /// Returns the client, once known.
+    pub fn client(&self) -> Option<Client> {
+        self.identity().map(|identity| identity.client)
+    }
+
+    /// Returns whether the request came through a trusted proxy.
+    pub fn via_trusted_proxy(&self) -> bool {
+        self.identity().is_some_and(|identity| identity.via_trusted_proxy)
+    }
+
+    /// Returns the index of the route, once known.
+    pub fn route_index(&self) -> Option<u32> {
+        self.judged.as_ref()?.route
+    }
+
     /// Returns the route, once known.
     pub fn route(&self) -> Option<&Route> {
-        self.snapshot.policy.routes.get(self.route? as usize)
+        self.snapshot.policy.routes.get(self.route_index()? as usize)
     }
 
     /// Returns what its route does beside forwarding, if it does anything.
@@ -188,17 +113,18 @@ impl Exchange {
 
     /// Returns why the gateway itself responded, or why the request failed; `None` if neither is the case.
     pub fn reason(&self) -> Option<Reason> {
-        Reason::of(self.decision.as_ref(), self.failure)
+        Reason::of(self.decision(), self.failure)
     }
 
     /// Returns where its API key was, once known; `None` without a key.
     pub fn key_source(&self) -> Option<&KeySource> {
-        self.snapshot.policy.clients.key_sources.get(self.key_from?)
+        self.snapshot.policy.clients.key_sources.get(self.identity()?.key_from?)
     }
 
-    /// Returns the index of the upstream, once the route is known.
+    /// Returns the index of the upstream, once the route is known, unless the request is refused before its limits are
+    /// checked.
     pub fn upstream_index(&self) -> Option<usize> {
-        self.upstream.map(|upstream| upstream as usize)
+        self.judged.as_ref()?.upstream.map(|upstream| upstream as usize)
     }
 
     /// Returns the series of the upstream, once the route is known.
@@ -213,9 +139,11 @@ impl Exchange {
     /// The body is larger than the route's `max_body_bytes`.
     pub(super) fn count_body(&mut self, bytes: usize) -> Result<()> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.body_bytes = self.body_bytes.saturating_add(bytes);
+        let received = &mut self.attempts.body_bytes;
+        *received = received.saturating_add(bytes);
+        let received = *received;
         let limit = self.route().and_then(|route| route.max_body_bytes);
-        if limit.is_some_and(|limit| self.body_bytes > limit) {
+        if limit.is_some_and(|limit| received > limit) {
             return Err(failure::body_too_large());
         }
         Ok(())
@@ -230,17 +158,33 @@ impl Exchange {
             return;
         }
         let Some(load) = upstream.and_then(|index| self.snapshot.loads.get(index)) else { return };
+        let Some(attempt) = self.attempts.last() else { return };
         let outcome = match status {
             None | Some(StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT) => {
                 Outcome::Failed
             }
             // The time that the client takes for the body is not the upstream's.
             Some(_) => {
-                let sent = self.marks.request.unwrap_or(self.tried).max(self.tried);
+                let sent = attempt.marks.request.unwrap_or(attempt.began).max(attempt.began);
                 Outcome::Answered(now.saturating_sub(sent))
             }
         };
-        load.sample(self.tried, outcome, now);
+        load.sample(attempt.began, outcome, now);
+    }
+
+    /// Ends the work of the upstream: the request is in flight there no more.
+    pub(super) fn release_upstream(&mut self) {
+        if let Some(attempt) = self.attempts.last_mut() {
+            attempt.endpoint = None;
+        }
+        self.release_slot();
+    }
+
+    /// Gives up its place among the requests in flight at the upstream.
+    pub(super) fn release_slot(&mut self) {
+        if let Some(judged) = &mut self.judged {
+            judged.slot = None;
+        }
     }
 
     /// Returns the endpoints of the upstream, once the route is known.

@@ -9,6 +9,7 @@ use pingora::protocols::l4::socket::SocketAddr;
 use super::exchange::Exchange;
 use super::header_edits::{self, Subject};
 use super::header_text::HeaderText;
+use crate::base::request_id::RequestId;
 use crate::identity;
 use crate::net::framing;
 use crate::policy::Policy;
@@ -62,10 +63,10 @@ pub(super) fn prepare(
         request.set_raw_path(encoded.as_bytes())?;
     }
     let present = Present::among(&request.headers);
-    if present.aliases || (present.forwarding && !exchange.via_trusted_proxy) {
+    if present.aliases || (present.forwarding && !exchange.via_trusted_proxy()) {
         remove_untrusted(request, exchange);
     }
-    let keeps_forwarding = present.forwarding && exchange.via_trusted_proxy;
+    let keeps_forwarding = present.forwarding && exchange.via_trusted_proxy();
     set_forwarding(peer, request, exchange, keeps_forwarding)?;
     if present.content_length
         && let Some(length) = framing::one_length(&request.headers)
@@ -97,6 +98,11 @@ pub(super) fn prepare(
     header_edits::edit_request(request, subject.as_ref(), exchange)
 }
 
+/// The identifier that a trusted proxy has given a request.
+pub(super) fn given_id(request: &RequestHeader) -> Option<RequestId> {
+    RequestId::adopt(request.headers.get(REQUEST_ID)?.as_bytes())
+}
+
 /// Rewrites the path, and announces the prefix that was taken away. The query stays.
 fn rewrite_path(request: &mut RequestHeader, rewrite: &Rewrite, exchange: &Exchange) -> Result<()> {
     let unrewritable =
@@ -109,7 +115,7 @@ fn rewrite_path(request: &mut RequestHeader, rewrite: &Rewrite, exchange: &Excha
     request.set_raw_path(target.as_bytes())?;
     if rewrite.is_announced {
         let outer =
-            request.headers.get(FORWARDED_PREFIX_NAME).filter(|_| exchange.via_trusted_proxy);
+            request.headers.get(FORWARDED_PREFIX_NAME).filter(|_| exchange.via_trusted_proxy());
         let outer =
             outer.and_then(|outer| outer.to_str().ok()).map(|outer| outer.trim_end_matches('/'));
         let outer = outer.filter(|outer| outer.starts_with('/')).unwrap_or_default();
@@ -120,7 +126,7 @@ fn rewrite_path(request: &mut RequestHeader, rewrite: &Rewrite, exchange: &Excha
 
 /// The host of the server that was selected, as configured, with the port unless it is that of the scheme.
 fn host_of_server(exchange: &Exchange) -> Option<String> {
-    let server = exchange.pool()?.server(exchange.server?)?;
+    let server = exchange.pool()?.server(exchange.attempts.last()?.server)?;
     let is_tls = exchange.upstream()?.tls.is_some();
     let default_port = if is_tls { 443 } else { 80 };
     let text = server.to_string();
@@ -161,7 +167,7 @@ fn remove_untrusted(request: &mut RequestHeader, exchange: &Exchange) {
         if name.as_str() == PROXY {
             true
         } else if is_forwarding(name.as_str()) {
-            is_alias || !exchange.via_trusted_proxy
+            is_alias || !exchange.via_trusted_proxy()
         } else {
             is_alias && is_alias_of_ours(name.as_str(), &exchange.snapshot.policy)
         }

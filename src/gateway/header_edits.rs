@@ -172,7 +172,7 @@ impl<'a> Subject<'a> {
 
     pub(super) fn values<'b>(&'b self, exchange: &'b Exchange) -> Values<'b> {
         let policy = &exchange.snapshot.policy;
-        let client = exchange.client.as_ref();
+        let client = exchange.identity().map(|identity| &identity.client);
         let key = client.and_then(|client| match client.key {
             ClientKey::Known(key) => policy.keys.get(key as usize),
             ClientKey::Missing | ClientKey::Unknown(_) => None,

@@ -11,7 +11,8 @@ use pingora::prelude::{Error, ErrorType, Result};
 use pingora::proxy::Session;
 use tokio::time::Instant;
 
-use super::exchange::{Exchange, Handed};
+use super::attempts::Handed;
+use super::exchange::Exchange;
 use super::respond::{failure, grpc};
 use super::{Gateway, MAX_TRIES, grpc_deadline};
 use crate::policy::settings::{Protocol, Upstream};
@@ -71,14 +72,15 @@ impl Gateway {
         loop {
             let selected = self.select(session, exchange)?;
             let Some(offer) = offer(session, exchange) else {
-                exchange.handed = Some(Handed { dial: selected, opened: None });
+                exchange.attempts.handed = Some(Handed { dial: selected, opened: None });
                 return refuse_grpc(session).map(|()| false);
             };
             let stream = match self.acquire(session, exchange, &selected, offer).await {
                 Ok(Acquired::Http2(stream)) => stream,
                 Ok(Acquired::Http1(_)) if replay.len > 0 => return Err(changed_version()),
                 Ok(Acquired::Http1(opened)) => {
-                    exchange.handed = Some(Handed { dial: selected, opened: Some(opened) });
+                    exchange.attempts.handed =
+                        Some(Handed { dial: selected, opened: Some(opened) });
                     return refuse_grpc(session).map(|()| false);
                 }
                 Err(error) => {
@@ -92,7 +94,8 @@ impl Gateway {
             self.connected(exchange, stream.is_reused);
             match self.call(session, exchange, stream, &mut replay).await {
                 Outcome::Done => return Ok(true),
-                Outcome::Unprocessed(_) if exchange.tries < MAX_TRIES && replay.is_complete() => {}
+                Outcome::Unprocessed(_)
+                    if exchange.attempts.count() < MAX_TRIES && replay.is_complete() => {}
                 Outcome::Unprocessed(error) | Outcome::Failed(error) => return Err(error),
             }
         }
@@ -109,7 +112,7 @@ impl Gateway {
         let Some(upstream) = exchange.upstream() else { return Err(super::respond::no_server()) };
         // After one connection was closed, for example by a restart of the server, others are likely to be
         // closed, too.
-        let is_new = exchange.tries > 1;
+        let is_new = exchange.attempts.count() > 1;
         let pool = Arc::clone(&dial.pool);
         let acquired = pool.http2.acquire(dial, offer, is_new, upstream.idle_timeout);
         let now = Instant::now();

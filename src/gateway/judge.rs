@@ -1,136 +1,176 @@
 //! The steps of one decision, in order.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use http::header;
 use pingora::proxy::Session;
 
-use super::exchange::{CheckTime, Exchange};
+use super::exchange::Exchange;
 use super::waiting::Wait;
-use super::{Gateway, forward, waiting};
+use super::{Gateway, waiting};
 use crate::base::clock;
-use crate::base::request_id::RequestId;
 use crate::decide::decision::Decision;
 use crate::decide::raw_head::RawHead;
 use crate::decide::{self, Head, Precheck, Rejection};
 use crate::downstream::ConnectionInfo;
+use crate::identity::Identity;
 use crate::limit::charge::Charges;
 use crate::policy::client::Client;
+use crate::runtime::Snapshot;
+use crate::store::held::Holds;
 use crate::store::limiter::Taken;
+use crate::upstream::load::Slot;
+
+/// What is decided about a request, and what it takes until its end.
+pub struct Judged {
+    /// The decision.
+    pub decision: Decision,
+    /// Who the client is; `None` if the request was refused before that was known.
+    pub identity: Option<Identity>,
+    /// Index of the route.
+    pub route: Option<u32>,
+    /// Index of the upstream, unless the request was refused before its limits were checked.
+    pub upstream: Option<u32>,
+    /// Time of the check of the rate limits, if any rule applies.
+    pub check: Option<CheckTime>,
+    /// The units of limits on requests in flight that it holds. Released when they are dropped.
+    pub(super) holds: Holds,
+    /// Its place among the requests in flight at the upstream.
+    pub(super) slot: Option<Slot>,
+    /// The wait that leaky buckets demand, until it begins.
+    pub(super) wait: Option<Wait>,
+}
+
+/// Time of a check of rate limits, in microseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckTime {
+    /// Time at which it began.
+    pub started: u64,
+    /// Its duration.
+    pub took: u64,
+}
+
+impl Judged {
+    /// A decision that takes nothing, about a request of which nothing more is known.
+    pub fn of(decision: Decision) -> Self {
+        Self {
+            decision,
+            identity: None,
+            route: None,
+            upstream: None,
+            check: None,
+            holds: Holds::new(),
+            slot: None,
+            wait: None,
+        }
+    }
+}
 
 impl Gateway {
-    /// Decides on a request and takes its tokens. Sets the client, the route and the time of the check
-    /// in the exchange.
-    pub(super) async fn judge(&self, session: &Session, exchange: &mut Exchange) -> Decision {
-        let snapshot = Arc::clone(&exchange.snapshot);
+    /// Decides on a request and takes its tokens.
+    pub(super) async fn judge(&self, session: &Session, exchange: &Exchange) -> Judged {
+        let snapshot = &exchange.snapshot;
         let policy = &snapshot.policy;
-        let connection = Arc::clone(&exchange.connection);
-        let head = head_over(session, &connection);
+        let head = head_over(session, &exchange.connection);
         let precheck = decide::precheck(policy, &head);
         let required_by = precheck.key_required_by();
         let Precheck { identity, is_own_limits, route, charges, scope, refusal, .. } = precheck;
         let identity = match identity {
             Ok(identity) => identity,
-            Err(rejection) => return Decision::Rejected(rejection),
+            Err(rejection) => return Judged::of(Decision::Rejected(rejection)),
         };
         let client = identity.client;
-        exchange.client = Some(client);
-        exchange.key_from = identity.key_from;
-        exchange.route = route;
         let mut chosen = None;
         if refusal.is_none() {
             let route = route.and_then(|route| policy.routes.get(route as usize));
             chosen = route.and_then(|route| self.turns.upstream(policy, route, &client));
-            exchange.upstream = chosen.as_ref().map(|chosen| chosen.upstream);
         }
-        exchange.via_trusted_proxy = identity.via_trusted_proxy;
-        if identity.via_trusted_proxy {
-            let given = head.headers.get(forward::REQUEST_ID);
-            let adopted = given.and_then(|given| RequestId::adopt(given.as_bytes()));
-            exchange.request_id = adopted.unwrap_or_else(|| exchange.request_id.clone());
-        }
+        let upstream = chosen.as_ref().map(|chosen| chosen.upstream);
+        let judged =
+            |decision| Judged { identity: Some(identity), route, upstream, ..Judged::of(decision) };
 
         if let Some(rule) = required_by {
             snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
         }
-        if let (None, Some(upstream), false) = (refusal, exchange.upstream_index(), is_own_limits)
-            && !self.enter(exchange, upstream, client.plan)
-        {
-            return Decision::Rejected(Rejection::Shed);
+        let mut slot = None;
+        if let (None, Some(upstream), false) = (refusal, upstream, is_own_limits) {
+            slot = match self.enter(snapshot, upstream as usize, client.plan) {
+                Ok(slot) => slot,
+                Err(rejection) => return judged(Decision::Rejected(rejection)),
+            };
         }
-        let place = if waiting::can_delay(policy, &charges) {
-            let place = self.waiting.enter(policy.server.limits.max_waiting_requests);
+        let mut place = None;
+        if waiting::can_delay(policy, &charges) {
+            place = self.waiting.enter(policy.server.limits.max_waiting_requests);
             if place.is_none() {
-                exchange.slot = None;
-                return Decision::Rejected(Rejection::QueueFull);
+                return judged(Decision::Rejected(Rejection::QueueFull));
             }
-            place
-        } else {
-            None
-        };
-        let taken = self.take(exchange, &client, charges).await;
-        let mut decision = Decision::of(refusal, taken, || self.limiter.retry_after_us());
-        if let Decision::Allowed { check, shadow_key_rules } = &mut decision {
-            if is_own_limits {
-                let check = check.take();
-                return Box::pin(self.own_limits(session, &snapshot, client, check)).await;
-            }
-            if let Some(chosen) = &mut chosen {
-                chosen.is_used = true;
-            }
-            let denials = |route| policy.shadow_key_denials(&client, route, scope);
-            for rule in route.into_iter().flat_map(denials) {
-                snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
-                shadow_key_rules.push(rule);
-            }
-            if let (Some(place), Some(check)) = (place, check) {
-                exchange.wait = Wait::of(policy, check, place);
-            }
-        } else {
-            exchange.slot = None;
         }
-        decision
+        let (taken, check, holds) = self.take(snapshot, &client, charges).await;
+        let mut judged = judged(Decision::of(refusal, taken, || self.limiter.retry_after_us()));
+        (judged.check, judged.holds) = (check, holds);
+        let Decision::Allowed { check, shadow_key_rules } = &mut judged.decision else {
+            return judged;
+        };
+        if is_own_limits {
+            let check = check.take();
+            judged.decision = Box::pin(self.own_limits(session, snapshot, client, check)).await;
+            return judged;
+        }
+        if let Some(chosen) = &mut chosen {
+            chosen.is_used = true;
+        }
+        let denials = |route| policy.shadow_key_denials(&client, route, scope);
+        for rule in route.into_iter().flat_map(denials) {
+            snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
+            shadow_key_rules.push(rule);
+        }
+        if let (Some(place), Some(check)) = (place, check) {
+            judged.wait = Wait::of(policy, check, place);
+        }
+        Judged { slot, ..judged }
     }
 
-    /// Adds the request to those in flight at its upstream. Returns whether it may go on: not if there are as many as
-    /// may be.
-    fn enter(&self, exchange: &mut Exchange, upstream: usize, plan: u32) -> bool {
-        let snapshot = &exchange.snapshot;
+    /// Adds a request to those in flight at its upstream.
+    ///
+    /// # Errors
+    /// There are as many as may be.
+    fn enter(
+        &self,
+        snapshot: &Snapshot,
+        upstream: usize,
+        plan: u32,
+    ) -> Result<Option<Slot>, Rejection> {
         let policy = &snapshot.policy;
         let max = policy.upstreams.get(upstream).and_then(|upstream| upstream.max_in_flight);
-        let Some(load) = snapshot.loads.get(upstream) else { return true };
+        let Some(load) = snapshot.loads.get(upstream) else { return Ok(None) };
         let slot = load.enter(max, &policy.priorities, plan);
         if slot.is_none() {
             snapshot.series.shed(&self.metrics, policy, upstream, plan);
         }
-        exchange.slot = slot;
-        exchange.slot.is_some()
+        slot.map(Some).ok_or(Rejection::Shed)
     }
 
     /// Takes the tokens of the charges; `None` if there are no charges.
     async fn take(
         &self,
-        exchange: &mut Exchange,
+        snapshot: &Snapshot,
         client: &Client,
         charges: Charges,
-    ) -> Option<Taken> {
+    ) -> (Option<Taken>, Option<CheckTime>, Holds) {
         if charges.is_empty() {
-            return None;
+            return (None, None, Holds::new());
         }
         let started = clock::now();
-        let snapshot = &exchange.snapshot;
         let (taken, holds) = self.limiter.take(charges, &snapshot.stored_rules, started).await;
-        exchange.holds = holds;
         let took = clock::now().saturating_sub(started);
-        exchange.check = Some(CheckTime { started, took });
         self.observe_check(taken.source, took);
         snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
         snapshot.consumption.record(&snapshot.policy, client, &taken, started);
         if let Some(usage) = &self.usage {
             usage.ledger().note(&snapshot.policy, client, &taken, started);
         }
-        Some(taken)
+        (Some(taken), Some(CheckTime { started, took }), holds)
     }
 }
 

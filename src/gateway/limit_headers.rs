@@ -42,7 +42,7 @@ const FAMILIES: [&str; 2] = ["x-ratelimit", "ratelimit"];
 /// If the name of a rule is not valid in a header, which `config` rejects.
 pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> {
     let policy = &exchange.snapshot.policy;
-    let Some(decision) = &exchange.decision else { return Ok(()) };
+    let Some(decision) = exchange.decision() else { return Ok(()) };
     let Some(check) = decision.check() else { return Ok(()) };
     let has_own = has_limit_headers(&response.headers);
     let is_final = respond::is_final(response.status);

@@ -1,6 +1,6 @@
 //! The proxy: one request in Pingora's phases.
 //!
-//! Reading order: this file (the phases), `exchange` (the state of one request), `http2_request` (requests
+//! Reading order: this file (the phases), `exchange` (the state of one request), `attempts` (those at its upstream), `http2_request` (requests
 //! that clients send over HTTP/2), `redirect` (listeners that only redirect), `judge` (whether a request is
 //! allowed), `waiting` (requests that leaky buckets delay), `respond` (responses of the gateway itself), `route_answer` (answers of routes without an upstream), `limit_headers` and `header_text` (rate limit
 //! headers), `split` (which upstream of a route with several), `peer` (which upstream server gets the request), `forward` (the request to the upstream), `header_edits` (changes of headers by a route),
@@ -12,10 +12,12 @@
 //! graceful shutdown).
 
 pub mod exchange;
+pub mod judge;
 pub mod limit_headers;
 
 mod acme_challenge;
 mod affinity;
+mod attempts;
 mod bearer_hint;
 mod body_drain;
 mod demo;
@@ -26,7 +28,7 @@ mod header_edits;
 mod header_text;
 mod http2;
 mod http2_request;
-mod judge;
+
 mod own_limits;
 mod peer;
 mod redirect;
@@ -69,12 +71,10 @@ use crate::upstream::connection::{Attempt, TimedOut};
 use crate::usage::kept::Kept;
 use bearer_hint::BearerHint;
 use exchange::Exchange;
+use judge::Judged;
 use respond::failure;
 use split::Turns;
 use waiting::Queue;
-
-/// Maximum number of interim responses (102, 103) to one request.
-const MAX_INTERIM: usize = 32;
 
 /// Maximum number of attempts to send a request to an upstream: one retry.
 pub const MAX_TRIES: usize = 2;
@@ -178,7 +178,7 @@ impl ProxyHttp for Gateway {
         exchange: &mut Self::CTX,
     ) -> Result<bool> {
         if let Some(answer) = acme_challenge::answer(&self.challenges, session.req_header()) {
-            exchange.decision = Some(Decision::UNCHECKED);
+            exchange.judged = Some(Judged::of(Decision::UNCHECKED));
             trace::begin(session, exchange);
             acme_challenge::respond(session, &answer).await.map_err(Error::into_down)?;
             return Ok(true);
@@ -187,12 +187,18 @@ impl ProxyHttp for Gateway {
             exchange.connection.note_decided();
             return redirect::respond(session, exchange, port).await.map_err(Error::into_down);
         }
-        let decision = self.judge(session, exchange).await;
+        let mut judged = self.judge(session, exchange).await;
         exchange.connection.note_decided();
-        self.record_refusals(exchange, &decision);
-        exchange.decision = Some(decision);
+        self.record_refusals(exchange, &judged);
+        let wait = judged.wait.take();
+        exchange.judged = Some(judged);
+        if exchange.via_trusted_proxy()
+            && let Some(given) = forward::given_id(session.req_header())
+        {
+            exchange.request_id = given;
+        }
         trace::begin(session, exchange);
-        if let Some(wait) = exchange.wait.take() {
+        if let Some(wait) = wait {
             let deadline = grpc_deadline::of(session, exchange.started);
             let waited_us = Box::pin(wait.end(session, deadline)).await?;
             exchange.waited_us = Some(waited_us);
@@ -257,13 +263,14 @@ impl ProxyHttp for Gateway {
             // beginning of the next request.
             *body = None;
         }
-        let Some(attempt) = &exchange.attempt else { return Ok(()) };
-        attempt.note_body(clock::now(), body.as_ref().map_or(0, Bytes::len));
+        let Some(attempt) = exchange.attempts.last_mut() else { return Ok(()) };
+        let Some(connection) = &attempt.connection else { return Ok(()) };
+        connection.note_body(clock::now(), body.as_ref().map_or(0, Bytes::len));
         if is_end {
-            if attempt.has_body {
-                exchange.marks.request.get_or_insert_with(clock::now);
+            if connection.has_body {
+                attempt.marks.request.get_or_insert_with(clock::now);
             }
-            attempt.note_whole_body();
+            connection.note_whole_body();
         }
         Ok(())
     }
@@ -278,21 +285,17 @@ impl ProxyHttp for Gateway {
         Self::CTX: Send + Sync,
     {
         if !respond::is_final(response.status) {
-            if let (StatusCode::CONTINUE, Some(attempt)) = (response.status, &exchange.attempt) {
-                attempt.note_continue();
+            let connection = exchange.attempts.connection();
+            if let (StatusCode::CONTINUE, Some(connection)) = (response.status, connection) {
+                connection.note_continue();
             }
-            exchange.interim += 1;
-            return if exchange.interim > MAX_INTERIM {
-                Err(respond::too_many_interim())
-            } else {
-                Ok(())
-            };
+            return exchange.attempts.count_interim();
         }
         if response.status == StatusCode::SWITCHING_PROTOCOLS && !session.is_upgrade_req() {
             return Err(respond::unrequested_upgrade());
         }
-        if let Some(attempt) = &exchange.attempt {
-            attempt.note_head(&session.req_header().method, response);
+        if let Some(connection) = exchange.attempts.connection() {
+            connection.note_head(&session.req_header().method, response);
         }
         self.count_response(exchange, response.status);
         Ok(())
@@ -305,12 +308,13 @@ impl ProxyHttp for Gateway {
         is_end: bool,
         exchange: &mut Self::CTX,
     ) -> Result<Option<Duration>> {
-        if let (true, Some(attempt)) = (is_end, &exchange.attempt) {
-            exchange.marks.body = Some(clock::now());
-            attempt.note_end();
-            // The upstream has no more work. The client can send the next request before this one has been recorded.
-            exchange.endpoint = None;
-            exchange.slot = None;
+        if let (true, Some(attempt)) = (is_end, exchange.attempts.last_mut())
+            && let Some(connection) = &attempt.connection
+        {
+            attempt.marks.body = Some(clock::now());
+            connection.note_end();
+            // The client can send the next request before this one has been recorded.
+            exchange.release_upstream();
         }
         Ok(None)
     }
@@ -327,7 +331,7 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
-        let is_reused = exchange.attempt.as_deref().is_some_and(Attempt::is_reused);
+        let is_reused = exchange.attempts.connection().is_some_and(Attempt::is_reused);
         self.connected(exchange, is_reused);
         Ok(())
     }
@@ -357,7 +361,8 @@ impl ProxyHttp for Gateway {
         limit_headers::insert(response, exchange)?;
         header_edits::edit_response(session.req_header(), response, exchange)?;
         // A route that removes the cookies of the upstream keeps its clients on their endpoints.
-        if let Some(cookie) = exchange.set_cookie.take() {
+        let attempt = exchange.attempts.last_mut();
+        if let Some(cookie) = attempt.and_then(|attempt| attempt.set_cookie.take()) {
             response.append_header(http::header::SET_COOKIE, cookie)?;
         }
         Ok(())
@@ -384,7 +389,7 @@ impl ProxyHttp for Gateway {
         _reused: bool,
     ) -> Box<Error> {
         let mut error = error.more_context(format!("Peer: {peer}"));
-        let attempt = exchange.attempt.as_deref();
+        let attempt = exchange.attempts.connection();
         let is_reused = attempt.is_some_and(Attempt::is_reused);
         error.retry.decide_reuse(is_reused);
         // By default, Pingora retries only if reading the head failed. On a closed connection, a write
@@ -434,8 +439,10 @@ impl ProxyHttp for Gateway {
 
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Self::CTX) {
         // The request has ended, and what it holds is free, before all of this is recorded.
-        exchange.holds.clear();
-        exchange.slot = None;
+        if let Some(judged) = &mut exchange.judged {
+            judged.holds.clear();
+            judged.slot = None;
+        }
         self.record(session, exchange);
     }
 

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header;
+use http::{HeaderValue, header};
 use parking_lot::Mutex;
 use pingora::prelude::{Error, HttpPeer, Result};
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::proxy::Session;
 
-use super::exchange::{Exchange, Handed};
+use super::attempts::Handed;
+use super::exchange::Exchange;
 use super::{Gateway, MAX_TRIES, affinity, grpc_deadline, respond};
 use crate::base::clock;
 use crate::downstream::connection::ClientProtocol;
 use crate::net::proxy_protocol::{self, Addresses, Version};
-use crate::observe::access_log::UpstreamMarks;
 use crate::observe::metrics::UpstreamResult;
 use crate::policy::servers::Balance;
 use crate::policy::settings::{ProxyVersion, Upstream};
@@ -35,24 +35,20 @@ impl Gateway {
         let upstream = index.and_then(|index| snapshot.policy.upstreams.get(index));
         let now = clock::now();
         let pool = index.and_then(|index| snapshot.pools.get(index));
-        let endpoint = upstream
+        let chosen = upstream
             .zip(pool)
             .and_then(|(upstream, pool)| choose(session, exchange, (upstream, pool), now));
-        let (Some(upstream), Some(pool), Some(endpoint)) = (upstream, pool, endpoint) else {
+        let (Some(upstream), Some(pool), Some((endpoint, cookie))) = (upstream, pool, chosen)
+        else {
             self.count_upstream(exchange, UpstreamResult::NoServer);
             return Err(respond::no_server());
         };
-        exchange.tries += 1;
-        exchange.tried = now;
-        exchange.is_connected = false;
-        if let (2.., Some(series)) = (exchange.tries, exchange.upstream_series(&self.metrics)) {
+        let server = endpoint.address();
+        exchange.attempts.begin(endpoint, cookie, now);
+        let tries = exchange.attempts.count();
+        if let (2.., Some(series)) = (tries, exchange.upstream_series(&self.metrics)) {
             series.retried();
         }
-        let server = endpoint.address();
-        exchange.server = Some(server);
-        exchange.endpoint = Some(endpoint);
-        exchange.forwarded = exchange.forwarded.or(Some(now));
-        exchange.marks = UpstreamMarks { selected: exchange.forwarded, ..UpstreamMarks::default() };
         let proxy_header = upstream.proxy_protocol.map(|version| proxy_header(session, version));
         Ok(Dial { server: pool.endpoint(server), pool: Arc::clone(pool), proxy_header })
     }
@@ -67,8 +63,8 @@ impl Gateway {
         exchange: &mut Exchange,
     ) -> Result<Box<HttpPeer>> {
         // A retry sends the body from its beginning.
-        exchange.body_bytes = 0;
-        let Handed { dial, opened } = match exchange.handed.take() {
+        exchange.attempts.body_bytes = 0;
+        let Handed { dial, opened } = match exchange.attempts.handed.take() {
             Some(handed) => handed,
             None => Handed { dial: self.select(session, exchange)?, opened: None },
         };
@@ -84,7 +80,7 @@ impl Gateway {
         options.write_timeout = has_body.then_some(upstream.write_timeout);
         let connects = if session.is_upgrade_req() {
             Connects::ForUpgrade
-        } else if exchange.tries > 1 {
+        } else if exchange.attempts.count() > 1 {
             Connects::Anew
         } else {
             Connects::IdleFirst
@@ -106,20 +102,22 @@ impl Gateway {
         // Pingora must not keep connections: `upstream::connection` does.
         options.idle_timeout = Some(Duration::ZERO);
         options.custom_l4 = Some(Arc::new(Connector(Arc::clone(&attempt))));
-        exchange.attempt = Some(attempt);
+        if let Some(last) = exchange.attempts.last_mut() {
+            last.connection = Some(attempt);
+        }
         Ok(Box::new(peer))
     }
 
     /// Notes that the endpoint that was selected last has been connected to.
     pub(super) fn connected(&self, exchange: &mut Exchange, is_reused: bool) {
-        exchange.is_connected = true;
-        exchange.connections += 1;
-        exchange.is_reused = is_reused;
-        exchange.marks.connected = Some(clock::now());
+        if let Some(attempt) = exchange.attempts.last_mut() {
+            attempt.is_reused = Some(is_reused);
+            attempt.marks.connected = Some(clock::now());
+        }
         if let Some(series) = exchange.upstream_series(&self.metrics) {
             series.connected(is_reused);
         }
-        let endpoint = exchange.endpoint.as_ref();
+        let endpoint = exchange.attempts.last().and_then(|attempt| attempt.endpoint.as_ref());
         if let (false, Some(pool), Some(endpoint)) = (is_reused, exchange.pool(), endpoint) {
             pool.readmit(endpoint, clock::now());
         }
@@ -133,7 +131,7 @@ impl Gateway {
         exchange: &mut Exchange,
         mut error: Box<Error>,
     ) -> Box<Error> {
-        let timed_out = exchange.attempt.as_deref().and_then(Attempt::timed_out);
+        let timed_out = exchange.attempts.connection().and_then(Attempt::timed_out);
         if timed_out == Some(TimedOut::Deadline) {
             error = grpc_deadline::passed();
         }
@@ -142,24 +140,27 @@ impl Gateway {
             self.count_upstream(exchange, UpstreamResult::Timeout);
             return error;
         }
-        exchange.failed_server = exchange.server;
+        if let Some(attempt) = exchange.attempts.last_mut() {
+            attempt.is_refused = true;
+        }
         exchange.sample(None, clock::now());
         self.count_upstream(exchange, UpstreamResult::Connect);
-        if let (Some(pool), Some(endpoint)) = (exchange.pool(), &exchange.endpoint) {
+        let endpoint = exchange.attempts.last().and_then(|attempt| attempt.endpoint.as_ref());
+        if let (Some(pool), Some(endpoint)) = (exchange.pool(), endpoint) {
             pool.eject(endpoint, clock::now());
         }
-        error.set_retry(exchange.tries < MAX_TRIES);
+        error.set_retry(exchange.attempts.count() < MAX_TRIES);
         error
     }
 }
 
-/// Selects an endpoint. If the client's cookie does not select it, the response sets the cookie.
+/// Selects an endpoint. If the client's cookie does not select it, also returns the cookie that the response sets.
 fn choose(
     session: &Session,
-    exchange: &mut Exchange,
+    exchange: &Exchange,
     (upstream, pool): (&Upstream, &Pool),
     now: u64,
-) -> Option<InFlight> {
+) -> Option<(InFlight, Option<HeaderValue>)> {
     let headers = &session.req_header().headers;
     let sticky = upstream.sticky.as_ref();
     let cookie = sticky.and_then(|sticky| sticky::of_request(sticky, headers));
@@ -167,19 +168,17 @@ fn choose(
         Balance::Hash(source) => affinity::hash(source, headers, exchange),
         Balance::RoundRobin | Balance::LeastRequest | Balance::RandomTwo => 0,
     };
-    let endpoint = pool.select(Wanted { not: exchange.failed_server, cookie, hash }, now)?;
-    if let Some(sticky) = sticky {
+    let endpoint = pool.select(Wanted { not: exchange.attempts.refused(), cookie, hash }, now)?;
+    let set_cookie = sticky.and_then(|sticky| {
         let is_known =
             |value: &str| cookie.is_some_and(|cookie| sticky::values(cookie).any(|it| it == value));
         let value = pool.cookie(endpoint.address()).filter(|value| !is_known(value));
         let is_https = exchange.connection.tls.is_some();
-        exchange.set_cookie = value.and_then(|value| {
-            let others = exchange.snapshot.pools.iter();
-            let others = others.filter_map(|pool| pool.value_beside(upstream, cookie?));
-            sticky::set_cookie(sticky, &sticky::joined(&value, others), is_https)
-        });
-    }
-    Some(endpoint)
+        let others = exchange.snapshot.pools.iter();
+        let others = others.filter_map(|pool| pool.value_beside(upstream, cookie?));
+        sticky::set_cookie(sticky, &sticky::joined(&value?, others), is_https)
+    });
+    Some((endpoint, set_cookie))
 }
 
 fn attempt(

@@ -5,7 +5,8 @@ use pingora::prelude::{ResponseHeader, Result};
 use pingora::proxy::Session;
 
 use super::exchange::Exchange;
-use super::{judge, respond};
+use super::judge::{self, Judged};
+use super::respond;
 use crate::decide::decision::Decision;
 use crate::decide::{Rejection, guard};
 use crate::net::address::Authority;
@@ -29,11 +30,12 @@ pub(super) async fn respond(
     let location = match location {
         Ok(location) => location,
         Err(malformed) => {
-            exchange.decision = Some(Decision::Rejected(Rejection::Malformed(malformed)));
+            let decision = Decision::Rejected(Rejection::Malformed(malformed));
+            exchange.judged = Some(Judged::of(decision));
             return respond::respond(session, exchange).await;
         }
     };
-    exchange.decision = Some(Decision::UNCHECKED);
+    exchange.judged = Some(Judged::of(Decision::UNCHECKED));
     let mut head = ResponseHeader::build(StatusCode::PERMANENT_REDIRECT, Some(4))?;
     head.insert_header("Location", location)?;
     respond::send_body(session, head, bytes::Bytes::new()).await?;

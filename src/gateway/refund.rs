@@ -26,11 +26,9 @@ impl Gateway {
         if self.current.load().generation != exchange.snapshot.generation {
             return;
         }
-        let (Some(client), Some(check)) = (exchange.client, exchange.check) else { return };
-        let snapshot = &exchange.snapshot;
-        let Some(Decision::Allowed { check: Some(limits), .. }) = &mut exchange.decision else {
-            return;
-        };
+        let (snapshot, Some(judged)) = (&exchange.snapshot, &mut exchange.judged) else { return };
+        let (Some(identity), Some(check)) = (judged.identity, judged.check) else { return };
+        let Decision::Allowed { check: Some(limits), .. } = &mut judged.decision else { return };
         let rule = |index: usize| {
             let charge = limits.taken.charges.get(index)?;
             snapshot.policy.rules.get(charge.rule as usize)
@@ -53,7 +51,13 @@ impl Gateway {
         if let Some(usage) = &self.usage {
             let indexes = refund.levels.iter().map(|(index, _)| *index);
             let policy = &snapshot.policy;
-            usage.ledger().note_refunded(policy, &client, &limits.taken, indexes, check.started);
+            usage.ledger().note_refunded(
+                policy,
+                &identity.client,
+                &limits.taken,
+                indexes,
+                check.started,
+            );
         }
         *limits = without_taken(limits, &refund);
     }
@@ -77,7 +81,7 @@ fn reason(exchange: &Exchange, failure: Failure, error: &Error) -> Option<Refund
         | Failure::Internal => return None,
     };
     // An earlier attempt may have sent it.
-    let may_have_arrived = exchange.connections > 0 || failure::is_at_will(error);
+    let may_have_arrived = exchange.attempts.any_connected() || failure::is_at_will(error);
     (!may_have_arrived).then_some(reason)
 }
 

@@ -6,7 +6,9 @@ use http::StatusCode;
 use pingora::prelude::{Error, ErrorSource};
 use pingora::proxy::Session;
 
+use super::attempts::Answer;
 use super::exchange::Exchange;
+use super::judge::Judged;
 use super::{Gateway, respond};
 use crate::base::clock;
 use crate::decide::decision::{Decision, Summary};
@@ -14,7 +16,8 @@ use crate::decide::label::DecisionLabel;
 use crate::decide::outcome::RequestOutcome;
 use crate::decide::reason::{Failure, Reason};
 use crate::downstream::connection::{ClientProtocol, Slow};
-use crate::observe::access_log::{Record, RequestParts, Timings};
+use crate::identity::Identity;
+use crate::observe::access_log::{Record, RequestParts, Timings, UpstreamMarks};
 use crate::observe::audit::AuditedRequest;
 use crate::observe::metrics::{CompleteRequest, UpstreamResult, seconds};
 use crate::policy::access_log::Output;
@@ -54,12 +57,11 @@ impl Gateway {
 
     /// Records the refusals that a decision consists of, at the time of the decision: a request that a
     /// rule in shadow mode would have refused can go on for hours.
-    pub(super) fn record_refusals(&self, exchange: &Exchange, decision: &Decision) {
-        let Some(client) = exchange.client else { return };
+    pub(super) fn record_refusals(&self, exchange: &Exchange, judged: &Judged) {
+        let Some(Identity { client, key_from, .. }) = judged.identity else { return };
         let (policy, generation) = (&exchange.snapshot.policy, exchange.snapshot.generation);
-        let (route, key_from) = (exchange.route, exchange.key_from);
-        let request = AuditedRequest { policy, generation, client, route, key_from };
-        self.audit.record(&request, decision);
+        let request = AuditedRequest { policy, generation, client, route: judged.route, key_from };
+        self.audit.record(&request, &judged.decision);
     }
 
     /// Records a request that is complete.
@@ -67,10 +69,10 @@ impl Gateway {
         let policy = &exchange.snapshot.policy;
         let total_us = clock::now().saturating_sub(exchange.started);
         let complete = CompleteRequest {
-            route: exchange.route,
-            plan: exchange.client.map(|client| client.plan),
+            route: exchange.route_index(),
+            plan: exchange.client().map(|client| client.plan),
             status: session.response_written().map(|response| response.status.as_u16()),
-            outcome: RequestOutcome::of(exchange.decision.as_ref()),
+            outcome: RequestOutcome::of(exchange.decision()),
             reason: exchange.reason(),
             took_us: total_us,
         };
@@ -85,7 +87,7 @@ impl Gateway {
         if !writes && trace.is_none() {
             return;
         }
-        let decision = exchange.decision.as_ref().map_or(Summary::UNLIMITED, Decision::summary);
+        let decision = exchange.decision().map_or(Summary::UNLIMITED, Decision::summary);
         let is_written = writes && is_sampled(session, exchange, decision);
         if !is_written && trace.is_none() {
             return;
@@ -106,11 +108,12 @@ impl Gateway {
             return;
         }
         let now = clock::now();
-        exchange.marks.head = Some(now);
-        let took_us = exchange.forwarded.map(|at| now.saturating_sub(at));
-        exchange.upstream_us = took_us;
-        exchange.upstream_status = Some(status);
-        if let (Some(series), Some(took_us)) = (exchange.upstream_series(&self.metrics), took_us) {
+        if let Some(attempt) = exchange.attempts.last_mut() {
+            attempt.marks.head = Some(now);
+        }
+        let took_us = exchange.attempts.first_began().map_or(0, |at| now.saturating_sub(at));
+        exchange.attempts.answer = Some(Answer { status, took_us });
+        if let Some(series) = exchange.upstream_series(&self.metrics) {
             series.observe(took_us);
         }
         exchange.sample(Some(status), now);
@@ -121,10 +124,12 @@ impl Gateway {
     /// Counts a failure of the upstream after it was connected to. A failure to connect has been
     /// counted already.
     pub(super) fn count_failure(&self, exchange: &mut Exchange, error: &Error) {
-        if *error.esource() != ErrorSource::Upstream || !exchange.is_connected {
+        let attempts = &exchange.attempts;
+        let is_connected = attempts.last().is_some_and(|attempt| attempt.is_reused.is_some());
+        if *error.esource() != ErrorSource::Upstream || !is_connected {
             return;
         }
-        if exchange.upstream_status.is_none() && !respond::failure::is_at_will(error) {
+        if attempts.answer.is_none() && !respond::failure::is_at_will(error) {
             exchange.sample(None, clock::now());
         }
         let result = match respond::failure::failure(error) {
@@ -136,12 +141,12 @@ impl Gateway {
 
     /// Counts the result of an attempt at the upstream.
     pub(super) fn count_upstream(&self, exchange: &mut Exchange, result: UpstreamResult) {
-        exchange.upstream_failure = match result {
+        exchange.attempts.failure = match result {
             UpstreamResult::Answer(_) => None,
             failure => Some(failure.label()),
         };
         if let Some(series) = exchange.upstream_series(&self.metrics) {
-            series.count(result, exchange.upstream_status.is_some());
+            series.count(result, exchange.attempts.answer.is_some());
         }
     }
 }
@@ -171,30 +176,32 @@ fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u
     let request = session.req_header();
     let status = session.response_written().map(|response| response.status);
     let recorded = exchange.trace.filter(|trace| trace.is_sampled);
+    let (judged, attempts) = (exchange.judged.as_ref(), &exchange.attempts);
+    let marks = attempts.last().map_or_else(UpstreamMarks::default, |attempt| attempt.marks);
     Record {
         policy: Arc::clone(&exchange.snapshot.policy),
         time: clock::unix_us().saturating_sub(total_us),
-        client: exchange.client,
+        client: exchange.client(),
         method: request.method.clone(),
         path: Record::path(request.uri.path()),
-        route: exchange.route,
-        upstream: exchange.upstream,
+        route: exchange.route_index(),
+        upstream: judged.and_then(|judged| judged.upstream),
         decision,
-        shadow_rules: exchange.decision.as_ref().map_or_else(Vec::new, Decision::shadow_denials),
+        shadow_rules: exchange.decision().map_or_else(Vec::new, Decision::shadow_denials),
         reason: exchange.reason(),
         status: status.map(|status| status.as_u16()),
         bytes_in: session.body_bytes_read() as u64,
         bytes_out: session.body_bytes_sent() as u64,
-        server: exchange.server,
+        server: attempts.last().map(|attempt| attempt.server),
         generation: exchange.snapshot.generation,
-        key_from: exchange.key_from,
-        is_reused: exchange.is_connected.then_some(exchange.is_reused),
+        key_from: exchange.identity().and_then(|identity| identity.key_from),
+        is_reused: attempts.last().and_then(|attempt| attempt.is_reused),
         timings: Timings {
             total: total_us,
-            check: exchange.check.map(|check| check.took),
+            check: judged.and_then(|judged| judged.check).map(|check| check.took),
             wait: exchange.waited_us,
-            upstream: exchange.upstream_us,
-            parts: exchange.marks.times(exchange.started.saturating_add(total_us)),
+            upstream: attempts.answer.map(|answer| answer.took_us),
+            parts: marks.times(exchange.started.saturating_add(total_us)),
         },
         request_id: exchange.request_id.as_str().to_owned(),
         trace_id: recorded.map(|trace| trace.id),

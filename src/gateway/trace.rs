@@ -31,7 +31,7 @@ pub(super) fn begin(session: &Session, exchange: &mut Exchange) {
     };
     // Without a source of randomness there is no trace.
     let Some(random) = traces::random() else { return };
-    exchange.trace = Trace::of(tracing, parent, exchange.via_trusted_proxy, random);
+    exchange.trace = Trace::of(tracing, parent, exchange.via_trusted_proxy(), random);
 }
 
 /// Sets the trace headers of the request to the upstream. Removes those of a client whose trace is not
@@ -63,14 +63,18 @@ impl Gateway {
         let request = session.req_header();
         let after = |at: u64| at.saturating_sub(exchange.started);
         let total = record.timings.total;
-        let call = exchange.forwarded.map(|at| Call {
+        let attempts = &exchange.attempts;
+        let call = attempts.first_began().map(|at| Call {
             offset_us: after(at),
-            duration_us: exchange.upstream_us.unwrap_or(total.saturating_sub(after(at))),
-            status: exchange.upstream_status.map(|status| status.as_u16()),
-            failure: exchange.upstream_failure,
-            tries: exchange.tries,
+            duration_us: attempts
+                .answer
+                .map_or(total.saturating_sub(after(at)), |answer| answer.took_us),
+            status: attempts.answer.map(|answer| answer.status.as_u16()),
+            failure: attempts.failure,
+            tries: attempts.count(),
         });
-        let check_offset_us = exchange.check.map(|check| after(check.started));
+        let check = exchange.judged.as_ref().and_then(|judged| judged.check);
+        let check_offset_us = check.map(|check| after(check.started));
         let check_span = check_offset_us.and_then(|_| SpanId::of(traces::random().map(|[id]| id)?));
         let proto = request.headers.get(FORWARDED_PROTO).map(HeaderValue::as_bytes);
         self.traces.emit(TraceRecord {
@@ -79,7 +83,7 @@ impl Gateway {
             check_span,
             state: state(session, trace),
             host: host(session),
-            is_https: exchange.via_trusted_proxy && proto == Some(b"https"),
+            is_https: exchange.via_trusted_proxy() && proto == Some(b"https"),
             version: request.version,
             check_offset_us,
             call,

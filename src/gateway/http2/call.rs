@@ -22,7 +22,7 @@ use crate::base::clock;
 use crate::decide::reason::Failure;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::{self, failure, grpc};
-use crate::gateway::{Gateway, MAX_INTERIM, body_drain, upstream_response};
+use crate::gateway::{Gateway, body_drain, upstream_response};
 use crate::net::body_rate::BodyMeter;
 use crate::net::framing;
 use crate::upstream::http2::{Stream, in_words, is_unprocessed};
@@ -253,7 +253,9 @@ impl<'a> Call<'a> {
             self.body.is_whole = true;
             self.replay.is_whole = true;
             self.body.pending.get_or_insert_default();
-            self.exchange.marks.request.get_or_insert_with(clock::now);
+            if let Some(attempt) = self.exchange.attempts.last_mut() {
+                attempt.marks.request.get_or_insert_with(clock::now);
+            }
         }
         self.since = Instant::now();
         None
@@ -263,9 +265,8 @@ impl<'a> Call<'a> {
     /// forward them to clients of HTTP/2. A 100 is not forwarded: the gateway has sent one itself.
     async fn write_interim(&mut self, response: http::Response<()>) -> Option<Result<()>> {
         self.stream.note_response();
-        self.exchange.interim += 1;
-        if self.exchange.interim > MAX_INTERIM {
-            return Some(Err(respond::too_many_interim()));
+        if let Err(error) = self.exchange.attempts.count_interim() {
+            return Some(Err(error));
         }
         let status = response.status();
         let request = self.session.req_header();
@@ -309,7 +310,7 @@ impl<'a> Call<'a> {
             true
         };
         if is_end {
-            self.exchange.slot = None;
+            self.exchange.release_slot();
         }
         if let Err(error) = self.write_final_head(&mut head, is_end).await {
             return Some(Err(error));
@@ -348,8 +349,7 @@ impl<'a> Call<'a> {
             Err(error) => return Some(Err(in_words(error))),
         };
         if is_end {
-            self.exchange.endpoint = None;
-            self.exchange.slot = None;
+            self.exchange.release_upstream();
         }
         if !data.is_empty() || is_end {
             let written = self.session.write_response_body(Some(data), is_end).await;
@@ -370,8 +370,7 @@ impl<'a> Call<'a> {
             Err(error) if self.body.is_unwanted(&error) => None,
             Err(error) => return Some(Err(in_words(error))),
         };
-        self.exchange.endpoint = None;
-        self.exchange.slot = None;
+        self.exchange.release_upstream();
         let written = match trailers {
             Some(trailers) => self.write_last(trailers).await,
             None => self.session.write_response_body(None, true).await,
@@ -395,7 +394,9 @@ impl<'a> Call<'a> {
 
     /// The response has been written. What the client has not sent yet is not needed.
     async fn finish(self) -> Outcome {
-        self.exchange.marks.body = Some(clock::now());
+        if let Some(attempt) = self.exchange.attempts.last_mut() {
+            attempt.marks.body = Some(clock::now());
+        }
         let Self { session, body, .. } = self;
         // Ends the stream to the server.
         drop(body);

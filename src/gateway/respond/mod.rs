@@ -99,7 +99,7 @@ pub(super) fn unrequested_upgrade() -> Box<Error> {
 /// # Errors
 /// The client has closed the connection.
 pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Result<bool> {
-    match &exchange.decision {
+    match exchange.decision() {
         None | Some(Decision::Allowed { .. }) => {
             if let Some(answer) = exchange.handling().and_then(|handling| handling.answer.as_ref())
             {
@@ -194,7 +194,7 @@ pub(super) async fn fail(
             request_id: exchange.request_id.as_str().to_owned(),
             route: exchange.route().map(|route| Arc::clone(&route.name)),
             upstream: exchange.upstream().map(|upstream| Arc::clone(&upstream.name)),
-            server: exchange.server,
+            server: exchange.attempts.last().map(|attempt| attempt.server),
             status: status.as_u16(),
             reason: Reason::Failed(failure).label(),
             cause: failure::cause(error),
@@ -339,7 +339,7 @@ fn limited<'a>(
     let binding = check.reported.unwrap_or_default();
     let wait = check.standing(binding).map_or(0, |standing| standing.retry_after_us);
     let retry_after_ms = problem::retry_after_ms(wait);
-    let plan = exchange.client.map_or("", |client| policy.plan_name(client.plan));
+    let plan = exchange.client().map_or("", |client| policy.plan_name(client.plan));
     let charge = check.taken.charges.get(binding);
     let violated = check.taken.charges.iter().zip(&check.taken.answer.outcomes).enumerate();
     let violated_policies = violated
