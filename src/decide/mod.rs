@@ -34,6 +34,7 @@ use crate::policy::handling::NoLocation;
 use crate::policy::hosts;
 use crate::policy::ip_access::IpDenial;
 use crate::policy::path::PathError;
+use crate::policy::rewrite::Rewrite;
 use crate::policy::settings::{OnMissingKey, OnPreflight, OnUnknownKey};
 use guard::Malformed;
 use headers::UncountableHeader;
@@ -75,6 +76,8 @@ pub struct Precheck<'a> {
     pub is_own_limits: bool,
     /// Index of the route.
     pub route: Option<u32>,
+    /// Path that the upstream gets, if the route rewrites it.
+    pub rewritten: Option<String>,
     /// What the request takes from buckets, even if it is refused afterwards.
     pub charges: Charges,
     /// Which rules can charge the request.
@@ -216,6 +219,7 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
         host: host(head.headers),
         is_own_limits: false,
         route: None,
+        rewritten: None,
         charges: Charges::new(),
         scope: Scope::All,
         refusal: None,
@@ -249,8 +253,9 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
     if let Some(retry_after_s) = maintenance(policy, &identity, precheck.route) {
         return precheck.rejected(Rejection::Maintenance { retry_after_s });
     }
-    if !can_be_rewritten(policy, head, precheck.route) {
-        return precheck.rejected(Rejection::Path(PathError::Unrewritable));
+    match rewritten(policy, head, precheck.route) {
+        Ok(path) => precheck.rewritten = path,
+        Err(error) => return precheck.rejected(Rejection::Path(error)),
     }
     if let Some(max_bytes) = exceeded_body_limit(policy, head, precheck.route) {
         return precheck.rejected(Rejection::BodyTooLarge { max_bytes });
@@ -295,11 +300,16 @@ fn maintenance(policy: &Policy, identity: &Identity, route: Option<u32>) -> Opti
     maintenance.applies_to(identity.client.ip).then_some(maintenance.retry_after_s)
 }
 
-/// Whether the route can rewrite the path as it was received, if it does.
-fn can_be_rewritten(policy: &Policy, head: &Head<'_>, route: Option<u32>) -> bool {
+/// The path that the upstream gets, if the route rewrites it.
+fn rewritten(
+    policy: &Policy,
+    head: &Head<'_>,
+    route: Option<u32>,
+) -> Result<Option<String>, PathError> {
     let route = route.and_then(|route| policy.routes.get(route as usize));
     let rewrite = route.and_then(|route| route.handling.as_ref()?.rewrite.as_ref());
-    rewrite.is_none_or(|rewrite| rewrite.path(head.uri.path()).is_some())
+    let path = |rewrite: &Rewrite| rewrite.path(head.uri.path()).ok_or(PathError::Unrewritable);
+    rewrite.map(path).transpose()
 }
 
 /// The route's `max_body_bytes` if the request's `Content-Length` is larger.

@@ -2,7 +2,7 @@
 //! without the API key if `clients.hide_key` is set.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
-use percent_encoding::{CONTROLS, percent_encode};
+use percent_encoding::{CONTROLS, percent_encode, utf8_percent_encode};
 use pingora::prelude::{Error, ErrorType, RequestHeader, Result};
 use pingora::protocols::l4::socket::SocketAddr;
 
@@ -83,8 +83,9 @@ pub(super) fn prepare(
     let Some(handling) = exchange.handling() else { return Ok(()) };
     // Variables have the values of the client's request.
     let subject = Subject::for_request(request, handling);
-    if let Some(rewrite) = &handling.rewrite {
-        rewrite_path(request, rewrite, exchange)?;
+    let rewritten = exchange.judged.as_ref().and_then(|judged| judged.rewritten.as_deref());
+    if let Some((rewrite, path)) = handling.rewrite.as_ref().zip(rewritten) {
+        rewrite_path(request, rewrite, path, exchange)?;
     }
     match &handling.upstream_host {
         None => {}
@@ -103,11 +104,14 @@ pub(super) fn given_id(request: &RequestHeader) -> Option<RequestId> {
     RequestId::adopt(request.headers.get(REQUEST_ID)?.as_bytes())
 }
 
-/// Rewrites the path, and announces the prefix that was taken away. The query stays.
-fn rewrite_path(request: &mut RequestHeader, rewrite: &Rewrite, exchange: &Exchange) -> Result<()> {
-    let unrewritable =
-        || Error::explain(ErrorType::HTTPStatus(400), "the path cannot be rewritten");
-    let mut target = rewrite.path(request.uri.path()).ok_or_else(unrewritable)?;
+/// Replaces the path, and announces the prefix that was taken away. The query stays.
+fn rewrite_path(
+    request: &mut RequestHeader,
+    rewrite: &Rewrite,
+    path: &str,
+    exchange: &Exchange,
+) -> Result<()> {
+    let mut target = utf8_percent_encode(path, CONTROLS).to_string();
     if let Some(query) = request.uri.query() {
         target.push('?');
         target.push_str(query);

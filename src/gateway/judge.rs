@@ -31,6 +31,8 @@ pub struct Judged {
     pub route: Option<u32>,
     /// Index of the upstream, unless the request was refused before its limits were checked.
     pub upstream: Option<u32>,
+    /// Path that the upstream gets, if the route rewrites it.
+    pub(super) rewritten: Option<String>,
     /// Time of the check of the rate limits, if any rule applies.
     pub check: Option<CheckTime>,
     /// The units of limits on requests in flight that it holds. Released when they are dropped.
@@ -58,6 +60,7 @@ impl Judged {
             identity: None,
             route: None,
             upstream: None,
+            rewritten: None,
             check: None,
             holds: Holds::new(),
             slot: None,
@@ -74,7 +77,8 @@ impl Gateway {
         let head = head_over(session, &exchange.connection);
         let precheck = decide::precheck(policy, &head);
         let required_by = precheck.key_required_by();
-        let Precheck { identity, is_own_limits, route, charges, scope, refusal, .. } = precheck;
+        let Precheck { identity, is_own_limits, route, rewritten, charges, scope, refusal, .. } =
+            precheck;
         let identity = match identity {
             Ok(identity) => identity,
             Err(rejection) => return Judged::of(Decision::Rejected(rejection)),
@@ -128,7 +132,7 @@ impl Gateway {
         if let (Some(place), Some(check)) = (place, check) {
             judged.wait = Wait::of(policy, check, place);
         }
-        Judged { slot, ..judged }
+        Judged { rewritten, slot, ..judged }
     }
 
     /// Adds a request to those in flight at its upstream.
