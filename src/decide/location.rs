@@ -3,7 +3,6 @@
 use super::{Head, Precheck};
 use crate::identity::Identity;
 use crate::policy::Policy;
-use crate::policy::client::ClientKey;
 use crate::policy::handling::{NoLocation, RouteAnswer};
 use crate::policy::template::Values;
 
@@ -24,10 +23,7 @@ pub(super) fn missing(
     let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
     let client = &identity.client;
     let values = Values {
-        client_id: match client.key {
-            ClientKey::Known(key) => policy.keys.get(key as usize).map(|key| &*key.id),
-            ClientKey::Missing | ClientKey::Unknown(_) => None,
-        },
+        client_id: client.known(policy).map(|key| &*key.id),
         client_plan: policy.plan_name(client.plan),
         client_ip: client.ip,
         request_id: REQUEST_ID,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::report::{self, Candidate, Explanation, Param, Reading, SplitShare, Verdict};
 use super::request::HypotheticalRequest;
-use super::rules::{key_id, rules};
+use super::rules::rules;
 use super::{PeekResult, wording};
 use crate::base::text::cut;
 use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
@@ -69,7 +69,7 @@ fn client(
     let ipv6_prefix = policy.clients.ipv6_prefix;
     let counted = client.ip.map(|ip| counted_address(ip, ipv6_prefix));
     let (key, key_state) = match client.key {
-        ClientKey::Known(key) => (Some(key_id(policy, key).to_owned()), "known"),
+        ClientKey::Known(_) => (client.known(policy).map(|key| key.id.to_string()), "known"),
         ClientKey::Unknown(_) => (None, "unknown"),
         ClientKey::Missing if key_from.is_some() => (None, "unknown_as_none"),
         ClientKey::Missing if precheck.scope == Scope::Preflight => (None, "preflight"),

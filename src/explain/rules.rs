@@ -194,7 +194,7 @@ impl RequestContext<'_> {
 }
 
 /// Id of a known key.
-pub(super) fn key_id(policy: &Policy, key: u32) -> &str {
+fn key_id(policy: &Policy, key: u32) -> &str {
     policy.keys.get(key as usize).map_or("", |key| &key.id)
 }
 

@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use super::exchange::Exchange;
 use crate::base::hash::hash as hash_bytes;
-use crate::policy::client::ClientKey;
+use crate::policy::client::{Client, ClientKey};
 use crate::policy::servers::HashSource;
 
 /// The hash of the client of a request, the same on all gateways.
@@ -17,14 +17,14 @@ pub(super) fn hash(source: &HashSource, headers: &HeaderMap, exchange: &Exchange
             Some(value) => hash_bytes(value.as_bytes()),
             None => of_address(exchange),
         },
-        HashSource::Key => match exchange.client().map(|client| client.key) {
-            Some(ClientKey::Known(index)) => {
-                let key = exchange.snapshot.policy.keys.get(index as usize);
-                key.map_or_else(|| of_address(exchange), |key| hash_bytes(key.id.as_bytes()))
+        HashSource::Key => {
+            let client = exchange.client();
+            match (client.and_then(|client| client.known(&exchange.snapshot.policy)), client) {
+                (Some(key), _) => hash_bytes(key.id.as_bytes()),
+                (None, Some(Client { key: ClientKey::Unknown(digest), .. })) => hash_bytes(&digest),
+                (None, _) => of_address(exchange),
             }
-            Some(ClientKey::Unknown(digest)) => hash_bytes(&digest),
-            Some(ClientKey::Missing) | None => of_address(exchange),
-        },
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::exchange::Exchange;
 use super::{body_drain, header_edits, limit_headers, respond};
-use crate::policy::client::ClientKey;
+use crate::policy::client::{Client, ClientKey};
 
 /// Body of the response.
 #[derive(Serialize)]
@@ -32,19 +32,18 @@ pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Resul
     // connection then, so it waits for a window forever.
     body_drain::consume(session, policy.server.read_timeout).await;
     let request = session.req_header();
-    let client = match exchange.client().map(|client| client.key) {
-        Some(ClientKey::Known(key)) => {
-            policy.keys.get(key as usize).map_or("anonymous", |key| &key.id)
-        }
-        Some(ClientKey::Unknown(_)) => "unknown key",
-        _ => "anonymous",
+    let client = exchange.client();
+    let name = match (client.and_then(|client| client.known(policy)), client) {
+        (Some(key), _) => &*key.id,
+        (None, Some(Client { key: ClientKey::Unknown(_), .. })) => "unknown key",
+        (None, _) => "anonymous",
     };
     let echo = Echo {
         message: "Hello from tollgate's demo upstream. Next, set [upstreams] to your own servers.",
         method: request.method.as_str(),
         path: request.uri.path(),
-        client,
-        plan: exchange.client().map_or("", |client| policy.plan_name(client.plan)),
+        client: name,
+        plan: client.map_or("", |client| policy.plan_name(client.plan)),
         route: exchange.route().map_or("", |route| &route.name),
         request_id: exchange.request_id.as_str(),
     };

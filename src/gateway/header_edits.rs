@@ -11,7 +11,6 @@ use smallvec::SmallVec;
 use super::exchange::Exchange;
 use super::respond;
 use crate::decide;
-use crate::policy::client::ClientKey;
 use crate::policy::handling::{Handling, HeaderEdit, HeaderEdits};
 use crate::policy::template::Values;
 
@@ -173,10 +172,7 @@ impl<'a> Subject<'a> {
     pub(super) fn values<'b>(&'b self, exchange: &'b Exchange) -> Values<'b> {
         let policy = &exchange.snapshot.policy;
         let client = exchange.identity().map(|identity| &identity.client);
-        let key = client.and_then(|client| match client.key {
-            ClientKey::Known(key) => policy.keys.get(key as usize),
-            ClientKey::Missing | ClientKey::Unknown(_) => None,
-        });
+        let key = client.and_then(|client| client.known(policy));
         Values {
             client_id: key.map(|key| &*key.id),
             client_plan: client.map_or("", |client| policy.plan_name(client.plan)),

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::Digest;
+use super::{Digest, Key, Policy};
 
 /// Identity of the client of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,16 @@ pub enum ClientKey {
     Known(u32),
     /// A key that is not in the file, by its digest.
     Unknown(Digest),
+}
+
+impl Client {
+    /// The key in the file that the client has.
+    pub fn known<'a>(&self, policy: &'a Policy) -> Option<&'a Key> {
+        match self.key {
+            ClientKey::Known(key) => policy.keys.get(key as usize),
+            ClientKey::Missing | ClientKey::Unknown(_) => None,
+        }
+    }
 }
 
 /// The address that a client is counted by: IPv4 unchanged, IPv6 truncated to `ipv6_prefix` bits, so

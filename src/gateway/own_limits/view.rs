@@ -320,9 +320,7 @@ impl<'a> ClientView<'a> {
         let prefix = policy.clients.ipv6_prefix;
         let counted = client.ip.map(|ip| counted_as(counted_address(ip, prefix), prefix));
         let (kind, id) = match client.key {
-            ClientKey::Known(key) => {
-                ("key", policy.keys.get(key as usize).map(|key| key.id.to_string()))
-            }
+            ClientKey::Known(_) => ("key", client.known(policy).map(|key| key.id.to_string())),
             ClientKey::Unknown(_) => ("unknown_key", None),
             ClientKey::Missing => ("ip", counted.clone()),
         };

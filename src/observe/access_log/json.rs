@@ -16,7 +16,6 @@ use crate::decide::label::source_label;
 use crate::decide::reason::Reason;
 use crate::observe::address::ShownAddress;
 use crate::policy::access_log::fields::{Extra, Field, Fields, Name};
-use crate::policy::client::ClientKey;
 use crate::policy::settings::{KeySource, Upstream};
 use crate::policy::{Key, Route, Rule};
 
@@ -210,10 +209,7 @@ impl<'a> Resolved<'a> {
     fn of(record: &'a Record) -> Self {
         let policy = &*record.policy;
         let client = record.client.as_ref();
-        let key = client.and_then(|client| match client.key {
-            ClientKey::Known(key) => policy.keys.get(key as usize),
-            ClientKey::Missing | ClientKey::Unknown(_) => None,
-        });
+        let key = client.and_then(|client| client.known(policy));
         let route = record.route.and_then(|route| policy.routes.get(route as usize));
         let rule = |rule: u32| policy.rules.get(rule as usize);
         let upstream = record.upstream.filter(|_| record.server.is_some());

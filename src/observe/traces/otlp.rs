@@ -16,7 +16,6 @@ use crate::decide::label::source_label;
 use crate::net::address::{self, Authority};
 use crate::observe::address::ShownAddress;
 use crate::policy::Route;
-use crate::policy::client::ClientKey;
 use crate::policy::matcher::PathPattern;
 
 /// Nanoseconds in a microsecond.
@@ -91,9 +90,7 @@ fn server(record: &TraceRecord) -> Span {
     }
     if let Some(client) = request.client {
         attributes.text("tollgate.plan", policy.plan_name(client.plan));
-        if let ClientKey::Known(key) = client.key
-            && let Some(key) = policy.keys.get(key as usize)
-        {
+        if let Some(key) = client.known(policy) {
             attributes.text("tollgate.key", &key.id);
         }
     }

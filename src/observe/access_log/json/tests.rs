@@ -18,7 +18,7 @@ use crate::observe::access_log::{Timings, UpstreamMarks, UpstreamTimes};
 use crate::observe::traces::context::TraceId;
 use crate::policy::Policy;
 use crate::policy::access_log::fields::RequestHeader;
-use crate::policy::client::Client;
+use crate::policy::client::{Client, ClientKey};
 use crate::store::limiter::Source;
 
 const FILE: &str = r#"
