@@ -24,8 +24,9 @@
 //! 1. A file here with the parameters of the kind, as `token_bucket.rs`. It defines the transition
 //!    (`refilled`, `rescaled`, `full_at`), the standing (`standing`), and the codec: its parameters in
 //!    a call of `lua/take.lua`, and `decode`, the reference for the value that is stored in Redis.
-//! 2. A variant of [`Limit`]. The compiler then lists each `match` in `kind.rs` that needs an arm; no
-//!    other file matches on the kind.
+//! 2. A variant of [`Limit`]. The compiler then lists each `match` in `kind.rs` that needs an arm. No
+//!    other file matches on the kind, but 35 files ask for a property of it: [`Limit::refills`], [`Limit::log`],
+//!    [`Limit::is_held`], [`Limit::calendar`], [`Limit::quota_calendar`], [`Limit::counts_for_hours`]. Read each place.
 //! 3. In `lua/take.lua`, a function that reads a stored bucket and one that writes it, and the number
 //!    of the kind where they are called. A stored value must be invalid for all other kinds, by its
 //!    length or by the sign of its last number. `store/redis/parity.rs` compares the script with
@@ -33,6 +34,11 @@
 //! 4. A way to configure it: a word of `config::words::Kind` and a variant of `policy::Kind`. The compiler
 //!    then lists the `match` in `policy/build/grant.rs`, whose arm calls a file in `policy/build/grant/`
 //!    that reads the kind's settings of a grant. `policy::WrittenLimit` has the text that is shown.
+//!
+//! The places beside the stores' arithmetic: logs in memory (`store/memory/logs.rs`), their handover
+//! (`store/memory/handover.rs`) and their start (`start.rs`); what a failed request gets back (`store/redis/batch/giveback.rs`,
+//! [`returned`]); the deny cache; peeks; repairs after a failover (`store/redis/batch/repair.rs`); records of usage
+//! (`usage/ledger.rs`); the local fallback (`store/fallback/reservations.rs`).
 //!
 //! Everything else is independent of the kind. Stores compare and subtract units; the deny cache,
 //! debts and the local share use [`Limit`]'s units; headers, metrics, own limits, `explain` and the
