@@ -14,7 +14,7 @@ use tollgate::policy::{Lease, OnFailure};
 use tollgate::store::debts::Debts;
 use tollgate::store::limiter::{Limiter, Source};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::redis::batch::Batcher;
+use tollgate::store::redis::batch::{Batcher, Target};
 use tollgate::store::redis::link::Link;
 use tollgate::store::redis::node::Node;
 use tollgate::store::rule::StoredRule;
@@ -45,9 +45,9 @@ impl Ours {
         // Checks that time out are decided locally; the benchmark counts them separately.
         let memory = Arc::new(MemoryStore::new(1_000_000, &[Kind::token_bucket(1, 1, 1).unwrap()]));
         let batcher = || {
-            let (link, debts) = (Arc::clone(&link), Arc::clone(&debts));
-            let kept = (debts, Arc::clone(memory.held()));
-            Batcher::new(link, &prefix, timeout, kept, series.clone())
+            let held = Arc::clone(memory.held());
+            let target = Target::server(Arc::clone(&link), &prefix, Arc::clone(&debts), held);
+            Batcher::new(target, timeout, series.clone())
         };
         let rule = StoredRule {
             name: Arc::from("bench"),

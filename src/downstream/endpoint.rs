@@ -12,6 +12,7 @@ use tokio_rustls::server::TlsStream;
 use super::connection::{ClientProtocol, ConnectionInfo};
 use super::ended::Ended;
 use super::head::HeadLimits;
+use super::http1::{self, Drain};
 use super::http2::Http2Limits;
 use super::open::{Entry, OverLimit};
 use super::opening::Proxied;
@@ -19,7 +20,7 @@ use super::send::SendGuard;
 use super::service::Front;
 use super::stream::ClientStream;
 use super::unwritten::WriteProgress;
-use super::{http1, http2, opening};
+use super::{http2, opening};
 use crate::base::clock;
 use crate::identity::address::{canonical, is_trusted};
 use crate::net::socket::Socket;
@@ -96,9 +97,8 @@ where
         let Opened { stream, http2 } = opened;
         match stream.connection().protocol {
             ClientProtocol::Http1 => {
-                let draining = &self.front.draining;
-                http1::serve(&self.app, stream, &self.front.current, (&self.shutdown, draining))
-                    .await
+                let drain = Drain { shutdown: &self.shutdown, draining: &self.front.draining };
+                http1::serve(&self.app, stream, &self.front.current, drain).await
             }
             ClientProtocol::Http2 => {
                 let shutdown = self.shutdown.clone();

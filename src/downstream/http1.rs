@@ -39,6 +39,15 @@ struct Idle {
     settings: Option<HttpPersistentSettings>,
 }
 
+/// Whether the process drains, as a connection between two requests has to know.
+#[derive(Clone, Copy)]
+pub(super) struct Drain<'a> {
+    /// Is true once the process drains.
+    pub(super) shutdown: &'a ShutdownWatch,
+    /// Says for how long connections still wait for a request.
+    pub(super) draining: &'a Draining,
+}
+
 /// How long a connection waits for the first byte of its first request.
 pub(super) fn first_request(server: &Server) -> Duration {
     server.keepalive_timeout.min(Duration::from_secs(FIRST_REQUEST_SECONDS))
@@ -49,7 +58,7 @@ pub(super) async fn serve<A>(
     app: &Arc<A>,
     stream: Box<ClientStream>,
     current: &CurrentSnapshot,
-    (shutdown, draining): (&ShutdownWatch, &Draining),
+    drain: Drain<'_>,
 ) -> Ended
 where
     A: HttpServerApp + Send + Sync + 'static,
@@ -65,7 +74,7 @@ where
                     connection.head.carry();
                     None
                 }
-                _ => match next(&mut idle.stream, longest, (shutdown, draining)).await {
+                _ => match next(&mut idle.stream, longest, drain).await {
                     Some(first) => Some(first),
                     None => return Box::pin(close(idle.stream)).await,
                 },
@@ -79,7 +88,7 @@ where
                 }
                 first => first,
             };
-            let Some(reused) = idle.request(first, app, shutdown).await else { return };
+            let Some(reused) = idle.request(first, app, drain.shutdown).await else { return };
             let (stream, settings) = reused.consume();
             idle = Idle { stream, settings };
             connection.head.expect();
@@ -100,15 +109,11 @@ where
 }
 
 /// Waits for the first bytes of the next request. `None`: the connection closes.
-async fn next(
-    stream: &mut Stream,
-    longest: Duration,
-    (shutdown, draining): (&ShutdownWatch, &Draining),
-) -> Option<BytesMut> {
+async fn next(stream: &mut Stream, longest: Duration, drain: Drain<'_>) -> Option<BytesMut> {
     let first = tokio::select! {
         biased;
         first = timeout(longest, first_bytes(stream)) => first.ok()?.ok()?,
-        () = drained(shutdown, draining) => return None,
+        () = drain.lingered() => return None,
     };
     (!first.is_empty()).then_some(first)
 }
@@ -120,15 +125,17 @@ async fn close(mut stream: Stream) {
     let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
 }
 
-/// Completes if the process drains and the connection, which begins to wait for a request now, has waited for
-/// long enough.
-async fn drained(shutdown: &ShutdownWatch, draining: &Draining) {
-    let since = Instant::now();
-    let mut shutdown = shutdown.clone();
-    // An error means that the server has ended.
-    let _ = shutdown.wait_for(|is_draining| *is_draining).await;
-    // In a box, so that connections that are idle while the process does not drain have no timer.
-    Box::pin(sleep_until(since + draining.linger())).await;
+impl Drain<'_> {
+    /// Completes if the process drains and the connection, which begins to wait for a request now, has waited for
+    /// long enough.
+    async fn lingered(self) {
+        let since = Instant::now();
+        let mut shutdown = self.shutdown.clone();
+        // An error means that the server has ended.
+        let _ = shutdown.wait_for(|is_draining| *is_draining).await;
+        // In a box, so that connections that are idle while the process does not drain have no timer.
+        Box::pin(sleep_until(since + self.draining.linger())).await;
+    }
 }
 
 impl Idle {

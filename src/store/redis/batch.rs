@@ -126,6 +126,30 @@ pub enum Undecided {
     Ambiguous,
 }
 
+/// Where a batcher sends its calls, and what they carry.
+pub struct Target {
+    /// Connection that calls are sent on, and its circuit breaker.
+    pub link: Arc<Link>,
+    /// Names the keys of buckets.
+    pub keys: Arc<KeySpace>,
+    /// The cluster that it is a master of; `None`: a server by itself.
+    pub cluster: Option<Weak<Cluster>>,
+    /// Debts that calls settle.
+    pub debts: Arc<Debts>,
+    /// Units that requests of this process hold, which calls state.
+    pub held: Arc<Held>,
+    /// What a server that takes over is repaired by; `None`: it is not.
+    pub seen: Option<Arc<Seen>>,
+}
+
+impl Target {
+    /// A server by itself, whose keys begin with `prefix`. It is not repaired.
+    pub fn server(link: Arc<Link>, prefix: &str, debts: Arc<Debts>, held: Arc<Held>) -> Self {
+        let keys = Arc::new(KeySpace::new(prefix, None, Colocate::Off));
+        Self { link, keys, cluster: None, debts, held, seen: None }
+    }
+}
+
 struct State {
     queue: Queue<Queued>,
     last_sweep: u64,
@@ -179,51 +203,9 @@ impl Waiting {
 }
 
 impl Batcher {
-    /// Creates a batcher that sends over `link`. Keys start with `prefix`. No check waits longer than
-    /// `budget`. Calls settle `debts` and state `held`.
-    pub fn new(
-        link: Arc<Link>,
-        prefix: &str,
-        budget: Duration,
-        (debts, held): (Arc<Debts>, Arc<Held>),
-        series: CallSeries,
-    ) -> Arc<Self> {
-        Self::with_repair(link, prefix, budget, (debts, held), series, None)
-    }
-
-    /// Like [`new`](Self::new). Repairs a server that takes over by what is `seen`.
-    pub fn with_repair(
-        link: Arc<Link>,
-        prefix: &str,
-        budget: Duration,
-        kept: (Arc<Debts>, Arc<Held>),
-        series: CallSeries,
-        seen: Option<Arc<Seen>>,
-    ) -> Arc<Self> {
-        let keys = Arc::new(KeySpace::new(prefix, None, Colocate::Off));
-        Self::over((link, keys), budget, kept, series, None, seen)
-    }
-
-    /// Creates a batcher that sends over `link` to a master of `cluster`.
-    pub fn in_cluster(
-        server: (Arc<Link>, Arc<KeySpace>),
-        budget: Duration,
-        kept: (Arc<Debts>, Arc<Held>),
-        series: CallSeries,
-        cluster: Weak<Cluster>,
-        seen: Option<Arc<Seen>>,
-    ) -> Arc<Self> {
-        Self::over(server, budget, kept, series, Some(cluster), seen)
-    }
-
-    fn over(
-        (link, keys): (Arc<Link>, Arc<KeySpace>),
-        budget: Duration,
-        (debts, held): (Arc<Debts>, Arc<Held>),
-        series: CallSeries,
-        cluster: Option<Weak<Cluster>>,
-        seen: Option<Arc<Seen>>,
-    ) -> Arc<Self> {
+    /// Creates a batcher. No check waits longer than `budget`.
+    pub fn new(target: Target, budget: Duration, series: CallSeries) -> Arc<Self> {
+        let Target { link, keys, cluster, debts, held, seen } = target;
         let budget = u64::try_from(budget.as_micros()).unwrap_or(MICROS_PER_SECOND);
         let queue = Queue::new(Bounds {
             waiting: MAX_WAITING,

@@ -4,9 +4,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use super::batch::repair::Seen;
-use super::batch::{Batcher, CallSeries};
+use super::batch::{Batcher, CallSeries, Target};
 use super::cluster::Cluster;
-use super::keys::KeySpace;
 use super::link::breaker::{BreakerStatus, Override};
 use super::link::history::History;
 use super::link::{Link, LinkSeries, Supervisor};
@@ -47,26 +46,25 @@ impl Node {
         let (link, supervisor) = Link::new(settings, Some(series.link));
         let debts = Debts::new(max_debts).counting(series.calls.dropped.clone());
         let supervisor = supervisor.stating(Arc::clone(&held));
-        let kept = (Arc::new(debts), held);
-        let seen = settings.has_repair().then(Arc::<Seen>::default);
-        let (prefix, budget) = (&settings.prefix, settings.timeout);
-        let batcher = Batcher::with_repair(link, prefix, budget, kept, series.calls, seen);
+        let target = Target {
+            seen: settings.has_repair().then(Arc::<Seen>::default),
+            ..Target::server(link, &settings.prefix, Arc::new(debts), held)
+        };
+        let batcher = Batcher::new(target, settings.timeout, series.calls);
         let (gateway, history) = (supervisor.gateway(), Some(Arc::new(supervisor.history())));
         (Self { address: settings.address.to_string(), batcher, gateway, history }, supervisor)
     }
 
-    /// A node that is a master of `cluster`, with the debts and what is held of the cluster.
+    /// A node that is a master of `cluster`, which has the rest of what calls carry.
     pub(super) fn in_cluster(
         settings: &Redis,
-        keys: Arc<KeySpace>,
-        kept: (Arc<Debts>, Arc<Held>),
         series: NodeSeries,
-        (cluster, seen): (Weak<Cluster>, Option<Arc<Seen>>),
+        cluster: Weak<Cluster>,
+        target: impl FnOnce(Arc<Link>) -> Target,
     ) -> (Self, Supervisor) {
         let (link, supervisor) = Link::in_cluster(settings, series.link);
-        let supervisor = supervisor.in_cluster(cluster.clone());
-        let budget = settings.timeout;
-        let batcher = Batcher::in_cluster((link, keys), budget, kept, series.calls, cluster, seen);
+        let supervisor = supervisor.in_cluster(cluster);
+        let batcher = Batcher::new(target(link), settings.timeout, series.calls);
         let address = settings.address.to_string();
         (Self { address, batcher, gateway: String::new(), history: None }, supervisor)
     }

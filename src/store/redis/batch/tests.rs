@@ -72,9 +72,9 @@ pub(super) fn charges(bucket: u128, burst: u64) -> Charges {
 }
 
 pub(super) fn batcher(link: Arc<Link>, budget_ms: u64, series: CallSeries) -> Arc<Batcher> {
-    let debts = Arc::new(Debts::new(1_000));
-    let kept = (debts, Arc::new(Held::new(true)));
-    Batcher::new(link, "t:", Duration::from_millis(budget_ms), kept, series)
+    let (debts, held) = (Arc::new(Debts::new(1_000)), Arc::new(Held::new(true)));
+    let target = Target::server(link, "t:", debts, held);
+    Batcher::new(target, Duration::from_millis(budget_ms), series)
 }
 
 /// Sends `count` checks concurrently. Returns their results.

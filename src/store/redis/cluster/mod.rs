@@ -27,6 +27,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::availability::MasterStatus;
+use super::batch::Target;
 use super::batch::repair::Seen;
 use super::heartbeat::Peers;
 use super::keys::KeySpace;
@@ -400,16 +401,17 @@ impl Cluster {
     /// Starts a node for the master at `at`.
     fn start(&self, at: &HostPort) -> Member {
         let settings = Redis { address: Address::Server(at.clone()), ..self.settings.clone() };
-        let kept = (Arc::clone(&self.debts), Arc::clone(&self.held));
         let mut series = self.series.all.clone();
         series.link.breaker.state = self.series.breakers.with_label_values(&[&at.to_string()]);
-        let (node, supervisor) = Node::in_cluster(
-            &settings,
-            Arc::clone(&self.keys),
-            kept,
-            series,
-            (self.this.clone(), self.seen.clone()),
-        );
+        let target = |link| Target {
+            link,
+            keys: Arc::clone(&self.keys),
+            cluster: Some(self.this.clone()),
+            debts: Arc::clone(&self.debts),
+            held: Arc::clone(&self.held),
+            seen: self.seen.clone(),
+        };
+        let (node, supervisor) = Node::in_cluster(&settings, series, self.this.clone(), target);
         node.set_override(*self.r#override.lock());
         let task =
             Arc::new(Task(tokio::spawn(failure::watch_task("redis master", run(supervisor)))));
