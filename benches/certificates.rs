@@ -1,11 +1,11 @@
-//! Selection of a certificate by the server name that a client sends (SNI), among 1 and among 10,000
-//! certificates, and their memory.
+//! Selection of a certificate by the server name that a client sends (SNI), among 1 and among
+//! 10,000 certificates, and their memory.
 //!
 //! ```sh
 //! cargo bench --bench certificates
 //! ```
 
-#![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark speaks by its output")]
+#![allow(clippy::unwrap_used, reason = "a benchmark speaks by its output")]
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};

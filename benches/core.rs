@@ -4,7 +4,7 @@
 //! cargo bench --bench core
 //! ```
 
-#![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark speaks by its output")]
+#![allow(clippy::unwrap_used, reason = "a benchmark speaks by its output")]
 
 use divan::{Bencher, black_box};
 use tollgate::base::duration::MICROS_PER_SECOND as SECOND;
@@ -54,8 +54,8 @@ fn refill_and_take_tokens(bencher: Bencher, count: usize) {
     });
 }
 
-/// Records a request in the top-k sketch, as every request does after its decision: for one client, or
-/// 100,000 in turn.
+/// Records a request in the top-k sketch, as every request does after its decision: for one client,
+/// or 100,000 in turn.
 #[divan::bench(args = [1, 100_000], consts = [1, 3])]
 fn note_who_asked<const RULES: usize>(bencher: Bencher, clients: u32) {
     let rule = |number| format!("[rules.r{number}]\nper = ['ip']\nrate = '1/s'\n");

@@ -4,13 +4,13 @@
 //! cargo bench --bench memory_store
 //! ```
 //!
-//! First the bytes of a bucket, by resident memory, each size in a separate process. Then the times of one
-//! thread, with any number of concurrent threads, including the creation of the charge. With `lto = "off"`
-//! they double: use the program's link settings.
+//! First the bytes of a bucket, by resident memory, each size in a separate process. Then the times
+//! of one thread, with any number of concurrent threads, including the creation of the charge. With
+//! `lto = "off"` they double: use the program's link settings.
 //!
 //! More threads than cores show how locks behave if their holder is not running.
 
-#![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark speaks by its output")]
+#![allow(clippy::unwrap_used, reason = "a benchmark speaks by its output")]
 
 use std::cell::Cell;
 use std::process::Command;
@@ -115,8 +115,8 @@ fn nothing_but_making_the_charge(bencher: Bencher) {
     });
 }
 
-/// The limit of the machine's memory: reads and writes one random entry of an array as large as the store,
-/// guarded by one of as many locks. No search, no arithmetic, no result.
+/// The limit of the machine's memory: reads and writes one random entry of an array as large as the
+/// store, guarded by one of as many locks. No search, no arithmetic, no result.
 #[divan::bench(threads = [1, 2, 4], sample_size = 20_000, sample_count = 100)]
 fn touch_one_of_a_million_in_bare_arrays(bencher: Bencher) {
     const SHARDS: usize = 128;
@@ -204,8 +204,9 @@ fn check_four_rules(bencher: Bencher) {
     });
 }
 
-/// A new client for each request, 1 µs after the last one. If buckets are soon full again, the store needs
-/// space only for the others; otherwise each new bucket evicts another from a full store of a million.
+/// A new client for each request, 1 µs after the last one. If buckets are soon full again, the
+/// store needs space only for the others; otherwise each new bucket evicts another from a full
+/// store of a million.
 #[divan::bench(threads = [1, 2, 4], args = [SOON, LATE], sample_size = 20_000, sample_count = 100)]
 fn flood_of_newcomers(bencher: Bencher, full_again: &str) {
     let limit = if full_again == SOON { QUICK } else { SLOW };

@@ -1,11 +1,11 @@
-//! Benchmarks of the steps of a request without its buckets: identity, routing, charges, and headers of the
-//! response.
+//! Benchmarks of the steps of a request without its buckets: identity, routing, charges, and
+//! headers of the response.
 //!
 //! ```sh
 //! cargo bench --bench request
 //! ```
 
-#![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark speaks by its output")]
+#![allow(clippy::unwrap_used, reason = "a benchmark speaks by its output")]
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -60,8 +60,8 @@ fn main() {
     divan::main();
 }
 
-/// A policy with four limits and these numbers of sibling routes and of keys, of which the last is [`KEY`].
-/// `more` can add trusted proxies.
+/// A policy with four limits and these numbers of sibling routes and of keys, of which the last is
+/// [`KEY`]. `more` can add trusted proxies.
 fn policy(routes: usize, keys: usize, more: &str) -> Policy {
     let mut text = format!("{more}\n[plans.free]\n[upstreams.api]\nservers = [\"demo\"]\n");
     for route in 0..routes {

@@ -35,16 +35,16 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of the same request over a connection whose client certificate has this subject. It is
-    /// hashed only if a rule counts by it.
+    /// The identity of the same request over a connection whose client certificate has this
+    /// subject. It is hashed only if a rule counts by it.
     pub fn with_certificate(self, policy: &Policy, subject: Option<&str>) -> Self {
         let subject = subject.filter(|_| policy.counts_certificates);
         let certificate = subject.map(|subject| Sha256::digest(subject).into());
         Self { client: Client { certificate, ..self.client }, ..self }
     }
 
-    /// The identity of the same request if it also had the key with that index, in the first place where
-    /// keys are read.
+    /// The identity of the same request if it also had the key with that index, in the first place
+    /// where keys are read.
     pub fn with_key(self, policy: &Policy, key: Option<u32>) -> Self {
         let known = key.and_then(|index| Some((index, policy.keys.get(index as usize)?)));
         let Some((index, key)) = known.filter(|_| !policy.clients.key_sources.is_empty()) else {
@@ -79,7 +79,8 @@ pub enum IdentityError {
 pub struct Peer {
     /// Its address; `None` on a Unix socket.
     pub address: Option<IpAddr>,
-    /// Whether it only passes on the bytes of a client without an address. Then it has written none of their headers.
+    /// Whether it only passes on the bytes of a client without an address. Then it has written none
+    /// of their headers.
     pub is_relay: bool,
 }
 
@@ -111,8 +112,8 @@ pub fn identify(
     Ok(Identity { client, via_trusted_proxy, address_from, key_from })
 }
 
-/// Whether `header` differs from `own` but is the same to a server that treats `_` as `-`. WSGI and CGI
-/// do, so an upstream would read such a header in place of the gateway's.
+/// Whether `header` differs from `own` but is the same to a server that treats `_` as `-`. WSGI and
+/// CGI do, so an upstream would read such a header in place of the gateway's.
 pub fn is_alias(header: &str, own: &str) -> bool {
     header.len() == own.len()
         && header.contains('_')
@@ -197,9 +198,9 @@ fn add_key<'a>(
     Ok(())
 }
 
-/// The token of `Bearer <token>`; the scheme is case-insensitive (RFC 9110, section 11.1). A tab counts
-/// as the space, as it does for servers that split at white space; otherwise they would see a key that
-/// the gateway did not.
+/// The token of `Bearer <token>`; the scheme is case-insensitive (RFC 9110, section 11.1). A tab
+/// counts as the space, as it does for servers that split at white space; otherwise they would see
+/// a key that the gateway did not.
 pub fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(b"bearer".len())?;
     let is_bearer = scheme.eq_ignore_ascii_case(b"bearer") && matches!(token, [b' ' | b'\t', ..]);

@@ -1,19 +1,20 @@
 //! A reverse-proxy API gateway that enforces rate limits exactly, on one gateway or on many.
 //!
-//! Each request becomes a list of charges: one bucket and one cost per rule that applies. One atomic
-//! step takes tokens from every bucket or from none. The modules below are in reading order, which is
-//! also import order: a module imports only modules above it. `scripts/check-imports` checks this.
+//! Each request becomes a list of charges: one bucket and one cost per rule that applies. One
+//! atomic step takes tokens from every bucket or from none. The modules below are in reading order,
+//! which is also import order: a module imports only modules above it. `scripts/check-imports`
+//! checks this.
 //!
 //! # Errors
 //!
-//! - An error in the configuration file is a `Diagnostic` with its position. All of them are collected
-//!   and reported together.
+//! - An error in the configuration file is a `Diagnostic` with its position. All of them are
+//!   collected and reported together.
 //! - A pure module that can fail has one `thiserror` enum.
 //! - A denied request is a decision, not an error. A cost above the burst is an error in the
 //!   configuration file.
 //! - The store is infallible: if Redis is unavailable, it decides locally.
-//! - Only `decide::problem` (refusals) and `gateway::respond` (failures) select the HTTP status of a
-//!   client's response; only `cli` maps errors to exit codes.
+//! - Only `decide::problem` (refusals) and `gateway::respond` (failures) select the HTTP status of
+//!   a client's response; only `cli` maps errors to exit codes.
 
 /// Time, durations, texts, hashes, locks, services whose panic ends the process.
 pub mod base;

@@ -1,5 +1,5 @@
-//! Loads gateway.toml from disk into a policy. `run`, `check` and reloads all use it, so that they report
-//! the same errors.
+//! Loads gateway.toml from disk into a policy. `run`, `check` and reloads all use it, so that they
+//! report the same errors.
 
 mod paths;
 mod secret_files;
@@ -184,8 +184,8 @@ impl Source {
         Ok(Self::of_text(path, text, Unknown::Reject))
     }
 
-    /// A file with this content, of which nothing is looked up: neither a `${…}` nor a file that it names.
-    /// `name` is shown in errors.
+    /// A file with this content, of which nothing is looked up: neither a `${…}` nor a file that it
+    /// names. `name` is shown in errors.
     ///
     /// # Errors
     /// The variants of [`LoadError`] that concern reading.
@@ -208,7 +208,8 @@ impl Source {
         Self { name, text, digest, values, tls }
     }
 
-    /// Reads a file that has been read before. A pipe or a device is an error: it could block forever.
+    /// Reads a file that has been read before. A pipe or a device is an error: it could block
+    /// forever.
     ///
     /// # Errors
     /// The variants of [`LoadError`] that concern reading.
@@ -256,7 +257,8 @@ impl Source {
         Ok((policy, report))
     }
 
-    /// The policy of the file and its warnings, without a look at the certificates and keys that it names.
+    /// The policy of the file and its warnings, without a look at the certificates and keys that it
+    /// names.
     fn build(&self) -> Result<(Policy, Report), LoadError> {
         let values = |reference: Reference<'_>| self.values.look_up(reference);
         let (mut policy, report) =
@@ -288,14 +290,14 @@ impl Source {
         self.tls.borrow().files.clone()
     }
 
-    /// Paths of the files that listeners name, after [`policy`](Self::policy); also of those that could not
-    /// be loaded.
+    /// Paths of the files that listeners name, after [`policy`](Self::policy); also of those that
+    /// could not be loaded.
     pub fn tls_paths(&self) -> Vec<PathBuf> {
         self.tls.borrow().paths.clone()
     }
 
-    /// Checks that the files of a connection can be used. Connections read them again, so this only reports
-    /// errors early.
+    /// Checks that the files of a connection can be used. Connections read them again, so this only
+    /// reports errors early.
     fn check_tls(&self, names: SettingNames<'_>, tls: &ClientTls) -> Result<(), TlsError> {
         if self.values.unknown() == Unknown::AssumeAll {
             return Ok(());
@@ -330,8 +332,8 @@ impl Source {
             .ok_or_else(|| diagnostics.into_report(&self.name, text))
     }
 
-    /// The settings of the file, to compare with those of another. After [`policy`](Self::policy), with the
-    /// values of the files that settings name.
+    /// The settings of the file, to compare with those of another. After [`policy`](Self::policy),
+    /// with the values of the files that settings name.
     pub fn outline(&self) -> Outline {
         let files = self.values.files();
         let known = files.iter().filter_map(|file| Some((&*file.written, file.digest.as_ref()?)));
@@ -403,7 +405,8 @@ pub struct Checked {
     pub report: Report,
 }
 
-/// Checks the file at `path`. `unknown` says what happens to a `${…}` without a value. Waits 10 s at most.
+/// Checks the file at `path`. `unknown` says what happens to a `${…}` without a value. Waits 10 s
+/// at most.
 ///
 /// # Errors
 /// See [`LoadError`]. All errors and warnings in the file are in one [`Report`].
@@ -430,8 +433,8 @@ pub fn load(path: &Path) -> Result<Policy, LoadError> {
     open(path).map(|(_, policy)| policy)
 }
 
-/// Loads the policy of the file at `path`, without a look at the certificates and keys that it names: often
-/// only the gateway may read them. Waits 10 s at most.
+/// Loads the policy of the file at `path`, without a look at the certificates and keys that it
+/// names: often only the gateway may read them. Waits 10 s at most.
 ///
 /// # Errors
 /// See [`LoadError`]. All errors in the file are in one [`Report`].
@@ -442,8 +445,8 @@ pub fn load_settings(path: &Path) -> Result<Policy, LoadError> {
         .unwrap_or_else(|no_result| Err(LoadError::of_no_result(path, no_result)))
 }
 
-/// Reads the address of the admin port from the file at `path`, within `deadline`. Uses no environment
-/// variable.
+/// Reads the address of the admin port from the file at `path`, within `deadline`. Uses no
+/// environment variable.
 ///
 /// # Errors
 /// The file cannot be read, or errors in it hide the address.

@@ -1,5 +1,5 @@
-//! A minimal Pingora proxy, built like tollgate, as a baseline. Usage: `bare_pingora LISTEN UPSTREAM`. Uses
-//! one thread.
+//! A minimal Pingora proxy, built like tollgate, as a baseline. Usage: `bare_pingora LISTEN
+//! UPSTREAM`. Uses one thread.
 
 use std::error::Error as StdError;
 use std::net::SocketAddr;

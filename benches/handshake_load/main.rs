@@ -1,9 +1,9 @@
-//! Opens TLS connections without resumption and sends one request on each, from one thread, as fast as the
-//! server serves them. Usage: `handshake_load PORT CONNECTIONS SECONDS`.
+//! Opens TLS connections without resumption and sends one request on each, from one thread, as fast
+//! as the server serves them. Usage: `handshake_load PORT CONNECTIONS SECONDS`.
 //!
-//! Prints what `benches/peers/load.lua` prints: microseconds, requests, refused, errors, and percentiles.
-//! wrk resumes sessions, and `openssl s_time` takes more CPU than the server does, so it would measure
-//! itself. This client verifies no certificate.
+//! Prints what `benches/peers/load.lua` prints: microseconds, requests, refused, errors, and
+//! percentiles. wrk resumes sessions, and `openssl s_time` takes more CPU than the server does, so
+//! it would measure itself. This client verifies no certificate.
 
 #![allow(clippy::disallowed_methods, reason = "a load measures time")]
 

@@ -1,4 +1,5 @@
-//! Read, compute, write without a transaction: two clients that read the same level are both allowed.
+//! Read, compute, write without a transaction: two clients that read the same level are both
+//! allowed.
 
 use redis::aio::MultiplexedConnection;
 

@@ -59,8 +59,8 @@ struct Reading {
 impl Keys {
     pub(crate) const ALL: [Self; 2] = [Self::Hot, Self::Distinct];
 
-    /// Never exhausted, because denied requests cost less. The buckets of users take an hour to refill one
-    /// token, so that none expires.
+    /// Never exhausted, because denied requests cost less. The buckets of users take an hour to
+    /// refill one token, so that none expires.
     fn limit(self) -> Limit {
         match self {
             Self::Hot => Limit::new(1_000, 1, 9_000_000_000),

@@ -7,11 +7,10 @@
 //! cargo bench --bench redis_three_ways -- Hot/64/  # only what has that in its name
 //! ```
 //!
-//! Reading order: `ways` (the methods; `script`, `commands`, `transactions` and `ours` have one each),
-//! `load` (the clients), `cost` and `exactness` (the measurements), `report`.
+//! Reading order: `ways` (the methods; `script`, `commands`, `transactions` and `ours` have one
+//! each), `load` (the clients), `cost` and `exactness` (the measurements), `report`.
 
 #![allow(
-    missing_docs,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
@@ -48,8 +47,8 @@ static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 
 /// Duration and number of rounds.
 pub(crate) struct Plan {
-    /// Rounds of each method. The rounds of all methods are interleaved, so that a slow phase of the
-    /// machine affects all.
+    /// Rounds of each method. The rounds of all methods are interleaved, so that a slow phase of
+    /// the machine affects all.
     pub(crate) rounds: usize,
     /// Measured time of a round.
     pub(crate) round: Duration,

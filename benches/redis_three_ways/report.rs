@@ -1,5 +1,5 @@
-//! Formats the results as tables: what must hold and exactness for docs/benchmarks.md, the costs for
-//! docs/benchmarks/tables.md.
+//! Formats the results as tables: what must hold and exactness for docs/benchmarks.md, the costs
+//! for docs/benchmarks/tables.md.
 
 use std::fmt::Write as _;
 use std::process::Command;

@@ -10,13 +10,13 @@ use redis::io::tcp::TcpSettings;
 use redis::{Connection, IntoConnectionInfo};
 use tempfile::TempDir;
 
-/// Commands that the methods send. Commands within scripts do not count, except `HMGET`, `HMSET` and
-/// `EXPIRE`: the script that uses those is counted by its `EVALSHA` only.
+/// Commands that the methods send. Commands within scripts do not count, except `HMGET`, `HMSET`
+/// and `EXPIRE`: the script that uses those is counted by its `EVALSHA` only.
 const SENT: [&str; 9] =
     ["evalsha", "eval", "hmget", "hmset", "expire", "watch", "multi", "exec", "unwatch"];
 
-/// A running server on its own TCP port, stopped and deleted when dropped. TCP, because gateways usually
-/// connect to Redis by TCP.
+/// A running server on its own TCP port, stopped and deleted when dropped. TCP, because gateways
+/// usually connect to Redis by TCP.
 pub(crate) struct RedisServer {
     child: Child,
     _folder: TempDir,

@@ -1,5 +1,5 @@
-//! Method (c): a transaction that fails after a concurrent write. Exact, but only fast without concurrent
-//! clients. A watch belongs to a connection, so every client needs its own.
+//! Method (c): a transaction that fails after a concurrent write. Exact, but only fast without
+//! concurrent clients. A watch belongs to a connection, so every client needs its own.
 
 use redis::aio::MultiplexedConnection;
 

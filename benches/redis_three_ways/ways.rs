@@ -68,8 +68,8 @@ impl Taken {
 }
 
 impl Ways {
-    /// Opens the connections. Methods (a), (b) and tollgate share one connection each among all clients,
-    /// which pipelines concurrent requests; (c) cannot.
+    /// Opens the connections. Methods (a), (b) and tollgate share one connection each among all
+    /// clients, which pipelines concurrent requests; (c) cannot.
     pub(crate) fn connect(runtime: &Runtime, server: &RedisServer) -> Self {
         // No timeout, because a timer per command would penalise the methods with many commands.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);

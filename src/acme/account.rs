@@ -23,8 +23,8 @@ pub(super) struct Accounts {
 pub(super) type Credentials = Arc<Vec<u8>>;
 
 impl Accounts {
-    /// Returns the account: the stored one, else a new one, which is then stored. An account that equals
-    /// `unknown` is replaced: the server does not have it.
+    /// Returns the account: the stored one, else a new one, which is then stored. An account that
+    /// equals `unknown` is replaced: the server does not have it.
     ///
     /// # Errors
     /// The storage or the server fails.

@@ -1,5 +1,5 @@
-//! The challenges of the orders that are running, here and on other gateways, and how they reach those who
-//! answer: the responder for HTTP-01, the handshakes for TLS-ALPN-01.
+//! The challenges of the orders that are running, here and on other gateways, and how they reach
+//! those who answer: the responder for HTTP-01, the handshakes for TLS-ALPN-01.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -12,7 +12,6 @@ pub const HTTP_PREFIX: &str = "/.well-known/acme-challenge/";
 /// Proof that the gateway serves a domain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingChallenge {
-    /// The domain.
     pub domain: String,
     /// Random text of the ACME server, which names the challenge.
     pub token: String,

@@ -7,7 +7,6 @@ use tokio::task::Id;
 use super::plan::{Attempts, Lifetime, next_order};
 use crate::tls::certificate::Certificate;
 
-/// One domain.
 #[derive(Default)]
 pub(super) struct Domain {
     /// The certificate of this table's directory and storage.
@@ -27,17 +26,16 @@ pub(super) struct Domain {
 /// An order that runs.
 pub(super) struct RunningOrder {
     pub(super) id: Id,
-    /// The orders before it.
     pub(super) before: Attempts,
 }
 
 impl Domain {
-    /// A domain whose records have not been read. `seed` differs from domain to domain, see [`next_order`].
+    /// A domain whose records have not been read. `seed` differs from domain to domain, see
+    /// [`next_order`].
     pub(super) fn new(seed: u64, previous: Option<Arc<Certificate>>) -> Self {
         Self { previous, seed, ..Self::default() }
     }
 
-    /// The certificate to present.
     pub(super) fn presented(&self) -> Option<&Arc<Certificate>> {
         self.certificate.as_ref().or(self.previous.as_ref())
     }
@@ -52,9 +50,9 @@ impl Domain {
         self.is_loaded && self.order.is_none() && self.next_order(now) <= now
     }
 
-    /// Takes an issued certificate. `now` is the Unix time in seconds. Returns whether it must be renewed
-    /// already, which counts as a failure: the clock is wrong, or that of the server, and orders must not
-    /// follow each other for it.
+    /// Takes an issued certificate. `now` is the Unix time in seconds. Returns whether it must be
+    /// renewed already, which counts as a failure: the clock is wrong, or that of the server, and
+    /// orders must not follow each other for it.
     pub(super) fn issued(&mut self, certificate: Arc<Certificate>, now: u64) -> bool {
         self.order = None;
         self.certificate = Some(certificate);

@@ -1,5 +1,5 @@
-//! Why a certificate could not be ordered, in words for a log line. Texts of the server are shortened and
-//! their control characters escaped.
+//! Why a certificate could not be ordered, in words for a log line. Texts of the server are
+//! shortened and their control characters escaped.
 
 use thiserror::Error;
 
@@ -15,8 +15,8 @@ pub(super) const RATE_LIMITED: &str = "urn:ietf:params:acme:error:rateLimited";
 /// Problem type of an account that the server does not have.
 pub(super) const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 
-/// Problem type of a request whose nonce the server does not accept, which a new request may cure (RFC 8555,
-/// section 6.5).
+/// Problem type of a request whose nonce the server does not accept, which a new request may cure
+/// (RFC 8555, section 6.5).
 pub(super) const BAD_NONCE: &str = "urn:ietf:params:acme:error:badNonce";
 
 /// Why a certificate could not be ordered.

@@ -1,9 +1,10 @@
-//! Automatic certificates: ordered from a certificate authority by ACME (RFC 8555), renewed, stored.
+//! Automatic certificates: ordered from a certificate authority by ACME (RFC 8555), renewed,
+//! stored.
 //!
 //! Reading order: [`plan`] (when to order), pure; [`challenges`] (what the gateway answers to the
-//! authority); [`storage`] (account, certificates and state of orders); `error`, `transport` (HTTP),
-//! `account`, `board` (challenges of running orders), `order`; `domain`; [`running`] (the work for one `[acme]`
-//! table).
+//! authority); [`storage`] (account, certificates and state of orders); `error`, `transport`
+//! (HTTP), `account`, `board` (challenges of running orders), `order`; `domain`; [`running`] (the
+//! work for one `[acme]` table).
 
 mod account;
 mod board;

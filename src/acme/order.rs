@@ -30,12 +30,13 @@ pub(super) const POLL_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL: RetryPolicy =
     RetryPolicy::new().initial_delay(Duration::from_millis(250)).backoff(1.5).timeout(POLL_TIMEOUT);
 
-/// Wait between the publication of a challenge and the request to check it: every other gateway reads
-/// the challenges within this time.
+/// Wait between the publication of a challenge and the request to check it: every other gateway
+/// reads the challenges within this time.
 const PROPAGATION: Duration = Duration::from_millis(2_500);
 
-/// How often an order is begun if the server refuses its nonces. The library repeats each request twice, which
-/// a server that has lost its nonces, or one of several servers without the others' nonces, may refuse, too.
+/// How often an order is begun if the server refuses its nonces. The library repeats each request
+/// twice, which a server that has lost its nonces, or one of several servers without the others'
+/// nonces, may refuse, too.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// What orders need.
@@ -53,7 +54,6 @@ pub(super) struct Issued {
     pub(super) certificate: Arc<Certificate>,
 }
 
-/// A failed order.
 pub(super) struct Failed {
     pub(super) error: AcmeError,
     /// The seconds that the server asks to wait.
@@ -229,8 +229,8 @@ fn signing_request(domain: &str, key: &KeyPair) -> Result<Vec<u8>, AcmeError> {
     Ok(params.serialize_request(key).map_err(local)?.der().to_vec())
 }
 
-/// Reads a key and its certificate chain, which must be for `domain`. One that has expired is usable: it is
-/// served until it is renewed.
+/// Reads a key and its certificate chain, which must be for `domain`. One that has expired is
+/// usable: it is served until it is renewed.
 ///
 /// # Errors
 /// [`AcmeError::Certificate`].

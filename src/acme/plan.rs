@@ -1,5 +1,5 @@
-//! When a certificate is ordered. Pure: times are Unix seconds, and jitter comes from a seed, so that a
-//! restart keeps the plan.
+//! When a certificate is ordered. Pure: times are Unix seconds, and jitter comes from a seed, so
+//! that a restart keeps the plan.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,18 +8,21 @@ use crate::base::hash::GOLDEN;
 /// Shortest time between two orders for the same domain, in seconds.
 pub const MIN_GAP_S: u64 = 60;
 
-/// Longest time between a failed order and the next, in seconds: a day. Only the server can ask for more.
+/// Longest time between a failed order and the next, in seconds: a day. Only the server can ask for
+/// more.
 const MAX_BACKOFF_S: u64 = 86_400;
 
 /// Longest time that the server can ask to wait, in seconds: a week, the longest period of the rate
 /// limits of a public certificate authority.
 const MAX_RETRY_AFTER_S: u64 = 7 * 86_400;
 
-/// Number of failures that a restart keeps at most: an operator who has mended the cause restarts the
-/// gateway and then waits four minutes at most, but a gateway that restarts in a loop still backs off.
+/// Number of failures that a restart keeps at most: an operator who has mended the cause restarts
+/// the gateway and then waits four minutes at most, but a gateway that restarts in a loop still
+/// backs off.
 const MAX_KEPT_FAILURES: u32 = 3;
 
-/// How far the time of an attempt can lie in the future before it counts as the result of a wrong clock.
+/// How far the time of an attempt can lie in the future before it counts as the result of a wrong
+/// clock.
 const MAX_CLOCK_SKEW_S: u64 = 3_600;
 
 /// The period for which a certificate is valid.
@@ -47,7 +50,8 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Adds an order that begins. If its result is never stored, the next waits for the minimum gap.
+    /// Adds an order that begins. If its result is never stored, the next waits for the minimum
+    /// gap.
     pub fn begun(&self, now: u64) -> Self {
         Self { last: now, ..self.clone() }
     }
@@ -76,8 +80,8 @@ impl Attempts {
 
 /// Returns the time of the next order. It may lie in the past: then the order is due.
 ///
-/// `lifetime` is that of the present certificate, `None` without one. `seed` spreads the orders of many
-/// domains and many gateways.
+/// `lifetime` is that of the present certificate, `None` without one. `seed` spreads the orders of
+/// many domains and many gateways.
 pub fn next_order(lifetime: Option<Lifetime>, attempts: &Attempts, seed: u64, now: u64) -> u64 {
     let due = lifetime.map_or(0, |lifetime| renewal_time(lifetime, seed));
     let has_attempt = attempts.last > 0 && attempts.last <= now.saturating_add(MAX_CLOCK_SKEW_S);
@@ -98,8 +102,8 @@ pub fn next_order(lifetime: Option<Lifetime>, attempts: &Attempts, seed: u64, no
     due.max(attempts.last.saturating_add(wait)).max(retry_at)
 }
 
-/// Returns when a certificate is renewed: at two thirds of its lifetime, or up to a thirtieth of the
-/// lifetime earlier.
+/// Returns when a certificate is renewed: at two thirds of its lifetime, or up to a thirtieth of
+/// the lifetime earlier.
 fn renewal_time(lifetime: Lifetime, seed: u64) -> u64 {
     let Lifetime { not_before, not_after } = lifetime;
     let length = not_after.saturating_sub(not_before);

@@ -28,8 +28,8 @@ use crate::tls::certificate::Certificate;
 use crate::tls::failures::Failing;
 use crate::tls::store::CertificateStore;
 
-/// Maximum number of orders that run at the same time. A domain whose challenge fails only after minutes
-/// does not delay the others.
+/// Maximum number of orders that run at the same time. A domain whose challenge fails only after
+/// minutes does not delay the others.
 const MAX_ORDERS: usize = 4;
 
 /// The lock in Redis is extended after a third of its lifetime, in microseconds.
@@ -56,7 +56,8 @@ pub struct Running {
     is_started: bool,
     /// The version of the certificates in Redis that was read last.
     version: Vec<u8>,
-    /// When this gateway last took or extended the lock in Redis, in microseconds; `None`: it has none.
+    /// When this gateway last took or extended the lock in Redis, in microseconds; `None`: it has
+    /// none.
     locked_at: Option<u64>,
     storage_problem: Option<Problem>,
 }
@@ -71,8 +72,8 @@ struct Problem {
 /// The certificates of a table that is not in force any more.
 pub type Previous = BTreeMap<String, Arc<Certificate>>;
 
-/// Puts the stored certificates in force, before the first handshake. What cannot be read in time is left
-/// to the service, which reports it.
+/// Puts the stored certificates in force, before the first handshake. What cannot be read in time
+/// is left to the service, which reports it.
 pub async fn present_stored(policy: &Policy, certificates: &CertificateStore) {
     let Some(settings) = &policy.acme else { return };
     let Ok(storage) = open_storage(settings, policy.redis.as_ref()) else { return };
@@ -92,8 +93,8 @@ pub async fn present_stored(policy: &Policy, certificates: &CertificateStore) {
 // === impl Running ===
 
 impl Running {
-    /// Begins the work for the `[acme]` table of `policy`; `None` without one. Domains that `previous` has
-    /// are served from its certificates until the storage has been read.
+    /// Begins the work for the `[acme]` table of `policy`; `None` without one. Domains that
+    /// `previous` has are served from its certificates until the storage has been read.
     pub fn start(
         policy: &Policy,
         handles: &AcmeHandles,
@@ -348,8 +349,9 @@ impl Running {
         result
     }
 
-    /// Begins an order. It is stored first: a gateway that is killed meanwhile, again and again, must not
-    /// order each time that it starts, and a certificate that cannot be stored is not ordered.
+    /// Begins an order. It is stored first: a gateway that is killed meanwhile, again and again,
+    /// must not order each time that it starts, and a certificate that cannot be stored is not
+    /// ordered.
     async fn begin_order(&mut self, name: &str) -> Result<(), StorageError> {
         let Some(domain) = self.domains.get_mut(name) else { return Ok(()) };
         let begun = domain.attempts.begun(clock::unix_seconds());

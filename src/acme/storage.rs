@@ -1,5 +1,5 @@
-//! Where account, certificates and the state of orders are kept: in a folder of this machine, or in Redis
-//! for all gateways that share it.
+//! Where account, certificates and the state of orders are kept: in a folder of this machine, or in
+//! Redis for all gateways that share it.
 //!
 //! Reading order: this file, `folder`, `seal` (encryption), `shared` (Redis).
 
@@ -18,7 +18,6 @@ use shared::Shared;
 
 /// Account, certificates and orders of one ACME server.
 pub enum Storage {
-    /// In a folder.
     Folder(Folder),
     /// In Redis, encrypted.
     Redis(Box<Shared>),
@@ -46,7 +45,6 @@ pub enum StorageError {
         /// The error of the system.
         reason: String,
     },
-    /// Redis.
     #[error("Redis: {0}")]
     Redis(#[from] RecordsError),
     /// A record in Redis cannot be decrypted.
@@ -83,8 +81,8 @@ impl Storage {
         }
     }
 
-    /// Keeps a malformed record under another name, so that a new one can replace it. In Redis there is
-    /// nothing to keep: a record that decrypts was written by a gateway.
+    /// Keeps a malformed record under another name, so that a new one can replace it. In Redis
+    /// there is nothing to keep: a record that decrypts was written by a gateway.
     ///
     /// # Errors
     /// See [`StorageError`].
@@ -118,8 +116,8 @@ impl Storage {
     }
 }
 
-/// Name of the part of the storage that belongs to one ACME server: the host and path of its directory.
-/// Certificates of a test server are then never used as those of another.
+/// Name of the part of the storage that belongs to one ACME server: the host and path of its
+/// directory. Certificates of a test server are then never used as those of another.
 pub fn server_name(directory: &str) -> String {
     let rest = directory.split_once("://").map_or(directory, |(_, rest)| rest);
     let safe = |byte: char| {

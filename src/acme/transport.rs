@@ -1,5 +1,6 @@
-//! The HTTP client of `instant-acme`, over the gateway's own. It makes malformed responses harmless: the
-//! library adds `Retry-After` to the time without a check, and reads any error as a problem document.
+//! The HTTP client of `instant-acme`, over the gateway's own. It makes malformed responses
+//! harmless: the library adds `Retry-After` to the time without a check, and reads any error as a
+//! problem document.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -27,7 +28,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Maximum size of a response. A certificate with its chain has about 5 KB.
 const MAX_BODY_BYTES: usize = 1 << 20;
 
-/// Longest `Retry-After` within an order, in seconds. Longer ones end the order, see [`RetryAfter`].
+/// Longest `Retry-After` within an order, in seconds. Longer ones end the order, see
+/// [`RetryAfter`].
 const MAX_POLL_S: u64 = 60;
 
 /// The headers of a response that the protocol uses, besides `Retry-After`.
@@ -137,7 +139,8 @@ const URLS: [&str; 9] = [
     "url",
 ];
 
-/// Whether a response has a text where a URL should be. The library would panic when it requests it.
+/// Whether a response has a text where a URL should be. The library would panic when it requests
+/// it.
 fn has_wrong_url(body: &[u8]) -> bool {
     let is_url = |value: &Value| value.as_str().is_none_or(|text| text.parse::<Uri>().is_ok());
     let mut values = vec![serde_json::from_slice::<Value>(body).unwrap_or_default()];
@@ -162,8 +165,8 @@ fn has_wrong_url(body: &[u8]) -> bool {
     false
 }
 
-/// The response as the library expects it. An error that is no problem document becomes one, and so does a response
-/// that has a wrong URL.
+/// The response as the library expects it. An error that is no problem document becomes one, and so
+/// does a response that has a wrong URL.
 pub(super) fn answer(
     status: StatusCode,
     headers: &HeaderMap,

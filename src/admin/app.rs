@@ -28,7 +28,8 @@ pub struct App {
 }
 
 impl App {
-    /// Creates a server of `answers`, which streams the samples of `sampler` until the process drains.
+    /// Creates a server of `answers`, which streams the samples of `sampler` until the process
+    /// drains.
     pub fn new(answers: Admin, sampler: Arc<Sampler>, draining: Draining) -> Self {
         Self { answers, events: Events::new(sampler, draining) }
     }

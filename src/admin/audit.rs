@@ -130,9 +130,9 @@ fn kinds(text: &str) -> Result<Vec<Kind>, Box<Answer>> {
     text.split(',').map(|name| kind(name.trim())).collect()
 }
 
-/// Says that the key or the rule of the query is neither in the present file nor in the audit; else the
-/// response to a misspelt name would look like that to a name without refusals. Refusals of other gateways may
-/// have it: another file, or an earlier one.
+/// Says that the key or the rule of the query is neither in the present file nor in the audit; else
+/// the response to a misspelt name would look like that to a name without refusals. Refusals of
+/// other gateways may have it: another file, or an earlier one.
 fn unknown_name(policy: &Policy, audit: &Audit, query: &audit::Query) -> Option<String> {
     let every = audit::Query::default;
     let unknown = |kind: &str, name: &str, names: &[&str], wanted: audit::Query| {

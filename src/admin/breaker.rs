@@ -1,4 +1,5 @@
-//! `GET` and `POST /api/breaker`: the state of the circuit breaker, and its override for a rehearsal.
+//! `GET` and `POST /api/breaker`: the state of the circuit breaker, and its override for a
+//! rehearsal.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -9,8 +10,8 @@ use super::members::{self, BadBody};
 use crate::store::limiter::Limiter;
 use crate::store::redis::link::breaker::{BreakerStatus, Override};
 
-/// State of the circuit breaker. In a Redis Cluster, of those of all masters: closed if all are, open if all are,
-/// otherwise half open.
+/// State of the circuit breaker. In a Redis Cluster, of those of all masters: closed if all are,
+/// open if all are, otherwise half open.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Breaker {
@@ -22,7 +23,8 @@ pub(super) struct Breaker {
     since_ms: u64,
     /// Percent of the requests that use Redis; in a cluster, the mean over its slots.
     admits_percent: u32,
-    /// Milliseconds until the next probe of Redis, rounded up; 0 unless the breaker is open and not overridden.
+    /// Milliseconds until the next probe of Redis, rounded up; 0 unless the breaker is open and not
+    /// overridden.
     retry_after_ms: u64,
 }
 

@@ -1,5 +1,5 @@
-//! `GET /api/certificates`: the certificates of the listeners, when they expire, and which could not be
-//! replaced or obtained.
+//! `GET /api/certificates`: the certificates of the listeners, when they expire, and which could
+//! not be replaced or obtained.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,7 +109,8 @@ impl Entry {
         }
     }
 
-    /// A failure without a certificate: the authorities of client certificates, or a name of `[acme]`.
+    /// A failure without a certificate: the authorities of client certificates, or a name of
+    /// `[acme]`.
     fn without(failing: &Failing, failure: &Failure) -> Self {
         let (name, source, cert) = match failing {
             Failing::File(path) => {

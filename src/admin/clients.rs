@@ -1,4 +1,5 @@
-//! `/api/clients`: the clients with the most requests, the buckets of one client, and their adjustment.
+//! `/api/clients`: the clients with the most requests, the buckets of one client, and their
+//! adjustment.
 //!
 //! Reading order: `requested` (the client of a call), `buckets` (its tokens), `adjust` (reset and
 //! grant); and `top` (the clients with the most requests or refusals).

@@ -28,7 +28,8 @@ pub(super) struct DryRun<'a> {
     restart: &'a [String],
     /// Whether `tollgate upgrade` would change them, without closing a port.
     by_upgrade: bool,
-    /// What happens to the buckets of clients; rules whose buckets are kept as they are have no entry.
+    /// What happens to the buckets of clients; rules whose buckets are kept as they are have no
+    /// entry.
     buckets: Vec<ChangedBuckets<'a>>,
     /// Settings that are not compared, because they are secret.
     not_compared: &'a [String],
@@ -84,7 +85,8 @@ enum BucketEffect {
     Expire,
 }
 
-/// Whether a request to reload asks for a dry run. Without one, a body would be ignored, so it is an error.
+/// Whether a request to reload asks for a dry run. Without one, a body would be ignored, so it is
+/// an error.
 ///
 /// # Errors
 /// The response, if the query is invalid.

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::config::findings::{self, Findings};
 
-/// An error or a warning of the file. `line` and `column` are missing if it concerns the file as a whole.
+/// An error or a warning of the file. `line` and `column` are missing if it concerns the file as a
+/// whole.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Finding {

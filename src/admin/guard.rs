@@ -2,10 +2,10 @@
 //!
 //! - If `admin.token` is set, `/api/` requires it.
 //! - Otherwise the port is on a loopback address, which the operator's browser can reach. A page of
-//!   another site must not use it: neither by a name that resolves to this address (DNS rebinding) nor
-//!   by submitting a form.
-//! - Requests of other sites' pages are refused for every method, because images and streams also use
-//!   resources of the gateway, even if the page cannot read the response.
+//!   another site must not use it: neither by a name that resolves to this address (DNS rebinding)
+//!   nor by submitting a form.
+//! - Requests of other sites' pages are refused for every method, because images and streams also
+//!   use resources of the gateway, even if the page cannot read the response.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -125,8 +125,9 @@ fn check_token(headers: &HeaderMap, token: &Secret) -> Result<(), Refusal> {
     }
 }
 
-/// Whether the request's host is an address or `localhost`, which no page of another site can have as
-/// its origin. A missing host is accepted: it is optional in HTTP/1.0, which browsers do not use.
+/// Whether the request's host is an address or `localhost`, which no page of another site can have
+/// as its origin. A missing host is accepted: it is optional in HTTP/1.0, which browsers do not
+/// use.
 fn has_own_host(request: GuardedRequest<'_>) -> bool {
     let mut hosts = request.headers.get_all(header::HOST).iter();
     let header = hosts.next();

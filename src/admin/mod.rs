@@ -1,8 +1,8 @@
 //! The admin port: dashboard, metrics, health, and the admin API.
 //!
-//! Reading order: `app` (HTTP server), `routes` (table of routes), `guard` (access control), this file
-//! (dispatch), `answer`, `body`, `members` and `query` (requests and responses), then one file for each
-//! part of the API; `openapi` has its description.
+//! Reading order: `app` (HTTP server), `routes` (table of routes), `guard` (access control), this
+//! file (dispatch), `answer`, `body`, `members` and `query` (requests and responses), then one file
+//! for each part of the API; `openapi` has its description.
 
 mod answer;
 mod app;
@@ -213,7 +213,8 @@ impl Admin {
         }
     }
 
-    /// The body of `/ready`: `ready`, which masters of a cluster are away, and which upstreams have no address.
+    /// The body of `/ready`: `ready`, which masters of a cluster are away, and which upstreams have
+    /// no address.
     fn ready_text(&self, snapshot: &Snapshot) -> String {
         let away = self.readiness.masters_away().map(|away| format!("{away}\n"));
         let unknown = readiness::upstreams_without_address(snapshot);

@@ -34,7 +34,8 @@ pub(super) struct Policy {
     audit: Audit,
     clients: ClientSettings,
     plans: Vec<String>,
-    /// Priorities of the plans, in their order: which requests an upstream with `max_in_flight` refuses last.
+    /// Priorities of the plans, in their order: which requests an upstream with `max_in_flight`
+    /// refuses last.
     priorities: Vec<i16>,
     keys: Vec<Key>,
     more_keys: usize,
@@ -108,15 +109,17 @@ struct Route {
     methods: Vec<String>,
     /// Empty if the gateway answers itself, or if the route has several.
     upstream: String,
-    /// What selects the upstream of a route with several: `request` or `client`; left out for a route with one.
+    /// What selects the upstream of a route with several: `request` or `client`; left out for a
+    /// route with one.
     #[serde(skip_serializing_if = "Option::is_none")]
     split_by: Option<&'static str>,
-    /// The upstreams of a route with several, in the order of the file; left out for a route with one.
+    /// The upstreams of a route with several, in the order of the file; left out for a route with
+    /// one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     split: Vec<SplitShare>,
     cost: Cost,
-    /// What the route does with requests and responses beside forwarding them, each in a few words; left out if it
-    /// does nothing.
+    /// What the route does with requests and responses beside forwarding them, each in a few words;
+    /// left out if it does nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     handling: Vec<String>,
     /// The enabled rules that apply to the route.
@@ -141,7 +144,8 @@ struct Rule {
     on_missing: &'static str,
     /// How requests are decided while Redis fails: `local`, `allow` or `deny`.
     on_failure: &'static str,
-    /// Whether gateways borrow tokens of its buckets: `off`, `auto`, or the largest number of tokens.
+    /// Whether gateways borrow tokens of its buckets: `off`, `auto`, or the largest number of
+    /// tokens.
     lease: String,
     /// Reasons for which a request that reached no server gets its tokens back.
     refund_on: Vec<&'static str>,
@@ -156,7 +160,8 @@ struct Rule {
 struct Limit {
     plan: Option<String>,
     key: Option<String>,
-    /// Rate or limit as in the configuration file; `20 in flight` for a limit on requests in flight.
+    /// Rate or limit as in the configuration file; `20 in flight` for a limit on requests in
+    /// flight.
     rate: String,
     /// The setting that `rate` shows: `rate` or `limit`.
     rate_is: &'static str,

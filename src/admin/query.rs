@@ -41,7 +41,8 @@ impl Query {
         Self::read_with(query, names, many, &[])
     }
 
-    /// The same, with further names of parameters: each with the one of `names` that it is another word for.
+    /// The same, with further names of parameters: each with the one of `names` that it is another
+    /// word for.
     pub(super) fn read_with(
         query: Option<&str>,
         names: &[&str],
@@ -75,9 +76,10 @@ impl Query {
         self.0.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 
-    /// The range from the time that the parameter `since` has to that of `until`, both in the zone that
-    /// the parameter `zone` names, else that of this machine. `now` is in microseconds since the Unix
-    /// epoch. A time of day is the latest before `now`; after a `since`, the first after that.
+    /// The range from the time that the parameter `since` has to that of `until`, both in the zone
+    /// that the parameter `zone` names, else that of this machine. `now` is in microseconds since
+    /// the Unix epoch. A time of day is the latest before `now`; after a `since`, the first after
+    /// that.
     pub(super) fn time_range(
         &self,
         [since, until]: [&str; 2],
@@ -95,8 +97,8 @@ impl Query {
         Ok(TimeRange { since: first, until: last, zone })
     }
 
-    /// The minute that begins at the time of the parameter `at`; `None` without one. `now` is in microseconds since the
-    /// Unix epoch.
+    /// The minute that begins at the time of the parameter `at`; `None` without one. `now` is in
+    /// microseconds since the Unix epoch.
     pub(super) fn minute(&self, at: &str, now: u64) -> Result<Option<TimeRange>, BadQuery> {
         let zone = self.zone()?;
         let moment = self.moment(at, now, &zone)?;
@@ -106,7 +108,8 @@ impl Query {
         }))
     }
 
-    /// The zone of times without an offset: that of the parameter `zone`, else that of this machine.
+    /// The zone of times without an offset: that of the parameter `zone`, else that of this
+    /// machine.
     fn zone(&self) -> Result<TimeZone, BadQuery> {
         let Some(name) = self.get("zone") else { return Ok(TimeZone::system()) };
         time::zone(name).ok_or_else(|| {

@@ -45,7 +45,8 @@ impl Readiness {
     }
 }
 
-/// A line for each upstream without an address. They do not make the gateway unready: requests to others are served.
+/// A line for each upstream without an address. They do not make the gateway unready: requests to
+/// others are served.
 pub(super) fn upstreams_without_address(snapshot: &Snapshot) -> String {
     let line = |upstream: &str| {
         format!("upstream `{upstream}`: no server has a known address, so requests to it get 502\n")

@@ -1,9 +1,9 @@
-//! Samples the metrics once a second for the dashboard and `tollgate top`. All subscribers share the
-//! samples, and those of the last 24 hours are kept, so that a page shows the recent past as soon as it
-//! opens.
+//! Samples the metrics once a second for the dashboard and `tollgate top`. All subscribers share
+//! the samples, and those of the last 24 hours are kept, so that a page shows the recent past as
+//! soon as it opens.
 //!
-//! Reading order: `sample` (the counts of a span), `store` (which samples are kept), `view` (a sample as
-//! JSON), `show` (`GET /api/samples`), this file (the service).
+//! Reading order: `sample` (the counts of a span), `store` (which samples are kept), `view` (a
+//! sample as JSON), `show` (`GET /api/samples`), this file (the service).
 
 mod sample;
 mod show;
@@ -49,15 +49,15 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler of `metrics` and `store`. There is one in a process. If `shares_redis` is false, samples contain no
-    /// breaker and no number of gateways.
+    /// Creates a sampler of `metrics` and `store`. There is one in a process. If `shares_redis` is
+    /// false, samples contain no breaker and no number of gateways.
     pub fn new(metrics: Arc<Metrics>, store: Arc<MemoryStore>, shares_redis: bool) -> Self {
         let (subscribers, _) = broadcast::channel(SUBSCRIBER_BUFFER);
         Self { metrics, store, shares_redis, kept: Mutex::default(), subscribers }
     }
 
-    /// The samples of the last five minutes, as a JSON array, and a receiver of all following samples,
-    /// each a JSON object.
+    /// The samples of the last five minutes, as a JSON array, and a receiver of all following
+    /// samples, each a JSON object.
     pub(super) fn subscribe(&self) -> (Vec<u8>, broadcast::Receiver<Bytes>) {
         let kept = self.kept.lock();
         // Under the lock, so that no sample is missed or received twice.

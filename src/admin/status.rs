@@ -39,7 +39,8 @@ pub(super) struct Status {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "LimitsInForce"))]
 struct Limits {
-    /// Hash of everything that decides on limits, in 16 hexadecimal digits: the same on gateways with the same limits.
+    /// Hash of everything that decides on limits, in 16 hexadecimal digits: the same on gateways
+    /// with the same limits.
     hash: String,
     /// Number of live gateways that share this Redis and have another hash.
     gateways_with_others: u32,
@@ -52,10 +53,11 @@ struct Connections {
     open: usize,
     /// `server.limits.max_connections`, or fewer if the limit of open files allows fewer.
     max: usize,
-    /// The maximum from one address: `server.limits.max_connections_per_ip`, or half of `max` if that is fewer.
+    /// The maximum from one address: `server.limits.max_connections_per_ip`, or half of `max` if
+    /// that is fewer.
     max_per_ip: usize,
-    /// Connections that were closed without a response in the last minute, or because the client is too slow,
-    /// by reason, as in `tollgate_connections_rejected_total`.
+    /// Connections that were closed without a response in the last minute, or because the client is
+    /// too slow, by reason, as in `tollgate_connections_rejected_total`.
     rejected_last_minute: BTreeMap<String, u64>,
 }
 

@@ -37,8 +37,8 @@ struct EndpointHealth {
     address: String,
     /// `ok`, or `down` if it is ejected because connections to it failed.
     health: &'static str,
-    /// Milliseconds until requests are sent to it again, rounded up; 0 if it is not ejected. If all are
-    /// ejected, requests are sent all the same.
+    /// Milliseconds until requests are sent to it again, rounded up; 0 if it is not ejected. If all
+    /// are ejected, requests are sent all the same.
     retry_after_ms: u64,
     /// Its share of the requests, relative to other weights.
     weight: u16,

@@ -66,8 +66,9 @@ const COLUMNS: [&str; 10] = [
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Usage {
-    /// Where counts are from: `redis` (of all gateways that share it), `file` (`usage.file`), or `local` (the buckets, of the keys
-    /// in the file of the configuration, in current periods only).
+    /// Where counts are from: `redis` (of all gateways that share it), `file` (`usage.file`), or
+    /// `local` (the buckets, of the keys in the file of the configuration, in current periods
+    /// only).
     source: &'static str,
     /// Time of the response, in UTC. Redis and the file are at most a second behind.
     #[cfg_attr(test, schemars(with = "String"))]
@@ -83,7 +84,8 @@ pub(super) struct Usage {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct QuotaUsage {
     rule: String,
-    /// What identifies the client: `key`, `ip` or `unknown_key`; `shared` if the rule counts several clients together.
+    /// What identifies the client: `key`, `ip` or `unknown_key`; `shared` if the rule counts
+    /// several clients together.
     client_kind: &'static str,
     /// The client; empty if several are counted together.
     client: String,
@@ -96,12 +98,14 @@ struct QuotaUsage {
     period_end: UtcTime,
     /// Tokens of the quota.
     limit: u64,
-    /// Tokens that requests took, less what an operator has granted: below zero after a grant above the limit.
+    /// Tokens that requests took, less what an operator has granted: below zero after a grant above
+    /// the limit.
     used: f64,
     /// Time of the last request, in UTC; null if it is not known.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     counted_at: Option<UtcTime>,
-    /// The bucket, in hexadecimal: distinguishes entries of rules that count by more than the client.
+    /// The bucket, in hexadecimal: distinguishes entries of rules that count by more than the
+    /// client.
     bucket: String,
 }
 
@@ -314,7 +318,8 @@ async fn of_redis(
     Ok(Usage { source: "redis", at: UtcTime(now_us), entries, next })
 }
 
-/// Entries of the current periods from the buckets of the keys in the configuration, from the key `first` on.
+/// Entries of the current periods from the buckets of the keys in the configuration, from the key
+/// `first` on.
 async fn of_buckets(
     snapshot: &Snapshot,
     limiter: &Limiter,

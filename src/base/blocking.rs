@@ -1,5 +1,5 @@
-//! Runs calls that may block forever, such as reads from a network mount whose server is unreachable.
-//! Each call has its own thread; its caller waits until a deadline.
+//! Runs calls that may block forever, such as reads from a network mount whose server is
+//! unreachable. Each call has its own thread; its caller waits until a deadline.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -75,7 +75,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs one call on a new thread and waits for its result until the deadline. Needs no async runtime.
+/// Runs one call on a new thread and waits for its result until the deadline. Needs no async
+/// runtime.
 ///
 /// # Errors
 /// See [`NoResult`].

@@ -14,8 +14,8 @@ const INTERVAL_S: u64 = 10;
 pub struct BoundedLog(Mutex<BTreeMap<&'static str, LogInterval>>);
 
 impl BoundedLog {
-    /// Notes an event at `now`, in microseconds. Returns the number of events since the last line of this
-    /// reason, this one included, if a line may be written.
+    /// Notes an event at `now`, in microseconds. Returns the number of events since the last line
+    /// of this reason, this one included, if a line may be written.
     pub fn note(&self, reason: &'static str, now: u64) -> Option<u64> {
         let mut reasons = self.0.lock();
         let interval = reasons.entry(reason).or_insert_with(|| LogInterval::new(INTERVAL_S));

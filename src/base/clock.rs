@@ -15,8 +15,8 @@ pub fn now() -> u64 {
     micros(elapsed)
 }
 
-/// Microseconds since the Unix epoch by the wall clock. Of the decisions, only those of calendar periods follow it,
-/// through [`unix_time`](super::unix_time).
+/// Microseconds since the Unix epoch by the wall clock. Of the decisions, only those of calendar
+/// periods follow it, through [`unix_time`](super::unix_time).
 #[allow(clippy::disallowed_methods, reason = "this is the clock")]
 pub fn unix_us() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

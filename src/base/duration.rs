@@ -10,8 +10,8 @@ pub fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Converts microseconds to whole seconds, rounded up, so that a client that waits for the result is
-/// never early.
+/// Converts microseconds to whole seconds, rounded up, so that a client that waits for the result
+/// is never early.
 pub const fn seconds_up(us: u64) -> u64 {
     us.div_ceil(MICROS_PER_SECOND)
 }

@@ -1,5 +1,5 @@
-//! Services that end by a panic. The process ends with them: without a listener or without its supervision, it
-//! would look healthy and not serve.
+//! Services that end by a panic. The process ends with them: without a listener or without its
+//! supervision, it would look healthy and not serve.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,10 +19,7 @@ pub enum Event {
     /// All services have ended.
     Ended,
     /// A service cannot go on.
-    Failed {
-        /// The service.
-        service: String,
-    },
+    Failed { service: String },
 }
 
 /// Reports services that cannot go on. Clones report to the same thread.
@@ -36,7 +33,8 @@ pub struct Supervised<S> {
     failures: Failures,
 }
 
-/// Where threads and tasks report that start before the main thread waits, or deep within a request.
+/// Where threads and tasks report that start before the main thread waits, or deep within a
+/// request.
 static PROCESS: Mutex<Process> = Mutex::new(Process { failures: None, early: Vec::new() });
 
 /// The reports of this process.
@@ -77,8 +75,8 @@ fn report(service: &str) {
     }
 }
 
-/// Panics in builds with debug assertions if the environment variable `TOLLGATE_TEST_PANIC` is `place`, so that
-/// tests can show what a panic does. Other builds have no such variable.
+/// Panics in builds with debug assertions if the environment variable `TOLLGATE_TEST_PANIC` is
+/// `place`, so that tests can show what a panic does. Other builds have no such variable.
 pub fn test_point(place: &str) {
     debug_assert!(
         !std::env::var("TOLLGATE_TEST_PANIC").is_ok_and(|wanted| wanted == place),

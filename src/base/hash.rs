@@ -17,8 +17,8 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
     mix(fnv_1a(FNV_1A, bytes.iter().copied()))
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): every bit of the
-/// result depends on every bit of the number.
+/// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
+/// 2014): every bit of the result depends on every bit of the number.
 pub(crate) const fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

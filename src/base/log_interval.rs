@@ -27,8 +27,8 @@ impl LogInterval {
         Self { interval_us: interval_s * MICROS_PER_SECOND, state }
     }
 
-    /// Counts an event at `now` (microseconds). If a log line is due, returns the number of events since the
-    /// last line that were not logged.
+    /// Counts an event at `now` (microseconds). If a log line is due, returns the number of events
+    /// since the last line that were not logged.
     pub(crate) fn count(&self, now: u64) -> Option<u64> {
         let mut state = self.state.lock();
         if state.last.is_some_and(|last| now.saturating_sub(last) < self.interval_us) {
@@ -39,7 +39,8 @@ impl LogInterval {
         Some(std::mem::take(&mut state.unlogged))
     }
 
-    /// Whether a log line says that the events continue, now that they have ended: that is to be logged, too.
+    /// Whether a log line says that the events continue, now that they have ended: that is to be
+    /// logged, too.
     pub(crate) fn end(&self) -> bool {
         std::mem::take(&mut self.state.lock().is_logged)
     }

@@ -1,5 +1,5 @@
-//! What every module may use: time, texts, hashes, locks, services and bounded logs. Knows nothing of limits, HTTP or the
-//! configuration.
+//! What every module may use: time, texts, hashes, locks, services and bounded logs. Knows nothing
+//! of limits, HTTP or the configuration.
 
 pub mod blocking;
 pub mod bounded_log;

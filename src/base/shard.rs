@@ -18,7 +18,6 @@ pub(crate) struct Sharded<T>(Box<[Padded<T>]>);
 struct Padded<T>(Mutex<T>);
 
 impl<T> Sharded<T> {
-    /// Creates [`SHARDS`] shards.
     pub(crate) fn new(shard: impl FnMut() -> T) -> Self {
         let shards = std::iter::repeat_with(shard).take(SHARDS);
         Self(shards.map(|shard| Padded(Mutex::new(shard))).collect())
@@ -38,7 +37,6 @@ impl<T> Sharded<T> {
         Sharded(self.iter().map(|from| Padded(Mutex::new(shard(from)))).collect())
     }
 
-    /// All shards.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Mutex<T>> {
         self.0.iter().map(|shard| &shard.0)
     }

@@ -1,5 +1,5 @@
-//! Locks and atomics of code that is checked under all interleavings of threads. `tests/model` builds
-//! the same files with the types of a model checker instead.
+//! Locks and atomics of code that is checked under all interleavings of threads. `tests/model`
+//! builds the same files with the types of a model checker instead.
 
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! Formats numbers and addresses for headers and the access log, with fewer instructions than `fmt`; makes texts
-//! of others safe to show.
+//! Formats numbers and addresses for headers and the access log, with fewer instructions than
+//! `fmt`; makes texts of others safe to show.
 
 use std::net::IpAddr;
 
@@ -34,8 +34,9 @@ pub fn hex(number: u64) -> [u8; 16] {
     digits
 }
 
-/// At most `most` characters of a text from the file or from Redis, with characters replaced that break
-/// the line, control a terminal or change the direction of text, so that a message stays one short line.
+/// At most `most` characters of a text from the file or from Redis, with characters replaced that
+/// break the line, control a terminal or change the direction of text, so that a message stays one
+/// short line.
 pub fn cut(text: &str, most: usize) -> String {
     let is_unsafe = |c: char| {
         let is_separator = matches!(c, '\u{2028}' | '\u{2029}');

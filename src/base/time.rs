@@ -15,7 +15,8 @@ pub(crate) use moment::{Moment, zone, zone_name};
 /// Microseconds since the Unix epoch. Shown in UTC (`2026-11-21T16:34:01.000250Z`), by default with
 /// six digits of the second: `{:.3}` shows three.
 ///
-/// A time after the last that [`Timestamp`] supports, at the end of the year 9999, is shown as that.
+/// A time after the last that [`Timestamp`] supports, at the end of the year 9999, is shown as
+/// that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UtcTime(pub u64);
 
@@ -23,10 +24,10 @@ const MICROSECONDS: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
 
 impl UtcTime {
     /// Parses a time as RFC 3339 has it, in UTC or with an offset: `2026-11-21T16:34:01Z`,
-    /// `2026-11-21T17:34:01.25+01:00`. A space is accepted for the plus sign, as `+` in a query is a
-    /// space. Returns `None` for a time before the epoch, for a leap second and for anything else. A
-    /// time after the last that [`Timestamp`] supports is that, so that `9999-12-31T23:59:59Z` has no
-    /// end.
+    /// `2026-11-21T17:34:01.25+01:00`. A space is accepted for the plus sign, as `+` in a query is
+    /// a space. Returns `None` for a time before the epoch, for a leap second and for anything
+    /// else. A time after the last that [`Timestamp`] supports is that, so that
+    /// `9999-12-31T23:59:59Z` has no end.
     pub fn parse(text: &str) -> Option<Self> {
         let (date_time, rest) = text.split_at_checked("0000-00-00T00:00:00".len())?;
         let is_leap_second = date_time.ends_with("60");

@@ -1,13 +1,13 @@
-//! Unix time of an instant of the process' clock, which does not begin at the Unix epoch. For limits that
-//! count in calendar periods.
+//! Unix time of an instant of the process' clock, which does not begin at the Unix epoch. For
+//! limits that count in calendar periods.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Unix time less the process' clock, in microseconds. 0, as in tests: the clock is Unix time.
 static OFFSET_US: AtomicU64 = AtomicU64::new(0);
 
-/// Sets the Unix time at `now` (microseconds of the process' clock). Called at the start and once a second,
-/// because the process' clock does not follow corrections of the time, or stand-by.
+/// Sets the Unix time at `now` (microseconds of the process' clock). Called at the start and once a
+/// second, because the process' clock does not follow corrections of the time, or stand-by.
 pub fn set(unix_us: u64, now: u64) {
     OFFSET_US.store(unix_us.saturating_sub(now), Ordering::Relaxed);
 }
@@ -17,7 +17,8 @@ pub fn of(now: u64) -> u64 {
     now.saturating_add(OFFSET_US.load(Ordering::Relaxed))
 }
 
-/// Instant of the process' clock at a Unix time, both in microseconds; 0 if it is before the clock began.
+/// Instant of the process' clock at a Unix time, both in microseconds; 0 if it is before the clock
+/// began.
 pub fn instant(unix_us: u64) -> u64 {
     unix_us.saturating_sub(OFFSET_US.load(Ordering::Relaxed))
 }

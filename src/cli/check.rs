@@ -30,8 +30,8 @@ pub(super) struct Flags {
     strict: bool,
     /// Assume a value for each ${NAME} and ${file:PATH} that has none here, as in CI.
     ///
-    /// All else is checked, and the summary lists what was assumed. Certificates that are missing are
-    /// assumed, too.
+    /// All else is checked, and the summary lists what was assumed. Certificates that are missing
+    /// are assumed, too.
     #[arg(long)]
     no_env: bool,
     /// Connect to Redis and to each server of the upstreams. What cannot be reached is a warning.
@@ -42,9 +42,10 @@ pub(super) struct Flags {
     connect: bool,
     /// Compare the file with the configuration of a running gateway, by the URL of its admin port.
     ///
-    /// Shows what a reload would change, what needs an upgrade or a restart, and what happens to the tokens of
-    /// clients. Nothing is applied. Values of ${…} need not be at hand. Exits with 0 if the file is
-    /// valid, with 64 if it is not or the token is wrong, with 69 if no gateway answers.
+    /// Shows what a reload would change, what needs an upgrade or a restart, and what happens to
+    /// the tokens of clients. Nothing is applied. Values of ${…} need not be at hand. Exits with 0
+    /// if the file is valid, with 64 if it is not or the token is wrong, with 69 if no gateway
+    /// answers.
     #[arg(long, value_name = "URL")]
     against: Option<String>,
     /// File with the token of that admin port. Default: the environment variable
@@ -168,8 +169,8 @@ pub(super) fn reject(error: &LoadError) -> ExitCode {
     ExitCode::from(EXIT_BAD_FILE)
 }
 
-/// One line with the numbers of routes, rules, plans, keys and upstreams, and of listeners if the file has
-/// `[[listeners]]`.
+/// One line with the numbers of routes, rules, plans, keys and upstreams, and of listeners if the
+/// file has `[[listeners]]`.
 pub(super) fn summary(policy: &Policy) -> String {
     let count = |number: usize, one: &str, many: &str| {
         format!("{number} {}", if number == 1 { one } else { many })

@@ -26,7 +26,8 @@ pub(super) struct Request {
     /// Host of the request; by default that of a URL as path, else `localhost`.
     #[arg(long)]
     host: Option<String>,
-    /// API key, sent at the first place that `clients.api_key` lists. The output does not contain it.
+    /// API key, sent at the first place that `clients.api_key` lists. The output does not contain
+    /// it.
     #[arg(long)]
     key: Option<String>,
     /// Id of a key of the file, instead of the key: explains a request that has this key.
@@ -35,8 +36,8 @@ pub(super) struct Request {
     /// Address of the client; 127.0.0.1 by default.
     #[arg(long, value_name = "ADDRESS")]
     ip: Option<IpAddr>,
-    /// Subject of the client's certificate, as in RFC 4514: `CN=app,O=Example`. Without it, the client has
-    /// no certificate.
+    /// Subject of the client's certificate, as in RFC 4514: `CN=app,O=Example`. Without it, the
+    /// client has no certificate.
     #[arg(long, value_name = "SUBJECT")]
     cert: Option<String>,
     /// A header of the request; can be repeated.

@@ -46,8 +46,8 @@ pub(super) struct TwoFiles {
 }
 
 impl ConfigFile {
-    /// The file of a call, by an argument or by the flag `-c` after the subcommand or before it (`before`).
-    /// The same path may be given by several.
+    /// The file of a call, by an argument or by the flag `-c` after the subcommand or before it
+    /// (`before`). The same path may be given by several.
     pub(super) fn of(before: Option<PathBuf>, argument: FileArgument) -> Result<Self, TwoFiles> {
         let FileArgument { file, flag } = argument;
         let mut path = file;

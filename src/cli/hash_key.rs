@@ -1,7 +1,7 @@
 //! `tollgate hash-key`: prints the `[keys.<id>]` table of an API key, which holds only its hash.
 //!
-//! Standard output receives nothing but the table, so that it can be appended to the file. A new key goes
-//! to standard error.
+//! Standard output receives nothing but the table, so that it can be appended to the file. A new
+//! key goes to standard error.
 
 mod table;
 
@@ -30,7 +30,8 @@ const SHORT_KEY_BYTES: usize = 16;
 pub(super) struct Flags {
     /// The key, or `-` to read it from standard input. Default: a new random key.
     key: Option<String>,
-    /// Id of the client, which logs and metrics show. Default: `client-` and the beginning of the hash.
+    /// Id of the client, which logs and metrics show. Default: `client-` and the beginning of the
+    /// hash.
     #[arg(long)]
     id: Option<String>,
     /// Plan of the client. Default: the only plan of the file.

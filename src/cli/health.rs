@@ -1,4 +1,5 @@
-//! `tollgate health`: whether a gateway is ready, for the health checks of containers and supervisors.
+//! `tollgate health`: whether a gateway is ready, for the health checks of containers and
+//! supervisors.
 
 use std::ops::RangeInclusive;
 use std::process::ExitCode;

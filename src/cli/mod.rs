@@ -38,8 +38,8 @@ const EXIT_BUG: u8 = 70;
 
 /// A reverse-proxy API gateway that enforces rate limits exactly, on one gateway or on many.
 ///
-/// Without a command, serves requests, and reloads the configuration file when it changes. Documentation:
-/// docs/ in the source; docs/configuration.md describes the file.
+/// Without a command, serves requests, and reloads the configuration file when it changes.
+/// Documentation: docs/ in the source; docs/configuration.md describes the file.
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, max_term_width = 100)]
 struct Arguments {
@@ -56,13 +56,13 @@ struct Arguments {
 enum Command {
     /// Serve requests. Exits with 64 if the file has errors, with 69 if a port is in use.
     ///
-    /// The configuration reloads when the file is saved, on SIGHUP, and on `POST /api/reload` at the
-    /// admin port. A file with errors changes nothing.
+    /// The configuration reloads when the file is saved, on SIGHUP, and on `POST /api/reload` at
+    /// the admin port. A file with errors changes nothing.
     Run(FileArgument),
     /// Check the file and print every error and warning with its line. Exits with 0 or 64.
     ///
-    /// An error is what `run` rejects. A warning is what is probably a mistake, such as a plan that no
-    /// rule limits: `run` accepts such a file, and logs its warnings.
+    /// An error is what `run` rejects. A warning is what is probably a mistake, such as a plan that
+    /// no rule limits: `run` accepts such a file, and logs its warnings.
     ///
     /// For example, in CI: `tollgate check --strict --no-env gateway.toml`. Before a deployment:
     /// `tollgate check --against http://127.0.0.1:9090 gateway.toml`.
@@ -76,9 +76,10 @@ enum Command {
     },
     /// Explain the response to a request: client, route, every rule, names of the buckets.
     ///
-    /// Uses only the file: opens no port and does not connect to Redis. A running gateway also knows
-    /// the levels of the buckets, and so the verdict: POST /api/explain on its admin port. Exits with
-    /// 0 if the request is explained, allowed or not; with 64 on a bad file or bad arguments.
+    /// Uses only the file: opens no port and does not connect to Redis. A running gateway also
+    /// knows the levels of the buckets, and so the verdict: POST /api/explain on its admin port.
+    /// Exits with 0 if the request is explained, allowed or not; with 64 on a bad file or bad
+    /// arguments.
     ///
     /// For example: `tollgate explain --path /api/search --key-id acme`, or
     /// `tollgate explain --method POST --path /v1/items --host api.example.com --ip 203.0.113.7`.
@@ -92,8 +93,8 @@ enum Command {
     },
     /// Write a small gateway.toml to start with.
     ///
-    /// The file forwards all requests to one server, and limits each address. Its comments say how to go on.
-    /// An existing file is not overwritten: exits with 64.
+    /// The file forwards all requests to one server, and limits each address. Its comments say how
+    /// to go on. An existing file is not overwritten: exits with 64.
     ///
     /// For example: `tollgate init --server 127.0.0.1:3000 && tollgate run`.
     Init {
@@ -104,11 +105,12 @@ enum Command {
         #[command(flatten)]
         flags: init::Flags,
     },
-    /// Why were requests refused? Asks a running gateway for its refusals of a key, an address or a rule.
+    /// Why were requests refused? Asks a running gateway for its refusals of a key, an address or a
+    /// rule.
     ///
-    /// For example: `tollgate audit --key-id acme --since 10:03`, or `--at 10:03` for that minute. Reads from the admin port only. Exits
-    /// with 0, whether refusals are found or not; with 64 on a bad file, bad arguments or a wrong token;
-    /// with 69 if no gateway answers.
+    /// For example: `tollgate audit --key-id acme --since 10:03`, or `--at 10:03` for that minute.
+    /// Reads from the admin port only. Exits with 0, whether refusals are found or not; with 64 on
+    /// a bad file, bad arguments or a wrong token; with 69 if no gateway answers.
     Audit {
         /// The configuration file.
         #[command(flatten)]
@@ -117,11 +119,12 @@ enum Command {
         #[command(flatten)]
         flags: audit::Flags,
     },
-    /// How much did clients use of their quotas? Asks a running gateway, by client, rule and period.
+    /// How much did clients use of their quotas? Asks a running gateway, by client, rule and
+    /// period.
     ///
-    /// For example: `tollgate usage --key-id acme`, or `tollgate usage --since 90d --rule monthly`. Reads from the
-    /// admin port only. Exits with 0, whether something was used or not; with 64 on a bad file, bad arguments or a
-    /// wrong token; with 69 if no gateway answers.
+    /// For example: `tollgate usage --key-id acme`, or `tollgate usage --since 90d --rule monthly`.
+    /// Reads from the admin port only. Exits with 0, whether something was used or not; with 64 on
+    /// a bad file, bad arguments or a wrong token; with 69 if no gateway answers.
     Usage {
         /// The configuration file.
         #[command(flatten)]
@@ -132,8 +135,8 @@ enum Command {
     },
     /// Show a running gateway in the terminal: rates, clients, health, refusals.
     ///
-    /// Reads from its admin port only. The key ? lists all keys. Exits with 0; with 64 on a bad file,
-    /// bad arguments or a wrong token; with 69 if no gateway answers and `--once` is given.
+    /// Reads from its admin port only. The key ? lists all keys. Exits with 0; with 64 on a bad
+    /// file, bad arguments or a wrong token; with 69 if no gateway answers and `--once` is given.
     Top {
         /// The configuration file.
         #[command(flatten)]
@@ -144,14 +147,15 @@ enum Command {
     },
     /// Print the JSON Schema of the file, for editors.
     ///
-    /// Run `tollgate schema > gateway.schema.json` and make `#:schema ./gateway.schema.json` the first
-    /// line of gateway.toml: editors then complete names and underline errors.
+    /// Run `tollgate schema > gateway.schema.json` and make `#:schema ./gateway.schema.json` the
+    /// first line of gateway.toml: editors then complete names and underline errors.
     Schema,
     /// Ask a running gateway whether it is ready, for health checks. Exits with 0, 1 or 64.
     ///
-    /// Asks the admin port of the file, which needs no token for this. If that listens on all addresses,
-    /// asks on the loopback address. Exits with 0 if the gateway is healthy, with 1 if it is not or
-    /// does not answer, with 64 on bad arguments or if the file does not show the address.
+    /// Asks the admin port of the file, which needs no token for this. If that listens on all
+    /// addresses, asks on the loopback address. Exits with 0 if the gateway is healthy, with 1 if
+    /// it is not or does not answer, with 64 on bad arguments or if the file does not show the
+    /// address.
     Health {
         /// The configuration file.
         #[command(flatten)]
@@ -162,11 +166,11 @@ enum Command {
     },
     /// Replace a running gateway by the program on disk, without closing its ports.
     ///
-    /// The gateway starts its program again, with the same arguments. The new process takes over the
-    /// listening sockets and the buckets in memory; then the old one completes its requests and ends. If
-    /// the new process does not get ready, the old one serves as before. Exits with 0; with 1 if the
-    /// gateway was not replaced; with 64 on a bad file, bad arguments or a wrong token; with 69 if no
-    /// gateway answers. SIGQUIT does the same without an answer.
+    /// The gateway starts its program again, with the same arguments. The new process takes over
+    /// the listening sockets and the buckets in memory; then the old one completes its requests and
+    /// ends. If the new process does not get ready, the old one serves as before. Exits with 0;
+    /// with 1 if the gateway was not replaced; with 64 on a bad file, bad arguments or a wrong
+    /// token; with 69 if no gateway answers. SIGQUIT does the same without an answer.
     Upgrade {
         /// The configuration file.
         #[command(flatten)]

@@ -1,6 +1,7 @@
 //! `tollgate run`: reads the file, opens the ports, serves until SIGTERM or SIGINT.
 //!
-//! Reading order: this file (start and shutdown), `huge_pages`, `log`, `telemetry`, `services`, `settle`.
+//! Reading order: this file (start and shutdown), `huge_pages`, `log`, `telemetry`, `services`,
+//! `settle`.
 
 mod huge_pages;
 mod log;
@@ -57,7 +58,8 @@ use services::{Services, limiter, threads};
 use settle::Settling;
 use telemetry::Telemetry;
 
-/// Serves the configuration in `file` until SIGTERM or SIGINT, or until another process replaces this one.
+/// Serves the configuration in `file` until SIGTERM or SIGINT, or until another process replaces
+/// this one.
 pub(super) fn run(file: &Path) -> ExitCode {
     huge_pages::disable();
     WallClock::read();
@@ -160,7 +162,8 @@ fn serve(
     exit
 }
 
-/// Raises the limit of open files. Returns how many client connections it allows; warns if the file allows more.
+/// Raises the limit of open files. Returns how many client connections it allows; warns if the file
+/// allows more.
 ///
 /// # Errors
 /// If the limit is too low to start with.
@@ -385,8 +388,8 @@ struct Prepared {
     handshakes: Arc<Handshakes>,
 }
 
-/// Prepares for the first request: sets up TLS, installs signal handlers and looks up every upstream. A name
-/// without an address is logged and retried later; it does not prevent the start.
+/// Prepares for the first request: sets up TLS, installs signal handlers and looks up every
+/// upstream. A name without an address is logged and retried later; it does not prevent the start.
 fn prepare(
     policy: &Policy,
     files: TlsFiles,
@@ -405,7 +408,8 @@ fn prepare(
         present_stored(policy, tls.store()).await;
         Ok(Prepared { caught, hangup_signal, pools, tls, handshakes })
     });
-    // Does not wait for look-ups that the system has not answered; the service of look-ups begins with those names.
+    // Does not wait for look-ups that the system has not answered; the service of look-ups begins
+    // with those names.
     runtime.shutdown_background();
     prepared
 }
@@ -419,8 +423,8 @@ struct Serving {
 }
 
 impl Serving {
-    /// Serves on a separate thread, so that this thread can end the process as soon as no request is in
-    /// flight.
+    /// Serves on a separate thread, so that this thread can end the process as soon as no request
+    /// is in flight.
     fn serve(self, busy: &Busy, draining: &Draining, mut settling: Settling<'_>) -> ExitCode {
         let Self { pingora, signals, events, received } = self;
         let mut phases = pingora.watch_execution_phase();

@@ -22,8 +22,8 @@ pub(super) struct TargetFlags {
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
     /// File with the token of the admin port. Default: the environment variable
-    /// `TOLLGATE_ADMIN_TOKEN`, else `admin.token` of the file. With `--admin`, gateway.toml is read only
-    /// if it is named.
+    /// `TOLLGATE_ADMIN_TOKEN`, else `admin.token` of the file. With `--admin`, gateway.toml is read
+    /// only if it is named.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -39,7 +39,8 @@ pub(super) fn exit_of(error: &GatewayError) -> ExitCode {
 }
 
 impl TargetFlags {
-    /// A client of the admin port, and the runtime for its calls. A file that is not named need not exist.
+    /// A client of the admin port, and the runtime for its calls. A file that is not named need not
+    /// exist.
     ///
     /// # Errors
     /// The exit code, after the message is printed.

@@ -33,8 +33,8 @@ pub(super) struct Flags {
     /// Only this rule.
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
-    /// The periods: `current`, `all`, or those that contain a time such as `2026-10-31T12:00:00Z`. Other periods
-    /// than the current ones need `[redis]` or `usage.file`. Default: current.
+    /// The periods: `current`, `all`, or those that contain a time such as `2026-10-31T12:00:00Z`.
+    /// Other periods than the current ones need `[redis]` or `usage.file`. Default: current.
     #[arg(long, value_name = "PERIOD", conflicts_with_all = ["since", "until"])]
     period: Option<String>,
     /// Only periods that end after this time: `2026-10-01 00:00`, or an age such as `90d`.
@@ -43,7 +43,8 @@ pub(super) struct Flags {
     /// Only periods that begin at this time or earlier.
     #[arg(long, value_name = "TIME", alias = "to")]
     until: Option<String>,
-    /// Time zone of `--since` and `--until`, such as Europe/Berlin or UTC. Default: that of the gateway.
+    /// Time zone of `--since` and `--until`, such as Europe/Berlin or UTC. Default: that of the
+    /// gateway.
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
     /// Maximum number of entries.

@@ -6,8 +6,8 @@ use super::walk::table;
 use super::words::Challenge;
 
 table! {
-    /// `[acme]`: certificates from an authority that speaks ACME, such as Let's Encrypt. Listeners use them
-    /// by `certificates = ["acme"]`. All texts except `domains` may contain `${NAME}`.
+    /// `[acme]`: certificates from an authority that speaks ACME, such as Let's Encrypt. Listeners
+    /// use them by `certificates = ["acme"]`. All texts except `domains` may contain `${NAME}`.
     pub struct Acme {
         /// URL of the authority's directory. Default: that of Let's Encrypt,
         /// `"https://acme-v02.api.letsencrypt.org/directory"`.
@@ -19,8 +19,8 @@ table! {
         /// Folder of account and certificates; or `"redis"`, for gateways that share `[redis]`.
         /// Default: `"acme"`.
         pub storage: Field<String>,
-        /// Secret that private keys in Redis are encrypted with, 32 to 1024 visible characters; best set as
-        /// `"${NAME}"` or `"${file:PATH}"`. Required by `storage = "redis"`.
+        /// Secret that private keys in Redis are encrypted with, 32 to 1024 visible characters;
+        /// best set as `"${NAME}"` or `"${file:PATH}"`. Required by `storage = "redis"`.
         pub storage_key: Field<String>,
         /// How the gateway proves that it serves a domain. Default: `"http-01"`.
         pub challenge: Field<Challenge>,

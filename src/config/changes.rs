@@ -1,5 +1,5 @@
-//! The differences between two files, setting by setting. Defaults are not filled in: a setting that
-//! was left out before and is written now has changed from nothing.
+//! The differences between two files, setting by setting. Defaults are not filled in: a setting
+//! that was left out before and is written now has changed from nothing.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -38,7 +38,8 @@ pub struct Changes {
 /// An entry that was added or removed, or a setting that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// `listener`, `plan`, `key`, `upstream`, `route`, `rule`, or `setting` for a table without names.
+    /// `listener`, `plan`, `key`, `upstream`, `route`, `rule`, or `setting` for a table without
+    /// names.
     pub kind: &'static str,
     /// Its name; for a setting, its whole path.
     pub name: String,
@@ -103,8 +104,9 @@ impl Changes {
         changes
     }
 
-    /// The changes from `old` to `new` without those of secrets that both have: whether they are equal would
-    /// confirm a guess. Their paths are the second part of the result. Hashes of keys are compared.
+    /// The changes from `old` to `new` without those of secrets that both have: whether they are
+    /// equal would confirm a guess. Their paths are the second part of the result. Hashes of keys
+    /// are compared.
     pub fn without_secrets(mut old: Outline, mut new: Outline) -> (Self, Vec<String>) {
         let is_hash = |path: &[String]| match path {
             [table, _, name] => table == "keys" && name == "sha256",

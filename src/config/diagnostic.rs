@@ -172,7 +172,8 @@ impl Diagnostics {
         self.errors.list.len() >= MAX_KEPT
     }
 
-    /// Records that the value at `path` is left out because of an error, or is there by another name.
+    /// Records that the value at `path` is left out because of an error, or is there by another
+    /// name.
     pub fn mark_missing<'a>(&mut self, path: impl Iterator<Item = &'a str>) {
         if !self.is_full() {
             self.holes.insert(path.map(str::to_owned).collect());
@@ -190,7 +191,8 @@ impl Diagnostics {
         self.broken = lines;
     }
 
-    /// Records that nothing after this point of the file can be relied on: further diagnostics are dropped.
+    /// Records that nothing after this point of the file can be relied on: further diagnostics are
+    /// dropped.
     pub(super) fn distrust_all(&mut self) {
         self.suppress_in(std::iter::once(0..usize::MAX).collect());
     }
@@ -219,13 +221,14 @@ impl Diagnostics {
         self.holes.contains(&path)
     }
 
-    /// As [`explain_absence`](Self::explain_absence), for a name that the file refers to: an unknown table explains
-    /// it, too.
+    /// As [`explain_absence`](Self::explain_absence), for a name that the file refers to: an
+    /// unknown table explains it, too.
     pub fn explain_unknown(&self, path: &[&str]) -> bool {
         self.has_unknown_table || self.explain_absence(path)
     }
 
-    /// The report on the file `name` with this `text`, with the diagnostics in the order of the file.
+    /// The report on the file `name` with this `text`, with the diagnostics in the order of the
+    /// file.
     pub fn into_report(self, name: &str, text: &str) -> Report {
         let (errors, warnings) = (self.errors.sorted(), self.warnings.sorted());
         Report { name: name.to_owned(), source: secrets::mask(text), errors, warnings }
@@ -253,7 +256,8 @@ impl Report {
         self
     }
 
-    /// The line and the column, in characters, at which a diagnostic of this report begins; both from 1.
+    /// The line and the column, in characters, at which a diagnostic of this report begins; both
+    /// from 1.
     pub fn position(&self, diagnostic: &Diagnostic) -> (usize, usize) {
         let at = diagnostic.start().min(self.source.len());
         let before = self.source.get(..at).unwrap_or(&self.source);

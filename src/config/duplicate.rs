@@ -1,5 +1,5 @@
-//! Finds where a name was written first, for the error of a name that is written twice. `toml` reports
-//! only the second place.
+//! Finds where a name was written first, for the error of a name that is written twice. `toml`
+//! reports only the second place.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -81,8 +81,8 @@ impl<'a> NameTree<'a> {
         tree
     }
 
-    /// The duplicate at the error on the name at `span`. If that name is new, it is the name around it
-    /// that was a table already: `b` of `a.b` after `[a]`.
+    /// The duplicate at the error on the name at `span`. If that name is new, it is the name around
+    /// it that was a table already: `b` of `a.b` after `[a]`.
     pub(super) fn at(&self, span: &Range<usize>) -> Option<Duplicate> {
         let mut index =
             self.names.binary_search_by_key(&span.start, |(name, _)| name.start).ok()?;
@@ -213,7 +213,8 @@ impl EventReceiver for NameTree<'_> {
 mod tests {
     use super::*;
 
-    /// The duplicate of the last `!`, which is removed: its text, and the column of the first place.
+    /// The duplicate of the last `!`, which is removed: its text, and the column of the first
+    /// place.
     fn duplicate(marked: &str) -> Option<(String, usize)> {
         let at = marked.rfind('!').unwrap();
         let text = marked.replacen('!', "", 1);

@@ -1,5 +1,5 @@
-//! Suggests how to write a table that was written as another value: `[rules.per-ip]` for `[[rules]]`, and
-//! `free = { rate = "2/s" }` for `free = "2/s"`.
+//! Suggests how to write a table that was written as another value: `[rules.per-ip]` for
+//! `[[rules]]`, and `free = { rate = "2/s" }` for `free = "2/s"`.
 
 use toml::de::DeValue;
 

@@ -1,5 +1,5 @@
-//! The errors or warnings of a report as plain values: for the log and the admin API, and for as long as a
-//! configuration is in force.
+//! The errors or warnings of a report as plain values: for the log and the admin API, and for as
+//! long as a configuration is in force.
 
 use super::diagnostic::{Diagnostic, Kept, Report};
 

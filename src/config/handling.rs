@@ -5,11 +5,11 @@ use super::tables::{Field, List};
 use super::walk::table;
 
 table! {
-    /// `request_headers` and `response_headers` of a route: changes of headers. `remove` applies first, then `set`,
-    /// then `add`.
+    /// `request_headers` and `response_headers` of a route: changes of headers. `remove` applies
+    /// first, then `set`, then `add`.
     pub struct HeaderEdits {
-        /// Headers that replace all of the same name. A value may contain variables, such as `{client.id}`, and
-        /// `${NAME}`, a variable of the environment. Default: none.
+        /// Headers that replace all of the same name. A value may contain variables, such as
+        /// `{client.id}`, and `${NAME}`, a variable of the environment. Default: none.
         pub set: Named<String>,
         /// Headers that are added to those of the same name. Default: none.
         pub add: Named<String>,
@@ -45,7 +45,8 @@ table! {
 table! {
     /// `redirect` of a route: clients are sent to another URL.
     pub struct Redirect {
-        /// The URL, with variables: `"https://new.example{path}{query}"`, or a path on the same host.
+        /// The URL, with variables: `"https://new.example{path}{query}"`, or a path on the same
+        /// host.
         pub to: Field<String>,
         /// Status: 301, 302, 303, 307 or 308. Default: 308.
         pub status: Field<u64>,

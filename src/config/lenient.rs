@@ -3,8 +3,8 @@
 use super::diagnostic::Report;
 
 impl Report {
-    /// The text of a setting of the file, as far as it can be read although the file has errors; without
-    /// quotes.
+    /// The text of a setting of the file, as far as it can be read although the file has errors;
+    /// without quotes.
     pub fn setting(&self, table: &str, name: &str) -> Option<&str> {
         find(&self.source, table, name)
     }

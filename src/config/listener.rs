@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The address and port that `text` means as a value of the setting `name`; none if that is not clear, or if
-/// it is one already. Without an address, `listen` is for all of them, and `admin` for this machine.
+/// The address and port that `text` means as a value of the setting `name`; none if that is not
+/// clear, or if it is one already. Without an address, `listen` is for all of them, and `admin` for
+/// this machine.
 pub fn meant(name: &str, text: &str) -> Option<SocketAddr> {
     let text = text.trim();
     let text =
@@ -33,8 +34,9 @@ pub fn meant(name: &str, text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip.into(), port))
 }
 
-/// An IPv6 address with a port and without brackets, such as `::1:8080`. The last group of an address alone
-/// can look like a port, too, but not one of two digits or more after `::` or after an address.
+/// An IPv6 address with a port and without brackets, such as `::1:8080`. The last group of an
+/// address alone can look like a port, too, but not one of two digits or more after `::` or after
+/// an address.
 fn without_brackets(text: &str) -> Option<SocketAddr> {
     let (host, port) = text.rsplit_once(':')?;
     let is_port = port.len() > 1 && port.bytes().all(|byte| byte.is_ascii_digit());

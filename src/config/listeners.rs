@@ -12,12 +12,15 @@ table! {
         pub address: Field<String>,
         /// Permissions of a Unix socket, in octal digits. Default: `"0660"`.
         pub mode: Field<String>,
-        /// Certificates, which make the listener serve HTTPS: PEM files as `{ cert, key }`, or `"acme"` for
-        /// those of `[acme]`. The first is used for clients that send no server name. Default: none.
+        /// Certificates, which make the listener serve HTTPS: PEM files as `{ cert, key }`, or
+        /// `"acme"` for those of `[acme]`. The first is used for clients that send no server name.
+        /// Default: none.
         pub certificates: Option<Spanned<Vec<Spanned<TextOr<CertificateFiles>>>>>,
-        /// Whether HTTP/2 is served beside HTTP/1.1. Default: `true` with certificates, else `false`.
+        /// Whether HTTP/2 is served beside HTTP/1.1. Default: `true` with certificates, else
+        /// `false`.
         pub http2: Field<bool>,
-        /// PEM file with the authorities of client certificates, which are then asked for. Default: none.
+        /// PEM file with the authorities of client certificates, which are then asked for. Default:
+        /// none.
         pub client_ca: Field<String>,
         /// Whether clients need a certificate; needs `client_ca`. Default: `"required"`.
         pub client_auth: Field<ClientAuthMode>,
@@ -28,8 +31,8 @@ table! {
         pub proxy_protocol: Field<bool>,
         /// Answer every request with a redirect to the same URL with `https://`. Default: none.
         pub redirect: Field<Redirect>,
-        /// `Strict-Transport-Security` of responses: how long browsers use only HTTPS, such as `"365d"`, or
-        /// `{ max_age, include_subdomains, preload }`. Default: none.
+        /// `Strict-Transport-Security` of responses: how long browsers use only HTTPS, such as
+        /// `"365d"`, or `{ max_age, include_subdomains, preload }`. Default: none.
         pub hsts: Option<Spanned<TextOr<Hsts>>>,
     }
 }

@@ -1,5 +1,5 @@
-//! A file as a flat list of its settings, for the differences between two files. A secret is kept as a
-//! hash: a change of it is noticed, and its value is never shown.
+//! A file as a flat list of its settings, for the differences between two files. A secret is kept
+//! as a hash: a change of it is noticed, and its value is never shown.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -70,8 +70,8 @@ impl Outline {
         outline
     }
 
-    /// The same, with the values of the files that settings name: the path as written, and SHA-256 of the
-    /// value.
+    /// The same, with the values of the files that settings name: the path as written, and SHA-256
+    /// of the value.
     pub fn with_files<'a>(
         mut self,
         files: impl IntoIterator<Item = (&'a str, &'a [u8; 32])>,
@@ -101,15 +101,16 @@ impl Outline {
         toml.strip_prefix('"')?.strip_suffix('"')
     }
 
-    /// The span of an item of the list at `path`, such as one of an upstream's servers. If there is no
-    /// such item, the same as [`place`](Self::place).
+    /// The span of an item of the list at `path`, such as one of an upstream's servers. If there is
+    /// no such item, the same as [`place`](Self::place).
     pub fn item_place(&self, path: &[&str], index: usize) -> Option<Range<usize>> {
         let whole: Vec<String> = path.iter().map(ToString::to_string).collect();
         let item = self.entries.get(&whole).and_then(|entry| entry.items.get(index).cloned());
         item.or_else(|| self.place(path))
     }
 
-    /// Collects `[[listeners]]` as tables that are named by their address: their order does not matter.
+    /// Collects `[[listeners]]` as tables that are named by their address: their order does not
+    /// matter.
     fn collect_listeners(
         &mut self,
         tables: &[(&DeTable<'_>, Range<usize>)],

@@ -1,5 +1,5 @@
-//! `${NAME}` and `${file:PATH}` in a setting: the value of an environment variable and the content of a
-//! file, so that gateway.toml contains no secret. `policy::build` replaces them.
+//! `${NAME}` and `${file:PATH}` in a setting: the value of an environment variable and the content
+//! of a file, so that gateway.toml contains no secret. `policy::build` replaces them.
 
 use std::fmt;
 
@@ -92,8 +92,8 @@ pub fn files(text: &str) -> Vec<&str> {
     pieces(text).unwrap_or_default().into_iter().filter_map(file).collect()
 }
 
-/// The text with every reference covered by letters, at the same length, for searches that must not find
-/// anything in a reference.
+/// The text with every reference covered by letters, at the same length, for searches that must not
+/// find anything in a reference.
 pub fn covered(text: &str) -> String {
     let Ok(pieces) = pieces(text) else { return text.to_owned() };
     let mut covered = String::with_capacity(text.len());

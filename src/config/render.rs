@@ -1,5 +1,5 @@
-//! Renders a report as rustc renders its diagnostics: errors, then warnings, each with what is wrong,
-//! the line with the place underlined, and what to write instead.
+//! Renders a report as rustc renders its diagnostics: errors, then warnings, each with what is
+//! wrong, the line with the place underlined, and what to write instead.
 
 use std::ops::Range;
 
@@ -117,8 +117,8 @@ impl Report {
         Excerpt { text: &self.source[lines], first_line, annotations }
     }
 
-    /// The part of a place that can be underlined: on one line, of whole characters, and not after the
-    /// last line that is not empty.
+    /// The part of a place that can be underlined: on one line, of whole characters, and not after
+    /// the last line that is not empty.
     fn visible(&self, span: &Range<usize>) -> Range<usize> {
         let source = &self.source;
         let last = source.trim_end().len();

@@ -63,26 +63,28 @@ table! {
         pub per: List,
         /// How the rule counts. Default: `"token_bucket"`.
         pub kind: Field<Kind>,
-        /// Refill rate, for plans that are not listed under `plans`: `10/s`, `300/m`, `100/10s`, `5/250ms`.
+        /// Refill rate, for plans that are not listed under `plans`: `10/s`, `300/m`, `100/10s`,
+        /// `5/250ms`.
         pub rate: Field<String>,
-        /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at least 2.
-        /// With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to `10000000/year`. With
-        /// `kind = "concurrency"`: requests in flight at once, a number from 1 to 1000000. With
-        /// `kind = "sliding_window"`: at most 4096.
+        /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at
+        /// least 2. With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to
+        /// `10000000/year`. With `kind = "concurrency"`: requests in flight at once, a number from
+        /// 1 to 1000000. With `kind = "sliding_window"`: at most 4096.
         pub limit: Field<LimitText>,
-        /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate yields in it.
-        /// Default: the number in the rate; with `limit`, a tenth of the limit.
+        /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate
+        /// yields in it. Default: the number in the rate; with `limit`, a tenth of the limit.
         pub burst: Field<Burst>,
         /// Of a leaky bucket: longest time that a request waits, `1ms` to `10m`. Default: `"1s"`.
         pub max_delay: Field<String>,
-        /// Of a fixed window: IANA name of the time zone in which days, weeks, months and years begin. Default:
-        /// `"UTC"`.
+        /// Of a fixed window: IANA name of the time zone in which days, weeks, months and years
+        /// begin. Default: `"UTC"`.
         pub zone: Field<String>,
-        /// Of a fixed window: the day on which periods begin. Per month, 1 to 31, or the last day of a shorter
-        /// month; per week, 1 (Monday) to 7 (Sunday). Default: 1.
+        /// Of a fixed window: the day on which periods begin. Per month, 1 to 31, or the last day
+        /// of a shorter month; per week, 1 (Monday) to 7 (Sunday). Default: 1.
         pub anchor: Field<u64>,
-        /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`; of a fixed or sliding window or of
-        /// requests in flight, `{ limit }`; of a leaky bucket, `{ rate, max_delay }`.
+        /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`; of a fixed or
+        /// sliding window or of requests in flight, `{ limit }`; of a leaky bucket, `{ rate,
+        /// max_delay }`.
         pub plans: Named<Grant>,
         /// Names of the routes that the rule counts. Default: all.
         pub routes: List,
@@ -94,12 +96,12 @@ table! {
         pub on_missing: Field<OnMissing>,
         /// How its requests are decided while Redis fails. Default: that of `[redis]`.
         pub on_failure: Field<OnFailure>,
-        /// Of a token bucket: whether each gateway borrows tokens from Redis, and spends them without a call: `"auto"`,
-        /// `"off"`, or the largest number of tokens. Default: `"off"`.
+        /// Of a token bucket: whether each gateway borrows tokens from Redis, and spends them
+        /// without a call: `"auto"`, `"off"`, or the largest number of tokens. Default: `"off"`.
         pub lease: Field<Lease>,
-        /// Reasons for which a request that failed gets its tokens back, since it reached no server: any of
-        /// `upstream_connect`, `no_server`, `shed`, `upstream_tls` and `upstream_connect_timeout`. Default:
-        /// `["upstream_connect", "no_server", "shed"]`.
+        /// Reasons for which a request that failed gets its tokens back, since it reached no
+        /// server: any of `upstream_connect`, `no_server`, `shed`, `upstream_tls` and
+        /// `upstream_connect_timeout`. Default: `["upstream_connect", "no_server", "shed"]`.
         pub refund_on: Field<Vec<Spanned<RefundReason>>>,
         /// Clients that the rule does not limit: `{ ips = ["10.0.0.0/8"], keys = ["monitor"] }`.
         pub exempt: Option<Spanned<Exempt>>,
@@ -109,19 +111,21 @@ table! {
 }
 
 table! {
-    /// `{ rate, burst }`, `{ limit, burst }`, `{ limit }` or `{ rate, max_delay }`: the limit of one plan or one key.
+    /// `{ rate, burst }`, `{ limit, burst }`, `{ limit }` or `{ rate, max_delay }`: the limit of
+    /// one plan or one key.
     pub struct Grant {
         /// Refill rate, such as `10/s`.
         pub rate: Field<String>,
-        /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at least 2.
-        /// With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to `10000000/year`. With
-        /// `kind = "concurrency"`: requests in flight at once, a number from 1 to 1000000. With
-        /// `kind = "sliding_window"`: at most 4096.
+        /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at
+        /// least 2. With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to
+        /// `10000000/year`. With `kind = "concurrency"`: requests in flight at once, a number from
+        /// 1 to 1000000. With `kind = "sliding_window"`: at most 4096.
         pub limit: Field<LimitText>,
-        /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate yields in it.
-        /// Default: the number in the rate; with `limit`, a tenth of the limit.
+        /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate
+        /// yields in it. Default: the number in the rate; with `limit`, a tenth of the limit.
         pub burst: Field<Burst>,
-        /// Of a leaky bucket: longest time that a request waits, `1ms` to `10m`. Default: that of the rule.
+        /// Of a leaky bucket: longest time that a request waits, `1ms` to `10m`. Default: that of
+        /// the rule.
         pub max_delay: Field<String>,
     }
 }

@@ -1,6 +1,6 @@
-//! Generates the JSON Schema of `gateway.toml` for editors, from the types of this module, and checks
-//! that `docs/gateway.schema.json` is up to date. `tollgate schema` prints that file. This module is not
-//! part of the program.
+//! Generates the JSON Schema of `gateway.toml` for editors, from the types of this module, and
+//! checks that `docs/gateway.schema.json` is up to date. `tollgate schema` prints that file. This
+//! module is not part of the program.
 //!
 //! The schema is draft 7, the newest that taplo supports well. It has no references, because taplo
 //! ignores members beside a reference, such as the description of a setting.

@@ -1,5 +1,6 @@
-//! Keeps secrets out of diagnostics, which end up in logs: the file may contain a password, or an API
-//! key where its hash belongs. A copy of the file is masked byte for byte, so that spans stay valid.
+//! Keeps secrets out of diagnostics, which end up in logs: the file may contain a password, or an
+//! API key where its hash belongs. A copy of the file is masked byte for byte, so that spans stay
+//! valid.
 
 mod lines;
 
@@ -37,7 +38,8 @@ const REQUEST_HEADERS: &str = "request_headers";
 /// Maximum length of the name of a header or a parameter that is shown.
 const MAX_PLACE_BYTES: usize = 64;
 
-/// The settings of a table that may be shown. A name that the table does not have may be a misspelled secret.
+/// The settings of a table that may be shown. A name that the table does not have may be a
+/// misspelled secret.
 fn public<T: Table>() -> impl Iterator<Item = &'static str> {
     let names = T::NAMES.iter().copied();
     names.filter(|name| !SECRET.contains(name) && !WITH_SECRETS.contains(name))
@@ -256,8 +258,8 @@ fn is_reference(value: &str) -> bool {
     name.is_some_and(|name| !name.contains(['$', '{', '}']))
 }
 
-/// Adds the parts of a url that may be secret: all before the last `@`, because a password may contain
-/// an unescaped `/`, and what follows a `?`, where other programs accept a password.
+/// Adds the parts of a url that may be secret: all before the last `@`, because a password may
+/// contain an unescaped `/`, and what follows a `?`, where other programs accept a password.
 fn url(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) {
     let Some(url) = text.get(place.clone()) else { return };
     let start = url.find("://").map_or(1, |at| at + 3);

@@ -5,13 +5,15 @@ use crate::base::text::cut;
 /// Maximum length of names that are compared.
 const MAX_COMPARED_BYTES: usize = 64;
 
-/// How many names a list shows: more than any table has settings. Only names that the user chose are more.
+/// How many names a list shows: more than any table has settings. Only names that the user chose
+/// are more.
 const MAX_LISTED: usize = 60;
 
 /// Where a list of names continues on a new line, in characters.
 const MAX_LINE: usize = 100;
 
-/// The candidate that `word` most likely misspells: the one at the smallest edit distance, if that is small.
+/// The candidate that `word` most likely misspells: the one at the smallest edit distance, if that
+/// is small.
 pub fn closest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     if word.is_empty() || word.len() > MAX_COMPARED_BYTES {
         return None;
@@ -96,8 +98,8 @@ pub fn list(names: &[&str], conjunction: &str) -> String {
     }
 }
 
-/// A name as TOML writes it, at most 64 characters of it: in quotes if it has a dot, which would separate
-/// tables.
+/// A name as TOML writes it, at most 64 characters of it: in quotes if it has a dot, which would
+/// separate tables.
 pub fn key(name: &str) -> String {
     let short = cut(name, MAX_COMPARED_BYTES);
     let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');

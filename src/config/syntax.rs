@@ -57,7 +57,8 @@ enum Fault {
     MissingValue,
     UnclosedHead,
     UnclosedList,
-    /// A list or a table in braces without its end or without a `,`. `after`: the end of the item before.
+    /// A list or a table in braces without its end or without a `,`. `after`: the end of the item
+    /// before.
     MissingComma {
         within: Bracket,
         after: usize,

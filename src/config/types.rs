@@ -352,7 +352,8 @@ fn is_zero(value: &DeValue<'_>) -> bool {
     number.parse() == Ok(0.0)
 }
 
-/// The number of bytes of a size such as `10m`, `64k`, `1MB` or `10 MiB`, in powers of 1024 as nginx has them.
+/// The number of bytes of a size such as `10m`, `64k`, `1MB` or `10 MiB`, in powers of 1024 as
+/// nginx has them.
 fn bytes(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);

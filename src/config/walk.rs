@@ -1,8 +1,9 @@
-//! Reads a parsed file in one walk from the root to each value. A value that does not fit its setting is
-//! reported and left out, and does not hide other errors.
+//! Reads a parsed file in one walk from the root to each value. A value that does not fit its
+//! setting is reported and left out, and does not hide other errors.
 //!
-//! [`table`] declares a table once: the struct, its names, and how each setting is read. `schema` is
-//! generated from the same struct. [`words`] does the same for settings whose value is one of a few words.
+//! [`table`] declares a table once: the struct, its names, and how each setting is read. `schema`
+//! is generated from the same struct. [`words`] does the same for settings whose value is one of a
+//! few words.
 
 use std::collections::BTreeMap;
 
@@ -233,7 +234,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Reports a name that is none of `possible`. If it is a misspelling of one of them,
-    /// that one counts as present. The root has only tables, so a name of another value is none of them.
+    /// that one counts as present. The root has only tables, so a name of another value is none of
+    /// them.
     fn unknown_name(
         &mut self,
         name: &toml::Spanned<impl AsRef<str>>,

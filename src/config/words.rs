@@ -68,7 +68,8 @@ words! {
         Auto = "auto",
     }
 
-    /// Whether gateways borrow tokens of a rule's buckets from Redis, and spend them without a call.
+    /// Whether gateways borrow tokens of a rule's buckets from Redis, and spend them without a
+    /// call.
     pub enum LeaseWord {
         /// As many tokens as the gateway soon needs.
         Auto = "auto",

@@ -1,5 +1,5 @@
-//! Which rules apply to a client, without a request or with a part of one: for the admin port, and for a
-//! client that asks for its own limits.
+//! Which rules apply to a client, without a request or with a part of one: for the admin port, and
+//! for a client that asks for its own limits.
 
 use http::{HeaderMap, HeaderName, Method};
 
@@ -44,7 +44,8 @@ pub struct Applicability<'a> {
     pub rule: &'a Rule,
     /// The charge, or why the rule does not apply.
     pub charge: Result<Charge, WhyNot>,
-    /// Unknown dimensions of the bucket. If there are any, the bucket of `charge` is not one of the client's.
+    /// Unknown dimensions of the bucket. If there are any, the bucket of `charge` is not one of the
+    /// client's.
     pub unknown: Vec<&'a Dimension>,
     /// Whether no other client takes from the bucket.
     pub own: bool,

@@ -36,8 +36,8 @@ pub enum Decision {
     Limited {
         /// The rate limits that were checked.
         check: LimitCheck,
-        /// Why the request would have been refused otherwise: then these are the limits that bound attempts
-        /// to guess a key.
+        /// Why the request would have been refused otherwise: then these are the limits that bound
+        /// attempts to guess a key.
         unauthenticated: Option<Unauthenticated>,
     },
     /// Redis is unavailable, and a rule denies requests then (`on_failure = "deny"`): 503.
@@ -72,12 +72,13 @@ pub struct LimitCheck {
 pub struct Summary {
     /// The decision, as metrics and logs name it.
     pub label: DecisionLabel,
-    /// Index of the rule that gave the decision: the one that denied the request, the shadow rule that
-    /// would have denied it, else the one with the fewest tokens left.
+    /// Index of the rule that gave the decision: the one that denied the request, the shadow rule
+    /// that would have denied it, else the one with the fewest tokens left.
     pub rule: Option<u32>,
     /// Whole tokens that the client has left with that rule.
     pub remaining: Option<u64>,
-    /// Tokens that the request took from each bucket, or would have taken; `None` if no bucket was read.
+    /// Tokens that the request took from each bucket, or would have taken; `None` if no bucket was
+    /// read.
     pub cost: Option<Cost>,
     /// Where the decision was made; `None` if no rule took part.
     pub source: Option<Source>,
@@ -87,10 +88,11 @@ impl Decision {
     /// The decision on a request that the gateway answers without reading a bucket.
     pub const UNCHECKED: Self = Self::Allowed { check: None, shadow_key_rules: Vec::new() };
 
-    /// Derives the decision on a request. `refusal` applies unless a rate limit denies the request first.
+    /// Derives the decision on a request. `refusal` applies unless a rate limit denies the request
+    /// first.
     ///
-    /// `taken` is the store's answer; `None` if there was nothing to charge. `retry_after_us` returns
-    /// the microseconds until the next probe of Redis.
+    /// `taken` is the store's answer; `None` if there was nothing to charge. `retry_after_us`
+    /// returns the microseconds until the next probe of Redis.
     pub fn of(
         refusal: Option<Refusal>,
         taken: Option<Taken>,
@@ -129,8 +131,8 @@ impl Decision {
         }
     }
 
-    /// Indexes of the shadow rules that would have denied the request, which was allowed: all whose bucket
-    /// was short, and all that require an API key.
+    /// Indexes of the shadow rules that would have denied the request, which was allowed: all whose
+    /// bucket was short, and all that require an API key.
     pub fn shadow_denials(&self) -> Vec<u32> {
         let (check, key_rules) = match self {
             Self::Allowed { check, shadow_key_rules } => (check, &shadow_key_rules[..]),

@@ -21,7 +21,8 @@ pub enum Malformed {
     NoHost,
     /// An invalid host (RFC 9112, section 3.2).
     InvalidHost,
-    /// A target that is the URL of another host than `Host` (RFC 9112, section 3.2.2). Over HTTP/1.1, Pingora refuses it before.
+    /// A target that is the URL of another host than `Host` (RFC 9112, section 3.2.2). Over
+    /// HTTP/1.1, Pingora refuses it before.
     OtherHost,
     /// A target that is neither a path nor a URL nor `*` (RFC 9112, section 3.2).
     InvalidTarget,
@@ -29,22 +30,23 @@ pub enum Malformed {
     Connect,
     /// A method with lower-case letters. None is registered, and some servers read `get` as `GET`.
     LowercaseMethod,
-    /// Both `Content-Length` and `Transfer-Encoding`: servers that use different ones read different
-    /// requests (RFC 9112, section 6.3).
+    /// Both `Content-Length` and `Transfer-Encoding`: servers that use different ones read
+    /// different requests (RFC 9112, section 6.3).
     ConflictingLengths,
-    /// A header value over HTTP/2 that begins or ends with a space or a tab (RFC 9113, section 8.2.1). HTTP/1.1 does not
-    /// count them to the value, so the upstream would read another one than the gateway.
+    /// A header value over HTTP/2 that begins or ends with a space or a tab (RFC 9113, section
+    /// 8.2.1). HTTP/1.1 does not count them to the value, so the upstream would read another one
+    /// than the gateway.
     SpaceAroundValue,
     /// A line of the head ends with LF without CR (RFC 9112, section 2.2, lets a server accept it).
     BareLineFeed,
-    /// An `Expect` other than `100-continue`. Servers disagree on what follows: some refuse the request
-    /// without reading its body (RFC 9110, section 10.1.1).
+    /// An `Expect` other than `100-continue`. Servers disagree on what follows: some refuse the
+    /// request without reading its body (RFC 9110, section 10.1.1).
     UnsupportedExpectation,
-    /// A body with another coding than `chunked`, or chunked twice. Pingora would decode the chunks and
-    /// forward the rest as not encoded (RFC 9112, section 6.1).
+    /// A body with another coding than `chunked`, or chunked twice. Pingora would decode the chunks
+    /// and forward the rest as not encoded (RFC 9112, section 6.1).
     UnsupportedCoding,
-    /// `Connection` has an option that is no token, more than [`MOST_OPTIONS`], or names a header that must be
-    /// forwarded, as `Host` (RFC 9110, section 7.6.1).
+    /// `Connection` has an option that is no token, more than [`MOST_OPTIONS`], or names a header
+    /// that must be forwarded, as `Host` (RFC 9110, section 7.6.1).
     InvalidConnection,
     /// A target longer than `server.max_uri_bytes`.
     UriTooLong,
@@ -104,8 +106,8 @@ pub fn check(server: &Server, head: &Head<'_>) -> Result<(), Malformed> {
     if has_unsupported_coding(head.headers) { Err(Malformed::UnsupportedCoding) } else { Ok(()) }
 }
 
-/// Whether an option of `Connection` is a token, and no name of a header that must be forwarded. Such a name would
-/// take the header away from the upstream, or one that the gateway sets.
+/// Whether an option of `Connection` is a token, and no name of a header that must be forwarded.
+/// Such a name would take the header away from the upstream, or one that the gateway sets.
 fn is_removable(option: &[u8]) -> bool {
     const FORWARDED: [&str; 4] =
         ["host", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
@@ -145,8 +147,8 @@ enum Target {
 }
 
 impl Target {
-    /// `None` for anything else, such as `api/search`: Pingora forwards it unchanged and reports `/` as its
-    /// path, but a server may read it as `/api/search`, which has other limits.
+    /// `None` for anything else, such as `api/search`: Pingora forwards it unchanged and reports
+    /// `/` as its path, but a server may read it as `/api/search`, which has other limits.
     fn of(target: &[u8]) -> Option<Self> {
         match target {
             [b'/', ..] => Some(Self::Path),
@@ -166,8 +168,8 @@ fn check_host(headers: &HeaderMap, version: Version, target: Target) -> Result<(
     }
 }
 
-/// A name or an address, with an optional port; empty if the target has no host. For anything else, servers
-/// disagree on where the name ends: some read `api.test:80:80` as `api.test`.
+/// A name or an address, with an optional port; empty if the target has no host. For anything else,
+/// servers disagree on where the name ends: some read `api.test:80:80` as `api.test`.
 fn is_host(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let Ok(authority) = Authority::split(host) else { return false };

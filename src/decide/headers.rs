@@ -1,4 +1,5 @@
-//! Headers that a limit counts by: the upstream must receive the value that was counted, and no other.
+//! Headers that a limit counts by: the upstream must receive the value that was counted, and no
+//! other.
 
 use http::{HeaderMap, HeaderName};
 
@@ -22,14 +23,15 @@ pub struct UncountableHeader {
 /// Why a request cannot be counted by one of its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
-    /// Several lines with different values: some servers use the first, some the last, some all of them.
+    /// Several lines with different values: some servers use the first, some the last, some all of
+    /// them.
     DifferentValues,
     /// `Connection` names it, so it is not forwarded to the upstream (RFC 9110, section 7.6.1).
     HopByHop,
 }
 
-/// The first header that the request cannot be counted by; `None` if there is none. Shadow rules deny no
-/// request: they count by the first value.
+/// The first header that the request cannot be counted by; `None` if there is none. Shadow rules
+/// deny no request: they count by the first value.
 pub(super) fn uncountable(
     policy: &Policy,
     client: &Client,

@@ -1,12 +1,13 @@
 //! The decision on a request. Pure: no I/O, no clock, no Pingora, so that a request which was never
 //! sent can be explained by the same code.
 //!
-//! Reading order: [`precheck`] (everything that is decided before a bucket is read: client, route and
-//! charges), `guard` (malformed requests), `raw_head` (what
-//! only their bytes show), `headers` (headers that limits count by), `location` (whether a redirect has a URL), `decision` (the
-//! decision that follows from the store's answer), `label` (its labels in logs and metrics), `outcome`
-//! (how a complete request counts), `problem` (status and detail of a refusal), `reason` (its code in logs
-//! and metrics), `applicability` (which rules apply to a client without a request).
+//! Reading order: [`precheck`] (everything that is decided before a bucket is read: client, route
+//! and charges), `guard` (malformed requests), `raw_head` (what only their bytes show), `headers`
+//! (headers that limits count by), `location` (whether a redirect has a URL), `decision` (the
+//! decision that follows from the store's answer), `label` (its labels in logs and metrics),
+//! `outcome` (how a complete request counts), `problem` (status and detail of a refusal), `reason`
+//! (its code in logs and metrics), `applicability` (which rules apply to a client without a
+//! request).
 
 pub mod applicability;
 pub mod decision;
@@ -55,8 +56,8 @@ pub struct Head<'a> {
     pub headers: &'a HeaderMap,
     /// Address of the client's end of the connection; `None` on a Unix socket.
     pub peer: Option<IpAddr>,
-    /// Whether `peer` is a proxy that only passes bytes on, and sent no address of the client: forwarding headers are then
-    /// the client's own.
+    /// Whether `peer` is a proxy that only passes bytes on, and sent no address of the client:
+    /// forwarding headers are then the client's own.
     pub is_client_hidden: bool,
     /// What only the bytes of the head show.
     pub raw: RawHead,
@@ -127,9 +128,11 @@ pub enum Rejection {
     NoLocation(NoLocation),
     /// A limit cannot count by one of the headers.
     Header(UncountableHeader),
-    /// As many requests wait because of leaky buckets as `server.limits.max_waiting_requests` allows.
+    /// As many requests wait because of leaky buckets as `server.limits.max_waiting_requests`
+    /// allows.
     QueueFull,
-    /// As many requests are in flight at the upstream as `max_in_flight` allows for the priority of the client's plan.
+    /// As many requests are in flight at the upstream as `max_in_flight` allows for the priority of
+    /// the client's plan.
     Shed,
 }
 
@@ -140,7 +143,6 @@ pub enum Unauthenticated {
     KeyMissing,
     /// It has none, and a rule demands one (`on_missing = "deny"`).
     KeyRequired(KeyRequired),
-    /// Its key is unknown.
     KeyUnknown {
         /// Where the key was, as an index into the sources of keys (`clients.api_key`).
         source: usize,
@@ -211,7 +213,8 @@ pub fn precheck<'a>(policy: &Policy, head: &Head<'a>) -> Precheck<'a> {
     precheck_as(policy, head, None)
 }
 
-/// As [`precheck`]. `key` is the index of the key that the request is assumed to have, for an explanation.
+/// As [`precheck`]. `key` is the index of the key that the request is assumed to have, for an
+/// explanation.
 pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Precheck<'a> {
     let identity = identity(policy, head);
     let mut precheck = Precheck {
@@ -264,8 +267,9 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
     with_location(policy, head, &identity, precheck)
 }
 
-/// Refuses a request whose route has no URL to redirect it to, before it takes a token. Guessing keys must cost as much here
-/// as elsewhere: a request with an unknown key is charged by the rules that count by address.
+/// Refuses a request whose route has no URL to redirect it to, before it takes a token. Guessing
+/// keys must cost as much here as elsewhere: a request with an unknown key is charged by the rules
+/// that count by address.
 fn with_location<'a>(
     policy: &Policy,
     head: &Head<'a>,
@@ -292,7 +296,8 @@ fn may_be_guessed(identity: &Identity) -> bool {
     identity.key_from.is_some() && !matches!(identity.client.key, ClientKey::Known(_))
 }
 
-/// The `Retry-After` of a route that does not serve the client, in seconds; the outer none: it serves the client.
+/// The `Retry-After` of a route that does not serve the client, in seconds; the outer none: it
+/// serves the client.
 #[allow(clippy::option_option, reason = "no maintenance and no time are different things")]
 fn maintenance(policy: &Policy, identity: &Identity, route: Option<u32>) -> Option<Option<u64>> {
     let route = policy.routes.get(route? as usize)?;
@@ -321,8 +326,9 @@ fn exceeded_body_limit(policy: &Policy, head: &Head<'_>, route: Option<u32>) -> 
     (!is_within).then_some(max_bytes)
 }
 
-/// A request of a client for its own limits. Guessing keys must cost as much here as on any route: the
-/// rules that count by address charge a request with an unknown key, whether it is refused or not.
+/// A request of a client for its own limits. Guessing keys must cost as much here as on any route:
+/// the rules that count by address charge a request with an unknown key, whether it is refused or
+/// not.
 fn own_limits<'a>(
     policy: &Policy,
     head: &Head<'a>,
@@ -354,9 +360,9 @@ fn identity(policy: &Policy, head: &Head<'_>) -> Result<Identity, Rejection> {
         .map_err(Rejection::Identity)
 }
 
-/// Adds the charges of a request whose client and route are known. Without a valid key, the rules that
-/// count by address charge it before it is refused, and may deny it first: otherwise guesses at keys
-/// would be free.
+/// Adds the charges of a request whose client and route are known. Without a valid key, the rules
+/// that count by address charge it before it is refused, and may deny it first: otherwise guesses
+/// at keys would be free.
 fn charge<'a>(
     policy: &Policy,
     head: &Head<'a>,
@@ -392,8 +398,8 @@ fn charge<'a>(
     Precheck { charges, scope: Scope::Address, refusal, ..precheck }
 }
 
-/// Whether this is a CORS preflight request: a browser asks whether a page may send another request. It
-/// carries no credentials (Fetch standard, section "CORS-preflight fetch").
+/// Whether this is a CORS preflight request: a browser asks whether a page may send another
+/// request. It carries no credentials (Fetch standard, section "CORS-preflight fetch").
 fn is_preflight(head: &Head<'_>) -> bool {
     *head.method == Method::OPTIONS
         && head.headers.contains_key(http::header::ORIGIN)

@@ -40,8 +40,8 @@ pub fn refused(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
     }
 }
 
-/// Why a request needs an API key, or another one: where keys are expected, or where the unknown one was.
-/// Never the key.
+/// Why a request needs an API key, or another one: where keys are expected, or where the unknown
+/// one was. Never the key.
 fn unauthenticated(policy: &Policy, reason: Unauthenticated) -> String {
     let sources = &policy.clients.key_sources;
     match reason {
@@ -64,8 +64,8 @@ fn unauthenticated(policy: &Policy, reason: Unauthenticated) -> String {
     }
 }
 
-/// Which keys of a request cannot be used: where they were, so that a client that sends a bearer token of the
-/// upstream's learns that it is read as a key. Never the key.
+/// Which keys of a request cannot be used: where they were, so that a client that sends a bearer
+/// token of the upstream's learns that it is read as a key. Never the key.
 fn unidentified(policy: &Policy, error: IdentityError) -> String {
     let place =
         |source: usize| policy.clients.key_sources.get(source).map_or_else(String::new, place);
@@ -104,8 +104,9 @@ fn capitalized(name: &HeaderName) -> String {
     name.as_str().chars().map(letter).collect()
 }
 
-/// Value of the `WWW-Authenticate` header of a 401, which RFC 9110, section 15.5.2, requires. No registered
-/// scheme is for API keys, so `ApiKey` names one where the gateway accepts no bearer tokens.
+/// Value of the `WWW-Authenticate` header of a 401, which RFC 9110, section 15.5.2, requires. No
+/// registered scheme is for API keys, so `ApiKey` names one where the gateway accepts no bearer
+/// tokens.
 pub fn challenge(policy: &Policy, reason: Unauthenticated) -> &'static str {
     let sources = &policy.clients.key_sources;
     match reason {

@@ -8,13 +8,14 @@ pub enum RawHead {
     Plain,
     /// It has `Content-Length` beside `Transfer-Encoding`. Pingora removes the length.
     ConflictingLengths,
-    /// A line ends with LF without CR. Servers that read only CR LF as the end of a line see other lines, or
-    /// another end of the head.
+    /// A line ends with LF without CR. Servers that read only CR LF as the end of a line see other
+    /// lines, or another end of the head.
     BareLineFeed,
 }
 
 impl RawHead {
-    /// Inspects a head up to its blank line. `is_chunked`: the parsed head has a `Transfer-Encoding`.
+    /// Inspects a head up to its blank line. `is_chunked`: the parsed head has a
+    /// `Transfer-Encoding`.
     pub fn of(bytes: &[u8], is_chunked: bool) -> Self {
         let ends_with_cr = |line_feed: usize| bytes[..line_feed].ends_with(b"\r");
         if !memchr::memchr_iter(b'\n', bytes).all(ends_with_cr) {

@@ -1,5 +1,5 @@
-//! Why the gateway itself responded to a request, or why the request failed: one code, the same in the
-//! access log, in traces and in metrics. `docs/responses.md` lists the codes.
+//! Why the gateway itself responded to a request, or why the request failed: one code, the same in
+//! the access log, in traces and in metrics. `docs/responses.md` lists the codes.
 
 use super::decision::Decision;
 use super::guard::Malformed;
@@ -33,7 +33,8 @@ pub enum Reason {
     IpDenied,
     /// The route is in maintenance.
     Maintenance,
-    /// The method is not allowed: CONNECT, TRACE, or another than GET, HEAD and OPTIONS on `clients.limits_path`.
+    /// The method is not allowed: CONNECT, TRACE, or another than GET, HEAD and OPTIONS on
+    /// `clients.limits_path`.
     MethodNotAllowed,
     /// See [`Malformed::NoHost`].
     MissingHost,
@@ -92,7 +93,8 @@ pub enum Failure {
     BodyTooLarge,
     /// The client sent the body below `server.limits.body_min_rate`.
     SlowBody,
-    /// The client read the response below `server.limits.send_min_rate`, or none of it for `server.write_timeout`.
+    /// The client read the response below `server.limits.send_min_rate`, or none of it for
+    /// `server.write_timeout`.
     SlowReader,
     /// The client did not send the rest of the request in time.
     ClientTimeout,
@@ -102,7 +104,8 @@ pub enum Failure {
     NoServer,
     /// No server of the upstream accepted a connection.
     UpstreamConnect,
-    /// The TLS handshake with the upstream failed, for example because its certificate is not valid.
+    /// The TLS handshake with the upstream failed, for example because its certificate is not
+    /// valid.
     UpstreamTls,
     /// No connection to the upstream was made in time.
     UpstreamConnectTimeout,
@@ -166,9 +169,9 @@ impl Reason {
         Self::Failed(Failure::ClientClosed),
     ];
 
-    /// The reason of a request with this decision and failure; `None` if an upstream, or the gateway
-    /// with a status of 200, has responded completely. A request that was refused is not also reported as
-    /// failed, for example if the client did not wait for the response.
+    /// The reason of a request with this decision and failure; `None` if an upstream, or the
+    /// gateway with a status of 200, has responded completely. A request that was refused is not
+    /// also reported as failed, for example if the client did not wait for the response.
     pub fn of(decision: Option<&Decision>, failure: Option<Failure>) -> Option<Self> {
         let refused = match decision {
             None | Some(Decision::Allowed { .. } | Decision::OwnLimits { .. }) => None,

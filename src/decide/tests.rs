@@ -1,4 +1,5 @@
-//! The cost of the precheck of the worst heads that a client can send; routes and statuses of requests.
+//! The cost of the precheck of the worst heads that a client can send; routes and statuses of
+//! requests.
 
 mod decisions;
 mod outcomes;
@@ -136,7 +137,8 @@ fn heads(size: usize) -> Vec<Sent> {
     ]
 }
 
-/// Eight times the bytes take eight times as long in linear time, and up to 64 times in quadratic time.
+/// Eight times the bytes take eight times as long in linear time, and up to 64 times in quadratic
+/// time.
 #[test]
 fn precheck_is_linear_in_the_size_of_the_head() {
     for path_case in ["sensitive", "insensitive"] {
@@ -151,8 +153,8 @@ fn precheck_is_linear_in_the_size_of_the_head() {
     }
 }
 
-/// An expensive route and a catch-all route. Other spellings of the expensive path must not match the
-/// catch-all.
+/// An expensive route and a catch-all route. Other spellings of the expensive path must not match
+/// the catch-all.
 const COSTS: &str = r#"
 [upstreams.api]
 servers = ["demo"]

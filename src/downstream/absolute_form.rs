@@ -1,7 +1,8 @@
 //! Requests whose target is a URL (absolute-form, RFC 9112, section 3.2.2).
 //!
-//! Pingora 0.9.1 compares the host of the URL with `Host` byte by byte, and answers 400 without a body if they differ only
-//! in case or by the default port. Such a URL gets the host as `Host` has it before Pingora reads the head.
+//! Pingora 0.9.1 compares the host of the URL with `Host` byte by byte, and answers 400 without a
+//! body if they differ only in case or by the default port. Such a URL gets the host as `Host` has
+//! it before Pingora reads the head.
 
 use std::io;
 
@@ -28,7 +29,8 @@ pub(super) fn may_be(first: &[u8]) -> bool {
     })
 }
 
-/// Reads the rest of the head, if its target may be a URL, and writes the host of the URL as `Host` has it.
+/// Reads the rest of the head, if its target may be a URL, and writes the host of the URL as `Host`
+/// has it.
 ///
 /// # Errors
 /// That of a read: the time of the head is over, or it is too long.

@@ -28,11 +28,11 @@ pub struct ConnectionInfo {
     pub listener: usize,
     /// Its TLS session; `None` for a connection in clear.
     pub tls: Option<TlsInfo>,
-    /// Address of the client: that of the PROXY header, else that of the socket. `None` for a client of a
-    /// Unix socket.
+    /// Address of the client: that of the PROXY header, else that of the socket. `None` for a
+    /// client of a Unix socket.
     pub peer: Option<SocketAddr>,
-    /// Whether a proxy has sent a PROXY header without the address of the client. `peer` is that of the proxy, which has not
-    /// written the client's requests.
+    /// Whether a proxy has sent a PROXY header without the address of the client. `peer` is that of
+    /// the proxy, which has not written the client's requests.
     pub is_client_hidden: bool,
     /// The protocol of its requests.
     pub protocol: ClientProtocol,
@@ -98,8 +98,8 @@ impl ConnectionInfo {
         Self { listener, peer, ..Self::default() }
     }
 
-    /// Returns the connection of the request that the current task serves. A task without one, as in tests,
-    /// gets a connection without an address.
+    /// Returns the connection of the request that the current task serves. A task without one, as
+    /// in tests, gets a connection without an address.
     pub fn current() -> Arc<Self> {
         CONNECTION.try_with(Arc::clone).unwrap_or_default()
     }
@@ -135,7 +135,8 @@ impl ConnectionInfo {
         [Slow::Body, Slow::Reader].into_iter().find(|candidate| *candidate as u8 == slow)
     }
 
-    /// Counts a request. Returns whether it is the last one of `max`, the maximum; `None`: there is no maximum.
+    /// Counts a request. Returns whether it is the last one of `max`, the maximum; `None`: there is
+    /// no maximum.
     pub fn is_last_request(&self, max: Option<u64>) -> bool {
         let count = self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let is_last = max.is_some_and(|max| count >= max);
@@ -155,7 +156,8 @@ impl ConnectionInfo {
         }
     }
 
-    /// Notes that the head of a request has been read: the connection is busy until its response has been written.
+    /// Notes that the head of a request has been read: the connection is busy until its response
+    /// has been written.
     pub fn note_head(&self) {
         self.head.note_whole();
         if self.protocol == ClientProtocol::Http1 {
@@ -192,7 +194,8 @@ impl ConnectionInfo {
         self.entry.as_ref()?.shed_cause()
     }
 
-    /// Whether the connection closes after the response: the process drains, or it may have no further request.
+    /// Whether the connection closes after the response: the process drains, or it may have no
+    /// further request.
     pub fn is_closing(&self) -> bool {
         self.had_last.load(Ordering::Relaxed)
             || self.shutdown.as_ref().is_some_and(|shutdown| *shutdown.borrow())

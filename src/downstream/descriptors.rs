@@ -3,12 +3,12 @@
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use thiserror::Error;
 
-/// Descriptors of a share of the limit that are kept for upstream connections, logs and files: a tenth, at
-/// least this number.
+/// Descriptors of a share of the limit that are kept for upstream connections, logs and files: a
+/// tenth, at least this number.
 const LEAST_RESERVE: u64 = 64;
 
-/// Least limit of open files to start with. The threads of the process need some 45 of them, more with further
-/// listeners.
+/// Least limit of open files to start with. The threads of the process need some 45 of them, more
+/// with further listeners.
 const LEAST_LIMIT: u64 = 128;
 
 /// Error: the limit of open files is below [`LEAST_LIMIT`].
@@ -22,8 +22,8 @@ pub struct LimitTooLow {
     limit: u64,
 }
 
-/// Raises the soft limit of open files to the hard limit, which needs no privilege. Returns the limit in force;
-/// `None` if there is none or the system does not say.
+/// Raises the soft limit of open files to the hard limit, which needs no privilege. Returns the
+/// limit in force; `None` if there is none or the system does not say.
 ///
 /// # Errors
 /// If the limit is too low to start with.
@@ -35,8 +35,8 @@ pub fn raise_limit() -> Result<Option<u64>, LimitTooLow> {
     if limit < LEAST_LIMIT { Err(LimitTooLow { limit }) } else { Ok(Some(limit)) }
 }
 
-/// The number of open descriptors of the process, and their limit; `None` if the system does not say, as Linux
-/// before 6.2.
+/// The number of open descriptors of the process, and their limit; `None` if the system does not
+/// say, as Linux before 6.2.
 pub(super) fn usage() -> Option<(u64, u64)> {
     // Counting the entries of the folder instead would take milliseconds with many connections.
     let open = std::fs::metadata("/proc/self/fd").ok()?.len();

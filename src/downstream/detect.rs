@@ -14,8 +14,8 @@ pub(super) enum Detected {
     Http2,
 }
 
-/// Detects the protocol. A byte that differs from the preface decides at once: the client may be waiting
-/// for the response to a short request.
+/// Detects the protocol. A byte that differs from the preface decides at once: the client may be
+/// waiting for the response to a short request.
 pub(super) fn detect(first: &[u8]) -> Detected {
     let length = first.len().min(PREFACE.len());
     match (first[..length] == PREFACE[..length], length == PREFACE.len()) {

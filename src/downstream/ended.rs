@@ -16,7 +16,8 @@ pub(super) enum Ended {
     HandshakeTimeout,
     /// The head of a request, or the preface of HTTP/2, did not arrive in time.
     HeadTimeout,
-    /// The head of a request is longer than four times the limits above which requests get 431 or 414.
+    /// The head of a request is longer than four times the limits above which requests get 431 or
+    /// 414.
     HeadSize,
     /// The preface of HTTP/2 is not valid.
     Preface,

@@ -107,8 +107,8 @@ where
         }
     }
 
-    /// Reads what comes before the first request, by the settings in force. Until a request has come, the connection
-    /// counts as idle since it was accepted.
+    /// Reads what comes before the first request, by the settings in force. Until a request has
+    /// come, the connection counts as idle since it was accepted.
     async fn open(&self, mut socket: Socket, entry: Entry) -> Result<Opened, Ended> {
         let policy = Arc::clone(&self.front.current.load().policy);
         let (index, listener) = self.settings(&policy);
@@ -174,8 +174,8 @@ where
         count_by_address(entry, (peer, is_hidden), policy, max)
     }
 
-    /// The settings of the listener and their index, in this policy. A listener that a reload has removed
-    /// stays until the restart.
+    /// The settings of the listener and their index, in this policy. A listener that a reload has
+    /// removed stays until the restart.
     fn settings<'a>(&'a self, policy: &'a Policy) -> (usize, &'a Listener) {
         let index = Listener::position(&policy.listeners, self.index, &self.bound.address);
         let found = index.and_then(|index| Some((index, policy.listeners.get(index)?)));
@@ -183,8 +183,9 @@ where
     }
 }
 
-/// Counts a connection by its address, of which there may be `max`. Trusted proxies are exempt: their connections have requests of many clients.
-/// Clients of Unix sockets have no address. A client that `is_hidden`, because its proxy sent no address of it, is counted by that of the
+/// Counts a connection by its address, of which there may be `max`. Trusted proxies are exempt:
+/// their connections have requests of many clients. Clients of Unix sockets have no address. A
+/// client that `is_hidden`, because its proxy sent no address of it, is counted by that of the
 /// proxy.
 fn count_by_address(
     entry: &Entry,
@@ -200,14 +201,15 @@ fn count_by_address(
     entry.count_by(counted, max).map_err(|OverLimit| Ended::MaxConnectionsPerIp)
 }
 
-/// The limits of heads. `max_bytes` is four times the sum of the sizes above which requests get 431 or 414.
+/// The limits of heads. `max_bytes` is four times the sum of the sizes above which requests get 431
+/// or 414.
 fn head_limits(server: &Server) -> HeadLimits {
     let sizes = server.max_header_bytes.saturating_add(server.max_uri_bytes);
     HeadLimits { timeout: server.limits.head_timeout, max_bytes: sizes.saturating_mul(4) }
 }
 
-/// The port to which a listener redirects: that of the first listener with certificates, unless one has
-/// the default port.
+/// The port to which a listener redirects: that of the first listener with certificates, unless one
+/// has the default port.
 fn redirect(listener: &Listener, policy: &Policy) -> Option<u16> {
     let Redirect::Https = listener.redirect?;
     let secure = policy.listeners.iter().filter(|listener| listener.tls.is_some());

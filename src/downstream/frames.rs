@@ -1,6 +1,7 @@
 //! Where the frames of an HTTP/2 client begin and end (RFC 9113, section 4.1). Pure.
 //!
-//! `h2` has no deadline for a frame: a client could send one byte a second of a frame that never ends.
+//! `h2` has no deadline for a frame: a client could send one byte a second of a frame that never
+//! ends.
 
 use super::detect::PREFACE;
 
@@ -13,9 +14,9 @@ const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
-/// Follows the bytes of a connection. Something is unfinished while a frame's header, the payload of a frame other
-/// than DATA, or the list of headers that several frames carry is not complete. Payloads of DATA are bodies of
-/// requests, which have bounds of their own kind.
+/// Follows the bytes of a connection. Something is unfinished while a frame's header, the payload
+/// of a frame other than DATA, or the list of headers that several frames carry is not complete.
+/// Payloads of DATA are bodies of requests, which have bounds of their own kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frames {
     header: [u8; HEADER_BYTES],

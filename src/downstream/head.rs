@@ -1,7 +1,8 @@
 //! How far the head of the next request on a connection has been read.
 //!
-//! Pingora 0.9.1 bounds the time between two reads only, so a client could send a head for hours. With HTTP/2 it
-//! bounds nothing. It keeps up to 1 MiB of a head, and parses all of it again after each read.
+//! Pingora 0.9.1 bounds the time between two reads only, so a client could send a head for hours.
+//! With HTTP/2 it bounds nothing. It keeps up to 1 MiB of a head, and parses all of it again after
+//! each read.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -35,12 +36,13 @@ const TOO_LARGE: u8 = 5;
 pub(super) struct HeadLimits {
     /// From its first byte to its last.
     pub(super) timeout: Duration,
-    /// Bytes that are read of it with HTTP/1. The limits above which requests get 431 or 414 are lower.
+    /// Bytes that are read of it with HTTP/1. The limits above which requests get 431 or 414 are
+    /// lower.
     pub(super) max_bytes: usize,
 }
 
-/// Bounds the time of a head, from its first byte. A head that one read returns needs no timer. With HTTP/2, the
-/// same for the header of every frame, and for frames other than DATA.
+/// Bounds the time of a head, from its first byte. A head that one read returns needs no timer.
+/// With HTTP/2, the same for the header of every frame, and for frames other than DATA.
 #[derive(Debug)]
 pub(super) struct HeadTimer {
     limits: HeadLimits,
@@ -63,7 +65,8 @@ impl HeadProgress {
         self.0.store(WAITING, Ordering::Relaxed);
     }
 
-    /// Begins to read the next head, of which a part may have been read together with the request before.
+    /// Begins to read the next head, of which a part may have been read together with the request
+    /// before.
     pub(super) fn carry(&self) {
         self.0.store(CARRIED, Ordering::Relaxed);
     }
@@ -117,8 +120,8 @@ impl HeadTimer {
         self.bytes = self.bytes.saturating_add(bytes.len());
     }
 
-    /// Whether the head that is being read is too long to be read further. The bytes of a body do not count: a read
-    /// that returned any has ended the head.
+    /// Whether the head that is being read is too long to be read further. The bytes of a body do
+    /// not count: a read that returned any has ended the head.
     pub(super) fn is_too_large(&self, progress: &HeadProgress) -> bool {
         let is_head = progress.0.load(Ordering::Relaxed) == BEGUN && self.frames.is_none();
         if !is_head || self.bytes <= self.limits.max_bytes {

@@ -1,7 +1,8 @@
 //! Bytes of a head that its reader does not get yet.
 //!
-//! Pingora 0.9.1 parses all of a head again after each read. A client that sends a line of 160 KB in single bytes would
-//! cost as much as that many requests. So bytes wait here until a line has ended.
+//! Pingora 0.9.1 parses all of a head again after each read. A client that sends a line of 160 KB
+//! in single bytes would cost as much as that many requests. So bytes wait here until a line has
+//! ended.
 
 use memchr::memchr;
 use tokio::io::ReadBuf;

@@ -1,7 +1,7 @@
 //! The requests of an HTTP/1 connection, one after the other.
 //!
-//! Between requests, a connection has no session of Pingora: a session and the future of its request take some
-//! 10 KB before the first byte has been read.
+//! Between requests, a connection has no session of Pingora: a session and the future of its
+//! request take some 10 KB before the first byte has been read.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,8 +25,8 @@ use crate::policy::settings::Server;
 use crate::runtime::CurrentSnapshot;
 use crate::runtime::drain::Draining;
 
-/// Seconds that a connection waits for its first request at most. `server.keepalive_timeout` also bounds the wait for
-/// the next ones.
+/// Seconds that a connection waits for its first request at most. `server.keepalive_timeout` also
+/// bounds the wait for the next ones.
 const FIRST_REQUEST_SECONDS: u64 = 60;
 
 /// How long the end of a connection may take to write.
@@ -118,29 +118,31 @@ async fn next(stream: &mut Stream, longest: Duration, drain: Drain<'_>) -> Optio
     (!first.is_empty()).then_some(first)
 }
 
-/// Ends a connection between two requests, over TLS with `close_notify`. A connection that has just been opened cannot
-/// be written to before the runtime has seen that it can, so dropping it would not be enough.
+/// Ends a connection between two requests, over TLS with `close_notify`. A connection that has just
+/// been opened cannot be written to before the runtime has seen that it can, so dropping it would
+/// not be enough.
 async fn close(mut stream: Stream) {
     // An error means that the client has closed the connection.
     let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
 }
 
 impl Drain<'_> {
-    /// Completes if the process drains and the connection, which begins to wait for a request now, has waited for
-    /// long enough.
+    /// Completes if the process drains and the connection, which begins to wait for a request now,
+    /// has waited for long enough.
     async fn lingered(self) {
         let since = Instant::now();
         let mut shutdown = self.shutdown.clone();
         // An error means that the server has ended.
         let _ = shutdown.wait_for(|is_draining| *is_draining).await;
-        // In a box, so that connections that are idle while the process does not drain have no timer.
+        // In a box, so that connections that are idle while the process does not drain have no
+        // timer.
         Box::pin(sleep_until(since + self.draining.linger())).await;
     }
 }
 
 impl Idle {
-    /// Begins the next request, which starts with these bytes. Not an `async` function: its future would contain
-    /// the session.
+    /// Begins the next request, which starts with these bytes. Not an `async` function: its future
+    /// would contain the session.
     fn request<'a, A>(
         self,
         first: Option<BytesMut>,

@@ -1,7 +1,7 @@
 //! The requests of an HTTP/2 connection, each in its own task.
 //!
-//! Pingora 0.9.1 has a loop for this, but without a deadline for the preface, and without limits on the age
-//! of a connection or on the time of its shutdown.
+//! Pingora 0.9.1 has a loop for this, but without a deadline for the preface, and without limits on
+//! the age of a connection or on the time of its shutdown.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -36,12 +36,12 @@ const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 /// The same for all requests of a connection together.
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 
-/// Bytes of a response that the gateway holds at most for a client that does not read them. The library's default
-/// is 400 KiB: 40 MiB for a connection with 100 requests.
+/// Bytes of a response that the gateway holds at most for a client that does not read them. The
+/// library's default is 400 KiB: 40 MiB for a connection with 100 requests.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Longest time until a connection that is closed to free resources is cut off. It had no request in flight; one
-/// that the client has sent before it learned of the end is served.
+/// Longest time until a connection that is closed to free resources is cut off. It had no request
+/// in flight; one that the client has sent before it learned of the end is served.
 const SHED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The limits of a connection: those in force when it was accepted.
@@ -50,7 +50,8 @@ pub(super) struct Http2Limits {
     http2: Http2,
     head_timeout: Duration,
     max_requests: Option<u64>,
-    /// Longest time without a request from the announcement that the connection closes until it does.
+    /// Longest time without a request from the announcement that the connection closes until it
+    /// does.
     close_timeout: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! Pauses the accepting of connections while the buckets in memory are handed over to another process: a request that
-//! this process decides after that would not be counted there.
+//! Pauses the accepting of connections while the buckets in memory are handed over to another
+//! process: a request that this process decides after that would not be counted there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -40,9 +40,9 @@ impl Intake {
         Self(Arc::new(Shared { is_paused, accepting: AtomicUsize::new(0), open }))
     }
 
-    /// Stops the listeners; connections then wait in the backlog of their sockets. Blocks until the first request of
-    /// each connection that was accepted before has been decided, or `longest` has passed. Connections that have been
-    /// idle for `idle` are not waited for.
+    /// Stops the listeners; connections then wait in the backlog of their sockets. Blocks until the
+    /// first request of each connection that was accepted before has been decided, or `longest` has
+    /// passed. Connections that have been idle for `idle` are not waited for.
     #[allow(
         clippy::disallowed_methods,
         reason = "on the thread of an upgrade, which serves nothing"
@@ -64,8 +64,8 @@ impl Intake {
         paused
     }
 
-    /// Completes when connections may be accepted. Add the connection to the table of open ones before the result is
-    /// dropped.
+    /// Completes when connections may be accepted. Add the connection to the table of open ones
+    /// before the result is dropped.
     pub(super) async fn begin(&self) -> Accepting<'_> {
         loop {
             self.until(false).await;

@@ -45,8 +45,8 @@ impl Lifetime {
     }
 }
 
-/// The age of a connection with up to a tenth added, so that connections that were opened together are not
-/// closed together. `random` is any number.
+/// The age of a connection with up to a tenth added, so that connections that were opened together
+/// are not closed together. `random` is any number.
 pub(super) fn jittered(age_us: u64, random: u32) -> u64 {
     let tenth = u128::from(age_us / 10) * u128::from(random) / u128::from(u32::MAX);
     age_us.saturating_add(u64::try_from(tenth).unwrap_or_default())

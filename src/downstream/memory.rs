@@ -1,9 +1,9 @@
 //! The memory of the process, and the limit of its cgroup.
 //!
-//! What is compared with the limit is the resident memory of the process, not the usage of its cgroup: closing
-//! connections does not free the memory of other processes in the cgroup, which could otherwise keep the
-//! gateway from accepting connections. The tenth of the limit that is left by default is for memory of the kernel:
-//! socket buffers, which count in the cgroup only.
+//! What is compared with the limit is the resident memory of the process, not the usage of its
+//! cgroup: closing connections does not free the memory of other processes in the cgroup, which
+//! could otherwise keep the gateway from accepting connections. The tenth of the limit that is left
+//! by default is for memory of the kernel: socket buffers, which count in the cgroup only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 /// Limits from here on are no limits: cgroup v1 has no word for that.
 const UNLIMITED: u64 = 1 << 60;
 
-/// Resident memory of the process, in bytes; `None` if the system does not say. `root` is `/`, except in tests.
+/// Resident memory of the process, in bytes; `None` if the system does not say. `root` is `/`,
+/// except in tests.
 pub(super) fn resident_bytes(root: &Path) -> Option<u64> {
     let status = fs::read_to_string(root.join("proc/self/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -19,8 +20,8 @@ pub(super) fn resident_bytes(root: &Path) -> Option<u64> {
     kilobytes.checked_mul(1024)
 }
 
-/// The smallest memory limit of the process' cgroup and those around it, in bytes; `None`: there is none. `root`
-/// is `/`, except in tests.
+/// The smallest memory limit of the process' cgroup and those around it, in bytes; `None`: there is
+/// none. `root` is `/`, except in tests.
 pub(super) fn cgroup_limit(root: &Path) -> Option<u64> {
     let own = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let cgroups = root.join("sys/fs/cgroup");
@@ -39,8 +40,8 @@ pub(super) fn cgroup_limit(root: &Path) -> Option<u64> {
     limits.min()
 }
 
-/// The smallest number in the files `name` of the folders from `top` down to `path`. In a container, `path` may be
-/// that of the host, and only `top` exists.
+/// The smallest number in the files `name` of the folders from `top` down to `path`. In a
+/// container, `path` may be that of the host, and only `top` exists.
 fn smallest(top: &Path, path: &str, name: &str) -> Option<u64> {
     let folders = Path::new(path.trim_start_matches('/')).ancestors();
     let files = folders.map(|folder| -> PathBuf { top.join(folder).join(name) });

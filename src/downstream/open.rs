@@ -1,8 +1,8 @@
-//! The open client connections: how many there are, in all and from each address, and since when each of
-//! them is idle.
+//! The open client connections: how many there are, in all and from each address, and since when
+//! each of them is idle.
 //!
-//! A connection costs a slot of 48 bytes, its entry of 16 and, if it is the only one of its address, about 40
-//! more.
+//! A connection costs a slot of 48 bytes, its entry of 16 and, if it is the only one of its
+//! address, about 40 more.
 
 use std::collections::HashMap;
 use std::collections::hash_map;
@@ -61,8 +61,8 @@ struct Counts {
 /// One connection.
 #[derive(Debug)]
 struct Slot {
-    /// Since when it has had no request, or its next one has begun to arrive, in microseconds; [`BUSY`] while it
-    /// serves one.
+    /// Since when it has had no request, or its next one has begun to arrive, in microseconds;
+    /// [`BUSY`] while it serves one.
     idle_since: u64,
     /// Wakes its task.
     waker: Option<Waker>,
@@ -89,13 +89,12 @@ impl Default for OpenConnections {
 }
 
 impl OpenConnections {
-    /// Returns the number of open connections.
     pub fn count(&self) -> usize {
         self.0.counts.lock().all
     }
 
-    /// Returns the number of connections of which no request has been decided. Those that have been idle since before
-    /// `idle_before` are not counted.
+    /// Returns the number of connections of which no request has been decided. Those that have been
+    /// idle since before `idle_before` are not counted.
     pub(super) fn undecided(&self, idle_before: u64) -> usize {
         let is_counted = |slot: &Slot| !slot.is_decided && slot.idle_since >= idle_before;
         let of_shard = |slots: &Mutex<Slab<Slot>>| {
@@ -126,8 +125,8 @@ impl OpenConnections {
         Ok(Entry { table: Arc::clone(table), shard, key })
     }
 
-    /// Asks connections that have been idle since before `idle_before` to close, at most `most` of them, those
-    /// that have been idle for the longest time. Returns their number.
+    /// Asks connections that have been idle since before `idle_before` to close, at most `most` of
+    /// them, those that have been idle for the longest time. Returns their number.
     pub(super) fn shed(&self, most: usize, idle_before: u64, cause: ShedCause) -> usize {
         if most == 0 {
             return 0;
@@ -304,7 +303,8 @@ mod tests {
         let asked: Vec<_> = (0..40).filter(|index| is_asked_to_close(&entries[*index])).collect();
         assert_eq!(asked, (29..39).collect::<Vec<_>>());
         assert_eq!(entries[29].shed_cause(), Some(ShedCause::Memory));
-        // Those that were asked before are not counted again, and the rest has not been idle for long enough.
+        // Those that were asked before are not counted again, and the rest has not been idle for
+        // long enough.
         assert_eq!(table.shed(100, 1000 - 25, ShedCause::Room), 3);
     }
 

@@ -1,5 +1,5 @@
-//! The first bytes of a connection: the header of the PROXY protocol, the TLS handshake, and which protocol
-//! follows.
+//! The first bytes of a connection: the header of the PROXY protocol, the TLS handshake, and which
+//! protocol follows.
 
 use std::io;
 use std::net::SocketAddr;
@@ -54,8 +54,8 @@ pub(super) async fn proxied_peer(socket: &mut Socket, trusted: &[IpNet]) -> Resu
     }
 }
 
-/// The protocol of a connection in clear: reads as much as that takes, and leaves it to be read again. The
-/// first byte must arrive within `first_byte`, the rest of the preface within `whole`.
+/// The protocol of a connection in clear: reads as much as that takes, and leaves it to be read
+/// again. The first byte must arrive within `first_byte`, the rest of the preface within `whole`.
 ///
 /// # Errors
 /// See [`Ended`].

@@ -1,15 +1,15 @@
-//! When the process is overloaded, and how many idle connections it closes then. Pure: times are microseconds of
-//! the monotonic clock.
+//! When the process is overloaded, and how many idle connections it closes then. Pure: times are
+//! microseconds of the monotonic clock.
 
-/// Time that a connection must have been idle to be closed: a client that sends one request after the other keeps
-/// its connection.
+/// Time that a connection must have been idle to be closed: a client that sends one request after
+/// the other keeps its connection.
 pub(super) const MIN_IDLE_US: u64 = 1_000_000;
 
 /// Time after descriptors were short during which they count as exhausted.
 const RECOVERY_US: u64 = 5 * 1_000_000;
 
-/// Open connections that are served even above the memory limit. Without them, memory that is not that of
-/// connections, or that the allocator keeps, would close the ports forever.
+/// Open connections that are served even above the memory limit. Without them, memory that is not
+/// that of connections, or that the allocator keeps, would close the ports forever.
 const ALWAYS_SERVED: usize = 64;
 
 /// Connections that are closed at once, at least.

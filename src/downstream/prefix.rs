@@ -1,7 +1,7 @@
 //! Whether Pingora has already read bytes of a connection's next request.
 //!
-//! Pingora 0.9.1 keeps such bytes in `HttpPersistentSettings`, which has no method that says so: only its debug
-//! output does.
+//! Pingora 0.9.1 keeps such bytes in `HttpPersistentSettings`, which has no method that says so:
+//! only its debug output does.
 
 use std::fmt::{self, Write as _};
 
@@ -24,8 +24,8 @@ enum Probe {
     Present,
 }
 
-/// Whether the settings may contain bytes of the next request. False only if they certainly do not: output in an
-/// unknown format means that they may.
+/// Whether the settings may contain bytes of the next request. False only if they certainly do not:
+/// output in an unknown format means that they may.
 pub(super) fn may_have_prefix(settings: &HttpPersistentSettings) -> bool {
     let mut probe = Probe::default();
     // An error ends the output once the value is known.

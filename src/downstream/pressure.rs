@@ -52,8 +52,8 @@ const NEVER: u64 = u64::MAX;
 /// Time between two looks at memory and descriptors.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Accepted connections after which the memory is looked at in between: a flood of connections can fill the memory of
-/// a small container within [`INTERVAL`].
+/// Accepted connections after which the memory is looked at in between: a flood of connections can
+/// fill the memory of a small container within [`INTERVAL`].
 const LOOK_AFTER_ACCEPTED: u64 = 64;
 
 /// Least time between two searches for connections to close for room, in microseconds.
@@ -62,7 +62,8 @@ const ROOM_INTERVAL_US: u64 = 100_000;
 /// Pause after a failed accept if connections are being closed.
 const SHORT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Pause after any other failed accept: the next attempt fails at once until a connection has closed.
+/// Pause after any other failed accept: the next attempt fails at once until a connection has
+/// closed.
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Pressure {
@@ -82,7 +83,6 @@ impl Pressure {
         }))
     }
 
-    /// The open connections.
     pub fn open(&self) -> &OpenConnections {
         &self.0.open
     }
@@ -92,8 +92,8 @@ impl Pressure {
         policy.server.limits.max_connections().min(self.0.most_connections)
     }
 
-    /// Returns the maximum number of open connections from one address: at most half of all, so that no address takes
-    /// all of them.
+    /// Returns the maximum number of open connections from one address: at most half of all, so
+    /// that no address takes all of them.
     pub fn max_connections_per_ip(&self, policy: &Policy) -> usize {
         let half = (self.max_connections(policy) / 2).max(1);
         policy.server.limits.max_connections_per_ip.min(half)
@@ -128,7 +128,8 @@ impl Pressure {
         }
     }
 
-    /// Counts an accepted connection. Looks at the memory after every [`LOOK_AFTER_ACCEPTED`] of them.
+    /// Counts an accepted connection. Looks at the memory after every [`LOOK_AFTER_ACCEPTED`] of
+    /// them.
     pub(super) fn note_accepted(&self) {
         let accepted = self.0.accepted.fetch_add(1, Ordering::Relaxed) + 1;
         let last = self.memory();
@@ -148,7 +149,8 @@ impl Pressure {
         self.shed(missing, now, ShedCause::Room);
     }
 
-    /// Notes that no connection could be accepted. Returns how long to wait before the next attempt.
+    /// Notes that no connection could be accepted. Returns how long to wait before the next
+    /// attempt.
     pub(super) fn note_failed_accept(&self, failure: &io::Error) -> Duration {
         let now = clock::now();
         let errno = failure.raw_os_error().map(Errno::from_raw);

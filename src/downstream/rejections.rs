@@ -28,8 +28,8 @@ impl Rejections {
     }
 
     /// Counts a connection from `peer` that was closed for `reason`, a value of the label of
-    /// `tollgate_connections_rejected_total`. One line for each reason is logged in 10 s, with the number since the
-    /// last line; `policy` says how an address is shown.
+    /// `tollgate_connections_rejected_total`. One line for each reason is logged in 10 s, with the
+    /// number since the last line; `policy` says how an address is shown.
     pub fn note(&self, reason: &'static str, peer: Option<IpAddr>, policy: &Policy) {
         self.series.reject(reason);
         let Some(count) = self.log.note(reason, clock::now()) else { return };

@@ -1,8 +1,8 @@
 //! Whether a client reads its responses too slowly.
 //!
-//! The kernel buffers megabytes, and accepts more only after the client has read a large part of them. So the time in
-//! which the kernel accepts nothing counts as waiting for the client, but the bytes that count are those that the
-//! client's kernel has acknowledged.
+//! The kernel buffers megabytes, and accepts more only after the client has read a large part of
+//! them. So the time in which the kernel accepts nothing counts as waiting for the client, but the
+//! bytes that count are those that the client's kernel has acknowledged.
 
 use std::num::NonZeroU64;
 use std::pin::Pin;

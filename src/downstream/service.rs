@@ -54,8 +54,8 @@ pub struct Front {
 }
 
 impl<A> Downstream<A> {
-    /// Creates the service. Each listener comes with its settings at the start. A listener that cannot be
-    /// opened is reported to `failures`.
+    /// Creates the service. Each listener comes with its settings at the start. A listener that
+    /// cannot be opened is reported to `failures`.
     pub fn new(
         app: A,
         front: Front,
@@ -89,7 +89,8 @@ where
                 }
             });
         }
-        // Pingora's `http_cleanup` would close each connection at once, even if a request is arriving.
+        // Pingora's `http_cleanup` would close each connection at once, even if a request is
+        // arriving.
         let Front { pressure, current, .. } = self.front.clone();
         let mut drain = shutdown.clone();
         loops.spawn(async move {

@@ -29,20 +29,20 @@ use super::unwritten::WriteProgress;
 use crate::base::clock;
 use crate::net::socket::Socket;
 
-/// Bytes of a response that are collected before they are written: the head and a short body are then one
-/// packet and one TLS record.
+/// Bytes of a response that are collected before they are written: the head and a short body are
+/// then one packet and one TLS record.
 const BUFFER_BYTES: usize = 4096;
 
-/// How long a connection that the gateway closes after a response waits at most until the client has closed it, too
-/// (lingering close, RFC 9112, section 9.6).
+/// How long a connection that the gateway closes after a response waits at most until the client
+/// has closed it, too (lingering close, RFC 9112, section 9.6).
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The line by which Pingora names itself in its response to a head that it cannot parse, the only one that the
-/// gateway does not write.
+/// The line by which Pingora names itself in its response to a head that it cannot parse, the only
+/// one that the gateway does not write.
 const BANNER: &[u8] = b"Server: Pingora\r\n";
 
-/// A client connection. Reads are not buffered: Pingora reads into a buffer of its session. Writes are
-/// collected in a buffer that exists only until it is flushed, so an idle connection has none.
+/// A client connection. Reads are not buffered: Pingora reads into a buffer of its session. Writes
+/// are collected in a buffer that exists only until it is flushed, so an idle connection has none.
 #[derive(Debug)]
 pub(super) struct ClientStream {
     transport: Transport,
@@ -57,7 +57,8 @@ pub(super) struct ClientStream {
     /// Bytes of the head that wait for the end of their line, with HTTP/1.
     held: Held,
     progress: WriteProgress,
-    /// Whether the connection is marked as idle while no part of the next head has been read, with HTTP/1.
+    /// Whether the connection is marked as idle while no part of the next head has been read, with
+    /// HTTP/1.
     is_idle: bool,
     /// How many bytes of the socket its reader has got, TLS included.
     delivered: u64,
@@ -138,7 +139,8 @@ impl ClientStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes what has been collected together with more bytes. Returns how many of those were written.
+    /// Writes what has been collected together with more bytes. Returns how many of those were
+    /// written.
     fn poll_with_buffer(
         &mut self,
         context: &mut Context<'_>,
@@ -240,8 +242,9 @@ impl ClientStream {
         self.connection.protocol == ClientProtocol::Http1 && self.connection.head.is_whole()
     }
 
-    /// Reads and discards what the client still sends, until it closes the connection or the time is over. If a socket
-    /// is closed while bytes arrive, its connection is reset, and the client may lose the end of the response.
+    /// Reads and discards what the client still sends, until it closes the connection or the time
+    /// is over. If a socket is closed while bytes arrive, its connection is reset, and the client
+    /// may lose the end of the response.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let timer = self.linger.get_or_insert_with(|| Box::pin(sleep(LINGER_TIMEOUT)));
         if timer.as_mut().poll(context).is_ready() {
@@ -302,8 +305,9 @@ fn at_least_one(count: usize) -> io::Result<usize> {
 }
 
 impl Drop for ClientStream {
-    /// Writes what has been collected, as far as the kernel accepts it at once. Between responses, it also ends
-    /// the TLS session (close_notify): without that, a client must suspect an attacker of cutting it off.
+    /// Writes what has been collected, as far as the kernel accepts it at once. Between responses,
+    /// it also ends the TLS session (close_notify): without that, a client must suspect an attacker
+    /// of cutting it off.
     fn drop(&mut self) {
         let context = &mut Context::from_waker(Waker::noop());
         let is_written = self.buffer.is_empty() || self.poll_buffer(context).is_ready();

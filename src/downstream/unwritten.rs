@@ -1,7 +1,8 @@
-//! Connections with bytes of responses that the kernel does not accept yet, because the client reads slowly.
+//! Connections with bytes of responses that the kernel does not accept yet, because the client
+//! reads slowly.
 //!
-//! HTTP/2 queues the end of a response, so its request can be complete before the response is written. The drain
-//! waits for such connections, too.
+//! HTTP/2 queues the end of a response, so its request can be complete before the response is
+//! written. The drain waits for such connections, too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

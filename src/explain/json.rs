@@ -1,5 +1,5 @@
-//! Parses the request to explain from the JSON body of `POST /api/explain`. Parsed value by value, because
-//! serde's error messages contain the invalid value, which may be a key.
+//! Parses the request to explain from the JSON body of `POST /api/explain`. Parsed value by value,
+//! because serde's error messages contain the invalid value, which may be a key.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -16,7 +16,6 @@ pub struct BodyError(String);
 /// Members of a body.
 const NAMES: [&str; 8] = ["method", "path", "host", "headers", "key", "key_id", "ip", "cert"];
 
-/// An example of a body.
 const EXAMPLE: &str = r#"{"method": "GET", "path": "/api/search", "host": "api.example.com", "headers": {"x-tenant": "a"}, "key_id": "acme", "ip": "203.0.113.7"}; all members are optional, and `key` is the key itself"#;
 
 /// Parses a body. Missing members have the values of [`RequestSpec::default`].

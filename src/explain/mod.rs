@@ -1,9 +1,9 @@
-//! Explains the response to a request that is not sent, and the reason. It uses the code that decides on real
-//! requests ([`precheck_as`]); nothing is counted, and no tokens are taken.
+//! Explains the response to a request that is not sent, and the reason. It uses the code that
+//! decides on real requests ([`precheck_as`]); nothing is counted, and no tokens are taken.
 //!
-//! Reading order: this file, `request` (the request to explain), `json` (its form on the admin port), `report`
-//! (the explanation: a contract), `resolved` and `rules` (how it is derived), `wording` (codes and sentences),
-//! `text` (for a terminal).
+//! Reading order: this file, `request` (the request to explain), `json` (its form on the admin
+//! port), `report` (the explanation: a contract), `resolved` and `rules` (how it is derived),
+//! `wording` (codes and sentences), `text` (for a terminal).
 
 pub mod json;
 pub mod report;
@@ -38,7 +38,8 @@ pub enum PeekResult<'a> {
     Read {
         /// What the store would answer now.
         taken: &'a Taken,
-        /// Microseconds until the next probe of Redis; 0 while the breaker is closed, and without Redis.
+        /// Microseconds until the next probe of Redis; 0 while the breaker is closed, and without
+        /// Redis.
         retry_after_us: u64,
     },
 }

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-/// The response to a request, and why. Every `why` is a sentence for people; programs use the other members.
+/// The response to a request, and why. Every `why` is a sentence for people; programs use the other
+/// members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Explanation {
@@ -60,7 +61,8 @@ pub struct ExplainedClient {
     /// Id of the key; `None` without a known key.
     pub key: Option<String>,
     /// `none`, `known`, `unknown`, `unknown_as_none` (`on_unknown_key = "anonymous"`), `preflight`
-    /// (none, and none is needed: `on_preflight = "anonymous"`), or `not_read` (the file has no keys).
+    /// (none, and none is needed: `on_preflight = "anonymous"`), or `not_read` (the file has no
+    /// keys).
     pub key_state: &'static str,
     /// Where the key was sent, as in `clients.api_key`: `header:x-api-key`.
     pub key_from: Option<String>,
@@ -83,16 +85,19 @@ pub struct ExplainedRoute {
     pub name: Option<String>,
     /// Upstream that gets the request; `null` if the route splits its requests one by one.
     pub upstream: Option<String>,
-    /// How the upstream's servers are used, if the file says so: `least_request over a:80 (weight 3), b:80`.
+    /// How the upstream's servers are used, if the file says so: `least_request over a:80 (weight
+    /// 3), b:80`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<String>,
     /// Maximum number of requests in flight at the upstream, or `auto`; left out without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<String>,
-    /// What selects the upstream of a route with several: `request` or `client`; left out for a route with one.
+    /// What selects the upstream of a route with several: `request` or `client`; left out for a
+    /// route with one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_by: Option<&'static str>,
-    /// The upstreams of a route with several, in the order of the file; left out for a route with one.
+    /// The upstreams of a route with several, in the order of the file; left out for a route with
+    /// one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub split: Vec<SplitShare>,
     /// Tokens that the request takes from each bucket.
@@ -103,14 +108,14 @@ pub struct ExplainedRoute {
     /// Path that the upstream gets, if the route rewrites it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_path: Option<String>,
-    /// What the route does with requests and responses beside forwarding them, each in a few words; left out if it
-    /// does nothing.
+    /// What the route does with requests and responses beside forwarding them, each in a few words;
+    /// left out if it does nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub handling: Vec<String>,
     /// Why this route matches, or why none does.
     pub why: String,
-    /// The routes whose host and path match, the most specific first; if no route matches, those that differ
-    /// in one criterion.
+    /// The routes whose host and path match, the most specific first; if no route matches, those
+    /// that differ in one criterion.
     pub candidates: Vec<Candidate>,
     /// Readings of the path by different servers, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -163,7 +168,8 @@ pub struct Candidate {
 pub struct Reading {
     /// The path in this reading.
     pub path: String,
-    /// What follows two slashes at the beginning, which some servers read as the host; left out for the other readings.
+    /// What follows two slashes at the beginning, which some servers read as the host; left out for
+    /// the other readings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// Name of the route that matches this reading; `null` if none does.
@@ -185,7 +191,8 @@ pub struct ExplainedRule {
     /// `auto`, or the largest number of tokens, if gateways borrow tokens of its buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
-    /// Reasons for which a request that reached no server gets its tokens back: `refund_on` of the rule.
+    /// Reasons for which a request that reached no server gets its tokens back: `refund_on` of the
+    /// rule.
     pub refund_on: Vec<&'static str>,
     /// Dimensions of its buckets, as in the configuration file.
     pub per: Vec<String>,

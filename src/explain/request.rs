@@ -93,7 +93,6 @@ pub struct HypotheticalRequest {
     cert: Option<String>,
     /// Index of the key that the request is assumed to have.
     pub assumed_key: Option<u32>,
-    /// Whether the host is assumed.
     pub host_is_assumed: bool,
     /// Whether the address is assumed.
     pub ip_is_assumed: bool,
@@ -199,7 +198,6 @@ impl RequestSpec {
 }
 
 impl HypotheticalRequest {
-    /// The head of the request.
     pub fn head(&self) -> Head<'_> {
         let has = |name| self.parts.headers.contains_key(name);
         let raw = if has(CONTENT_LENGTH) && has(TRANSFER_ENCODING) {

@@ -162,7 +162,8 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
     route
 }
 
-/// The readings of the path, and the route of each. What some servers read as the host is a reading of its own.
+/// The readings of the path, and the route of each. What some servers read as the host is a reading
+/// of its own.
 fn readings(policy: &Policy, head: &Head<'_>, host: &str, readings: &Readings<'_>) -> Vec<Reading> {
     let route = |host: &str, reading: &str| {
         let route = policy.router.find_reading(host, reading, head.method)?;

@@ -13,8 +13,8 @@ use crate::store::limiter::Source;
 use crate::store::redis::keys::key_with;
 use crate::store::rule::StoredRule;
 
-/// All rules, in the order of the configuration file. `status` is that of a refusal before any rule is
-/// checked.
+/// All rules, in the order of the configuration file. `status` is that of a refusal before any rule
+/// is checked.
 pub(super) fn rules(
     policy: &Policy,
     head: &Head<'_>,
@@ -23,8 +23,8 @@ pub(super) fn rules(
     status: u16,
 ) -> Vec<report::ExplainedRule> {
     let is_refused = precheck.refused().is_some();
-    // A request with a header that cannot be counted is refused before any rule is checked, and so is one without a URL to be
-    // redirected to, unless it may be a guess at a key.
+    // A request with a header that cannot be counted is refused before any rule is checked, and so
+    // is one without a URL to be redirected to, unless it may be a guess at a key.
     let is_before = match precheck.refusal {
         Some(Refusal::Rejected(Rejection::Header(_))) => true,
         Some(Refusal::Rejected(Rejection::NoLocation(_))) => precheck.charges.is_empty(),
@@ -146,7 +146,8 @@ impl RequestContext<'_> {
         }
     }
 
-    /// The requests that share the bucket, by dimension. Without the values of headers, which may be secret.
+    /// The requests that share the bucket, by dimension. Without the values of headers, which may
+    /// be secret.
     fn shared_by(&self, rule: &Rule, rate_of: &str) -> Vec<String> {
         let plan = format!("plan {}", self.policy.plan_name(self.client.plan));
         let each = rule.per.iter().map(|dimension| match dimension {

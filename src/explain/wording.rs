@@ -42,8 +42,8 @@ pub(super) fn balance(upstream: &Upstream) -> Option<String> {
     Some(text)
 }
 
-/// How the client's address was determined: a code, the hop, and a sentence. `forwarded`: whether the request
-/// has an `X-Forwarded-For`.
+/// How the client's address was determined: a code, the hop, and a sentence. `forwarded`: whether
+/// the request has an `X-Forwarded-For`.
 pub(super) fn address_from(
     from: AddressSource,
     forwarded: bool,

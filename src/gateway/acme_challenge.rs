@@ -1,6 +1,6 @@
-//! The responder for HTTP-01 challenges (RFC 8555, section 8.3): answers the certificate authority before
-//! routes, rate limits and redirects. A path that is not that of a pending challenge is a request like any
-//! other.
+//! The responder for HTTP-01 challenges (RFC 8555, section 8.3): answers the certificate authority
+//! before routes, rate limits and redirects. A path that is not that of a pending challenge is a
+//! request like any other.
 
 use std::sync::Arc;
 

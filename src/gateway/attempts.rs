@@ -24,7 +24,8 @@ pub struct Attempts {
     pub answer: Option<Answer>,
     /// How the last attempt failed, as a label of the metrics; `None` if it did not.
     pub failure: Option<&'static str>,
-    /// The endpoint of the last attempt, if it speaks HTTP/1.1 and Pingora has not asked for it yet.
+    /// The endpoint of the last attempt, if it speaks HTTP/1.1 and Pingora has not asked for it
+    /// yet.
     pub(super) handed: Option<Handed>,
     /// Bytes of the request's body that the current attempt has received from the client.
     pub(super) body_bytes: u64,
@@ -32,7 +33,6 @@ pub struct Attempts {
     interim: usize,
 }
 
-/// One attempt.
 pub struct Attempt {
     /// Address of the endpoint that was selected.
     pub server: SocketAddr,
@@ -40,11 +40,13 @@ pub struct Attempt {
     pub(super) endpoint: Option<InFlight>,
     /// When the endpoint was selected.
     pub began: u64,
-    /// Whether the connection to the endpoint had served a request before; `None`: there is no connection.
+    /// Whether the connection to the endpoint had served a request before; `None`: there is no
+    /// connection.
     pub is_reused: Option<bool>,
     /// When the parts of its time ended.
     pub marks: UpstreamMarks,
-    /// The header `Set-Cookie` of the response, if the client gets another endpoint than its cookie selects.
+    /// The header `Set-Cookie` of the response, if the client gets another endpoint than its cookie
+    /// selects.
     pub(super) set_cookie: Option<HeaderValue>,
     /// The attempt over HTTP/1.1, as its connection sees it.
     pub(super) connection: Option<Arc<connection::Attempt>>,
@@ -55,7 +57,6 @@ pub struct Attempt {
 /// The final response of the upstream.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    /// Its status.
     pub status: StatusCode,
     /// Microseconds from the first attempt to its head.
     pub took_us: u64,
@@ -96,7 +97,6 @@ impl Attempts {
         if self.interim > MAX_INTERIM { Err(respond::too_many_interim()) } else { Ok(()) }
     }
 
-    /// Number of attempts.
     pub fn count(&self) -> usize {
         self.list.len()
     }
@@ -106,7 +106,6 @@ impl Attempts {
         self.list.first().map(|first| first.began)
     }
 
-    /// The last attempt.
     pub fn last(&self) -> Option<&Attempt> {
         self.list.last()
     }

@@ -1,4 +1,5 @@
-//! A hint for the operator of an API that has bearer tokens, which are taken for API keys by default.
+//! A hint for the operator of an API that has bearer tokens, which are taken for API keys by
+//! default.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,8 +10,8 @@ const INTERVAL_US: u64 = 60_000_000;
 
 const HELP: &str = "if they are tokens of the API itself, remove `bearer` from `clients.api_key`";
 
-/// Counts requests that were refused because their bearer token is no API key, and logs the count at most
-/// once a minute.
+/// Counts requests that were refused because their bearer token is no API key, and logs the count
+/// at most once a minute.
 #[derive(Debug, Default)]
 pub(super) struct BearerHint {
     /// Requests since the last hint.

@@ -1,6 +1,6 @@
-//! Unread request bodies. A short one is read and discarded, so that the connection can be kept. Before
-//! the connection closes, a part of a long one is read and discarded, so that the client can read the
-//! response (lingering close).
+//! Unread request bodies. A short one is read and discarded, so that the connection can be kept.
+//! Before the connection closes, a part of a long one is read and discarded, so that the client can
+//! read the response (lingering close).
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ const MAX_LINGER_BYTES: usize = 4 * 1024 * 1024;
 /// How long reading the rest of a body can take.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Discards the unread rest of a short body. Returns whether the request has been read to its end, so that
-/// the connection can be kept.
+/// Discards the unread rest of a short body. Returns whether the request has been read to its end,
+/// so that the connection can be kept.
 pub(super) async fn drain(session: &mut Session) -> bool {
     if session.is_body_done() || session.is_body_empty() {
         return true;
@@ -35,7 +35,8 @@ pub(super) async fn drain(session: &mut Session) -> bool {
     discard(session, MAX_DRAIN_BYTES).await
 }
 
-/// Discards the whole body, as an upstream reads it. Ends early if the client sends nothing for `pause`.
+/// Discards the whole body, as an upstream reads it. Ends early if the client sends nothing for
+/// `pause`.
 pub(super) async fn consume(session: &mut Session, pause: Duration) {
     if session.req_header().headers.contains_key(header::EXPECT) {
         return;
@@ -43,8 +44,9 @@ pub(super) async fn consume(session: &mut Session, pause: Duration) {
     while let Ok(Ok(Some(_))) = timeout(pause, session.read_request_body()).await {}
 }
 
-/// Discards a part of the body after a response that closes the connection, or the stream of HTTP/2. A client of
-/// HTTP/2 that still sends afterwards gets RST_STREAM with NO_ERROR (RFC 9113, section 8.1).
+/// Discards a part of the body after a response that closes the connection, or the stream of
+/// HTTP/2. A client of HTTP/2 that still sends afterwards gets RST_STREAM with NO_ERROR (RFC 9113,
+/// section 8.1).
 pub(super) async fn linger(session: &mut Session) {
     // Over HTTP/2, Pingora sends no 100, and curl loses a response that a reset follows at once.
     if session.as_http1().is_some() && session.req_header().headers.contains_key(header::EXPECT) {

@@ -1,5 +1,5 @@
-//! The built-in upstream `demo`: echoes properties of the request, so that limits can be tried out without
-//! an upstream.
+//! The built-in upstream `demo`: echoes properties of the request, so that limits can be tried out
+//! without an upstream.
 
 use http::{HeaderValue, header};
 use pingora::prelude::Result;
@@ -28,8 +28,8 @@ struct Echo<'a> {
 /// The client has closed the connection.
 pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Result<()> {
     let policy = &exchange.snapshot.policy;
-    // curl 7.88 sends the rest of a body after a response with status 200, but reads no more of an HTTP/2
-    // connection then, so it waits for a window forever.
+    // curl 7.88 sends the rest of a body after a response with status 200, but reads no more of an
+    // HTTP/2 connection then, so it waits for a window forever.
     body_drain::consume(session, policy.server.read_timeout).await;
     let request = session.req_header();
     let client = exchange.client();

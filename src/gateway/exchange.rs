@@ -111,7 +111,8 @@ impl Exchange {
         self.route()?.handling.as_deref()
     }
 
-    /// Returns why the gateway itself responded, or why the request failed; `None` if neither is the case.
+    /// Returns why the gateway itself responded, or why the request failed; `None` if neither is
+    /// the case.
     pub fn reason(&self) -> Option<Reason> {
         Reason::of(self.decision(), self.failure)
     }
@@ -121,8 +122,8 @@ impl Exchange {
         self.snapshot.policy.clients.key_sources.get(self.identity()?.key_from?)
     }
 
-    /// Returns the index of the upstream, once the route is known, unless the request is refused before its limits are
-    /// checked.
+    /// Returns the index of the upstream, once the route is known, unless the request is refused
+    /// before its limits are checked.
     pub fn upstream_index(&self) -> Option<usize> {
         self.judged.as_ref()?.upstream.map(|upstream| upstream as usize)
     }
@@ -149,8 +150,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Adapts the limit on requests in flight of an upstream with `max_in_flight = "auto"` to the last attempt, which
-    /// ended at `now`: with a response of this status, or with none.
+    /// Adapts the limit on requests in flight of an upstream with `max_in_flight = "auto"` to the
+    /// last attempt, which ended at `now`: with a response of this status, or with none.
     pub(super) fn sample(&self, status: Option<StatusCode>, now: u64) {
         let upstream = self.upstream_index();
         let is_adaptive = |upstream: &Upstream| upstream.max_in_flight == Some(MaxInFlight::Auto);

@@ -1,5 +1,5 @@
-//! The request as it is forwarded to the upstream: with forwarding headers that the upstream can trust, and
-//! without the API key if `clients.hide_key` is set.
+//! The request as it is forwarded to the upstream: with forwarding headers that the upstream can
+//! trust, and without the API key if `clients.hide_key` is set.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use percent_encoding::{CONTROLS, percent_encode, utf8_percent_encode};
@@ -23,8 +23,8 @@ pub(super) const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
 const FORWARDED_HOST: &str = "X-Forwarded-Host";
 const FORWARDED_PREFIX_NAME: &str = "X-Forwarded-Prefix";
 
-/// Headers that a proxy sets and upstreams trust, and all that begin with [`FORWARDED_PREFIX`]. Those of a client are
-/// removed unless the request came through a trusted proxy.
+/// Headers that a proxy sets and upstreams trust, and all that begin with [`FORWARDED_PREFIX`].
+/// Those of a client are removed unless the request came through a trusted proxy.
 const FORWARDING: [&str; 3] = [FORWARDED, "x-real-ip", "x-request-id"];
 
 const FORWARDED: &str = "forwarded";
@@ -38,14 +38,16 @@ const FORWARDING_PREFIXES: [&str; 3] = [FORWARDED_PREFIX, "x-re", FORWARDED];
 /// Headers that decide where a request ends.
 const FRAMING: [&str; 2] = ["content-length", "transfer-encoding"];
 
-/// CGI hands it to programs as the variable `HTTP_PROXY`, which names the proxy for their own requests (httpoxy). No
-/// client uses it.
+/// CGI hands it to programs as the variable `HTTP_PROXY`, which names the proxy for their own
+/// requests (httpoxy). No client uses it.
 const PROXY: &str = "proxy";
 
-/// Prepares the request for the upstream. `peer` is the address of the client's end of the connection.
+/// Prepares the request for the upstream. `peer` is the address of the client's end of the
+/// connection.
 ///
 /// # Errors
-/// If a value is not valid in a header or as a target, which cannot happen with a head that was parsed.
+/// If a value is not valid in a header or as a target, which cannot happen with a head that was
+/// parsed.
 pub(super) fn prepare(
     peer: Option<&SocketAddr>,
     request: &mut RequestHeader,
@@ -53,8 +55,8 @@ pub(super) fn prepare(
 ) -> Result<()> {
     let clients = &exchange.snapshot.policy.clients;
     if !matches!(request.raw_path(), [b'/' | b'*', ..]) {
-        // A URL, as clients send to a proxy. An origin server gets the path (RFC 9112, section 3.2.1),
-        // which is all that the parsed URI has.
+        // A URL, as clients send to a proxy. An origin server gets the path (RFC 9112, section
+        // 3.2.1), which is all that the parsed URI has.
         request.set_uri(request.uri.clone());
     }
     if !request.raw_path().is_ascii() {
@@ -128,7 +130,8 @@ fn rewrite_path(
     Ok(())
 }
 
-/// The host of the server that was selected, as configured, with the port unless it is that of the scheme.
+/// The host of the server that was selected, as configured, with the port unless it is that of the
+/// scheme.
 fn host_of_server(exchange: &Exchange) -> Option<String> {
     let server = exchange.pool()?.server(exchange.attempts.last()?.server)?;
     let is_tls = exchange.upstream()?.tls.is_some();
@@ -138,8 +141,8 @@ fn host_of_server(exchange: &Exchange) -> Option<String> {
     Some(text.strip_suffix(&port).map_or(text.clone(), str::to_owned))
 }
 
-/// Kinds of headers that a request has, found in one pass over the names. Most requests have none of them,
-/// and a look-up of every name would cost more.
+/// Kinds of headers that a request has, found in one pass over the names. Most requests have none
+/// of them, and a look-up of every name would cost more.
 #[derive(Default)]
 struct Present {
     /// A name with an underscore, or [`PROXY`].
@@ -163,8 +166,8 @@ impl Present {
     }
 }
 
-/// Removes [`PROXY`], forwarding headers that do not come from a trusted proxy, and headers that some servers read as
-/// others which the gateway checks or sets, because they treat `_` as `-`.
+/// Removes [`PROXY`], forwarding headers that do not come from a trusted proxy, and headers that
+/// some servers read as others which the gateway checks or sets, because they treat `_` as `-`.
 fn remove_untrusted(request: &mut RequestHeader, exchange: &Exchange) {
     let is_untrusted = |name: &&HeaderName| {
         let is_alias = name.as_str().contains('_');
@@ -191,7 +194,8 @@ fn is_forwarding(name: &str) -> bool {
     begins(FORWARDED_PREFIX) || FORWARDING.iter().any(|own| name.len() == own.len() && begins(own))
 }
 
-/// Whether upstreams may read a header as one of an API key, one that limits count by, or one of [`FRAMING`].
+/// Whether upstreams may read a header as one of an API key, one that limits count by, or one of
+/// [`FRAMING`].
 fn is_alias_of_ours(name: &str, policy: &Policy) -> bool {
     let sources = policy.clients.key_sources.iter().filter_map(|source| match source {
         KeySource::Header(name) => Some(name.as_str()),
@@ -201,8 +205,8 @@ fn is_alias_of_ours(name: &str, policy: &Policy) -> bool {
     FRAMING.into_iter().chain(sources).chain(counted).any(|own| identity::is_alias(name, own))
 }
 
-/// Sets the forwarding headers. With `keeps_forwarding`, those that a trusted proxy sent are kept or
-/// extended.
+/// Sets the forwarding headers. With `keeps_forwarding`, those that a trusted proxy sent are kept
+/// or extended.
 fn set_forwarding(
     peer: Option<&SocketAddr>,
     request: &mut RequestHeader,

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use super::respond::{failure, grpc};
 use crate::base::clock;
 
-/// The deadline of a gRPC call in any form whose head was received at `started` (microseconds); `None`: it has none.
+/// The deadline of a gRPC call in any form whose head was received at `started` (microseconds);
+/// `None`: it has none.
 pub(super) fn of(session: &Session, started: u64) -> Option<Instant> {
     grpc::Form::of(session)?;
     let timeout = grpc_timeout(&session.req_header().headers)?;
@@ -29,8 +30,8 @@ pub(super) fn has_passed(error: &Error) -> bool {
     *error.etype() == ErrorType::Custom(failure::DEADLINE_PASSED)
 }
 
-/// The timeout of a gRPC call ("Requests" in gRPC's description of its protocol over HTTP/2); `None` if
-/// there is none or it is malformed.
+/// The timeout of a gRPC call ("Requests" in gRPC's description of its protocol over HTTP/2);
+/// `None` if there is none or it is malformed.
 fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     parse(headers.get("grpc-timeout")?.as_bytes())
 }

@@ -14,8 +14,8 @@ use crate::decide;
 use crate::policy::handling::{Handling, HeaderEdit, HeaderEdits};
 use crate::policy::template::Values;
 
-/// Changes the headers of a request as its route has it, after all other headers were set. `subject` is the
-/// client's request, if a value depends on it.
+/// Changes the headers of a request as its route has it, after all other headers were set.
+/// `subject` is the client's request, if a value depends on it.
 ///
 /// # Errors
 /// Never: names and values are valid.
@@ -51,7 +51,8 @@ pub(super) fn edit_request(
     Ok(())
 }
 
-/// Removes headers that servers may read as one that is set or removed, because they treat `_` as `-`.
+/// Removes headers that servers may read as one that is set or removed, because they treat `_` as
+/// `-`.
 fn remove_aliases(request: &mut RequestHeader, edits: &HeaderEdits) {
     let is_same = |own: &HeaderName, other: &HeaderName| {
         let dash = |byte: u8| if byte == b'_' { b'-' } else { byte };
@@ -99,8 +100,8 @@ pub(super) fn edit_response(
     Ok(())
 }
 
-/// Adds the headers that a route sets or adds to a response of the gateway itself, except those that the response
-/// has: they describe its own body.
+/// Adds the headers that a route sets or adds to a response of the gateway itself, except those
+/// that the response has: they describe its own body.
 ///
 /// # Errors
 /// Never: names and values are valid.

@@ -1,4 +1,5 @@
-//! Requests to upstreams over HTTP/2: an attempt at a server, and a retry if the request was not processed.
+//! Requests to upstreams over HTTP/2: an attempt at a server, and a retry if the request was not
+//! processed.
 
 mod call;
 mod request;
@@ -39,7 +40,6 @@ enum Outcome {
     Done,
     /// The server has not processed the request.
     Unprocessed(Box<Error>),
-    /// It failed.
     Failed(Box<Error>),
 }
 
@@ -58,8 +58,8 @@ impl Replay {
 }
 
 impl Gateway {
-    /// Forwards a request over HTTP/2, if its upstream speaks that. Returns whether the response has been
-    /// written; if not, the request is for HTTP/1.1.
+    /// Forwards a request over HTTP/2, if its upstream speaks that. Returns whether the response
+    /// has been written; if not, the request is for HTTP/1.1.
     ///
     /// # Errors
     /// If the request fails.
@@ -110,8 +110,8 @@ impl Gateway {
         offer: Offer,
     ) -> Result<Acquired> {
         let Some(upstream) = exchange.upstream() else { return Err(super::respond::no_server()) };
-        // After one connection was closed, for example by a restart of the server, others are likely to be
-        // closed, too.
+        // After one connection was closed, for example by a restart of the server, others are
+        // likely to be closed, too.
         let is_new = exchange.attempts.count() > 1;
         let pool = Arc::clone(&dial.pool);
         let acquired = pool.http2.acquire(dial, offer, is_new, upstream.idle_timeout);
@@ -149,8 +149,8 @@ impl Gateway {
     }
 }
 
-/// The error of a request whose first server spoke HTTP/2 and refused it, and whose second one speaks HTTP/1.1: the
-/// part of the body that has been read from the client would be missing.
+/// The error of a request whose first server spoke HTTP/2 and refused it, and whose second one
+/// speaks HTTP/1.1: the part of the body that has been read from the client would be missing.
 #[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
 fn changed_version() -> Box<Error> {
     let words = "the server changed to HTTP/1.1 after a part of the request was sent";

@@ -5,8 +5,8 @@ use pingora::prelude::{RequestHeader, Result};
 
 use crate::decide::guard::has_outer_space;
 
-/// Adds `Host`, which HTTP/2 sends as `:authority`, and joins the lines of `Cookie`, which HTTP/2 may split
-/// (RFC 9113, section 8.2.3): servers of HTTP/1.1 expect one.
+/// Adds `Host`, which HTTP/2 sends as `:authority`, and joins the lines of `Cookie`, which HTTP/2
+/// may split (RFC 9113, section 8.2.3): servers of HTTP/1.1 expect one.
 ///
 /// # Errors
 /// If a value is not valid in a header, which cannot happen with a head that was parsed.
@@ -23,7 +23,8 @@ pub(super) fn normalize(request: &mut RequestHeader) -> Result<()> {
     }
 }
 
-/// The lines of `Cookie` as one; `None` if there is at most one, or if one is malformed: the request is then refused.
+/// The lines of `Cookie` as one; `None` if there is at most one, or if one is malformed: the
+/// request is then refused.
 fn joined_cookies(request: &RequestHeader) -> Option<HeaderValue> {
     let lines = request.headers.get_all(header::COOKIE);
     lines.iter().nth(1)?;

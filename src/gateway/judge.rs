@@ -23,7 +23,6 @@ use crate::upstream::load::Slot;
 
 /// What is decided about a request, and what it takes until its end.
 pub struct Judged {
-    /// The decision.
     pub decision: Decision,
     /// Who the client is; `None` if the request was refused before that was known.
     pub identity: Option<Identity>,

@@ -34,9 +34,9 @@ const IN_FLIGHT_UNIT: &str = ";qu=\"concurrent-requests\"";
 /// Prefixes of the names of all these headers.
 const FAMILIES: [&str; 2] = ["x-ratelimit", "ratelimit"];
 
-/// Inserts the headers of the exchange's decision into a response, of the gateway or of the upstream. If
-/// no limit was checked, the response does not change. An interim response (100, 103) has no rate limit
-/// headers, not even the upstream's own: the final response has them.
+/// Inserts the headers of the exchange's decision into a response, of the gateway or of the
+/// upstream. If no limit was checked, the response does not change. An interim response (100, 103)
+/// has no rate limit headers, not even the upstream's own: the final response has them.
 ///
 /// # Errors
 /// If the name of a rule is not valid in a header, which `config` rejects.
@@ -79,8 +79,8 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     Ok(())
 }
 
-/// Whether the response of the upstream has rate limit headers. One pass over all names costs less than
-/// eleven look-ups of names that are rarely present.
+/// Whether the response of the upstream has rate limit headers. One pass over all names costs less
+/// than eleven look-ups of names that are rarely present.
 fn has_limit_headers(headers: &HeaderMap) -> bool {
     let is_of = |name: &str| FAMILIES.iter().any(|family| name.starts_with(family));
     headers.keys().any(|name| is_of(name.as_str()))
@@ -105,8 +105,8 @@ fn insert_x(
     response.insert_header(RESET, reset)
 }
 
-/// Value of `X-RateLimit-Reset` for a bucket that is full in `reset_us` microseconds. The sum is rounded
-/// up, not its parts, so that the value is never early.
+/// Value of `X-RateLimit-Reset` for a bucket that is full in `reset_us` microseconds. The sum is
+/// rounded up, not its parts, so that the value is never early.
 fn reset(form: ResetForm, reset_us: u64, unix_us: u64) -> u64 {
     match form {
         ResetForm::Epoch => seconds_up(unix_us.saturating_add(reset_us)),

@@ -1,15 +1,18 @@
 //! The proxy: one request in Pingora's phases.
 //!
-//! Reading order: this file (the phases), `exchange` (the state of one request), `attempts` (those at its upstream), `http2_request` (requests
-//! that clients send over HTTP/2), `redirect` (listeners that only redirect), `judge` (whether a request is
-//! allowed), `waiting` (requests that leaky buckets delay), `respond` (responses of the gateway itself), `route_answer` (answers of routes without an upstream), `limit_headers` and `header_text` (rate limit
-//! headers), `split` (which upstream of a route with several), `peer` (which upstream server gets the request), `forward` (the request to the upstream), `header_edits` (changes of headers by a route),
-//! `http2` (requests to upstreams over HTTP/2; Pingora sends those over HTTP/1.1), `refund` (tokens of requests that reached
-//! no server), `grpc_deadline`, `upstream_response` (the
-//! response from the upstream), `body_drain` (unread request bodies), `own_limits` (a client's own limits),
-//! `acme_challenge` (automatic certificates), `upgrade` (WebSockets), `demo` (the built-in upstream),
-//! `telemetry` (metrics and log record of a request), `trace` (its spans), `drain` (responses during a
-//! graceful shutdown).
+//! Reading order: this file (the phases), `exchange` (the state of one request), `attempts` (those
+//! at its upstream), `http2_request` (requests that clients send over HTTP/2), `redirect`
+//! (listeners that only redirect), `judge` (whether a request is allowed), `waiting` (requests that
+//! leaky buckets delay), `respond` (responses of the gateway itself), `route_answer` (answers of
+//! routes without an upstream), `limit_headers` and `header_text` (rate limit headers), `split`
+//! (which upstream of a route with several), `peer` (which upstream server gets the request),
+//! `forward` (the request to the upstream), `header_edits` (changes of headers by a route), `http2`
+//! (requests to upstreams over HTTP/2; Pingora sends those over HTTP/1.1), `refund` (tokens of
+//! requests that reached no server), `grpc_deadline`, `upstream_response` (the response from the
+//! upstream), `body_drain` (unread request bodies), `own_limits` (a client's own limits),
+//! `acme_challenge` (automatic certificates), `upgrade` (WebSockets), `demo` (the built-in
+//! upstream), `telemetry` (metrics and log record of a request), `trace` (its spans), `drain`
+//! (responses during a graceful shutdown).
 
 pub mod exchange;
 pub mod judge;
@@ -151,9 +154,9 @@ impl ProxyHttp for Gateway {
         } else {
             upgrade::remove_unless_websocket(session.req_header_mut());
         }
-        // Without a timeout, Pingora waits for the next request forever. A connection that closes after
-        // this request has no keep-alive, and must not get one; `drain` closes it after a response that refuses
-        // an upgrade. `downstream::http2` counts those over HTTP/2.
+        // Without a timeout, Pingora waits for the next request forever. A connection that closes
+        // after this request has no keep-alive, and must not get one; `drain` closes it after a
+        // response that refuses an upgrade. `downstream::http2` counts those over HTTP/2.
         if !session.is_http2()
             && exchange.connection.is_last_request(server.limits.max_requests_per_connection)
             && !session.is_upgrade_req()
@@ -164,7 +167,8 @@ impl ProxyHttp for Gateway {
         }
         session.set_read_timeout(Some(server.read_timeout));
         session.set_write_timeout(Some(server.write_timeout));
-        // By default, Pingora reads the rest of a body after the response for as long as the client sends any.
+        // By default, Pingora reads the rest of a body after the response for as long as the client
+        // sends any.
         session.set_total_drain_timeout(Some(body_drain::DRAIN_TIMEOUT));
         // Serves requests that the client sends before it has the response to this one. By default,
         // Pingora drops them.
@@ -204,7 +208,8 @@ impl ProxyHttp for Gateway {
             exchange.waited_us = Some(waited_us);
             self.metrics.waits.duration.observe(seconds(waited_us));
         }
-        // Only the client can make a response of the gateway fail. Pingora names no source of errors of HTTP/2.
+        // Only the client can make a response of the gateway fail. Pingora names no source of
+        // errors of HTTP/2.
         respond::respond(session, exchange).await.map_err(Error::into_down)
     }
 
@@ -258,9 +263,9 @@ impl ProxyHttp for Gateway {
             exchange.count_body(body.len())?;
         }
         if is_end && body.as_ref().is_some_and(Bytes::is_empty) {
-            // Clients of HTTP/2 often end a body with an empty frame. As a chunk, no bytes are the end of the
-            // body: Pingora would write the end twice, and the server would read the second one as the
-            // beginning of the next request.
+            // Clients of HTTP/2 often end a body with an empty frame. As a chunk, no bytes are the
+            // end of the body: Pingora would write the end twice, and the server would read the
+            // second one as the beginning of the next request.
             *body = None;
         }
         let Some(attempt) = exchange.attempts.last_mut() else { return Ok(()) };
@@ -378,8 +383,8 @@ impl ProxyHttp for Gateway {
         self.failed_to_connect(exchange, error)
     }
 
-    /// Like Pingora's default, which does not know that the connection was reused: `upstream` keeps idle
-    /// connections, not Pingora.
+    /// Like Pingora's default, which does not know that the connection was reused: `upstream` keeps
+    /// idle connections, not Pingora.
     fn error_while_proxy(
         &self,
         peer: &HttpPeer,
@@ -392,8 +397,8 @@ impl ProxyHttp for Gateway {
         let attempt = exchange.attempts.connection();
         let is_reused = attempt.is_some_and(Attempt::is_reused);
         error.retry.decide_reuse(is_reused);
-        // By default, Pingora retries only if reading the head failed. On a closed connection, a write
-        // can fail first.
+        // By default, Pingora retries only if reading the head failed. On a closed connection, a
+        // write can fail first.
         let write_failed =
             (error.esource(), error.etype()) == (&ErrorSource::Upstream, &ErrorType::WriteError);
         if write_failed && session.response_written().is_none() {

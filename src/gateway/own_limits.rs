@@ -1,5 +1,5 @@
-//! Response to a client that asks for its own limits on `clients.limits_path`. Takes no tokens; nothing
-//! is sent to an upstream.
+//! Response to a client that asks for its own limits on `clients.limits_path`. Takes no tokens;
+//! nothing is sent to an upstream.
 //!
 //! Reading order: this file (the decision and the response), `view` (the body).
 
@@ -21,11 +21,12 @@ use crate::store::peek_cache::PeekClient;
 use view::ClientRules;
 
 impl Gateway {
-    /// Decides on a request of a client for its own limits. `check` is the result of the rules by address,
-    /// if the request may be an attempt to guess a key.
+    /// Decides on a request of a client for its own limits. `check` is the result of the rules by
+    /// address, if the request may be an attempt to guess a key.
     ///
-    /// A client with a known key is denied if its address has no tokens left, as it is on any route:
-    /// otherwise the response would reveal which keys are known to a client that must stop guessing.
+    /// A client with a known key is denied if its address has no tokens left, as it is on any
+    /// route: otherwise the response would reveal which keys are known to a client that must stop
+    /// guessing.
     pub(super) async fn own_limits(
         &self,
         session: &Session,

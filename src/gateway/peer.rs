@@ -25,7 +25,8 @@ use crate::upstream::pool::{Pool, Wanted};
 use crate::upstream::sticky;
 
 impl Gateway {
-    /// Selects the next endpoint of the upstream: another one if the last could not be connected to.
+    /// Selects the next endpoint of the upstream: another one if the last could not be connected
+    /// to.
     ///
     /// # Errors
     /// If no endpoint has an address.
@@ -74,8 +75,8 @@ impl Gateway {
         options.connection_timeout = Some(upstream.connect_timeout);
         options.total_connection_timeout = Some(upstream.connect_timeout);
         options.read_timeout = Some(upstream.read_timeout);
-        // A head without a body fits into the socket's send buffer, so a write does not wait, and a timer
-        // would cost more than the write.
+        // A head without a body fits into the socket's send buffer, so a write does not wait, and a
+        // timer would cost more than the write.
         let has_body = !session.is_body_empty();
         options.write_timeout = has_body.then_some(upstream.write_timeout);
         let connects = if session.is_upgrade_req() {
@@ -123,8 +124,9 @@ impl Gateway {
         }
     }
 
-    /// Ejects the endpoint that was selected last, which could not be connected to. Nothing was sent, so
-    /// another endpoint can be tried, whatever the method. If the deadline of a gRPC call has passed, neither.
+    /// Ejects the endpoint that was selected last, which could not be connected to. Nothing was
+    /// sent, so another endpoint can be tried, whatever the method. If the deadline of a gRPC call
+    /// has passed, neither.
     #[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
     pub(super) fn failed_to_connect(
         &self,
@@ -154,7 +156,8 @@ impl Gateway {
     }
 }
 
-/// Selects an endpoint. If the client's cookie does not select it, also returns the cookie that the response sets.
+/// Selects an endpoint. If the client's cookie does not select it, also returns the cookie that the
+/// response sets.
 fn choose(
     session: &Session,
     exchange: &Exchange,

@@ -14,8 +14,8 @@ use crate::net::address::Authority;
 /// The port that `https` URLs leave out.
 const HTTPS_PORT: u16 = 443;
 
-/// Responds with 308 to the same URL over HTTPS at this port; with 400 to a request without a valid host. A
-/// redirect takes no tokens.
+/// Responds with 308 to the same URL over HTTPS at this port; with 400 to a request without a valid
+/// host. A redirect takes no tokens.
 ///
 /// # Errors
 /// The client has closed the connection.

@@ -1,5 +1,5 @@
-//! Tokens of a request that failed before it reached a server: they are given back to the buckets of the rules whose
-//! `refund_on` has its reason.
+//! Tokens of a request that failed before it reached a server: they are given back to the buckets
+//! of the rules whose `refund_on` has its reason.
 
 use std::time::Duration;
 
@@ -14,12 +14,14 @@ use crate::decide::reason::Failure;
 use crate::policy::refund::RefundReason;
 use crate::store::limiter::{Failed, Refund};
 
-/// Longest time that the response waits for Redis. A call that gives back tokens is given up long before.
+/// Longest time that the response waits for Redis. A call that gives back tokens is given up long
+/// before.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// Gives back the tokens of a request that failed, if it reached no server. Its response reports the limits without
-    /// what it took. Takes about as long as a check, so that a client which has the response has its tokens, too.
+    /// Gives back the tokens of a request that failed, if it reached no server. Its response
+    /// reports the limits without what it took. Takes about as long as a check, so that a client
+    /// which has the response has its tokens, too.
     pub(super) async fn refund(&self, exchange: &mut Exchange, failure: Failure, error: &Error) {
         let Some(reason) = reason(exchange, failure, error) else { return };
         // The buckets may be of other limits now.

@@ -8,14 +8,13 @@ use crate::policy::client::Client;
 use crate::policy::split::Destination;
 use crate::policy::{Policy, Route};
 
-/// Number of counters.
 const COUNTERS: usize = 64;
 
 /// Maximum number of turns that a counter keeps for the next requests.
 const MAX_RETURNED: usize = 1_024;
 
-/// The turns of requests, counted for each split as long as the process lives: a reload does not begin again.
-/// Splits above [`COUNTERS`] share the counters.
+/// The turns of requests, counted for each split as long as the process lives: a reload does not
+/// begin again. Splits above [`COUNTERS`] share the counters.
 pub(super) struct Turns([Mutex<Counter>; COUNTERS]);
 
 /// The turns that no request has.
@@ -26,8 +25,8 @@ struct Counter {
     returned: Vec<u64>,
 }
 
-/// The upstream of a request, and its turn. Unless it is [used](Self::is_used), the turn returns when this is dropped, so that
-/// refused requests do not change the shares.
+/// The upstream of a request, and its turn. Unless it is [used](Self::is_used), the turn returns
+/// when this is dropped, so that refused requests do not change the shares.
 pub(super) struct Chosen<'a> {
     pub(super) upstream: u32,
     pub(super) is_used: bool,

@@ -1,4 +1,5 @@
-//! Metrics and audit of a request while it is served; metrics, access log and trace when it is complete.
+//! Metrics and audit of a request while it is served; metrics, access log and trace when it is
+//! complete.
 
 use std::sync::Arc;
 
@@ -25,8 +26,8 @@ use crate::policy::settings::KeySource;
 use crate::store::limiter::Source;
 
 impl Gateway {
-    /// Counts a request that failed because its client is too slow. Returns the failure: if the connection was
-    /// closed for that, it seems to have been closed by the client.
+    /// Counts a request that failed because its client is too slow. Returns the failure: if the
+    /// connection was closed for that, it seems to have been closed by the client.
     pub(super) fn count_slowness(&self, exchange: &Exchange, failure: Failure) -> Failure {
         let connection = &exchange.connection;
         let is_closed = connection.slow() == Some(Slow::Reader);
@@ -55,8 +56,8 @@ impl Gateway {
         }
     }
 
-    /// Records the refusals that a decision consists of, at the time of the decision: a request that a
-    /// rule in shadow mode would have refused can go on for hours.
+    /// Records the refusals that a decision consists of, at the time of the decision: a request
+    /// that a rule in shadow mode would have refused can go on for hours.
     pub(super) fn record_refusals(&self, exchange: &Exchange, judged: &Judged) {
         let Some(Identity { client, key_from, .. }) = judged.identity else { return };
         let (policy, generation) = (&exchange.snapshot.policy, exchange.snapshot.generation);
@@ -101,8 +102,8 @@ impl Gateway {
         }
     }
 
-    /// Counts a response of the upstream whose head has been received. Interim responses (103) are not
-    /// counted.
+    /// Counts a response of the upstream whose head has been received. Interim responses (103) are
+    /// not counted.
     pub(super) fn count_response(&self, exchange: &mut Exchange, status: StatusCode) {
         if !respond::is_final(status) {
             return;

@@ -1,5 +1,6 @@
-//! The trace of a request: begun when the request is decided, propagated to the upstream, and exported when the
-//! request is complete. Without `[tracing]`, each step is one test of an `Option`.
+//! The trace of a request: begun when the request is decided, propagated to the upstream, and
+//! exported when the request is complete. Without `[tracing]`, each step is one test of an
+//! `Option`.
 
 use http::HeaderValue;
 use http::header::HOST;
@@ -13,8 +14,8 @@ use crate::observe::access_log::Record;
 use crate::observe::traces::context::{Parent, SpanId, TRACEPARENT, TRACESTATE, is_tracestate};
 use crate::observe::traces::{self, Call, Trace, TraceRecord};
 
-/// Longest `tracestate` that is exported: the length that every implementation must propagate (W3C Trace
-/// Context, section 3.3.1.5).
+/// Longest `tracestate` that is exported: the length that every implementation must propagate (W3C
+/// Trace Context, section 3.3.1.5).
 const MAX_STATE_BYTES: usize = 512;
 
 /// Longest host that is exported. A DNS name with a port is not longer.
@@ -34,8 +35,8 @@ pub(super) fn begin(session: &Session, exchange: &mut Exchange) {
     exchange.trace = Trace::of(tracing, parent, exchange.via_trusted_proxy(), random);
 }
 
-/// Sets the trace headers of the request to the upstream. Removes those of a client whose trace is not
-/// continued.
+/// Sets the trace headers of the request to the upstream. Removes those of a client whose trace is
+/// not continued.
 pub(super) fn propagate(request: &mut RequestHeader, exchange: &Exchange) -> Result<()> {
     if exchange.snapshot.policy.tracing.is_none() {
         return Ok(());

@@ -5,16 +5,16 @@ use pingora::prelude::RequestHeader;
 
 use crate::net::framing::connection_options;
 
-/// Removes `Upgrade` unless the request asks for a WebSocket. Pingora forwards no other, but takes every request with
-/// this header for one to upgrade, so this must precede all use of it.
+/// Removes `Upgrade` unless the request asks for a WebSocket. Pingora forwards no other, but takes
+/// every request with this header for one to upgrade, so this must precede all use of it.
 pub(super) fn remove_unless_websocket(request: &mut RequestHeader) {
     if request.headers.contains_key(header::UPGRADE) && !asks_for_websocket(&request.headers) {
         request.remove_header(&header::UPGRADE);
     }
 }
 
-/// Whether `Upgrade` is `websocket` and `Connection` names it: without that, it must not be acted on (RFC 9110,
-/// section 7.8).
+/// Whether `Upgrade` is `websocket` and `Connection` names it: without that, it must not be acted
+/// on (RFC 9110, section 7.8).
 fn asks_for_websocket(headers: &HeaderMap) -> bool {
     let is_upgrade = |option: &[u8]| option.eq_ignore_ascii_case(b"upgrade");
     let is_websocket = headers

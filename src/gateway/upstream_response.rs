@@ -11,12 +11,12 @@ use crate::net::framing;
 
 const KEEP_ALIVE: &str = "keep-alive";
 
-/// Options of `Connection` for which no header is removed: those of the connection itself, and the headers
-/// of the framing.
+/// Options of `Connection` for which no header is removed: those of the connection itself, and the
+/// headers of the framing.
 const KEPT_OPTIONS: [&str; 4] = [KEEP_ALIVE, "close", "content-length", "transfer-encoding"];
 
-/// Prepares the head of an upstream's response to a request of the HTTP version `request`. Returns whether
-/// the connection must close after the response.
+/// Prepares the head of an upstream's response to a request of the HTTP version `request`. Returns
+/// whether the connection must close after the response.
 ///
 /// # Errors
 /// If a value is not valid in a header, which cannot happen with a head that was parsed.
@@ -30,8 +30,8 @@ pub(super) fn prepare(response: &mut ResponseHeader, request: Version) -> Result
         response.insert_header(header::CONTENT_LENGTH, length)?;
     }
     if response.status == StatusCode::NO_CONTENT || response.status.is_informational() {
-        // Such a response has no body, whatever its headers (RFC 9110, section 8.6); a client that waits
-        // for one would read the next response as the body.
+        // Such a response has no body, whatever its headers (RFC 9110, section 8.6); a client that
+        // waits for one would read the next response as the body.
         response.remove_header(&header::CONTENT_LENGTH);
         response.remove_header(&header::TRANSFER_ENCODING);
     }
@@ -43,8 +43,8 @@ pub(super) fn prepare(response: &mut ResponseHeader, request: Version) -> Result
 
 /// Copies the values of the headers.
 ///
-/// They share the buffer of 4 KiB into which the head was read. A connection of an HTTP/2 client keeps values in the
-/// table of its header compression, and with each of them the whole buffer.
+/// They share the buffer of 4 KiB into which the head was read. A connection of an HTTP/2 client
+/// keeps values in the table of its header compression, and with each of them the whole buffer.
 ///
 /// # Errors
 /// None, with a head that was parsed.
@@ -62,8 +62,8 @@ pub(super) fn detach(response: &mut ResponseHeader) -> Result<()> {
     Ok(())
 }
 
-/// Removes the headers that `Connection` names, and `Keep-Alive`, which some servers send without naming
-/// it (RFC 9110, section 7.6.1). Pingora writes `Connection` itself.
+/// Removes the headers that `Connection` names, and `Keep-Alive`, which some servers send without
+/// naming it (RFC 9110, section 7.6.1). Pingora writes `Connection` itself.
 fn remove_hop_by_hop(response: &mut ResponseHeader) {
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
         return;

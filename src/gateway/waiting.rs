@@ -1,4 +1,5 @@
-//! Requests that wait because of leaky buckets: how many, for how long, and how the wait of one ends.
+//! Requests that wait because of leaky buckets: how many, for how long, and how the wait of one
+//! ends.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -81,11 +82,12 @@ impl Wait {
         (delay_us > 0).then_some(Self { place, delay_us })
     }
 
-    /// Waits. Returns the microseconds for which the request was to wait. `deadline`: that of a gRPC call.
+    /// Waits. Returns the microseconds for which the request was to wait. `deadline`: that of a
+    /// gRPC call.
     ///
     /// # Errors
-    /// The client has left, or the deadline has passed. Its place in the queue is free again; its tokens stay taken,
-    /// since the requests after it have their delays already.
+    /// The client has left, or the deadline has passed. Its place in the queue is free again; its
+    /// tokens stay taken, since the requests after it have their delays already.
     pub(super) async fn end(self, session: &mut Session, deadline: Option<Instant>) -> Result<u64> {
         let Self { place, delay_us } = self;
         let ready_at = Instant::now() + Duration::from_micros(delay_us);
@@ -102,8 +104,9 @@ impl Wait {
     }
 }
 
-/// Completes when the client resets the stream or closes the connection. Over HTTP/1.1, never for a request
-/// whose body is not read yet, or one for an upgrade: what they send first belongs to the upstream.
+/// Completes when the client resets the stream or closes the connection. Over HTTP/1.1, never for a
+/// request whose body is not read yet, or one for an upgrade: what they send first belongs to the
+/// upstream.
 async fn client_left(session: &mut Session) -> Box<Error> {
     if session.is_upgrade_req() {
         return pending().await;

@@ -37,8 +37,8 @@ pub fn canonical(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
 
-/// Parses an address, or an IPv6 network of exactly `ipv6_prefix` bits, which is how clients are shown.
-/// `None` if the text is neither.
+/// Parses an address, or an IPv6 network of exactly `ipv6_prefix` bits, which is how clients are
+/// shown. `None` if the text is neither.
 pub fn parse_address(text: &str, ipv6_prefix: u8) -> Option<IpAddr> {
     let network = text.strip_suffix(&format!("/{ipv6_prefix}"));
     let network = network.and_then(|bare| bare.parse::<Ipv6Addr>().ok()).map(IpAddr::V6);
@@ -50,8 +50,8 @@ pub fn is_trusted(trusted: &[IpNet], ip: IpAddr) -> bool {
     trusted.iter().any(|net| net.contains(&ip))
 }
 
-/// The right-most address of `X-Forwarded-For` that is not a trusted proxy's. If all are, the left-most
-/// that was read; if one before it is malformed, the peer.
+/// The right-most address of `X-Forwarded-For` that is not a trusted proxy's. If all are, the
+/// left-most that was read; if one before it is malformed, the peer.
 pub(super) fn forwarded_address(
     trusted: &[IpNet],
     peer: IpAddr,

@@ -2,11 +2,12 @@
 
 use crate::base::duration::MICROS_PER_SECOND;
 
-/// How long gateways must have different limits before it is reported, in microseconds: longer than a reload of one
-/// after the other takes to be seen, and than a gateway counts that was killed.
+/// How long gateways must have different limits before it is reported, in microseconds: longer than
+/// a reload of one after the other takes to be seen, and than a gateway counts that was killed.
 const REPORT_DELAY_US: u64 = 15 * MICROS_PER_SECOND;
 
-/// Whether all live gateways have the limits of this one, and whether it has been reported that they do not.
+/// Whether all live gateways have the limits of this one, and whether it has been reported that
+/// they do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
     /// Number of gateways with other limits at the last count.
@@ -51,7 +52,8 @@ impl Agreement {
 mod tests {
     use super::*;
 
-    /// What is reported at which second, by the numbers of gateways with other limits from second 0 on.
+    /// What is reported at which second, by the numbers of gateways with other limits from second 0
+    /// on.
     fn reported(counts: impl IntoIterator<Item = u32>) -> Vec<(u64, Change)> {
         let mut agreement = Agreement::default();
         let each = (0..).zip(counts).filter_map(|(second, others)| {

@@ -29,8 +29,8 @@ pub struct Settings {
     pub open_max_us: u64,
     /// Number of consecutive successful probes that end an opening, 1 to 100.
     pub probes: u32,
-    /// Percentage of requests that call the store in each step of the half-open state: 1 to 16 steps
-    /// of 1 to 100, none below the previous one, the last 100.
+    /// Percentage of requests that call the store in each step of the half-open state: 1 to 16
+    /// steps of 1 to 100, none below the previous one, the last 100.
     pub ramp: Vec<u32>,
     /// Duration of each step.
     pub ramp_step_us: u64,
@@ -130,7 +130,8 @@ impl Breaker {
         }
     }
 
-    /// Opens the breaker: the store is unreachable or unusable. `random` as in [`note`](Self::note).
+    /// Opens the breaker: the store is unreachable or unusable. `random` as in
+    /// [`note`](Self::note).
     pub fn open(&mut self, now: u64, random: u64) {
         let settings = &self.settings;
         let steady = self.state == State::Closed
@@ -152,8 +153,8 @@ impl Breaker {
         }
     }
 
-    /// Enters the half-open state from the closed state, so that requests return step by step. Used if
-    /// requests did not call the store for another reason than a failure, such as an override.
+    /// Enters the half-open state from the closed state, so that requests return step by step. Used
+    /// if requests did not call the store for another reason than a failure, such as an override.
     pub fn ramp_up(&mut self, now: u64) {
         if self.state == State::Closed {
             self.state = State::HalfOpen { since: now };
@@ -170,8 +171,8 @@ impl Breaker {
         }
     }
 
-    /// Time at which [`admits_percent`](Self::admits_percent) next changes while half open; `None` in
-    /// the other states.
+    /// Time at which [`admits_percent`](Self::admits_percent) next changes while half open; `None`
+    /// in the other states.
     pub fn next_step(&self, now: u64) -> Option<u64> {
         let State::HalfOpen { since } = self.state else { return None };
         self.step(since, now).map(|(ends, _)| ends)

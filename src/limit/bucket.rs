@@ -6,11 +6,11 @@ use super::Limit;
 /// Such steps occur between clock readings of two threads, and when a server's time is corrected.
 pub const CLOCK_SLACK_US: u64 = crate::base::duration::MICROS_PER_SECOND;
 
-/// State of a bucket: a level in units of its [`Limit`], and a timestamp in microseconds. What passing
-/// time does to the level, and what the timestamp means, is defined by the kind of limit.
+/// State of a bucket: a level in units of its [`Limit`], and a timestamp in microseconds. What
+/// passing time does to the level, and what the timestamp means, is defined by the kind of limit.
 ///
-/// A level below zero is a debt: tokens that gateways granted locally while they could not reach the
-/// shared store. Requests are denied until the bucket has refilled above zero.
+/// A level below zero is a debt: tokens that gateways granted locally while they could not reach
+/// the shared store. Requests are denied until the bucket has refilled above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// Available units at time [`at`](Self::at); at most the limit's full level.

@@ -1,14 +1,15 @@
-//! Calendar periods: where the second, minute, hour, day, week, month or year of an instant starts and ends.
+//! Calendar periods: where the second, minute, hour, day, week, month or year of an instant starts
+//! and ends.
 //!
 //! Instants are microseconds since the Unix epoch.
 //!
 //! # Boundaries
 //!
 //! - Seconds, minutes and hours are those of UTC, in every zone.
-//! - Days, weeks, months and years start at midnight in the zone. So a day has 23 or 25 hours if the
-//!   clocks are set forward or back on it.
-//! - If the clocks skip midnight, the period starts later by the length of the skipped time, usually at
-//!   01:00. If a whole day is skipped, it has no period.
+//! - Days, weeks, months and years start at midnight in the zone. So a day has 23 or 25 hours if
+//!   the clocks are set forward or back on it.
+//! - If the clocks skip midnight, the period starts later by the length of the skipped time,
+//!   usually at 01:00. If a whole day is skipped, it has no period.
 //! - If midnight occurs twice, the period starts at the first one.
 //! - A month starts on its anchor day, or on its last day if it has fewer days. So anchor 31 starts
 //!   periods on 31 January, on 28 or 29 February, and on 31 March.
@@ -45,8 +46,8 @@ pub enum Period {
     Year,
 }
 
-/// Periods of one length in one time zone: a cheap handle, which lives as long as the process. Equal handles
-/// have the same zone, length and anchor.
+/// Periods of one length in one time zone: a cheap handle, which lives as long as the process.
+/// Equal handles have the same zone, length and anchor.
 #[derive(Clone, Copy)]
 pub struct Calendar(&'static Shared);
 
@@ -137,8 +138,8 @@ impl Period {
 }
 
 impl Calendar {
-    /// Periods in `zone`, an IANA name such as `Europe/Berlin`. `anchor` is the day of the month, 1 to 31, or
-    /// the day of the week, from Monday = 1; 1 for all other periods.
+    /// Periods in `zone`, an IANA name such as `Europe/Berlin`. `anchor` is the day of the month, 1
+    /// to 31, or the day of the week, from Monday = 1; 1 for all other periods.
     ///
     /// # Errors
     /// See [`CalendarError`].
@@ -189,7 +190,8 @@ impl Calendar {
         bounds
     }
 
-    /// As [`bounds`](Self::bounds), for a time that is not the current one: the last period stays in the cache.
+    /// As [`bounds`](Self::bounds), for a time that is not the current one: the last period stays
+    /// in the cache.
     pub fn containing(self, unix_us: u64) -> Bounds {
         self.compute(unix_us.min(MAX_US))
     }
@@ -200,7 +202,8 @@ impl Calendar {
         last.end_us - last.start_us
     }
 
-    /// Whether the anchor is after the last day of some month, which then has its period start earlier.
+    /// Whether the anchor is after the last day of some month, which then has its period start
+    /// earlier.
     pub fn is_clamped(self) -> bool {
         self.period() == Period::Month && self.anchor() > 28
     }
@@ -212,8 +215,8 @@ impl Calendar {
             return Bounds { start_us, end_us, next_end_us: end_us + length };
         }
         let local = timestamp(unix_us).to_zoned(self.0.zone.clone()).date();
-        // A day can be skipped, and the local date of an instant may be a day off where the clocks are set
-        // back over midnight: the search starts before both.
+        // A day can be skipped, and the local date of an instant may be a day off where the clocks
+        // are set back over midnight: the search starts before both.
         let mut first = self.preceding(self.first_day(local));
         loop {
             let next = self.following(first);

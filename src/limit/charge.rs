@@ -124,8 +124,8 @@ impl Answer {
         self
     }
 
-    /// Sets [`Outcome::times`] of a decision at `now` by the process' clock. Not of sliding windows, whose times follow
-    /// from their logs.
+    /// Sets [`Outcome::times`] of a decision at `now` by the process' clock. Not of sliding
+    /// windows, whose times follow from their logs.
     #[must_use]
     pub fn decided_at(self, charges: &[Charge], now: u64) -> Self {
         self.with_times(|index, outcome| match charges.get(index) {
@@ -186,8 +186,8 @@ pub fn held_units<'a>(
 /// refilled to the time of the decision.
 ///
 /// - Enforced charges are all or nothing: if any bucket is short, no tokens are taken.
-/// - A shadow charge takes from its own bucket if that holds the cost and the request is allowed. It
-///   never affects the decision or another bucket.
+/// - A shadow charge takes from its own bucket if that holds the cost and the request is allowed.
+///   It never affects the decision or another bucket.
 /// - A gateway that decides locally takes a multiple of the cost: see [`Share`].
 pub fn take(charges: &[Charge], buckets: &mut [Bucket], share: Share) -> Answer {
     debug_assert_eq!(charges.len(), buckets.len());

@@ -1,8 +1,8 @@
-//! Concurrency: a kind of limit. Allows a number of units to be held at once. A request holds its cost from the
-//! decision until its response has ended.
+//! Concurrency: a kind of limit. Allows a number of units to be held at once. A request holds its
+//! cost from the decision until its response has ended.
 //!
-//! Reading order: [`Concurrency`] (the parameters), [`HeldUnits`] (what one gateway holds of a bucket), [`entries`]
-//! (what all gateways hold of it, as it is stored in Redis).
+//! Reading order: [`Concurrency`] (the parameters), [`HeldUnits`] (what one gateway holds of a
+//! bucket), [`entries`] (what all gateways hold of it, as it is stored in Redis).
 
 pub mod entries;
 
@@ -14,12 +14,12 @@ use crate::base::duration::MICROS_PER_SECOND;
 /// Time in microseconds after which the units of a gateway that does not renew them are free.
 pub const LEASE_US: u64 = 15 * MICROS_PER_SECOND;
 
-/// Parameters of a limit of this kind. A unit is a thousandth of what a request of cost 1 holds, the smallest part
-/// that a cost can have.
+/// Parameters of a limit of this kind. A unit is a thousandth of what a request of cost 1 holds,
+/// the smallest part that a cost can have.
 ///
-/// The level of such a bucket is the number of free units. No time passes for it: a unit is free again when the
-/// request that holds it ends. So it is never kept as a [`Bucket`](super::bucket::Bucket): a store computes the
-/// level from the units that are held.
+/// The level of such a bucket is the number of free units. No time passes for it: a unit is free
+/// again when the request that holds it ends. So it is never kept as a
+/// [`Bucket`](super::bucket::Bucket): a store computes the level from the units that are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Concurrency {
     /// Units that can be held at once.
@@ -40,16 +40,17 @@ pub enum ConcurrencyError {
 /// Largest limit. Thousandths of it fit in 32 bits.
 pub const MAX_LIMIT: u64 = 1_000_000;
 
-/// What a call of `take.lua` says about the gateway that sends it. An absolute number, so that any statement corrects
-/// what an earlier call with a lost reply has left.
+/// What a call of `take.lua` says about the gateway that sends it. An absolute number, so that any
+/// statement corrects what an earlier call with a lost reply has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statement {
     /// Identifies the process.
     pub gateway: u64,
-    /// Number of the statement. A later statement of the gateway has a higher one; the script ignores a statement
-    /// that arrives after a later one.
+    /// Number of the statement. A later statement of the gateway has a higher one; the script
+    /// ignores a statement that arrives after a later one.
     pub number: u64,
-    /// Units that the gateway holds, without those that the call takes; `None`: those of its last statement.
+    /// Units that the gateway holds, without those that the call takes; `None`: those of its last
+    /// statement.
     pub units: Option<i64>,
 }
 
@@ -91,8 +92,8 @@ impl Concurrency {
         if parts > i64::MAX.unsigned_abs() { i64::MAX } else { parts.cast_signed() }
     }
 
-    /// Standing at `level`, for a request that needs `needed` units. `remaining` is the number of tokens that can be
-    /// granted, `guess_us` is [`retry_guess_us`].
+    /// Standing at `level`, for a request that needs `needed` units. `remaining` is the number of
+    /// tokens that can be granted, `guess_us` is [`retry_guess_us`].
     pub const fn standing(
         &self,
         level: i64,
@@ -110,9 +111,9 @@ impl Concurrency {
     }
 }
 
-/// Microseconds after which a refused request may be tried again: a guess between half a second and two seconds, since
-/// no gateway knows when a request in flight will end. Differs for each `seed`, so that clients that are refused
-/// together do not return together.
+/// Microseconds after which a refused request may be tried again: a guess between half a second and
+/// two seconds, since no gateway knows when a request in flight will end. Differs for each `seed`,
+/// so that clients that are refused together do not return together.
 pub const fn retry_guess_us(seed: u64) -> u64 {
     // SplitMix64.
     let mut hash = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -121,11 +122,12 @@ pub const fn retry_guess_us(seed: u64) -> u64 {
     MICROS_PER_SECOND / 2 + (hash ^ (hash >> 31)) % (MICROS_PER_SECOND * 3 / 2)
 }
 
-/// Units of one bucket that requests of one gateway hold. Each request [takes](Self::take) its units and
+/// Units of one bucket that requests of one gateway hold. Each request [takes](Self::take) its
+/// units and
 /// [releases](Self::release) them once.
 ///
-/// An operator can free units while requests hold them. From then on, these requests count for at most the rest, and
-/// their ends do not free units of later requests.
+/// An operator can free units while requests hold them. From then on, these requests count for at
+/// most the rest, and their ends do not free units of later requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldUnits {
     /// Number of times that an operator has freed units.

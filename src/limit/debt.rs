@@ -1,16 +1,17 @@
 //! Debt: tokens that a gateway granted locally and still has to take from the shared bucket.
 //!
-//! The shared bucket refills while it cannot be reached. Until it is full, the debt is all units that
-//! were granted locally. A full bucket stops refilling, while a bucket that had been charged would
-//! have continued; from then on the debt shrinks by this gateway's share of the rate. The gateway does
-//! not know the shared level, so it assumes that the bucket was empty and waits for the time in
-//! which an empty bucket fills.
+//! The shared bucket refills while it cannot be reached. Until it is full, the debt is all units
+//! that were granted locally. A full bucket stops refilling, while a bucket that had been charged
+//! would have continued; from then on the debt shrinks by this gateway's share of the rate. The
+//! gateway does not know the shared level, so it assumes that the bucket was empty and waits for
+//! the time in which an empty bucket fills.
 //!
-//! A fixed window does not refill: a debt to it is whole until the end of the period it was made in.
+//! A fixed window does not refill: a debt to it is whole until the end of the period it was made
+//! in.
 //!
-//! A token leaves a sliding window as a whole. A debt to one is counted in spans as long as the window: what was granted
-//! in the span before the present one counts until the present one ends. So it has all tokens of the last window, and
-//! none that are older than two.
+//! A token leaves a sliding window as a whole. A debt to one is counted in spans as long as the
+//! window: what was granted in the span before the present one counts until the present one ends.
+//! So it has all tokens of the last window, and none that are older than two.
 
 use super::Limit;
 use super::returned::Returned;
@@ -21,13 +22,15 @@ use crate::base::unix_time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debt {
     units: i64,
-    /// Of a sliding window: the part of `units` that was granted before `span_ends` less the window.
+    /// Of a sliding window: the part of `units` that was granted before `span_ends` less the
+    /// window.
     earlier: i64,
     /// Of a sliding window: time at which `earlier` has left the window, in microseconds.
     span_ends: u64,
     /// Time of `units`, in microseconds.
     at: u64,
-    /// Time from which the shared bucket is certainly full, in microseconds: see [`Limit::empty_full_at`].
+    /// Time from which the shared bucket is certainly full, in microseconds: see
+    /// [`Limit::empty_full_at`].
     full_at: u64,
     share: Share,
     limit: Limit,
@@ -50,8 +53,8 @@ impl Debt {
         self.units == 0
     }
 
-    /// Units of the debt at `now`, at least 0. A debt to a bucket without refill is whole until the bucket's
-    /// period ends, and 0 from then on.
+    /// Units of the debt at `now`, at least 0. A debt to a bucket without refill is whole until the
+    /// bucket's period ends, and 0 from then on.
     pub fn left(&self, now: u64) -> i64 {
         self.left_at(now, unix_time::of(now))
     }
@@ -73,8 +76,8 @@ impl Debt {
         (self.units - filled / i64::from(self.share.gateways())).max(0)
     }
 
-    /// Units of a quota whose period has ended at `now` before they were settled, and the end of the period in microseconds
-    /// of Unix time.
+    /// Units of a quota whose period has ended at `now` before they were settled, and the end of
+    /// the period in microseconds of Unix time.
     pub fn lapsed(&self, now: u64) -> Option<(i64, u64)> {
         let is_over = unix_time::of(now) >= self.full_at && self.units > 0;
         (is_over && self.limit.quota_calendar().is_some()).then_some((self.units, self.full_at))
@@ -97,14 +100,15 @@ impl Debt {
         Self { units: left.saturating_add(units), earlier, span_ends, at, full_at, ..self }
     }
 
-    /// Returns the sum of this debt and `other`, a debt to the same bucket that may be counted under the
-    /// limit of an earlier configuration.
+    /// Returns the sum of this debt and `other`, a debt to the same bucket that may be counted
+    /// under the limit of an earlier configuration.
     #[must_use]
     pub fn joined(self, other: &Self, now: u64) -> Self {
         self.more(other.left_under(&self.limit, now), now)
     }
 
-    /// Returns the debt without tokens that a request was granted and does not use, at `now`. The debt must have them.
+    /// Returns the debt without tokens that a request was granted and does not use, at `now`. The
+    /// debt must have them.
     #[must_use]
     pub fn without(self, returned: &Returned, now: u64) -> Self {
         if self.limit.calendar().is_some() {
@@ -117,8 +121,8 @@ impl Debt {
         Self { units, earlier: debt.earlier.min(units), ..debt }
     }
 
-    /// Units of the debt at `now`, converted to `limit` in proportion to a full bucket; between fixed windows,
-    /// the same tokens.
+    /// Units of the debt at `now`, converted to `limit` in proportion to a full bucket; between
+    /// fixed windows, the same tokens.
     pub fn left_under(&self, limit: &Limit, now: u64) -> i64 {
         limit.converted_units(self.left(now), &self.limit)
     }

@@ -1,8 +1,8 @@
-//! Fixed window: a kind of limit. Allows a number of tokens in each calendar period, such as a day or a
-//! month in a time zone, and all of them again from the start of the next.
+//! Fixed window: a kind of limit. Allows a number of tokens in each calendar period, such as a day
+//! or a month in a time zone, and all of them again from the start of the next.
 //!
-//! Two periods meet at a boundary, so up to twice the limit can be allowed in a span across it that is shorter
-//! than a period.
+//! Two periods meet at a boundary, so up to twice the limit can be allowed in a span across it that
+//! is shorter than a period.
 
 use thiserror::Error;
 
@@ -12,12 +12,12 @@ use super::verdict::Standing;
 use super::{MAX_DEBT_BURSTS, MAX_UNITS};
 use crate::base::unix_time;
 
-/// Parameters of a fixed window. A unit is a thousandth of a token, the smallest part that a cost can have. So
-/// no change of the configuration changes the unit of a stored level.
+/// Parameters of a fixed window. A unit is a thousandth of a token, the smallest part that a cost
+/// can have. So no change of the configuration changes the unit of a stored level.
 ///
-/// In a [`Bucket`] of this kind, `level` is what is left of the current period, and `at` is the end of that
-/// period in Unix time. From then on, the bucket is full. The level is above full if an operator has granted more than the
-/// limit in this period.
+/// In a [`Bucket`] of this kind, `level` is what is left of the current period, and `at` is the end
+/// of that period in Unix time. From then on, the bucket is full. The level is above full if an
+/// operator has granted more than the limit in this period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     /// Units in each period.
@@ -75,7 +75,8 @@ impl FixedWindow {
         self.full
     }
 
-    /// Lowest valid level in units, below zero: see [`TokenBucket::lowest`](super::token_bucket::TokenBucket::lowest).
+    /// Lowest valid level in units, below zero: see
+    /// [`TokenBucket::lowest`](super::token_bucket::TokenBucket::lowest).
     pub const fn lowest(&self) -> i64 {
         let lowest = self.full.saturating_mul(-MAX_DEBT_BURSTS);
         if lowest < -MAX_UNITS { -MAX_UNITS } else { lowest }
@@ -116,12 +117,13 @@ impl FixedWindow {
         self.advanced(bucket, self.calendar.bounds(unix_us), unix_us)
     }
 
-    /// Returns the bucket at `unix_us` (Unix time). `bounds` are the current period and the next one
-    /// according to the caller, whose clock may differ.
+    /// Returns the bucket at `unix_us` (Unix time). `bounds` are the current period and the next
+    /// one according to the caller, whose clock may differ.
     ///
-    /// The end of a bucket's period decides when it is full again, so it is reset once for each period, however many
-    /// gateways with whatever clocks use it. If the bucket's period is another one, since its zone,
-    /// anchor or period was changed, what was used counts in the current period.
+    /// The end of a bucket's period decides when it is full again, so it is reset once for each
+    /// period, however many gateways with whatever clocks use it. If the bucket's period is another
+    /// one, since its zone, anchor or period was changed, what was used counts in the current
+    /// period.
     pub fn advanced(&self, bucket: Bucket, bounds: Bounds, unix_us: u64) -> Bucket {
         let Bounds { start_us, end_us, next_end_us } = bounds;
         let end = if unix_us >= start_us && unix_us < end_us {
@@ -139,7 +141,8 @@ impl FixedWindow {
             };
         }
         let at = match end {
-            // The clock went back over the start of the bucket's period: it is not reset a second time.
+            // The clock went back over the start of the bucket's period: it is not reset a second
+            // time.
             Some(end) if end != next_end_us && bucket.at == next_end_us => bucket.at,
             Some(end) => end,
             None => bucket.at,
@@ -159,8 +162,8 @@ impl FixedWindow {
     }
 }
 
-/// End of the period at `unix_us`, in periods as long as that of `bounds`. Exact for periods of one length in
-/// UTC.
+/// End of the period at `unix_us`, in periods as long as that of `bounds`. Exact for periods of one
+/// length in UTC.
 fn extrapolated(bounds: Bounds, unix_us: u64) -> u64 {
     let length = i128::from(bounds.end_us.saturating_sub(bounds.start_us)).max(1);
     let (start, unix_us) = (i128::from(bounds.start_us), i128::from(unix_us));
@@ -171,8 +174,8 @@ fn extrapolated(bounds: Bounds, unix_us: u64) -> u64 {
 // === Standing ===
 
 impl FixedWindow {
-    /// Standing of a bucket at `level`: `remaining` tokens are left, a request needs `needed` units, and the
-    /// period ends in `left_us` microseconds.
+    /// Standing of a bucket at `level`: `remaining` tokens are left, a request needs `needed`
+    /// units, and the period ends in `left_us` microseconds.
     pub const fn standing(
         &self,
         level: i64,
@@ -188,9 +191,9 @@ impl FixedWindow {
 // === Codec ===
 
 impl FixedWindow {
-    /// Bucket at `unix_us` from its stored value in Redis: level, end of its period, and minus the level
-    /// at the start of a period when it was written, as doubles; then [`ABOVE`], if the level is above that. An invalid
-    /// value counts as no value, which is a full bucket.
+    /// Bucket at `unix_us` from its stored value in Redis: level, end of its period, and minus the
+    /// level at the start of a period when it was written, as doubles; then [`ABOVE`], if the level
+    /// is above that. An invalid value counts as no value, which is a full bucket.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,

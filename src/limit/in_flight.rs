@@ -4,11 +4,12 @@
 //!
 //! # Priorities without a queue
 //!
-//! Each priority below the highest leaves a reserve of the limit to those above it: it is admitted only while
-//! fewer requests than its threshold are in flight. During an overload, the requests in flight stay above the thresholds
-//! of low priorities, so each unit that becomes free goes to the highest priority that asks for it. In telephone networks,
-//! this is trunk reservation. The reserve is the square root of the limit: the number of requests of a Poisson
-//! process in flight varies by that much, so a higher priority seldom finds it used up, and little of the limit is idle if only
+//! Each priority below the highest leaves a reserve of the limit to those above it: it is admitted
+//! only while fewer requests than its threshold are in flight. During an overload, the requests in
+//! flight stay above the thresholds of low priorities, so each unit that becomes free goes to the
+//! highest priority that asks for it. In telephone networks, this is trunk reservation. The reserve
+//! is the square root of the limit: the number of requests of a Poisson process in flight varies by
+//! that much, so a higher priority seldom finds it used up, and little of the limit is idle if only
 //! low priorities send requests.
 
 pub mod adaptive;
@@ -16,11 +17,11 @@ pub mod adaptive;
 #[cfg(test)]
 mod simulation;
 
-/// Number of requests in flight below which one of a priority is admitted. `rank` is the number of priorities above its own,
-/// of `ranks` that are configured.
+/// Number of requests in flight below which one of a priority is admitted. `rank` is the number of
+/// priorities above its own, of `ranks` that are configured.
 ///
-/// At least half of `limit`, and for the highest priority all of it. If `limit` is at least 2, it is less for every other
-/// priority, however many there are: neighbours then share a threshold.
+/// At least half of `limit`, and for the highest priority all of it. If `limit` is at least 2, it
+/// is less for every other priority, however many there are: neighbours then share a threshold.
 pub fn threshold(limit: u32, rank: u32, ranks: u32) -> u32 {
     if rank == 0 {
         return limit;

@@ -18,8 +18,8 @@ use crate::base::unix_time;
 /// Parameters of a limit. One variant for each kind.
 ///
 /// All kinds count in *units*, so that a store compares and subtracts integers without knowing the
-/// kind. A bucket's level is the number of available units, at most [`full`](Self::full). It is below
-/// zero while the bucket is in debt.
+/// kind. A bucket's level is the number of available units, at most [`full`](Self::full). It is
+/// below zero while the bucket is in debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Tokens that are added at a constant rate, up to the burst.
@@ -66,8 +66,8 @@ impl Limit {
                 Ok(bucket) => Ok(Self::TokenBucket(bucket)),
                 Err(error) => Err(error),
             },
-            // These count in the smallest parts that a cost can have. A sliding window counts whole tokens: a cost with
-            // decimals is an error of the configuration.
+            // These count in the smallest parts that a cost can have. A sliding window counts whole
+            // tokens: a cost with decimals is an error of the configuration.
             Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => Ok(*self),
         }
     }
@@ -92,8 +92,8 @@ impl Limit {
         }
     }
 
-    /// Microseconds in which an empty bucket becomes full, or the length of the current period or of the window; 0 if
-    /// requests hold units.
+    /// Microseconds in which an empty bucket becomes full, or the length of the current period or
+    /// of the window; 0 if requests hold units.
     pub fn window_us(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.window_us(),
@@ -113,7 +113,8 @@ impl Limit {
         }
     }
 
-    /// Highest valid level in units: full, but of a fixed window, in which an operator may grant more.
+    /// Highest valid level in units: full, but of a fixed window, in which an operator may grant
+    /// more.
     pub const fn highest(&self) -> i64 {
         match self {
             Self::FixedWindow(window) => window.highest(),
@@ -154,8 +155,8 @@ impl Limit {
         level.div_euclid(self.token_units(1))
     }
 
-    /// Whether a bucket regains units at a constant rate. Otherwise it is full again at once, when its period
-    /// ends, or regains units when its stamps leave the window.
+    /// Whether a bucket regains units at a constant rate. Otherwise it is full again at once, when
+    /// its period ends, or regains units when its stamps leave the window.
     pub const fn refills(&self) -> bool {
         match self {
             Self::TokenBucket(_) => true,
@@ -172,8 +173,8 @@ impl Limit {
         }
     }
 
-    /// Whether requests hold the units that they take, until they end. Then a store computes the level from what is
-    /// held, and keeps no bucket.
+    /// Whether requests hold the units that they take, until they end. Then a store computes the
+    /// level from what is held, and keeps no bucket.
     pub const fn is_held(&self) -> bool {
         match self {
             Self::TokenBucket(_) | Self::FixedWindow(_) | Self::SlidingWindow(_) => false,
@@ -181,7 +182,8 @@ impl Limit {
         }
     }
 
-    /// Units that a bucket below full regains in `us` microseconds, before its period ends. Saturates.
+    /// Units that a bucket below full regains in `us` microseconds, before its period ends.
+    /// Saturates.
     pub const fn units_in(&self, us: u64) -> i64 {
         match self {
             Self::TokenBucket(bucket) => bucket.units_in(us),
@@ -198,8 +200,9 @@ impl Limit {
         }
     }
 
-    /// Microseconds from `unix_us` (Unix time) until the period ends; 0 for kinds without periods. The
-    /// clock is that of the store that decided. Of requests in flight, a guess of when a unit is free.
+    /// Microseconds from `unix_us` (Unix time) until the period ends; 0 for kinds without periods.
+    /// The clock is that of the store that decided. Of requests in flight, a guess of when a unit
+    /// is free.
     pub fn left_us(&self, unix_us: u64) -> u64 {
         match self {
             Self::TokenBucket(_) | Self::SlidingWindow(_) => 0,
@@ -226,16 +229,16 @@ impl Limit {
         }
     }
 
-    /// The periods of a quota: a limit whose lost count would be missed, since it counts for an hour or longer
-    /// without a refill. `None` for other limits.
+    /// The periods of a quota: a limit whose lost count would be missed, since it counts for an
+    /// hour or longer without a refill. `None` for other limits.
     #[inline]
     pub fn quota_calendar(&self) -> Option<Calendar> {
         self.calendar()
             .filter(|calendar| !matches!(calendar.period(), Period::Second | Period::Minute))
     }
 
-    /// Whether a lost count would be missed: the limit counts for an hour or longer, and what was used does not come back
-    /// before. Quotas and sliding windows.
+    /// Whether a lost count would be missed: the limit counts for an hour or longer, and what was
+    /// used does not come back before. Quotas and sliding windows.
     pub fn counts_for_hours(&self) -> bool {
         match self {
             Self::SlidingWindow(_) => self.window_us() >= 3_600 * MICROS_PER_SECOND,
@@ -245,8 +248,8 @@ impl Limit {
         }
     }
 
-    /// Time at which a bucket that is empty at `now` is full, if no tokens are taken. Of a fixed window in Unix time, as
-    /// its [`Bucket`]: the end of its period.
+    /// Time at which a bucket that is empty at `now` is full, if no tokens are taken. Of a fixed
+    /// window in Unix time, as its [`Bucket`]: the end of its period.
     pub fn empty_full_at(&self, now: u64) -> u64 {
         match self {
             Self::TokenBucket(bucket) => now.saturating_add(bucket.window_us()),
@@ -270,8 +273,8 @@ impl Limit {
         }
     }
 
-    /// A bucket of a kind without refill that has at least this level, and is full at `full_at` at the latest. Both times
-    /// are in microseconds.
+    /// A bucket of a kind without refill that has at least this level, and is full at `full_at` at
+    /// the latest. Both times are in microseconds.
     pub fn bucket_until(&self, level: i64, full_at: u64, now: u64) -> Bucket {
         match self {
             Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
@@ -294,8 +297,8 @@ impl Limit {
         }
     }
 
-    /// Converts a bucket that was counted under `was` to this limit: a token bucket at the same fraction of
-    /// full, any window with the same tokens used. Of another kind, it is full.
+    /// Converts a bucket that was counted under `was` to this limit: a token bucket at the same
+    /// fraction of full, any window with the same tokens used. Of another kind, it is full.
     pub fn converted(&self, bucket: Bucket, was: &Self) -> Bucket {
         match (self, was) {
             (Self::TokenBucket(parameters), Self::TokenBucket(was)) => {
@@ -346,8 +349,8 @@ impl Limit {
 // === Standing ===
 
 impl Limit {
-    /// Standing of a bucket at `level` for requests of `cost` parts of a token, on a gateway that grants `share`
-    /// of it. `times` are those of the bucket at the time of the level.
+    /// Standing of a bucket at `level` for requests of `cost` parts of a token, on a gateway that
+    /// grants `share` of it. `times` are those of the bucket at the time of the level.
     pub const fn standing(&self, level: i64, cost: u64, share: Share, times: Times) -> Standing {
         let (needed, remaining) = (share.needed(self, cost), share.tokens(self, level));
         match self {
@@ -370,9 +373,9 @@ impl Limit {
 
 impl Limit {
     /// Appends the parameters of a bucket to a call of `take.lua`: the number of the kind, and two
-    /// doubles. The second is the level of a full bucket. What else the kind needs is appended to `more`, which
-    /// follows the parameters of all buckets. `now` is the time of the call, `statement` what the gateway holds of the
-    /// bucket.
+    /// doubles. The second is the level of a full bucket. What else the kind needs is appended to
+    /// `more`, which follows the parameters of all buckets. `now` is the time of the call,
+    /// `statement` what the gateway holds of the bucket.
     pub fn encode(&self, call: &mut Vec<u8>, more: &mut Vec<u8>, now: u64, statement: Statement) {
         let (kind, first) = match self {
             Self::TokenBucket(bucket) => (TOKEN_BUCKET, bucket.units_per_us()),
@@ -395,8 +398,8 @@ impl Limit {
         call.extend_from_slice(&double(self.full()));
     }
 
-    /// Bucket at `now` from its stored value in Redis. An invalid value counts as no value, which is
-    /// a full bucket. Only `take.lua` decodes buckets in operation; tests compare it with this.
+    /// Bucket at `now` from its stored value in Redis. An invalid value counts as no value, which
+    /// is a full bucket. Only `take.lua` decodes buckets in operation; tests compare it with this.
     pub fn decode(&self, stored: &[u8], now: u64) -> Bucket {
         match self {
             Self::TokenBucket(bucket) => bucket.decode(stored, now),
@@ -446,7 +449,8 @@ impl Limit {
         }
     }
 
-    /// Reads a limit of [`export`](Self::export), and advances `bytes` past it; `None` if it is malformed.
+    /// Reads a limit of [`export`](Self::export), and advances `bytes` past it; `None` if it is
+    /// malformed.
     pub fn import(bytes: &mut &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         *bytes = rest;

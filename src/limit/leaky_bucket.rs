@@ -1,22 +1,23 @@
-//! Leaky bucket: a kind of limit that delays requests instead of refusing them, so that they follow one another at a
-//! constant rate.
+//! Leaky bucket: a kind of limit that delays requests instead of refusing them, so that they follow
+//! one another at a constant rate.
 //!
-//! It counts in a [`TokenBucket`](super::token_bucket::TokenBucket): what is missing from a full bucket is the work of
-//! the requests that are waiting. A request that finds none passes at once; any other waits until that of the
-//! requests before it is done. The capacity bounds the delay.
+//! It counts in a [`TokenBucket`](super::token_bucket::TokenBucket): what is missing from a full
+//! bucket is the work of the requests that are waiting. A request that finds none passes at once;
+//! any other waits until that of the requests before it is done. The capacity bounds the delay.
 
 use super::charge::{Charge, Mode, Outcome};
 
-/// Capacity in tokens of a bucket of `tokens` per `period_us` microseconds that delays requests of one token by at most
-/// `max_delay_us`: one token that passes at once, and what the rate yields in that time. Saturates.
+/// Capacity in tokens of a bucket of `tokens` per `period_us` microseconds that delays requests of
+/// one token by at most `max_delay_us`: one token that passes at once, and what the rate yields in
+/// that time. Saturates.
 pub fn capacity(tokens: u64, period_us: u64, max_delay_us: u64) -> u64 {
     let product = u128::from(tokens) * u128::from(max_delay_us);
     let waiting = product.checked_div(u128::from(period_us)).unwrap_or_default();
     u64::try_from(waiting).unwrap_or(u64::MAX).saturating_add(1)
 }
 
-/// Microseconds that an allowed request waits because of a charge of this kind, rounded up. None for a rule in shadow
-/// mode.
+/// Microseconds that an allowed request waits because of a charge of this kind, rounded up. None
+/// for a rule in shadow mode.
 pub fn delay_us(charge: &Charge, outcome: &Outcome) -> u64 {
     match charge.mode {
         Mode::Enforce => {
@@ -81,8 +82,8 @@ mod tests {
     }
 
     proptest! {
-        /// A request passes no earlier than what the requests before it need, and not later than the maximum
-        /// delay; it is refused only if it would wait for longer.
+        /// A request passes no earlier than what the requests before it need, and not later than
+        /// the maximum delay; it is refused only if it would wait for longer.
         #[test]
         fn requests_are_spaced_and_wait_for_at_most_the_maximum(
             tokens in 1..1_000_u64,

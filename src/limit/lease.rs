@@ -1,12 +1,13 @@
 //! Leases: tokens of a bucket in Redis that this gateway has borrowed, and spends without a call.
 //!
-//! [`Lease`] is the state of one bucket: what is borrowed, how much of it is left, and how much the gateway needs. Its
-//! caller asks for the next [`Step`] every [`STEP_US`], and makes the call that it returns. `lua/take.lua` keeps the
-//! units that are lent in the bucket; docs/leases.md says why gateways together never exceed the limit.
+//! [`Lease`] is the state of one bucket: what is borrowed, how much of it is left, and how much the
+//! gateway needs. Its caller asks for the next [`Step`] every [`STEP_US`], and makes the call that
+//! it returns. `lua/take.lua` keeps the units that are lent in the bucket; docs/leases.md says why
+//! gateways together never exceed the limit.
 //!
-//! Units are lent in an epoch, two seconds of Redis' clock, and Redis counts them as lent until the end of the next
-//! epoch. This gateway stops spending them [`MARGIN_US`] earlier, by its own clock: it counts from the time at which it
-//! sent the call, which is before Redis lent.
+//! Units are lent in an epoch, two seconds of Redis' clock, and Redis counts them as lent until the
+//! end of the next epoch. This gateway stops spending them [`MARGIN_US`] earlier, by its own clock:
+//! it counts from the time at which it sent the call, which is before Redis lent.
 
 use crate::base::duration::MICROS_PER_SECOND;
 
@@ -16,8 +17,8 @@ pub const EPOCH_US: u64 = 2 * MICROS_PER_SECOND;
 /// Time between two steps of a lease, in microseconds.
 pub const STEP_US: u64 = 50_000;
 
-/// A lease is as large as the demand of the time in which there are this number of requests, so that few of them need a
-/// call; but of [`MIN_HORIZON_US`] to [`MAX_HORIZON_US`].
+/// A lease is as large as the demand of the time in which there are this number of requests, so
+/// that few of them need a call; but of [`MIN_HORIZON_US`] to [`MAX_HORIZON_US`].
 const HORIZON_REQUESTS: u64 = 2_000;
 
 /// See [`HORIZON_REQUESTS`], in microseconds. A few steps.
@@ -26,8 +27,8 @@ const MIN_HORIZON_US: u64 = 300_000;
 /// See [`HORIZON_REQUESTS`], in microseconds. Less than the shortest life of borrowed units.
 const MAX_HORIZON_US: u64 = 800_000;
 
-/// A lease asks for more when it has less than the demand of this time, in microseconds. A few steps, since a busy gateway may
-/// be late.
+/// A lease asks for more when it has less than the demand of this time, in microseconds. A few
+/// steps, since a busy gateway may be late.
 const LOW_US: u64 = 150_000;
 
 /// Units are returned if no request has used the lease for this time, in microseconds.
@@ -39,8 +40,8 @@ const END_US: u64 = MICROS_PER_SECOND;
 /// Units are returned this time before they would be lost, in microseconds.
 const SOON_US: u64 = 150_000;
 
-/// How much earlier than Redis this gateway stops spending, in microseconds. Redis' clock may be set forward by up to a
-/// second meanwhile, and this gateway's may be slower.
+/// How much earlier than Redis this gateway stops spending, in microseconds. Redis' clock may be
+/// set forward by up to a second meanwhile, and this gateway's may be slower.
 const MARGIN_US: u64 = MICROS_PER_SECOND + 50_000;
 
 /// Time until the next call after one that lent nothing, in microseconds.
@@ -67,7 +68,8 @@ struct Part {
     ends_at: u64,
 }
 
-/// A lease of one bucket. All times are in microseconds of the monotonic clock, unless stated otherwise.
+/// A lease of one bucket. All times are in microseconds of the monotonic clock, unless stated
+/// otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
     /// The older part first. Units of older epochs have expired.
@@ -90,7 +92,8 @@ struct Demand {
     requests: u64,
     units: i64,
     last_at: u64,
-    /// Units and requests in a second, averaged over measurements. No requests: there was no measurement.
+    /// Units and requests in a second, averaged over measurements. No requests: there was no
+    /// measurement.
     units_per_s: u64,
     requests_per_s: u64,
 }
@@ -128,7 +131,8 @@ pub struct Request {
     pub accounts: [Account; 2],
 }
 
-/// What became of units that were lent in one epoch. Each unit is reported once, whether or not the call succeeds.
+/// What became of units that were lent in one epoch. Each unit is reported once, whether or not the
+/// call succeeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Number of the epoch.
@@ -170,8 +174,8 @@ impl Lease {
         true
     }
 
-    /// Puts back units that a request took, but does not use. They are lost if Redis knows already that they were
-    /// spent.
+    /// Puts back units that a request took, but does not use. They are lost if Redis knows already
+    /// that they were spent.
     pub fn put_back(&mut self, units: i64, now: u64) {
         self.expire(now);
         let mut left = units;
@@ -197,7 +201,8 @@ impl Lease {
         self.demand.requests >= START_REQUESTS
     }
 
-    /// Whether no request used the bucket for a while before `now`, so that another one can have its place.
+    /// Whether no request used the bucket for a while before `now`, so that another one can have
+    /// its place.
     pub const fn is_unused(&self, now: u64) -> bool {
         now.saturating_sub(self.demand.last_at) > START_US
     }
@@ -233,7 +238,8 @@ impl Lease {
         std::mem::replace(&mut self.expired, 0)
     }
 
-    /// What to do at `now`. A call has to be followed by [`lent`](Self::lent) or [`failed`](Self::failed).
+    /// What to do at `now`. A call has to be followed by [`lent`](Self::lent) or
+    /// [`failed`](Self::failed).
     pub fn step(&mut self, means: Means, now: u64) -> Step {
         self.expire(now);
         self.demand.measure(now);
@@ -291,7 +297,8 @@ impl Lease {
         } else if older.epoch == loan.epoch {
             older.add(new);
         } else {
-            // The units of an older epoch have expired. If Redis' clock went back, no part is of an older one.
+            // The units of an older epoch have expired. If Redis' clock went back, no part is of an
+            // older one.
             let kept = if newer.epoch < loan.epoch { *newer } else { Part::default() };
             let lost = if newer.epoch < loan.epoch { older.unspent } else { self.unspent() };
             self.expired += lost;
@@ -314,8 +321,8 @@ impl Lease {
         }
     }
 
-    /// Removes the units to return, so that about `target` are left: those that would soon be lost, and those beyond
-    /// twice the target. Returns one account for each part.
+    /// Removes the units to return, so that about `target` are left: those that would soon be lost,
+    /// and those beyond twice the target. Returns one account for each part.
     fn account(&mut self, target: i64, now: u64) -> [Account; 2] {
         let mut surplus = self.unspent() - target;
         if surplus <= target {
@@ -350,7 +357,8 @@ impl Part {
 
 impl Demand {
     fn add(&mut self, units: i64, now: u64) {
-        // Before the first step, a measurement is as long as the time in which a lease has to be wanted.
+        // Before the first step, a measurement is as long as the time in which a lease has to be
+        // wanted.
         if self.requests_per_s == 0 && now.saturating_sub(self.since) > START_US {
             *self = Self { since: now, ..Self::default() };
         }

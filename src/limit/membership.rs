@@ -14,8 +14,8 @@ const MAX_GAP_US: u64 = 10 * MICROS_PER_SECOND;
 /// data in the shared store must not shrink this gateway's local share to nothing.
 const MAX_GATEWAYS: u32 = 10_000;
 
-/// Number of live gateways. It rises with the first higher count. It falls by the gateways that have left, and otherwise
-/// only after 30 s of lower counts.
+/// Number of live gateways. It rises with the first higher count. It falls by the gateways that
+/// have left, and otherwise only after 30 s of lower counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Membership {
     live: u32,
@@ -39,8 +39,8 @@ impl Membership {
         self.live
     }
 
-    /// Records that `gateways` were counted at `now` (microseconds), and that `left` have left so far. The count is
-    /// clamped to 1 to 10,000.
+    /// Records that `gateways` were counted at `now` (microseconds), and that `left` have left so
+    /// far. The count is clamped to 1 to 10,000.
     pub fn observe(&mut self, gateways: u32, left: u64, now: u64) {
         let gateways = gateways.clamp(1, MAX_GATEWAYS);
         self.subtract(left);
@@ -58,8 +58,8 @@ impl Membership {
         }
     }
 
-    /// Subtracts the gateways that have left since the last count. The store counts them from zero again if it loses
-    /// its data.
+    /// Subtracts the gateways that have left since the last count. The store counts them from zero
+    /// again if it loses its data.
     fn subtract(&mut self, left: u64) {
         let before = self.left.replace(left).unwrap_or(left);
         let gone = u32::try_from(left.saturating_sub(before)).unwrap_or(u32::MAX);

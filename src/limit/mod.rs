@@ -1,53 +1,61 @@
-//! The arithmetic of limits. No I/O, no async. Every function takes `now` in microseconds, and all state is in
-//! integers. Calendar periods convert `now` to Unix time by [`unix_time`](crate::base::unix_time), which follows
-//! corrections of the wall clock; everything else is pure.
+//! The arithmetic of limits. No I/O, no async. Every function takes `now` in microseconds, and all
+//! state is in integers. Calendar periods convert `now` to Unix time by
+//! [`unix_time`](crate::base::unix_time), which follows corrections of the wall clock; everything
+//! else is pure.
 //!
 //! Reading order:
 //! - [`kind`]: [`Limit`], the parameters of a limit of any kind;
-//! - [`token_bucket`], [`leaky_bucket`], [`fixed_window`], [`sliding_window`], [`concurrency`]: the kinds; [`calendar`]:
-//!   the periods of fixed windows; [`stamp_log`]: the log of a sliding window;
+//! - [`token_bucket`], [`leaky_bucket`], [`fixed_window`], [`sliding_window`], [`concurrency`]: the
+//!   kinds; [`calendar`]: the periods of fixed windows; [`stamp_log`]: the log of a sliding window;
 //! - [`bucket`]: state of one bucket; [`reading`]: that state as others see it;
 //! - [`cost`]: tokens that a request takes;
 //! - [`charge`]: one request checked against several buckets, all or nothing;
-//! - [`verdict`]: the decision, and the [`Standing`](verdict::Standing) that a client gets: remaining,
-//!   retry after, reset;
-//! - [`adjust`]: reset and grant by an operator; [`returned`]: tokens that a request took and does not use;
+//! - [`verdict`]: the decision, and the [`Standing`](verdict::Standing) that a client gets:
+//!   remaining, retry after, reset;
+//! - [`adjust`]: reset and grant by an operator; [`returned`]: tokens that a request took and does
+//!   not use;
 //! - [`lease`]: tokens that a gateway borrows from the shared store, and spends without a call;
-//! - [`breaker`], [`membership`], [`share`], [`debt`]: outages of the shared store: when to call it,
-//!   how many gateways share it, how much one of them may grant locally, and its debt for that; [`agreement`]: whether
-//!   these gateways have the same limits;
+//! - [`breaker`], [`membership`], [`share`], [`debt`]: outages of the shared store: when to call
+//!   it, how many gateways share it, how much one of them may grant locally, and its debt for that;
+//!   [`agreement`]: whether these gateways have the same limits;
 //! - [`in_flight`]: requests in flight at an upstream: how many, and which are refused first;
 //! - [`top_k`]: the clients with the most requests.
 //!
 //! # How to add a kind of limit
 //!
 //! 1. A file here with the parameters of the kind, as `token_bucket.rs`. It defines the transition
-//!    (`refilled`, `rescaled`, `full_at`), the standing (`standing`), and the codec: its parameters in
-//!    a call of `lua/take.lua`, and `decode`, the reference for the value that is stored in Redis.
-//! 2. A variant of [`Limit`]. The compiler then lists each `match` in `kind.rs` that needs an arm. No
-//!    other file matches on the kind, but 35 files ask for a property of it: [`Limit::refills`], [`Limit::log`],
-//!    [`Limit::is_held`], [`Limit::calendar`], [`Limit::quota_calendar`], [`Limit::counts_for_hours`]. Read each place.
-//! 3. In `lua/take.lua`, a function that reads a stored bucket and one that writes it, and the number
-//!    of the kind where they are called. A stored value must be invalid for all other kinds, by its
-//!    length or by the sign of its last number. `store/redis/parity.rs` compares the script with
-//!    this module.
-//! 4. A way to configure it: a word of `config::words::Kind` and a variant of `policy::Kind`. The compiler
-//!    then lists the `match` in `policy/build/grant.rs`, whose arm calls a file in `policy/build/grant/`
-//!    that reads the kind's settings of a grant. `policy::WrittenLimit` has the text that is shown.
+//!    (`refilled`, `rescaled`, `full_at`), the standing (`standing`), and the codec: its parameters
+//!    in a call of `lua/take.lua`, and `decode`, the reference for the value that is stored in
+//!    Redis.
+//! 2. A variant of [`Limit`]. The compiler then lists each `match` in `kind.rs` that needs an arm.
+//!    No other file matches on the kind, but 35 files ask for a property of it: [`Limit::refills`],
+//!    [`Limit::log`], [`Limit::is_held`], [`Limit::calendar`], [`Limit::quota_calendar`],
+//!    [`Limit::counts_for_hours`]. Read each place.
+//! 3. In `lua/take.lua`, a function that reads a stored bucket and one that writes it, and the
+//!    number of the kind where they are called. A stored value must be invalid for all other kinds,
+//!    by its length or by the sign of its last number. `store/redis/parity.rs` compares the script
+//!    with this module.
+//! 4. A way to configure it: a word of `config::words::Kind` and a variant of `policy::Kind`. The
+//!    compiler then lists the `match` in `policy/build/grant.rs`, whose arm calls a file in
+//!    `policy/build/grant/` that reads the kind's settings of a grant. `policy::WrittenLimit` has
+//!    the text that is shown.
 //!
-//! The places beside the stores' arithmetic: logs in memory (`store/memory/logs.rs`), their handover
-//! (`store/memory/handover.rs`) and their start (`start.rs`); what a failed request gets back (`store/redis/batch/giveback.rs`,
-//! [`returned`]); the deny cache; peeks; repairs after a failover (`store/redis/batch/repair.rs`); records of usage
-//! (`usage/ledger.rs`); the local fallback (`store/fallback/reservations.rs`).
+//! The places beside the stores' arithmetic: logs in memory (`store/memory/logs.rs`), their
+//! handover (`store/memory/handover.rs`) and their start (`start.rs`); what a failed request gets
+//! back (`store/redis/batch/giveback.rs`, [`returned`]); the deny cache; peeks; repairs after a
+//! failover (`store/redis/batch/repair.rs`); records of usage (`usage/ledger.rs`); the local
+//! fallback (`store/fallback/reservations.rs`).
 //!
 //! Everything else is independent of the kind. Stores compare and subtract units; the deny cache,
 //! debts and the local share use [`Limit`]'s units; headers, metrics, own limits, `explain` and the
-//! admin API read the [`Standing`](verdict::Standing). A kind whose standing depends on more than the
-//! available units adds that number to [`Times`](reading::Times), as the end of a fixed window's period,
-//! and to the reply of `lua/take.lua` if it does not follow from the time of the reply. A kind whose
-//! state is more than a level and a time, as the log of a sliding window, keeps the rest beside the table in
-//! `store/memory/logs.rs`. A kind whose units requests hold until they end is [held](Limit::is_held): `store::held`
-//! keeps them instead, and states them to Redis.
+//! admin API read the [`Standing`](verdict::Standing). A kind whose standing depends on more than
+//! the available units adds that number to [`Times`](reading::Times), as the end of a fixed
+//! window's period, and to the reply of `lua/take.lua` if it does not follow from the time of the
+//! reply. A kind whose state is more than a level and a time, as the log of a sliding window, keeps
+//! the rest beside the table in `store/memory/logs.rs`. A kind whose units requests hold until they
+//! end is [held](Limit::is_held): `store::held` keeps them instead, and states them to Redis.
+
+#![warn(missing_docs)]
 
 pub mod adjust;
 pub mod agreement;
@@ -78,12 +86,12 @@ mod property_tests;
 
 pub use kind::Limit;
 
-/// Largest integer that every store represents exactly: a Lua number is an IEEE 754 double, exact up
-/// to 2^53.
+/// Largest integer that every store represents exactly: a Lua number is an IEEE 754 double, exact
+/// up to 2^53.
 pub const MAX_UNITS: i64 = 1 << 53;
 
-/// Largest debt of a bucket, as a multiple of its full level. Debts above it require more gateways than
-/// this, and a limit that is so small that each of them grants a single request.
+/// Largest debt of a bucket, as a multiple of its full level. Debts above it require more gateways
+/// than this, and a limit that is so small that each of them grants a single request.
 pub const MAX_DEBT_BURSTS: i64 = 1_000;
 
 /// Encodes a number of units for Lua: as a little-endian double.

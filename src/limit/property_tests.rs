@@ -65,9 +65,9 @@ fn requests(steps: std::ops::Range<i64>) -> impl Strategy<Value = Vec<(i64, u64)
     prop::collection::vec((step, 1..5_u64), 1..80)
 }
 
-/// Plays requests under a wrong clock. Each step is the elapsed microseconds, the clock's offset, and
-/// a number of requests. Returns the units granted, the total time, and the lengths of the clock's
-/// forward steps.
+/// Plays requests under a wrong clock. Each step is the elapsed microseconds, the clock's offset,
+/// and a number of requests. Returns the units granted, the total time, and the lengths of the
+/// clock's forward steps.
 fn granted_under_a_stepping_clock(limit: Limit, steps: &[(u64, i64, u64)]) -> (i64, u64, Vec<u64>) {
     const START: u64 = 10_000_000;
     let mut bucket = Bucket::full(&limit, START);

@@ -5,8 +5,8 @@ use super::charge::Charge;
 /// Times of a bucket that do not follow from its level. All 0 for kinds whose times do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Microseconds until the bucket is full: until the period of a fixed window ends, or until the newest token has
-    /// left a sliding window.
+    /// Microseconds until the bucket is full: until the period of a fixed window ends, or until the
+    /// newest token has left a sliding window.
     pub left_us: u64,
     /// Microseconds until a sliding window has room for the cost of the charge; 0 if it has.
     pub wait_us: u64,
@@ -32,8 +32,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The same bucket `age_us` microseconds later at `now`, if nothing was taken since. A lower bound of the
-    /// level of a sliding window.
+    /// The same bucket `age_us` microseconds later at `now`, if nothing was taken since. A lower
+    /// bound of the level of a sliding window.
     #[must_use]
     pub fn later(self, charge: &Charge, age_us: u64, now: u64) -> Self {
         let limit = &charge.limit;

@@ -1,14 +1,17 @@
-//! [`Returned`]: tokens that a request took and does not use, and how many of them its bucket gets back.
+//! [`Returned`]: tokens that a request took and does not use, and how many of them its bucket gets
+//! back.
 //!
-//! The bucket gets back at most what keeps its limit exact: no request is allowed that would not be allowed if the
-//! tokens had never been taken. `lua/take.lua` has the same rule, for buckets in Redis.
+//! The bucket gets back at most what keeps its limit exact: no request is allowed that would not be
+//! allowed if the tokens had never been taken. `lua/take.lua` has the same rule, for buckets in
+//! Redis.
 //!
-//! - A token bucket may have been full without the request. What it has refilled since would have been lost, and is not
-//!   given back.
-//! - In a leaky bucket, later requests may wait already because of those tokens. It gets them back only if it is full
-//!   then, so that no request waits for nothing.
+//! - A token bucket may have been full without the request. What it has refilled since would have
+//!   been lost, and is not given back.
+//! - In a leaky bucket, later requests may wait already because of those tokens. It gets them back
+//!   only if it is full then, so that no request waits for nothing.
 //! - A fixed window counts what was taken in its period, and gets nothing back in the next one.
-//! - A sliding window gets tokens back while they are in it. Its oldest ones are dropped, which leave it first.
+//! - A sliding window gets tokens back while they are in it. Its oldest ones are dropped, which
+//!   leave it first.
 //! - Units of requests in flight are free once the request ends, and are not given back.
 
 use super::Limit;
@@ -21,7 +24,8 @@ pub struct Returned {
     pub units: i64,
     /// Time at which they were taken in microseconds, by the clock of the bucket.
     pub taken_at: u64,
-    /// End of the period in which they were taken, in microseconds of Unix time; 0 unless the limit is a fixed window.
+    /// End of the period in which they were taken, in microseconds of Unix time; 0 unless the limit
+    /// is a fixed window.
     pub period_end: u64,
     /// Whether the bucket delays requests.
     pub is_leaky: bool,
@@ -57,8 +61,8 @@ impl Returned {
         if self.is_leaky && !is_full { 0 } else { units }
     }
 
-    /// Units that are left to give back at `time` in microseconds by the clock of the bucket, of a fixed window at the
-    /// end of its period.
+    /// Units that are left to give back at `time` in microseconds by the clock of the bucket, of a
+    /// fixed window at the end of its period.
     pub fn left(&self, limit: &Limit, time: u64) -> i64 {
         match limit {
             // If the clock went back since, nothing: the bucket may have been refilled.

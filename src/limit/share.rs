@@ -1,7 +1,7 @@
 //! Local share: how much of a limit one gateway grants while it cannot reach the shared store.
 //!
-//! Each of n gateways has its own copy of the bucket, and takes n times the cost for each request. So
-//! each grants 1/n of burst and rate, in whole units and without a remainder.
+//! Each of n gateways has its own copy of the bucket, and takes n times the cost for each request.
+//! So each grants 1/n of burst and rate, in whole units and without a remainder.
 
 use super::Limit;
 
@@ -25,16 +25,17 @@ impl Share {
         self.gateways
     }
 
-    /// Units that a bucket must hold to allow a request of `cost` parts of a token. At most a full bucket for a
-    /// cost within the burst, so that a small limit divided by many gateways still allows requests.
+    /// Units that a bucket must hold to allow a request of `cost` parts of a token. At most a full
+    /// bucket for a cost within the burst, so that a small limit divided by many gateways still
+    /// allows requests.
     pub const fn needed(self, limit: &Limit, cost: u64) -> i64 {
         let (all, one) = (self.taken(limit, cost), limit.units(cost));
         let most = if one > limit.full() { one } else { limit.full() };
         if all < most { all } else { most }
     }
 
-    /// Units that an allowed request of `cost` parts of a token takes. If they exceed the level, the bucket goes
-    /// into debt, so that a gateway never exceeds its share of the rate.
+    /// Units that an allowed request of `cost` parts of a token takes. If they exceed the level,
+    /// the bucket goes into debt, so that a gateway never exceeds its share of the rate.
     pub const fn taken(self, limit: &Limit, cost: u64) -> i64 {
         limit.units(cost).saturating_mul(self.gateways as i64)
     }

@@ -1,8 +1,8 @@
-//! Sliding window: a kind of limit. Allows a number of tokens in any window of its length, exactly: it keeps the
-//! time of each token, a *stamp*, in a [`StampLog`](super::stamp_log::StampLog).
+//! Sliding window: a kind of limit. Allows a number of tokens in any window of its length, exactly:
+//! it keeps the time of each token, a *stamp*, in a [`StampLog`](super::stamp_log::StampLog).
 //!
-//! A token counts in the window (now - length, now]. So a request of cost c is allowed if and only if the c-th oldest
-//! of as many stamps as the limit has left the window.
+//! A token counts in the window (now - length, now]. So a request of cost c is allowed if and only
+//! if the c-th oldest of as many stamps as the limit has left the window.
 
 use thiserror::Error;
 
@@ -13,8 +13,8 @@ use super::verdict::Standing;
 
 /// Parameters of a sliding window. A unit is a token.
 ///
-/// In a [`Bucket`] of this kind, `level` is the limit less the stamps in the window, and `at` is the newest stamp. It
-/// suffices without the log where each stamp counts as the newest.
+/// In a [`Bucket`] of this kind, `level` is the limit less the stamps in the window, and `at` is
+/// the newest stamp. It suffices without the log where each stamp counts as the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     limit: i64,
@@ -94,7 +94,8 @@ impl SlidingWindow {
 impl SlidingWindow {
     /// Returns the bucket at `now`: full if its newest stamp has left the window.
     pub const fn refilled(&self, bucket: Bucket, now: u64) -> Bucket {
-        // As in the log: stamps after a clock that went back by more than a second count from the current time on.
+        // As in the log: stamps after a clock that went back by more than a second count from the
+        // current time on.
         let at = if bucket.at > now.saturating_add(CLOCK_SLACK_US) { now } else { bucket.at };
         let has_left = at.saturating_add(self.window_us) <= now;
         let level = if has_left || bucket.level > self.limit { self.limit } else { bucket.level };

@@ -13,9 +13,10 @@ const MIN_ROOM: usize = 4;
 const HEAD: usize = 40;
 const STAMP: usize = 8;
 
-/// Stamps in microseconds, the oldest first. A stamp is never before an older one: if the clock goes back by up to
-/// [`CLOCK_SLACK_US`], new stamps are those of the newest. If it goes back further, later stamps count as taken at the
-/// current time; otherwise they would not leave the window until the clock had caught up.
+/// Stamps in microseconds, the oldest first. A stamp is never before an older one: if the clock
+/// goes back by up to [`CLOCK_SLACK_US`], new stamps are those of the newest. If it goes back
+/// further, later stamps count as taken at the current time; otherwise they would not leave the
+/// window until the clock had caught up.
 ///
 /// Below 0 are times before the clock of this process began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,15 +84,15 @@ impl StampLog {
         Times { left_us, wait_us }
     }
 
-    /// Changes the level to `level` at `now`, at most to full: adds stamps, or removes the oldest. Forgets the stamps
-    /// that have left the window.
+    /// Changes the level to `level` at `now`, at most to full: adds stamps, or removes the oldest.
+    /// Forgets the stamps that have left the window.
     pub fn record(&mut self, window: &SlidingWindow, level: i64, now: u64) {
         let (oldest, _, added) = self.split(window, level, now);
         self.append(window, oldest, added, now);
     }
 
-    /// Changes the level to `level` at `now`, and removes the newest stamps if that is more than it was: those of a
-    /// request that is undone.
+    /// Changes the level to `level` at `now`, and removes the newest stamps if that is more than it
+    /// was: those of a request that is undone.
     pub fn undo(&mut self, window: &SlidingWindow, level: i64, now: u64) {
         let inside = signed(self.stamps.len() - self.first(window, now));
         let removed = usize::try_from(inside - (window.full() - level)).unwrap_or(0);
@@ -99,8 +100,8 @@ impl StampLog {
         self.record(window, level, now);
     }
 
-    /// Adds stamps of `units` tokens at `now` in the place of the oldest, at most as many as the limit: a
-    /// debt.
+    /// Adds stamps of `units` tokens at `now` in the place of the oldest, at most as many as the
+    /// limit: a debt.
     pub fn settle(&mut self, window: &SlidingWindow, units: i64, now: u64) {
         let limit = unsigned(window.full());
         let added = unsigned(units).min(limit);
@@ -109,7 +110,8 @@ impl StampLog {
         self.append(window, first + over, added, now);
     }
 
-    /// Whether every stamp has left the window at `now`, and at any earlier time that a thread may have read.
+    /// Whether every stamp has left the window at `now`, and at any earlier time that a thread may
+    /// have read.
     pub fn is_over(&self, window: &SlidingWindow, now: u64) -> bool {
         let has_left = |at: i64| has_left(window, at.saturating_add(SLACK), now.cast_signed());
         self.newest().is_none_or(has_left)
@@ -138,8 +140,8 @@ impl StampLog {
         self.stamps.extend(std::iter::repeat_n(stamp, added));
     }
 
-    /// With the level changed to `level`: index of the oldest stamp that counts, the number of stamps that count from
-    /// there on, and the number of stamps to add.
+    /// With the level changed to `level`: index of the oldest stamp that counts, the number of
+    /// stamps that count from there on, and the number of stamps to add.
     fn split(&self, window: &SlidingWindow, level: i64, now: u64) -> (usize, usize, usize) {
         let total = unsigned(window.full() - level).min(unsigned(window.full()));
         let inside = self.stamps.len() - self.first(window, now);
@@ -147,7 +149,8 @@ impl StampLog {
         (self.stamps.len() - kept, kept, total - kept)
     }
 
-    /// Index of the oldest stamp that counts at `now`: in the window, and among as many as the limit.
+    /// Index of the oldest stamp that counts at `now`: in the window, and among as many as the
+    /// limit.
     fn first(&self, window: &SlidingWindow, now: u64) -> usize {
         let now = now.cast_signed();
         let left = self.stamps.partition_point(|at| has_left(window, *at, now));
@@ -191,9 +194,10 @@ fn unsigned(units: i64) -> usize {
 // === Codec ===
 
 impl StampLog {
-    /// Log from its stored value in Redis: a head of five doubles (minus the number of slots, the slot of the
-    /// oldest stamp, the number of stamps, the oldest and the newest stamp), and a ring of slots with a double each. An
-    /// invalid value counts as no value. Only `take.lua` decodes logs in operation; tests compare it with this.
+    /// Log from its stored value in Redis: a head of five doubles (minus the number of slots, the
+    /// slot of the oldest stamp, the number of stamps, the oldest and the newest stamp), and a ring
+    /// of slots with a double each. An invalid value counts as no value. Only `take.lua` decodes
+    /// logs in operation; tests compare it with this.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,

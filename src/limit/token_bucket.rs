@@ -12,8 +12,8 @@ use super::{MAX_DEBT_BURSTS, MAX_UNITS};
 /// Parameters of a token bucket.
 ///
 /// A rate of N tokens per P microseconds is divided by their greatest common divisor. Each
-/// microsecond adds `units_per_us` units, and a token is `parts` times `units_per_part` units, all at
-/// least 1. So levels are integers, and refills are exact. Requests take whole parts of a token.
+/// microsecond adds `units_per_us` units, and a token is `parts` times `units_per_part` units, all
+/// at least 1. So levels are integers, and refills are exact. Requests take whole parts of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     units_per_us: i64,
@@ -122,9 +122,10 @@ impl TokenBucket {
         self.parts as u64
     }
 
-    /// Creates a bucket that yields at most `limit` tokens in any window of `window_us` microseconds,
-    /// both ends included. Its capacity is `burst` tokens and its rate is `limit - burst` tokens per
-    /// window: a full bucket, and what is added in a window, are `limit` tokens together.
+    /// Creates a bucket that yields at most `limit` tokens in any window of `window_us`
+    /// microseconds, both ends included. Its capacity is `burst` tokens and its rate is `limit -
+    /// burst` tokens per window: a full bucket, and what is added in a window, are `limit` tokens
+    /// together.
     ///
     /// # Errors
     /// If `burst` is not below `limit`, or as [`new`](Self::new) for that rate and burst.
@@ -144,7 +145,8 @@ impl TokenBucket {
         self.burst
     }
 
-    /// The arguments of [`new`](Self::new) and [`with_parts`](Self::with_parts) that create this bucket.
+    /// The arguments of [`new`](Self::new) and [`with_parts`](Self::with_parts) that create this
+    /// bucket.
     pub const fn parameters(&self) -> (u64, u64, u64, u16) {
         let (units_per_us, token) = (self.units_per_us, self.units(self.parts()));
         (units_per_us.unsigned_abs(), token.unsigned_abs(), self.burst, self.parts)
@@ -192,11 +194,11 @@ impl TokenBucket {
 impl TokenBucket {
     /// Returns the bucket refilled to `now`, at most to full.
     ///
-    /// If `now` is before the bucket's time by up to [`CLOCK_SLACK_US`], the bucket does not change, so
-    /// no token is added twice when the clock moves forward again. If the clock went back further,
-    /// the bucket keeps its level and refills from `now`; otherwise it would not refill until the
-    /// clock had caught up. Each such step back and forward again adds the tokens of the step's
-    /// length once more. So does any step forward, which looks like elapsed time.
+    /// If `now` is before the bucket's time by up to [`CLOCK_SLACK_US`], the bucket does not
+    /// change, so no token is added twice when the clock moves forward again. If the clock went
+    /// back further, the bucket keeps its level and refills from `now`; otherwise it would not
+    /// refill until the clock had caught up. Each such step back and forward again adds the tokens
+    /// of the step's length once more. So does any step forward, which looks like elapsed time.
     pub const fn refilled(&self, bucket: Bucket, now: u64) -> Bucket {
         if now <= bucket.at {
             let at = if bucket.at > now.saturating_add(CLOCK_SLACK_US) { now } else { bucket.at };
@@ -254,9 +256,9 @@ impl TokenBucket {
         self.units_per_us
     }
 
-    /// Bucket at `now` from its stored value in Redis: level, time of the level, and level of a full
-    /// bucket when it was written, as doubles. An invalid value counts as no value, which is a full
-    /// bucket.
+    /// Bucket at `now` from its stored value in Redis: level, time of the level, and level of a
+    /// full bucket when it was written, as doubles. An invalid value counts as no value, which is a
+    /// full bucket.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,

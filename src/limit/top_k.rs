@@ -105,8 +105,8 @@ impl<T: Copy + Eq + Hash, S: BuildHasher> Sketch<T, S> {
         self.counters.push(counter);
     }
 
-    /// Gives `item` the counter of an item with the lowest count. Counts only rise, so counters with
-    /// the lowest count are mostly at or after the index where the last one was found.
+    /// Gives `item` the counter of an item with the lowest count. Counts only rise, so counters
+    /// with the lowest count are mostly at or after the index where the last one was found.
     fn replace(&mut self, item: T) {
         let Some(index) = self.next_lowest() else { return };
         let Some(counter) = self.counters.get_mut(index) else { return };

@@ -1,5 +1,5 @@
-//! The decision on a request, and what the response reports about it: the rule, the remaining tokens,
-//! retry after and reset.
+//! The decision on a request, and what the response reports about it: the rule, the remaining
+//! tokens, retry after and reset.
 //!
 //! Computed from bucket levels in one place, so that Redis, memory and fallback report the same.
 

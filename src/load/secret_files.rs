@@ -1,5 +1,6 @@
-//! The files that `${file:…}` names, and the files of networks. Each is read once per load, so that two settings with
-//! the same file have the same value. Errors never contain the content of a secret.
+//! The files that `${file:…}` names, and the files of networks. Each is read once per load, so that
+//! two settings with the same file have the same value. Errors never contain the content of a
+//! secret.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -44,7 +45,6 @@ pub(super) struct SecretFiles {
 pub struct SecretFile {
     /// Its path as written in the configuration file.
     pub written: String,
-    /// Its path.
     pub path: PathBuf,
     /// SHA-256 of its value; `None` if it could not be read.
     pub digest: Option<Digest>,

@@ -1,5 +1,5 @@
-//! The certificates of the listeners, which are loaded with the configuration file: a file that cannot be
-//! used is an error at the setting that names it.
+//! The certificates of the listeners, which are loaded with the configuration file: a file that
+//! cannot be used is an error at the setting that names it.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -22,8 +22,8 @@ pub(super) struct Loaded {
     pub(super) paths: Vec<PathBuf>,
 }
 
-/// Loads the files of the listeners of a policy, which was built from `config`. `now` is the Unix time in
-/// seconds.
+/// Loads the files of the listeners of a policy, which was built from `config`. `now` is the Unix
+/// time in seconds.
 pub(super) fn load(
     policy: &Policy,
     config: &Config,

@@ -15,8 +15,8 @@ pub enum Unknown {
     Reject,
     /// Any value that fits is assumed, for a check where variables and files are not at hand.
     Assume,
-    /// As `Assume`, and nothing is looked up at all: for a text whose author must not learn anything
-    /// about the values.
+    /// As `Assume`, and nothing is looked up at all: for a text whose author must not learn
+    /// anything about the values.
     AssumeAll,
 }
 
@@ -45,7 +45,6 @@ impl Values {
         self.unknown
     }
 
-    /// Looks up a reference.
     pub(super) fn look_up(&self, reference: Reference<'_>) -> Lookup {
         if self.unknown == Unknown::AssumeAll {
             return self.assume(&reference.to_string());

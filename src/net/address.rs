@@ -59,7 +59,8 @@ pub enum AddressError {
 }
 
 impl HostPort {
-    /// Parses `host:port`; without `:port`, the port is `default_port`. The host becomes lower case.
+    /// Parses `host:port`; without `:port`, the port is `default_port`. The host becomes lower
+    /// case.
     ///
     /// # Errors
     /// See [`AddressError`].

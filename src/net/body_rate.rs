@@ -1,8 +1,9 @@
-//! Whether a client sends the body of a request too slowly. Times are microseconds of the monotonic clock.
+//! Whether a client sends the body of a request too slowly. Times are microseconds of the monotonic
+//! clock.
 //!
-//! Requests see a TLS record or an HTTP/2 frame once it is complete, which takes a slow client longer than the time
-//! allowance of a [`RateMeter`]. So bytes also count while they arrive. And while the gateway waits for the client to
-//! read the response, it does not read the body.
+//! Requests see a TLS record or an HTTP/2 frame once it is complete, which takes a slow client
+//! longer than the time allowance of a [`RateMeter`]. So bytes also count while they arrive. And
+//! while the gateway waits for the client to read the response, it does not read the body.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -40,8 +41,8 @@ pub struct BodyMeter {
     blocked_us: u64,
 }
 
-/// Bytes around those of a body at most, in one delivered part: headers of frames and records, and a part of
-/// [`OVERHEAD_SHARE`] for small frames.
+/// Bytes around those of a body at most, in one delivered part: headers of frames and records, and
+/// a part of [`OVERHEAD_SHARE`] for small frames.
 const OVERHEAD_BYTES: u64 = 64;
 
 /// See [`OVERHEAD_BYTES`].
@@ -95,7 +96,8 @@ impl BodyMeter {
         self.ahead = self.ahead.saturating_sub(delivered);
     }
 
-    /// When the client is too slow unless it sends something before; `None` while the gateway does not wait for it.
+    /// When the client is too slow unless it sends something before; `None` while the gateway does
+    /// not wait for it.
     pub fn deadline(&self) -> Option<u64> {
         self.rate.deadline()
     }
@@ -106,8 +108,9 @@ impl BodyMeter {
         self.rate.is_too_slow(now)
     }
 
-    /// Counts what has changed on the connection since the last look. Requests over HTTP/2 share its bytes: one that
-    /// gets none of those that were counted for it counts no others, so this extends its time once.
+    /// Counts what has changed on the connection since the last look. Requests over HTTP/2 share
+    /// its bytes: one that gets none of those that were counted for it counts no others, so this
+    /// extends its time once.
     fn look(&mut self, now: u64) {
         let blocked_us = self.transfer.blocked_us(now);
         self.rate.skip(now, blocked_us.saturating_sub(self.blocked_us));
@@ -131,7 +134,8 @@ mod tests {
         (BodyMeter::new(NonZeroU64::new(rate).unwrap(), Arc::clone(&transfer)), transfer)
     }
 
-    /// Sends parts that take `seconds` each, at `bytes_per_second` in packets. Returns when the client was too slow.
+    /// Sends parts that take `seconds` each, at `bytes_per_second` in packets. Returns when the
+    /// client was too slow.
     fn send(bytes_per_second: u64, seconds: u64, parts: u64) -> Option<u64> {
         const PACKET: u64 = 20;
         let (mut meter, transfer) = meter(240);

@@ -1,4 +1,5 @@
-//! What headers say about the framing of a message: the headers of its connection, and where its body ends.
+//! What headers say about the framing of a message: the headers of its connection, and where its
+//! body ends.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
@@ -7,13 +8,14 @@ pub fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     elements(headers, &header::CONNECTION)
 }
 
-/// The headers that `Connection` names: they are for the next recipient alone (RFC 9110, section 7.6.1).
+/// The headers that `Connection` names: they are for the next recipient alone (RFC 9110, section
+/// 7.6.1).
 pub(crate) fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     connection_options(headers).filter_map(|option| HeaderName::from_bytes(option).ok())
 }
 
-/// Whether the final response with this status to a request of this method has a body (RFC 9110, section
-/// 6.4.1).
+/// Whether the final response with this status to a request of this method has a body (RFC 9110,
+/// section 6.4.1).
 pub(crate) fn has_body(method: &Method, status: StatusCode) -> bool {
     *method != Method::HEAD && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
 }
@@ -32,9 +34,9 @@ pub(crate) fn has_clear_length(headers: &HeaderMap) -> bool {
     content_length(headers).is_some() && lengths.all(|length| length == first)
 }
 
-/// The value that replaces several equal `Content-Length` values, in several lines or in a list; `None` if
-/// there is only one. Pingora accepts them; the next server may reject them, or read them differently. RFC
-/// 9110, section 8.6, requires one.
+/// The value that replaces several equal `Content-Length` values, in several lines or in a list;
+/// `None` if there is only one. Pingora accepts them; the next server may reject them, or read them
+/// differently. RFC 9110, section 8.6, requires one.
 pub(crate) fn one_length(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut lines = headers.get_all(header::CONTENT_LENGTH).iter();
     let (first, second) = (lines.next()?, lines.next().is_some());

@@ -1,5 +1,5 @@
-//! An HTTP/1.1 client for the requests that tollgate itself sends: spans to a collector, and requests
-//! to an admin port. Proxied requests do not use it. The protocol is Pingora's.
+//! An HTTP/1.1 client for the requests that tollgate itself sends: spans to a collector, and
+//! requests to an admin port. Proxied requests do not use it. The protocol is Pingora's.
 
 use std::io;
 use std::pin::Pin;
@@ -61,7 +61,6 @@ pub struct Request<'a> {
 pub struct Response {
     /// The status, 200 or above.
     pub status: StatusCode,
-    /// All headers of the response.
     pub headers: HeaderMap,
     /// The whole body; an error if it exceeds the caller's maximum.
     pub body: Result<Vec<u8>, BodyTooLong>,
@@ -109,8 +108,8 @@ impl HttpClient {
         Self { server, tls, idle: Arc::default() }
     }
 
-    /// Sends a request and reads the whole response within `deadline`, with at most `max_bytes` of its
-    /// body.
+    /// Sends a request and reads the whole response within `deadline`, with at most `max_bytes` of
+    /// its body.
     ///
     /// # Errors
     /// See [`HttpError`]. A status that is an error is a response.
@@ -141,7 +140,8 @@ impl HttpClient {
         let head = self.head(request).map_err(HttpError::Head)?;
         let session = 'sent: {
             while let Some(stream) = self.take_idle() {
-                // If it fails, the server may have closed it meanwhile, and has not answered anyway.
+                // If it fails, the server may have closed it meanwhile, and has not answered
+                // anyway.
                 if let Ok(session) = send(stream, &head, request.body).await {
                     break 'sent session;
                 }
@@ -221,8 +221,8 @@ impl StreamingResponse {
         next.map_err(|_| HttpError::Timeout(deadline))?.map_err(HttpError::Body)
     }
 
-    /// Reads the rest of the response within `deadline`, with at most `max_bytes` of its body. After
-    /// its end, the connection is kept for another request.
+    /// Reads the rest of the response within `deadline`, with at most `max_bytes` of its body.
+    /// After its end, the connection is kept for another request.
     ///
     /// # Errors
     /// [`HttpError::Body`] and [`HttpError::Timeout`].
@@ -304,8 +304,8 @@ mod tests {
     const DEADLINE: Duration = Duration::from_secs(5);
     const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-    /// A server that sends these responses on each connection and then closes it. Reports each request
-    /// with the number of its connection.
+    /// A server that sends these responses on each connection and then closes it. Reports each
+    /// request with the number of its connection.
     async fn server(
         responses: &'static [&'static str],
     ) -> (HttpClient, mpsc::UnboundedReceiver<(usize, String)>) {

@@ -1,4 +1,5 @@
-//! Listening sockets that the process is started with: by systemd, or by the process that it replaces.
+//! Listening sockets that the process is started with: by systemd, or by the process that it
+//! replaces.
 
 use std::io;
 use std::net::SocketAddr;
@@ -51,14 +52,14 @@ pub enum FileOwner {
 pub struct NamedSocket {
     /// The address in the configuration of that process.
     pub name: String,
-    /// The socket.
     pub socket: OwnedFd,
     /// Whose its file is, if it is a Unix socket.
     pub owner: FileOwner,
 }
 
 impl Inherited {
-    /// Takes the sockets that systemd passes (`LISTEN_FDS`). Call it before there are other threads.
+    /// Takes the sockets that systemd passes (`LISTEN_FDS`). Call it before there are other
+    /// threads.
     ///
     /// # Errors
     /// A descriptor is no listening TCP or Unix socket.
@@ -120,7 +121,8 @@ impl Inherited {
         Some(self.sockets.remove(found))
     }
 
-    /// Returns the files of Unix sockets that have not been taken, and that nothing else will remove.
+    /// Returns the files of Unix sockets that have not been taken, and that nothing else will
+    /// remove.
     pub fn left_files(&self) -> Vec<LeftFile> {
         let owned = self.sockets.iter().filter(|candidate| candidate.owner == FileOwner::Gateway);
         let file = |candidate: &Candidate| {

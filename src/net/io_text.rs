@@ -2,7 +2,8 @@
 
 use std::io;
 
-/// What precedes the address of a manual, which rustls adds to the error of a session that has no end.
+/// What precedes the address of a manual, which rustls adds to the error of a session that has no
+/// end.
 const MANUAL: &str = ": https://docs.rs/";
 
 /// The text of an error without the address of a manual.

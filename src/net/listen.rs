@@ -24,8 +24,9 @@ use super::socket::Socket;
 use super::unix_socket::{KeptFile, SocketFile, UnixSocket};
 use crate::base::failure::Failures;
 
-/// Connections that wait to be accepted. The standard library has 128, which a flood of connections fills in
-/// milliseconds: others then wait for a second or more. The kernel has a limit, too (`net.core.somaxconn`).
+/// Connections that wait to be accepted. The standard library has 128, which a flood of connections
+/// fills in milliseconds: others then wait for a second or more. The kernel has a limit, too
+/// (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
 /// A bound, listening, non-blocking socket.
@@ -40,7 +41,6 @@ pub struct Listener {
 pub enum ClientListener {
     /// A TCP address.
     Tcp(Listener),
-    /// A Unix socket.
     Unix(UnixSocket),
 }
 
@@ -60,7 +60,6 @@ pub enum BindError {
     /// A TCP address.
     #[error("cannot listen on {address}: {}", reason(.source, *.address))]
     Tcp {
-        /// The address.
         address: SocketAddr,
         /// Why.
         source: io::Error,
@@ -101,8 +100,8 @@ impl Listener {
         Self::open(&address.to_string(), address, &mut Inherited::default())
     }
 
-    /// Takes the inherited socket of this address, which is called `name` in the configuration; without
-    /// one, binds the address. Port 0 selects a free port.
+    /// Takes the inherited socket of this address, which is called `name` in the configuration;
+    /// without one, binds the address. Port 0 selects a free port.
     ///
     /// # Errors
     /// The address cannot be bound. The message says what to do about it.
@@ -176,9 +175,9 @@ fn unix_reason(error: &io::Error) -> String {
 }
 
 impl ClientListener {
-    /// Takes the inherited Unix socket of this path, which is called `name` in the configuration; without
-    /// one, binds the path, with a file that has the permissions `mode`. A file on which no process listens
-    /// is replaced.
+    /// Takes the inherited Unix socket of this path, which is called `name` in the configuration;
+    /// without one, binds the path, with a file that has the permissions `mode`. A file on which no
+    /// process listens is replaced.
     ///
     /// # Errors
     /// The path cannot be bound. The message says what to do about it.
@@ -207,8 +206,8 @@ impl ClientListener {
         }
     }
 
-    /// Returns the switch that keeps the file of a Unix socket when this process stops listening; `None`
-    /// if there is no file to remove.
+    /// Returns the switch that keeps the file of a Unix socket when this process stops listening;
+    /// `None` if there is no file to remove.
     pub fn kept_file(&self) -> Option<KeptFile> {
         match self {
             Self::Tcp(_) => None,
@@ -279,7 +278,8 @@ impl<S> Prebound<S> {
         }
     }
 
-    /// Serves until `ends` becomes true, also while the process drains, so that clients can see that.
+    /// Serves until `ends` becomes true, also while the process drains, so that clients can see
+    /// that.
     pub fn serving_until(self, ends: ShutdownWatch) -> Self {
         Self { serves_until: Some(ends), ..self }
     }

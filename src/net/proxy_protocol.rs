@@ -1,9 +1,10 @@
-//! The PROXY protocol, versions 1 and 2 (HAProxy's `proxy-protocol.txt`): the header by which a proxy
-//! sends the addresses of its client, before the first byte of the connection.
+//! The PROXY protocol, versions 1 and 2 (HAProxy's `proxy-protocol.txt`): the header by which a
+//! proxy sends the addresses of its client, before the first byte of the connection.
 //!
-//! The crates for it were considered. `proxy-header` 0.1.3 reports bytes that can never become a header as
-//! too short, so their sender would hold a connection until its deadline; it accepts `+80` as a port and any
-//! byte after a carriage return. Both it and `ppp` 2.3.0 ignore checksums and accept 64 KiB of a header.
+//! The crates for it were considered. `proxy-header` 0.1.3 reports bytes that can never become a
+//! header as too short, so their sender would hold a connection until its deadline; it accepts
+//! `+80` as a port and any byte after a carriage return. Both it and `ppp` 2.3.0 ignore checksums
+//! and accept 64 KiB of a header.
 
 mod crc32c;
 mod v1;
@@ -14,11 +15,10 @@ mod tests;
 
 use std::net::SocketAddr;
 
-/// Maximum length of a header that is accepted. Version 2 allows 64 KiB; senders use less than 1 KiB, of
-/// which most is a client's certificate name.
+/// Maximum length of a header that is accepted. Version 2 allows 64 KiB; senders use less than 1
+/// KiB, of which most is a client's certificate name.
 pub const MAX_HEADER_BYTES: usize = 4_096;
 
-/// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// One line of text.
@@ -45,8 +45,8 @@ pub enum Parsed {
     Invalid(Invalid),
     /// They begin with a header.
     Header {
-        /// The client. `None` if the proxy speaks for itself (a health check) or if its client has no IP
-        /// address or uses no TCP: the addresses of the connection apply.
+        /// The client. `None` if the proxy speaks for itself (a health check) or if its client has
+        /// no IP address or uses no TCP: the addresses of the connection apply.
         addresses: Option<Addresses>,
         /// Length of the header in bytes.
         len: usize,
@@ -82,8 +82,8 @@ pub enum Invalid {
     Checksum,
 }
 
-/// Parses the header that `bytes`, the first bytes of a connection, begin with. Reports invalid bytes as
-/// early as possible.
+/// Parses the header that `bytes`, the first bytes of a connection, begin with. Reports invalid
+/// bytes as early as possible.
 pub fn parse(bytes: &[u8]) -> Parsed {
     let parsed = if may_begin(bytes, v2::SIGNATURE) {
         v2::parse(bytes)
@@ -102,8 +102,8 @@ pub fn parse(bytes: &[u8]) -> Parsed {
     }
 }
 
-/// The header for a connection from `addresses.source` to `addresses.destination`. `None` is a connection
-/// without a client, or with one that has no IP address.
+/// The header for a connection from `addresses.source` to `addresses.destination`. `None` is a
+/// connection without a client, or with one that has no IP address.
 pub fn encode(version: Version, addresses: Option<Addresses>) -> Vec<u8> {
     match version {
         Version::V1 => v1::encode(addresses),

@@ -1,8 +1,9 @@
 //! Whether a client sends or reads too slowly. Pure: times are microseconds of the monotonic clock.
 //!
-//! A client has a time allowance. Waiting for the client spends it, each byte that the client sends or reads adds
-//! the time that it may take at the minimum rate. So a client that is cut off has had less than the minimum rate,
-//! over all of its waits less the allowance at the beginning. Waits for the upstream spend nothing.
+//! A client has a time allowance. Waiting for the client spends it, each byte that the client sends
+//! or reads adds the time that it may take at the minimum rate. So a client that is cut off has had
+//! less than the minimum rate, over all of its waits less the allowance at the beginning. Waits for
+//! the upstream spend nothing.
 
 use std::num::NonZeroU64;
 
@@ -22,8 +23,8 @@ pub const MAX_RATE: u64 = 1_000_000_000;
 pub struct RateMeter {
     /// Bytes a second, up to [`MAX_RATE`].
     rate: NonZeroU64,
-    /// The allowance at the beginning of the current wait, in microseconds times `rate`, so that no byte is lost to
-    /// rounding.
+    /// The allowance at the beginning of the current wait, in microseconds times `rate`, so that no
+    /// byte is lost to rounding.
     allowance: u64,
     /// When the current wait for the client began; `None`: nothing is expected of it.
     waiting_since: Option<u64>,
@@ -68,8 +69,8 @@ impl RateMeter {
         }
     }
 
-    /// When the client is too slow unless it sends or reads something before; `None` while the gateway does not wait
-    /// for it.
+    /// When the client is too slow unless it sends or reads something before; `None` while the
+    /// gateway does not wait for it.
     pub fn deadline(&self) -> Option<u64> {
         Some(self.waiting_since?.saturating_add(self.allowance.div_ceil(self.rate.get())))
     }
@@ -129,8 +130,8 @@ mod tests {
         assert_eq!(meter.deadline(), Some(1_000_000 + MAX_ALLOWANCE_US));
     }
 
-    /// A client's behavior in one wait: how long it takes, how many bytes it ends with, and how long the gateway
-    /// does not wait afterwards.
+    /// A client's behavior in one wait: how long it takes, how many bytes it ends with, and how
+    /// long the gateway does not wait afterwards.
     fn steps() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
         proptest::collection::vec((0..3_000_000_u64, 0..100_000_u64, 0..60_000_000_u64), 1..200)
     }
@@ -185,7 +186,8 @@ mod tests {
             let mut meter = meter(rate);
             let (mut now, mut sent) = (0, 0);
             meter.wait(now);
-            // At half of the rate, the allowance of 5 s lasts for 10 s, and whole bytes for no longer than that.
+            // At half of the rate, the allowance of 5 s lasts for 10 s, and whole bytes for no
+            // longer than that.
             while !meter.is_too_slow(now) {
                 now += pace;
                 let due = u64::try_from(u128::from(now) * u128::from(rate / 2) / 1_000_000).unwrap();

@@ -64,8 +64,8 @@ impl Socket {
         }
     }
 
-    /// Returns how many bytes the other end of the TCP connection has acknowledged; `None` for a Unix socket, and for
-    /// kernels before Linux 6.2.
+    /// Returns how many bytes the other end of the TCP connection has acknowledged; `None` for a
+    /// Unix socket, and for kernels before Linux 6.2.
     pub fn acknowledged_bytes(&self) -> Option<u64> {
         match &self.transport {
             Some(Transport::Tcp(stream)) => {
@@ -75,8 +75,8 @@ impl Socket {
         }
     }
 
-    /// Discards bytes that have not been sent when the socket is closed, and resets its connection. Otherwise the
-    /// kernel keeps them until the other end has read them.
+    /// Discards bytes that have not been sent when the socket is closed, and resets its connection.
+    /// Otherwise the kernel keeps them until the other end has read them.
     pub fn reset_when_closed(&self) {
         if let Some(Transport::Tcp(stream)) = &self.transport {
             // An error leaves the kernel's default.
@@ -98,12 +98,12 @@ impl Socket {
         }
     }
 
-    /// Moves the socket to the runtime of the caller. Until then, the runtime that accepted it wakes its
-    /// readers and writers.
+    /// Moves the socket to the runtime of the caller. Until then, the runtime that accepted it
+    /// wakes its readers and writers.
     ///
     /// # Errors
-    /// The kernel does not accept the registration, for example because there are too many. The socket is
-    /// then closed.
+    /// The kernel does not accept the registration, for example because there are too many. The
+    /// socket is then closed.
     ///
     /// # Panics
     /// If called outside of a tokio runtime.

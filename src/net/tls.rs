@@ -104,8 +104,8 @@ pub fn connector(names: SettingNames<'_>, tls: &ClientTls) -> Result<TlsConnecto
     Ok(TlsConnector::from(Arc::new(client_config(names, tls)?)))
 }
 
-/// Reads the files of `tls` and returns the configuration of a client that uses them. Blocks while it
-/// reads.
+/// Reads the files of `tls` and returns the configuration of a client that uses them. Blocks while
+/// it reads.
 ///
 /// # Errors
 /// See [`TlsError`].

@@ -16,7 +16,6 @@ const BACKLOG: i32 = 4096;
 /// A bound, listening, non-blocking Unix socket.
 #[derive(Debug)]
 pub struct UnixSocket {
-    /// The socket.
     pub(super) socket: std::os::unix::net::UnixListener,
     /// Removes the file; `None` if it belongs to systemd.
     pub(super) file: Option<SocketFile>,
@@ -43,7 +42,8 @@ pub struct LeftFile {
 }
 
 impl UnixSocket {
-    /// Binds a socket with these permissions. Replaces the file of a socket on which no process listens.
+    /// Binds a socket with these permissions. Replaces the file of a socket on which no process
+    /// listens.
     ///
     /// # Errors
     /// The path cannot be bound: another process listens on it, or it is another kind of file.
@@ -65,8 +65,8 @@ impl UnixSocket {
         Ok(Self { socket: socket.into(), file: Some(file) })
     }
 
-    /// Listens on the socket of the process that this one replaces. Its file gets these permissions when this process
-    /// accepts connections, and is removed at the end.
+    /// Listens on the socket of the process that this one replaces. Its file gets these permissions
+    /// when this process accepts connections, and is removed at the end.
     ///
     /// # Errors
     /// The error of the system.

@@ -1,4 +1,5 @@
-//! The target of a request as a URL (RFC 9112, section 3.2.2), and whether its host is that of `Host`.
+//! The target of a request as a URL (RFC 9112, section 3.2.2), and whether its host is that of
+//! `Host`.
 
 use super::address::Authority;
 
@@ -26,7 +27,8 @@ impl<'a> UrlTarget<'a> {
         Some(Self { scheme, authority, rest })
     }
 
-    /// Whether the host is the same as in `Host`: case makes no difference, nor does the default port of the scheme.
+    /// Whether the host is the same as in `Host`: case makes no difference, nor does the default
+    /// port of the scheme.
     pub fn is_of_host(&self, host: &[u8]) -> bool {
         let default = if self.scheme.len() == b"https://".len() { 443 } else { 80 };
         let parts = |text| {

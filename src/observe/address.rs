@@ -43,8 +43,8 @@ pub enum AddressQueryError {
 }
 
 impl ShownAddress {
-    /// Parses the address of a search: an address, an IPv6 network of `clients.ipv6_prefix` bits, or a
-    /// hash as it is shown (`h:` and 16 hexadecimal digits). Returns it as `policy` shows it.
+    /// Parses the address of a search: an address, an IPv6 network of `clients.ipv6_prefix` bits,
+    /// or a hash as it is shown (`h:` and 16 hexadecimal digits). Returns it as `policy` shows it.
     ///
     /// # Errors
     /// See [`AddressQueryError`].

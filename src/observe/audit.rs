@@ -1,13 +1,13 @@
 //! Audit of refusals: which client was refused by which rule, and when. It answers "why was I
 //! blocked?" for a while after the refusals.
 //!
-//! The refusals of one client by one rule under one configuration, each within 10 s of the one before,
-//! are one *refusal run*. When a run ends, it is written to the log and, if `[audit] stream` is set, to
-//! a stream in Redis.
+//! The refusals of one client by one rule under one configuration, each within 10 s of the one
+//! before, are one *refusal run*. When a run ends, it is written to the log and, if `[audit]
+//! stream` is set, to a stream in Redis.
 //!
 //! Reading order: `kind`, `refusal` (the refusals of one decision), `tallies` (from the threads of
-//! requests to the audit), `runs` (which refusals form a run, and which runs are kept; pure), `view`
-//! (how a run is shown), `stored` (how it is read from the stream).
+//! requests to the audit), `runs` (which refusals form a run, and which runs are kept; pure),
+//! `view` (how a run is shown), `stored` (how it is read from the stream).
 
 mod kind;
 mod refusal;
@@ -74,7 +74,6 @@ pub struct AuditedRequest<'a> {
     pub policy: &'a Arc<Policy>,
     /// Generation of that configuration.
     pub generation: u64,
-    /// Its client.
     pub client: Client,
     /// Index of its route.
     pub route: Option<u32>,

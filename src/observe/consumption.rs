@@ -1,9 +1,10 @@
 //! The clients with the most requests and the most refusals of each rule, over the last five to ten
-//! minutes. Metrics cannot have this, since clients are not labels. Memory is bounded, for any number
-//! of clients and rules: a top-k sketch counts them.
+//! minutes. Metrics cannot have this, since clients are not labels. Memory is bounded, for any
+//! number of clients and rules: a top-k sketch counts them.
 //!
-//! Each thread counts in its own shard, so that threads do not wait for each other. A query adds the
-//! shards up ([`Consumption::merged`]). Counts are kept for the current window and the one before.
+//! Each thread counts in its own shard, so that threads do not wait for each other. A query adds
+//! the shards up ([`Consumption::merged`]). Counts are kept for the current window and the one
+//! before.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -125,8 +126,8 @@ impl Default for Consumption {
 }
 
 impl Consumption {
-    /// Counts one checked request of `client` under each of its rules. `now` is in microseconds of the
-    /// monotonic clock.
+    /// Counts one checked request of `client` under each of its rules. `now` is in microseconds of
+    /// the monotonic clock.
     pub fn record(&self, policy: &Policy, client: &Client, taken: &Taken, now: u64) {
         let Some(shard) = self.shards.own() else { return };
         let mut shard = shard.lock();
@@ -273,8 +274,8 @@ impl Sum {
 }
 
 impl ClientId {
-    /// The client as `rule` counts it: by address if the rule is per `ip` and not per `key`; else by
-    /// key, or by address if the client has no key. `None` if it has no address either.
+    /// The client as `rule` counts it: by address if the rule is per `ip` and not per `key`; else
+    /// by key, or by address if the client has no key. `None` if it has no address either.
     pub fn of(policy: &Policy, rule: &Rule, client: &Client) -> Option<Self> {
         let by_ip = rule.per.contains(&Dimension::Ip) && !rule.per.contains(&Dimension::Key);
         match client.key {
@@ -291,8 +292,8 @@ impl ClientId {
         client.ip.map(|ip| Self::Ip(counted_address(ip, policy.clients.ipv6_prefix)))
     }
 
-    /// The client as operators see it: what identifies it (`key`, `unknown_key` or `ip`), and its name. Never
-    /// contains the secret of a key.
+    /// The client as operators see it: what identifies it (`key`, `unknown_key` or `ip`), and its
+    /// name. Never contains the secret of a key.
     pub fn shown(self, policy: &Policy) -> (&'static str, String) {
         match self {
             Self::Key(key) => {

@@ -1,5 +1,5 @@
-//! Log lines of failed requests: the first failure of a run at once, and their number when the run ends. A server that is
-//! down would otherwise cost a line for each request.
+//! Log lines of failed requests: the first failure of a run at once, and their number when the run
+//! ends. A server that is down would otherwise cost a line for each request.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -1,10 +1,10 @@
-//! All Prometheus series. Labels are names from `gateway.toml` and fixed words, never clients, so the
-//! file determines the number of series.
+//! All Prometheus series. Labels are names from `gateway.toml` and fixed words, never clients, so
+//! the file determines the number of series.
 //!
-//! Reading order: this file (registration and rendering), `policy` (the series of one policy, without
-//! a label look-up per request), `upstream` and `process` (the other families), `counts`, `latency` and
-//! `totals` (what samples are made of), `stale` (removal of series), `registrar` and `docs`
-//! (`docs/metrics.md`).
+//! Reading order: this file (registration and rendering), `policy` (the series of one policy,
+//! without a label look-up per request), `upstream` and `process` (the other families), `counts`,
+//! `latency` and `totals` (what samples are made of), `stale` (removal of series), `registrar` and
+//! `docs` (`docs/metrics.md`).
 
 mod counts;
 mod docs;
@@ -44,13 +44,13 @@ pub use totals::{Gauges, Totals};
 use upstream::UpstreamFamilies;
 pub use upstream::{ServerHealth, UpstreamLoad, UpstreamResult, UpstreamSeries};
 
-/// Histogram bounds of request durations, in seconds: from one hop on loopback to the longest timeout
-/// in common use.
+/// Histogram bounds of request durations, in seconds: from one hop on loopback to the longest
+/// timeout in common use.
 const REQUEST_SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
-/// Histogram bounds of check durations, in seconds: from a look-up in memory to a call to Redis that
-/// times out.
+/// Histogram bounds of check durations, in seconds: from a look-up in memory to a call to Redis
+/// that times out.
 const CHECK_SECONDS: [f64; 12] = [
     0.000_000_5,
     0.000_001,
@@ -75,7 +75,8 @@ const BATCH_CHECKS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 /// All Prometheus series of the process.
 pub struct Metrics {
     registry: Registry,
-    /// Serialises renderings, because each begins by setting the series that are computed on demand.
+    /// Serialises renderings, because each begins by setting the series that are computed on
+    /// demand.
     rendering: Mutex<()>,
     requests: IntCounterVec,
     request_duration: HistogramVec,
@@ -227,8 +228,8 @@ impl Metrics {
         Ok((metrics, series.described.into_inner()))
     }
 
-    /// All series in Prometheus' text format. The series of `store`, `servers` and `loads` are set to their
-    /// current values first.
+    /// All series in Prometheus' text format. The series of `store`, `servers` and `loads` are set
+    /// to their current values first.
     ///
     /// # Errors
     /// The encoder rejects a series.
@@ -285,7 +286,6 @@ impl Metrics {
 }
 
 impl RequestCount {
-    /// Counts a request.
     fn count(&self) {
         self.since.inc();
         self.total.inc();
@@ -326,7 +326,6 @@ fn log_dropped(series: &Registrar) -> Result<IntCounter, prometheus::Error> {
     )?)
 }
 
-/// Counts panics.
 fn panics(series: &Registrar) -> Result<IntCounter, prometheus::Error> {
     series.keep(IntCounter::new(
         "tollgate_panics_total",
@@ -334,8 +333,8 @@ fn panics(series: &Registrar) -> Result<IntCounter, prometheus::Error> {
     )?)
 }
 
-/// Registers the counter of reasons. All of its series exist from the start, so that `rate()` sees the
-/// first request.
+/// Registers the counter of reasons. All of its series exist from the start, so that `rate()` sees
+/// the first request.
 fn rejections(series: &Registrar) -> Result<IntCounterVec, prometheus::Error> {
     let rejections = series.counters(
         "tollgate_rejections_total",

@@ -1,4 +1,5 @@
-//! Runs of similar events, which are reported together: refusals of one client by one rule, failures at one server.
+//! Runs of similar events, which are reported together: refusals of one client by one rule,
+//! failures at one server.
 
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
@@ -21,10 +22,12 @@ impl Times {
 /// A run ends after this time without an event, in microseconds.
 const QUIET_US: u64 = 10 * MICROS_PER_SECOND;
 
-/// A run ends at this age in any case, in microseconds, so that a long one is reported while it continues.
+/// A run ends at this age in any case, in microseconds, so that a long one is reported while it
+/// continues.
 const MAX_AGE_US: u64 = 60 * MICROS_PER_SECOND;
 
-/// Whether a run whose first and last events were at these times is over at `now`, in microseconds of the monotonic clock.
+/// Whether a run whose first and last events were at these times is over at `now`, in microseconds
+/// of the monotonic clock.
 pub(super) fn is_over(first: Times, last: Times, now: u64) -> bool {
     now.saturating_sub(last.monotonic_us) >= QUIET_US
         || now.saturating_sub(first.monotonic_us) >= MAX_AGE_US

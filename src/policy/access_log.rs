@@ -1,5 +1,5 @@
-//! `[access_log]`, resolved: the output, the members of a line, how addresses are shown, and the sample
-//! rate.
+//! `[access_log]`, resolved: the output, the members of a line, how addresses are shown, and the
+//! sample rate.
 
 pub mod fields;
 
@@ -29,7 +29,6 @@ pub struct AccessLog {
     pub fields: Fields,
 }
 
-/// Output of the access log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Output {
     /// No access log is written.
@@ -98,8 +97,8 @@ impl SampleRate {
         (0.0..=1.0).contains(&part).then(|| Self((part * 1e6).round() as u32))
     }
 
-    /// Whether the request with that id is logged. Only the id decides, so that of several gateways that
-    /// forward a request with one id, all log it or none does.
+    /// Whether the request with that id is logged. Only the id decides, so that of several gateways
+    /// that forward a request with one id, all log it or none does.
     pub fn includes(self, request_id: &str) -> bool {
         if self == Self::ALL {
             return true;

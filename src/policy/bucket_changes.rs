@@ -1,5 +1,5 @@
-//! What a reload does to the buckets of clients: which are kept, and which start full. docs/reload.md has the
-//! same as a table.
+//! What a reload does to the buckets of clients: which are kept, and which start full.
+//! docs/reload.md has the same as a table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,6 @@ pub struct BucketChange {
     pub effect: Effect,
     /// The clients concerned.
     pub clients: Clients,
-    /// Why.
     pub why: &'static str,
 }
 
@@ -24,7 +23,8 @@ pub struct BucketChange {
 pub enum Effect {
     /// Clients keep the fraction of the bucket that they have left.
     KeepFraction,
-    /// What clients have used stays used: of a fixed window in the current period, of a sliding window until it leaves.
+    /// What clients have used stays used: of a fixed window in the current period, of a sliding
+    /// window until it leaves.
     KeepUsed,
     /// Requests in flight still count.
     KeepHeld,

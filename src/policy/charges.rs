@@ -40,10 +40,11 @@ pub struct KeyRequired {
 pub enum Scope {
     /// All rules of the route.
     All,
-    /// All rules of the route. One with `on_missing = "deny"` counts by address: for CORS preflight requests
-    /// without a key, if `clients.on_preflight = "anonymous"`.
+    /// All rules of the route. One with `on_missing = "deny"` counts by address: for CORS preflight
+    /// requests without a key, if `clients.on_preflight = "anonymous"`.
     Preflight,
-    /// Only those that count by address, and without the key: for requests that are refused with 401.
+    /// Only those that count by address, and without the key: for requests that are refused with
+    /// 401.
     Address,
 }
 
@@ -66,7 +67,8 @@ pub enum WhyNot {
     NoKeyDenied,
     /// The rule has no rate for the client's plan.
     NoRate,
-    /// The request is refused for its key ([`Scope::Address`]), and the rule does not count by address.
+    /// The request is refused for its key ([`Scope::Address`]), and the rule does not count by
+    /// address.
     NotByAddress,
 }
 
@@ -143,8 +145,8 @@ impl Policy {
     }
 
     /// The charges of a request without a route that may be a guess at a key: one token each, as
-    /// [`address_charges`](Self::address_charges) on the first route of each rule. Limited to the first
-    /// [`MAX_RULES_PER_ROUTE`] rules of the file that apply.
+    /// [`address_charges`](Self::address_charges) on the first route of each rule. Limited to the
+    /// first [`MAX_RULES_PER_ROUTE`] rules of the file that apply.
     pub fn address_charges_anywhere(
         &self,
         client: &Client,
@@ -218,9 +220,9 @@ impl Policy {
         })
     }
 
-    /// The bucket's id: a hash over the values of the rule's `per`, combined with the rule's salt. Each
-    /// value is preceded by a tag and its length, so that different values never hash the same text. The highest 32
-    /// bits of a colocated rule's are those of the client alone.
+    /// The bucket's id: a hash over the values of the rule's `per`, combined with the rule's salt.
+    /// Each value is preceded by a tag and its length, so that different values never hash the same
+    /// text. The highest 32 bits of a colocated rule's are those of the client alone.
     fn bucket(
         &self,
         rule: &Rule,

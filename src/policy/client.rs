@@ -41,8 +41,8 @@ impl Client {
     }
 }
 
-/// The address that a client is counted by: IPv4 unchanged, IPv6 truncated to `ipv6_prefix` bits, so
-/// that all addresses of one network are one client.
+/// The address that a client is counted by: IPv4 unchanged, IPv6 truncated to `ipv6_prefix` bits,
+/// so that all addresses of one network are one client.
 pub fn counted_address(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
@@ -54,7 +54,8 @@ pub fn counted_address(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
     }
 }
 
-/// Text of a [`counted_address`]: the network (`2001:db8::/64`) if it was truncated, else the address.
+/// Text of a [`counted_address`]: the network (`2001:db8::/64`) if it was truncated, else the
+/// address.
 pub fn counted_as(counted: IpAddr, ipv6_prefix: u8) -> String {
     match counted {
         IpAddr::V6(_) if ipv6_prefix < 128 => {

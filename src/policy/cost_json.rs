@@ -1,4 +1,5 @@
-//! Costs in JSON: numbers, as in the file. Separate from [`Cost`], whose module depends on no other crate.
+//! Costs in JSON: numbers, as in the file. Separate from [`Cost`], whose module depends on no other
+//! crate.
 
 use crate::limit::cost::Cost;
 

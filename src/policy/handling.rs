@@ -30,29 +30,22 @@ pub struct Handling {
 /// An answer of the gateway instead of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteAnswer {
-    /// A fixed response.
     Fixed(FixedResponse),
-    /// A redirect.
     Redirect(Redirect),
 }
 
-/// A fixed response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixedResponse {
-    /// Its status.
     pub status: StatusCode,
     /// Media type of the body; `None` without a body.
     pub content_type: Option<HeaderValue>,
     /// Further headers.
     pub headers: Vec<HeaderEdit>,
-    /// Its body.
     pub body: Bytes,
 }
 
-/// A redirect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
-    /// Its status.
     pub status: StatusCode,
     /// The URL. Values of a request change neither its scheme nor its host, unless it has `{host}`.
     pub to: Template,
@@ -116,7 +109,6 @@ impl Maintenance {
 pub enum UpstreamHost {
     /// This one.
     Fixed(HeaderValue),
-    /// The host of the server.
     OfServer,
 }
 
@@ -134,11 +126,9 @@ pub struct HeaderEdits {
 /// A header with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderEdit {
-    /// Its name.
     pub name: HeaderName,
     /// Its name as written in the file, which HTTP/1.1 sends.
     pub written: Bytes,
-    /// Its value.
     pub value: HeaderText,
 }
 
@@ -201,7 +191,8 @@ impl HeaderEdits {
 }
 
 impl HeaderText {
-    /// The value for a request; `None` if a variable has no value, or one that is not valid in a header.
+    /// The value for a request; `None` if a variable has no value, or one that is not valid in a
+    /// header.
     pub fn value(&self, values: Option<&Values<'_>>) -> Option<HeaderValue> {
         match self {
             Self::Constant(value) => Some(value.clone()),

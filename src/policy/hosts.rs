@@ -17,7 +17,8 @@ pub struct Hosts(Box<[HostPattern]>);
 pub enum HostPattern {
     /// This host only.
     Exact(String),
-    /// All hosts that end in this text, which begins with a dot, and have at least one character before it.
+    /// All hosts that end in this text, which begins with a dot, and have at least one character
+    /// before it.
     Below(String),
 }
 
@@ -42,8 +43,8 @@ pub(super) struct HostIndex<T> {
     any: T,
 }
 
-/// The host of a `Host` header as routes compare it: in lower case, without port and without a final dot. An IPv6 address
-/// in the form of [`ipv6_host`].
+/// The host of a `Host` header as routes compare it: in lower case, without port and without a
+/// final dot. An IPv6 address in the form of [`ipv6_host`].
 pub fn normalized(host: &str) -> Cow<'_, str> {
     let host = Authority::split(host).map_or(host, |authority| authority.host);
     if let Some(address) = ipv6_host(host) {
@@ -142,8 +143,8 @@ impl<T> HostIndex<T> {
         }
     }
 
-    /// The values of a host, the most specific first: its own, those of the names that it is below from the longest
-    /// to the shortest, and those of all hosts.
+    /// The values of a host, the most specific first: its own, those of the names that it is below
+    /// from the longest to the shortest, and those of all hosts.
     pub(super) fn of<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a T> {
         // The first character of a host is not part of a suffix.
         let from = host.len().saturating_sub(self.longest).max(1);

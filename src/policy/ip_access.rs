@@ -1,4 +1,5 @@
-//! Which clients may send requests, by their address: `allow_ips` and `deny_ips` of `[server]` and of a route.
+//! Which clients may send requests, by their address: `allow_ips` and `deny_ips` of `[server]` and
+//! of a route.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,16 +27,13 @@ pub struct IpAccess {
 pub struct PlacedList {
     /// Where it is.
     pub place: Place,
-    /// The list.
     pub list: IpList,
 }
 
 /// Where a list is in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In `[server]`.
     Server,
-    /// In a route.
     Route,
 }
 
@@ -61,8 +59,8 @@ impl IpList {
 }
 
 impl IpAccess {
-    /// Why a client with this address is refused; `None` if it may send requests. A client without an address, on
-    /// a Unix socket, is in no list.
+    /// Why a client with this address is refused; `None` if it may send requests. A client without
+    /// an address, on a Unix socket, is in no list.
     pub fn denial(&self, ip: Option<IpAddr>) -> Option<IpDenial> {
         let is_in = |placed: &PlacedList| ip.is_some_and(|ip| placed.list.contains(ip));
         if let Some(denied) = self.deny.iter().find(|placed| is_in(placed)) {

@@ -1,5 +1,5 @@
-//! A set of IP networks. A look-up is a binary search, so that lists of many thousands of networks cost no more than
-//! short ones.
+//! A set of IP networks. A look-up is a binary search, so that lists of many thousands of networks
+//! cost no more than short ones.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,8 @@ use ipnet::IpNet;
 /// A set of IP networks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IpSet {
-    /// Ranges of addresses, each with its first and its last one. Sorted, and none overlaps another.
+    /// Ranges of addresses, each with its first and its last one. Sorted, and none overlaps
+    /// another.
     v4: Box<[(u32, u32)]>,
     v6: Box<[(u128, u128)]>,
     networks: usize,

@@ -1,8 +1,9 @@
-//! A hash of what decides on rate limits, by which gateways that share a Redis notice that their files differ there.
-//! Pure.
+//! A hash of what decides on rate limits, by which gateways that share a Redis notice that their
+//! files differ there. Pure.
 //!
-//! Everything is written by its name, and sorted where the file's order has no meaning. Not part of it: servers of
-//! upstreams, listeners, secrets of keys, descriptions, what a route does beside forwarding.
+//! Everything is written by its name, and sorted where the file's order has no meaning. Not part of
+//! it: servers of upstreams, listeners, secrets of keys, descriptions, what a route does beside
+//! forwarding.
 
 use std::fmt::{self, Write as _};
 
@@ -11,8 +12,8 @@ use sha2::{Digest as _, Sha256};
 use super::{Grant, Policy, Rate, Route, Rule, WrittenLimit};
 use crate::limit::cost::greatest_common_divisor;
 
-/// Hash of the limits of a configuration. Equal for two files under which every request takes the same tokens from the
-/// same buckets.
+/// Hash of the limits of a configuration. Equal for two files under which every request takes the
+/// same tokens from the same buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LimitsHash(pub u64);
 

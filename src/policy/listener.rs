@@ -15,8 +15,8 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// Whether HTTP/2 is served beside HTTP/1.1: by ALPN with TLS, by prior knowledge without.
     pub http2: bool,
-    /// Whether each connection begins with a header of the PROXY protocol. Only trusted proxies may then
-    /// connect.
+    /// Whether each connection begins with a header of the PROXY protocol. Only trusted proxies may
+    /// then connect.
     pub proxy_protocol: bool,
     /// What every request is answered with instead of its response; `None`: requests are served.
     pub redirect: Option<Redirect>,
@@ -85,8 +85,8 @@ pub struct ClientAuth {
 // === impl Listener ===
 
 impl Listener {
-    /// Index of the listener at this address: the one at `hint`, if it has the address. Several listeners can
-    /// have the same one if the kernel selects their ports.
+    /// Index of the listener at this address: the one at `hint`, if it has the address. Several
+    /// listeners can have the same one if the kernel selects their ports.
     pub fn position(listeners: &[Self], hint: usize, address: &ListenAddress) -> Option<usize> {
         let has_address = |listener: &Self| listener.address == *address;
         if listeners.get(hint).is_some_and(has_address) {

@@ -26,10 +26,11 @@ pub struct Matcher {
 /// Path condition of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PathPattern {
-    /// This path only; [`TrailingSlash`] says whether a final slash matters. A segment `{name}` is a
-    /// parameter, see [`params`](super::params).
+    /// This path only; [`TrailingSlash`] says whether a final slash matters. A segment `{name}` is
+    /// a parameter, see [`params`](super::params).
     Exact(String),
-    /// Every path that begins with this text, which begins and ends with a slash. It may have parameters.
+    /// Every path that begins with this text, which begins and ends with a slash. It may have
+    /// parameters.
     Prefix(String),
 }
 
@@ -56,17 +57,14 @@ impl std::fmt::Display for PathPattern {
 /// Which parts of a request match a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatchedParts {
-    /// Whether the host matches.
     pub host: bool,
-    /// Whether the path matches.
     pub path: bool,
-    /// Whether the method matches.
     pub method: bool,
 }
 
 impl Matcher {
-    /// Which parts of a request match: explains why the router does not choose this route. `reading`
-    /// is one reading of the path, see [`path`](super::path).
+    /// Which parts of a request match: explains why the router does not choose this route.
+    /// `reading` is one reading of the path, see [`path`](super::path).
     pub fn matched_parts(
         &self,
         host: &str,
@@ -88,22 +86,23 @@ impl Matcher {
         self.slash_variant().is_some_and(is_other)
     }
 
-    /// Whether a reading of the path is below the route's only path, so that a prefix would match it.
+    /// Whether a reading of the path is below the route's only path, so that a prefix would match
+    /// it.
     pub fn is_above(&self, reading: &str, ignore_case: bool) -> bool {
         let PathPattern::Exact(path) = &self.path else { return false };
         let prefix = format!("{}/", path.trim_end_matches('/'));
         prefix != "/" && params::matches(&prefix, true, reading, ignore_case)
     }
 
-    /// Names and values of the parameters, from the path of a request that matches, as it was sent: not
-    /// decoded. The values have no slash in any reading of the path, and are not empty.
+    /// Names and values of the parameters, from the path of a request that matches, as it was sent:
+    /// not decoded. The values have no slash in any reading of the path, and are not empty.
     pub fn params<'a>(&'a self, path: &'a str) -> Params<'a> {
         self.params.values(path)
     }
 
     /// The path that differs from the route's own by a trailing slash only and is the same path:
-    /// `/api/` for `/api`; `/api` for `/api/` and for the prefix `/api/*`. `None` if a trailing slash
-    /// makes a different path.
+    /// `/api/` for `/api`; `/api` for `/api/` and for the prefix `/api/*`. `None` if a trailing
+    /// slash makes a different path.
     pub fn slash_variant(&self) -> Option<String> {
         if self.trailing_slash == TrailingSlash::Distinct {
             return None;
@@ -117,9 +116,9 @@ impl Matcher {
     }
 }
 
-/// Whether a route with these `methods` (empty: all) matches `method`. Servers handle HEAD like GET, so
-/// a route that lists GET also matches HEAD. TRACE matches only if it is listed: its response echoes
-/// headers that scripts in a browser must not read.
+/// Whether a route with these `methods` (empty: all) matches `method`. Servers handle HEAD like
+/// GET, so a route that lists GET also matches HEAD. TRACE matches only if it is listed: its
+/// response echoes headers that scripts in a browser must not read.
 pub fn takes(methods: &[Method], method: &Method) -> bool {
     let is_listed = methods.contains(method);
     match *method {

@@ -1,15 +1,18 @@
 //! The configuration, resolved: every name is looked up, every number is checked. A [`Policy`] is
 //! built from a file and never changes; a request uses one policy from start to end.
 //!
-//! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and `redis`
-//! (everything except rules); `matcher`, `params`, `path`, `prefixes`, `tree` and `router` (the route of a
-//! request); `ip_set` and `ip_access` (which clients may send requests); `template`, `rewrite` and `handling` (what a route does beside forwarding); `split` (which upstream
-//! gets a request); `client` and `charges` (the rules that apply to a request, and their buckets); `refund` (after which failures tokens are
-//! given back); `priorities` (which plans are served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot
-//! apply); `bucket_changes` (what a reload does to buckets); `limits_hash` (by which gateways compare their limits); `build` (from the file to a policy).
+//! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and
+//! `redis` (everything except rules); `matcher`, `params`, `path`, `prefixes`, `tree` and `router`
+//! (the route of a request); `ip_set` and `ip_access` (which clients may send requests);
+//! `template`, `rewrite` and `handling` (what a route does beside forwarding); `split` (which
+//! upstream gets a request); `client` and `charges` (the rules that apply to a request, and their
+//! buckets); `refund` (after which failures tokens are given back); `priorities` (which plans are
+//! served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot apply);
+//! `bucket_changes` (what a reload does to buckets); `limits_hash` (by which gateways compare their
+//! limits); `build` (from the file to a policy).
 //!
-//! Plans, keys, upstreams, routes, rules and limits are referred to by their index in one list each,
-//! in the order of the file.
+//! Plans, keys, upstreams, routes, rules and limits are referred to by their index in one list
+//! each, in the order of the file.
 
 pub mod access_log;
 pub mod acme;
@@ -75,8 +78,8 @@ pub const SMALLEST_FILE: &str = "the smallest file that serves is\n\n\
     [upstreams.api]\nservers = [\"127.0.0.1:3000\"]\n\n\
     [routes.all]\npath = \"/*\"\nupstream = \"api\"";
 
-/// Maximum number of enabled rules for one route. One call to Redis carries 1,024 buckets, so at least
-/// eight requests share it.
+/// Maximum number of enabled rules for one route. One call to Redis carries 1,024 buckets, so at
+/// least eight requests share it.
 pub const MAX_RULES_PER_ROUTE: usize = 128;
 
 /// SHA-256 of an API key.
@@ -189,7 +192,8 @@ pub struct Route {
     pub cost: Cost,
     /// Maximum time without data in either direction on a WebSocket.
     pub websocket_idle_timeout: Duration,
-    /// Maximum size of a request's body, in bytes: its own, else that of the server; `None`: any size.
+    /// Maximum size of a request's body, in bytes: its own, else that of the server; `None`: any
+    /// size.
     pub max_body_bytes: Option<u64>,
     /// What it does beside forwarding; `None`: nothing.
     pub handling: Option<Arc<Handling>>,
@@ -208,8 +212,8 @@ pub struct Rule {
     pub description: Option<String>,
     /// How the rule counts: the kind of all its grants.
     pub kind: Kind,
-    /// Requests with equal values of these share a bucket. In canonical order, so that the order in the
-    /// file does not matter. Empty: all requests share one bucket.
+    /// Requests with equal values of these share a bucket. In canonical order, so that the order in
+    /// the file does not matter. Empty: all requests share one bucket.
     pub per: Vec<Dimension>,
     /// A disabled rule has no effect.
     pub enabled: bool,
@@ -225,14 +229,15 @@ pub struct Rule {
     pub lease: Lease,
     /// Failures after which a request gets its tokens back.
     pub refund_on: RefundOn,
-    /// Whether the buckets of a client have a common hash tag in Redis with those of its other rules per key.
+    /// Whether the buckets of a client have a common hash tag in Redis with those of its other
+    /// rules per key.
     pub colocated: bool,
     /// Grant of each plan, by the plan's index; `None`: the rule does not apply to that plan.
     pub grant_by_plan: Vec<Option<Grant>>,
     /// Whether the rule has a `plans.<plan>` table for a plan, by the plan's index. Such a plan
-    /// has its own buckets, unless `per` contains `key` or `plan`, which separate the plans already.
-    /// All other plans share the buckets of the rule's own `rate`, so that another plan's table does
-    /// not change their ids.
+    /// has its own buckets, unless `per` contains `key` or `plan`, which separate the plans
+    /// already. All other plans share the buckets of the rule's own `rate`, so that another plan's
+    /// table does not change their ids.
     pub has_plan_table: Vec<bool>,
     /// Grants of single keys, by the key's index.
     pub grant_by_key: HashMap<u32, Grant>,

@@ -1,7 +1,7 @@
 //! Paths that begin with two slashes, as servers read them that take what follows for a host.
 //!
-//! A network-path reference (RFC 3986, section 4.2): `new URL(…)` of JavaScript and Python's `urlparse` parse
-//! `//x/api` as the host `x` and the path `/api`.
+//! A network-path reference (RFC 3986, section 4.2): `new URL(…)` of JavaScript and Python's
+//! `urlparse` parse `//x/api` as the host `x` and the path `/api`.
 
 use std::net::Ipv4Addr;
 
@@ -17,7 +17,8 @@ const SLASHES: [char; 2] = ['/', '\\'];
 pub struct NetworkPath<'a> {
     /// What they take for the host, as received: with its port, and not decoded.
     pub authority: &'a str,
-    /// The host as routes compare it; `None` if servers can read the authority as more than one host, or refuse it.
+    /// The host as routes compare it; `None` if servers can read the authority as more than one
+    /// host, or refuse it.
     pub host: Option<String>,
     /// The readings of the rest of the path.
     pub readings: Readings<'static>,
@@ -29,8 +30,8 @@ pub(super) fn split(path: &str) -> Option<(&str, &str)> {
     Some(rest.find(SLASHES).map_or((rest, "/"), |end| rest.split_at(end)))
 }
 
-/// The host of an authority as routes compare it; `None` if it is not plain. A URL parser decodes `%61`, maps characters
-/// beyond ASCII, and reads `0x7f.1` as `127.0.0.1`; other servers do not.
+/// The host of an authority as routes compare it; `None` if it is not plain. A URL parser decodes
+/// `%61`, maps characters beyond ASCII, and reads `0x7f.1` as `127.0.0.1`; other servers do not.
 pub(super) fn host(authority: &str) -> Option<String> {
     let host = authority.split_once('@').map_or(authority, |(_, host)| host);
     let parts = Authority::split(host).ok()?;
@@ -42,8 +43,8 @@ pub(super) fn host(authority: &str) -> Option<String> {
     (is_port && is_plain && !is_odd_address(&normalized)).then(|| normalized.into_owned())
 }
 
-/// Whether a URL parser takes the host for an IPv4 address (URL standard, "ends in a number checker"), which is written
-/// in another way than with four numbers.
+/// Whether a URL parser takes the host for an IPv4 address (URL standard, "ends in a number
+/// checker"), which is written in another way than with four numbers.
 fn is_odd_address(host: &str) -> bool {
     let last = host.rsplit('.').next().unwrap_or_default();
     let is_hexadecimal = last

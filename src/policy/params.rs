@@ -1,5 +1,5 @@
-//! Parameters in the path of a route: `{tenant}` in `/v1/{tenant}/chat` matches one segment, which is
-//! not empty.
+//! Parameters in the path of a route: `{tenant}` in `/v1/{tenant}/chat` matches one segment, which
+//! is not empty.
 
 use smallvec::SmallVec;
 
@@ -60,8 +60,8 @@ pub(super) fn param_name(segment: &str) -> Option<&str> {
     segment.strip_prefix('{')?.strip_suffix('}')
 }
 
-/// Whether the path of a request matches the text of a route's path, without its `*`. A prefix ends in a
-/// slash.
+/// Whether the path of a request matches the text of a route's path, without its `*`. A prefix ends
+/// in a slash.
 pub(super) fn matches(pattern: &str, is_prefix: bool, path: &str, ignore_case: bool) -> bool {
     if !path.starts_with('/') {
         return false;
@@ -78,8 +78,8 @@ pub(super) fn matches(pattern: &str, is_prefix: bool, path: &str, ignore_case: b
     begins && rest.next().is_some() == is_prefix
 }
 
-/// Whether the first segment in which two paths that match the same request differ is text in the first and a
-/// parameter in the other.
+/// Whether the first segment in which two paths that match the same request differ is text in the
+/// first and a parameter in the other.
 pub fn has_text_first(first: &str, other: &str) -> bool {
     let mut pairs = segments(first).zip(segments(other));
     let differing =

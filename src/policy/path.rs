@@ -1,10 +1,10 @@
 //! Path normalization, so that a different spelling of a path cannot avoid a rule.
 //!
 //! Some servers treat `/api%2Fsearch`, `/api//search`, `/api\search` and `/api;x/search` as
-//! `/api/search`, others do not. The gateway does not know what its upstream does. It therefore looks
-//! up the route for every *reading* of a path: the result of each combination of normalizations that
-//! servers apply. If the readings match different routes, the request is refused. The path itself is
-//! forwarded unchanged.
+//! `/api/search`, others do not. The gateway does not know what its upstream does. It therefore
+//! looks up the route for every *reading* of a path: the result of each combination of
+//! normalizations that servers apply. If the readings match different routes, the request is
+//! refused. The path itself is forwarded unchanged.
 
 use std::borrow::Cow;
 
@@ -36,8 +36,8 @@ pub enum PathError {
     Unrewritable,
 }
 
-/// Length of the longest UTF-8 character in bytes. A truncated reading keeps this many bytes more than
-/// any route's path, since its last character may be incomplete.
+/// Length of the longest UTF-8 character in bytes. A truncated reading keeps this many bytes more
+/// than any route's path, since its last character may be incomplete.
 const LONGEST_CHARACTER: usize = 4;
 
 /// Normalizations that some servers apply to a path and others do not.
@@ -62,8 +62,8 @@ struct Decoded {
 }
 
 /// The readings of `path`, a request's target without its query; in lower case if `ignore_case`.
-/// Readings other than the path itself are truncated somewhere beyond `longest` bytes, the length of
-/// the longest path of any route, so that each reading costs at most one pass over a long path.
+/// Readings other than the path itself are truncated somewhere beyond `longest` bytes, the length
+/// of the longest path of any route, so that each reading costs at most one pass over a long path.
 ///
 /// # Errors
 /// [`PathError::DotSegment`] or [`PathError::BadEscape`].
@@ -71,8 +71,8 @@ pub fn readings(path: &str, ignore_case: bool, longest: usize) -> Result<Reading
     Ok(readings_and_own(path, ignore_case, longest)?.0)
 }
 
-/// As [`readings`], and beside these, those of the path behind a host of its own ([`network_path`](super::network_path)),
-/// which are among them; none if it has no such host.
+/// As [`readings`], and beside these, those of the path behind a host of its own
+/// ([`network_path`](super::network_path)), which are among them; none if it has no such host.
 pub(super) fn readings_and_own(
     path: &str,
     ignore_case: bool,
@@ -104,8 +104,8 @@ pub(super) fn readings_and_own(
     Ok((readings, own))
 }
 
-/// The readings of a path by servers that take what follows its first two slashes for a host; `None` if it begins with one.
-/// The rest as in [`readings`].
+/// The readings of a path by servers that take what follows its first two slashes for a host;
+/// `None` if it begins with one. The rest as in [`readings`].
 ///
 /// # Errors
 /// As [`readings`].
@@ -137,8 +137,8 @@ fn add_readings(decoded: &[Decoded], most: usize, readings: &mut Readings<'_>) {
     }
 }
 
-/// Whether any reading has a `.` or `..` segment. A segment of dots contains no separator, so it suffices
-/// to check the reading that splits at every slash and removes parameters.
+/// Whether any reading has a `.` or `..` segment. A segment of dots contains no separator, so it
+/// suffices to check the reading that splits at every slash and removes parameters.
 fn has_dot_segment(decoded: &[Decoded]) -> bool {
     let mut segments = decoded.split(|one| matches!(one.byte, b'/' | b'\\'));
     segments.any(|segment| {
@@ -148,8 +148,8 @@ fn has_dot_segment(decoded: &[Decoded]) -> bool {
     })
 }
 
-/// Whether the only reading of the path is the path itself. True for nearly all requests, so this does
-/// not allocate.
+/// Whether the only reading of the path is the path itself. True for nearly all requests, so this
+/// does not allocate.
 fn is_plain(path: &str) -> bool {
     let bytes = path.as_bytes();
     let has_special = bytes.iter().any(|byte| matches!(byte, b'%' | b';' | b'\\'));

@@ -1,9 +1,10 @@
-//! Finds all prefixes of a path in a set of prefixes, at a cost that does not depend on the number of
-//! the path's segments.
+//! Finds all prefixes of a path in a set of prefixes, at a cost that does not depend on the number
+//! of the path's segments.
 //!
-//! The prefixes are sorted, and each has as its parent the longest other one that it begins with. Take
-//! the last entry that sorts before or equal to the path. Every prefix of the path also is a prefix of
-//! everything that sorts between it and the path, so it is that entry or one of its ancestors.
+//! The prefixes are sorted, and each has as its parent the longest other one that it begins with.
+//! Take the last entry that sorts before or equal to the path. Every prefix of the path also is a
+//! prefix of everything that sorts between it and the path, so it is that entry or one of its
+//! ancestors.
 
 use std::collections::HashMap;
 
@@ -32,7 +33,8 @@ impl<T> Prefixes<T> {
         let mut sorted: Vec<Prefix<T>> =
             values.into_iter().map(|(text, value)| Prefix { text, parent: None, value }).collect();
         sorted.sort_unstable_by(|a, b| a.text.cmp(&b.text));
-        // The parent is the previous prefix or the first of its ancestors that this one begins with.
+        // The parent is the previous prefix or the first of its ancestors that this one begins
+        // with.
         for index in 1..sorted.len() {
             let mut parent = Some(index - 1);
             while let Some(one) = parent {

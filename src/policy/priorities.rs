@@ -1,4 +1,5 @@
-//! Priorities of plans: whose requests are refused last while an upstream has as many in flight as it may.
+//! Priorities of plans: whose requests are refused last while an upstream has as many in flight as
+//! it may.
 
 /// The priorities of all plans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

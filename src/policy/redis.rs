@@ -37,7 +37,8 @@ pub struct Redis {
     pub lanes: Option<u16>,
     /// Which buckets of a cluster have a common hash tag. Without a cluster, [`Colocate::Off`].
     pub colocate: Colocate,
-    /// Whether a replica that takes over is repaired by what gateways saw. Without sentinels or a cluster, without effect.
+    /// Whether a replica that takes over is repaired by what gateways saw. Without sentinels or a
+    /// cluster, without effect.
     pub repair: bool,
     /// Response of `/ready` while Redis is unavailable.
     pub ready: Ready,

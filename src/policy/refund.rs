@@ -25,7 +25,6 @@ impl RefundOn {
     /// No failure.
     pub const NEVER: Self = Self(0);
 
-    /// Whether it has a reason.
     pub const fn has(self, reason: RefundReason) -> bool {
         self.0 & reason.bit() != 0
     }

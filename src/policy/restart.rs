@@ -35,8 +35,8 @@ pub fn needed(old: &Policy, new: &Policy) -> Vec<SettingPath> {
     changed
 }
 
-/// Whether an upgrade can put `new` into force: it changes any setting, but opens no address that overlaps with one that
-/// is open, as `127.0.0.1:80` with `0.0.0.0:80`.
+/// Whether an upgrade can put `new` into force: it changes any setting, but opens no address that
+/// overlaps with one that is open, as `127.0.0.1:80` with `0.0.0.0:80`.
 pub fn can_upgrade(old: &Policy, new: &Policy) -> bool {
     let [was, is] = [old, new].map(sockets);
     let overlaps = |new: &SocketAddr| {

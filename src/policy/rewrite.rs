@@ -1,11 +1,13 @@
-//! Rewrites the path of a request for the upstream: takes a prefix away, and puts another one in front.
+//! Rewrites the path of a request for the upstream: takes a prefix away, and puts another one in
+//! front.
 
 use crate::net::percent;
 
 /// A change of the path. The rest of the path stays as it is, to the byte.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rewrite {
-    /// Prefix that is taken away, without a final slash; empty: none. All paths of the route begin with it.
+    /// Prefix that is taken away, without a final slash; empty: none. All paths of the route begin
+    /// with it.
     pub prefix: Box<str>,
     /// Text that is put in front, without a final slash; may be empty.
     pub replacement: Box<str>,
@@ -16,8 +18,8 @@ pub struct Rewrite {
 }
 
 impl Rewrite {
-    /// The new path; `None` if the path, as received, does not begin with the prefix and a slash, or if the new one
-    /// would begin with two slashes, which servers read as a host.
+    /// The new path; `None` if the path, as received, does not begin with the prefix and a slash,
+    /// or if the new one would begin with two slashes, which servers read as a host.
     pub fn path(&self, path: &str) -> Option<String> {
         let rest = self.rest(path)?;
         if self.replacement.is_empty() {
@@ -52,8 +54,8 @@ impl Rewrite {
     }
 }
 
-/// Whether the text begins with what a server may read as a slash: also a slash after nothing but parameters, `;a/`, which
-/// some servers leave out.
+/// Whether the text begins with what a server may read as a slash: also a slash after nothing but
+/// parameters, `;a/`, which some servers leave out.
 fn begins_with_slash(text: &[u8]) -> bool {
     let first = |text: &[u8]| percent::escape(text).or_else(|| text.first().copied());
     let is_slash = |text: &[u8]| matches!(first(text), Some(b'/' | b'\\'));

@@ -1,15 +1,16 @@
 //! Finds the route of a request: the most specific one, whatever the order in the file.
 //!
-//! A route for the request's host takes precedence over one for all hosts below a name, the longer name
-//! first, and that over one for all hosts. Then the paths are compared
-//! segment by segment: at the first segment in which they differ, text takes precedence over a parameter,
-//! and both over the `*` of a prefix; so an exact path takes precedence over a prefix, and a longer prefix
-//! over a shorter one. Then a route that lists the method takes precedence over one for all methods. Routes
-//! whose method does not match are skipped.
+//! A route for the request's host takes precedence over one for all hosts below a name, the longer
+//! name first, and that over one for all hosts. Then the paths are compared segment by segment: at
+//! the first segment in which they differ, text takes precedence over a parameter, and both over
+//! the `*` of a prefix; so an exact path takes precedence over a prefix, and a longer prefix over a
+//! shorter one. Then a route that lists the method takes precedence over one for all methods.
+//! Routes whose method does not match are skipped.
 //!
 //! If a route ignores a trailing slash, its path with the slash added or removed also matches as an
-//! exact path, which is less specific than a path in the file: `/api/` matches first the route `/api/`, then
-//! `/api`, then `/api/*`. Likewise `/api` matches the prefix `/api/*` after both of these.
+//! exact path, which is less specific than a path in the file: `/api/` matches first the route
+//! `/api/`, then `/api`, then `/api/*`. Likewise `/api` matches the prefix `/api/*` after both of
+//! these.
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,7 +29,8 @@ use super::tree::Tree;
 pub struct Router {
     by_host: HostIndex<Paths>,
     ignore_case: bool,
-    /// Length of the longest path of any route, in bytes. A path with parameters may have any length.
+    /// Length of the longest path of any route, in bytes. A path with parameters may have any
+    /// length.
     longest: usize,
     /// Parameters of the routes that have some, by the index of the route.
     params: HashMap<u32, PathParams>,
@@ -80,7 +82,8 @@ impl Router {
     /// Builds the index. `matchers[n]` belongs to the route with index `n`.
     ///
     /// # Errors
-    /// The pairs of routes that match the same requests with equal precedence, the earlier one first.
+    /// The pairs of routes that match the same requests with equal precedence, the earlier one
+    /// first.
     pub fn new(matchers: &[Matcher], ignore_case: bool) -> Result<Self, Vec<(u32, u32)>> {
         let mut by_host: HostIndex<PathsBuilder> = HostIndex::default();
         let mut longest = 0;
@@ -123,8 +126,8 @@ impl Router {
         Ok(Self { by_host: by_host.map(Paths::of), ignore_case, longest, params, has_hosts })
     }
 
-    /// Index of the route of a request, if one matches. `host` is in lower case, without port; `path`
-    /// is the request's target, not decoded, without its query.
+    /// Index of the route of a request, if one matches. `host` is in lower case, without port;
+    /// `path` is the request's target, not decoded, without its query.
     ///
     /// # Errors
     /// The readings of the path match different routes or have different parameters, or the path is
@@ -139,8 +142,8 @@ impl Router {
         if is_one { Ok(route) } else { Err(PathError::Ambiguous) }
     }
 
-    /// Whether the parameters of a route that matches all readings have the same values in each: `a%2Fb` is
-    /// `a` to some servers.
+    /// Whether the parameters of a route that matches all readings have the same values in each:
+    /// `a%2Fb` is `a` to some servers.
     fn has_same_params(&self, route: Option<u32>, readings: &Readings<'_>) -> bool {
         let [first, others @ ..] = readings.as_slice() else { return true };
         if others.is_empty() {
@@ -151,7 +154,8 @@ impl Router {
         others.iter().all(|other| params.values(other) == values)
     }
 
-    /// Whether servers that take the beginning of the path for a host read the same route. `readings` are those of the rest.
+    /// Whether servers that take the beginning of the path for a host read the same route.
+    /// `readings` are those of the rest.
     fn has_same_route_on_own_host(
         &self,
         route: Option<u32>,
@@ -167,7 +171,8 @@ impl Router {
         })
     }
 
-    /// The readings of a path with a host of its own; `None` if it has none, or if all routes are for all hosts.
+    /// The readings of a path with a host of its own; `None` if it has none, or if all routes are
+    /// for all hosts.
     ///
     /// # Errors
     /// The path is malformed.
@@ -178,8 +183,8 @@ impl Router {
         path::network_path(path, self.ignore_case, self.longest)
     }
 
-    /// The readings of a path, see [`path`](super::path). Long ones are truncated beyond the length of
-    /// any route's path.
+    /// The readings of a path, see [`path`](super::path). Long ones are truncated beyond the length
+    /// of any route's path.
     ///
     /// # Errors
     /// The path is malformed.
@@ -193,8 +198,8 @@ impl Router {
         candidates.find(|candidate| candidate.takes(method)).map(|candidate| candidate.route)
     }
 
-    /// The methods that the routes for a host and a path list, unsorted and with duplicates; `None` if
-    /// one of the routes is for all methods.
+    /// The methods that the routes for a host and a path list, unsorted and with duplicates; `None`
+    /// if one of the routes is for all methods.
     pub fn methods(&self, host: &str, path: &str) -> Option<Vec<Method>> {
         let readings = self.readings(path).unwrap_or_default();
         let candidates = readings.iter().flat_map(|reading| self.candidates(host, reading));
@@ -208,8 +213,8 @@ impl Router {
         Some(methods)
     }
 
-    /// The routes whose host and path match, the most specific first. The first of them that takes the
-    /// request's method is the route. A route with several hosts may be there more than once.
+    /// The routes whose host and path match, the most specific first. The first of them that takes
+    /// the request's method is the route. A route with several hosts may be there more than once.
     pub fn candidates<'a>(
         &'a self,
         host: &'a str,
@@ -276,7 +281,8 @@ impl Candidate {
     }
 }
 
-/// A path in which parameters have no names, so that all paths that match the same requests are equal.
+/// A path in which parameters have no names, so that all paths that match the same requests are
+/// equal.
 fn shape(path: &str, ignore_case: bool) -> String {
     let mut shape = String::with_capacity(path.len());
     for segment in segments(path) {

@@ -18,8 +18,8 @@ pub use crate::config::words::{
 };
 use crate::net::tls::ClientTls;
 
-/// `[server]`: listeners, threads, timeouts and size limits. Durations are whole milliseconds, at least
-/// 1.
+/// `[server]`: listeners, threads, timeouts and size limits. Durations are whole milliseconds, at
+/// least 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     /// Addresses that clients connect to, at least one.
@@ -28,8 +28,8 @@ pub struct Server {
     pub admin: SocketAddr,
     /// Worker threads; `None`: one per core.
     pub threads: Option<usize>,
-    /// Networks of trusted proxies. `X-Forwarded-For`, `-Proto`, `-Host` and `X-Request-Id` are accepted
-    /// only from them.
+    /// Networks of trusted proxies. `X-Forwarded-For`, `-Proto`, `-Host` and `X-Request-Id` are
+    /// accepted only from them.
     pub trusted_proxies: Vec<IpNet>,
     /// Maximum idle time of a client connection between two requests.
     pub keepalive_timeout: Duration,
@@ -50,8 +50,8 @@ pub struct Server {
     pub max_uri_bytes: usize,
     /// Whether routes match paths regardless of case.
     pub ignore_path_case: bool,
-    /// Number of gateways that share Redis, 1 to 10,000. It determines the local share of each limit
-    /// while Redis is unavailable. `None`: the number of live gateways last seen in Redis.
+    /// Number of gateways that share Redis, 1 to 10,000. It determines the local share of each
+    /// limit while Redis is unavailable. `None`: the number of live gateways last seen in Redis.
     pub instances: Option<u32>,
     /// Limits of connections and requests.
     pub limits: ServerLimits,
@@ -74,7 +74,8 @@ pub struct ServerLimits {
     pub max_requests_per_connection: Option<u64>,
     /// Maximum number of header lines of a request; beyond it, 431.
     pub max_headers: usize,
-    /// Maximum number of open connections, at least 1; `None`: the default, [`max_connections`](Self::max_connections).
+    /// Maximum number of open connections, at least 1; `None`: the default,
+    /// [`max_connections`](Self::max_connections).
     pub max_connections: Option<usize>,
     /// Maximum number of open connections from one address, at least 1.
     pub max_connections_per_ip: usize,
@@ -109,16 +110,16 @@ pub struct Http2 {
 /// `[admin]`: access to the admin port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Admin {
-    /// Bearer token that `/api/` requires, 16 to 1024 visible ASCII characters. `None`: no token; the
-    /// port must then be on a loopback address.
+    /// Bearer token that `/api/` requires, 16 to 1024 visible ASCII characters. `None`: no token;
+    /// the port must then be on a loopback address.
     pub token: Option<Secret>,
 }
 
 /// `[audit]`: the stream of refusal runs in Redis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Approximate number of refusal runs that the stream keeps, 100 to 10,000,000; `None`: no stream.
-    /// Requires Redis.
+    /// Approximate number of refusal runs that the stream keeps, 100 to 10,000,000; `None`: no
+    /// stream. Requires Redis.
     pub stream: Option<u64>,
 }
 
@@ -251,7 +252,6 @@ pub enum MaxBytes {
     /// 90 % of the limit of its cgroup; none if that has no limit.
     #[default]
     Cgroup,
-    /// This number of bytes.
     Bytes(u64),
     /// No limit.
     Off,
@@ -268,7 +268,8 @@ pub struct Upstream {
     pub balance: Balance,
     /// The cookie that keeps the requests of a client on one endpoint.
     pub sticky: Option<Sticky>,
-    /// How long the weight of an endpoint rises after it has become healthy, in microseconds; 0: not at all.
+    /// How long the weight of an endpoint rises after it has become healthy, in microseconds; 0:
+    /// not at all.
     pub slow_start_us: u64,
     /// Maximum time to connect.
     pub connect_timeout: Duration,
@@ -312,8 +313,8 @@ impl fmt::Display for MaxInFlight {
 pub struct UpstreamTls {
     /// Authorities, and the gateway's own certificate.
     pub files: ClientTls,
-    /// The name that the certificate must have, also sent as SNI: a DNS name or an IP address; `None`: the
-    /// host of the endpoint.
+    /// The name that the certificate must have, also sent as SNI: a DNS name or an IP address;
+    /// `None`: the host of the endpoint.
     pub server_name: Option<Box<str>>,
 }
 

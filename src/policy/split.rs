@@ -1,9 +1,11 @@
-//! A route's upstreams with weights, and which of them gets a request. Pure: no clock, and no random numbers.
+//! A route's upstreams with weights, and which of them gets a request. Pure: no clock, and no
+//! random numbers.
 //!
-//! By request, a request's turn selects the upstream: multiples of the golden ratio are spread evenly at every
-//! length, so that each upstream gets its share of any few requests, not only of many. By client, each upstream
-//! draws a number from the client and its own name, and the lowest for its weight wins (weighted rendezvous
-//! hashing): raising a weight moves clients only to that upstream, and no others.
+//! By request, a request's turn selects the upstream: multiples of the golden ratio are spread
+//! evenly at every length, so that each upstream gets its share of any few requests, not only of
+//! many. By client, each upstream draws a number from the client and its own name, and the lowest
+//! for its weight wins (weighted rendezvous hashing): raising a weight moves clients only to that
+//! upstream, and no others.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -121,7 +123,8 @@ impl Split {
     }
 }
 
-/// Hash of the client, the same in every gateway: of the id of its key, or of its unknown key, else of its address.
+/// Hash of the client, the same in every gateway: of the id of its key, or of its unknown key, else
+/// of its address.
 fn client_hash(policy: &Policy, client: &Client) -> u64 {
     let tagged = |tag: u8, value: &[u8]| {
         let digest = Sha256::new().chain_update([tag]).chain_update(value).finalize();
@@ -148,8 +151,8 @@ fn first_bytes(digest: &[u8]) -> u64 {
     digest.iter().take(8).fold(0, |hash, byte| (hash << 8) | u64::from(*byte))
 }
 
-/// `-log2(number / 2^64)` in units of 2^-32: distributed exponentially if the number is uniform. In integers, so
-/// that all gateways compute the same.
+/// `-log2(number / 2^64)` in units of 2^-32: distributed exponentially if the number is uniform. In
+/// integers, so that all gateways compute the same.
 fn distance(number: u64) -> u64 {
     let number = number.max(1);
     let shift = number.leading_zeros();

@@ -1,5 +1,5 @@
-//! Text with variables of a request, such as `{client.id}`. It is parsed when the configuration is read, so that a
-//! request only copies its parts.
+//! Text with variables of a request, such as `{client.id}`. It is parsed when the configuration is
+//! read, so that a request only copies its parts.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,6 @@ pub struct Template {
     parts: Vec<Part>,
 }
 
-/// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(Box<str>),

@@ -60,9 +60,9 @@ impl SamplingRatio {
         (0.0..=1.0).contains(&part).then(|| Self { threshold: threshold(part) })
     }
 
-    /// Whether a trace is sampled. Only the lower 56 bits of `random` count. This is OpenTelemetry's
-    /// consistent probability sampling: a sampler with a lower ratio samples a subset of the traces
-    /// that one with a higher ratio samples.
+    /// Whether a trace is sampled. Only the lower 56 bits of `random` count. This is
+    /// OpenTelemetry's consistent probability sampling: a sampler with a lower ratio samples a
+    /// subset of the traces that one with a higher ratio samples.
     pub fn samples(self, random: u64) -> bool {
         random % Self::NUMBERS >= self.threshold
     }

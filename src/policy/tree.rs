@@ -1,9 +1,9 @@
-//! Finds all routes of one host whose paths have parameters, and all prefixes beside them, in the order of
-//! their precedence: at the first segment in which two paths differ, text precedes a parameter, and a
-//! parameter precedes the `*` of a prefix.
+//! Finds all routes of one host whose paths have parameters, and all prefixes beside them, in the
+//! order of their precedence: at the first segment in which two paths differ, text precedes a
+//! parameter, and a parameter precedes the `*` of a prefix.
 //!
-//! Each segment of the routes' paths is a node. The search visits the children of a node in the order
-//! of precedence, so that it finds the most specific route first.
+//! Each segment of the routes' paths is a node. The search visits the children of a node in the
+//! order of precedence, so that it finds the most specific route first.
 
 use std::collections::HashMap;
 

@@ -20,24 +20,25 @@ pub struct Busy {
 /// Interval at which the requests in flight are counted while draining.
 const POLL: Duration = Duration::from_millis(10);
 
-/// How long no request must have been in flight before draining is complete: a request whose head is
-/// being read is not counted yet.
+/// How long no request must have been in flight before draining is complete: a request whose head
+/// is being read is not counted yet.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// The same while connections are open: their clients may be about to send a request, or have not received
-/// GOAWAY yet.
+/// The same while connections are open: their clients may be about to send a request, or have not
+/// received GOAWAY yet.
 const QUIET_CONNECTIONS: Duration = Duration::from_secs(2);
 
 impl Busy {
-    /// Number of requests in flight, or of connections whose response is not written if there are more.
+    /// Number of requests in flight, or of connections whose response is not written if there are
+    /// more.
     fn count(&self) -> i64 {
         let unwritten = i64::try_from(self.unwritten.count()).unwrap_or(i64::MAX);
         self.in_flight.get().max(unwritten)
     }
 
-    /// Blocks until no request has been in flight for 50 ms, all responses are written and all connections
-    /// are closed, or `drain_timeout` has passed. Connections without a request are waited for `linger` and
-    /// 2 s. Returns how many requests are left.
+    /// Blocks until no request has been in flight for 50 ms, all responses are written and all
+    /// connections are closed, or `drain_timeout` has passed. Connections without a request are
+    /// waited for `linger` and 2 s. Returns how many requests are left.
     #[allow(
         clippy::disallowed_methods,
         reason = "runs on the main thread, which serves no requests"

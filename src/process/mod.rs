@@ -1,7 +1,7 @@
 //! The process: its end, its replacement by another one, its clock.
 //!
-//! Reading order: `signals`, `busy` (what it waits for before it ends), `handover` (upgrades), `notify` (systemd),
-//! `wall_clock` (Unix time).
+//! Reading order: `signals`, `busy` (what it waits for before it ends), `handover` (upgrades),
+//! `notify` (systemd), `wall_clock` (Unix time).
 
 pub mod busy;
 pub mod handover;

@@ -1,5 +1,5 @@
-//! Messages to the service manager: systemd, or another one with the same protocol (`NOTIFY_SOCKET`). Without
-//! one, nothing is sent.
+//! Messages to the service manager: systemd, or another one with the same protocol
+//! (`NOTIFY_SOCKET`). Without one, nothing is sent.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use sd_notify::NotifyState;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
-/// Sends keep-alive messages from the threads that serve requests: if all of them are blocked, the messages
-/// stop, and systemd restarts the service (`WatchdogSec`).
+/// Sends keep-alive messages from the threads that serve requests: if all of them are blocked, the
+/// messages stop, and systemd restarts the service (`WatchdogSec`).
 #[derive(Debug)]
 pub struct Watchdog {
     interval: Duration,

@@ -31,8 +31,9 @@ pub struct Caught {
 }
 
 impl Caught {
-    /// Catches signals from now on. Call this before requests are served: Pingora listens for signals only
-    /// when all services run, and a signal before that would end the process with requests in flight.
+    /// Catches signals from now on. Call this before requests are served: Pingora listens for
+    /// signals only when all services run, and a signal before that would end the process with
+    /// requests in flight.
     ///
     /// # Errors
     /// If the kernel rejects a handler.
@@ -48,8 +49,8 @@ impl Caught {
 }
 
 impl Signals {
-    /// Handles signals. On SIGTERM, sets `draining`; the ports close after `delay`. On SIGQUIT, upgrades by
-    /// `upgrader`; when another process has taken over, sets `draining`, too.
+    /// Handles signals. On SIGTERM, sets `draining`; the ports close after `delay`. On SIGQUIT,
+    /// upgrades by `upgrader`; when another process has taken over, sets `draining`, too.
     pub fn new(
         caught: Caught,
         draining: Draining,

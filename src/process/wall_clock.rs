@@ -1,4 +1,5 @@
-//! Keeps the Unix time of the process' clock, which calendar periods follow, as the wall clock is corrected.
+//! Keeps the Unix time of the process' clock, which calendar periods follow, as the wall clock is
+//! corrected.
 
 use std::time::Duration;
 

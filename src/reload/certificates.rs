@@ -1,5 +1,5 @@
-//! Puts certificates in force whose files have changed. The configuration file is not read for it, and no
-//! connection is closed.
+//! Puts certificates in force whose files have changed. The configuration file is not read for it,
+//! and no connection is closed.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ impl Certificates {
         Self { runtime, refresher: Arc::default() }
     }
 
-    /// Reads the files that may have changed, and puts them in force. Returns whether files are wrong that
-    /// may still be incomplete: the next call should follow soon.
+    /// Reads the files that may have changed, and puts them in force. Returns whether files are
+    /// wrong that may still be incomplete: the next call should follow soon.
     pub(super) async fn refresh(&self, reads: &BlockingCalls) -> bool {
         let files = self.runtime.tls.files();
         if files.is_empty() {

@@ -1,9 +1,10 @@
 //! Dry runs: what a reload would change and what needs a restart. Nothing is applied.
 //!
-//! A text that was sent may come from a reader who must not learn the secrets of this gateway. So nothing of
-//! it is looked up: no variable and no file is read, and every `${…}` has an assumed value, in the file in
-//! force too. Secrets that are written out in a file are not compared, since "unchanged" would confirm a
-//! guess. Hashes of keys are compared: the port for clients confirms a guess at a key anyway.
+//! A text that was sent may come from a reader who must not learn the secrets of this gateway. So
+//! nothing of it is looked up: no variable and no file is read, and every `${…}` has an assumed
+//! value, in the file in force too. Secrets that are written out in a file are not compared, since
+//! "unchanged" would confirm a guess. Hashes of keys are compared: the port for clients confirms a
+//! guess at a key anyway.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -84,8 +85,8 @@ fn late(path: &Path, why: NoResult) -> LoadError {
     }
 }
 
-/// The plan for the file at `path`. `content`, `outline` and `snapshot` are those in force. Looks up no name: it warns of
-/// those that are known to have no address.
+/// The plan for the file at `path`. `content`, `outline` and `snapshot` are those in force. Looks
+/// up no name: it warns of those that are known to have no address.
 fn of_file(
     path: &Path,
     content: &Content,
@@ -185,8 +186,8 @@ mod tests {
         }
     }
 
-    /// `PATH` is set and `/etc/passwd` exists: neither is looked up, so that both look the same as what
-    /// does not exist.
+    /// `PATH` is set and `/etc/passwd` exists: neither is looked up, so that both look the same as
+    /// what does not exist.
     #[test]
     fn nothing_is_looked_up() {
         for (reference, other) in [("PATH", "NOT_SET"), ("file:/etc/passwd", "file:/none")] {

@@ -1,5 +1,5 @@
-//! The history of reloads, for the operator. Its length is bounded, so that its memory does not grow
-//! if the file is written every second.
+//! The history of reloads, for the operator. Its length is bounded, so that its memory does not
+//! grow if the file is written every second.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -43,8 +43,8 @@ impl History {
         self.0.lock().iter().cloned().collect()
     }
 
-    /// Adds a reload that happened `unix_us` microseconds after the Unix epoch. Ignores a reload that
-    /// found the file unchanged.
+    /// Adds a reload that happened `unix_us` microseconds after the Unix epoch. Ignores a reload
+    /// that found the file unchanged.
     pub(super) fn add(&self, outcome: &ReloadResult, cause: Cause, unix_us: u64) {
         let (generation, result, warnings) = match outcome {
             ReloadResult::Unchanged { .. } => return,

@@ -1,5 +1,6 @@
-//! Resolves the symbolic links of a path. Replacing any of them replaces the file: Kubernetes replaces
-//! one in the middle (`gateway.toml` -> `..data/gateway.toml`, and `..data` -> a folder with a date).
+//! Resolves the symbolic links of a path. Replacing any of them replaces the file: Kubernetes
+//! replaces one in the middle (`gateway.toml` -> `..data/gateway.toml`, and `..data` -> a folder
+//! with a date).
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

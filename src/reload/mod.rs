@@ -1,9 +1,9 @@
 //! Reloads the configuration file while requests continue. The file is read, checked and built in
 //! full, then one swap of a pointer puts it in force. A file with an error changes nothing.
 //!
-//! Reading order: this file (one reload from beginning to end), `certificates` (replaced files), `dry_run`, `names` (servers without an
-//! address), `history`, `links` and `watch` (how
-//! a change of the file is detected), `service` (when to reload).
+//! Reading order: this file (one reload from beginning to end), `certificates` (replaced files),
+//! `dry_run`, `names` (servers without an address), `history`, `links` and `watch` (how a change of
+//! the file is detected), `service` (when to reload).
 
 mod certificates;
 pub mod dry_run;
@@ -55,8 +55,8 @@ pub struct Reloader {
     dry_runs: BlockingCalls,
     /// Certificates whose files have changed.
     certificates: Certificates,
-    /// Paths of the files whose change may change the configuration: the configuration file, and the
-    /// secrets and certificates that it names.
+    /// Paths of the files whose change may change the configuration: the configuration file, and
+    /// the secrets and certificates that it names.
     watched: parking_lot::Mutex<Vec<PathBuf>>,
 }
 
@@ -69,7 +69,6 @@ pub enum Cause {
     Requested,
 }
 
-/// The result of a reload.
 #[derive(Debug)]
 pub enum ReloadResult {
     /// The file is now in force.
@@ -187,8 +186,8 @@ impl Reloader {
         }
     }
 
-    /// Puts certificates in force whose files have changed. Returns whether it should be called again soon,
-    /// because files are wrong that may still be incomplete.
+    /// Puts certificates in force whose files have changed. Returns whether it should be called
+    /// again soon, because files are wrong that may still be incomplete.
     async fn refresh_certificates(&self) -> bool {
         self.certificates.refresh(&self.reads).await
     }
@@ -203,8 +202,8 @@ impl Reloader {
         self.watched.lock().clone()
     }
 
-    /// Watches what the file in force names, and what a rejected one names: it may be valid once they
-    /// change.
+    /// Watches what the file in force names, and what a rejected one names: it may be valid once
+    /// they change.
     fn watch(&self, in_force: &Content, rejected: Option<&Content>) {
         let mut paths = in_force.paths(&self.path);
         for path in rejected.into_iter().flat_map(|rejected| rejected.paths(&self.path)) {
@@ -334,7 +333,8 @@ fn read(path: &Path, in_force: &Content, policy: &Policy) -> Reading {
     }
 }
 
-/// The error of a changed `access_log.output` that cannot be written to. `check` is a further check of it.
+/// The error of a changed `access_log.output` that cannot be written to. `check` is a further check
+/// of it.
 fn cannot_log(
     old: &Policy,
     new: &Policy,
@@ -350,8 +350,8 @@ fn cannot_log(
     Some(Diagnostic::new(place, format!("the access log cannot be written: {error}")))
 }
 
-/// The error of a changed setting that cannot change while the gateway runs. With the same text of the file,
-/// only a secret has changed.
+/// The error of a changed setting that cannot change while the gateway runs. With the same text of
+/// the file, only a secret has changed.
 fn needs_restart(setting: &SettingPath, outline: &Outline, has_same_text: bool) -> Diagnostic {
     let [table, name] = setting;
     let message = format!("`{name}` of [{table}] cannot change while the gateway runs");

@@ -1,4 +1,5 @@
-//! Warnings of names of upstream servers that have no address, which requests notice, but no check of the file.
+//! Warnings of names of upstream servers that have no address, which requests notice, but no check
+//! of the file.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -18,11 +18,12 @@ use super::{Cause, READ_DEADLINE, Reloader};
 use crate::base::blocking::BlockingCalls;
 use crate::process::notify;
 
-/// Interval at which the file is read even without a notification: not every file system sends them.
-/// Reading an unchanged file of 4 KiB takes about 10 µs.
+/// Interval at which the file is read even without a notification: not every file system sends
+/// them. Reading an unchanged file of 4 KiB takes about 10 µs.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A changed file is read after no further change for this long, because the write may not be complete.
+/// A changed file is read after no further change for this long, because the write may not be
+/// complete.
 const DEBOUNCE_TIME: Duration = Duration::from_millis(50);
 
 /// Maximum time to wait for [`DEBOUNCE_TIME`] without a change.
@@ -95,7 +96,8 @@ impl BackgroundService for ReloadService {
                 Some(Cause::FileChanged) => settle(&mut watch).await,
                 None => {}
             }
-            // A pipe is read again only on request; the files that it names may change all the same.
+            // A pipe is read again only on request; the files that it names may change all the
+            // same.
             match cause.filter(|cause| is_file || *cause == Cause::Requested) {
                 Some(Cause::Requested) => {
                     notify::reloading();

@@ -1,6 +1,6 @@
-//! Detects changes of files with inotify: on each file, and on every folder of its path in which a name
-//! can be replaced. On other systems than Linux, and on file systems without notifications (some
-//! network file systems), only the poll of `service` detects changes.
+//! Detects changes of files with inotify: on each file, and on every folder of its path in which a
+//! name can be replaced. On other systems than Linux, and on file systems without notifications
+//! (some network file systems), only the poll of `service` detects changes.
 
 use std::path::PathBuf;
 
@@ -29,9 +29,9 @@ impl Watch {
         }
     }
 
-    /// Watches `paths` from now on, and resolves them again, because a link may have changed. Call it before
-    /// the files are read, so that later changes are detected. If the file system does not respond, the
-    /// previous watches stay.
+    /// Watches `paths` from now on, and resolves them again, because a link may have changed. Call
+    /// it before the files are read, so that later changes are detected. If the file system does
+    /// not respond, the previous watches stay.
     pub(super) async fn renew(&mut self, paths: Vec<PathBuf>, reads: &BlockingCalls) {
         #[cfg(target_os = "linux")]
         if let Some(kernel) = &mut self.kernel {
@@ -99,11 +99,12 @@ mod linux {
         watched: Watched,
     }
 
-    /// The relevant names of each watched folder; `None` for a file, of which every event is relevant.
+    /// The relevant names of each watched folder; `None` for a file, of which every event is
+    /// relevant.
     type Watched = HashMap<WatchDescriptor, Option<HashSet<OsString>>>;
 
-    /// Watches every folder of each path and the files themselves. Folders that cannot be watched now are
-    /// retried at the next call. Blocks as long as the file system does.
+    /// Watches every folder of each path and the files themselves. Folders that cannot be watched
+    /// now are retried at the next call. Blocks as long as the file system does.
     pub(super) fn follow(mut watches: Watches, paths: &[PathBuf]) -> Watched {
         let mut followed = Watched::new();
         for path in paths {

@@ -13,7 +13,8 @@ use super::CurrentSnapshot;
 use crate::acme::AcmeHandles;
 use crate::acme::running::Running;
 
-/// Interval at which the service looks for due orders, changed settings, and records of other gateways.
+/// Interval at which the service looks for due orders, changed settings, and records of other
+/// gateways.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Orders and renews the certificates of `[acme]`, as long as the process serves.
@@ -24,8 +25,9 @@ pub struct AcmeService {
 }
 
 impl AcmeService {
-    /// Creates the service. It follows the `[acme]` of the snapshot that `current` has, and orders nothing before
-    /// `is_taken` is true: until then, challenges reach the process that this one replaces.
+    /// Creates the service. It follows the `[acme]` of the snapshot that `current` has, and orders
+    /// nothing before `is_taken` is true: until then, challenges reach the process that this one
+    /// replaces.
     pub fn new(
         current: Arc<CurrentSnapshot>,
         handles: AcmeHandles,
@@ -52,7 +54,8 @@ impl BackgroundService for AcmeService {
                 _ = shutdown.changed() => break,
                 _ = ticks.tick() => {}
             }
-            // A tick waits for Redis and for files, each with a deadline; a shutdown does not wait for it.
+            // A tick waits for Redis and for files, each with a deadline; a shutdown does not wait
+            // for it.
             tokio::select! {
                 _ = shutdown.changed() => break,
                 () = self.tick(&mut running) => {}

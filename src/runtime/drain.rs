@@ -1,4 +1,5 @@
-//! Whether the process drains: it accepts no new connections, completes the requests in flight, and ends.
+//! Whether the process drains: it accepts no new connections, completes the requests in flight, and
+//! ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -17,9 +18,9 @@ pub enum DrainCause {
     Replaced,
 }
 
-/// How long an HTTP/1 connection waits for another request after its last response, while the process drains.
-/// A client that sends requests without a pause then gets `Connection: close` with the next response. If the
-/// connection closed at once, its request could be lost.
+/// How long an HTTP/1 connection waits for another request after its last response, while the
+/// process drains. A client that sends requests without a pause then gets `Connection: close` with
+/// the next response. If the connection closed at once, its request could be lost.
 const LINGER: Duration = Duration::from_millis(500);
 
 /// The same if another process serves new connections: nothing waits for this one to end.

@@ -16,8 +16,8 @@ use crate::upstream::pool::Pool;
 /// Interval of look-ups. Addresses of pods and containers change; caching is up to the resolver.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Every 10 s, looks up the names of all upstreams of the current snapshot, reads their TLS files again if
-/// they have changed, and closes idle connections to them that have expired.
+/// Every 10 s, looks up the names of all upstreams of the current snapshot, reads their TLS files
+/// again if they have changed, and closes idle connections to them that have expired.
 pub struct Lookups {
     current: Arc<CurrentSnapshot>,
 }

@@ -51,7 +51,6 @@ pub struct Runtime {
     pub traces: Arc<Traces>,
     /// Automatic certificates.
     pub acme: AcmeHandles,
-    /// TLS of the listeners.
     pub tls: Arc<TlsListeners>,
 }
 
@@ -67,9 +66,9 @@ impl Runtime {
         self.limiter.publish_limits(snapshot.limits);
     }
 
-    /// Puts a policy in force, with the files of its listeners, and returns its snapshot. New requests use
-    /// it; requests in flight keep theirs. Names without a known address are looked up first, for 5 s at most. Calls
-    /// must not overlap.
+    /// Puts a policy in force, with the files of its listeners, and returns its snapshot. New
+    /// requests use it; requests in flight keep theirs. Names without a known address are looked up
+    /// first, for 5 s at most. Calls must not overlap.
     pub(crate) async fn apply(&self, mut policy: Policy, files: TlsFiles) -> Arc<Snapshot> {
         let Self {
             current, limiter, store, metrics, access_log, audit, traces, tls, usage, ..

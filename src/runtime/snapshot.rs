@@ -16,14 +16,13 @@ use crate::upstream::pool::Pool;
 /// The snapshot that new requests load. Only [`Runtime::apply`](super::Runtime::apply) replaces it.
 pub type CurrentSnapshot = ArcSwap<Snapshot>;
 
-/// Everything that requests need of one configuration. A request loads a snapshot once and uses it to
-/// its end, even if a reload replaces the current one meanwhile.
+/// Everything that requests need of one configuration. A request loads a snapshot once and uses it
+/// to its end, even if a reload replaces the current one meanwhile.
 pub struct Snapshot {
     /// Number of configurations that have been in force, this one included.
     pub generation: u64,
     /// The configuration, with names resolved and values checked.
     pub policy: Arc<Policy>,
-    /// Hash of its limits.
     pub limits: LimitsHash,
     /// Prometheus series with labels from the policy.
     pub series: PolicySeries,
@@ -45,8 +44,8 @@ impl Snapshot {
         Self::with(1, policy, Consumption::default(), pools, loads)
     }
 
-    /// Creates the snapshot of the generation after `previous`. The counts of clients that both policies
-    /// have in common are carried over.
+    /// Creates the snapshot of the generation after `previous`. The counts of clients that both
+    /// policies have in common are carried over.
     pub fn following(previous: &Self, policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let consumption = previous.consumption.carried_over(&previous.policy, &policy);
         let load = |upstream: &Upstream| {
@@ -71,7 +70,8 @@ impl Snapshot {
         .collect()
     }
 
-    /// Returns the name of each upstream that no request can be forwarded to, because no server has a known address.
+    /// Returns the name of each upstream that no request can be forwarded to, because no server has
+    /// a known address.
     pub fn upstreams_without_address(&self) -> impl Iterator<Item = &str> {
         let each = self.policy.upstreams.iter().zip(&self.pools);
         each.filter(|(_, pool)| pool.has_no_address()).map(|(upstream, _)| &*upstream.name)

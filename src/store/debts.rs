@@ -29,7 +29,6 @@ const LOG_INTERVAL_US: u64 = 60 * MICROS_PER_SECOND;
 /// A debt, and the rule of its bucket, which is part of the bucket's key in Redis.
 #[derive(Debug, Clone)]
 pub struct BucketDebt {
-    /// The debt to the bucket.
     pub debt: Debt,
     /// Name of the bucket's rule.
     pub rule: StoredRule,
@@ -37,10 +36,10 @@ pub struct BucketDebt {
     since: u64,
 }
 
-/// A debt to a quota whose period ended before it was settled. The bucket will never have it, but it was used.
+/// A debt to a quota whose period ended before it was settled. The bucket will never have it, but
+/// it was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lapsed {
-    /// The bucket.
     pub bucket: BucketId,
     /// Limit that the units are counted in.
     pub limit: Limit,
@@ -63,7 +62,6 @@ pub struct Debts {
     removals: AtomicU64,
     /// Debts that have lapsed, until they are taken.
     lapsed: Mutex<Vec<Lapsed>>,
-    /// Number of dropped debts.
     dropped: Option<IntCounter>,
     /// Earliest time of the next log line about dropped debts.
     log_at: AtomicU64,
@@ -91,7 +89,6 @@ impl Debts {
         }
     }
 
-    /// Counts dropped debts in `dropped`.
     #[must_use]
     pub fn counting(self, dropped: IntCounter) -> Self {
         Self { dropped: Some(dropped), ..self }
@@ -102,8 +99,9 @@ impl Debts {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Number of debts that were removed until now. A debt that is added after this call has what was added, until it is
-    /// removed: then another one to the same bucket begins with a higher number.
+    /// Number of debts that were removed until now. A debt that is added after this call has what
+    /// was added, until it is removed: then another one to the same bucket begins with a higher
+    /// number.
     pub fn removals(&self) -> u64 {
         self.removals.load(Ordering::Relaxed)
     }
@@ -113,7 +111,6 @@ impl Debts {
         self.len() == 0
     }
 
-    /// Whether the bucket has a debt.
     pub fn has(&self, bucket: BucketId) -> bool {
         !self.is_empty() && self.shard(bucket).lock().owed.contains_key(&bucket)
     }
@@ -127,8 +124,8 @@ impl Debts {
         shard.owed.get(&bucket).map_or(0, |owed| owed.debt.left_under(limit, now).max(0))
     }
 
-    /// Adds `units`, granted locally at `now`, to the debt of the charge's bucket. `rule` is the rule
-    /// of the charge.
+    /// Adds `units`, granted locally at `now`, to the debt of the charge's bucket. `rule` is the
+    /// rule of the charge.
     pub fn add(&self, charge: &Charge, rule: &StoredRule, units: i64, share: Share, now: u64) {
         let debt = || Debt::none(charge.limit, share, now).more(units, now);
         let join = |kept: &mut BucketDebt| {
@@ -142,9 +139,10 @@ impl Debts {
         self.put(charge.bucket, owed, join, now);
     }
 
-    /// Removes what a request was granted and does not use from the debt to the charge's bucket, unless it may have been
-    /// settled since. `removals` was the [number](Self::removals) before it was added. Calls `then` before any other
-    /// change of the debt. Returns whether the debt had it.
+    /// Removes what a request was granted and does not use from the debt to the charge's bucket,
+    /// unless it may have been settled since. `removals` was the [number](Self::removals) before it
+    /// was added. Calls `then` before any other change of the debt. Returns whether the debt had
+    /// it.
     pub fn give_back(
         &self,
         charge: &Charge,
@@ -187,8 +185,8 @@ impl Debts {
         (units > 0).then_some((owed, units))
     }
 
-    /// Removes at most `most` debts of any buckets, for settlement. Units are those of the limits under
-    /// which the debts were made.
+    /// Removes at most `most` debts of any buckets, for settlement. Units are those of the limits
+    /// under which the debts were made.
     pub fn take_some(&self, most: usize, now: u64) -> Vec<(BucketId, BucketDebt, i64)> {
         let mut taken = Vec::new();
         for shard in &self.shards {

@@ -1,24 +1,26 @@
-//! Deny cache: refuses requests without calling the shared store while they certainly exceed a limit.
+//! Deny cache: refuses requests without calling the shared store while they certainly exceed a
+//! limit.
 //!
 //! If the shared store reports that a bucket is short until some time, no request of that cost can
 //! be allowed before it, whatever other gateways do: a level falls only by charges and rises only
 //! with time. Requests until then are refused here, so that a flood from an exhausted client does
 //! not load the store.
 //!
-//! A refusal reports the rule with the longest retry after. So the cache answers only if it has, for
-//! every enforced rule of the request, a level that the store reported at most [`MAX_AGE_US`] ago. It
-//! refills these levels to the current time. They include the charges of this gateway's later
-//! requests, but not those of other gateways. An exhausted client costs the store one call per
-//! [`MAX_AGE_US`], however many rules apply to it.
+//! A refusal reports the rule with the longest retry after. So the cache answers only if it has,
+//! for every enforced rule of the request, a level that the store reported at most [`MAX_AGE_US`]
+//! ago. It refills these levels to the current time. They include the charges of this gateway's
+//! later requests, but not those of other gateways. An exhausted client costs the store one call
+//! per [`MAX_AGE_US`], however many rules apply to it.
 //!
-//! The level of a sliding window rises when stamps leave it, which the cache does not know. It knows the time until
-//! which the window has no room for the cost of the request, so it refuses only requests of that cost, until then.
+//! The level of a sliding window rises when stamps leave it, which the cache does not know. It
+//! knows the time until which the window has no room for the cost of the request, so it refuses
+//! only requests of that cost, until then.
 //!
 //! A level can also rise by a reset, a grant or a reload. Therefore entries expire after
 //! [`MAX_AGE_US`], and [`DenyCache::forget`] and [`DenyCache::clear`] remove them at once.
 //!
-//! Units that requests hold are free as soon as one ends, so the cache neither has such buckets nor refuses by
-//! them.
+//! Units that requests hold are free as soon as one ends, so the cache neither has such buckets nor
+//! refuses by them.
 //!
 //! `tests/model` checks this file under all interleavings of threads.
 
@@ -33,16 +35,16 @@ use crate::limit::share::Share;
 /// Lifetime of an entry in microseconds, and so the maximum delay of a reset by another gateway.
 pub const MAX_AGE_US: u64 = MICROS_PER_SECOND;
 
-/// Default number of slots. A refusal uses one for each enforced rule. An entry replaces the one that
-/// hashes to the same slot; a lost entry costs one more call of the store.
+/// Default number of slots. A refusal uses one for each enforced rule. An entry replaces the one
+/// that hashes to the same slot; a lost entry costs one more call of the store.
 const SLOTS: usize = 16_384;
 
 /// Last known levels of the buckets of denied requests. Fixed size; each slot has its own lock.
 #[derive(Debug)]
 pub struct DenyCache {
     slots: Box<[Mutex<Option<CachedLevel>>]>,
-    /// Calls sent before this time are not remembered. It is just after the last `forget` or `clear`:
-    /// earlier calls may have been answered before the tokens were given back.
+    /// Calls sent before this time are not remembered. It is just after the last `forget` or
+    /// `clear`: earlier calls may have been answered before the tokens were given back.
     valid_from: AtomicU64,
 }
 
@@ -58,11 +60,11 @@ struct CachedLevel {
     /// Time at which the call was sent, by the clock of this process. The store decided then or
     /// later, so the refilled level is an upper bound.
     at: u64,
-    /// Earliest time at which the bucket's period can end, or the newest stamp can leave a sliding window; `u64::MAX` for
-    /// other kinds.
+    /// Earliest time at which the bucket's period can end, or the newest stamp can leave a sliding
+    /// window; `u64::MAX` for other kinds.
     ends_at: u64,
-    /// Of a sliding window without room: the cost of the request, and the earliest time at which there can be room for
-    /// it.
+    /// Of a sliding window without room: the cost of the request, and the earliest time at which
+    /// there can be room for it.
     short: Option<(u64, u64)>,
 }
 
@@ -79,8 +81,8 @@ impl DenyCache {
         Self { slots, valid_from: AtomicU64::new(0) }
     }
 
-    /// Returns the refusal of a request at `now` (microseconds), if the cache knows the buckets of all
-    /// its enforced rules and at least one is short. Outcomes of shadow rules are those of full
+    /// Returns the refusal of a request at `now` (microseconds), if the cache knows the buckets of
+    /// all its enforced rules and at least one is short. Outcomes of shadow rules are those of full
     /// buckets.
     pub fn refusal(&self, charges: &[Charge], now: u64) -> Option<Answer> {
         let mut outcomes = Outcomes::new();
@@ -101,8 +103,8 @@ impl DenyCache {
     }
 
     /// Records the bucket levels in an answer of the store. A refusal adds entries for all enforced
-    /// rules; an answer that allows updates existing entries only. `sent_at` is the time at which the
-    /// call was sent, in microseconds.
+    /// rules; an answer that allows updates existing entries only. `sent_at` is the time at which
+    /// the call was sent, in microseconds.
     pub fn remember(&self, charges: &[Charge], answer: &Answer, sent_at: u64) {
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             if charge.mode == Mode::Shadow || charge.limit.is_held() {
@@ -144,8 +146,8 @@ impl DenyCache {
         }
     }
 
-    /// Upper bound of the level of the charge's bucket at `now`, as far as it decides on the charge, and its times;
-    /// `None` if unknown or expired.
+    /// Upper bound of the level of the charge's bucket at `now`, as far as it decides on the
+    /// charge, and its times; `None` if unknown or expired.
     fn level(&self, charge: &Charge, now: u64) -> Option<(i64, Times)> {
         let entry = (*self.slot(charge.bucket).lock())?;
         let age = now.saturating_sub(entry.at);
@@ -173,7 +175,8 @@ impl DenyCache {
 }
 
 impl CachedLevel {
-    /// Level and times of a sliding window at `now`; `None` if it may have room for the charge and may have none.
+    /// Level and times of a sliding window at `now`; `None` if it may have room for the charge and
+    /// may have none.
     fn level_of_log(&self, charge: &Charge, now: u64) -> Option<(i64, Times)> {
         let left_us = if self.ends_at == u64::MAX { 0 } else { self.ends_at - now };
         if self.level >= charge.limit.units(charge.cost) {
@@ -184,8 +187,8 @@ impl CachedLevel {
         Some((self.level, Times { left_us, wait_us: room_at - now }))
     }
 
-    /// Whether this entry replaces `kept`, of the same bucket: it is newer or, within one call, of a
-    /// later check with a lower level.
+    /// Whether this entry replaces `kept`, of the same bucket: it is newer or, within one call, of
+    /// a later check with a lower level.
     fn replaces(&self, kept: &Self) -> bool {
         let is_lower = self.limit != kept.limit || self.level <= kept.level;
         self.at > kept.at || (self.at == kept.at && is_lower)

@@ -1,10 +1,11 @@
-//! Local fallback: decisions of this process while the shared store is unavailable, and their debts.
+//! Local fallback: decisions of this process while the shared store is unavailable, and their
+//! debts.
 //!
 //! - Every answer of the shared store also sets the level of the bucket in local memory. A local
 //!   decision starts from that level, so that an outage does not grant a second burst.
 //! - This process grants only its local share, 1/n for n gateways ([`Share`]).
-//! - Tokens that it grants are a debt ([`Debts`]), which the next call for that bucket settles in the
-//!   shared store. So the end of an outage does not grant a second burst either.
+//! - Tokens that it grants are a debt ([`Debts`]), which the next call for that bucket settles in
+//!   the shared store. So the end of an outage does not grant a second burst either.
 //! - Expensive requests are not starved by cheap ones (`reservations`).
 
 mod replies;
@@ -40,8 +41,8 @@ impl Fallback {
     }
 
     /// Decides a request at `now` (microseconds) within `share`, and records the tokens taken as
-    /// debts. `rules` are the rule names of the charges' policy, by index. Also returns what the request holds until it
-    /// ends.
+    /// debts. `rules` are the rule names of the charges' policy, by index. Also returns what the
+    /// request holds until it ends.
     pub fn take(
         &self,
         charges: &[Charge],
@@ -54,8 +55,8 @@ impl Fallback {
         (answer, holds)
     }
 
-    /// Like [`take`](Self::take), but records no debts: the caller calls [`record_debts`](Self::record_debts) or
-    /// [`give_back`](Self::give_back) afterwards.
+    /// Like [`take`](Self::take), but records no debts: the caller calls
+    /// [`record_debts`](Self::record_debts) or [`give_back`](Self::give_back) afterwards.
     pub fn reserve(
         &self,
         charges: &[Charge],
@@ -63,7 +64,8 @@ impl Fallback {
         now: u64,
         share: Share,
     ) -> (Answer, Holds) {
-        // The reservation may end before `peek` reads it again: a request that is allowed then takes tokens.
+        // The reservation may end before `peek` reads it again: a request that is allowed then
+        // takes tokens.
         let refused =
             self.reservations.refuse(charges, now).then(|| self.peek(charges, now, share));
         let refused = refused.filter(|answer| !answer.allowed());
@@ -95,8 +97,8 @@ impl Fallback {
         }
     }
 
-    /// Gives back the tokens that an answer took, because the request is denied by another store. The
-    /// caller drops what it holds. Returns the outcomes with the levels afterwards.
+    /// Gives back the tokens that an answer took, because the request is denied by another store.
+    /// The caller drops what it holds. Returns the outcomes with the levels afterwards.
     pub fn give_back(&self, charges: &[Charge], answer: &Answer, now: u64) -> Outcomes {
         let each = charges.iter().zip(&answer.outcomes).map(|(charge, outcome)| {
             if !outcome.enough || charge.limit.is_held() {
@@ -115,9 +117,10 @@ impl Fallback {
         self.debts.removals()
     }
 
-    /// Gives back what a request took from one bucket within `share`, and does not use, unless the shared store may have
-    /// deducted it since. `taken_at` is a time before it was taken, and `removals` the [number](Self::removals) before it
-    /// became a debt. Returns whether it was given back.
+    /// Gives back what a request took from one bucket within `share`, and does not use, unless the
+    /// shared store may have deducted it since. `taken_at` is a time before it was taken, and
+    /// `removals` the [number](Self::removals) before it became a debt. Returns whether it was
+    /// given back.
     pub fn refund(
         &self,
         charge: &Charge,
@@ -141,9 +144,10 @@ impl Fallback {
         self.reservations.applied(charges, self.memory.peek(charges, now, share), now)
     }
 
-    /// Stores the levels that the shared store reported at `now` or before, to a call that was sent at `sent_at`. Skips
-    /// buckets with a debt, which the shared store does not know yet: the call that settles the debt reports their
-    /// level. Replies may come in any order: the last call's count.
+    /// Stores the levels that the shared store reported at `now` or before, to a call that was sent
+    /// at `sent_at`. Skips buckets with a debt, which the shared store does not know yet: the call
+    /// that settles the debt reports their level. Replies may come in any order: the last call's
+    /// count.
     pub fn learn(&self, charges: &[Charge], answer: &Answer, sent_at: u64, now: u64) {
         self.reservations.forget(charges, now);
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {

@@ -1,13 +1,15 @@
-//! Units that requests of this process hold, by bucket, until they end; and what Redis has been sent about them.
+//! Units that requests of this process hold, by bucket, until they end; and what Redis has been
+//! sent about them.
 //!
-//! Every request that holds units has a [`Hold`] for each bucket, whose drop releases them, whatever ends the request. So
-//! this process always knows its number of units exactly. Redis has a copy of it: each call with a check of
-//! the bucket *states* the number, so that a lost reply leaves no wrong number for longer than until the next
-//! statement. Further statements are made when requests end, and each third of a lease.
+//! Every request that holds units has a [`Hold`] for each bucket, whose drop releases them,
+//! whatever ends the request. So this process always knows its number of units exactly. Redis has a
+//! copy of it: each call with a check of the bucket *states* the number, so that a lost reply
+//! leaves no wrong number for longer than until the next statement. Further statements are made
+//! when requests end, and each third of a lease.
 //!
-//! The number in a statement must include the units of all earlier calls. So a bucket is in one unanswered call
-//! with checks at a time ([`begin`](Held::begin)). After a call without a reply the number in Redis is unknown, and is stated
-//! again.
+//! The number in a statement must include the units of all earlier calls. So a bucket is in one
+//! unanswered call with checks at a time ([`begin`](Held::begin)). After a call without a reply the
+//! number in Redis is unknown, and is stated again.
 
 pub(super) mod statements;
 
@@ -88,7 +90,8 @@ pub struct Hold {
     epoch: u32,
 }
 
-/// Units within the local share that a request reserves until the answer of Redis, after which it is dropped.
+/// Units within the local share that a request reserves until the answer of Redis, after which it
+/// is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     held: Arc<Held>,
@@ -123,7 +126,8 @@ impl Held {
         Self { gauge: Some(gauge), ..self }
     }
 
-    /// Free units of the charge's bucket, as far as this process knows, if it may grant `share` of them.
+    /// Free units of the charge's bucket, as far as this process knows, if it may grant `share` of
+    /// them.
     pub fn level(&self, charge: &Charge, share: Share) -> i64 {
         self.shard(charge.bucket).lock().level(charge, share)
     }
@@ -170,8 +174,8 @@ impl Held {
         }
     }
 
-    /// Reserves the units of these charges, which are of limits whose units are held, in a process that may grant
-    /// `share` of them.
+    /// Reserves the units of these charges, which are of limits whose units are held, in a process
+    /// that may grant `share` of them.
     ///
     /// # Errors
     /// The refusal, if the share has too few free units.
@@ -221,7 +225,8 @@ impl Held {
         self.settle(&mut shard, bucket);
     }
 
-    /// Removes the entry of a bucket if it is not needed any more, or notes that its statement is due.
+    /// Removes the entry of a bucket if it is not needed any more, or notes that its statement is
+    /// due.
     fn settle(&self, shard: &mut Shard, bucket: BucketId) {
         let Some(entry) = shard.entries.get_mut(&bucket) else { return };
         let is_known = !self.is_shared || entry.number == 0 || entry.stated == Some(0);
@@ -251,7 +256,8 @@ fn shard_number(bucket: BucketId) -> usize {
     (bucket.0 % SHARDS as u128) as usize
 }
 
-/// Whether a table has far more room than it needs. Seldom true after it was shrunk to twice its length.
+/// Whether a table has far more room than it needs. Seldom true after it was shrunk to twice its
+/// length.
 const fn is_sparse(len: usize, capacity: usize) -> bool {
     capacity > MIN_CAPACITY && capacity / 8 > len
 }
@@ -290,7 +296,8 @@ impl Entry {
         }
     }
 
-    /// Whether Redis may have another number of units. The reply to an unanswered call decides that later.
+    /// Whether Redis may have another number of units. The reply to an unanswered call decides that
+    /// later.
     fn needs_statement(&self) -> bool {
         !self.is_asked && self.stated != Some(self.units.units())
     }

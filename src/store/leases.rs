@@ -1,7 +1,9 @@
-//! Leases by bucket: tokens that this gateway has borrowed from the shared store, and spends without a call.
+//! Leases by bucket: tokens that this gateway has borrowed from the shared store, and spends
+//! without a call.
 //!
-//! Requests take from a lease and never wait. One task for each lease keeps it: it borrows more, and returns what is
-//! not needed. The task of a bucket starts once a lease would save calls, and ends with it.
+//! Requests take from a lease and never wait. One task for each lease keeps it: it borrows more,
+//! and returns what is not needed. The task of a bucket starts once a lease would save calls, and
+//! ends with it.
 //!
 //! `tests/model` checks this file under all interleavings of threads.
 
@@ -10,8 +12,8 @@ use crate::limit::charge::{BucketId, Charge};
 use crate::limit::lease::{Lease, Loan, Means, Step};
 use crate::limit::returned::Returned;
 
-/// Default number of slots: buckets that can have a lease. Of two buckets that hash to the same slot, one has
-/// none while the other is in use.
+/// Default number of slots: buckets that can have a lease. Of two buckets that hash to the same
+/// slot, one has none while the other is in use.
 const SLOTS: usize = 1_024;
 
 /// Leases of the buckets in use. Fixed size; each slot has its own lock.
@@ -27,7 +29,8 @@ pub struct Leases {
 /// A lease, and the charges that it serves.
 #[derive(Debug)]
 struct Slot {
-    /// A charge of the bucket. The lease serves only charges of the same limit: around a reload, there are others.
+    /// A charge of the bucket. The lease serves only charges of the same limit: around a reload,
+    /// there are others.
     charge: Charge,
     lease: Lease,
     /// Whether its task runs.
@@ -47,8 +50,8 @@ impl Leases {
         Self { slots, kept: AtomicU64::new(0), is_shut: AtomicU64::new(0) }
     }
 
-    /// Takes the units of a charge at `now` (microseconds), if the lease of its bucket has them. Returns the units that
-    /// are available afterwards: see [`Lease::available`].
+    /// Takes the units of a charge at `now` (microseconds), if the lease of its bucket has them.
+    /// Returns the units that are available afterwards: see [`Lease::available`].
     pub fn take(&self, charge: &Charge, now: u64) -> Option<i64> {
         let mut slot = self.slot(charge.bucket).lock();
         let kept = slot.as_mut().filter(|slot| slot.serves(charge))?;
@@ -57,14 +60,15 @@ impl Leases {
         took.then(|| kept.lease.available().min(charge.limit.full()))
     }
 
-    /// Puts back the units of a charge that [`take`](Self::take) took. Returns the units that are available afterwards;
-    /// `None` if they are lost, since the lease has ended.
+    /// Puts back the units of a charge that [`take`](Self::take) took. Returns the units that are
+    /// available afterwards; `None` if they are lost, since the lease has ended.
     pub fn put_back(&self, charge: &Charge, now: u64) -> Option<i64> {
         self.put_back_units(charge, charge.limit.units(charge.cost), now)
     }
 
-    /// The same for a request that took them at `taken_at`, has failed since, and reached no server. Less what the
-    /// bucket has refilled meanwhile: without the request, it may have been full.
+    /// The same for a request that took them at `taken_at`, has failed since, and reached no
+    /// server. Less what the bucket has refilled meanwhile: without the request, it may have been
+    /// full.
     pub fn refund(&self, charge: &Charge, taken_at: u64, now: u64) -> Option<i64> {
         let taken = Returned::here(&charge.limit, charge.limit.units(charge.cost), taken_at);
         self.put_back_units(charge, taken.left(&charge.limit, now), now)
@@ -77,8 +81,8 @@ impl Leases {
         Some(kept.lease.available().min(charge.limit.full()))
     }
 
-    /// Counts a charge whose units the store took at `now`, and left the bucket with `level`. Returns whether the caller
-    /// must start a task for the bucket's lease, which it then keeps.
+    /// Counts a charge whose units the store took at `now`, and left the bucket with `level`.
+    /// Returns whether the caller must start a task for the bucket's lease, which it then keeps.
     pub fn note(&self, charge: &Charge, level: i64, now: u64) -> bool {
         let mut place = self.slot(charge.bucket).lock();
         // With the lock: `shut` ends all leases that begin before it has the lock.
@@ -105,8 +109,8 @@ impl Leases {
         starts
     }
 
-    /// What the task of a bucket's lease does next, with these means, and the units that have expired since its
-    /// last step. After [`Step::End`], the task ends.
+    /// What the task of a bucket's lease does next, with these means, and the units that have
+    /// expired since its last step. After [`Step::End`], the task ends.
     pub fn step(&self, bucket: BucketId, means: Means, now: u64) -> (Step, i64) {
         let mut place = self.slot(bucket).lock();
         let Some(slot) = place.as_mut().filter(|slot| slot.charge.bucket == bucket) else {
@@ -168,7 +172,6 @@ impl Leases {
         self.close_all();
     }
 
-    /// Number of leases.
     pub fn len(&self) -> u64 {
         self.kept.load(Ordering::Acquire)
     }

@@ -4,8 +4,9 @@
 //! branch.
 //!
 //! Reading order: this file (taking tokens), `parts` (requests whose buckets are in several slots
-//! of a cluster), `unreadable` (requests with a bucket that Redis cannot read), `leasing` (requests with tokens that
-//! were borrowed), `refund` (tokens of requests that failed), `peek` (reading without taking).
+//! of a cluster), `unreadable` (requests with a bucket that Redis cannot read), `leasing` (requests
+//! with tokens that were borrowed), `refund` (tokens of requests that failed), `peek` (reading
+//! without taking).
 
 mod leasing;
 mod parts;
@@ -113,8 +114,8 @@ impl Limiter {
         Self::over(memory, Nodes::One(Arc::new(node)), instances)
     }
 
-    /// Like [`shared`](Self::shared), over one server or the masters of a cluster. While one is unavailable, the limiter
-    /// decides on its buckets in `memory`.
+    /// Like [`shared`](Self::shared), over one server or the masters of a cluster. While one is
+    /// unavailable, the limiter decides on its buckets in `memory`.
     pub fn over(memory: Arc<MemoryStore>, nodes: Nodes, instances: Option<u32>) -> Self {
         let fallback = Fallback::new(Arc::clone(&memory), Arc::clone(nodes.debts()));
         let fallback = Arc::new(fallback);
@@ -125,9 +126,9 @@ impl Limiter {
         Self { memory, shared: Some(shared) }
     }
 
-    /// Decides a request and takes its tokens: from all of its buckets or from none. `rules` are those
-    /// of the policy that the charges come from, by index; `now` is in microseconds of the monotonic
-    /// clock. Also returns what the request holds: to be dropped when it ends.
+    /// Decides a request and takes its tokens: from all of its buckets or from none. `rules` are
+    /// those of the policy that the charges come from, by index; `now` is in microseconds of the
+    /// monotonic clock. Also returns what the request holds: to be dropped when it ends.
     pub async fn take(
         &self,
         charges: Charges,
@@ -144,8 +145,8 @@ impl Limiter {
         shared.check(charges, rules, now).await
     }
 
-    /// Returns what [`take`](Self::take) would return. Takes no tokens and writes nothing. May take up to
-    /// a second, so it is not for the request path.
+    /// Returns what [`take`](Self::take) would return. Takes no tokens and writes nothing. May take
+    /// up to a second, so it is not for the request path.
     pub async fn peek(&self, charges: &[Charge], rules: &[StoredRule], now: u64) -> Taken {
         let Some(shared) = &self.shared else {
             let answer = self.memory.peek(charges, now, Share::WHOLE);
@@ -154,8 +155,8 @@ impl Limiter {
         shared.peek(charges, rules).await
     }
 
-    /// Adjusts buckets for an operator, all of them or none: in Redis, or in this process without Redis.
-    /// Takes effect at once on this gateway, and within a second on others.
+    /// Adjusts buckets for an operator, all of them or none: in Redis, or in this process without
+    /// Redis. Takes effect at once on this gateway, and within a second on others.
     ///
     /// # Errors
     /// See [`NotAdjusted`].
@@ -203,19 +204,21 @@ impl Limiter {
         }
     }
 
-    /// Debts to quotas whose periods have ended at `now` (microseconds) before they were settled. Each is returned once.
+    /// Debts to quotas whose periods have ended at `now` (microseconds) before they were settled.
+    /// Each is returned once.
     pub fn take_lapsed(&self, now: u64) -> Vec<Lapsed> {
         self.redis().map_or_else(Vec::new, |nodes| nodes.debts().take_lapsed(now))
     }
 
-    /// Whether Redis has to get a debt, the number of units that requests hold, or what is left of a lease.
+    /// Whether Redis has to get a debt, the number of units that requests hold, or what is left of
+    /// a lease.
     pub fn has_unsettled(&self) -> bool {
         let has_any = |shared: &Shared| shared.nodes.has_statements() || !shared.leases.is_empty();
         self.debts() > 0 || self.shared.as_ref().is_some_and(has_any)
     }
 
-    /// Settles all debts in Redis, states what requests hold, and returns leases, within about `timeout`. No lease begins
-    /// afterwards. Without Redis there is nothing to settle.
+    /// Settles all debts in Redis, states what requests hold, and returns leases, within about
+    /// `timeout`. No lease begins afterwards. Without Redis there is nothing to settle.
     pub async fn settle(&self, timeout: Duration) -> Settlement {
         match &self.shared {
             Some(shared) => {
@@ -258,15 +261,16 @@ impl Limiter {
         }
     }
 
-    /// Ends all leases, after a reload that may have changed limits. What is left of them is returned.
+    /// Ends all leases, after a reload that may have changed limits. What is left of them is
+    /// returned.
     pub fn return_leases(&self) {
         if let Some(shared) = &self.shared {
             shared.leases.close_all();
         }
     }
 
-    /// Microseconds until all nodes of Redis have been probed again; 0 while all breakers are closed,
-    /// and without Redis.
+    /// Microseconds until all nodes of Redis have been probed again; 0 while all breakers are
+    /// closed, and without Redis.
     pub fn retry_after_us(&self) -> u64 {
         self.nodes().iter().map(|node| node.retry_after_us()).max().unwrap_or(0)
     }
@@ -281,7 +285,8 @@ impl Limiter {
         self.redis().map_or(1, |nodes| nodes.peers().gateways())
     }
 
-    /// Number of live gateways that share Redis and have other limits than this one, as far as it was counted.
+    /// Number of live gateways that share Redis and have other limits than this one, as far as it
+    /// was counted.
     pub fn gateways_with_other_limits(&self) -> u32 {
         self.redis().map_or(0, |nodes| nodes.peers().others())
     }
@@ -343,8 +348,8 @@ impl Shared {
         (taken.locally_at(now, removals), holds)
     }
 
-    /// Reserves what a request would hold within the local share, after an outage of Redis: until all gateways have
-    /// stated there what they hold, Redis may allow too much. `None` otherwise.
+    /// Reserves what a request would hold within the local share, after an outage of Redis: until
+    /// all gateways have stated there what they hold, Redis may allow too much. `None` otherwise.
     ///
     /// # Errors
     /// The refusal, if the request would hold more than the share.
@@ -367,8 +372,8 @@ impl Shared {
         reserved.map(Some).map_err(|answer| Box::new(Taken::all(held, *answer, Source::Local)))
     }
 
-    /// Decides without Redis, by the `on_failure` of each rule. `decide` decides on the charges whose
-    /// rules have `on_failure = "local"`.
+    /// Decides without Redis, by the `on_failure` of each rule. `decide` decides on the charges
+    /// whose rules have `on_failure = "local"`.
     fn decide_locally(
         &self,
         charges: &[Charge],
@@ -405,7 +410,8 @@ impl Taken {
         Self { charges, answer, source, waived, local, leased, taken_at: TakenAt::default() }
     }
 
-    /// The same, whose local decisions were made at `reserved` (microseconds) and became debts after `removals` of debts.
+    /// The same, whose local decisions were made at `reserved` (microseconds) and became debts
+    /// after `removals` of debts.
     fn locally_at(mut self, reserved: u64, removals: u64) -> Self {
         (self.taken_at.reserved, self.taken_at.removals) = (reserved, removals);
         self

@@ -8,10 +8,10 @@
 //!
 //! A client whose bucket was evicted must not get a full one when it returns. So each shard keeps,
 //! for each limit, the latest time at which a dropped bucket would have been full. A new bucket
-//! before that time starts at the level of a bucket that is full at that time. A fixed window has no refill: the
-//! store keeps how much the emptiest dropped bucket of the period had used. **During such a flood
-//! a new client may start with fewer tokens than its burst; no client ever gets more.** With room
-//! for all buckets in use, nothing is evicted and every answer is exact. See
+//! before that time starts at the level of a bucket that is full at that time. A fixed window has
+//! no refill: the store keeps how much the emptiest dropped bucket of the period had used. **During
+//! such a flood a new client may start with fewer tokens than its burst; no client ever gets
+//! more.** With room for all buckets in use, nothing is evicted and every answer is exact. See
 //! [`MemoryStore::evictions`].
 //!
 //! # Concurrency
@@ -137,15 +137,15 @@ impl MemoryStore {
         &self.held
     }
 
-    /// Makes unknown buckets start empty at `now` instead of full, until `ends` is set. For a process
-    /// that may have granted tokens before a restart. It grants `share` of each bucket.
+    /// Makes unknown buckets start empty at `now` instead of full, until `ends` is set. For a
+    /// process that may have granted tokens before a restart. It grants `share` of each bucket.
     pub fn start_empty(&self, share: Share, ends: Arc<AtomicBool>, now: u64) {
         self.start.empty(share, ends, now);
     }
 
     /// Replaces the limits in force at `now` (microseconds), after a reload. Returns the
-    /// [`Charge::limit_index`] of each. Buckets of replaced limits are [converted](Limit::converted). Must
-    /// not be called concurrently.
+    /// [`Charge::limit_index`] of each. Buckets of replaced limits are
+    /// [converted](Limit::converted). Must not be called concurrently.
     pub fn adopt(&self, limits: &[Limit], now: u64) -> Vec<u32> {
         let mut adopted = self.limits.adopt(limits, now, |count| {
             let mut used = vec![false; count];
@@ -164,8 +164,8 @@ impl MemoryStore {
         adopted.numbers
     }
 
-    /// Decides one request at `now` (microseconds) and takes its tokens, from all its buckets or from
-    /// none. A denied request changes nothing. No charge may be of a limit whose units are
+    /// Decides one request at `now` (microseconds) and takes its tokens, from all its buckets or
+    /// from none. A denied request changes nothing. No charge may be of a limit whose units are
     /// [held](Self::hold).
     pub fn take(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         match charges {
@@ -174,8 +174,8 @@ impl MemoryStore {
         }
     }
 
-    /// Like [`take`](Self::take), for charges of any kind: also returns what the request holds until it
-    /// ends. `rules` are those of the charges' policy, by index.
+    /// Like [`take`](Self::take), for charges of any kind: also returns what the request holds
+    /// until it ends. `rules` are those of the charges' policy, by index.
     pub fn hold(
         &self,
         charges: &[Charge],
@@ -203,8 +203,8 @@ impl MemoryStore {
         (answer, holds)
     }
 
-    /// Removes buckets of another kind that a request replaces by units that it holds: the rule had that kind before a
-    /// reload. If it has it again, the bucket starts full, as in Redis.
+    /// Removes buckets of another kind that a request replaces by units that it holds: the rule had
+    /// that kind before a reload. If it has it again, the bucket starts full, as in Redis.
     fn forget_replaced(
         &self,
         numbers: &Numbers,
@@ -246,8 +246,8 @@ impl MemoryStore {
         Reading { level: bucket.level, times }
     }
 
-    /// Sets the level of the charge's bucket at `now`, as reported by the shared store. Has no effect on
-    /// units that are held: what other processes hold is not known here.
+    /// Sets the level of the charge's bucket at `now`, as reported by the shared store. Has no
+    /// effect on units that are held: what other processes hold is not known here.
     pub fn put(&self, charge: &Charge, level: i64, now: u64) {
         if charge.limit.is_held() {
             return;
@@ -283,8 +283,8 @@ impl MemoryStore {
         .collect()
     }
 
-    /// Gives back what a request took and does not use to the charge's bucket at `now`. Returns its level; `None` if it gets
-    /// nothing back. The limits in force must be those of the charge.
+    /// Gives back what a request took and does not use to the charge's bucket at `now`. Returns its
+    /// level; `None` if it gets nothing back. The limits in force must be those of the charge.
     pub fn give_back(&self, charge: &Charge, returned: &Returned, now: u64) -> Option<i64> {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
@@ -313,8 +313,8 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    /// Number of buckets that were dropped before they were full. While it rises, the bound is too low
-    /// for the number of active clients, and new clients may start with less than their burst.
+    /// Number of buckets that were dropped before they were full. While it rises, the bound is too
+    /// low for the number of active clients, and new clients may start with less than their burst.
     pub fn evictions(&self) -> u64 {
         self.shards.iter().map(|shard| shard.0.lock().evictions()).sum()
     }
@@ -378,7 +378,8 @@ impl MemoryStore {
         (answer, buckets)
     }
 
-    /// Times of the charge's bucket, found in `place` as `before`, once its level has changed to `level`.
+    /// Times of the charge's bucket, found in `place` as `before`, once its level has changed to
+    /// `level`.
     #[inline]
     fn times(
         &self,
@@ -412,7 +413,8 @@ impl MemoryStore {
         }
     }
 
-    /// The bucket to write for one that was found in `place`, and its log at that level, which is removed.
+    /// The bucket to write for one that was found in `place`, and its log at that level, which is
+    /// removed.
     #[inline]
     fn moved(
         &self,

@@ -1,8 +1,9 @@
 //! Peek cache: bounds how often clients can read their limits from Redis. Such requests take
 //! no tokens, so no rate limit bounds their load on Redis.
 //!
-//! - One client causes at most one read of Redis per [`MAX_RESULT_AGE_US`]. In between, it gets the levels of
-//!   that read, refilled to the current time; for other buckets, the levels that this process knows.
+//! - One client causes at most one read of Redis per [`MAX_RESULT_AGE_US`]. In between, it gets the
+//!   levels of that read, refilled to the current time; for other buckets, the levels that this
+//!   process knows.
 //! - Concurrent requests of one client wait for the same read, at most as long as a check may take.
 //! - All clients together cause at most [`PEEKS_PER_SECOND`] reads per second. Further requests
 //!   get the levels that this process knows.
@@ -65,8 +66,8 @@ impl Default for PeekCache {
 }
 
 impl PeekCache {
-    /// Slot of a client's last result. Clients can share a slot; a result applies only to the charges
-    /// that it was read for.
+    /// Slot of a client's last result. Clients can share a slot; a result applies only to the
+    /// charges that it was read for.
     pub(super) fn slot(&self, client: PeekClient) -> &Turn<Option<Peeked>> {
         use std::hash::BuildHasher as _;
 
@@ -104,8 +105,8 @@ impl Peeked {
         self.readings.is_some()
     }
 
-    /// State of the charges' buckets at `now`, without charges since the read; `None` if they were not
-    /// read.
+    /// State of the charges' buckets at `now`, without charges since the read; `None` if they were
+    /// not read.
     pub(super) fn readings(&self, charges: &[Charge], now: u64) -> Option<Vec<Reading>> {
         let readings = self.readings.as_ref().filter(|_| *self.charges == *charges)?;
         let age_us = now.saturating_sub(self.at);

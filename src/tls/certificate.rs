@@ -1,5 +1,5 @@
-//! A certificate with its private key, as files or as a result of ACME. It is checked when it is loaded, so
-//! that a mistake is found before a client meets it.
+//! A certificate with its private key, as files or as a result of ACME. It is checked when it is
+//! loaded, so that a mistake is found before a client meets it.
 
 mod error;
 mod warning;
@@ -26,7 +26,8 @@ pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 const DAY_S: u64 = 24 * 60 * 60;
 
-/// A certificate expires soon if it has less than this many seconds left: automatic renewals happen earlier.
+/// A certificate expires soon if it has less than this many seconds left: automatic renewals happen
+/// earlier.
 pub const SOON_S: u64 = 7 * DAY_S;
 
 /// A certificate that a listener presents.
@@ -37,8 +38,8 @@ pub struct Certificate {
     content: Content,
     /// Chain, key and the OCSP response that is stapled.
     key: Arc<CertifiedKey>,
-    /// The end of the stapled response's validity, Unix time in seconds; `None`: it has none, or nothing is
-    /// stapled.
+    /// The end of the stapled response's validity, Unix time in seconds; `None`: it has none, or
+    /// nothing is stapled.
     staple_until: Option<u64>,
     /// Why its OCSP response is not stapled.
     unstapled: Option<Warning>,
@@ -57,8 +58,8 @@ struct Bytes {
 // === impl Certificate ===
 
 impl Certificate {
-    /// Reads and checks the files of a certificate. `now` is the Unix time in seconds. Blocks as long as the
-    /// file system does.
+    /// Reads and checks the files of a certificate. `now` is the Unix time in seconds. Blocks as
+    /// long as the file system does.
     ///
     /// # Errors
     /// See [`CertificateError`].
@@ -67,8 +68,8 @@ impl Certificate {
         Self::of(files, bytes, now)
     }
 
-    /// The same; the previous certificate if its files have the same content and the same OCSP response is
-    /// still valid.
+    /// The same; the previous certificate if its files have the same content and the same OCSP
+    /// response is still valid.
     ///
     /// # Errors
     /// See [`CertificateError`].
@@ -119,8 +120,8 @@ impl Certificate {
         Ok(Self { name: name.into(), content, key: Arc::new(key), staple_until, unstapled, digest })
     }
 
-    /// What it is called in logs and metrics: its first DNS name, else its first IP address, else its
-    /// subject or file.
+    /// What it is called in logs and metrics: its first DNS name, else its first IP address, else
+    /// its subject or file.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -130,7 +131,6 @@ impl Certificate {
         &self.content.dns_names
     }
 
-    /// Its IP addresses.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.content.addresses
     }
@@ -150,7 +150,8 @@ impl Certificate {
         self.key.ocsp.is_some()
     }
 
-    /// Whether the validity of the stapled OCSP response is over at the Unix time `now`, in seconds.
+    /// Whether the validity of the stapled OCSP response is over at the Unix time `now`, in
+    /// seconds.
     pub fn is_staple_over(&self, now: u64) -> bool {
         self.staple_until.is_some_and(|end| end <= now)
     }

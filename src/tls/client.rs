@@ -23,8 +23,9 @@ pub fn info(connection: &ServerConnection) -> TlsInfo {
     }
 }
 
-/// Checks the certificate of the client, if it has one: [`info`] can show it, and it has not expired at the
-/// Unix time `now`, in seconds. TLS verifies it in a full handshake only, and a session may be resumed later.
+/// Checks the certificate of the client, if it has one: [`info`] can show it, and it has not
+/// expired at the Unix time `now`, in seconds. TLS verifies it in a full handshake only, and a
+/// session may be resumed later.
 ///
 /// # Errors
 /// What is wrong with the certificate.

@@ -48,7 +48,6 @@ impl Failures {
         self.0.lock().remove(failing).is_some()
     }
 
-    /// All failures.
     pub fn all(&self) -> BTreeMap<Failing, Failure> {
         self.0.lock().clone()
     }

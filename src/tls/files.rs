@@ -32,13 +32,12 @@ pub struct FileProblem {
 pub enum FileSetting {
     /// The certificate files with this index in [`ListenerTls::certificates`].
     Certificate(usize),
-    /// `client_ca`.
     ClientCa,
 }
 
 impl TlsFiles {
-    /// Reads all files of `listeners`, and returns those that could be used with the problems of the others.
-    /// `now` is the Unix time in seconds. Blocks as long as the file system does.
+    /// Reads all files of `listeners`, and returns those that could be used with the problems of
+    /// the others. `now` is the Unix time in seconds. Blocks as long as the file system does.
     pub fn load(listeners: &[Listener], now: u64) -> (Self, Vec<FileProblem>) {
         let mut files = Self::default();
         let mut problems = Vec::new();

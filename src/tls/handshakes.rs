@@ -1,5 +1,5 @@
-//! TLS handshakes. They run on threads apart from those that serve requests, because one takes as much CPU
-//! time as several requests, and within a deadline.
+//! TLS handshakes. They run on threads apart from those that serve requests, because one takes as
+//! much CPU time as several requests, and within a deadline.
 
 use std::io;
 use std::sync::Arc;
@@ -97,8 +97,8 @@ impl Handshakes {
         Ok(Self { runtime: Some(runtime), permits, results })
     }
 
-    /// Performs a handshake until `deadline`, and counts its result. The socket of the result is registered
-    /// with the caller's runtime. Dropping the future ends the handshake.
+    /// Performs a handshake until `deadline`, and counts its result. The socket of the result is
+    /// registered with the caller's runtime. Dropping the future ends the handshake.
     ///
     /// # Errors
     /// See [`HandshakeError`].
@@ -164,7 +164,8 @@ async fn accept(mut socket: Socket, tls: &ServerTls) -> Result<TlsStream<Socket>
         if has_certificate { HandshakeError::of(error) } else { HandshakeError::NoCertificate }
     })?;
     match purpose {
-        // A client whose certificate has no subject here must not count as one without a certificate.
+        // A client whose certificate has no subject here must not count as one without a
+        // certificate.
         Purpose::Requests => match client::check(stream.get_ref().1, clock::unix_seconds()) {
             Ok(()) => Ok(stream),
             Err(wrong) => Err(HandshakeError::ClientCertificate(wrong.into())),

@@ -12,7 +12,6 @@ use super::server::{ServerTls, ServerTlsError};
 use super::store::CertificateStore;
 use crate::policy::listener::{CertificateFiles, ListenAddress, Listener};
 
-/// The TLS of all listeners.
 #[derive(Debug, Default)]
 pub struct TlsListeners {
     store: Arc<CertificateStore>,
@@ -37,7 +36,8 @@ impl TlsListeners {
         &self.store
     }
 
-    /// The TLS of the listener at this address; `None`: it is in clear. `hint`: see [`Listener::position`].
+    /// The TLS of the listener at this address; `None`: it is in clear. `hint`: see
+    /// [`Listener::position`].
     pub fn of(&self, hint: usize, address: &ListenAddress) -> Option<Arc<ServerTls>> {
         let current = self.current.load();
         let index = Listener::position(&current.listeners, hint, address)?;
@@ -75,8 +75,8 @@ impl TlsListeners {
         self.current.load().files.clone()
     }
 
-    /// All certificates in force: those of files in the order of the configuration, each once, then those
-    /// of `[acme]`, which have no files.
+    /// All certificates in force: those of files in the order of the configuration, each once, then
+    /// those of `[acme]`, which have no files.
     pub fn certificates(&self) -> Vec<(Option<CertificateFiles>, Arc<Certificate>)> {
         let current = self.current.load();
         let tls = current.listeners.iter().filter_map(|listener| listener.tls.as_ref());

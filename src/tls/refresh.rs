@@ -1,5 +1,6 @@
-//! Loads certificate files again after they have changed. Files that do not fit together are read again for
-//! a while before they count as wrong: a certificate and its key are replaced one after the other.
+//! Loads certificate files again after they have changed. Files that do not fit together are read
+//! again for a while before they count as wrong: a certificate and its key are replaced one after
+//! the other.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -105,7 +106,8 @@ pub struct Times {
 }
 
 impl Refresher {
-    /// Reads the files of `in_force` again that may have changed. Blocks as long as the file system does.
+    /// Reads the files of `in_force` again that may have changed. Blocks as long as the file system
+    /// does.
     pub fn round(&mut self, in_force: &TlsFiles, times: Times) -> Round {
         let mut round = Round::default();
         self.certificates.retain(|files, _| in_force.certificate(files).is_some());

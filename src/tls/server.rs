@@ -1,5 +1,5 @@
-//! The TLS configuration of one listener. It never changes: a change of the listener or of a certificate
-//! file makes another, which keeps the keys of sessions.
+//! The TLS configuration of one listener. It never changes: a change of the listener or of a
+//! certificate file makes another, which keeps the keys of sessions.
 
 use std::sync::Arc;
 
@@ -51,8 +51,8 @@ pub(super) enum Purpose {
     Challenge,
 }
 
-/// What resumes sessions. Kept when certificates change; a change of the requirements on client certificates
-/// ends all sessions, because a resumed one is not verified again.
+/// What resumes sessions. Kept when certificates change; a change of the requirements on client
+/// certificates ends all sessions, because a resumed one is not verified again.
 #[derive(Debug, Clone)]
 struct Sessions {
     client_auth: ClientAuthId,
@@ -87,8 +87,8 @@ pub enum ServerTlsError {
 // === impl ServerTls ===
 
 impl ServerTls {
-    /// The TLS of a listener; `None` if the listener is in clear. `files` has been loaded for its policy, and
-    /// `previous` is what it replaces.
+    /// The TLS of a listener; `None` if the listener is in clear. `files` has been loaded for its
+    /// policy, and `previous` is what it replaces.
     ///
     /// # Errors
     /// See [`ServerTlsError`].
@@ -133,8 +133,8 @@ impl ServerTls {
         &self.listener
     }
 
-    /// The certificate for a client that sends this server name, in lower case, and can verify these
-    /// signatures. Without a matching name, the first certificate.
+    /// The certificate for a client that sends this server name, in lower case, and can verify
+    /// these signatures. Without a matching name, the first certificate.
     pub fn certificate_for(
         &self,
         name: Option<&str>,

@@ -1,5 +1,5 @@
-//! OCSP responses (RFC 6960), which are stapled to handshakes. Clients verify their signature; the gateway
-//! reads only which certificate they are for and until when.
+//! OCSP responses (RFC 6960), which are stapled to handshakes. Clients verify their signature; the
+//! gateway reads only which certificate they are for and until when.
 
 use x509_cert::der::Decode as _;
 use x509_cert::der::asn1::GeneralizedTime;

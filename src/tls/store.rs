@@ -1,4 +1,5 @@
-//! The certificates that the gateway obtains itself: those of `[acme]`, and those that answer challenges.
+//! The certificates that the gateway obtains itself: those of `[acme]`, and those that answer
+//! challenges.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,8 +39,8 @@ impl Default for CertificateStore {
 }
 
 impl CertificateStore {
-    /// Replaces all certificates of `[acme]`. The first is used for clients without a matching server name,
-    /// on listeners without certificate files.
+    /// Replaces all certificates of `[acme]`. The first is used for clients without a matching
+    /// server name, on listeners without certificate files.
     pub fn set_acme(&self, certificates: Vec<Arc<Certificate>>) {
         let table = Table::of(&certificates);
         self.acme.store(Arc::new(Acme { certificates, table }));
@@ -50,8 +51,9 @@ impl CertificateStore {
         self.acme.load().certificates.clone()
     }
 
-    /// Answers challenges for this name with this certificate, until [`end_challenge`](Self::end_challenge).
-    /// It is presented only to clients that offer nothing but `acme-tls/1`.
+    /// Answers challenges for this name with this certificate, until
+    /// [`end_challenge`](Self::end_challenge). It is presented only to clients that offer nothing
+    /// but `acme-tls/1`.
     pub fn begin_challenge(&self, name: &str, certificate: CertifiedKey) {
         let (name, certificate) = (name.to_ascii_lowercase(), Arc::new(certificate));
         self.challenges.rcu(|challenges| {

@@ -1,4 +1,5 @@
-//! Which certificate a server name gets: an exact name, then a wildcard for one label, then the default.
+//! Which certificate a server name gets: an exact name, then a wildcard for one label, then the
+//! default.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -80,8 +81,8 @@ fn add(keys: &mut Keys, certificate: &Arc<Certificate>) {
     }
 }
 
-/// The first key that can sign as the client accepts; else the first, so that the client receives the
-/// error that fits its offer.
+/// The first key that can sign as the client accepts; else the first, so that the client receives
+/// the error that fits its offer.
 fn select(keys: &Keys, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
     let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
     let only = keys.len() <= 1;

@@ -16,12 +16,11 @@ use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, Subject
 pub(super) struct Content {
     /// The subject as RFC 4514 text; empty if the certificate names its owner otherwise.
     pub(super) subject: String,
-    /// DNS names in lower case, without a dot at the end: those of the subject alternative names, or
-    /// without any such name the common name.
+    /// DNS names in lower case, without a dot at the end: those of the subject alternative names,
+    /// or without any such name the common name.
     pub(super) dns_names: Vec<String>,
     /// IP addresses among the subject alternative names.
     pub(super) addresses: Vec<IpAddr>,
-    /// The common name.
     pub(super) common_name: Option<String>,
     /// Unix time in seconds from which the certificate is valid.
     pub(super) not_before: u64,
@@ -76,8 +75,8 @@ impl Content {
         })
     }
 
-    /// The name that logs and metrics show: the first DNS name, else an IP address, the common name or the
-    /// subject. `None` if the certificate has none of them.
+    /// The name that logs and metrics show: the first DNS name, else an IP address, the common name
+    /// or the subject. `None` if the certificate has none of them.
     pub(super) fn name(&self) -> Option<String> {
         let Self { dns_names, addresses, common_name, subject, .. } = self;
         let address = || addresses.first().map(ToString::to_string);
@@ -88,8 +87,8 @@ impl Content {
     }
 }
 
-/// The subject, as RFC 4514 text, and the serial number of a certificate; `None` if it is not valid DER. Its
-/// extensions are not read.
+/// The subject, as RFC 4514 text, and the serial number of a certificate; `None` if it is not valid
+/// DER. Its extensions are not read.
 pub(super) fn subject(der: &[u8]) -> Option<(String, Vec<u8>)> {
     let certificate = Certificate::from_der(der).ok()?;
     let tbs = certificate.tbs_certificate();

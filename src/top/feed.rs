@@ -1,4 +1,5 @@
-//! What is read from the gateway, and when: events as they arrive, everything else once per interval.
+//! What is read from the gateway, and when: events as they arrive, everything else once per
+//! interval.
 
 use std::time::Duration;
 
@@ -171,8 +172,8 @@ pub(super) async fn once(client: &Client) -> Result<Summary, GatewayError> {
     Ok(Summary { data, most_refused, samples })
 }
 
-/// Collects the samples of the last minutes, and the next one: it has the requests of the second in progress, which the
-/// numbers of clients and refusals have already.
+/// Collects the samples of the last minutes, and the next one: it has the requests of the second in
+/// progress, which the numbers of clients and refusals have already.
 async fn collect_samples(client: &Client, samples: &mut Vec<Sample>) -> Result<(), GatewayError> {
     let mut stream = client.stream("/api/events").await?;
     let mut parser = Parser::default();

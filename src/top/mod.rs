@@ -1,8 +1,8 @@
 //! `tollgate top`: shows a gateway live in a terminal. It uses only the admin API.
 //!
 //! Reading order: `target`, `client` and `feed` (requests to the admin port), `api` (responses),
-//! `stream` (events), `state`, `rates` and `zone` (what is shown; pure), `screen` (how it is drawn),
-//! `plain` (all of it once, as text), `terminal` (screen and keys).
+//! `stream` (events), `state`, `rates` and `zone` (what is shown; pure), `screen` (how it is
+//! drawn), `plain` (all of it once, as text), `terminal` (screen and keys).
 
 pub mod target;
 

@@ -145,7 +145,6 @@ impl From<[f64; 3]> for TrafficRate {
 }
 
 impl RequestRate {
-    /// All requests.
     pub(super) fn all(&self) -> f64 {
         self.allowed + self.refused + self.other()
     }
@@ -163,8 +162,8 @@ impl RequestRate {
 }
 
 impl Series {
-    /// Computes at most `columns` columns for the last `seconds`. All have the same number of seconds
-    /// and begin at multiples of it, so that a column does not change as time passes.
+    /// Computes at most `columns` columns for the last `seconds`. All have the same number of
+    /// seconds and begin at multiples of it, so that a column does not change as time passes.
     pub(super) fn of<'a>(
         samples: impl Iterator<Item = &'a Sample>,
         columns: usize,

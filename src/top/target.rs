@@ -65,7 +65,6 @@ impl Target {
         Self { server: HostPort { host: host.to_string(), port: admin.port() }, token }
     }
 
-    /// Returns host and port.
     pub fn server(&self) -> &HostPort {
         &self.server
     }

@@ -27,7 +27,6 @@ const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 enum Input {
     Key(Key),
     Resized,
-    /// The terminal was closed.
     Closed,
 }
 

@@ -1,4 +1,5 @@
-//! The endpoints of an upstream that requests are sent to, until a look-up, an ejection or an operator changes them.
+//! The endpoints of an upstream that requests are sent to, until a look-up, an ejection or an
+//! operator changes them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -191,8 +192,8 @@ impl Active {
         Self { all, chosen, until: plan.until, choice }
     }
 
-    /// Selects an endpoint at `now` (microseconds). It is that of `wanted.not` only if there is no other; `None`: there
-    /// is no endpoint at all.
+    /// Selects an endpoint at `now` (microseconds). It is that of `wanted.not` only if there is no
+    /// other; `None`: there is no endpoint at all.
     pub(super) fn select(&self, wanted: Wanted<'_>, rounds: &Rounds, now: u64) -> Option<&Listed> {
         if let [only] = &*self.chosen {
             let listed = self.all.get(only.index)?;

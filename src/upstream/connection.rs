@@ -1,15 +1,16 @@
 //! Connections to upstream servers.
 //!
-//! Pingora 0.9.1 bounds the time between two reads, not the time of a whole head, and its pool has no
-//! notion of a connection that must first be found silent. So this module opens connections, keeps them in
-//! [`IdleConnections`] and wraps them: the wrapper bounds the time to a final response. Pingora never keeps
-//! one itself: when it tests a connection that it would keep, it reads the end of the stream.
+//! Pingora 0.9.1 bounds the time between two reads, not the time of a whole head, and its pool has
+//! no notion of a connection that must first be found silent. So this module opens connections,
+//! keeps them in [`IdleConnections`] and wraps them: the wrapper bounds the time to a final
+//! response. Pingora never keeps one itself: when it tests a connection that it would keep, it
+//! reads the end of the stream.
 //!
-//! Pingora also closes an upgraded connection at once if it reads the upstream's 101 before it has taken the
-//! end of the request's empty body out of its pipe; an upstream on the same host loses up to a fifth of its
-//! WebSockets to that (<https://github.com/cloudflare/pingora/issues/946>). The end is in the pipe
-//! before the first read is tried, and pipe and connection are polled together: so it is enough that the first
-//! read after a write is not ready when it is first polled.
+//! Pingora also closes an upgraded connection at once if it reads the upstream's 101 before it has
+//! taken the end of the request's empty body out of its pipe; an upstream on the same host loses up
+//! to a fifth of its WebSockets to that (<https://github.com/cloudflare/pingora/issues/946>). The
+//! end is in the pipe before the first read is tried, and pipe and connection are polled together:
+//! so it is enough that the first read after a write is not ready when it is first polled.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -53,12 +54,13 @@ pub(crate) struct Attempt {
     pub(crate) upgraded_idle_timeout: Duration,
     /// How long the connection is kept idle afterwards.
     pub(crate) idle_timeout: Duration,
-    /// When the response must have ended, which the client of a gRPC call chooses; `None`: at any time.
+    /// When the response must have ended, which the client of a gRPC call chooses; `None`: at any
+    /// time.
     pub(crate) deadline: Option<Instant>,
     /// A connection that was opened or taken before the attempt.
     pub(crate) opened: Mutex<Option<Opened>>,
-    /// Longest pause of the client while it sends the request's body; `None`: Pingora bounds it, which it
-    /// does for HTTP/1.
+    /// Longest pause of the client while it sends the request's body; `None`: Pingora bounds it,
+    /// which it does for HTTP/1.
     pub(crate) client_timeout: Option<Duration>,
     pub(crate) progress: Mutex<Progress>,
 }
@@ -85,8 +87,8 @@ impl Opened {
 pub(crate) enum Connects {
     /// An idle one, if there is one.
     IdleFirst,
-    /// A new one: after one idle connection was closed, for example by a restart of the server, others are
-    /// likely to be closed, too.
+    /// A new one: after one idle connection was closed, for example by a restart of the server,
+    /// others are likely to be closed, too.
     Anew,
     /// A new one, which the response may upgrade to another protocol.
     ForUpgrade,
@@ -174,9 +176,9 @@ enum Write {
 }
 
 impl Progress {
-    /// The progress of an attempt whose request has a body, which the client must send at this rate, in bytes a
-    /// second, over the connection of this transfer; `None`: at any rate. With `awaits_continue`, it may wait for a
-    /// 100 before.
+    /// The progress of an attempt whose request has a body, which the client must send at this
+    /// rate, in bytes a second, over the connection of this transfer; `None`: at any rate. With
+    /// `awaits_continue`, it may wait for a 100 before.
     pub(crate) fn measured(
         min_rate: Option<NonZeroU64>,
         transfer: &Arc<Transfer>,
@@ -216,9 +218,9 @@ impl Attempt {
         self.progress.lock().awaits_continue = false;
     }
 
-    /// Whether this wrapper bounds the time of each read instead of Pingora. Pingora's timeout would include
-    /// the time in which the client sends its body, and for an upgrade it would only see one direction of the
-    /// upgraded connection.
+    /// Whether this wrapper bounds the time of each read instead of Pingora. Pingora's timeout
+    /// would include the time in which the client sends its body, and for an upgrade it would only
+    /// see one direction of the upgraded connection.
     pub(crate) fn bounds_every_read(&self) -> bool {
         self.has_body || self.connects == Connects::ForUpgrade
     }
@@ -310,8 +312,8 @@ impl L4Connect for Connector {
 }
 
 impl Connection {
-    /// Gives the connection back. Pingora reads once more from a connection that it would keep, and drops it
-    /// when it reads the end of the stream.
+    /// Gives the connection back. Pingora reads once more from a connection that it would keep, and
+    /// drops it when it reads the end of the stream.
     fn release(&mut self, body: Body) {
         let (attempt, now) = (&self.attempt, clock::now());
         if let Some(stream) = self.stream.take() {
@@ -338,7 +340,8 @@ impl Connection {
         self.timer = None;
     }
 
-    /// Fails once a read that is not ready has waited for too long. An upgraded connection ends instead.
+    /// Fails once a read that is not ready has waited for too long. An upgraded connection ends
+    /// instead.
     fn poll_timer(&mut self, stage: Stage, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_timed(stage) {
             return Poll::Pending;
@@ -371,7 +374,8 @@ impl Connection {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Fails once the client has paused for too long within the request's body, or sends it too slowly.
+    /// Fails once the client has paused for too long within the request's body, or sends it too
+    /// slowly.
     fn poll_client(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_receiving {
             return Poll::Pending;
@@ -391,7 +395,8 @@ impl Connection {
         }
     }
 
-    /// When the client is too late unless it sends more of the request's body before, and why; `None`: never.
+    /// When the client is too late unless it sends more of the request's body before, and why;
+    /// `None`: never.
     fn client_end(&self, now: u64) -> Option<(u64, TimedOut)> {
         let mut progress = self.attempt.progress.lock();
         let is_expected = self.last_write == Write::Accepted && !progress.awaits_continue;
@@ -411,7 +416,8 @@ impl Connection {
         slow.into_iter().chain(silent).min_by_key(|(end, _)| *end)
     }
 
-    /// Notes how a write has ended. While the server accepts nothing, the client does not have to send anything.
+    /// Notes how a write has ended. While the server accepts nothing, the client does not have to
+    /// send anything.
     fn note_write(&mut self, write: Write) {
         if self.last_write != write
             && self.is_receiving

@@ -15,13 +15,14 @@ use super::pool::Pool;
 pub(crate) use super::tls::Offer;
 use super::transport::Transport;
 
-/// A server, as its connections are kept: one that was verified for a name is never used for another name with
-/// the same address, and none is used after its authorities or its client certificate were replaced.
+/// A server, as its connections are kept: one that was verified for a name is never used for
+/// another name with the same address, and none is used after its authorities or its client
+/// certificate were replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,
-    /// The host for which the server must have a certificate; `None`: it is the same for all servers of the
-    /// upstream, or connections are in clear.
+    /// The host for which the server must have a certificate; `None`: it is the same for all
+    /// servers of the upstream, or connections are in clear.
     pub(crate) host: Option<Arc<str>>,
     /// Generation of the files of TLS; 0 in clear.
     pub(crate) generation: u64,
@@ -33,8 +34,8 @@ pub(crate) struct Dial {
     pub(crate) server: Endpoint,
     /// The servers of its upstream.
     pub(crate) pool: Arc<Pool>,
-    /// The PROXY header with the address of the client, if the upstream expects one. Such a connection is
-    /// used by one request only: the header applies to all of them.
+    /// The PROXY header with the address of the client, if the upstream expects one. Such a
+    /// connection is used by one request only: the header applies to all of them.
     pub(crate) proxy_header: Option<Arc<[u8]>>,
 }
 
@@ -42,8 +43,8 @@ impl Dial {
     /// Opens a connection. Takes as long as the server does.
     ///
     /// # Errors
-    /// If the server cannot be connected to, or the TLS handshake fails. The cause is an [`io::Error`] whose
-    /// text can be logged.
+    /// If the server cannot be connected to, or the TLS handshake fails. The cause is an
+    /// [`io::Error`] whose text can be logged.
     pub(crate) async fn open(&self, offer: Offer) -> Result<Transport> {
         let failed = |error: io::Error| {
             Error::because(ErrorType::ConnectError, "connecting to a server", error).into_up()

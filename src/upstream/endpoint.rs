@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::balance::plan::Availability;
 use crate::base::duration::MICROS_PER_SECOND;
 
-/// How long an endpoint is ejected after a connection to it failed, in microseconds. Without ejection,
-/// each time that it is selected, a request loses a try.
+/// How long an endpoint is ejected after a connection to it failed, in microseconds. Without
+/// ejection, each time that it is selected, a request loses a try.
 const EJECTION_US: u64 = 5 * MICROS_PER_SECOND;
 
 /// An endpoint, as its requests change it.
@@ -70,7 +70,8 @@ impl EndpointState {
         self.health.lock().ejected_until = now.saturating_add(EJECTION_US);
     }
 
-    /// Ends its ejection because a connection to it succeeded at `now` (microseconds). Returns whether it was ejected.
+    /// Ends its ejection because a connection to it succeeded at `now` (microseconds). Returns
+    /// whether it was ejected.
     pub(super) fn readmit(&self, now: u64) -> bool {
         let mut health = self.health.lock();
         let was_ejected = health.ejected_until > now;
@@ -82,12 +83,10 @@ impl EndpointState {
 }
 
 impl InFlight {
-    /// Address of the endpoint.
     pub(crate) fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// Its state.
     pub(super) fn state(&self) -> &EndpointState {
         &self.0
     }

@@ -1,8 +1,9 @@
 //! HTTP/2 connections to the servers of one upstream, each shared by many requests.
 //!
-//! Pingora 0.9.1 pools HTTP/2 connections only if it can compare the address of their socket, which a
-//! connection with TLS of the gateway's own does not show it; it opens one connection for each request of a
-//! burst; and its only timeout is one between two reads, which also cuts streams that are idle by design.
+//! Pingora 0.9.1 pools HTTP/2 connections only if it can compare the address of their socket, which
+//! a connection with TLS of the gateway's own does not show it; it opens one connection for each
+//! request of a burst; and its only timeout is one between two reads, which also cuts streams that
+//! are idle by design.
 //!
 //! A server that has disappeared is found by PING, or by TCP keep-alive if no request waits.
 
@@ -32,8 +33,8 @@ use crate::base::duration::micros;
 /// Maximum number of requests at a time on one connection. A server may allow fewer.
 const MAX_STREAMS: usize = 100;
 
-/// Bytes of a response that a server can send before the client has read them. The gateway holds no more of each:
-/// capacity is released when the client's connection has taken the bytes.
+/// Bytes of a response that a server can send before the client has read them. The gateway holds no
+/// more of each: capacity is released when the client's connection has taken the bytes.
 const STREAM_WINDOW: u32 = 128 * 1024;
 
 /// The same for all responses of a connection: one slow client must not stop the others.
@@ -66,7 +67,6 @@ enum Version {
 pub(crate) enum Acquired {
     /// A connection over which the server speaks HTTP/1.1.
     Http1(Opened),
-    /// A stream.
     Http2(Stream),
 }
 
@@ -124,12 +124,12 @@ impl Http2Connections {
         Self { servers: Mutex::new(Some(HashMap::new())) }
     }
 
-    /// Opens a stream: on a connection that is open, unless `is_new` requires a new one, which no other
-    /// request uses. Connections are closed after `idle_timeout` without a stream.
+    /// Opens a stream: on a connection that is open, unless `is_new` requires a new one, which no
+    /// other request uses. Connections are closed after `idle_timeout` without a stream.
     ///
-    /// With [`Offer::Both`], an idle connection over HTTP/1.1 is taken if the server selected that version last.
-    /// Every new connection offers both: since then, the server may have been replaced by one that speaks HTTP/2
-    /// only.
+    /// With [`Offer::Both`], an idle connection over HTTP/1.1 is taken if the server selected that
+    /// version last. Every new connection offers both: since then, the server may have been
+    /// replaced by one that speaks HTTP/2 only.
     ///
     /// # Errors
     /// As [`Dial::open`], or if the server does not select HTTP/2 although that is the only offer.
@@ -168,7 +168,8 @@ impl Http2Connections {
         server.open(dial, offer, idle_timeout).await
     }
 
-    /// Closes connections that have had no stream for too long, and forgets servers without connections.
+    /// Closes connections that have had no stream for too long, and forgets servers without
+    /// connections.
     pub(super) fn sweep(&self, now: u64) {
         let mut guard = self.servers.lock();
         let Some(servers) = guard.as_mut() else { return };
@@ -282,7 +283,8 @@ enum Connected {
 }
 
 impl Connected {
-    /// The connection for its first request; `server` shares it with others if it is one over HTTP/2.
+    /// The connection for its first request; `server` shares it with others if it is one over
+    /// HTTP/2.
     async fn acquire(self, idle_timeout: Duration, server: Option<&Server>) -> Result<Acquired> {
         match self {
             Self::Http1(transport) => Ok(Acquired::Http1(Opened::new(transport))),
@@ -349,8 +351,8 @@ async fn connect(dial: &Dial, offer: Offer) -> Result<Connected> {
     Ok(Connected::Http2(connection))
 }
 
-/// Reads and writes until the connection has ended ([`Due::Nothing`]) or must be closed. Requests on it get the
-/// error.
+/// Reads and writes until the connection has ended ([`Due::Nothing`]) or must be closed. Requests
+/// on it get the error.
 async fn drive(
     mut driver: h2::client::Connection<Counted, Bytes>,
     connection: &Weak<Connection>,
@@ -408,8 +410,8 @@ pub(crate) fn in_words(error: h2::Error) -> Box<Error> {
     Error::new(ErrorType::Custom(words)).into_up()
 }
 
-/// Whether the server has certainly not processed the request that failed with this error (RFC 9113,
-/// section 8.7).
+/// Whether the server has certainly not processed the request that failed with this error (RFC
+/// 9113, section 8.7).
 pub(crate) fn is_unprocessed(error: &h2::Error) -> bool {
     let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
     // With another reason, the error is also that of streams that were processed.

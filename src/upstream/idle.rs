@@ -1,11 +1,12 @@
 //! Idle connections to the servers of one upstream, kept for later requests.
 //!
-//! Pingora 0.9.1 offers a connection to the next request as soon as a response has ended. Bytes that a
-//! server sends after that, such as the body of a response to HEAD, would then be the response to the next
-//! request, which is another client's. So a connection is reused only if no bytes can be read from it. After
-//! a response without a body (to HEAD, 204, 304) it must also have been silent for [`SILENCE_US`]. The same
-//! applies after every response of a server that has sent surplus bytes after a body. A connection that is in use all the
-//! time rests now and then, see [`Run`].
+//! Pingora 0.9.1 offers a connection to the next request as soon as a response has ended. Bytes
+//! that a server sends after that, such as the body of a response to HEAD, would then be the
+//! response to the next request, which is another client's. So a connection is reused only if no
+//! bytes can be read from it. After a response without a body (to HEAD, 204, 304) it must also have
+//! been silent for [`SILENCE_US`]. The same applies after every response of a server that has sent
+//! surplus bytes after a body. A connection that is in use all the time rests now and then, see
+//! [`Run`].
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,20 +24,20 @@ use crate::base::duration::micros;
 use crate::base::log_interval::LogInterval;
 use crate::base::request_id::RequestId;
 
-/// How long a connection must be silent after a response without a body, in microseconds. A server that
-/// sends a body there does so within milliseconds of the head.
+/// How long a connection must be silent after a response without a body, in microseconds. A server
+/// that sends a body there does so within milliseconds of the head.
 const SILENCE_US: u64 = MICROS_PER_SECOND;
 
-/// How long a server that has sent surplus bytes is suspected of sending them after any response, in
-/// microseconds.
+/// How long a server that has sent surplus bytes is suspected of sending them after any response,
+/// in microseconds.
 const SUSPICION_US: u64 = 600 * MICROS_PER_SECOND;
 
 /// Minimum time between two log lines about surplus bytes, in seconds.
 const LOG_INTERVAL_S: u64 = 60;
 
-/// Maximum number of idle connections to one server. Connections beyond it are closed, and opened again if
-/// more requests are in flight: measured with 128 and 256 clients of one thread, a request then took a
-/// quarter more processor time.
+/// Maximum number of idle connections to one server. Connections beyond it are closed, and opened
+/// again if more requests are in flight: measured with 128 and 256 clients of one thread, a request
+/// then took a quarter more processor time.
 const MAX_READY: usize = 1_024;
 
 /// Maximum number of connections to one server that have not been silent for [`SILENCE_US`] yet.
@@ -51,7 +52,6 @@ pub(crate) struct IdleConnections {
     reports: LogInterval,
 }
 
-/// The idle connections of one server.
 #[derive(Debug, Default)]
 struct Server {
     queue: IdleQueue<Idle>,
@@ -110,7 +110,8 @@ impl IdleConnections {
         }
     }
 
-    /// Keeps a connection for up to `timeout` from `now` (microseconds). Closes it if too many are kept.
+    /// Keeps a connection for up to `timeout` from `now` (microseconds). Closes it if too many are
+    /// kept.
     pub(super) fn put(&self, server: &Endpoint, idle: Idle, timeout: Duration, now: u64) {
         let mut guard = self.servers.lock();
         let Some(servers) = guard.as_mut() else { return };
@@ -132,13 +133,14 @@ impl IdleConnections {
         let beyond = server.queue.put(kept, now);
         drop(guard);
         if let Some(idle) = beyond {
-            // Closes with a reset, to skip TIME_WAIT, which would hold a local port for a minute: clients
-            // determine how many such responses there are.
+            // Closes with a reset, to skip TIME_WAIT, which would hold a local port for a minute:
+            // clients determine how many such responses there are.
             let _ = SockRef::from(idle.stream.tcp()).set_linger(Some(Duration::ZERO));
         }
     }
 
-    /// Takes a connection to `server` that is open and silent at `now` (microseconds), with its use so far.
+    /// Takes a connection to `server` that is open and silent at `now` (microseconds), with its use
+    /// so far.
     pub(super) fn take(&self, server: &Endpoint, now: u64) -> Option<(Transport, Run)> {
         loop {
             let kept = self.servers.lock().as_mut()?.get_mut(server)?.queue.take(now)?;
@@ -155,7 +157,8 @@ impl IdleConnections {
         }
     }
 
-    /// Closes connections that have expired, that the server has closed, or that have surplus bytes.
+    /// Closes connections that have expired, that the server has closed, or that have surplus
+    /// bytes.
     pub(super) fn sweep(&self, now: u64) {
         let mut surplus = Vec::new();
         if let Some(servers) = self.servers.lock().as_mut() {

@@ -1,5 +1,5 @@
-//! The addresses that names of servers had when they were last looked up. A new pool, or the process of an upgrade,
-//! begins with them, so that it serves while names cannot be looked up.
+//! The addresses that names of servers had when they were last looked up. A new pool, or the
+//! process of an upgrade, begins with them, so that it serves while names cannot be looked up.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,12 +1,13 @@
 //! Whether the server of an HTTP/2 connection is still there. Pure: times are microseconds.
 //!
-//! A server that has disappeared without closing its connections, or a firewall that has forgotten them, would
-//! otherwise fail each request until the kernel gives up, which it does not if a proxy between them acknowledges
-//! the bytes. So a connection on which requests wait is asked by a PING.
+//! A server that has disappeared without closing its connections, or a firewall that has forgotten
+//! them, would otherwise fail each request until the kernel gives up, which it does not if a proxy
+//! between them acknowledges the bytes. So a connection on which requests wait is asked by a PING.
 //!
-//! Servers of gRPC close a connection whose client sends more than two PINGs, each within five minutes of the last
-//! one, without a response between them ("too_many_pings"): a stream can be idle by design. So after an answered
-//! PING, the next one waits for a response or for [`PING_INTERVAL_US`].
+//! Servers of gRPC close a connection whose client sends more than two PINGs, each within five
+//! minutes of the last one, without a response between them ("too_many_pings"): a stream can be
+//! idle by design. So after an answered PING, the next one waits for a response or for
+//! [`PING_INTERVAL_US`].
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::base::duration::MICROS_PER_SECOND;
 /// Time between two checks.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long nothing is read from a connection on which requests wait until it is asked, in microseconds.
+/// How long nothing is read from a connection on which requests wait until it is asked, in
+/// microseconds.
 const SILENCE_US: u64 = 5 * MICROS_PER_SECOND;
 
 /// How long the answer may take, in microseconds.

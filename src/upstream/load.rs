@@ -57,7 +57,8 @@ impl Load {
         })
     }
 
-    /// Adapts the limit of `max_in_flight = "auto"` to a request that was sent at `started`, in microseconds.
+    /// Adapts the limit of `max_in_flight = "auto"` to a request that was sent at `started`, in
+    /// microseconds.
     pub fn sample(&self, started: u64, outcome: Outcome, now: u64) {
         let in_flight = self.in_flight();
         let mut adaptive = self.adaptive.lock();

@@ -1,10 +1,12 @@
 //! The servers of upstreams, and connections to them.
 //!
-//! Reading order: `balance` (which endpoint gets a request), `endpoint` (the state of one), `active` (those that get
-//! requests), `pool` (the endpoints of one upstream), `known` (the addresses that a new pool begins with), `dial` (opens a connection to it), `transport`
-//! (its bytes, in clear or over TLS), `tls`, `connection` (one attempt over HTTP/1.1), `idle` (connections
-//! over HTTP/1.1 that are kept for later requests), `run` (how long one is used without a rest), `http2` (connections over HTTP/2), `liveness` (whether the server
-//! of one is still there), `load` (requests in flight at an upstream, and the limit on them).
+//! Reading order: `balance` (which endpoint gets a request), `endpoint` (the state of one),
+//! `active` (those that get requests), `pool` (the endpoints of one upstream), `known` (the
+//! addresses that a new pool begins with), `dial` (opens a connection to it), `transport` (its
+//! bytes, in clear or over TLS), `tls`, `connection` (one attempt over HTTP/1.1), `idle`
+//! (connections over HTTP/1.1 that are kept for later requests), `run` (how long one is used
+//! without a rest), `http2` (connections over HTTP/2), `liveness` (whether the server of one is
+//! still there), `load` (requests in flight at an upstream, and the limit on them).
 
 mod active;
 pub(crate) mod balance;

@@ -52,8 +52,8 @@ pub struct Pool {
     /// Whether any server is configured by name, so that look-ups can change its addresses.
     pub(crate) has_names: bool,
     name: Arc<str>,
-    /// Idle connections over HTTP/1.1 to its servers. Shared with the pool that replaces this one, if only the choice
-    /// among the servers changes, as are the next two.
+    /// Idle connections over HTTP/1.1 to its servers. Shared with the pool that replaces this one,
+    /// if only the choice among the servers changes, as are the next two.
     idle: Arc<IdleConnections>,
     /// Connections over HTTP/2 to its servers.
     pub(crate) http2: Arc<Http2Connections>,
@@ -77,7 +77,6 @@ pub struct Pool {
 /// An endpoint as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointView {
-    /// Its address.
     pub address: SocketAddr,
     /// Its weight in the configuration.
     pub weight: u16,
@@ -90,7 +89,8 @@ pub struct EndpointView {
 }
 
 impl Pool {
-    /// Creates a pool of the upstream's servers. It has no addresses until [`look_up`](Self::look_up) has run.
+    /// Creates a pool of the upstream's servers. It has no addresses until
+    /// [`look_up`](Self::look_up) has run.
     pub fn new(upstream: &Upstream) -> Self {
         Self::with_resolver(upstream, system_resolver())
     }
@@ -123,11 +123,12 @@ impl Pool {
         }
     }
 
-    /// Returns a pool for each of `upstreams`, in their order. A pool of `previous` is reused if nothing of it changes. A
-    /// new one takes over the state of endpoints from that of the same name, its connections if the servers are the same and
-    /// connected to alike, and the addresses in `known`. The names of new pools are looked up in parallel. Those
-    /// without a known address are waited for, 5 s at most; their look-ups then go on. A name without an address is
-    /// logged; a later look-up may find one.
+    /// Returns a pool for each of `upstreams`, in their order. A pool of `previous` is reused if
+    /// nothing of it changes. A new one takes over the state of endpoints from that of the same
+    /// name, its connections if the servers are the same and connected to alike, and the addresses
+    /// in `known`. The names of new pools are looked up in parallel. Those without a known address
+    /// are waited for, 5 s at most; their look-ups then go on. A name without an address is logged;
+    /// a later look-up may find one.
     pub async fn for_all(
         upstreams: &[Upstream],
         previous: &[Arc<Self>],
@@ -245,7 +246,6 @@ impl Pool {
         self.active.load().all.iter().map(|listed| Arc::clone(&listed.state)).collect()
     }
 
-    /// Name of the upstream.
     pub(super) fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -255,8 +255,8 @@ impl Pool {
         self.tls.as_ref()
     }
 
-    /// The server with this address. Its host is the name or IP address of the configuration; if several have
-    /// the address, the first.
+    /// The server with this address. Its host is the name or IP address of the configuration; if
+    /// several have the address, the first.
     pub(crate) fn endpoint(&self, address: SocketAddr) -> Endpoint {
         let is_verified = self.tls.as_ref().is_some_and(|tls| tls.verifies_hosts());
         let host = is_verified.then(|| {
@@ -286,8 +286,8 @@ impl Pool {
         self.http2.sweep(now);
     }
 
-    /// Closes all connections that no request uses, unless one of `pools` shares them, and ends the first look-up of its
-    /// names. No connection is kept from now on.
+    /// Closes all connections that no request uses, unless one of `pools` shares them, and ends the
+    /// first look-up of its names. No connection is kept from now on.
     pub fn close_unless_shared(&self, pools: &[Arc<Self>]) {
         if let Some(lookup) = self.first_lookup.lock().take() {
             lookup.abort();
@@ -306,8 +306,8 @@ impl Pool {
         }
     }
 
-    /// Selects the endpoint of a request at `now` (microseconds). The request is in flight there until the result is
-    /// dropped. `None`: no name has an address.
+    /// Selects the endpoint of a request at `now` (microseconds). The request is in flight there
+    /// until the result is dropped. `None`: no name has an address.
     pub(crate) fn select(&self, wanted: Wanted<'_>, now: u64) -> Option<InFlight> {
         let mut active = self.active.load();
         if active.until <= now {
@@ -323,7 +323,8 @@ impl Pool {
         active.all.iter().find(|listed| listed.state.address == endpoint)?.cookie.clone()
     }
 
-    /// The value of one of its endpoints in the cookie of `other`, another upstream whose cookie has the same name.
+    /// The value of one of its endpoints in the cookie of `other`, another upstream whose cookie
+    /// has the same name.
     pub(crate) fn value_beside<'a>(&self, other: &Upstream, cookie: &'a str) -> Option<&'a str> {
         let name = |upstream: &Upstream| Some(upstream.sticky.as_ref()?.cookie.clone());
         if self.name == other.name || name(&self.upstream)? != name(other)? {
@@ -335,8 +336,8 @@ impl Pool {
         sticky::values(cookie).find(is_own)
     }
 
-    /// Chooses the endpoints that requests are sent to again, at `now` (microseconds), of these or of the present
-    /// ones.
+    /// Chooses the endpoints that requests are sent to again, at `now` (microseconds), of these or
+    /// of the present ones.
     fn replace(&self, all: Option<Vec<Listed>>, now: u64) {
         let _replacing = self.replacing.lock();
         let all = match all {
@@ -357,7 +358,8 @@ impl Pool {
         self.replace(None, now);
     }
 
-    /// Ends the ejection of an endpoint because a connection to it succeeded at `now` (microseconds).
+    /// Ends the ejection of an endpoint because a connection to it succeeded at `now`
+    /// (microseconds).
     pub(crate) fn readmit(&self, endpoint: &InFlight, now: u64) {
         if endpoint.state().readmit(now) {
             self.replace(None, now);
@@ -390,9 +392,9 @@ impl Pool {
         endpoints.into_iter().map(health).collect()
     }
 
-    /// Looks up the addresses of all servers in parallel, each within 5 s. Each server is available as
-    /// soon as its own look-up has succeeded. A server whose look-up fails keeps its addresses until one
-    /// succeeds. Does nothing while another look-up of the pool is in progress.
+    /// Looks up the addresses of all servers in parallel, each within 5 s. Each server is available
+    /// as soon as its own look-up has succeeded. A server whose look-up fails keeps its addresses
+    /// until one succeeds. Does nothing while another look-up of the pool is in progress.
     pub async fn look_up(&self) {
         let Ok(_looking_up) = self.looking_up.try_lock() else { return };
         let mut lookups = JoinSet::new();
@@ -429,7 +431,8 @@ impl Pool {
         }
     }
 
-    /// Makes the addresses of all servers its endpoints. If several servers have an address, it is that of the first.
+    /// Makes the addresses of all servers its endpoints. If several servers have an address, it is
+    /// that of the first.
     fn update(&self) {
         let now = clock::now();
         let active = self.active.load_full();
@@ -556,8 +559,8 @@ mod tests {
         assert_eq!(most.load(Ordering::SeqCst), MAX_LOOKUPS);
     }
 
-    /// `text` continues the table of the upstream, whose servers a and b have the port 443. The address of a is
-    /// 127.0.0.`a`, that of b is 127.0.0.1.
+    /// `text` continues the table of the upstream, whose servers a and b have the port 443. The
+    /// address of a is 127.0.0.`a`, that of b is 127.0.0.1.
     fn pool_with_tls(a: Arc<AtomicUsize>, text: &str) -> Pool {
         let file = format!(
             "[upstreams.api]\nservers = [\"https://a\", \"https://b\"]\n{text}\n[routes.all]\n"

@@ -1,14 +1,15 @@
 //! How long a connection over HTTP/1.1 has been used without a rest.
 //!
-//! A server that once sends a second response some milliseconds after the first shifts all later ones: each request
-//! gets the response to the one before. That shows only while no request is on the connection, which on a busy
-//! one is never the case. So a connection rests from time to time for longer than a response takes, and is closed if
-//! bytes arrive meanwhile.
+//! A server that once sends a second response some milliseconds after the first shifts all later
+//! ones: each request gets the response to the one before. That shows only while no request is on
+//! the connection, which on a busy one is never the case. So a connection rests from time to time
+//! for longer than a response takes, and is closed if bytes arrive meanwhile.
 
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::hash::GOLDEN;
 
-/// Longest use without a rest, in microseconds. Connections that were opened together rest at different times.
+/// Longest use without a rest, in microseconds. Connections that were opened together rest at
+/// different times.
 const MAX_RUN_US: u64 = 5 * MICROS_PER_SECOND;
 
 /// Shortest rest, in microseconds.
@@ -34,8 +35,8 @@ impl Run {
         Self { longest_us: self.longest_us.max(took_us), ..self }
     }
 
-    /// How long the connection must be silent to count as rested, in microseconds. On a shifted connection, a request takes
-    /// at least half as long as the server does.
+    /// How long the connection must be silent to count as rested, in microseconds. On a shifted
+    /// connection, a request takes at least half as long as the server does.
     pub(super) fn rest_us(self) -> u64 {
         MIN_REST_US.max(self.longest_us.saturating_mul(2))
     }

@@ -1,6 +1,6 @@
-//! The cookie that keeps the requests of a client on one endpoint. Its value is a keyed hash of the endpoint's address,
-//! so that clients can neither read nor choose the address. If the cookies of several upstreams have one name, the client
-//! has one cookie with a value of each.
+//! The cookie that keeps the requests of a client on one endpoint. Its value is a keyed hash of the
+//! endpoint's address, so that clients can neither read nor choose the address. If the cookies of
+//! several upstreams have one name, the client has one cookie with a value of each.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -23,7 +23,8 @@ const MAX_VALUES: usize = 32;
 /// The key of upstreams without a secret, until the process ends.
 static OWN_KEY: LazyLock<[u8; 32]> = LazyLock::new(|| {
     let mut key = [0; 32];
-    // Without randomness, clients could compute the values; the process has failed before in that case.
+    // Without randomness, clients could compute the values; the process has failed before in that
+    // case.
     let _ = getrandom::fill(&mut key);
     key
 });

@@ -1,8 +1,8 @@
-//! TLS to the servers of one upstream: its configuration, which follows the files that it names, and
-//! failed handshakes in plain words.
+//! TLS to the servers of one upstream: its configuration, which follows the files that it names,
+//! and failed handshakes in plain words.
 //!
-//! A configuration is made once and shared by all connections, because it holds the sessions that later
-//! connections resume.
+//! A configuration is made once and shared by all connections, because it holds the sessions that
+//! later connections resume.
 
 use std::fs;
 use std::io;
@@ -41,8 +41,8 @@ pub(crate) struct TlsClient {
     /// Name of the upstream.
     upstream: Arc<str>,
     settings: UpstreamTls,
-    /// One configuration for each [`Offer`], with the same authorities, certificate and sessions; `None`
-    /// until the files could be read.
+    /// One configuration for each [`Offer`], with the same authorities, certificate and sessions;
+    /// `None` until the files could be read.
     configs: ArcSwapOption<[Arc<ClientConfig>; 3]>,
     /// How many times the files have been replaced.
     generation: AtomicU64,
@@ -60,9 +60,9 @@ impl TlsClient {
         Self { upstream, settings, configs, generation: AtomicU64::new(0), files }
     }
 
-    /// Reads the files if one has changed since the last attempt, and at the first call. If they cannot be
-    /// used, logs it and keeps the previous configuration; without one, connections fail. Blocks while it
-    /// reads.
+    /// Reads the files if one has changed since the last attempt, and at the first call. If they
+    /// cannot be used, logs it and keeps the previous configuration; without one, connections fail.
+    /// Blocks while it reads.
     pub(crate) fn refresh(&self) {
         let states = self.file_states();
         let previous = self.files.lock().replace(states.clone());
@@ -84,8 +84,8 @@ impl TlsClient {
         }
     }
 
-    /// Performs the handshake with a server, which must present a valid certificate for `server_name` of the
-    /// settings, else for its host.
+    /// Performs the handshake with a server, which must present a valid certificate for
+    /// `server_name` of the settings, else for its host.
     ///
     /// # Errors
     /// If the handshake fails. The text of the error says why.
@@ -111,8 +111,8 @@ impl TlsClient {
         }
     }
 
-    /// How many times the files have been replaced: connections of an earlier generation, which other authorities may
-    /// have verified, must not be used for further requests.
+    /// How many times the files have been replaced: connections of an earlier generation, which
+    /// other authorities may have verified, must not be used for further requests.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -162,7 +162,8 @@ fn file_state(path: &Path) -> FileState {
     Some((about.modified().ok()?, about.len(), 0))
 }
 
-/// Why a handshake with the server of this name failed. Nothing that the server sent is part of the text.
+/// Why a handshake with the server of this name failed. Nothing that the server sent is part of the
+/// text.
 fn in_words(name: &str, error: &io::Error) -> String {
     use rustls::Error::{
         AlertReceived, InvalidCertificate, NoApplicationProtocol, PeerIncompatible,

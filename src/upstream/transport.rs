@@ -15,7 +15,6 @@ use tokio_rustls::client::TlsStream;
 /// A connection to a server.
 #[derive(Debug)]
 pub(crate) enum Transport {
-    /// In clear.
     Clear(TcpStream),
     /// Over TLS.
     Tls(Box<TlsStream<TcpStream>>),
@@ -39,8 +38,8 @@ pub(super) enum Probe {
     Surplus,
 }
 
-/// Maximum number of reads from an idle TLS connection: session tickets and key updates, which are no
-/// surplus bytes, take one or two.
+/// Maximum number of reads from an idle TLS connection: session tickets and key updates, which are
+/// no surplus bytes, take one or two.
 const MAX_PROBE_READS: usize = 8;
 
 impl Transport {
@@ -60,7 +59,8 @@ impl Transport {
         }
     }
 
-    /// Finds out what can be read, directly from the socket: tokio notices bytes only when it next polls.
+    /// Finds out what can be read, directly from the socket: tokio notices bytes only when it next
+    /// polls.
     pub(super) fn probe(&mut self) -> Probe {
         let stream = match self {
             Self::Clear(stream) => return probe(stream),

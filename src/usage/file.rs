@@ -1,4 +1,5 @@
-//! [`UsageFile`]: records in a file of redb, which survives a crash of the process and of the machine.
+//! [`UsageFile`]: records in a file of redb, which survives a crash of the process and of the
+//! machine.
 
 mod logs;
 
@@ -25,7 +26,8 @@ use crate::limit::charge::BucketId;
 /// End of the period and bucket.
 type Key = (u64, u128);
 
-/// Rule, kind of owner, owner, plan, start of the period, units used, time of the last count, limit.
+/// Rule, kind of owner, owner, plan, start of the period, units used, time of the last count,
+/// limit.
 type Row = (&'static str, &'static str, &'static str, &'static str, u64, i64, u64, &'static [u8]);
 
 /// Usage of periods of an hour, which is kept for a shorter time.
@@ -136,8 +138,9 @@ impl UsageFile {
         Ok(version)
     }
 
-    /// Writes changes, all or none, to the disk. Of periods that have ended at `unix_us` (Unix time), the oldest make room
-    /// if the file has `max_records` of hours or of longer periods. Returns the number of records that have no room.
+    /// Writes changes, all or none, to the disk. Of periods that have ended at `unix_us` (Unix
+    /// time), the oldest make room if the file has `max_records` of hours or of longer periods.
+    /// Returns the number of records that have no room.
     ///
     /// # Errors
     /// See [`FileError`]. The file has to be opened again then.

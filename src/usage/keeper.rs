@@ -35,8 +35,8 @@ const LOGS_AT_ONCE: usize = 1_024;
 /// Time between two searches for logs whose windows are over, in microseconds.
 const ENDED_LOGS_INTERVAL_US: u64 = 60 * MICROS_PER_SECOND;
 
-/// Largest difference of the wall clock from that of the last write that is no correction of the time, but comes
-/// from reading two clocks, in microseconds.
+/// Largest difference of the wall clock from that of the last write that is no correction of the
+/// time, but comes from reading two clocks, in microseconds.
 const FRAME_SLACK_US: u64 = 10_000;
 
 /// Minimum time between two log lines of failed writes, in seconds.
@@ -47,8 +47,8 @@ pub struct Keeper {
     /// What requests used since the last write.
     pub ledger: Ledger,
     store: Arc<MemoryStore>,
-    /// Unix time less the process' clock in microseconds, of stamps in the file: those of a log that is written in parts need
-    /// the same.
+    /// Unix time less the process' clock in microseconds, of stamps in the file: those of a log
+    /// that is written in parts need the same.
     frame_us: AtomicU64,
     path: PathBuf,
     file: Mutex<Option<Arc<UsageFile>>>,
@@ -83,8 +83,8 @@ enum Command {
 }
 
 impl Keeper {
-    /// Creates a keeper that will write what is used of the buckets in `store` to the file of `settings`; `None` if there is
-    /// none.
+    /// Creates a keeper that will write what is used of the buckets in `store` to the file of
+    /// `settings`; `None` if there is none.
     pub fn prepare(
         settings: &Usage,
         series: UsageSeries,
@@ -140,7 +140,8 @@ impl Keeper {
         }
     }
 
-    /// Opens the file, and puts what it has of buckets that still count into the store. Returns the number of buckets.
+    /// Opens the file, and puts what it has of buckets that still count into the store. Returns the
+    /// number of buckets.
     fn open(&self) -> Result<usize, OpenError> {
         let file = UsageFile::open(&self.path)?;
         let now = clock::now();
@@ -152,7 +153,8 @@ impl Keeper {
         Ok(restored)
     }
 
-    /// The thread. `is_released`: another process has the file, and nothing is written until [`Command::Resume`].
+    /// The thread. `is_released`: another process has the file, and nothing is written until
+    /// [`Command::Resume`].
     fn run(&self, received: &Receiver<Command>, mut is_released: bool) {
         let mut removed_at = None;
         let mut ended = EndedSearch::default();
@@ -234,7 +236,8 @@ impl Keeper {
         self.note(written.map(drop));
     }
 
-    /// Reads what was used from the buckets of the records in `unread`, if their periods have not ended.
+    /// Reads what was used from the buckets of the records in `unread`, if their periods have not
+    /// ended.
     fn read(&self, mut unread: Unread, changes: &mut Changes) {
         let now = clock::now();
         for (place, one) in &unread {
@@ -353,7 +356,8 @@ struct EndedSearch {
 }
 
 impl EndedSearch {
-    /// Where the search continues or begins at `now`; `None` if there is time left until the next one.
+    /// Where the search continues or begins at `now`; `None` if there is time left until the next
+    /// one.
     fn next(&mut self, now: u64) -> Option<BucketId> {
         if let Some(from) = self.from {
             return Some(from);
@@ -388,8 +392,8 @@ impl NewKeeper {
         self.spawn(false)
     }
 
-    /// Starts the thread in a process that replaces another one, which hands over its buckets and has the file until
-    /// [`Keeper::resume`].
+    /// Starts the thread in a process that replaces another one, which hands over its buckets and
+    /// has the file until [`Keeper::resume`].
     ///
     /// # Errors
     /// The thread cannot be started.

@@ -12,7 +12,6 @@ use crate::policy::settings::Usage;
 pub enum Kept {
     /// In a file, without Redis.
     File(Arc<Keeper>),
-    /// In Redis.
     Redis(Arc<Writer>),
 }
 

@@ -14,10 +14,10 @@ pub(super) const MAX_TAIL: usize = 64;
 /// Number of stamps that count as a record against `usage.max_records`, beside the first.
 const STAMPS_PER_RECORD: usize = 16;
 
-/// When the tokens of one bucket were taken, in microseconds of Unix time. At least one, the oldest first.
+/// When the tokens of one bucket were taken, in microseconds of Unix time. At least one, the oldest
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptLog {
-    /// The bucket.
     pub bucket: BucketId,
     /// The limit that they were counted under.
     pub window: SlidingWindow,
@@ -31,13 +31,12 @@ impl KeptLog {
         self.stamps.last().copied().unwrap_or_default()
     }
 
-    /// The limit.
     pub const fn limit(&self) -> Limit {
         Limit::SlidingWindow(self.window)
     }
 
-    /// Microseconds from each token to `unix_us` (Unix time). If the clock went back, later ones count as taken now, so that
-    /// they leave the window within its length.
+    /// Microseconds from each token to `unix_us` (Unix time). If the clock went back, later ones
+    /// count as taken now, so that they leave the window within its length.
     pub fn ages(&self, unix_us: u64) -> Vec<i64> {
         let now = unix_us.cast_signed();
         self.stamps.iter().map(|at| now.saturating_sub(*at).max(0)).collect()
@@ -48,8 +47,9 @@ impl KeptLog {
         1 + (self.stamps.len() / STAMPS_PER_RECORD) as u64
     }
 
-    /// The stamps that follow those of `base`, which the file has; `None` if the file needs all of them again: `base` differs, or
-    /// too many follow. Stamps of `base` that have left the window at `unix_us` do not count.
+    /// The stamps that follow those of `base`, which the file has; `None` if the file needs all of
+    /// them again: `base` differs, or too many follow. Stamps of `base` that have left the window
+    /// at `unix_us` do not count.
     pub(super) fn tail(&self, base: &[u8], unix_us: u64) -> Option<&[i64]> {
         let base: Vec<i64> = stamps(base)?;
         let left = base.partition_point(|at| has_left(&self.window, *at, unix_us));
@@ -57,8 +57,8 @@ impl KeptLog {
         (tail.len() <= MAX_TAIL).then_some(tail)
     }
 
-    /// The log that the file has as `base` and `tail`, at `unix_us`; `None` if it is damaged. If all tokens have left the
-    /// window, it is empty.
+    /// The log that the file has as `base` and `tail`, at `unix_us`; `None` if it is damaged. If
+    /// all tokens have left the window, it is empty.
     pub(super) fn read(
         bucket: BucketId,
         mut limit: &[u8],
@@ -78,9 +78,9 @@ impl KeptLog {
     }
 }
 
-/// The bucket of a changed log, and what the file is to have of it at `now`: nothing if it has no tokens in the window. `None`
-/// if the file keeps what it has, because the store has removed the bucket. `frame_us` is Unix time less the process'
-/// clock.
+/// The bucket of a changed log, and what the file is to have of it at `now`: nothing if it has no
+/// tokens in the window. `None` if the file keeps what it has, because the store has removed the
+/// bucket. `frame_us` is Unix time less the process' clock.
 pub(super) fn change(
     store: &MemoryStore,
     ChangedLog { bucket, is_full }: ChangedLog,
@@ -102,7 +102,6 @@ pub(super) fn has_left(window: &SlidingWindow, stamp: i64, unix_us: u64) -> bool
     stamp.saturating_add(window.window_us().cast_signed()) <= unix_us.cast_signed()
 }
 
-/// The bytes of stamps.
 pub(super) fn bytes(stamps: &[i64]) -> Vec<u8> {
     stamps.iter().flat_map(|at| at.to_le_bytes()).collect()
 }

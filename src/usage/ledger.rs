@@ -52,8 +52,8 @@ pub struct Change {
     pub record: Record,
     /// What an operator set `used` to, before these requests. Only of buckets in this process.
     pub set: Option<i64>,
-    /// Time of the answer that `used` is from, by the clock of Redis; 0 of buckets in this process. Of two changes, the later
-    /// one counts.
+    /// Time of the answer that `used` is from, by the clock of Redis; 0 of buckets in this process.
+    /// Of two changes, the later one counts.
     pub answered_at_us: u64,
 }
 
@@ -69,8 +69,8 @@ pub struct UnreadRecord {
     pub charge: Charge,
     /// The rule of the charge.
     pub rule: StoredRule,
-    /// Whether it is read once more: of buckets in this process, another thread may note an older answer after the first
-    /// reading.
+    /// Whether it is read once more: of buckets in this process, another thread may note an older
+    /// answer after the first reading.
     pub is_read_again: bool,
 }
 
@@ -124,8 +124,8 @@ impl Ledger {
         }
     }
 
-    /// Notes that an operator has adjusted buckets, whose levels are now `levels`. What requests used before no longer
-    /// counts.
+    /// Notes that an operator has adjusted buckets, whose levels are now `levels`. What requests
+    /// used before no longer counts.
     pub fn note_adjusted(
         &self,
         policy: &Policy,
@@ -156,8 +156,8 @@ impl Ledger {
         }
     }
 
-    /// Notes that the tokens of some charges of a request were given back, which was checked at `checked_at` (microseconds).
-    /// Their buckets are read.
+    /// Notes that the tokens of some charges of a request were given back, which was checked at
+    /// `checked_at` (microseconds). Their buckets are read.
     pub fn note_refunded(
         &self,
         policy: &Policy,
@@ -212,7 +212,8 @@ impl Ledger {
         std::iter::once(&self.kept).chain(self.shards.iter())
     }
 
-    /// Puts back changes that could not be written. Later changes of the same records have precedence.
+    /// Puts back changes that could not be written. Later changes of the same records have
+    /// precedence.
     pub fn put_back(&self, changes: Changes) {
         let kept = &mut self.kept.lock().changes;
         let later = std::mem::replace(kept, changes);
@@ -238,7 +239,8 @@ impl Ledger {
         self.dropped.fetch_add(surplus.len() as u64, Ordering::Relaxed);
     }
 
-    /// Number of records that were dropped since the last call, because too many could not be written.
+    /// Number of records that were dropped since the last call, because too many could not be
+    /// written.
     pub fn take_dropped(&self) -> u64 {
         self.dropped.swap(0, Ordering::Relaxed)
     }
@@ -319,8 +321,8 @@ impl Change {
         self.set.or(before).map_or(self.record.used, |before| before.max(self.record.used))
     }
 
-    /// Adds a change of the same record. An operator's change removes those before it, so a change beside one that has
-    /// `set` is later.
+    /// Adds a change of the same record. An operator's change removes those before it, so a change
+    /// beside one that has `set` is later.
     fn add(&mut self, mut other: Self) {
         if other.set.is_some() {
             std::mem::swap(self, &mut other);
@@ -333,7 +335,6 @@ impl Change {
     }
 }
 
-/// Adds changes to `all`.
 fn add_all(all: &mut Changes, changes: Changes) {
     for (place, change) in changes {
         match all.get_mut(&place) {

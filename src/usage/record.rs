@@ -35,26 +35,24 @@ pub struct Record {
 pub struct Place {
     /// First instant after the period, in microseconds of Unix time.
     pub end_us: u64,
-    /// The bucket.
     pub bucket: BucketId,
 }
 
 /// Whose quota it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// What identifies the client: `key`, `ip` or `unknown_key`; `shared` if the rule counts several clients together.
+    /// What identifies the client: `key`, `ip` or `unknown_key`; `shared` if the rule counts
+    /// several clients together.
     pub kind: &'static str,
     /// The client; empty if several are counted together.
     pub id: String,
 }
 
-/// The kinds of owners.
 pub const OWNER_KINDS: [&str; 4] = ["key", "ip", "unknown_key", SHARED];
 
 const SHARED: &str = "shared";
 
 impl Record {
-    /// Tokens of the limit.
     pub const fn limit_in_tokens(&self) -> u64 {
         self.limit.capacity()
     }
@@ -70,8 +68,9 @@ impl Owner {
     }
 }
 
-/// The period that a decision at `unix_us` counted in, by the gateway's clock and what the deciding store said was
-/// left of it. The clocks may differ by up to half a period. `None` for limits that are no quotas.
+/// The period that a decision at `unix_us` counted in, by the gateway's clock and what the deciding
+/// store said was left of it. The clocks may differ by up to half a period. `None` for limits that
+/// are no quotas.
 pub fn period(charge: &Charge, outcome: &Outcome, unix_us: u64) -> Option<Bounds> {
     let calendar = charge.limit.quota_calendar()?;
     let end_us = unix_us.saturating_add(outcome.times.left_us);

@@ -16,8 +16,9 @@ const fn weight(log: &KeptLog) -> usize {
     3 + log.stamps.len().div_ceil(4)
 }
 
-/// The buckets that count at `unix_us` (Unix time): of quotas whose period has not ended, and of sliding windows with
-/// tokens in the window. At most as many as fit into a store of `most` buckets.
+/// The buckets that count at `unix_us` (Unix time): of quotas whose period has not ended, and of
+/// sliding windows with tokens in the window. At most as many as fit into a store of `most`
+/// buckets.
 pub(super) fn buckets(
     file: &UsageFile,
     unix_us: u64,
@@ -65,7 +66,8 @@ impl Quota {
     }
 }
 
-/// The level of each bucket whose period has not ended at `unix_us` (Unix time), by its last record. At most `most`.
+/// The level of each bucket whose period has not ended at `unix_us` (Unix time), by its last
+/// record. At most `most`.
 fn quotas(
     file: &UsageFile,
     unix_us: u64,
@@ -198,7 +200,8 @@ mod tests {
         }
         let unix_us = BEGUN_AT + 8 * 60_000_000;
         process.write(&file, unix_us);
-        // (limit, window) -> tokens left now, and once the first four of the eight have left the hour
+        // (limit, window) -> tokens left now, and once the first four of the eight have left the
+        // hour
         let table = [
             ((10, HOUR_US), (2, 6)),
             ((100, HOUR_US), (92, 96)),
@@ -288,7 +291,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Of processes that write before they end, the decisions and levels are those of one that goes on.
+        /// Of processes that write before they end, the decisions and levels are those of one that
+        /// goes on.
         #[test]
         fn restart_equals_no_restart(
             tokens in 1..200u64,

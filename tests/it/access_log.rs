@@ -1,5 +1,5 @@
-//! The access log: content of its lines. `outputs` tests where they are written, and that no request waits
-//! for that; `times` tests in which field a delay is shown.
+//! The access log: content of its lines. `outputs` tests where they are written, and that no
+//! request waits for that; `times` tests in which field a delay is shown.
 
 mod outputs;
 mod times;
@@ -368,7 +368,8 @@ fn versions_of_http_and_tls_and_the_server_name_are_logged() {
     let cipher = ["--tls-max", "1.2", "--ciphers", "ECDHE-ECDSA-AES256-GCM-SHA384"];
     send(&[&cipher[..], &["--http1.1", &secure]].concat());
     send(&["--tls13-ciphers", "TLS_AES_128_GCM_SHA256", "--http2", &secure]);
-    // Clients send no address as a server name. A call that the gateway answers itself has its status in the head.
+    // Clients send no address as a server name. A call that the gateway answers itself has its
+    // status in the head.
     let call = ["--request", "TRACE", "-H", "content-type: application/grpc", "-k"];
     send(&[&call[..], &["--tls13-ciphers", "TLS_AES_128_GCM_SHA256", &by_address]].concat());
     let line = |http: &str, tls: [Option<&str>; 3], grpc: Option<u32>| {

@@ -29,7 +29,8 @@ impl Acme {
         Pebble::start(PebbleOptions { http_port: self.port, ..PebbleOptions::default() })
     }
 
-    /// The configuration of a gateway with one domain, whose challenges this server checks by HTTP-01.
+    /// The configuration of a gateway with one domain, whose challenges this server checks by
+    /// HTTP-01.
     fn config(&self, pebble: &Pebble) -> String {
         let folder = self.folder.path().display();
         let acme = format!("storage = \"{folder}\"\ndomains = [\"api.example.com\"]\n");
@@ -309,7 +310,8 @@ fn external_account_is_bound() {
     assert!(!gateway.log().contains(key), "{}", gateway.log());
 }
 
-/// Configuration of a gateway that shares its certificates by Redis and presents them on `tls_port`.
+/// Configuration of a gateway that shares its certificates by Redis and presents them on
+/// `tls_port`.
 fn shared(acme: &Acme, pebble: &Pebble, redis: &Redis, (key, tls_port): (char, u16)) -> String {
     let key = key.to_string().repeat(32);
     let settings = format!(

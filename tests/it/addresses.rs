@@ -29,7 +29,8 @@ fn table() -> Vec<(Vec<String>, &'static str)> {
         // All addresses are trusted: the first one is the client.
         one("10.0.0.9", "10.0.0.9"),
         one("10.0.0.9, 10.0.0.1", "10.0.0.9"),
-        // Malformed text left of the client's address is ignored; right of it, the peer is the client.
+        // Malformed text left of the client's address is ignored; right of it, the peer is the
+        // client.
         one("junk, 192.0.2.1", "192.0.2.1"),
         one("192.0.2.1, junk", PEER),
         one("192.0.2.1, junk, 10.0.0.1", PEER),

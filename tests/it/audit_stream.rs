@@ -1,5 +1,5 @@
-//! The stream of refusal runs in Redis: its records, when they are written, and that requests do not depend
-//! on it.
+//! The stream of refusal runs in Redis: its records, when they are written, and that requests do
+//! not depend on it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -177,7 +177,8 @@ fn search_of_all_gateways_without_a_stream_says_what_is_missing() {
     assert!(status == 409 && detail.contains("no [redis]"), "{status} {detail}");
     let (status, detail) = refused(&start(&file(&redis, "")));
     assert!(status == 409 && detail.contains("`stream = true` under [audit]"), "{status} {detail}");
-    // Without Redis, the gateway's own runs are found, and the response says that others are missing.
+    // Without Redis, the gateway's own runs are found, and the response says that others are
+    // missing.
     let gateway = start(&file(&redis, STREAM));
     redis.kill();
     refuse(&gateway, 2, &Request::get("/").header("X-Api-Key", SECRET));
@@ -187,7 +188,8 @@ fn search_of_all_gateways_without_a_stream_says_what_is_missing() {
     assert!(incomplete.starts_with("Redis cannot be reached"), "{incomplete}");
 }
 
-/// A key that was revoked, and a rule that was renamed, after the gateway that refused them has ended.
+/// A key that was revoked, and a rule that was renamed, after the gateway that refused them has
+/// ended.
 #[test]
 fn refusals_of_other_gateways_are_found_by_names_that_the_file_no_longer_has() {
     let redis = Redis::start();

@@ -51,7 +51,8 @@ const RATES: [&str; 3] = [
      sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n",
 ];
 
-/// Asserts that `check` accepts a valid value in every place and rejects each invalid one with its line.
+/// Asserts that `check` accepts a valid value in every place and rejects each invalid one with its
+/// line.
 #[track_caller]
 fn assert_refused(places: &[&str], good: &str, bad: &[&str]) {
     for place in places {

@@ -6,7 +6,8 @@ use crate::support::{Gateway, Request, Upstream, full_config, send_many};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// Starts a gateway with servers, each with more settings; `text` continues the table of the upstream.
+/// Starts a gateway with servers, each with more settings; `text` continues the table of the
+/// upstream.
 fn gateway(servers: &[(&Upstream, &str)], text: &str) -> Gateway {
     let each = servers
         .iter()

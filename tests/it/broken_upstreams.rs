@@ -57,8 +57,8 @@ fn row_50_all_servers_down_is_502() {
     eventually("a line of the log with the id", is_logged);
 }
 
-/// Pingora closes the connection after a failure. The response must announce that, so that the client sends
-/// no further request on it.
+/// Pingora closes the connection after a failure. The response must announce that, so that the
+/// client sends no further request on it.
 #[test]
 fn row_50_502_announces_that_the_connection_closes() {
     let gateway = Gateway::start(&proxy_to(&[unused_address()]));
@@ -68,8 +68,8 @@ fn row_50_502_announces_that_the_connection_closes() {
     assert!(client.is_closed_by_server());
 }
 
-/// A request that reached no server gets its tokens back. A connection that is not made in time may be the fault of the
-/// network between, and keeps them by default.
+/// A request that reached no server gets its tokens back. A connection that is not made in time may
+/// be the fault of the network between, and keeps them by default.
 #[test]
 fn row_50_unreachable_server_gives_tokens_back() {
     let silent = SilentPort::bind();
@@ -253,7 +253,8 @@ fn row_53_interim_responses_are_forwarded() {
     }
 }
 
-/// Such a 101 is neither interim nor final: the client would parse the following bytes as another protocol.
+/// Such a 101 is neither interim nor final: the client would parse the following bytes as another
+/// protocol.
 #[test]
 fn unrequested_upgrade_is_502() {
     let upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
@@ -279,7 +280,8 @@ fn row_53_early_response_to_a_large_body_reaches_the_client() {
     assert_eq!((answer.status, answer.text().as_str()), (413, "long"));
 }
 
-/// Closes the first reused connection once, as a server does whose idle timeout ends at that moment.
+/// Closes the first reused connection once, as a server does whose idle timeout ends at that
+/// moment.
 fn hangs_up_on_reuse() -> Upstream {
     let used = parking_lot::Mutex::new(HashSet::new());
     let has_hung_up = AtomicBool::new(false);
@@ -290,9 +292,9 @@ fn hangs_up_on_reuse() -> Upstream {
     })
 }
 
-/// Sends requests, each to a different path, until one is sent on a reused connection: the first request
-/// may come before the connection is kept. Returns the status of that request, and how often each request
-/// arrived.
+/// Sends requests, each to a different path, until one is sent on a reused connection: the first
+/// request may come before the connection is kept. Returns the status of that request, and how
+/// often each request arrived.
 fn until_hung_up(method: &str) -> (u16, Vec<usize>) {
     let upstream = hangs_up_on_reuse();
     let gateway = Gateway::start(&proxy_to(&[upstream.address]));
@@ -325,8 +327,8 @@ fn row_54_idempotent_request_on_a_dead_connection_is_retried() {
     assert_eq!((status, arrivals.last()), (200, Some(&2)));
 }
 
-/// A server that closes with unread bytes resets the connection: the gateway can notice that while it
-/// writes the body or while it reads the response.
+/// A server that closes with unread bytes resets the connection: the gateway can notice that while
+/// it writes the body or while it reads the response.
 #[test]
 fn row_54_idempotent_request_is_retried_after_a_failed_body_write() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

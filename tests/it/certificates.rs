@@ -1,5 +1,5 @@
-//! Certificates of listeners: replacement while connections are open, wrong files, resumption, stalled
-//! handshakes.
+//! Certificates of listeners: replacement while connections are open, wrong files, resumption,
+//! stalled handshakes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -69,8 +69,8 @@ per = ["key"]
 rate = "300/365d"
 "#;
 
-/// A client's own limit is exhausted first; what its further requests took of the others is given back, so
-/// that the other clients find all of it.
+/// A client's own limit is exhausted first; what its further requests took of the others is given
+/// back, so that the other clients find all of it.
 #[test]
 fn limits_in_several_slots_are_exact_over_three_gateways() {
     let redis = RedisCluster::start(0);
@@ -187,7 +187,8 @@ fn masters_beside_one_that_hangs_go_on_deciding() {
     eventually("Redis to decide on every request", || is_whole(&gateways).then_some(()));
 }
 
-/// Number of requests that pass after a replica that lacks 100 of them has taken over, of a limit of 100.
+/// Number of requests that pass after a replica that lacks 100 of them has taken over, of a limit
+/// of 100.
 fn allowed_after_a_lossy_failover(repair: bool) -> usize {
     let mut redis = RedisCluster::start(1);
     // One lane, so that one master has all buckets.

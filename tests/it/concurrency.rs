@@ -20,8 +20,9 @@ fn config(upstream: &Counting, more: &str, settings: &str) -> String {
     format!("{}{more}\n{rule}", proxy_to(&[upstream.address()]))
 }
 
-/// A request that the upstream does not answer, on a connection of its client. Waits until the upstream has it. Is sent
-/// again if it is refused: a client can have its response just before the gateway releases the unit.
+/// A request that the upstream does not answer, on a connection of its client. Waits until the
+/// upstream has it. Is sent again if it is refused: a client can have its response just before the
+/// gateway releases the unit.
 fn hang(gateway: &Gateway, upstream: &Counting) -> Connection {
     let before = upstream.now();
     eventually("the upstream to have the request", || {
@@ -32,7 +33,8 @@ fn hang(gateway: &Gateway, upstream: &Counting) -> Connection {
     })
 }
 
-/// Sends requests that the upstream does not answer until one is refused. Returns the connections of the others.
+/// Sends requests that the upstream does not answer until one is refused. Returns the connections
+/// of the others.
 fn fill(gateway: &Gateway, upstream: &Counting) -> Vec<Connection> {
     let mut connections = Vec::new();
     let is_free = || (gateway.get("/").status == 200).then_some(());
@@ -222,7 +224,8 @@ fn refused_request_of_an_exhausted_client_holds_nothing() {
         assert_eq!((refused.status, refused.header("x-ratelimit-reason")), (429, Some("rate")));
     }
     assert_eq!(held(&gateway), 0);
-    // The deny cache knows the token bucket, and needs to know no units. A heartbeat and a renewal may come between.
+    // The deny cache knows the token bucket, and needs to know no units. A heartbeat and a renewal
+    // may come between.
     if watch.elapsed() < Duration::from_millis(900) {
         let calls = redis.script_calls() - calls;
         assert!(calls < 20, "{calls}");

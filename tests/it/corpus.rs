@@ -1,5 +1,5 @@
-//! Requests that servers read differently, through the gateway to several kinds of servers: no server gets a
-//! request that the limits did not count, nor two where the client sent one.
+//! Requests that servers read differently, through the gateway to several kinds of servers: no
+//! server gets a request that the limits did not count, nor two where the client sent one.
 //!
 //! `corpus/requests.txt` has the requests, and what the gateway does with each.
 

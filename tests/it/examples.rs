@@ -1,15 +1,17 @@
-//! The complete examples of documentation pages: files are written and commands run as a reader would, and what
-//! the commands print is compared with the page.
+//! The complete examples of documentation pages: files are written and commands run as a reader
+//! would, and what the commands print is compared with the page.
 //!
 //! Blocks of a page take part by what follows the three backticks, in the order of the page:
 //!
-//! - `toml gateway.toml`, `json pebble.json`, `python server.py`: a complete file with this name, in a temporary folder.
-//! - `console`: each line with `$ ` is a command for bash in this folder, and the lines after it are its output,
-//!   standard error included. `…` matches any text within a line. A command that ends in `&` runs to the end of the
-//!   page; the command after it is repeated until its output is right, as a reader would wait.
+//! - `toml gateway.toml`, `json pebble.json`, `python server.py`: a complete file with this name,
+//!   in a temporary folder.
+//! - `console`: each line with `$ ` is a command for bash in this folder, and the lines after it
+//!   are its output, standard error included. `…` matches any text within a line. A command that
+//!   ends in `&` runs to the end of the page; the command after it is repeated until its output is
+//!   right, as a reader would wait.
 //!
-//! Ports that follow a host name or an address are replaced by free ones throughout the page, and 0.0.0.0 by
-//! 127.0.0.1.
+//! Ports that follow a host name or an address are replaced by free ones throughout the page, and
+//! 0.0.0.0 by 127.0.0.1.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

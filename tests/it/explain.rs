@@ -1,5 +1,5 @@
-//! Explanations agree with the gateway: for generated configurations and requests, the status, the limiting
-//! rule and its remaining tokens are equal.
+//! Explanations agree with the gateway: for generated configurations and requests, the status, the
+//! limiting rule and its remaining tokens are equal.
 
 mod generated;
 

@@ -1,5 +1,5 @@
-//! Fixed windows: calendar quotas, in memory and in Redis. Most tests use a limit per year, whose period does not
-//! end during a test, except in the first seconds of a year in UTC.
+//! Fixed windows: calendar quotas, in memory and in Redis. Most tests use a limit per year, whose
+//! period does not end during a test, except in the first seconds of a year in UTC.
 
 mod outages;
 

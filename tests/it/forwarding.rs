@@ -6,8 +6,8 @@ use crate::support::{DEMO, Gateway, ReceivedRequest, Request, Upstream, key, pro
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// Sends a request through a gateway with these lines in `[server]` and `[clients]`, and returns what the
-/// upstream received.
+/// Sends a request through a gateway with these lines in `[server]` and `[clients]`, and returns
+/// what the upstream received.
 fn arrives(server: &str, clients: &str, request: &Request) -> ReceivedRequest {
     let upstream = Upstream::responding(ANSWER);
     let routes = proxy_to(&[upstream.address]);

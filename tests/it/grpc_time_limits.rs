@@ -14,8 +14,8 @@ const SOON: Duration = Duration::from_secs(8);
 
 const LISTENER: &str = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n";
 
-/// A gateway whose second listener accepts HTTP/2, and a server that accepts connections and never sends a byte. `settings`
-/// belong to the upstream.
+/// A gateway whose second listener accepts HTTP/2, and a server that accepts connections and never
+/// sends a byte. `settings` belong to the upstream.
 fn silent(settings: &str) -> (TcpListener, Gateway) {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let to_server = proxy_to(&[server.local_addr().unwrap()]);

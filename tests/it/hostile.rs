@@ -19,8 +19,8 @@ fn row_31_header_of_ten_megabytes_is_refused_early() {
         let part = [b'a'; 16 * 1024];
         (0..640).for_each(|_| client.write(&part));
         client.write(b"\r\n\r\n");
-        // A server that closes with unread bytes may lose its response on the way. The request must not be
-        // allowed.
+        // A server that closes with unread bytes may lose its response on the way. The request must
+        // not be allowed.
         let status = client.try_read_response("GET").map(|answer| answer.status);
         assert!(matches!(status, None | Some(400 | 431)), "{status:?}");
     }

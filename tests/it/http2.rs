@@ -16,7 +16,8 @@ use crate::support::{
     timed,
 };
 
-/// A listener for HTTP/1.1 and HTTP/2 in clear, after `server`, which continues the `[server]` table.
+/// A listener for HTTP/1.1 and HTTP/2 in clear, after `server`, which continues the `[server]`
+/// table.
 fn config(server: &str, rest: &str) -> String {
     format!("{server}\n[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n{rest}")
 }
@@ -161,7 +162,8 @@ async fn refused_upload_that_continues_is_reset_without_error() {
     let mut client = Client::connect(gateway.listener(1)).await;
     assert_eq!(client.send(get("/")).await.unwrap().status(), 200);
     let post = || Request::post("http://api.test/").body(()).unwrap();
-    // Together more than the window of the connection. The last one is more than the gateway discards.
+    // Together more than the window of the connection. The last one is more than the gateway
+    // discards.
     let mut uploads = Vec::new();
     for bytes in [0, 200_000, 250_000, 250_000, 250_000, 250_000, 10_000_000] {
         let (response, mut upload) = client.send.send_request(post(), false).unwrap();
@@ -556,7 +558,8 @@ fn bodies_of(mut frames: &[u8]) -> (usize, usize) {
 /// The end of a response over HTTP/2 is queued after its request is complete.
 #[test]
 fn sigterm_waits_until_a_slow_client_has_read_the_responses() {
-    /// One body fits into the buffer of its stream, and all of them together do not fit into the kernel's.
+    /// One body fits into the buffer of its stream, and all of them together do not fit into the
+    /// kernel's.
     const COUNT: usize = 90;
     const LENGTH: usize = 60_000;
     let body = "x".repeat(LENGTH);

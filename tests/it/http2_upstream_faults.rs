@@ -27,8 +27,8 @@ fn config(server: &str, rest: &str) -> String {
     )
 }
 
-/// A server over TLS that speaks one version of HTTP, `h2` or `http/1.1`, and refuses handshakes that do not
-/// offer it. Each change of the version closes all connections, as a restart does.
+/// A server over TLS that speaks one version of HTTP, `h2` or `http/1.1`, and refuses handshakes
+/// that do not offer it. Each change of the version closes all connections, as a restart does.
 struct TlsServer {
     address: SocketAddr,
     version: watch::Sender<&'static str>,
@@ -225,8 +225,8 @@ async fn calls_to_a_server_without_grpc_do_not_flood_the_log() {
 /// Streams that a client opens without reading them.
 const STREAMS: u64 = 50;
 
-/// What the gateway may hold of each: the window to the server (128 KiB), a part on its way (64 KiB), and the buffer to
-/// the client (64 KiB).
+/// What the gateway may hold of each: the window to the server (128 KiB), a part on its way (64
+/// KiB), and the buffer to the client (64 KiB).
 const STREAM_BYTES: u64 = 256 * 1024;
 
 /// What the connections and the allocator may need besides.
@@ -296,7 +296,8 @@ async fn memory_is_bounded_if_a_client_does_not_read() {
     drop((heads, connection));
 }
 
-/// A TCP proxy whose open connections can be frozen: they stay open, and pass nothing on. New ones work.
+/// A TCP proxy whose open connections can be frozen: they stay open, and pass nothing on. New ones
+/// work.
 struct FreezingProxy {
     address: SocketAddr,
     frozen: watch::Sender<u64>,
@@ -400,7 +401,8 @@ async fn trailers_follow_the_body_or_are_the_whole_response() {
     assert!(only.body().is_end_stream());
 }
 
-/// The server does not want the rest of the request, and says so by a reset with NO_ERROR after its response.
+/// The server does not want the rest of the request, and says so by a reset with NO_ERROR after its
+/// response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn response_before_the_end_of_the_request_is_complete() {
     let server = scripted(|(request, mut respond)| async move {
@@ -488,7 +490,8 @@ async fn request_without_its_beginning_is_sent_to_no_server() {
     tokio::spawn({
         let (issued, seen) = (issued.clone(), Arc::clone(&seen));
         async move {
-            // Over HTTP/2 it refuses a request whose body has begun, and then it speaks HTTP/1.1 only.
+            // Over HTTP/2 it refuses a request whose body has begun, and then it speaks HTTP/1.1
+            // only.
             let stream = listener.accept().await.unwrap().0;
             let stream = acceptor(&issued, "h2").accept(stream).await.unwrap();
             let mut connection = h2::server::handshake(stream).await.unwrap();

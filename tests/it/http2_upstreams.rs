@@ -283,8 +283,8 @@ fn idle_connections_have_tcp_keep_alive() {
     eventually("the timer of TCP keep-alive", || {
         let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let mut rows = sockets.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
-        // Also closed connections to an earlier server of this port are there. The kind of the timer that runs: 02 is
-        // keep-alive.
+        // Also closed connections to an earlier server of this port are there. The kind of the
+        // timer that runs: 02 is keep-alive.
         let is_kept = |row: Vec<&str>| {
             row.get(2) == Some(&&*remote)
                 && row.get(5).is_some_and(|timer| timer.starts_with("02:"))

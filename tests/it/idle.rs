@@ -1,4 +1,5 @@
-//! Memory of idle connections. The bounds are 1.6 times what was measured: a connection cannot grow unseen.
+//! Memory of idle connections. The bounds are 1.6 times what was measured: a connection cannot grow
+//! unseen.
 
 use std::time::Duration;
 
@@ -95,7 +96,8 @@ fn descriptors() -> usize {
 #[ignore = "takes longer than others: `make test-long`"]
 fn thousands_of_idle_connections_do_not_slow_requests_down() {
     const PROCESSES: usize = 3;
-    // Nine tenths of the descriptors are for clients. Of those, a sixteenth stays free of idle connections.
+    // Nine tenths of the descriptors are for clients. Of those, a sixteenth stays free of idle
+    // connections.
     let count = (descriptors() * 8 / 10).min(18_000);
     let config = format!("limits.max_connections_per_ip = 20000\n{DEMO}");
     let (full, empty) = (Gateway::start(&config), Gateway::start(&config));

@@ -53,7 +53,8 @@ fn lists_of_server_and_route_refuse_clients_before_tokens_and_keys() {
     assert_eq!(of(&gateway, "203.0.113.1", "/limits"), 403);
     let refused = denied(&gateway);
     assert_eq!(refused, 16);
-    // A body that is too large, an unknown key: the address precedes both. Nothing of the list is shown.
+    // A body that is too large, an unknown key: the address precedes both. Nothing of the list is
+    // shown.
     let request = Request::new("POST", "/").header("X-Forwarded-For", "192.0.2.66");
     let answer = gateway.send(&request.header("X-Api-Key", "unknown").body("larger than 5"));
     let problem = answer.json();
@@ -193,7 +194,8 @@ fn explanation_and_policy_show_the_list() {
     assert_eq!(explained["verdict"]["status"], 403);
 }
 
-/// The same lists in nginx, where the denied network precedes the allowed one, give the same statuses.
+/// The same lists in nginx, where the denied network precedes the allowed one, give the same
+/// statuses.
 #[test]
 fn nginx_with_the_same_lists_gives_the_same_statuses() {
     let lists = "deny 127.0.1.8/29; allow 127.0.1.0/24; deny all;";

@@ -100,8 +100,8 @@ fn gateways_with_one_redis_share_the_rate() {
     assert!(last >= began + Duration::from_millis(29 * 50), "{last:?}, begun at {began:?}");
 }
 
-/// A client sends all it can through an outage, judged by the bound of docs/outages.md for a token bucket: the capacity of the
-/// bucket and what the rate yields, each at most 1/3 at one gateway.
+/// A client sends all it can through an outage, judged by the bound of docs/outages.md for a token
+/// bucket: the capacity of the bucket and what the rate yields, each at most 1/3 at one gateway.
 #[test]
 fn three_gateways_share_the_rate_while_redis_is_away() {
     const PER_SECOND: u32 = 30;

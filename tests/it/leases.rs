@@ -42,7 +42,8 @@ fn by_lease(gateway: &Gateway) -> u64 {
     gateway.count("tollgate_decisions_total", &[("source", "lease"), ("rule", "all")])
 }
 
-/// The value of a series with one label besides the rule `all`, in a page of metrics; 0 if there is none.
+/// The value of a series with one label besides the rule `all`, in a page of metrics; 0 if there is
+/// none.
 fn value(metrics: &str, name: &str, label: &str) -> f64 {
     let of_label = |line: &&str| {
         line.starts_with(name) && line.contains(label) && line.contains("rule=\"all\"")
@@ -107,7 +108,8 @@ fn three_gateways_with_leases_allow_exactly_the_limit() {
             break;
         }
     }
-    // Requests that were refused meanwhile are refused without Redis for a second, whatever has been returned since.
+    // Requests that were refused meanwhile are refused without Redis for a second, whatever has
+    // been returned since.
     let lost = eventually("the last tokens", || {
         sum += passed(&all, 60);
         let lost: usize = gateways.iter().map(lost).sum();
@@ -191,7 +193,8 @@ fn leases_of_a_bucket_in_a_cluster_are_exact_over_three_gateways() {
     let left = rules.iter().find(|rule| rule["rule"] == "all").unwrap()["tokens"].as_u64().unwrap();
     let left = usize::try_from(left).unwrap();
     let lost: usize = gateways.iter().map(lost).sum();
-    // What another slot refuses is given back less what was refilled meanwhile: a fraction of a token, rounded down.
+    // What another slot refuses is given back less what was refilled meanwhile: a fraction of a
+    // token, rounded down.
     assert!((3_499 - lost..=3_500).contains(&left), "{left} left, {lost} lost: {view}");
 }
 

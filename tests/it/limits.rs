@@ -1,4 +1,5 @@
-//! Limits allow exactly the configured number of requests, also under concurrency and with several clients.
+//! Limits allow exactly the configured number of requests, also under concurrency and with several
+//! clients.
 
 use crate::support::{DEMO, Gateway, Request, StatusCounts, key, send_many};
 
@@ -135,7 +136,8 @@ rate = "100/d"
     assert_eq!(gateway.get("/dear").remaining(), 60);
     assert_eq!(gateway.get("/cheap").remaining(), 59);
     assert_eq!(gateway.get("/dear").remaining(), 19);
-    // 19 tokens are less than the cost of 40; the denied request takes none, so cheap requests still pass.
+    // 19 tokens are less than the cost of 40; the denied request takes none, so cheap requests
+    // still pass.
     let refused = gateway.get("/dear");
     assert_eq!((refused.status, refused.remaining()), (429, 19));
     assert_eq!(gateway.get("/cheap").remaining(), 18);

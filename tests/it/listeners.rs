@@ -88,7 +88,8 @@ fn proxy_header_names_the_client() {
     assert_eq!(addresses, ["203.0.113.1", "203.0.113.2", "127.0.0.1"]);
 }
 
-/// A proxy that passes bytes on has not written the headers of its client, whose address it does not know.
+/// A proxy that passes bytes on has not written the headers of its client, whose address it does
+/// not know.
 #[test]
 fn forwarded_header_is_not_trusted_without_an_address_in_the_proxy_header() {
     let upstream = Upstream::echo();

@@ -1,9 +1,9 @@
 //! Integration tests of the real program with real servers and clients.
 //!
-//! Each test starts its own gateway on a free port, so tests run concurrently. Tests wait for conditions
-//! instead of sleeping, and avoid time instead of faking it: a limit of `100/d` allows exactly 100 requests
-//! on any machine. A test of a fault is named after its row in `docs/faults.md` (`row_52_…`), which names
-//! the test.
+//! Each test starts its own gateway on a free port, so tests run concurrently. Tests wait for
+//! conditions instead of sleeping, and avoid time instead of faking it: a limit of `100/d` allows
+//! exactly 100 requests on any machine. A test of a fault is named after its row in
+//! `docs/faults.md` (`row_52_…`), which names the test.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

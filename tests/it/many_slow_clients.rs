@@ -1,4 +1,5 @@
-//! Thousands of slow clients at once. Each trickles or reads a byte a second, in one phase of a connection.
+//! Thousands of slow clients at once. Each trickles or reads a byte a second, in one phase of a
+//! connection.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
@@ -19,13 +20,15 @@ const CLIENTS: usize = 5_000;
 /// They come from this many addresses, each with fewer than `max_connections_per_ip`.
 const ADDRESSES: usize = 8;
 
-/// The longest that one of them can stay: the timeouts are the defaults, except that of an idle connection.
+/// The longest that one of them can stay: the timeouts are the defaults, except that of an idle
+/// connection.
 const LONGEST: Duration = Duration::from_secs(45);
 
 /// 99 % of the requests of a normal client take less.
 const P99: Duration = Duration::from_millis(50);
 
-/// What a slow client does: sends `first`, then `trickled` a byte a second, if there is any, or reads one.
+/// What a slow client does: sends `first`, then `trickled` a byte a second, if there is any, or
+/// reads one.
 struct Attack {
     listener: usize,
     first: Vec<u8>,
@@ -70,7 +73,8 @@ fn attacks() -> Vec<Attack> {
 }
 
 impl Attack {
-    /// Runs until the gateway has closed the connection, or the deadline. Returns whether it is closed.
+    /// Runs until the gateway has closed the connection, or the deadline. Returns whether it is
+    /// closed.
     async fn run(&self, gateway: &[SocketAddr], source: IpAddr, deadline: Instant) -> bool {
         let Some(mut stream) = connect(gateway[self.listener], source).await else { return true };
         if stream.write_all(&self.first).await.is_err() {
@@ -215,7 +219,8 @@ fn row_56_5000_slow_clients_are_closed_and_delay_no_other() {
     }
 }
 
-/// slowhttptest opens 300 connections, and probes whether another client gets a response within 3 s.
+/// slowhttptest opens 300 connections, and probes whether another client gets a response within 3
+/// s.
 #[test]
 #[ignore = "takes longer than others: `make test-long`"]
 fn row_56_slowhttptest_is_cut_off_in_its_four_modes() {

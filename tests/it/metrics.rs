@@ -152,8 +152,8 @@ fn row_72_metrics_page_does_not_grow_with_100_000_clients() {
     assert!(grown < 24, "memory grew by {grown} MiB");
 }
 
-/// A client that sends `GET /metrics` and reads nothing. Its small segments keep the gateway's kernel from buffering
-/// the page.
+/// A client that sends `GET /metrics` and reads nothing. Its small segments keep the gateway's
+/// kernel from buffering the page.
 fn slow_scraper(gateway: &Gateway) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(1024).unwrap();
@@ -181,7 +181,8 @@ fn row_72_slow_scrapers_are_cut_off_and_delay_no_other() {
     assert!(other >= page, "{other} bytes");
     let grown = gateway.memory_bytes().1.saturating_sub(before) >> 20;
     assert!(grown < 64, "memory grew by {grown} MiB");
-    // A byte that the gateway has not read makes the end of the connection a reset, which fails the next write.
+    // A byte that the gateway has not read makes the end of the connection a reset, which fails the
+    // next write.
     let cut_off = |client: &mut TcpStream| client.write_all(b"G").is_err();
     eventually("the slow scrapers to be cut off", || slow.iter_mut().all(cut_off).then_some(()));
     timed_below(delay, || gateway.metrics());
@@ -231,7 +232,8 @@ fn upstream_results_are_counted_by_upstream() {
         ("unreachable", unused_address),
     ];
     let tables = others.map(|(name, address)| {
-        // On a busy machine, even an upstream that answers at once can take longer than the short timeout.
+        // On a busy machine, even an upstream that answers at once can take longer than the short
+        // timeout.
         let timeout = if name == "silent" { "100ms" } else { "20s" };
         format!(
             "[upstreams.{name}]\nservers = [\"{address}\"]\nread_timeout = \"{timeout}\"\n\

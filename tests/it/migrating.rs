@@ -28,7 +28,8 @@ fn pairs() -> Vec<(String, String)> {
     pairs.map(|pair| (pair[0].1.clone(), pair[1].1.clone())).collect()
 }
 
-/// Number of requests that pass, of [`REQUESTS`] sent at once, and of those that are refused with `refusal`.
+/// Number of requests that pass, of [`REQUESTS`] sent at once, and of those that are refused with
+/// `refusal`.
 fn passed(url: &str, refusal: u16) -> usize {
     let counts = send_concurrently(REQUESTS, REQUESTS, |client, _| {
         client.get(url).header("X-Api-Key", "acme")
@@ -79,6 +80,7 @@ fn limits_of_nginx_and_their_translation_let_equally_many_requests_pass() {
 fn delays_of_nginx_and_their_translation_let_equally_many_requests_wait() {
     let (nginx, toml) = pairs().into_iter().find(|(_, toml)| toml.contains("leaky")).unwrap();
     let counts = both(&nginx, &toml);
-    // The rate lets another one pass for each 100 ms that a busy machine needs to send the requests.
+    // The rate lets another one pass for each 100 ms that a busy machine needs to send the
+    // requests.
     assert!(counts.iter().all(|passed| (21..=24).contains(passed)), "{counts:?}");
 }

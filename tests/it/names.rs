@@ -1,4 +1,5 @@
-//! Names of upstream servers that cannot be looked up: at a reload, at an upgrade, and at the start.
+//! Names of upstream servers that cannot be looked up: at a reload, at an upgrade, and at the
+//! start.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

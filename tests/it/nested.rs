@@ -1,9 +1,9 @@
 //! Four nested rules with costs on two gateways with a reload half-way. The test evaluates only the
 //! requests that arrived at the upstream.
 //!
-//! Every request has the time at which its client sent it; the upstream records the time of arrival. Redis
-//! decided in between. So for two times a < b, the requests that were sent after a and arrived before b
-//! took their tokens within b - a, on any machine.
+//! Every request has the time at which its client sent it; the upstream records the time of
+//! arrival. Redis decided in between. So for two times a < b, the requests that were sent after a
+//! and arrived before b took their tokens within b - a, on any machine.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write as _;
@@ -46,8 +46,8 @@ struct Rules {
     everyone: Limit,
 }
 
-/// First the limits per key, per address and on searches are exhausted. The reload keeps rate / burst, so
-/// that a client's fraction of its bucket refills equally under both configurations.
+/// First the limits per key, per address and on searches are exhausted. The reload keeps rate /
+/// burst, so that a client's fraction of its bucket refills equally under both configurations.
 const BEFORE: Rules = Rules {
     ip: Limit { rate: 60, burst: 90 },
     key: Limit { rate: 40, burst: 80 },
@@ -113,9 +113,9 @@ fn recorder(clock: Stopwatch) -> (Upstream, Arc<Mutex<Vec<Arrival>>>) {
     (upstream, arrivals)
 }
 
-/// Runs one client that sends as many requests as possible until `done`. Clients of one key send searches.
-/// Each key has clients on both gateways, one key has clients at both addresses. Returns the numbers of
-/// allowed and denied requests.
+/// Runs one client that sends as many requests as possible until `done`. Clients of one key send
+/// searches. Each key has clients on both gateways, one key has clients at both addresses. Returns
+/// the numbers of allowed and denied requests.
 fn client(gateway: &Gateway, number: usize, clock: Stopwatch, done: &AtomicBool) -> (u64, u64) {
     let (key, ip, path) = match number / 2 % 4 {
         0 => ("ant", "192.0.2.1", "/"),
@@ -148,8 +148,8 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// The maximum that was granted beyond a full bucket plus the refill, over all spans from the sending
-    /// of one request to the arrival of another.
+    /// The maximum that was granted beyond a full bucket plus the refill, over all spans from the
+    /// sending of one request to the arrival of another.
     fn excess(&self) -> f64 {
         let from = |start: Duration| {
             let mut sum = 0.0;
@@ -257,7 +257,8 @@ fn two_gateways_enforce_four_nested_rules_with_costs_across_a_reload() {
     let locally =
         |gateway: &Gateway| gateway.count("tollgate_decisions_total", &[("source", "local")]);
     let local: u64 = gateways.iter().map(locally).sum();
-    // Up to four rules decide on a request. A breaker that opens stays open for half a second at least: that is more.
+    // Up to four rules decide on a request. A breaker that opens stays open for half a second at
+    // least: that is more.
     let decisions = 4 * (allowed + denied);
     assert!(100 * local <= decisions, "{local} of {decisions} decided locally");
     if local > 0 {
@@ -269,8 +270,8 @@ fn two_gateways_enforce_four_nested_rules_with_costs_across_a_reload() {
     assert_eq!(exhausted(&arrivals, &reload), rules);
 }
 
-/// Runs load on both gateways, with a reload of `after` half-way. Returns the span of the reload, and the
-/// numbers of allowed and denied requests.
+/// Runs load on both gateways, with a reload of `after` half-way. Returns the span of the reload,
+/// and the numbers of allowed and denied requests.
 fn load(gateways: &[Gateway; 2], clock: Stopwatch, after: &str) -> (Range<Duration>, (u64, u64)) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Faults of Redis under load: rows 1 to 27 of docs/faults.md. `src/store/redis/link/tests/` tests the
-//! connection itself.
+//! Faults of Redis under load: rows 1 to 27 of docs/faults.md. `src/store/redis/link/tests/` tests
+//! the connection itself.
 
 // Redis is killed or unreachable, or has no room for clients.
 mod disconnects;

@@ -36,7 +36,8 @@ impl BusyClient {
                 let idle = idle.elapsed();
                 match connection.try_read_response("GET") {
                     Some(answer) => assert_eq!(answer.status, 200),
-                    // The machine was so busy that the connection was idle for long enough to be closed.
+                    // The machine was so busy that the connection was idle for long enough to be
+                    // closed.
                     None if idle > Duration::from_millis(500) => {
                         connection = Connection::open(address);
                     }
@@ -56,7 +57,8 @@ impl BusyClient {
     }
 }
 
-/// Configuration whose `[server.limits]` has these settings, for a listener that also accepts HTTP/2, then `rest`.
+/// Configuration whose `[server.limits]` has these settings, for a listener that also accepts
+/// HTTP/2, then `rest`.
 fn config(limits: &str, rest: &str) -> String {
     format!(
         "[server.limits]\n{limits}\n[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n{rest}\n{DEMO}"
@@ -67,7 +69,8 @@ fn status(gateway: &Gateway) -> Value {
     gateway.admin("/api/status").json()
 }
 
-/// Whether the gateway has closed this silent connection. Waits for the answer to a request if it has not.
+/// Whether the gateway has closed this silent connection. Waits for the answer to a request if it
+/// has not.
 fn is_refused(mut connection: Connection) -> bool {
     connection.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     connection.try_read_response("GET").is_none()
@@ -121,7 +124,8 @@ fn idle_connections_are_closed_when_few_are_left() {
     // A sixteenth of 64 is to stay free.
     let mut idle: Vec<_> = (0..59).map(|_| gateway.connect()).collect();
     assert_eq!(idle[0].send(&Request::get("/")).status, 200);
-    // Each new client is served, since the gateway closes those that have been idle for more than a second.
+    // Each new client is served, since the gateway closes those that have been idle for more than a
+    // second.
     eventually("more clients than there are places", || {
         let mut client = gateway.connect();
         client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -287,7 +291,8 @@ fn row_69_idle_connections_are_closed_before_upstreams_get_no_descriptors() {
     eventually("all connections to be open", || {
         (status(&gateway)["connections"]["open"] == 100).then_some(())
     });
-    // Connections that have been idle for less than a second stay open: the first look must not find only some older.
+    // Connections that have been idle for less than a second stay open: the first look must not
+    // find only some older.
     sleep_for(Duration::from_millis(1_100));
     // Less than 1/32 of more than 100.
     gateway.limit_more_files(2);
@@ -470,8 +475,9 @@ fn ready_is_503_in_an_overload_only_if_the_file_says_so() {
     eventually("the end", || (gateway.admin("/ready").status == 200).then_some(()));
 }
 
-/// Starts a gateway that sees this memory limit, in bytes, of its cgroup, as in a container of either version.
-/// `None`: this user cannot create a mount namespace. The kernel does not enforce the limit.
+/// Starts a gateway that sees this memory limit, in bytes, of its cgroup, as in a container of
+/// either version. `None`: this user cannot create a mount namespace. The kernel does not enforce
+/// the limit.
 fn start_in_cgroup(max_bytes: u64, config: &str) -> Option<Gateway> {
     let setup = format!(
         "mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory && \

@@ -133,7 +133,8 @@ fn unknown_key_at_the_limits_path_is_401_and_counted_by_address() {
         let gateway = Gateway::start(&config);
         let guess = || gateway.send(&Request::get(PATH).header("X-Api-Key", "guess")).status;
         let statuses: Vec<u16> = (0..9).map(|_| guess()).collect();
-        // The smallest limit by address is that of `dear`; a wrong key takes one token from each bucket.
+        // The smallest limit by address is that of `dear`; a wrong key takes one token from each
+        // bucket.
         assert_eq!(statuses, [[401; 5].as_slice(), &[429; 4]].concat());
         let view = get_limits(&gateway, None);
         assert_eq!(
@@ -143,7 +144,8 @@ fn unknown_key_at_the_limits_path_is_401_and_counted_by_address() {
     }
 }
 
-/// A client that has exhausted its guesses does not learn which key is right, for every `on_unknown_key`.
+/// A client that has exhausted its guesses does not learn which key is right, for every
+/// `on_unknown_key`.
 #[test]
 fn wrong_key_at_the_limits_path_is_charged_to_its_address() {
     for (on_unknown_key, status) in [("deny", 401), ("accept", 200), ("anonymous", 200)] {
@@ -161,8 +163,8 @@ fn wrong_key_at_the_limits_path_is_charged_to_its_address() {
     }
 }
 
-/// A client that varies the header of its buckets does not cause more calls to Redis, and others do not see
-/// an outage.
+/// A client that varies the header of its buckets does not cause more calls to Redis, and others do
+/// not see an outage.
 #[test]
 fn limits_path_requested_too_often_answers_from_local_levels() {
     let redis = Redis::start();

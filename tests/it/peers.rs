@@ -1,4 +1,5 @@
-//! Clients and servers of other projects over TLS, HTTP/2, gRPC, WebSocket, OTLP and the PROXY protocol.
+//! Clients and servers of other projects over TLS, HTTP/2, gRPC, WebSocket, OTLP and the PROXY
+//! protocol.
 
 mod abuse;
 mod curl;
@@ -54,7 +55,8 @@ impl Site {
         fetch(&[arguments, &[&format!("http://api.test:{}{path}", self.clear.port())]].concat())
     }
 
-    /// Asserts how many requests had each status. They are counted just after the client has its response.
+    /// Asserts how many requests had each status. They are counted just after the client has its
+    /// response.
     #[track_caller]
     fn assert_requests<const N: usize>(&self, expected: [(&str, u64); N]) {
         for (status, count) in expected {

@@ -92,7 +92,8 @@ fn pipelined_requests_can_arrive_in_pieces() {
     for cut in (0..all.len()).step_by(7) {
         let mut client = gateway.connect();
         client.write(&all.as_bytes()[..cut]);
-        // If the first piece is a complete request, its response comes before the second piece is sent.
+        // If the first piece is a complete request, its response comes before the second piece is
+        // sent.
         let first = (cut >= get("/1").len()).then(|| client.read_response("GET"));
         client.write(&all.as_bytes()[cut..]);
         let mut answers: Vec<Response> = first.into_iter().collect();

@@ -344,7 +344,8 @@ fn fill_memory(address: std::net::SocketAddr) -> Vec<TcpStream> {
 #[test]
 fn row_121_failed_allocation_ends_the_process_by_sigabrt() {
     let config = full_config(&format!("limits.head_timeout = \"60s\"\n{DEMO}"));
-    // The allocator reserves a gibibyte by default, which lasts for more connections than a test can open.
+    // The allocator reserves a gibibyte by default, which lasts for more connections than a test
+    // can open.
     let mut gateway = Gateway::start_with(&config, |command| {
         command.env("MIMALLOC_ARENA_RESERVE", "0");
     });

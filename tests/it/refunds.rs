@@ -1,5 +1,5 @@
-//! Requests that reach no server cost nothing (`refund_on`): in memory, in Redis, in a cluster, and in an outage. No limit
-//! refills during a test.
+//! Requests that reach no server cost nothing (`refund_on`): in memory, in Redis, in a cluster, and
+//! in an outage. No limit refills during a test.
 
 use crate::support::{
     ClosedPort, DEMO, Gateway, Redis, RedisCluster, Request, Response, SilentPort, eventually,
@@ -35,7 +35,8 @@ fn send(gateway: &Gateway, path: &str) -> Response {
 /// Requests to the closed port leave what the client has; then the limit passes, and no more.
 fn assert_refunded(gateways: &[&Gateway], limit: u64, about: &str) {
     let gateway = |number: usize| gateways[number % gateways.len()];
-    // Below full, which would hide tokens that are given back twice. One leaky bucket gives nothing back then.
+    // Below full, which would hide tokens that are given back twice. One leaky bucket gives nothing
+    // back then.
     let before = limit / 2;
     for _ in 0..before {
         assert_eq!(send(gateway(0), "/").status, 200, "{about}");
@@ -177,7 +178,8 @@ fn request_that_reached_a_server_keeps_its_charge() {
     }
 }
 
-/// Two servers refuse connections, so that a request is tried twice. A rule in shadow mode that refused it gave nothing.
+/// Two servers refuse connections, so that a request is tried twice. A rule in shadow mode that
+/// refused it gave nothing.
 #[test]
 fn request_that_is_tried_twice_is_given_back_once_to_the_rules_that_counted_it() {
     let (closed, other, redis) = (ClosedPort::bind(), ClosedPort::bind(), Redis::start());

@@ -1,5 +1,5 @@
-//! A changed file is detected for every way of replacing it, and reloaded on request; the response lists
-//! the changes.
+//! A changed file is detected for every way of replacing it, and reloaded on request; the response
+//! lists the changes.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Blocked reads of the configuration file, as on a network mount whose server is unreachable. A write
-//! lease on the file has the same effect: `open` blocks until the lease ends.
+//! Blocked reads of the configuration file, as on a network mount whose server is unreachable. A
+//! write lease on the file has the same effect: `open` blocks until the lease ends.
 
 use std::io::Read as _;
 use std::path::Path;

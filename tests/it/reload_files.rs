@@ -1,13 +1,13 @@
-//! Rejected files: the previous configuration stays, the reason is reported, and a valid file is applied as
-//! soon as it exists.
+//! Rejected files: the previous configuration stays, the reason is reported, and a valid file is
+//! applied as soon as it exists.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::support::{DEMO, Gateway, eventually, full_config, replace_file};
 
-/// Replaces the file of a gateway by an invalid one with `spoil`, expects `words` in the log, and then
-/// restores a valid one.
+/// Replaces the file of a gateway by an invalid one with `spoil`, expects `words` in the log, and
+/// then restores a valid one.
 #[track_caller]
 fn assert_survives(spoil: impl Fn(&Path), words: &str) {
     let gateway = Gateway::start(DEMO);

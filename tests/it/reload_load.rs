@@ -1,4 +1,5 @@
-//! Row 47 of docs/faults.md: many reloads under load. The pace is what the machine allows, at most [`STEP`] each.
+//! Row 47 of docs/faults.md: many reloads under load. The pace is what the machine allows, at most
+//! [`STEP`] each.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,7 +18,8 @@ const STEP: Duration = Duration::from_millis(10);
 const STRETCH: usize = 5_000;
 const STRETCHES: usize = 3;
 
-/// Two configurations that differ in everything that a request uses: the rule, the upstream, the headers.
+/// Two configurations that differ in everything that a request uses: the rule, the upstream, the
+/// headers.
 fn file(name: &str, upstream: &Upstream) -> String {
     let style = if name == "a" { "x" } else { "draft" };
     let rest = format!(

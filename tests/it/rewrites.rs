@@ -63,8 +63,8 @@ fn stripped_prefix_is_announced() {
     }
 }
 
-/// Each of these paths matches the route, in all of its readings, but does not begin with the prefix to the byte, or
-/// would begin with two slashes without it.
+/// Each of these paths matches the route, in all of its readings, but does not begin with the
+/// prefix to the byte, or would begin with two slashes without it.
 #[test]
 fn path_in_another_spelling_is_refused_and_takes_no_tokens() {
     let upstream = Upstream::responding(ANSWER);

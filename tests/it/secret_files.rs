@@ -1,4 +1,5 @@
-//! Secrets in files (`${file:…}`): a changed one is reloaded, a bad one changes nothing, and none is shown.
+//! Secrets in files (`${file:…}`): a changed one is reloaded, a bad one changes nothing, and none
+//! is shown.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -225,8 +226,8 @@ fn path_may_contain_a_variable() {
 const RIGHTS: &str = "resetkeys ~tollgate:* resetchannels -@all +ping +eval +evalsha +time +get +set \
                       +zadd +zremrangebyscore +zcard +pexpire";
 
-/// Both passwords are valid during the rotation. The gateway keeps its connection with the previous one and
-/// says that the new one needs a restart.
+/// Both passwords are valid during the rotation. The gateway keeps its connection with the previous
+/// one and says that the new one needs a restart.
 #[test]
 fn password_of_redis_is_rotated_by_its_file_while_requests_continue() {
     // Every character that a URL would need encoded.

@@ -81,8 +81,8 @@ fn four_gateways_allow_exactly_the_rate_while_the_bucket_refills() {
     // The burst, and the whole tokens refilled in this time.
     let tokens = |time: Duration| 10 + usize::try_from(time.as_millis() / 100).unwrap();
     let ((_, first_ended), (last_begun, ended)) = (floods[0], floods[floods.len() - 1]);
-    // At least the refill between the first response of the first round and the requests of the last one,
-    // which take all tokens.
+    // At least the refill between the first response of the first round and the requests of the
+    // last one, which take all tokens.
     let must = tokens(last_begun.saturating_sub(first_ended)) - 1;
     assert!((must..=tokens(ended)).contains(&passed), "{passed} of {must} at {floods:?}");
 }

@@ -1,5 +1,5 @@
-//! Usage of quotas in Redis, of all gateways that share it: what `GET /api/usage` lists after a crash, a reset, an outage and
-//! the end of a period.
+//! Usage of quotas in Redis, of all gateways that share it: what `GET /api/usage` lists after a
+//! crash, a reset, an outage and the end of a period.
 
 use std::time::Duration;
 
@@ -163,7 +163,8 @@ fn every_gateway_lists_what_each_client_used_at_all_of_them() {
     }
 }
 
-/// The bound of a crash: at most a second of requests is missing, and only until the client's next request at any gateway.
+/// The bound of a crash: at most a second of requests is missing, and only until the client's next
+/// request at any gateway.
 #[test]
 fn crash_hides_at_most_a_second_until_the_next_request() {
     let redis = Redis::start();
@@ -431,7 +432,8 @@ fn ended_periods_are_listed_until_they_are_not_kept() {
     assert_eq!(old.len(), 1, "{old:?}");
 }
 
-/// Requests that are decided locally in a period that ends before Redis is back are in the record of that period.
+/// Requests that are decided locally in a period that ends before Redis is back are in the record
+/// of that period.
 #[test]
 fn outage_over_the_end_of_a_period_is_in_the_record_of_that_period() {
     const LEFT: Duration = Duration::from_secs(8);

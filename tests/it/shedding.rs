@@ -1,4 +1,5 @@
-//! `max_in_flight` and priorities: which requests are refused while an upstream is overloaded, and what that saves.
+//! `max_in_flight` and priorities: which requests are refused while an upstream is overloaded, and
+//! what that saves.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use crate::support::{
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// Two plans, of which enterprise is served first. A limit per client that one more request would exhaust.
+/// Two plans, of which enterprise is served first. A limit per client that one more request would
+/// exhaust.
 fn config(upstream: &Upstream, max_in_flight: &str) -> String {
     let config = proxy_to(&[upstream.address])
         .replace("[upstreams.api]", &format!("[upstreams.api]\n{max_in_flight}"))
@@ -157,8 +159,9 @@ fn bounded() -> Upstream {
     })
 }
 
-/// 40 requests a second of enterprise, and of the plan free as many as 80 clients send that wait for each response, 800 a
-/// second at most. Returns the reports of enterprise and free, after a start, and the seconds that they cover.
+/// 40 requests a second of enterprise, and of the plan free as many as 80 clients send that wait
+/// for each response, 800 a second at most. Returns the reports of enterprise and free, after a
+/// start, and the seconds that they cover.
 fn overload(gateway: &Gateway, free_clients: u32) -> (Report, Report, f64) {
     let enterprise = ClientGroup::new(gateway, &enterprise(), 20, Duration::from_millis(500));
     let free =

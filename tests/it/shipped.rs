@@ -65,8 +65,8 @@ fn shipped_keys_are_reported() {
 #[test]
 fn shipped_configuration_limits_every_plan() {
     let gateway = shipped_gateway();
-    // A client without a key has its burst, and then what its address has left for the plan. A search
-    // takes five tokens, so the buckets hardly refill meanwhile.
+    // A client without a key has its burst, and then what its address has left for the plan. A
+    // search takes five tokens, so the buckets hardly refill meanwhile.
     let table = [
         (None, "/", 20, 10),
         (Some("demo-free"), "/", 20, 5),
@@ -85,8 +85,8 @@ fn shipped_configuration_limits_every_plan() {
     }
 }
 
-/// Other than the documented demo keys, examples have the hash of a key that cannot be guessed: readers
-/// copy them.
+/// Other than the documented demo keys, examples have the hash of a key that cannot be guessed:
+/// readers copy them.
 #[test]
 fn examples_do_not_contain_the_hash_of_a_guessable_key() {
     let guessable: Vec<(String, &str)> =
@@ -118,8 +118,8 @@ fn readme_example_is_valid() {
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
 }
 
-/// The response that the README prints, of the example in it. Header fields that every response has are left
-/// out there.
+/// The response that the README prints, of the example in it. Header fields that every response has
+/// are left out there.
 #[test]
 fn readme_refusal_is_what_a_client_gets() {
     let readme = shipped("README.md");

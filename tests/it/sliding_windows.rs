@@ -27,8 +27,8 @@ fn decided_locally(gateways: &[Gateway]) -> u64 {
 /// When a request that passed was sent and answered.
 type Pass = (Duration, Duration);
 
-/// Sends requests to all gateways without a pause until `is_over`. Returns those that passed, in the order of their
-/// answers.
+/// Sends requests to all gateways without a pause until `is_over`. Returns those that passed, in
+/// the order of their answers.
 fn load(gateways: &[Gateway], watch: Stopwatch, is_over: impl Fn() -> bool + Sync) -> Vec<Pass> {
     let lane = |gateway: &Gateway| {
         let mut connection = gateway.connect();
@@ -76,7 +76,8 @@ fn two_gateways_allow_exactly_the_limit_in_any_window() {
     assert!(most <= LIMIT, "{most} in a window");
     // Four windows with a tenth fewer are 144, and a busy machine has 2 s for each.
     assert!(passes.len() >= 4 * LIMIT - LIMIT / 5, "{} passed", passes.len());
-    // Nor are they refused below the limit: each has its successor in the next window, as soon as it has left.
+    // Nor are they refused below the limit: each has its successor in the next window, as soon as
+    // it has left.
     let late = |pair: (&Pass, &Pass)| pair.1.1.saturating_sub(pair.0.1 + WINDOW);
     let latest = passes.iter().zip(&passes[LIMIT..]).map(late).max().unwrap();
     let count = passes.len();
@@ -274,7 +275,8 @@ fn no_window_has_more_than_the_bound_in_an_outage() {
     assert!(after.len() >= LIMIT, "the client is served again");
 }
 
-/// One of three gateways may grant three tokens in any window, and a request of five needs an empty one.
+/// One of three gateways may grant three tokens in any window, and a request of five needs an empty
+/// one.
 #[test]
 fn costly_request_passes_beside_cheap_ones_while_redis_is_away() {
     const WINDOW: Duration = Duration::from_secs(1);

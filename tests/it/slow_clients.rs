@@ -181,8 +181,8 @@ fn throttle(gateway: SocketAddr, bytes_per_second: usize) -> SocketAddr {
     address
 }
 
-/// The gateway gets nothing of a frame or of a record of TLS before it is complete, which takes these clients longer
-/// than the grace.
+/// The gateway gets nothing of a frame or of a record of TLS before it is complete, which takes
+/// these clients longer than the grace.
 #[test]
 fn body_in_large_frames_or_records_at_a_low_rate_is_not_too_slow() {
     let (http1, http2) = (Upstream::echo(), PeerServer::node(None));

@@ -26,7 +26,8 @@ fn path(seen: &ReceivedRequest) -> &str {
     seen.line().split(' ').nth(1).unwrap_or_default()
 }
 
-/// Responds to GET with its path, and to the methods of [`BODILESS`] without a body, followed by `surplus`.
+/// Responds to GET with its path, and to the methods of [`BODILESS`] without a body, followed by
+/// `surplus`.
 fn with_surplus(surplus: &'static [u8]) -> Upstream {
     Upstream::start(move |seen, stream| {
         let method = seen.line().split(' ').next().unwrap_or_default();
@@ -117,7 +118,8 @@ fn surplus_on_an_idle_connection_reaches_no_other_client() {
 fn server_that_sent_surplus_is_checked_after_every_response() {
     let (upstream, _) = with_surplus_after_bodies();
     let gateway = Gateway::start(&proxy_to(&[upstream.address]));
-    // Surplus that arrives together with its response is dropped with the connection and not logged.
+    // Surplus that arrives together with its response is dropped with the connection and not
+    // logged.
     eventually("surplus to be noticed", || {
         gateway.get("/first");
         sleep_for(2 * LATER);
@@ -146,8 +148,8 @@ fn with_one_late_surplus() -> Upstream {
     })
 }
 
-/// The surplus is taken for the answer to the next request, and each right answer for that to the one after it, until the
-/// connection rests.
+/// The surplus is taken for the answer to the next request, and each right answer for that to the
+/// one after it, until the connection rests.
 #[test]
 fn late_surplus_shifts_the_answers_of_a_busy_connection_for_a_bounded_time() {
     let upstream = with_one_late_surplus();

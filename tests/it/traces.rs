@@ -1,5 +1,5 @@
-//! Traces of requests: the exported spans, the trace context for the upstream, and trust. `collectors`
-//! tests that no request waits for a collector.
+//! Traces of requests: the exported spans, the trace context for the upstream, and trust.
+//! `collectors` tests that no request waits for a collector.
 
 mod collectors;
 
@@ -108,7 +108,8 @@ fn denied_request_has_a_span_with_the_reason() {
     client.send(&Request::get("/1"));
     client.send(&Request::get("/4").header("X-Api-Key", "unknown"));
     client.send(&Request::get("/3"));
-    // The demo upstream has no span. An unknown key is counted by its address before it is rejected.
+    // The demo upstream has no span. An unknown key is counted by its address before it is
+    // rejected.
     let spans = collector.wait_for(6);
     let of = |path: &str| spans.iter().find(|span| span.get("url.path") == path).unwrap();
     let view = |span: &Span| {
@@ -123,8 +124,8 @@ fn denied_request_has_a_span_with_the_reason() {
     assert!(spans.iter().all(|span| !span.has_failed), "{spans:#?}");
 }
 
-/// Trust in ids and in the sampling decision: (lines of `[server]`, of `[tracing]`, received context;
-/// whether the trace continues, and whether it is recorded).
+/// Trust in ids and in the sampling decision: (lines of `[server]`, of `[tracing]`, received
+/// context; whether the trace continues, and whether it is recorded).
 #[test]
 fn trace_context_is_accepted_from_trusted_proxies_only() {
     let all = "follow = \"all\"\n";

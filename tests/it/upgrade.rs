@@ -1,5 +1,6 @@
-//! Upgrades: a new process takes over the listening sockets while requests continue. `exchange` tests faults
-//! between the two processes, `listeners` changed listeners, `handed_over` what else is handed over.
+//! Upgrades: a new process takes over the listening sockets while requests continue. `exchange`
+//! tests faults between the two processes, `listeners` changed listeners, `handed_over` what else
+//! is handed over.
 
 mod exchange;
 mod handed_over;
@@ -293,7 +294,8 @@ async fn read_head(stream: &mut TlsStream<TcpStream>) -> std::io::Result<(String
     }
 }
 
-/// Sends a request and reads the response, whose body is `ok`. Returns whether the connection stays.
+/// Sends a request and reads the response, whose body is `ok`. Returns whether the connection
+/// stays.
 async fn exchange(stream: &mut TlsStream<TcpStream>) -> std::io::Result<bool> {
     stream.write_all(GET).await?;
     stream.flush().await?;

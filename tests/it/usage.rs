@@ -1,4 +1,5 @@
-//! Usage of quotas in a file: what a restart, a crash and an upgrade keep, faults of the file, and `GET /api/usage`.
+//! Usage of quotas in a file: what a restart, a crash and an upgrade keep, faults of the file, and
+//! `GET /api/usage`.
 
 mod logs;
 
@@ -65,7 +66,8 @@ fn remaining(gateway: &Gateway) -> i64 {
     rule["tokens"].as_i64().unwrap()
 }
 
-/// Waits until the file has this number. It may be closed meanwhile, after an upgrade or a failed write.
+/// Waits until the file has this number. It may be closed meanwhile, after an upgrade or a failed
+/// write.
 fn wait_for_used(gateway: &Gateway, expected: f64) {
     eventually("the file has the usage", || {
         let answer = gateway.admin("/api/usage?rule=quota&key=acme");

@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::{Item, StorageError};
 use crate::base::blocking::BlockingCalls;
 
-/// Time limit for reading or writing a file: on a network mount whose server is gone it may never end.
+/// Time limit for reading or writing a file: on a network mount whose server is gone it may never
+/// end.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Maximum number of bytes of a file. A certificate with its chain has about 5 KB.
@@ -30,7 +31,6 @@ impl Folder {
         Self { path, calls: BlockingCalls::default() }
     }
 
-    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -111,8 +111,8 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Writes a new file beside the old one and renames it: a reader sees either, never a part, also after a
-/// loss of power.
+/// Writes a new file beside the old one and renames it: a reader sees either, never a part, also
+/// after a loss of power.
 fn replace(folder: &Path, target: &Path, content: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let temporary = beside(target, ".new");

@@ -1,5 +1,6 @@
-//! Storage in Redis, shared by all gateways with the same `[redis]` and `storage_key`. Every record is
-//! encrypted. One lock makes one of the gateways order certificates; the others take over what it stores.
+//! Storage in Redis, shared by all gateways with the same `[redis]` and `storage_key`. Every record
+//! is encrypted. One lock makes one of the gateways order certificates; the others take over what
+//! it stores.
 
 use std::time::Duration;
 

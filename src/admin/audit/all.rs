@@ -13,8 +13,8 @@ use crate::store::limiter::Limiter;
 use crate::store::redis::link::history::{History, Range, Record};
 use crate::store::redis::nodes::Nodes;
 
-/// How much later than its last refusal the record of a run can be written: a run is at most a minute
-/// old, and records wait while Redis is unavailable.
+/// How much later than its last refusal the record of a run can be written: a run is at most a
+/// minute old, and records wait while Redis is unavailable.
 const MAX_DELAY_MS: u64 = 3_600_000;
 
 /// How far the clock of Redis can be behind that of a gateway.
@@ -50,7 +50,8 @@ pub(super) fn history(policy: &Policy, limiter: &Limiter) -> Result<Arc<History>
     Ok(history)
 }
 
-/// Adds the runs of the other gateways to `own`, which are those of this `gateway` that match the query.
+/// Adds the runs of the other gateways to `own`, which are those of this `gateway` that match the
+/// query.
 pub(super) async fn merged(
     history: &History,
     query: &Query,

@@ -1,4 +1,5 @@
-//! `POST /api/clients/{kind}/{id}/reset` fills the buckets of a client, `…/grant` adds tokens to them.
+//! `POST /api/clients/{kind}/{id}/reset` fills the buckets of a client, `…/grant` adds tokens to
+//! them.
 
 use http::StatusCode;
 use serde::Serialize;

@@ -44,7 +44,8 @@ struct RuleBucket {
     /// Rate or limit as in the configuration file.
     rate: Option<String>,
     burst: Option<u64>,
-    /// Milliseconds in which an empty bucket becomes full, or length of the period or window, rounded up.
+    /// Milliseconds in which an empty bucket becomes full, or length of the period or window,
+    /// rounded up.
     window_ms: Option<u64>,
     /// The values of `per` that identify the bucket and were not given.
     unknown: Vec<String>,

@@ -34,7 +34,6 @@ pub(super) struct RequestedClient {
     pub(super) route: Option<u32>,
     pub(super) method: Option<Method>,
     pub(super) host: Option<String>,
-    /// Headers of the request.
     pub(super) headers: HeaderMap,
     /// Headers that the request does not have.
     pub(super) absent: Vec<HeaderName>,

@@ -65,7 +65,6 @@ fn problem() -> Value {
     })
 }
 
-/// The Operation Object of a route.
 fn operation_object(route: &ApiRoute, operation: &Operation) -> Value {
     let is_api = route.path.starts_with("/api/");
     let mut responses: BTreeMap<String, Value> = BTreeMap::new();

@@ -56,7 +56,8 @@ struct TlsSettings {
     acme: bool,
     /// The oldest version of TLS that is accepted: `1.2` or `1.3`.
     min_tls: &'static str,
-    /// Whether a client needs a certificate: `required` or `optional`; `null` if it is not asked for one.
+    /// Whether a client needs a certificate: `required` or `optional`; `null` if it is not asked
+    /// for one.
     client_auth: Option<&'static str>,
 }
 
@@ -67,7 +68,8 @@ pub(super) struct RedisSettings {
     address: String,
     database: u32,
     prefix: String,
-    /// Number of hash tags of buckets in a Redis Cluster; 0: each client has its own. `null` without a cluster.
+    /// Number of hash tags of buckets in a Redis Cluster; 0: each client has its own. `null`
+    /// without a cluster.
     lanes: Option<u16>,
     /// Which buckets are in one slot of a Redis Cluster: `key` or `off`. `null` without a cluster.
     colocate: Option<&'static str>,
@@ -87,10 +89,11 @@ pub(super) struct ClientSettings {
     anonymous_plan: String,
     /// What happens to a request without a key: `anonymous` or `deny`.
     on_missing_key: &'static str,
-    /// What happens to a CORS preflight request without a key, if one is required: `deny` or `anonymous`.
+    /// What happens to a CORS preflight request without a key, if one is required: `deny` or
+    /// `anonymous`.
     on_preflight: &'static str,
-    /// What happens to a request with an unknown key: `deny`, `anonymous` or `accept`; `not_read`: nothing is taken
-    /// for a key, because the file has none.
+    /// What happens to a request with an unknown key: `deny`, `anonymous` or `accept`; `not_read`:
+    /// nothing is taken for a key, because the file has none.
     on_unknown_key: &'static str,
     /// What happens to a request with two different keys: `deny` or `first`.
     on_conflicting_keys: &'static str,

@@ -8,8 +8,8 @@ use crate::observe::metrics::{
     Totals, UpstreamCounts,
 };
 
-/// Maximum number of plans, of rules, of routes and of upstreams in one sample. The others are added up
-/// in one row.
+/// Maximum number of plans, of rules, of routes and of upstreams in one sample. The others are
+/// added up in one row.
 const MAX_ROWS: usize = 40;
 
 /// Name of the row of the others. No name in `gateway.toml` can be equal to it.
@@ -34,8 +34,8 @@ pub(super) struct Sample {
     /// Client connections that were closed without a response, by reason.
     pub(super) rejected_connections: Rows<u64>,
     pub(super) retries: u64,
-    /// Gauges at the end of the span. Of merged samples: the most requests in flight, the worst state of
-    /// the breaker, and whether the file was valid all the time.
+    /// Gauges at the end of the span. Of merged samples: the most requests in flight, the worst
+    /// state of the breaker, and whether the file was valid all the time.
     pub(super) gauges: Gauges,
     /// Transitions of the breaker since the start, by new state.
     pub(super) transitions: Arc<BTreeMap<String, u64>>,
@@ -55,8 +55,8 @@ pub(super) trait Row: Clone + Default + PartialEq {
 // === impl Sample ===
 
 impl Sample {
-    /// The sample of a span of `span_ms` that ended at `at_ms` (Unix time). `before` are the totals at
-    /// its beginning, `now` those at its end.
+    /// The sample of a span of `span_ms` that ended at `at_ms` (Unix time). `before` are the totals
+    /// at its beginning, `now` those at its end.
     pub(super) fn of(
         counted: Increases,
         (before, now): (&Totals, &Totals),
@@ -85,7 +85,6 @@ impl Sample {
         }
     }
 
-    /// All requests, by outcome.
     pub(super) fn requests(&self) -> OutcomeCounts {
         let mut sum = OutcomeCounts::default();
         self.plans.iter().for_each(|(_, row)| Row::add(&mut sum, row));
@@ -142,8 +141,8 @@ impl<R> Rows<R> {
 }
 
 impl<R: Row> Rows<R> {
-    /// The largest [`MAX_ROWS`] rows that are not 0, and one row for the sum of the others. `rows` are in
-    /// the order of names.
+    /// The largest [`MAX_ROWS`] rows that are not 0, and one row for the sum of the others. `rows`
+    /// are in the order of names.
     fn largest(rows: impl IntoIterator<Item = (Name, R)>) -> Self {
         let mut rows: Vec<(Name, R)> =
             rows.into_iter().filter(|(_, row)| *row != R::default()).collect();

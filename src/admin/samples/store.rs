@@ -1,5 +1,5 @@
-//! The samples of the last 24 hours: of the last minutes second by second, of the time before merged
-//! to longer spans. Pure: times are numbers.
+//! The samples of the last 24 hours: of the last minutes second by second, of the time before
+//! merged to longer spans. Pure: times are numbers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use super::sample::Sample;
 pub(super) struct Resolution {
     /// Time that one sample covers, in milliseconds. Samples begin at its multiples.
     pub(super) step_ms: u64,
-    /// Number of samples kept. Of a merged step one more than its time needs: the last one is not complete.
+    /// Number of samples kept. Of a merged step one more than its time needs: the last one is not
+    /// complete.
     pub(super) len: usize,
 }
 
@@ -51,8 +52,9 @@ pub(super) struct Found {
 impl SampleStore {
     /// Adds the sample of the span since the previous one.
     ///
-    /// Samples stay in order. If the wall clock was set back, the kept samples move back by as much, so
-    /// that the spans adjoin. If it was set forward, or the machine was suspended, there is a gap.
+    /// Samples stay in order. If the wall clock was set back, the kept samples move back by as
+    /// much, so that the spans adjoin. If it was set forward, or the machine was suspended, there
+    /// is a gap.
     pub(super) fn push(&mut self, sample: &mut Sample) {
         let last_ms = self.tiers[0].samples.back().map_or(0, |last| last.at_ms);
         let expected_ms = last_ms + if last_ms == 0 { 0 } else { sample.span_ms };
@@ -79,8 +81,8 @@ impl SampleStore {
         self.tiers[0].samples.iter()
     }
 
-    /// The client connections that were closed without a response after `from_ms` (Unix time), by reason. Goes
-    /// back for five minutes.
+    /// The client connections that were closed without a response after `from_ms` (Unix time), by
+    /// reason. Goes back for five minutes.
     pub(super) fn rejected_connections(&self, from_ms: u64) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
         for sample in self.finest().filter(|sample| sample.at_ms > from_ms) {
@@ -91,8 +93,8 @@ impl SampleStore {
         sums
     }
 
-    /// The samples whose span overlaps the time from `from_ms` to `to_ms` (Unix time), in the finest
-    /// resolution that goes back to `from_ms`.
+    /// The samples whose span overlaps the time from `from_ms` to `to_ms` (Unix time), in the
+    /// finest resolution that goes back to `from_ms`.
     pub(super) fn find(&self, from_ms: u64, to_ms: u64) -> Found {
         let each = self.tiers.iter().zip(RESOLUTIONS);
         let covers = |(tier, _): &(&Tier, Resolution)| tier.covers(from_ms);

@@ -34,7 +34,8 @@ pub(super) struct SampleView<'a> {
     sources: BTreeMap<&'a str, u64>,
     /// Calls to Redis by result.
     redis_calls: BTreeMap<&'a str, u64>,
-    /// Client connections that were closed without a response, or because the client is too slow, by reason.
+    /// Client connections that were closed without a response, or because the client is too slow,
+    /// by reason.
     rejected_connections: BTreeMap<&'a str, u64>,
     /// Requests retried on another endpoint.
     retries: u64,

@@ -20,8 +20,8 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    /// Parses a time. `now` is in microseconds since the Unix epoch. Without an offset, the time is one
-    /// of `zone`. Forms:
+    /// Parses a time. `now` is in microseconds since the Unix epoch. Without an offset, the time is
+    /// one of `zone`. Forms:
     ///
     /// - a time of day: `10:03`, `10:03:30`, `10:03Z`, `10:03+01:00`, `yesterday 10:03`
     /// - a date and a time: `2026-11-21 10:03`, `2026-11-21T10:03:30.25Z`
@@ -88,8 +88,8 @@ enum Day {
     Date(Date),
 }
 
-/// The time zone of that name, such as `Europe/Berlin`, `UTC` or `+01:00`. A space is accepted for the
-/// plus sign, as `+` in a query is a space.
+/// The time zone of that name, such as `Europe/Berlin`, `UTC` or `+01:00`. A space is accepted for
+/// the plus sign, as `+` in a query is a space.
 pub(crate) fn zone(name: &str) -> Option<TimeZone> {
     if let Some(offset) = offset(name) {
         return Some(TimeZone::fixed(offset));
@@ -98,8 +98,8 @@ pub(crate) fn zone(name: &str) -> Option<TimeZone> {
     TimeZone::get(name).ok().filter(|_| is_name)
 }
 
-/// Name of a time zone: that of the time zone database, else its offset at `now` (microseconds since the
-/// Unix epoch).
+/// Name of a time zone: that of the time zone database, else its offset at `now` (microseconds
+/// since the Unix epoch).
 pub(crate) fn zone_name(zone: &TimeZone, now: u64) -> String {
     let name = zone.iana_name().map(str::to_owned);
     name.unwrap_or_else(|| match zone.to_offset(timestamp(now)) {
@@ -131,8 +131,8 @@ fn time_of_day(text: &str, zone: &TimeZone) -> Option<(Time, TimeZone)> {
     Some((text.parse().ok().filter(|_| is_time)?, zone))
 }
 
-/// The points in time with that date and time in `zone`, in microseconds since the Unix epoch: two if
-/// clocks are set back then. A time that clocks skip is that much later.
+/// The points in time with that date and time in `zone`, in microseconds since the Unix epoch: two
+/// if clocks are set back then. A time that clocks skip is that much later.
 fn candidates(date_time: DateTime, zone: &TimeZone) -> [Option<u64>; 2] {
     let at = |offset: Offset| {
         let at = offset.to_timestamp(date_time).ok()?;

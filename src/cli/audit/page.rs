@@ -115,7 +115,8 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Milliseconds until the bucket holds `cost` tokens; 0 if it does. An upper bound for a sliding window.
+    /// Milliseconds until the bucket holds `cost` tokens; 0 if it does. An upper bound for a
+    /// sliding window.
     fn wait_ms(&self, cost: Cost) -> Option<u64> {
         let burst = self.burst?;
         if let "fixed_window" | "sliding_window" | "concurrency" = self.kind.as_str() {
@@ -183,7 +184,8 @@ impl Run {
         }
     }
 
-    /// The key of requests that a limit refused, in words; empty if it is known, or if that is not known.
+    /// The key of requests that a limit refused, in words; empty if it is known, or if that is not
+    /// known.
     fn key_words(&self) -> String {
         match (self.key_state.as_deref(), &self.key_from) {
             (Some("missing"), _) => " without a key".to_owned(),

@@ -1,4 +1,5 @@
-//! Notes on fixed windows: twice the limit can pass around the start of a period, unless another rule bounds that.
+//! Notes on fixed windows: twice the limit can pass around the start of a period, unless another
+//! rule bounds that.
 
 use crate::limit::charge::Mode;
 use crate::policy::{Dimension, Grant, Kind, OnMissing, Policy, Rule};
@@ -6,8 +7,8 @@ use crate::policy::{Dimension, Grant, Kind, OnMissing, Policy, Rule};
 /// Maximum number of notes.
 const MAX_NOTES: usize = 20;
 
-/// One line for each enabled rule with a fixed window that no other rule bounds: what passes around a boundary, and what
-/// to write instead.
+/// One line for each enabled rule with a fixed window that no other rule bounds: what passes around
+/// a boundary, and what to write instead.
 pub(super) fn notes(policy: &Policy) -> Vec<String> {
     let enabled = || policy.rules.iter().filter(|rule| rule.enabled);
     let is_bounded = |rule: &Rule| enabled().any(|other| bounds(policy, other, rule));
@@ -40,8 +41,9 @@ fn largest(rule: &Rule) -> Option<Grant> {
     windows.max_by_key(|grant| grant.limit.capacity()).copied()
 }
 
-/// Whether `other` lets at most one limit of `rule` pass in a short time: it has a rate, counts every request of each of its
-/// windows in one bucket, and grants no client more at once than one window.
+/// Whether `other` lets at most one limit of `rule` pass in a short time: it has a rate, counts
+/// every request of each of its windows in one bucket, and grants no client more at once than one
+/// window.
 fn bounds(policy: &Policy, other: &Rule, rule: &Rule) -> bool {
     let has_rate = match other.kind {
         Kind::TokenBucket | Kind::LeakyBucket | Kind::SlidingWindow => true,

@@ -140,7 +140,8 @@ struct Handshake {
 }
 
 impl Handshake {
-    /// The handshake with the servers of an upstream. The PROXY header, if there is one, names no client.
+    /// The handshake with the servers of an upstream. The PROXY header, if there is one, names no
+    /// client.
     fn of(upstream: &Upstream) -> Self {
         let proxy_header = upstream.proxy_protocol.map(|version| {
             let version = match version {
@@ -171,7 +172,8 @@ impl Handshake {
     }
 }
 
-/// Looks a server up, and connects to each of its addresses. The error names the addresses that fail.
+/// Looks a server up, and connects to each of its addresses. The error names the addresses that
+/// fail.
 async fn connect(
     server: &HostPort,
     limit: Duration,

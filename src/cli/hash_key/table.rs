@@ -50,8 +50,8 @@ impl Table {
         Ok(table)
     }
 
-    /// The table for the file `name` with this content. Only its plans and keys are used, so its other
-    /// tables may have errors.
+    /// The table for the file `name` with this content. Only its plans and keys are used, so its
+    /// other tables may have errors.
     ///
     /// # Errors
     /// The file would not be valid with the table, or has several plans and none is chosen.

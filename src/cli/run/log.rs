@@ -19,8 +19,8 @@ use crate::policy::settings::{Log, LogFormat};
 use crate::process::handover::Predecessor;
 use crate::reload::history::log_errors;
 
-/// Environment variable with the log level (`error`, `warn`, `info`, `debug`) or directives of tracing's
-/// `EnvFilter`. Takes precedence over `log.level`.
+/// Environment variable with the log level (`error`, `warn`, `info`, `debug`) or directives of
+/// tracing's `EnvFilter`. Takes precedence over `log.level`.
 const LEVEL_VARIABLE: &str = "TOLLGATE_LOG";
 
 /// Environment variable with the format, `text` or `json`. Takes precedence over `log.format`.
@@ -29,8 +29,8 @@ const FORMAT_VARIABLE: &str = "TOLLGATE_LOG_FORMAT";
 /// Reads the file, and sets up the log as it says.
 ///
 /// # Errors
-/// The exit code, if the file has errors or the environment cannot be read. They are reported, also to the
-/// process that this one replaces.
+/// The exit code, if the file has errors or the environment cannot be read. They are reported, also
+/// to the process that this one replaces.
 pub(super) fn open(
     file: &Path,
     predecessor: Option<&Predecessor>,
@@ -65,7 +65,8 @@ fn install(settings: Log) -> Result<LogFormat, ExitCode> {
             .ok_or_else(|| bad(format!("{FORMAT_VARIABLE} is `text` or `json`, not {word:?}")))?,
     };
     let wanted = std::env::var(LEVEL_VARIABLE).unwrap_or_default();
-    // A word that is not a level is parsed as a target. The level before it keeps the other targets enabled.
+    // A word that is not a level is parsed as a target. The level before it keeps the other targets
+    // enabled.
     let filter = EnvFilter::try_new(format!("{},{wanted}", settings.level.name()))
         .map_err(|error| bad(format!("{LEVEL_VARIABLE}={wanted:?} cannot be read: {error}")))?;
     let color = std::io::stderr().is_terminal();

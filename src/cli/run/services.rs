@@ -64,8 +64,8 @@ pub(super) struct Services {
 }
 
 impl Services {
-    /// Builds all services by the settings of `[server]`. Threads start when the server runs. Also returns what
-    /// the drain waits for.
+    /// Builds all services by the settings of `[server]`. Threads start when the server runs. Also
+    /// returns what the drain waits for.
     pub(super) fn assemble(
         self,
         settings: &settings::Server,
@@ -184,8 +184,8 @@ pub(super) fn threads(settings: &settings::Server) -> usize {
     settings.threads.unwrap_or_else(cores)
 }
 
-/// Completes when clients may connect: after the first connection attempt to Redis, and after the process that
-/// this one replaces has handed over its buckets.
+/// Completes when clients may connect: after the first connection attempt to Redis, and after the
+/// process that this one replaces has handed over its buckets.
 async fn begin(
     nodes: Option<Nodes>,
     takeover: Option<Takeover>,

@@ -1,5 +1,5 @@
-//! Settles debts in Redis at the end of the process, and logs those that could not be settled. Also states there that
-//! requests that have ended hold nothing.
+//! Settles debts in Redis at the end of the process, and logs those that could not be settled. Also
+//! states there that requests that have ended hold nothing.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::base::duration::micros;
 use crate::store::limiter::Limiter;
 use crate::store::redis::batch::settle::{Settlement, Sum};
 
-/// Shortest time to settle debts in, even if the drain time is over. The connection to Redis lives for
-/// a second longer than the drain time.
+/// Shortest time to settle debts in, even if the drain time is over. The connection to Redis lives
+/// for a second longer than the drain time.
 const MIN_SETTLE_TIME: Duration = Duration::from_millis(500);
 
 /// Settles debts until the drain time is over.

@@ -35,7 +35,8 @@ impl Telemetry {
     /// Starts all three.
     ///
     /// # Errors
-    /// A message for the operator, if the access log cannot be written or a thread cannot be started.
+    /// A message for the operator, if the access log cannot be written or a thread cannot be
+    /// started.
     pub(super) fn start(
         policy: &Policy,
         metrics: &Metrics,

@@ -1,5 +1,5 @@
-//! Settings of other gateways that are written together, such as `average` and `period`: one diagnostic for all of
-//! them, whose line has the values of the file.
+//! Settings of other gateways that are written together, such as `average` and `period`: one
+//! diagnostic for all of them, whose line has the values of the file.
 
 use toml::de::{DeTable, DeValue};
 
@@ -73,8 +73,8 @@ const PRIVATE_KEYS: &[&str] = &[
     "tls_private_key",
 ];
 
-/// The constructs among the unknown names of the table at `parents`. `upstreams` are the names of the upstreams of the
-/// file.
+/// The constructs among the unknown names of the table at `parents`. `upstreams` are the names of
+/// the upstreams of the file.
 pub(in crate::config) fn constructs(
     parents: &[String],
     table: &DeTable<'_>,
@@ -261,7 +261,8 @@ impl<'a> Names<'a> {
         Some(Construct { names: vec![at], meant: &["path", "host"], help })
     }
 
-    /// `paths = ["/api"]` and `strip_path = true` of Kong, `location` of nginx, `stripPrefix` of Traefik.
+    /// `paths = ["/api"]` and `strip_path = true` of Kong, `location` of nginx, `stripPrefix` of
+    /// Traefik.
     fn prefix(self, table: &DeTable<'_>) -> Option<Construct> {
         let paths =
             self.any(&["paths", "location", "prefix", "path_prefix", "uri", "url", "match"]);

@@ -2,8 +2,8 @@
 
 use super::squeezed;
 
-/// The name of `per` for what another gateway counts by: `"ip"` for `$binary_remote_addr`. An empty text is one bucket
-/// for all requests.
+/// The name of `per` for what another gateway counts by: `"ip"` for `$binary_remote_addr`. An empty
+/// text is one bucket for all requests.
 pub(crate) fn dimension(text: &str) -> Option<String> {
     let text = text.trim();
     let variable = text.trim_start_matches('$').trim_matches(['{', '}', '%', '[', ']']);

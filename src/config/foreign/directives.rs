@@ -1,10 +1,12 @@
-//! Lines of nginx's configuration in the file: `limit_req_zone $binary_remote_addr zone=one:10m rate=10r/s;`.
+//! Lines of nginx's configuration in the file: `limit_req_zone $binary_remote_addr zone=one:10m
+//! rate=10r/s;`.
 
 use super::dimensions::dimension;
 use super::{Place, find, prefix_path};
 use crate::base::text::cut;
 
-/// What to write instead of a line that is a directive of nginx, and the length of the directive's name in bytes.
+/// What to write instead of a line that is a directive of nginx, and the length of the directive's
+/// name in bytes.
 pub(in crate::config) fn directive(line: &str) -> Option<(usize, String)> {
     let line = line.split('#').next().unwrap_or_default().trim();
     let statement = line.strip_suffix([';', '{'])?.trim();

@@ -1,11 +1,11 @@
 //! Names of settings that other gateways have, and what to write here instead.
 //!
-//! Reading order: this file (look-up of a name), [`entries`] (the names, from `names.txt`), [`constructs`] (settings that are written
-//! together, with the values of the file), [`dimensions`] (what requests are counted by), [`directives`] (lines of
-//! nginx), `tests`.
+//! Reading order: this file (look-up of a name), [`entries`] (the names, from `names.txt`),
+//! [`constructs`] (settings that are written together, with the values of the file), [`dimensions`]
+//! (what requests are counted by), [`directives`] (lines of nginx), `tests`.
 //!
-//! An entry may go as soon as the gateway has a setting of that name: a name that the table has is never
-//! looked up here.
+//! An entry may go as soon as the gateway has a setting of that name: a name that the table has is
+//! never looked up here.
 
 mod constructs;
 mod dimensions;
@@ -98,8 +98,8 @@ pub(super) fn advice(parents: &[String], name: &str, value: &DeValue<'_>) -> Opt
     })
 }
 
-/// The table in which a setting is that the table at `parents` does not have: a setting of this gateway, or one that
-/// replaces that of another gateway.
+/// The table in which a setting is that the table at `parents` does not have: a setting of this
+/// gateway, or one that replaces that of another gateway.
 pub(super) fn advice_elsewhere(
     parents: &[String],
     name: &str,
@@ -228,7 +228,8 @@ fn place(parents: &[String]) -> Option<Place> {
     })
 }
 
-/// The text of a value of the file as TOML writes it, if it is short and plain enough to be repeated in a line.
+/// The text of a value of the file as TOML writes it, if it is short and plain enough to be
+/// repeated in a line.
 fn repeated(value: &Value<'_>) -> Option<String> {
     text(value.get_ref()).map(|text| format!("\"{text}\""))
 }
@@ -285,8 +286,8 @@ impl Place {
 // === impl Entry ===
 
 impl Entry {
-    /// The line, with the value of the file where that has the same type, and the reason, for the entry `own`
-    /// of a table of named entries.
+    /// The line, with the value of the file where that has the same type, and the reason, for the
+    /// entry `own` of a table of named entries.
     fn help(&self, own: &str, value: &DeValue<'_>) -> String {
         // After a dot it is a name of TOML, else a part of a string.
         let why = self.why.replace(".@", &format!(".{}", key(own))).replace('@', &cut(own, 64));

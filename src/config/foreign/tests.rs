@@ -269,7 +269,8 @@ const NEIGHBOURS: &[&str] = &[
 
 #[test]
 fn names_of_the_page_on_migrating_have_help_wherever_they_are_written() {
-    // Words that are values or settings of other tables in the page, and names that this file has there.
+    // Words that are values or settings of other tables in the page, and names that this file has
+    // there.
     let tables = ["[rules.r]", "[routes.all]", "[server]", "[upstreams.api]"];
     let mut without = Vec::new();
     let names = names_of_the_page();

@@ -6,9 +6,9 @@ use super::{PUBLIC, REQUEST_HEADERS, public};
 use crate::config::acme::{Acme, Eab};
 use crate::config::tables::{AccessLog, Breaker, Clients, Redis, Tracing};
 
-/// Adds the lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]`, `[tracing]`, `[acme]`, `[admin]` and
-/// `request_headers`, and those of settings that are secret in any table, from the equals sign on; a line that begins
-/// with a quote, as in a list, as a whole.
+/// Adds the lines of `[keys]`, `[redis]`, `[clients]`, `[access_log]`, `[tracing]`, `[acme]`,
+/// `[admin]` and `request_headers`, and those of settings that are secret in any table, from the
+/// equals sign on; a line that begins with a quote, as in a list, as a whole.
 pub(super) fn doubtful(text: &str, secrets: &mut Vec<Range<usize>>) {
     let mut table = "";
     let mut start = 0;

@@ -1,5 +1,5 @@
-//! One attempt to send a request over HTTP/2 and to pass on its response. Both bodies flow at the same time,
-//! without a buffer beyond the windows of the streams.
+//! One attempt to send a request over HTTP/2 and to pass on its response. Both bodies flow at the
+//! same time, without a buffer beyond the windows of the streams.
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
@@ -73,7 +73,6 @@ enum Event {
     FromClient(Result<Option<Bytes>>),
     /// A part of the body has been sent.
     Sent(Result<(), h2::Error>),
-    /// An interim response.
     Interim(http::Response<()>),
     Head(Result<http::Response<RecvStream>, h2::Error>),
     /// A part of the response; `None`: there are no more.
@@ -193,8 +192,8 @@ impl<'a> Call<'a> {
         }
         let is_sending = body.pending.is_some();
         let is_idle = body.is_whole || body.is_done;
-        // Pingora takes what an idle client of HTTP/1.1 sends for its next request, also if it is the rest of this
-        // one.
+        // Pingora takes what an idle client of HTTP/1.1 sends for its next request, also if it is
+        // the rest of this one.
         let is_watched = body.is_whole || !body.is_done || session.is_http2();
         let from_client = async {
             if !is_sending && is_watched {
@@ -261,8 +260,9 @@ impl<'a> Call<'a> {
         None
     }
 
-    /// Forwards an interim response, which does not extend the time limit of the final one. Pingora does not
-    /// forward them to clients of HTTP/2. A 100 is not forwarded: the gateway has sent one itself.
+    /// Forwards an interim response, which does not extend the time limit of the final one. Pingora
+    /// does not forward them to clients of HTTP/2. A 100 is not forwarded: the gateway has sent one
+    /// itself.
     async fn write_interim(&mut self, response: http::Response<()>) -> Option<Result<()>> {
         self.stream.note_response();
         if let Err(error) = self.exchange.attempts.count_interim() {
@@ -424,8 +424,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Ends a gRPC call whose head has been written by trailers with the status, so that the client learns
-    /// it; another response can only be cut off.
+    /// Ends a gRPC call whose head has been written by trailers with the status, so that the client
+    /// learns it; another response can only be cut off.
     async fn fail(self, error: Box<Error>) -> Outcome {
         let Self { session, exchange, response, body, .. } = self;
         let is_begun = matches!(response, Response::Body(_));
@@ -449,8 +449,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// When the client sends the body too slowly unless more of it arrives before; `None`: never, because the gateway
-/// does not wait for the client.
+/// When the client sends the body too slowly unless more of it arrives before; `None`: never,
+/// because the gateway does not wait for the client.
 fn slow_at(meter: &mut BodyMeter, waiting: Waiting) -> Option<Instant> {
     let now = clock::now();
     if waiting != Waiting::Client {
@@ -467,8 +467,8 @@ impl Response {
         match self {
             Self::Head(head) => {
                 poll_fn(|context| {
-                    // While nothing has arrived, `head` is not polled: it would skip interim responses that arrive
-                    // in between.
+                    // While nothing has arrived, `head` is not polled: it would skip interim
+                    // responses that arrive in between.
                     if let Some(Ok(interim)) = ready!(head.poll_informational(context)) {
                         return Poll::Ready(Event::Interim(interim));
                     }
@@ -513,16 +513,16 @@ impl RequestBody {
         self.is_done = true;
     }
 
-    /// Whether the server has reset the stream because it does not want the rest of the request, after it has sent
-    /// the whole response (RFC 9113, section 8.1). Of a request that was sent completely there is no rest: then, a
-    /// reset cuts off the response.
+    /// Whether the server has reset the stream because it does not want the rest of the request,
+    /// after it has sent the whole response (RFC 9113, section 8.1). Of a request that was sent
+    /// completely there is no rest: then, a reset cuts off the response.
     fn is_unwanted(&self, error: &h2::Error) -> bool {
         let is_no_error = error.reason() == Some(h2::Reason::NO_ERROR);
         !self.is_sent && error.is_reset() && error.is_remote() && is_no_error
     }
 
-    /// Whether the response has ended, without trailers. The stream also ends if it fails. `is_complete`: no byte of
-    /// the response is missing, as far as its length is known.
+    /// Whether the response has ended, without trailers. The stream also ends if it fails.
+    /// `is_complete`: no byte of the response is missing, as far as its length is known.
     fn is_end(&self, response: &mut RecvStream, is_complete: bool) -> Result<bool, h2::Error> {
         if !response.is_end_stream() {
             return Ok(false);
@@ -536,7 +536,8 @@ impl RequestBody {
     }
 }
 
-/// The head of the request for the upstream. If a body is to come, its client gets the 100 that it may wait for.
+/// The head of the request for the upstream. If a body is to come, its client gets the 100 that it
+/// may wait for.
 async fn head(
     gateway: &Gateway,
     session: &mut Session,

@@ -20,8 +20,8 @@ const OF_THE_CONNECTION: [HeaderName; 5] = [
 /// The names of further ones.
 const MORE_OF_THE_CONNECTION: [&str; 3] = ["keep-alive", "proxy-connection", "http2-settings"];
 
-/// Removes the headers of the client's connection. `TE` stays if it is `trailers`, without which some
-/// servers refuse gRPC.
+/// Removes the headers of the client's connection. `TE` stays if it is `trailers`, without which
+/// some servers refuse gRPC.
 pub(super) fn remove_hop_by_hop(request: &mut RequestHeader) {
     let named: Vec<HeaderName> = framing::named_by_connection(&request.headers).collect();
     let more = MORE_OF_THE_CONNECTION.map(HeaderName::from_static);

@@ -1,5 +1,5 @@
-//! Body of the response to a client that asks for its own limits: the rules that apply to it, and the
-//! state of their buckets. Clients depend on the names, which `docs/own-limits.md` lists.
+//! Body of the response to a client that asks for its own limits: the rules that apply to it, and
+//! the state of their buckets. Clients depend on the names, which `docs/own-limits.md` lists.
 
 use serde::Serialize;
 
@@ -15,8 +15,8 @@ use crate::policy::settings::HeaderStyle;
 use crate::policy::{Dimension, OnFailure, Policy, Rule};
 use crate::store::limiter::{Levels, Source, Taken};
 
-/// Maximum number of rules in a response; a rule that counts each route separately takes one for each
-/// route. It bounds the size of the response and the number of buckets that are read.
+/// Maximum number of rules in a response; a rule that counts each route separately takes one for
+/// each route. It bounds the size of the response and the number of buckets that are read.
 const MAX_RULES: usize = 100;
 
 /// Maximum number of routes that are listed for one rule.
@@ -183,8 +183,8 @@ impl<'a> ClientRules<'a> {
         self.entries.iter().filter_map(ClientRule::known_charge).collect()
     }
 
-    /// The decision of the rules that count by address on a request of the client. `levels` are those
-    /// of [`charges`](Self::charges).
+    /// The decision of the rules that count by address on a request of the client. `levels` are
+    /// those of [`charges`](Self::charges).
     pub(super) fn by_address(&self, levels: &Levels) -> Taken {
         let known = self.entries.iter().filter_map(|entry| Some((entry, entry.known_charge()?)));
         let each = known.zip(&levels.readings);

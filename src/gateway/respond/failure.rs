@@ -1,5 +1,6 @@
-//! Failures of requests: their class, status and detail, and their cause in plain words. Pingora's names of
-//! errors and its contexts, which may contain bytes of the upstream, reach neither clients nor the log.
+//! Failures of requests: their class, status and detail, and their cause in plain words. Pingora's
+//! names of errors and its contexts, which may contain bytes of the upstream, reach neither clients
+//! nor the log.
 
 use std::borrow::Cow;
 use std::io;

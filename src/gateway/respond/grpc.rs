@@ -11,7 +11,6 @@ use super::failure;
 pub(in crate::gateway) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
-/// A form of gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::gateway) enum Form {
     /// gRPC itself, which has trailers.
@@ -49,14 +48,16 @@ impl Form {
     }
 }
 
-/// Whether a request is a call of gRPC itself: a POST over HTTP/2. Anyone can send its media type with another request.
+/// Whether a request is a call of gRPC itself: a POST over HTTP/2. Anyone can send its media type
+/// with another request.
 pub(in crate::gateway) fn is_call(session: &Session) -> bool {
     session.is_http2()
         && session.req_header().method == Method::POST
         && Form::of(session) == Some(Form::Native)
 }
 
-/// The trailers that end a call whose response has begun; `None` if the client has closed the connection.
+/// The trailers that end a call whose response has begun; `None` if the client has closed the
+/// connection.
 pub(in crate::gateway) fn failure_trailers(error: &Error) -> Option<HeaderMap> {
     let (status, detail) = failure::response(failure::failure(error))?;
     let mut trailers = HeaderMap::with_capacity(2);

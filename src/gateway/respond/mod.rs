@@ -1,8 +1,8 @@
-//! Responses of the gateway itself: problem documents (RFC 9457) with the request's id, or gRPC's form of
-//! the same.
+//! Responses of the gateway itself: problem documents (RFC 9457) with the request's id, or gRPC's
+//! form of the same.
 //!
-//! They keep the connection open where HTTP allows it, so that a client that has to wait need not also
-//! reconnect.
+//! They keep the connection open where HTTP allows it, so that a client that has to wait need not
+//! also reconnect.
 
 pub(super) mod failure;
 pub(super) mod grpc;
@@ -169,8 +169,8 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
     send(session, exchange, response).await
 }
 
-/// Whether the connection closes after the response: servers disagree on where such a request ends, so
-/// the next bytes may be a part of it.
+/// Whether the connection closes after the response: servers disagree on where such a request ends,
+/// so the next bytes may be a part of it.
 fn ends_connection(rejection: Rejection) -> bool {
     let Rejection::Malformed(malformed) = rejection else { return false };
     !matches!(
@@ -230,7 +230,8 @@ pub(super) async fn send_body(
         head.insert_header(header::CONTENT_LENGTH, body.len())?;
     }
     add_hsts(&mut head, &ConnectionInfo::current())?;
-    // If the connection closes anyway, or is HTTP/2, the response need not wait for the rest of the request.
+    // If the connection closes anyway, or is HTTP/2, the response need not wait for the rest of the
+    // request.
     let read_whole = session.get_keepalive().is_some() && body_drain::drain(session).await;
     if !read_whole {
         session.set_keepalive(None);
@@ -248,8 +249,9 @@ pub(super) async fn send_body(
     Ok(())
 }
 
-/// Writes the head of a response; `is_end`: the response has no body. Pingora ends an HTTP/2 stream only by a DATA
-/// frame then, which gRPC clients do not accept from a response that consists of trailers only.
+/// Writes the head of a response; `is_end`: the response has no body. Pingora ends an HTTP/2 stream
+/// only by a DATA frame then, which gRPC clients do not accept from a response that consists of
+/// trailers only.
 ///
 /// # Errors
 /// The client has closed the connection.

@@ -106,7 +106,8 @@ fn open_time_doubles_up_to_its_maximum_and_resets_after_a_long_close() {
     assert_eq!(open_for(&breaker, now + 19 * SECOND), 500_000);
 }
 
-/// Gateways that lose Redis together draw different times. Each tenth of the longest one gets a tenth of them.
+/// Gateways that lose Redis together draw different times. Each tenth of the longest one gets a
+/// tenth of them.
 #[test]
 fn first_probes_of_many_gateways_are_spread_over_the_whole_open_time() {
     const GATEWAYS: u64 = 20_000;

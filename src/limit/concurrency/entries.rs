@@ -1,5 +1,5 @@
-//! Units of one bucket that all gateways hold, as they are stored in Redis. `take.lua` does the same; only tests use
-//! this, to compare the two.
+//! Units of one bucket that all gateways hold, as they are stored in Redis. `take.lua` does the
+//! same; only tests use this, to compare the two.
 
 use super::{LEASE_US, Statement};
 
@@ -9,7 +9,8 @@ pub const HEAD: &[u8] = b"cc1";
 /// Bytes of an entry.
 const ENTRY: usize = 24;
 
-/// Microseconds by which the end of a lease can be later than one of now, since clocks are corrected.
+/// Microseconds by which the end of a lease can be later than one of now, since clocks are
+/// corrected.
 const SLACK_MS: u64 = 1_000;
 
 /// What one gateway holds.
@@ -34,8 +35,9 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Reads a stored value at `now` (microseconds) for the gateway of `statement`, and applies that. An invalid value counts
-    /// as no value. A lease that ends too late, since the clock went back, ends one lease from now.
+    /// Reads a stored value at `now` (microseconds) for the gateway of `statement`, and applies
+    /// that. An invalid value counts as no value. A lease that ends too late, since the clock went
+    /// back, ends one lease from now.
     pub fn read(stored: Option<&[u8]>, statement: Statement, now: u64) -> Self {
         let mut entries = Self { number: statement.number, ..Self::default() };
         let last_ms = (now + LEASE_US).div_ceil(1_000);
@@ -77,7 +79,8 @@ impl Entries {
         self.own + self.others.iter().map(|entry| i64::from(entry.units)).sum::<i64>()
     }
 
-    /// Adds units to those of the gateway that made the statement. Below zero: frees units, its own first.
+    /// Adds units to those of the gateway that made the statement. Below zero: frees units, its own
+    /// first.
     pub fn add(&mut self, units: i64) {
         self.own += units;
         let mut left = -self.own.min(0);

@@ -1,17 +1,22 @@
-//! A limit on requests in flight that follows the delay of an upstream: additive increase, multiplicative decrease on
-//! queueing delay.
+//! A limit on requests in flight that follows the delay of an upstream: additive increase,
+//! multiplicative decrease on queueing delay.
 //!
-//! Requests beyond the number that a server works on at once wait in its queue. They add delay and no throughput. The
-//! controller compares the delay in a short window with its baseline, the delay without a queue:
+//! Requests beyond the number that a server works on at once wait in its queue. They add delay and
+//! no throughput. The controller compares the delay in a short window with its baseline, the delay
+//! without a queue:
 //!
-//! - Within half as much again, and with at least half of the limit in use, the limit grows by half of its square root.
-//! - Above that, it is cut to 80 % of what the baseline would keep without a queue (`limit · baseline / delay`), at most by half.
-//! - If more than a tenth of the requests fail (timeouts, no connection, 503, 504), it is cut by 30 %.
+//! - Within half as much again, and with at least half of the limit in use, the limit grows by half
+//!   of its square root.
+//! - Above that, it is cut to 80 % of what the baseline would keep without a queue (`limit ·
+//!   baseline / delay`), at most by half.
+//! - If more than a tenth of the requests fail (timeouts, no connection, 503, 504), it is cut by 30
+//!   %.
 //!
-//! Every cut ends below the number that the server works on, so its queue empties, and the next windows show the delay
-//! without a queue again. So the baseline needs no probes, for which others hold all requests back now and then. It follows
-//! lower delays at once and higher ones slowly; and at once if halving the limit has not shortened the delay, since then the
-//! server has become slower and there is no queue.
+//! Every cut ends below the number that the server works on, so its queue empties, and the next
+//! windows show the delay without a queue again. So the baseline needs no probes, for which others
+//! hold all requests back now and then. It follows lower delays at once and higher ones slowly; and
+//! at once if halving the limit has not shortened the delay, since then the server has become
+//! slower and there is no queue.
 //!
 //! Only requests that began after the last change count: others saw the queue of the limit before.
 
@@ -36,8 +41,8 @@ const WINDOW_MAX_US: u64 = 1_000_000;
 /// Delay, as a multiple of the baseline, from which there is a queue.
 const TOLERANCE: f64 = 1.5;
 
-/// Delay above the baseline below which there is no queue, in microseconds: the time that busy machines take to
-/// schedule a thread.
+/// Delay above the baseline below which there is no queue, in microseconds: the time that busy
+/// machines take to schedule a thread.
 const SLACK_US: f64 = 1_000.0;
 
 /// What a cut keeps of the number of requests that have no queue.
@@ -102,7 +107,8 @@ struct Window {
     failed: u32,
     /// Sum of the delays, in microseconds.
     delays_us: f64,
-    /// The same, with at most [`CAP`] baselines for each, so that single slow requests change little.
+    /// The same, with at most [`CAP`] baselines for each, so that single slow requests change
+    /// little.
     capped_us: f64,
     in_flight_max: u32,
 }

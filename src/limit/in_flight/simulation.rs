@@ -1,5 +1,5 @@
-//! Simulates an overloaded server with a fixed number of workers and a queue, and what the adaptive limit and the
-//! priorities make of it.
+//! Simulates an overloaded server with a fixed number of workers and a queue, and what the adaptive
+//! limit and the priorities make of it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -127,7 +127,8 @@ impl Seen {
     }
 }
 
-/// 40 workers that take 20 ms serve 2,000 requests a second; 6,000 arrive, 600 of them of the higher priority.
+/// 40 workers that take 20 ms serve 2,000 requests a second; 6,000 arrive, 600 of them of the
+/// higher priority.
 const OVERLOADED: World = World {
     workers: 40,
     service_us: |_| 20_000,
@@ -170,8 +171,8 @@ fn few_workers_are_found_as_well() {
     assert!(seen.p99_us(HIGH) <= 50_000, "{}", seen.p99_us(HIGH));
 }
 
-/// From 5 to 500 ms after 20 s: 80 responses a second are possible. After a cut, nothing is admitted until some of the slow
-/// requests have ended.
+/// From 5 to 500 ms after 20 s: 80 responses a second are possible. After a cut, nothing is
+/// admitted until some of the slow requests have ended.
 #[test]
 fn adaptive_limit_follows_a_server_that_slows_a_hundred_times() {
     let world = World {

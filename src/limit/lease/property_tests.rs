@@ -67,8 +67,8 @@ fn limit_is_exceeded_where_units_lent_leave_room_for_others() {
     assert!(exceeded * 10 > all, "{exceeded} of {all}");
 }
 
-/// A lease that is spent shortly before its end, and a bucket that is not used meanwhile: the units leave no room until
-/// then.
+/// A lease that is spent shortly before its end, and a bucket that is not used meanwhile: the units
+/// leave no room until then.
 #[test]
 fn limit_is_exceeded_where_the_cap_ends_before_the_refill() {
     // Of 80 tokens, 20 are borrowed, and spent 1.1 s before Redis no longer counts them as lent.

@@ -1,4 +1,5 @@
-//! What `lua/take.lua` does with a token bucket from which gateways borrow, and two ways that are wrong.
+//! What `lua/take.lua` does with a token bucket from which gateways borrow, and two ways that are
+//! wrong.
 
 use super::{EPOCH_US, Loan, Request};
 use crate::limit::bucket::{Bucket, CLOCK_SLACK_US};
@@ -61,8 +62,8 @@ impl LentBucket {
         has
     }
 
-    /// Gives back units that were taken at `taken_at`, less what has refilled since, by the time of the bucket: the
-    /// clock may have gone back.
+    /// Gives back units that were taken at `taken_at`, less what has refilled since, by the time of
+    /// the bucket: the clock may have gone back.
     pub(crate) fn give_back(&mut self, limit: &TokenBucket, units: i64, taken_at: u64) {
         let Some(elapsed) = self.bucket.at.checked_sub(taken_at) else { return };
         let units = units - limit.units_in(elapsed);

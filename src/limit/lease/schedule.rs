@@ -1,4 +1,5 @@
-//! Random schedules of gateways that share a bucket and borrow from it, and the judge of what they admit.
+//! Random schedules of gateways that share a bucket and borrow from it, and the judge of what they
+//! admit.
 
 use proptest::prelude::*;
 
@@ -61,8 +62,8 @@ struct Call {
     loan: Option<Loan>,
 }
 
-/// A bucket that counts every token when it is admitted. It is never below zero if and only if at most the burst, and
-/// what the rate yields in the span, is admitted in every span of time.
+/// A bucket that counts every token when it is admitted. It is never below zero if and only if at
+/// most the burst, and what the rate yields in the span, is admitted in every span of time.
 #[derive(Debug)]
 struct Judge {
     limit: TokenBucket,

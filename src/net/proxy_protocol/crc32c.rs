@@ -13,8 +13,8 @@ impl Crc32c {
         Self(u32::MAX)
     }
 
-    /// The checksum with `bytes` after those before. Eight steps a byte: a header has at most 4 KiB, and a
-    /// connection one header.
+    /// The checksum with `bytes` after those before. Eight steps a byte: a header has at most 4
+    /// KiB, and a connection one header.
     pub(super) fn update(self, bytes: &[u8]) -> Self {
         let step = |sum: u32, _| if sum & 1 == 1 { (sum >> 1) ^ POLYNOMIAL } else { sum >> 1 };
         Self(bytes.iter().fold(self.0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), step)))

@@ -1,5 +1,5 @@
-//! Version 2: a signature, the command, the family, a length, the addresses, and additional fields (type,
-//! length, value). Of these only the checksum is read.
+//! Version 2: a signature, the command, the family, a length, the addresses, and additional fields
+//! (type, length, value). Of these only the checksum is read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -88,7 +88,8 @@ fn ports(source: IpAddr, destination: IpAddr, rest: &[u8]) -> Option<(Addresses,
     Some((addresses, rest))
 }
 
-/// Checks the lengths of the fields of `header`, which begin at `start`, and the checksum, if there is one.
+/// Checks the lengths of the fields of `header`, which begin at `start`, and the checksum, if there
+/// is one.
 fn check_fields(header: &[u8], start: usize) -> Result<(), Invalid> {
     let mut position = start;
     while position < header.len() {

@@ -1,5 +1,5 @@
-//! A record as one line of JSON. Every line has the members that the policy lists; a member without a
-//! value is `null`. `docs/observability.md` lists them.
+//! A record as one line of JSON. Every line has the members that the policy lists; a member without
+//! a value is `null`. `docs/observability.md` lists them.
 //!
 //! The JSON is written by hand: serde takes more than twice as many instructions for a line. A
 //! property test compares the result with serde's.
@@ -91,7 +91,8 @@ fn put_extra(member: Extra, line: &mut Object<'_>, request: &RequestParts<'_>) {
     }
 }
 
-/// Declares how each member is written. `put_all` has no branch per member, because most lines have all.
+/// Declares how each member is written. `put_all` has no branch per member, because most lines have
+/// all.
 macro_rules! members {
     (|$name:ident, $line:ident, $record:ident, $resolved:ident|
         $($member:ident => $write:expr,)*) => {
@@ -154,8 +155,8 @@ members! { |name, line, record, resolved|
     Send => line.milliseconds(name, record.timings.parts.send),
 }
 
-/// The values of a header, separated by commas; `None` without it. What follows a `?` is left out, because
-/// the query of a URL may contain a key. Text that is left out is shown as `…`.
+/// The values of a header, separated by commas; `None` without it. What follows a `?` is left out,
+/// because the query of a URL may contain a key. Text that is left out is shown as `…`.
 fn header_text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, str>> {
     let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let first = values.next()?;

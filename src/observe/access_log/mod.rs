@@ -1,6 +1,6 @@
-//! The access log: one line of JSON per request. Requests never wait for the disk: they append lines
-//! to a bounded queue in memory, and one thread writes them. Lines beyond the queue's capacity are
-//! dropped and counted.
+//! The access log: one line of JSON per request. Requests never wait for the disk: they append
+//! lines to a bounded queue in memory, and one thread writes them. Lines beyond the queue's
+//! capacity are dropped and counted.
 //!
 //! Reading order: this file (the record of a request, and the log's API), `json` (a record as a
 //! line), `queue`, `writer` (the thread), `sink` (the output file).
@@ -82,8 +82,8 @@ pub struct Record {
     pub generation: u64,
     /// Where its API key was, as an index into `clients.api_key`; `None` without a key.
     pub key_from: Option<usize>,
-    /// Whether the connection to the endpoint had been used by an earlier request; `None` if it was not
-    /// connected to.
+    /// Whether the connection to the endpoint had been used by an earlier request; `None` if it was
+    /// not connected to.
     pub is_reused: Option<bool>,
     /// How long its phases took.
     pub timings: Timings,
@@ -92,7 +92,6 @@ pub struct Record {
 /// What only lines with listed fields show of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestParts<'a> {
-    /// Its headers.
     pub headers: &'a HeaderMap,
     /// Version of HTTP of the client.
     pub version: Version,
@@ -117,7 +116,8 @@ pub struct Timings {
     pub parts: UpstreamTimes,
 }
 
-/// When the parts of a request's time with its upstream ended, in microseconds of the monotonic clock.
+/// When the parts of a request's time with its upstream ended, in microseconds of the monotonic
+/// clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamMarks {
     /// When an endpoint was first selected.
@@ -132,8 +132,8 @@ pub struct UpstreamMarks {
     pub body: Option<u64>,
 }
 
-/// Durations of the parts of a request's time with its upstream, in microseconds. Each is `None` if the
-/// request did not reach its end.
+/// Durations of the parts of a request's time with its upstream, in microseconds. Each is `None` if
+/// the request did not reach its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTimes {
     /// From choosing an endpoint to the connection.
@@ -169,8 +169,8 @@ impl UpstreamMarks {
 }
 
 thread_local! {
-    /// Buffer for one line. Lines are formatted on the request's thread, because sending the record to
-    /// the writer would cost more than copying the line.
+    /// Buffer for one line. Lines are formatted on the request's thread, because sending the record
+    /// to the writer would cost more than copying the line.
     static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -235,8 +235,8 @@ impl AccessLog {
         Ok(Self { writer: thread.thread().clone(), shared })
     }
 
-    /// Queues a record of a request; the writer writes it within 20 ms. Drops and counts it if the queue is
-    /// full.
+    /// Queues a record of a request; the writer writes it within 20 ms. Drops and counts it if the
+    /// queue is full.
     pub fn write(&self, record: &Record, request: &RequestParts<'_>) {
         let pushed = LINE.with_borrow_mut(|line| {
             line.clear();
@@ -266,8 +266,8 @@ impl AccessLog {
         }
     }
 
-    /// Writes the queued lines and stops the writer. Waits at most a second, for example if the reader
-    /// of a pipe has stopped.
+    /// Writes the queued lines and stops the writer. Waits at most a second, for example if the
+    /// reader of a pipe has stopped.
     pub fn close(&self) {
         self.shared.closing.store(true, Ordering::Release);
         self.writer.unpark();
@@ -281,8 +281,8 @@ impl AccessLog {
     }
 }
 
-/// Checks that `output` can be opened for writing. A named pipe is not opened, since that would wait for
-/// its reader.
+/// Checks that `output` can be opened for writing. A named pipe is not opened, since that would
+/// wait for its reader.
 ///
 /// # Errors
 /// The file cannot be opened.

@@ -9,8 +9,8 @@ const WAKE_BYTES: usize = 1024 * 1024;
 /// Whole lines, and whether the writer must be woken for the next one.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Allocated once at full capacity, so that no request copies megabytes while others wait for the
-    /// lock. The kernel provides the pages as they are used.
+    /// Allocated once at full capacity, so that no request copies megabytes while others wait for
+    /// the lock. The kernel provides the pages as they are used.
     lines: Vec<u8>,
     /// Bytes of `lines` for the output before it is opened again; `None`: it is not to be.
     earlier_bytes: Option<usize>,
@@ -55,13 +55,15 @@ impl Queue {
         if was_asleep || reaches_wake_size { Pushed::WakeWriter } else { Pushed::Queued }
     }
 
-    /// Asks the writer to open the output again: lines that are queued from now on are for the new one.
+    /// Asks the writer to open the output again: lines that are queued from now on are for the new
+    /// one.
     pub(super) fn end_output(&mut self) {
         self.earlier_bytes = Some(self.lines.len());
     }
 
-    /// Moves all lines into `lines`, whose buffer the queue uses next. Avoids an allocation. Returns how many bytes of
-    /// them are for the output before it is opened again; `None`: it is not to be.
+    /// Moves all lines into `lines`, whose buffer the queue uses next. Avoids an allocation.
+    /// Returns how many bytes of them are for the output before it is opened again; `None`: it is
+    /// not to be.
     pub(super) fn swap(&mut self, lines: &mut Vec<u8>) -> Option<usize> {
         lines.clear();
         std::mem::swap(&mut self.lines, lines);
@@ -74,8 +76,8 @@ impl Queue {
         self.swap(lines)
     }
 
-    /// Returns whether there is nothing to write or open, so that the writer may sleep. If so, the next line wakes
-    /// it.
+    /// Returns whether there is nothing to write or open, so that the writer may sleep. If so, the
+    /// next line wakes it.
     pub(super) fn sleep(&mut self) -> bool {
         let has_nothing = self.lines.is_empty() && self.earlier_bytes.is_none();
         self.writer = if has_nothing { WriterState::Asleep } else { WriterState::Awake };

@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
 use crate::policy::access_log::Output;
 
-/// Permissions of a new log file, before the process' umask. Lines contain client addresses, which not
-/// every user of the machine may read.
+/// Permissions of a new log file, before the process' umask. Lines contain client addresses, which
+/// not every user of the machine may read.
 const MODE: u32 = 0o640;
 
 /// An open output, and the unwritten end of a line.
@@ -33,8 +33,8 @@ impl Sink {
         Ok(Some(Self::on(file)))
     }
 
-    /// Closes this sink in favour of `next`. Returns the number of lost lines: 1 if a line is written
-    /// only in part, its end still cannot be written, and `next` is not the same file.
+    /// Closes this sink in favour of `next`. Returns the number of lost lines: 1 if a line is
+    /// written only in part, its end still cannot be written, and `next` is not the same file.
     pub(super) fn replace_with(mut self, next: Option<&mut Self>) -> u64 {
         let _ = self.write(b"");
         if self.rest.is_empty() {

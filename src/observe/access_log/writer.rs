@@ -9,8 +9,8 @@ use tracing::{info, warn};
 use super::Shared;
 use super::sink::{Sink, count};
 
-/// Pause of the writer after a batch. Waking a thread costs more than formatting a line, so under load
-/// lines are written in batches.
+/// Pause of the writer after a batch. Waking a thread costs more than formatting a line, so under
+/// load lines are written in batches.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Writes the queued lines.
@@ -52,8 +52,8 @@ impl Writer {
         }
     }
 
-    /// Writes or drops the batch. Opens the output again after `earlier_bytes` of it; `None`: only if that failed
-    /// before.
+    /// Writes or drops the batch. Opens the output again after `earlier_bytes` of it; `None`: only
+    /// if that failed before.
     fn write(&mut self, earlier_bytes: Option<usize>) {
         let lines = std::mem::take(&mut self.lines);
         let reopens = earlier_bytes.is_some();

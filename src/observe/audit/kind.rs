@@ -34,8 +34,8 @@ impl Kind {
         }
     }
 
-    /// Name of its stream in Redis, after the prefix. Each kind has its own, so that no kind shortens
-    /// the history of another.
+    /// Name of its stream in Redis, after the prefix. Each kind has its own, so that no kind
+    /// shortens the history of another.
     pub const fn stream(self) -> &'static str {
         match self {
             Self::Limit => "audit",
@@ -50,7 +50,8 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Status of the problem document that the client received; `None` if the requests were allowed.
+    /// Status of the problem document that the client received; `None` if the requests were
+    /// allowed.
     pub fn status(self) -> Option<u16> {
         let status = match self {
             Self::Limit => problem::LIMITED,

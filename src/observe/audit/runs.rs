@@ -21,8 +21,8 @@ use crate::policy::WrittenLimit;
 /// How many runs of one kind are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// Maximum number of open runs, at least 1. Beyond it, the runs whose last refusal is oldest end
-    /// early.
+    /// Maximum number of open runs, at least 1. Beyond it, the runs whose last refusal is oldest
+    /// end early.
     pub(super) open: usize,
     /// Maximum number of ended runs that can still be found.
     pub(super) ended: usize,
@@ -111,7 +111,8 @@ pub(super) struct RunsOfKind {
     pending: Vec<RefusalRun>,
     /// Runs that ended since then beyond `bounds.pending`.
     more_pending: u64,
-    /// Number of refusals in runs that were dropped because of `bounds.ended`, or that are in no run.
+    /// Number of refusals in runs that were dropped because of `bounds.ended`, or that are in no
+    /// run.
     dropped: u64,
     /// Time of the last of them, in microseconds since 1970; 0 if there are none.
     dropped_until_us: u64,
@@ -153,7 +154,8 @@ pub struct Matches {
     pub more: usize,
     /// Number of refusals, of all clients, in runs that were dropped to bound the memory.
     pub dropped: u64,
-    /// Time since which all runs are kept: the start of the audit, or the last of the dropped refusals.
+    /// Time since which all runs are kept: the start of the audit, or the last of the dropped
+    /// refusals.
     pub kept_since: UtcTime,
 }
 
@@ -290,8 +292,8 @@ impl RefusalRuns {
         })
     }
 
-    /// Copies the latest runs that match. Nothing is sorted here: the thread that reports runs waits
-    /// for the lock.
+    /// Copies the latest runs that match. Nothing is sorted here: the thread that reports runs
+    /// waits for the lock.
     pub(super) fn select(&self, query: &Query) -> Selection {
         let kinds = || self.by_kind.iter().filter(|runs| query.includes(runs.kind));
         let mut all: Vec<_> = kinds().flat_map(|runs| runs.matching(query)).collect();
@@ -324,8 +326,8 @@ impl RunsOfKind {
         }
     }
 
-    /// Adds refusals to the open run of their client, rule and generation, or starts a run. `start` is
-    /// called only if a run starts.
+    /// Adds refusals to the open run of their client, rule and generation, or starts a run. `start`
+    /// is called only if a run starts.
     fn add(&mut self, refused: Refused, start: impl FnOnce() -> Start) {
         if let Some(run) = self.open.get_mut(&refused.id) {
             if !run.is_over(refused.first.monotonic_us) {

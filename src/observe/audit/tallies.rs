@@ -1,8 +1,8 @@
-//! Refusals on their way to the audit. Each thread adds up its own, so that requests do not wait for
-//! each other or for a search; the audit collects them once a second and before each search.
+//! Refusals on their way to the audit. Each thread adds up its own, so that requests do not wait
+//! for each other or for a search; the audit collects them once a second and before each search.
 //!
-//! Every kind has its own bound: a flood of requests without a key, or a shadow rule that would refuse
-//! all traffic, takes no room from the refusals by limits.
+//! Every kind has its own bound: a flood of requests without a key, or a shadow rule that would
+//! refuse all traffic, takes no room from the refusals by limits.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -34,7 +34,6 @@ pub(super) struct Tallies(Sharded<Shard>);
 /// The refusals of one thread.
 #[derive(Debug)]
 struct Shard {
-    /// By kind.
     tallies: [HashMap<TallyId, Tally, RandomState>; Kind::ALL.len()],
     /// Number of refusals beyond the capacity, by kind.
     beyond: [u64; Kind::ALL.len()],

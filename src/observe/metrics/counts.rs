@@ -91,7 +91,8 @@ pub(super) struct Counts {
     pub(super) upstreams: Named<Name, UpstreamCount>,
 }
 
-/// Everything that was counted since the previous call of [`Metrics::increases`](super::Metrics::increases).
+/// Everything that was counted since the previous call of
+/// [`Metrics::increases`](super::Metrics::increases).
 #[derive(Clone, Debug, Default)]
 pub struct Increases {
     /// Complete requests by plan.
@@ -142,7 +143,6 @@ pub struct RuleCounts {
 /// Complete requests of one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteCounts {
-    /// All requests.
     pub requests: u64,
     /// Requests with a response of status 5xx.
     pub errors: u64,

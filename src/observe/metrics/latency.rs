@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of buckets per power of two, and width of the buckets below [`FIRST_US`], in microseconds.
+/// Number of buckets per power of two, and width of the buckets below [`FIRST_US`], in
+/// microseconds.
 const PER_OCTAVE: usize = 8;
 
 /// Microseconds from which the width of a bucket is an eighth of its power of two.
@@ -19,8 +20,8 @@ const BUCKETS: usize = PER_OCTAVE * (OCTAVES + 1);
 #[derive(Debug)]
 pub(super) struct LatencyHistogram([AtomicU64; BUCKETS]);
 
-/// Numbers of durations by bucket, packed: for each bucket that is not empty its index, in one byte,
-/// and its count in seven bits a byte, the lowest first.
+/// Numbers of durations by bucket, packed: for each bucket that is not empty its index, in one
+/// byte, and its count in seven bits a byte, the lowest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Durations(Box<[u8]>);
 
@@ -107,7 +108,6 @@ impl Durations {
         self.0.is_empty()
     }
 
-    /// Adds the durations of `other`.
     pub fn add(&mut self, other: &Self) {
         if self.is_empty() {
             self.clone_from(other);
@@ -136,7 +136,6 @@ impl Default for DurationCounts {
 }
 
 impl DurationCounts {
-    /// Adds durations.
     pub(super) fn add(&mut self, durations: &Durations) {
         let mut bytes = durations.0.iter().copied();
         while let Some(index) = bytes.next() {
@@ -163,8 +162,8 @@ impl DurationCounts {
         Durations(packed.into())
     }
 
-    /// The duration that a share of all durations does not exceed, in microseconds. Linear between the
-    /// bounds of its bucket, as Prometheus' `histogram_quantile`; `None` without durations.
+    /// The duration that a share of all durations does not exceed, in microseconds. Linear between
+    /// the bounds of its bucket, as Prometheus' `histogram_quantile`; `None` without durations.
     #[allow(clippy::cast_precision_loss, reason = "counts and bounds are far below 2^53")]
     fn quantile_us(&self, share: f64) -> Option<f64> {
         let rank = share * self.0.iter().sum::<u64>() as f64;

@@ -37,7 +37,6 @@ pub struct PolicySeries {
     shed: Box<[OnceLock<IntCounter>]>,
 }
 
-/// A request that is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct CompleteRequest {
     /// Index of the route; `None` if it has none.
@@ -114,8 +113,8 @@ impl PolicySeries {
         }
     }
 
-    /// Counts a decision of a rule with `on_missing = "deny"` on a request without a key: no bucket is
-    /// read. `rule` and `plan` are indexes into `policy`.
+    /// Counts a decision of a rule with `on_missing = "deny"` on a request without a key: no bucket
+    /// is read. `rule` and `plan` are indexes into `policy`.
     pub fn refused_by_policy(&self, metrics: &Metrics, policy: &Policy, rule: u32, plan: u32) {
         let Some(mode) = policy.rules.get(rule as usize).map(|rule| rule.mode) else { return };
         let decision = DecisionLabel::of_missing_key(mode);
@@ -155,7 +154,8 @@ impl PolicySeries {
             .inc();
     }
 
-    /// Counts a request of a plan that was refused because its upstream has as many in flight as it may.
+    /// Counts a request of a plan that was refused because its upstream has as many in flight as it
+    /// may.
     pub fn shed(&self, metrics: &Metrics, policy: &Policy, upstream: usize, plan: u32) {
         let Some(counter) = self.shed.get(upstream * self.plans + plan as usize) else { return };
         let name = || policy.upstreams.get(upstream).map_or("", |upstream| &upstream.name);

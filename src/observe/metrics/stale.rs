@@ -52,8 +52,8 @@ impl Metrics {
 }
 
 impl Names {
-    /// Removes the series with other names if there are too many in total. `labels` are the family's
-    /// label names, in order.
+    /// Removes the series with other names if there are too many in total. `labels` are the
+    /// family's label names, in order.
     fn remove_unknown<B: MetricVecBuilder>(&self, family: &MetricVec<B>, labels: &[&str]) {
         let families = family.collect();
         let series = || families.iter().flat_map(MetricFamily::get_metric);
@@ -82,8 +82,8 @@ impl Names {
         is_stale_rule || self.is_stale("route", route) || self.is_stale("plan", plan)
     }
 
-    /// Whether a label value is a name that is not in the file. Empty values and fixed words are not
-    /// names.
+    /// Whether a label value is a name that is not in the file. Empty values and fixed words are
+    /// not names.
     fn is_stale(&self, label: &str, value: &str) -> bool {
         let names = match label {
             "route" => &self.route,

@@ -48,8 +48,8 @@ impl TlsSeries {
         self.errors.with_label_values(&[name]).inc();
     }
 
-    /// Sets the series of these certificates: name, and end as Unix time in seconds. Series of others are
-    /// removed.
+    /// Sets the series of these certificates: name, and end as Unix time in seconds. Series of
+    /// others are removed.
     pub fn show(&self, certificates: impl Iterator<Item = (Arc<str>, u64)>) {
         let mut current = BTreeMap::new();
         for (name, end) in certificates {

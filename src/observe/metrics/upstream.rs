@@ -16,14 +16,13 @@ pub enum UpstreamResult {
     Connect,
     /// Connected, but no response in time.
     Timeout,
-    /// Connected, but the connection was closed or the response is not valid HTTP. This may occur after
-    /// a valid head.
+    /// Connected, but the connection was closed or the response is not valid HTTP. This may occur
+    /// after a valid head.
     Broken,
     /// No endpoint of the upstream has an address.
     NoServer,
 }
 
-/// The metric families of all upstreams.
 pub(super) struct UpstreamFamilies {
     pub(super) results: IntCounterVec,
     pub(super) durations: HistogramVec,
@@ -165,8 +164,8 @@ impl UpstreamFamilies {
         }
     }
 
-    /// The series of one upstream. All of them exist from its first request on, so that `rate()` sees
-    /// the first failure.
+    /// The series of one upstream. All of them exist from its first request on, so that `rate()`
+    /// sees the first failure.
     pub(super) fn of(&self, upstream: &str, recent: Arc<UpstreamCount>) -> UpstreamSeries {
         let connections = |reused| self.connections.with_label_values(&[upstream, reused]);
         UpstreamSeries {

@@ -3,9 +3,10 @@
 use log::{Level, Log, Metadata, Record};
 use tracing::{error, warn};
 
-/// Modules of Pingora whose lines are dropped. They log errors that any client can cause: on the admin
-/// port with the malformed head, which may contain a token, and for a kept upstream connection that is
-/// not free yet. The gateway logs the relevant ones itself, with the id of the request.
+/// Modules of Pingora whose lines are dropped. They log errors that any client can cause: on the
+/// admin port with the malformed head, which may contain a token, and for a kept upstream
+/// connection that is not free yet. The gateway logs the relevant ones itself, with the id of the
+/// request.
 const SILENT: [&str; 3] = ["pingora_proxy", "pingora_core::apps", "pingora_core::connectors"];
 
 /// Names of Pingora's error types, and of the sources of its errors.
@@ -46,8 +47,8 @@ const INTERNAL_NAMES: [&str; 34] = [
     "Internal",
 ];
 
-/// Forwards what libraries log as warnings and errors to the log of the process. Below `warn` Pingora logs
-/// request heads, which contain API keys.
+/// Forwards what libraries log as warnings and errors to the log of the process. Below `warn`
+/// Pingora logs request heads, which contain API keys.
 #[derive(Clone, Copy, Debug)]
 pub struct LibraryLog;
 

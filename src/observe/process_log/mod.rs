@@ -1,8 +1,8 @@
-//! The log of the process, on standard error: one event a line, as text or as JSON. Characters that would
-//! end a line or control a terminal are escaped, whatever their source.
+//! The log of the process, on standard error: one event a line, as text or as JSON. Characters that
+//! would end a line or control a terminal are escaped, whatever their source.
 //!
-//! Reading order: this file (the form of an event), `fields` (its fields), `library` (events of libraries),
-//! `output` (standard error).
+//! Reading order: this file (the form of an event), `fields` (its fields), `library` (events of
+//! libraries), `output` (standard error).
 
 mod fields;
 mod library;

@@ -1,5 +1,5 @@
-//! Standard error as the output of the log. A line that cannot be written at once is dropped and counted: no
-//! request waits while the reader of a pipe, or a terminal, is stopped.
+//! Standard error as the output of the log. A line that cannot be written at once is dropped and
+//! counted: no request waits while the reader of a pipe, or a terminal, is stopped.
 
 use std::io::{self, Stderr, StderrLock, Write};
 use std::os::fd::AsFd;
@@ -25,8 +25,8 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 /// Bytes that an output takes at once if it is ready: `PIPE_BUF` of Linux.
 const PIECE: usize = 4096;
 
-/// How long each further piece of a long line may wait. A line that has begun should not be cut off because its
-/// reader is a little slower.
+/// How long each further piece of a long line may wait. A line that has begun should not be cut off
+/// because its reader is a little slower.
 const PIECE_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

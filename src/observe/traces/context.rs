@@ -75,8 +75,8 @@ impl SpanId {
 }
 
 impl Parent {
-    /// Parses a `traceparent`; `None` if it is invalid. Of a later version, the part that version 00
-    /// defines is parsed, as W3C demands.
+    /// Parses a `traceparent`; `None` if it is invalid. Of a later version, the part that version
+    /// 00 defines is parsed, as W3C demands.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let (known, rest) = text.split_at_checked(LENGTH)?;
         let dashes = [2, 35, 52].iter().all(|at| known.get(*at) == Some(&b'-'));
@@ -107,8 +107,8 @@ impl Parent {
     }
 }
 
-/// Whether the lines of `tracestate` are together a valid one: at most 32 members `key=value`, in the
-/// syntax of W3C.
+/// Whether the lines of `tracestate` are together a valid one: at most 32 members `key=value`, in
+/// the syntax of W3C.
 pub fn is_tracestate<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> bool {
     let mut count = 0;
     let members = lines.into_iter().flat_map(|line| line.split(|byte| *byte == b','));

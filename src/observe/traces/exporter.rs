@@ -16,8 +16,8 @@ use crate::policy::tracing::{Endpoint, Tracing};
 /// Maximum number of records in a batch.
 const MAX_BATCH: usize = 512;
 
-/// How long a batch waits for further records after the first: a message for each request would cost
-/// more than its spans.
+/// How long a batch waits for further records after the first: a message for each request would
+/// cost more than its spans.
 const BATCH_DELAY: Duration = Duration::from_millis(200);
 
 /// Maximum number of attempts to send a batch.

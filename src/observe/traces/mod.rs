@@ -1,9 +1,10 @@
 //! Traces of requests, exported to an OpenTelemetry collector: a span for the request, one for the
 //! check of its limits and one for the request to the upstream. No request waits for a collector:
-//! records go through a bounded queue to one thread. If the queue is full they are dropped and counted.
+//! records go through a bounded queue to one thread. If the queue is full they are dropped and
+//! counted.
 //!
-//! Reading order: `context` (W3C Trace Context), this file (which requests are recorded), `otlp` (spans
-//! in the form of OpenTelemetry), `exporter` (the thread), `sender` (one export).
+//! Reading order: `context` (W3C Trace Context), this file (which requests are recorded), `otlp`
+//! (spans in the form of OpenTelemetry), `exporter` (the thread), `sender` (one export).
 
 pub mod context;
 
@@ -75,7 +76,8 @@ pub struct TraceRecord {
 pub struct Call {
     /// Microseconds from the head of the request to the first selection of a server.
     pub offset_us: u64,
-    /// Microseconds from then to the head of the response; without a response, to the end of the request.
+    /// Microseconds from then to the head of the response; without a response, to the end of the
+    /// request.
     pub duration_us: u64,
     /// The status of the response.
     pub status: Option<u16>,
@@ -105,9 +107,9 @@ impl Trace {
     /// Number of random numbers for a trace context.
     pub const NUMBERS: usize = 5;
 
-    /// Creates the trace context of a request with the `traceparent` of its caller, if it has a valid
-    /// one. `is_trusted`: the caller is a trusted proxy. `random` must differ for each request. Returns
-    /// `None` if an id would be 0, which W3C does not allow.
+    /// Creates the trace context of a request with the `traceparent` of its caller, if it has a
+    /// valid one. `is_trusted`: the caller is a trusted proxy. `random` must differ for each
+    /// request. Returns `None` if an id would be 0, which W3C does not allow.
     pub fn of(
         tracing: &Tracing,
         parent: Option<Parent>,
@@ -168,8 +170,8 @@ impl Traces {
         Ok(Self { queue, series, closing, endpoint, closed })
     }
 
-    /// Sets the endpoint of the configuration in force. Records that wait for another, failing endpoint
-    /// are dropped.
+    /// Sets the endpoint of the configuration in force. Records that wait for another, failing
+    /// endpoint are dropped.
     pub fn set_endpoint(&self, tracing: Option<&Tracing>) {
         self.endpoint.send_replace(tracing.map(|tracing| tracing.endpoint.clone()));
     }

@@ -1,5 +1,5 @@
-//! Spans in the form of OpenTelemetry. Attributes follow its semantic conventions for HTTP; those of
-//! the gateway begin with `tollgate.`.
+//! Spans in the form of OpenTelemetry. Attributes follow its semantic conventions for HTTP; those
+//! of the gateway begin with `tollgate.`.
 
 use http::{Method, Version};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;

@@ -19,16 +19,15 @@ pub enum Field {
     Name(Name),
     /// A property that only lines with listed fields have.
     Extra(Extra),
-    /// A header of the request.
     Header(RequestHeader),
 }
 
-/// Name of a member that a line has only if it is listed. `docs/observability.md` says what each contains.
+/// Name of a member that a line has only if it is listed. `docs/observability.md` says what each
+/// contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extra {
     /// Version of HTTP.
     Http,
-    /// Version of TLS.
     TlsVersion,
     /// Cipher suite of TLS.
     TlsCipher,
@@ -45,7 +44,6 @@ pub enum Extra {
 pub struct RequestHeader {
     /// Name of the member, `header:<name>`.
     pub member: Box<str>,
-    /// Name of the header.
     pub name: HeaderName,
 }
 
@@ -54,7 +52,6 @@ macro_rules! names {
     ($($name:ident $text:literal)*) => {
         /// Name of a member that is not a header. `docs/observability.md` says what each contains.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "documented for users")]
         pub enum Name { $($name,)* }
 
         impl Name {

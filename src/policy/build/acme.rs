@@ -256,8 +256,8 @@ fn eab(
     Some(Eab { key_id: id, hmac_key: EabKey::new(bytes) })
 }
 
-/// Decodes base64url, or base64 as some authorities show it, with or without padding; none if it is empty or
-/// neither.
+/// Decodes base64url, or base64 as some authorities show it, with or without padding; none if it is
+/// empty or neither.
 fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=');
     if text.is_empty() || text.len() % 4 == 1 {

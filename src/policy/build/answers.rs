@@ -1,4 +1,5 @@
-//! `respond`, `redirect` and `maintenance` of routes: answers of the gateway instead of an upstream.
+//! `respond`, `redirect` and `maintenance` of routes: answers of the gateway instead of an
+//! upstream.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -172,7 +173,8 @@ fn redirect(
     Some(Redirect { status: StatusCode::from_u16(status?).ok()?, to })
 }
 
-/// Why a text is not the URL of a redirect. Rendered with several sets of values, its host must be the same.
+/// Why a text is not the URL of a redirect. Rendered with several sets of values, its host must be
+/// the same.
 fn wrong_url(to: &Template) -> Option<&'static str> {
     let values = |text: &'static str, path: &'static [u8], query: &'static [u8]| Values {
         client_id: Some(text),

@@ -16,7 +16,8 @@ const LONGEST: (u64, &str) = (3_600_000, "1h");
 /// Microseconds in a millisecond.
 const MICROS_PER_MILLISECOND: u64 = MICROS_PER_SECOND / 1_000;
 
-/// Default of `open_max` with sentinels and in a cluster: rare probes would notice the end of a failover late.
+/// Default of `open_max` with sentinels and in a cluster: rare probes would notice the end of a
+/// failover late.
 const FAILOVER_OPEN_MAX_US: u64 = MICROS_PER_SECOND;
 
 /// Maximum number of steps of a ramp.

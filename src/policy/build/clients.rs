@@ -79,8 +79,8 @@ fn limits_path(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option
     None
 }
 
-/// The plan of clients without a key: `anonymous_plan`, else `free`, else the implicit plan of a file
-/// without plans.
+/// The plan of clients without a key: `anonymous_plan`, else `free`, else the implicit plan of a
+/// file without plans.
 fn anonymous_plan(
     config: &Config,
     field: Option<&Spanned<String>>,

@@ -1,5 +1,5 @@
-//! Checks that no cost is above a burst that applies to it. Such a request could never pass: that is an
-//! error in the file, not a refusal of a client.
+//! Checks that no cost is above a burst that applies to it. Such a request could never pass: that
+//! is an error in the file, not a refusal of a client.
 
 use super::routes::cost;
 use super::rules::Rules;

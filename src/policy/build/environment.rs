@@ -1,4 +1,5 @@
-//! Replaces `${NAME}` and `${file:PATH}` in settings by their values, so that a file contains no secret.
+//! Replaces `${NAME}` and `${file:PATH}` in settings by their values, so that a file contains no
+//! secret.
 
 use sha2::{Digest as _, Sha256};
 
@@ -7,13 +8,13 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::reference::{Broken, Piece, Reference, files, pieces};
 use crate::config::spanned::Spanned;
 
-/// Looks up what a `${…}` names. A parameter, so that building a policy does not depend on the process.
+/// Looks up what a `${…}` names. A parameter, so that building a policy does not depend on the
+/// process.
 pub type Environment<'a> = &'a dyn Fn(Reference<'_>) -> Lookup;
 
 /// The result of looking up a `${…}`.
 #[derive(Debug)]
 pub enum Lookup {
-    /// Its value.
     Value(String),
     /// It has no value here, and any value that fits is assumed.
     Assumed,
@@ -21,8 +22,8 @@ pub enum Lookup {
     Missing(Missing),
 }
 
-/// The beginning of every placeholder: that of a path, because only a path has to begin with a certain
-/// character.
+/// The beginning of every placeholder: that of a path, because only a path has to begin with a
+/// certain character.
 pub const PLACEHOLDER: &str = "/assumed-";
 
 /// Why a `${…}` has no value. Does not contain any value.
@@ -52,8 +53,8 @@ pub(super) fn expand(
     expanded.map(|expanded| expanded.text)
 }
 
-/// As [`expand`], for a setting that is the path of a file, which errors and logs show. So it cannot be the
-/// content of another file.
+/// As [`expand`], for a setting that is the path of a file, which errors and logs show. So it
+/// cannot be the content of another file.
 pub(super) fn expand_path(
     field: &Spanned<String>,
     environment: Environment<'_>,
@@ -118,8 +119,8 @@ pub fn variable(name: &str, value: Option<String>) -> Lookup {
     Lookup::Value(value)
 }
 
-/// A text that fits a token, a salt, a password, a header, a name and a path alike. It differs between
-/// references, so that a comparison of two files notices that one names another variable.
+/// A text that fits a token, a salt, a password, a header, a name and a path alike. It differs
+/// between references, so that a comparison of two files notices that one names another variable.
 fn placeholder(reference: Reference<'_>) -> String {
     let digest = Sha256::digest(reference.to_string());
     let number = u128::from_be_bytes(digest.first_chunk().copied().unwrap_or_default());

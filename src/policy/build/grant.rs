@@ -1,4 +1,5 @@
-//! Builds limits from the grants of rules, plans and keys. The rule's kind reads the settings of a grant.
+//! Builds limits from the grants of rules, plans and keys. The rule's kind reads the settings of a
+//! grant.
 
 mod concurrency;
 pub(super) mod fixed_window;
@@ -35,7 +36,6 @@ pub(super) struct PlacedGrant {
     pub(super) is_default_burst: bool,
 }
 
-/// A grant as written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Written<'a> {
     /// Kind of the rule.
@@ -60,7 +60,6 @@ const LEAVE_OUT: &str = "to refuse requests, leave the route out instead";
 struct LimitAlone {
     /// The kind, with its article.
     kind: &'static str,
-    /// A limit of it.
     example: &'static str,
     /// Why it has no burst.
     no_burst: &'static str,
@@ -205,7 +204,8 @@ pub(super) fn optional(
     Some(PlacedGrant { grant, owner: String::new(), span, is_default_burst })
 }
 
-/// Whether a setting of the table at `path` is missing because of an error that is already reported.
+/// Whether a setting of the table at `path` is missing because of an error that is already
+/// reported.
 fn is_explained(path: &[&str], name: &str, diagnostics: &mut Diagnostics) -> bool {
     let path: Vec<&str> = path.iter().copied().chain([name]).collect();
     diagnostics.explain_absence(&path)

@@ -29,7 +29,8 @@ pub(super) enum Direction {
     Response,
 }
 
-/// Headers of a connection, and of where a message ends (RFC 9110, section 7.6.1; RFC 9113, section 8.2.2).
+/// Headers of a connection, and of where a message ends (RFC 9110, section 7.6.1; RFC 9113, section
+/// 8.2.2).
 const OF_THE_CONNECTION: [&str; 11] = [
     "connection",
     "content-length",
@@ -176,7 +177,6 @@ fn reserved(name: &HeaderName, direction: Direction) -> Option<(&'static str, &'
     }
 }
 
-/// The value of a header.
 fn value(
     field: &Spanned<String>,
     environment: Environment<'_>,

@@ -1,4 +1,5 @@
-//! `allow_ips` and `deny_ips` of `[server]` and of routes, and the files of networks that they name.
+//! `allow_ips` and `deny_ips` of `[server]` and of routes, and the files of networks that they
+//! name.
 
 use std::collections::HashMap;
 use std::sync::Arc;

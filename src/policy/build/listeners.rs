@@ -16,8 +16,8 @@ use crate::policy::settings::Server;
 /// What the address of a Unix socket begins with.
 const UNIX: &str = "unix:";
 
-/// Maximum length of the path of a Unix socket, in bytes: `sun_path` of the operating system without the
-/// NUL at its end.
+/// Maximum length of the path of a Unix socket, in bytes: `sun_path` of the operating system
+/// without the NUL at its end.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// Default permissions of a Unix socket.
@@ -26,8 +26,8 @@ const MODE: u32 = 0o660;
 /// An address that is in use, and where the file has it; none for a default.
 type Taken = (ListenAddress, Option<Range<usize>>);
 
-/// All listeners: those of `server.listen`, then those of `[[listeners]]` without an error. With an error
-/// there is no policy, so the indexes do not matter.
+/// All listeners: those of `server.listen`, then those of `[[listeners]]` without an error. With an
+/// error there is no policy, so the indexes do not matter.
 pub(super) fn listeners(
     config: &Config,
     server: Option<&Server>,
@@ -103,7 +103,6 @@ fn check_is_free(
     });
 }
 
-/// The address of a listener.
 fn address(
     table: &Spanned<written::Listener>,
     diagnostics: &mut Diagnostics,
@@ -158,7 +157,8 @@ fn mode(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<u32> {
     mode
 }
 
-/// Reports the PROXY protocol without anyone that may speak it. The permissions of a Unix socket say who may.
+/// Reports the PROXY protocol without anyone that may speak it. The permissions of a Unix socket
+/// say who may.
 fn check_proxy_protocol(
     listener: &written::Listener,
     server: Option<&Server>,

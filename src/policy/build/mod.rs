@@ -1,10 +1,11 @@
 //! Builds a policy from a file: resolves all names, checks all values, and reports all errors.
 //!
-//! Reading order: `names`, `rate`, `grant`, `values` and `environment` (the parts), then one file for
-//! each table of gateway.toml, then `costs` and `rules_per_route`, which need routes and rules, and `warnings`.
+//! Reading order: `names`, `rate`, `grant`, `values` and `environment` (the parts), then one file
+//! for each table of gateway.toml, then `costs` and `rules_per_route`, which need routes and rules,
+//! and `warnings`.
 //!
-//! Lists are in the order of the file. An entry with an error keeps its index, so that references to it
-//! are not errors too.
+//! Lists are in the order of the file. An entry with an error keeps its index, so that references
+//! to it are not errors too.
 
 mod access_log;
 mod acme;
@@ -62,8 +63,9 @@ use grant::Limits;
 use names::Names;
 pub use server::admin_address;
 
-/// Builds the policy of `config`, without its warnings, which are only in `diagnostics`. The result is none
-/// if there is any error, including those of reading, which are all in `diagnostics`. `${…}` in the file is looked up in `environment`.
+/// Builds the policy of `config`, without its warnings, which are only in `diagnostics`. The result
+/// is none if there is any error, including those of reading, which are all in `diagnostics`.
+/// `${…}` in the file is looked up in `environment`.
 pub fn build(
     config: &Config,
     environment: Environment<'_>,

@@ -1,4 +1,5 @@
-//! Parses the path of a route: `/api/search`, or `/api/*` for a prefix. A segment `{name}` is a parameter.
+//! Parses the path of a route: `/api/search`, or `/api/*` for a prefix. A segment `{name}` is a
+//! parameter.
 
 use std::collections::HashSet;
 

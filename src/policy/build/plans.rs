@@ -7,7 +7,8 @@ use crate::policy::priorities::Priorities;
 /// The lowest and the highest priority.
 const BOUNDS: (i64, i64) = (-1_000, 1_000);
 
-/// The priorities of all plans, in the order of the file. A file without plans has one with the default.
+/// The priorities of all plans, in the order of the file. A file without plans has one with the
+/// default.
 pub(super) fn priorities(config: &Config, diagnostics: &mut Diagnostics) -> Option<Priorities> {
     let mut numbers = Some(Vec::new());
     for (_, plan) in in_order(&config.plans) {

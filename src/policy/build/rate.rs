@@ -1,4 +1,5 @@
-//! Parses rates, and limits by window: `10/s`, `100/10s`, `5/250ms`. `meant` guesses what other texts mean.
+//! Parses rates, and limits by window: `10/s`, `100/10s`, `5/250ms`. `meant` guesses what other
+//! texts mean.
 
 mod meant;
 
@@ -157,7 +158,8 @@ impl Setting {
         self.meant(text).map_or_else(|| self.looks_like(), |meant| format!("write `{meant}`"))
     }
 
-    /// The value that a text means. A fraction of a limit has no equal: another window is another limit.
+    /// The value that a text means. A fraction of a limit has no equal: another window is another
+    /// limit.
     fn meant(self, text: &str) -> Option<String> {
         let is_other_window = self == Self::Limit && text.contains('.');
         meant::meant(text).filter(|meant| !is_other_window && self.is_usable(meant))

@@ -18,7 +18,6 @@ use crate::policy::redis::{
     Address, Colocate, DEFAULT_PREFIX, Login, MAX_LANES, Redis, Secret, Sentinel,
 };
 
-/// Default of `redis.lanes`.
 const DEFAULT_LANES: u16 = 6;
 
 /// Maximum length of a prefix, which is part of every key in memory and on the wire.

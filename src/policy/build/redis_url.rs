@@ -34,7 +34,6 @@ pub(super) struct Url {
     pub(super) database: Option<u32>,
 }
 
-/// The address in a url.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UrlAddress {
     Server(HostPort),

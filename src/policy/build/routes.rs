@@ -56,7 +56,8 @@ pub(super) fn matchers(config: &Config, diagnostics: &mut Diagnostics) -> Option
     matchers.into_iter().collect()
 }
 
-/// Where each route forwards its requests, in the order of the file; none if one of them has an error.
+/// Where each route forwards its requests, in the order of the file; none if one of them has an
+/// error.
 pub(super) fn destinations(
     config: &Config,
     names: &Names,
@@ -104,7 +105,8 @@ pub(super) fn settings(
     Some(Settings { idle_timeouts: idle_timeouts?, body_limits: body_limits?, handlings })
 }
 
-/// `websocket_idle_timeout` of each route, in the order of the file; none if one of them has an error.
+/// `websocket_idle_timeout` of each route, in the order of the file; none if one of them has an
+/// error.
 fn idle_timeouts(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Duration>> {
     let entries = in_order(&config.routes).into_iter();
     let timeouts: Vec<Option<Duration>> = entries
@@ -116,8 +118,8 @@ fn idle_timeouts(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<D
     timeouts.into_iter().collect()
 }
 
-/// `max_body_bytes` of each route, in the order of the file: its own, else that of the server. None if one
-/// of them has an error.
+/// `max_body_bytes` of each route, in the order of the file: its own, else that of the server. None
+/// if one of them has an error.
 fn body_limits(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Option<u64>>> {
     let mut limit = |field: Option<&Spanned<u64>>, default| {
         number("max_body_bytes", field, default, 0..=MAX_BODY_BYTES, diagnostics)

@@ -41,7 +41,6 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Each rule with its grants.
     pub(super) fn with_grants(&self) -> impl Iterator<Item = (&Rule, &[PlacedGrant])> {
         self.list.iter().zip(self.grants.iter().map(Vec::as_slice))
     }
@@ -160,7 +159,8 @@ fn rule(
     }
 }
 
-/// Parts of a token of which the costs of all routes that the rule counts are whole numbers, 1 to 1000.
+/// Parts of a token of which the costs of all routes that the rule counts are whole numbers, 1 to
+/// 1000.
 fn parts(config: &Config, rule: &Rule) -> u16 {
     let routes = in_order(&config.routes).into_iter().zip(0..);
     let counted = routes

@@ -175,7 +175,8 @@ fn http2(
 /// An address, and its span if the file has it.
 type Placed = (SocketAddr, Option<Range<usize>>);
 
-/// The addresses on which clients connect by plain HTTP/1.1, each once; may be empty beside `[[listeners]]`.
+/// The addresses on which clients connect by plain HTTP/1.1, each once; may be empty beside
+/// `[[listeners]]`.
 fn listen(config: &Config, list: &List, diagnostics: &mut Diagnostics) -> Option<Vec<Placed>> {
     let has_listeners =
         config.listeners.as_ref().is_some_and(|listeners| !listeners.get_ref().is_empty());

@@ -19,7 +19,8 @@ const MAX_WEIGHT: u64 = 1000;
 /// The help for a split without upstreams.
 const HELP: &str = "write `split = { api = 95, canary = 5 }`, with the names of upstreams";
 
-/// The split of a route, as written in `field`; none with an error. `number` is its position among all splits.
+/// The split of a route, as written in `field`; none with an error. `number` is its position among
+/// all splits.
 pub(super) fn split(
     name: &Spanned<String>,
     route: &tables::Route,

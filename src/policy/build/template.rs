@@ -15,7 +15,8 @@ pub(super) struct Expanded {
     pub(super) is_assumed: bool,
 }
 
-/// The template of a setting. Variables of the environment are replaced; their values have no variables.
+/// The template of a setting. Variables of the environment are replaced; their values have no
+/// variables.
 pub(super) fn template(
     field: &Spanned<String>,
     environment: Environment<'_>,
@@ -59,7 +60,8 @@ pub(super) fn template(
     Some(Expanded { template, is_assumed })
 }
 
-/// Splits a text after the `}` of each literal `${` before it. `}}` is that `}` as well, as anywhere in a template.
+/// Splits a text after the `}` of each literal `${` before it. `}}` is that `}` as well, as
+/// anywhere in a template.
 fn literal_end<'a>(text: &'a str, literals: &mut usize) -> (&'a str, &'a str) {
     let mut at = 0;
     while *literals > 0

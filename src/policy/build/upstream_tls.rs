@@ -11,8 +11,8 @@ use crate::config::{tables, words};
 use crate::net::tls::{self, CertificateFiles, ClientTls};
 use crate::policy::settings::UpstreamTls;
 
-/// TLS to the servers of the upstream `name`, which have this scheme; none without TLS. Settings with an error
-/// are reported.
+/// TLS to the servers of the upstream `name`, which have this scheme; none without TLS. Settings
+/// with an error are reported.
 pub(super) fn tls(
     name: &str,
     scheme: Option<Scheme>,
@@ -71,8 +71,8 @@ fn server_name_of(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Opt
     None
 }
 
-/// Reports a version of HTTP that servers of `scheme` cannot be asked for. The built-in responder has no
-/// scheme.
+/// Reports a version of HTTP that servers of `scheme` cannot be asked for. The built-in responder
+/// has no scheme.
 pub(super) fn check_protocol(
     scheme: Option<Scheme>,
     field: Option<&Spanned<words::Protocol>>,

@@ -1,8 +1,8 @@
 //! A hash of a client, which is the same in the bucket IDs of all of its colocated rules. Pure.
 //!
-//! It only chooses a slot, so it need not resist attacks: 96 bits of SHA-256 are left in each ID to keep the buckets apart,
-//! and a billion buckets share an ID with a probability of 2^-37. It must not change between versions: gateways of different
-//! versions share buckets.
+//! It only chooses a slot, so it need not resist attacks: 96 bits of SHA-256 are left in each ID to
+//! keep the buckets apart, and a billion buckets share an ID with a probability of 2^-37. It must
+//! not change between versions: gateways of different versions share buckets.
 
 use crate::base::hash::{FNV_1A, fnv_1a};
 

@@ -27,7 +27,8 @@ use crate::usage::keeper::Keeper;
 /// Longest wait for the exit status of a new process that has closed its end.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longest wait for the first requests of new connections. A client that sends one slowly delays others by this time.
+/// Longest wait for the first requests of new connections. A client that sends one slowly delays
+/// others by this time.
 const DECISION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a new connection may be silent before it is not waited for.
@@ -83,7 +84,6 @@ pub enum UpgradeError {
     /// The program cannot be started.
     #[error("cannot start {program}: {source}")]
     Start {
-        /// The program.
         program: String,
         /// The error of the system.
         source: io::Error,
@@ -113,7 +113,8 @@ pub enum UpgradeError {
 }
 
 impl Upgrader {
-    /// Creates an upgrader that hands over `sockets` and the buckets of `store`, while `intake` is paused.
+    /// Creates an upgrader that hands over `sockets` and the buckets of `store`, while `intake` is
+    /// paused.
     pub fn new(
         current: Arc<CurrentSnapshot>,
         store: Arc<MemoryStore>,
@@ -130,7 +131,8 @@ impl Upgrader {
         Self { usage, ..self }
     }
 
-    /// Refuses upgrades until [`open`](Self::open), if `takes_over`: this process takes over from another one.
+    /// Refuses upgrades until [`open`](Self::open), if `takes_over`: this process takes over from
+    /// another one.
     pub fn starting(self, takes_over: bool) -> Self {
         if takes_over {
             self.change(|state| match state {
@@ -149,8 +151,8 @@ impl Upgrader {
         });
     }
 
-    /// Starts the program on disk with the arguments of this process, and hands over the sockets. Returns
-    /// the id of the new process once it serves; this one then drains.
+    /// Starts the program on disk with the arguments of this process, and hands over the sockets.
+    /// Returns the id of the new process once it serves; this one then drains.
     ///
     /// # Errors
     /// See [`UpgradeError`].
@@ -325,8 +327,8 @@ impl Upgrader {
         open.iter().try_for_each(|(_, socket)| send_socket(stream, socket))
     }
 
-    /// How long new connections may wait until those before them have been counted. With Redis, both processes count in
-    /// the same buckets.
+    /// How long new connections may wait until those before them have been counted. With Redis,
+    /// both processes count in the same buckets.
     fn decision_timeout(&self) -> Duration {
         let shares_redis = self.current.load().policy.redis.is_some();
         if shares_redis { Duration::ZERO } else { DECISION_TIMEOUT }

@@ -1,15 +1,18 @@
-//! An upgrade: a new process of the program on disk takes over the listening sockets, then this one drains.
+//! An upgrade: a new process of the program on disk takes over the listening sockets, then this one
+//! drains.
 //!
 //! The old process starts the new one with a Unix socket as its standard input. On it:
 //!
-//! 1. The old process sends a [`Greeting`], with the addresses of upstream servers, and the listening sockets.
-//! 2. The new one reads the configuration and prepares everything, then answers [`Answer::Prepared`].
+//! 1. The old process sends a [`Greeting`], with the addresses of upstream servers, and the
+//!    listening sockets.
+//! 2. The new one reads the configuration and prepares everything, then answers
+//!    [`Answer::Prepared`].
 //! 3. The old one accepts no more connections, and sends the levels of the buckets in memory.
 //! 4. The new one takes them, and answers [`Answer::Serving`].
 //! 5. The old one sends an empty message, and drains. The new one accepts connections.
 //!
-//! If the new one fails before step 5, it is killed, and the old one accepts connections again. If the old one ends
-//! after step 1, the new one serves.
+//! If the new one fails before step 5, it is killed, and the old one accepts connections again. If
+//! the old one ends after step 1, the new one serves.
 //!
 //! Reading order: this file (messages), `give` (the old process), `take` (the new one).
 

@@ -45,8 +45,8 @@ pub struct Takeover {
 }
 
 impl Predecessor {
-    /// Returns the process that started this one for an upgrade, with its sockets; `None` after another
-    /// start. Replaces the standard input.
+    /// Returns the process that started this one for an upgrade, with its sockets; `None` after
+    /// another start. Replaces the standard input.
     ///
     /// # Errors
     /// The process does not send its sockets, or sends other messages than those of this version.
@@ -70,8 +70,8 @@ impl Predecessor {
             let owner = if is_borrowed { FileOwner::Systemd } else { FileOwner::Gateway };
             named.push(NamedSocket { socket: receive_socket(&stream)?, name, owner });
         }
-        // The predecessor ends this process if it has not taken over in time. If this one served after a timeout, the
-        // predecessor could end it then.
+        // The predecessor ends this process if it has not taken over in time. If this one served
+        // after a timeout, the predecessor could end it then.
         stream.set_read_timeout(None)?;
         let left = Vec::new();
         let predecessor = Self { stream, layout, addresses, left };
@@ -112,8 +112,8 @@ impl Takeover {
         Self { usage, ..self }
     }
 
-    /// Takes the levels of the buckets, and lets the predecessor drain. Blocks. If the predecessor has
-    /// ended, this process serves all the same.
+    /// Takes the levels of the buckets, and lets the predecessor drain. Blocks. If the predecessor
+    /// has ended, this process serves all the same.
     pub fn complete(&self) {
         let stream = &self.predecessor.stream;
         let levels = send_json(stream, &Answer::Prepared).and_then(|()| receive(stream));

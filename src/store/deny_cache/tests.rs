@@ -15,8 +15,8 @@ fn charge(id: u128, limit: Limit, cost: u64) -> Charge {
 }
 
 proptest! {
-    /// The cache refuses only requests that the bucket denies, and has its exact level. Until its maximum
-    /// age it refuses all of them.
+    /// The cache refuses only requests that the bucket denies, and has its exact level. Until its
+    /// maximum age it refuses all of them.
     #[test]
     fn cached_and_uncached_answers_agree_at_every_microsecond(
         tokens in 1_u64..50,
@@ -47,7 +47,8 @@ proptest! {
 }
 
 proptest! {
-    /// Of a sliding window, the cache refuses no request that the log would allow, and names the same wait.
+    /// Of a sliding window, the cache refuses no request that the log would allow, and names the
+    /// same wait.
     #[test]
     fn cache_refuses_only_what_a_log_refuses_at_every_microsecond(
         (limit, window_us) in (1_u64..20, 1_u64..2_000_000),
@@ -146,7 +147,8 @@ fn one_exhausted_bucket_refuses_the_whole_request() {
     assert!(cache.refusal(&two, 750_000).is_none(), "enough tokens again");
 }
 
-/// Two threads write one slot alternately while a third reads it: each refusal has a rule that was short.
+/// Two threads write one slot alternately while a third reads it: each refusal has a rule that was
+/// short.
 #[test]
 fn concurrent_refusal_is_by_a_rule_that_was_short() {
     let limit = Limit::token_bucket(1, 1_000_000, 5).unwrap();
@@ -197,8 +199,8 @@ fn refusal_is_cached_only_where_every_enforced_rule_is_known() {
     }
 }
 
-/// One step of a schedule: microseconds that pass, whether another gateway sends the request, which rules
-/// apply to it, and its cost.
+/// One step of a schedule: microseconds that pass, whether another gateway sends the request, which
+/// rules apply to it, and its cost.
 type Step = (u64, bool, [bool; 3], u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -208,8 +210,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// A cached refusal reports the same rule and retry after as the store, unless another gateway took from
-    /// the buckets since, at most a second ago.
+    /// A cached refusal reports the same rule and retry after as the store, unless another gateway
+    /// took from the buckets since, at most a second ago.
     #[test]
     fn cached_refusal_names_the_rule_and_the_wait_of_the_store(
         rates in prop::array::uniform3((1..20_u64, prop_oneof![Just(1_000_000_u64), Just(60_000_000)], 3..9_u64)),

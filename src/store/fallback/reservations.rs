@@ -1,16 +1,18 @@
 //! Reservations: keep cheap requests from starving expensive ones in the local fallback.
 //!
-//! One of n gateways takes n times the cost of a request from its copy of a bucket. If that is a full
-//! bucket or more, the request is allowed only when the bucket is full, and a steady flow of cheaper
-//! requests would keep it from filling. So a denied expensive request reserves the bucket: cheaper
-//! requests are denied until it can be allowed, plus a grace period. After that, the bucket cannot
-//! be reserved for twice the time that cheaper requests waited, and at least for twice the time in
-//! which the local share refills by the cost. So cheaper requests get at least a third of the share.
+//! One of n gateways takes n times the cost of a request from its copy of a bucket. If that is a
+//! full bucket or more, the request is allowed only when the bucket is full, and a steady flow of
+//! cheaper requests would keep it from filling. So a denied expensive request reserves the bucket:
+//! cheaper requests are denied until it can be allowed, plus a grace period. After that, the bucket
+//! cannot be reserved for twice the time that cheaper requests waited, and at least for twice the
+//! time in which the local share refills by the cost. So cheaper requests get at least a third of
+//! the share.
 //!
-//! The same holds for the log of a sliding window: it has room for such a request only when no stamp is in the window.
-//! The window is the time in which the share refills by the cost. All stamps of an expensive request leave it at once,
-//! and the first request afterwards passes, whatever its cost; the log is reserved for at most a third of the time. A
-//! fixed window is full again when its period begins, whatever cheaper requests do.
+//! The same holds for the log of a sliding window: it has room for such a request only when no
+//! stamp is in the window. The window is the time in which the share refills by the cost. All
+//! stamps of an expensive request leave it at once, and the first request afterwards passes,
+//! whatever its cost; the log is reserved for at most a third of the time. A fixed window is full
+//! again when its period begins, whatever cheaper requests do.
 //!
 //! A reservation only denies requests, so the bounds on granted tokens do not depend on it.
 
@@ -26,8 +28,8 @@ use crate::limit::reading::Times;
 use crate::limit::share::Share;
 use crate::limit::verdict::Standing;
 
-/// Time in microseconds that a reservation lasts after its request can be allowed. `Retry-After` is in
-/// whole seconds, and the retry takes time to arrive.
+/// Time in microseconds that a reservation lasts after its request can be allowed. `Retry-After` is
+/// in whole seconds, and the retry takes time to arrive.
 const GRACE_US: u64 = 2 * MICROS_PER_SECOND;
 
 /// Maximum number of reservations. Above it, expensive requests get none.
@@ -50,12 +52,11 @@ pub(super) struct Reservations {
 /// Reservation of one bucket. Times are in microseconds.
 #[derive(Debug, Clone, Copy)]
 struct Reservation {
-    /// Cost of the request. Only requests with a lower cost are denied. In tokens, because a reload can
-    /// change the parts of a token.
+    /// Cost of the request. Only requests with a lower cost are denied. In tokens, because a reload
+    /// can change the parts of a token.
     cost: Cost,
     /// Start of the reservation.
     since: u64,
-    /// End of the reservation.
     ends: u64,
     /// Time from which the bucket can be reserved again.
     next: u64,
@@ -88,8 +89,8 @@ impl Reservations {
         Answer::of(charges, answer.outcomes)
     }
 
-    /// Records the decision on a request at `now`: a denied expensive request reserves its bucket, an
-    /// allowed one ends its reservation. A request that another rule denies until after the
+    /// Records the decision on a request at `now`: a denied expensive request reserves its bucket,
+    /// an allowed one ends its reservation. A request that another rule denies until after the
     /// reservation could not use it, so it reserves nothing.
     pub(super) fn note(&self, charges: &[Charge], answer: &Answer, now: u64) {
         let longest = || {
@@ -151,8 +152,8 @@ impl Reservations {
         }
     }
 
-    /// Ends the reservation of the charge's bucket, if the cost of the allowed request is at least that
-    /// of the request that reserved it.
+    /// Ends the reservation of the charge's bucket, if the cost of the allowed request is at least
+    /// that of the request that reserved it.
     fn end(&self, charge: &Charge, share: Share, now: u64) {
         if self.is_empty() {
             return;
@@ -177,8 +178,8 @@ impl Reservation {
         now < self.ends && charge.cost_in_tokens() < self.cost && charge.mode == Mode::Enforce
     }
 
-    /// Denies a charge at `now`. Its latest retry after follows from the outcome: the expensive request is allowed at the
-    /// end of the reservation.
+    /// Denies a charge at `now`. Its latest retry after follows from the outcome: the expensive
+    /// request is allowed at the end of the reservation.
     fn deny(&self, charge: &Charge, outcome: &mut Outcome, now: u64) {
         let limit = &charge.limit;
         let until_end = self.ends.saturating_sub(now);
@@ -204,8 +205,8 @@ fn needs_all(charge: &Charge, share: Share) -> bool {
     is_kept_from_full && share.gateways() > 1 && charge.cost > 1 && is_full_needed
 }
 
-/// Time in microseconds for which a bucket cannot be reserved again, after cheaper requests `waited`
-/// for one of this cost.
+/// Time in microseconds for which a bucket cannot be reserved again, after cheaper requests
+/// `waited` for one of this cost.
 fn turn(charge: &Charge, cost: Cost, share: Share, waited: u64) -> u64 {
     let limit = &charge.limit;
     let refill = || limit.time_to_add_us(share.taken(limit, cost.in_parts(limit.parts())));

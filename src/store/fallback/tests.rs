@@ -1,4 +1,5 @@
-//! The bound of `docs/outages.md`: tokens that all gateways grant together, under any schedule of outages.
+//! The bound of `docs/outages.md`: tokens that all gateways grant together, under any schedule of
+//! outages.
 
 use proptest::prelude::*;
 
@@ -12,10 +13,11 @@ use crate::limit::verdict::Standing;
 use crate::store::redis::fixture::rule;
 
 impl World {
-    /// Checks the documented bound over every span: a burst and the rate, plus two bursts (or one request of
-    /// each gateway, if that is more) if all gateways lose the store together. Otherwise plus one burst,
-    /// and the local share of the rate while a gateway has debts. Plus the debts of gateways that ended
-    /// without a settlement, and a local share for each restart, which loses the known levels.
+    /// Checks the documented bound over every span: a burst and the rate, plus two bursts (or one
+    /// request of each gateway, if that is more) if all gateways lose the store together. Otherwise
+    /// plus one burst, and the local share of the rate while a gateway has debts. Plus the debts of
+    /// gateways that ended without a settlement, and a local share for each restart, which loses
+    /// the known levels.
     fn check(&self, dearest: u64, together: bool) -> Result<(), TestCaseError> {
         let limit = &self.limit;
         let gateways = i64::try_from(self.gateways.len()).unwrap();
@@ -237,16 +239,18 @@ fn client_within_its_limits_is_never_denied_by_a_debt() {
     assert_eq!(world.granted.len(), 180);
 }
 
-/// Limits of ten tokens, each with the time in microseconds in which the whole of it is granted again.
+/// Limits of ten tokens, each with the time in microseconds in which the whole of it is granted
+/// again.
 fn ten_tokens() -> [(Limit, u64); 3] {
     let window = |us| Limit::SlidingWindow(SlidingWindow::new(10, us).unwrap());
     let bucket = Limit::token_bucket(10, 1_000_000, 10).unwrap();
     [(bucket, 1_000_000), (window(1_000_000), 1_000_000), (window(10_000_000), 10_000_000)]
 }
 
-/// One of three gateways in local fallback. Requests of one token every 50 ms, more than its share, and from one second
-/// on a client with requests of 5 tokens that follows retry after, `late` microseconds later. Returns the times in
-/// microseconds at which its requests were allowed, and the number of allowed cheap requests.
+/// One of three gateways in local fallback. Requests of one token every 50 ms, more than its share,
+/// and from one second on a client with requests of 5 tokens that follows retry after, `late`
+/// microseconds later. Returns the times in microseconds at which its requests were allowed, and
+/// the number of allowed cheap requests.
 fn beside_cheap_requests(
     limit: Limit,
     until: u64,
@@ -364,8 +368,8 @@ fn unused_reservation_of_a_sliding_window_ends_at_the_reported_retry_after() {
     assert_eq!(leaves, [&refused[..], &expected].concat(), "no other reservation yet");
 }
 
-/// A cheap request arrives while the expensive one with the reservation is allowed: only one of them gets
-/// the tokens.
+/// A cheap request arrives while the expensive one with the reservation is allowed: only one of
+/// them gets the tokens.
 #[test]
 fn no_request_is_allowed_without_tokens_as_a_reservation_ends() {
     let limit = Limit::token_bucket(1, 1_000, 2).unwrap();
@@ -426,8 +430,8 @@ fn client_denied_for_longer_by_another_rule_reserves_no_bucket() {
     assert!((190..=200).contains(&passed), "{passed} requests of others were allowed");
 }
 
-/// A limit of five per hour is reserved for up to an hour. Once Redis decides again, a call that times out
-/// is decided by the last level from Redis.
+/// A limit of five per hour is reserved for up to an hour. Once Redis decides again, a call that
+/// times out is decided by the last level from Redis.
 #[test]
 fn reservation_ends_when_redis_decides_again() {
     let limit = Limit::token_bucket(5, 3_600_000_000, 5).unwrap();

@@ -1,5 +1,5 @@
-//! The bounds of `docs/outages.md` on sliding and fixed windows: tokens that all gateways grant together in any window or
-//! period, under any schedule of outages.
+//! The bounds of `docs/outages.md` on sliding and fixed windows: tokens that all gateways grant
+//! together in any window or period, under any schedule of outages.
 
 use proptest::prelude::*;
 
@@ -22,14 +22,16 @@ impl World {
         world
     }
 
-    /// Units that gateways may have granted locally and not settled: their shares, or a request each.
+    /// Units that gateways may have granted locally and not settled: their shares, or a request
+    /// each.
     fn shares(&self) -> i64 {
         let limit = &self.limit;
         let gateways = i64::try_from(self.gateways.len()).unwrap();
         limit.full().max(gateways * limit.token_units(DEAREST.min(limit.capacity())))
     }
 
-    /// Units granted in the windows of this length that begin with a grant at `from` or later. The most of them.
+    /// Units granted in the windows of this length that begin with a grant at `from` or later. The
+    /// most of them.
     fn most_in_a_window(&self, from: u64) -> i64 {
         let later = self.granted.iter().filter(|(at, _)| *at >= from);
         let inside = |(first, _): &(u64, i64)| {

@@ -1,4 +1,5 @@
-//! Gateways over one bucket of any kind, and schedules of outages, for property tests of the bounds of `docs/outages.md`.
+//! Gateways over one bucket of any kind, and schedules of outages, for property tests of the bounds
+//! of `docs/outages.md`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,7 +22,8 @@ pub(super) enum Step {
     TurnAll(bool),
     /// A gateway gets requests of this cost, all at once.
     Ask { gateway: usize, requests: u64, cost: u64 },
-    /// A gateway gets a request and no answer of the store in time. `taken`: the store took the tokens.
+    /// A gateway gets a request and no answer of the store in time. `taken`: the store took the
+    /// tokens.
     AskTimedOut { gateway: usize, cost: u64, taken: bool },
     /// A gateway decides a request locally, which then reaches no server.
     Fail { gateway: usize, cost: u64 },
@@ -41,12 +43,13 @@ pub(super) struct World {
     /// Whether each has reached the shared store since it started.
     pub(super) reached: Vec<Arc<AtomicBool>>,
     pub(super) now: u64,
-    /// Requests that reach no server: the gateway, the charge, the time at which it was taken, and the number of debts that
-    /// were removed before.
+    /// Requests that reach no server: the gateway, the charge, the time at which it was taken, and
+    /// the number of debts that were removed before.
     pub(super) failing: Vec<(usize, Charge, (u64, u64))>,
     /// Times of grants, and units. Without those of requests that reach no server.
     pub(super) granted: Vec<(u64, i64)>,
-    /// Times, and the sum over all gateways of the microseconds with a debt since the previous entry.
+    /// Times, and the sum over all gateways of the microseconds with a debt since the previous
+    /// entry.
     pub(super) less_debt: Vec<(u64, u64)>,
     /// Times at which gateways ended without a settlement, and units of their debts.
     pub(super) lost: Vec<(u64, i64)>,

@@ -14,7 +14,6 @@ pub(super) const RENEWAL_US: u64 = LEASE_US / 3;
 /// A statement to make.
 #[derive(Clone, Debug)]
 pub struct Due {
-    /// Its bucket.
     pub bucket: BucketId,
     /// Limit of the bucket.
     pub limit: Limit,
@@ -44,8 +43,9 @@ impl Held {
         shard.entries.get_mut(&bucket).map_or(Statement::NONE, |entry| self.state(entry, now))
     }
 
-    /// The statement of an operator's call that is sent at `now` (microseconds). None of units while a call with
-    /// checks of the bucket is unanswered, since the number would lack those that it takes.
+    /// The statement of an operator's call that is sent at `now` (microseconds). None of units
+    /// while a call with checks of the bucket is unanswered, since the number would lack those that
+    /// it takes.
     pub fn statement_to_adjust(&self, bucket: BucketId, now: u64) -> Statement {
         let mut shard = self.shard(bucket).lock();
         match shard.entries.get_mut(&bucket) {
@@ -55,8 +55,8 @@ impl Held {
         }
     }
 
-    /// Ends a call with checks of the bucket. `units` are those of this process that Redis now has; `None` without a
-    /// reply.
+    /// Ends a call with checks of the bucket. `units` are those of this process that Redis now has;
+    /// `None` without a reply.
     pub fn answered(&self, bucket: BucketId, units: Option<i64>) {
         let mut shard = self.shard(bucket).lock();
         if let Some(entry) = shard.entries.get_mut(&bucket) {
@@ -101,9 +101,9 @@ impl Held {
         self.settle(&mut shard, bucket);
     }
 
-    /// Makes all statements due that are older than a third of a lease at `now` (microseconds); with
-    /// `all`, every one, since Redis may have lost them. Forgets buckets of which nothing is held
-    /// and whose leases have ended.
+    /// Makes all statements due that are older than a third of a lease at `now` (microseconds);
+    /// with `all`, every one, since Redis may have lost them. Forgets buckets of which nothing is
+    /// held and whose leases have ended.
     pub fn renew(&self, all: bool, now: u64) {
         for shard in &self.shards {
             let mut shard = shard.lock();

@@ -1,5 +1,5 @@
-//! Several processes that share a limit through the script's rules, under any order of calls, lost replies, late calls,
-//! outages and ends of processes.
+//! Several processes that share a limit through the script's rules, under any order of calls, lost
+//! replies, late calls, outages and ends of processes.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ fn charge(limit: u64, units: u64) -> Charge {
 /// One step of a schedule.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A gateway sends checks of these costs in one call. `Lost`: without a reply; `Late`: and Redis runs it afterwards.
+    /// A gateway sends checks of these costs in one call. `Lost`: without a reply; `Late`: and
+    /// Redis runs it afterwards.
     Ask { gateway: usize, costs: Vec<u64>, fate: Fate },
     /// A request of a gateway ends.
     End { gateway: usize, which: prop::sample::Index },

@@ -1,8 +1,10 @@
-//! Requests with charges whose buckets have a lease: these take their tokens from it, the others as usual.
+//! Requests with charges whose buckets have a lease: these take their tokens from it, the others as
+//! usual.
 //!
-//! All or nothing: tokens of leases are taken first, and put back if the others are refused. A lease that lacks the
-//! tokens refuses nothing: its charge is checked in Redis, too. So a refusal always comes from the store. A lease is
-//! also used while Redis is unavailable: the bucket has already counted its tokens.
+//! All or nothing: tokens of leases are taken first, and put back if the others are refused. A
+//! lease that lacks the tokens refuses nothing: its charge is checked in Redis, too. So a refusal
+//! always comes from the store. A lease is also used while Redis is unavailable: the bucket has
+//! already counted its tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,7 +212,8 @@ const fn outcome(available: i64) -> Outcome {
     Outcome { level: available, enough: true, share: Share::WHOLE, times: Times::NONE }
 }
 
-/// Adds what was taken from leases to a decision on the other charges, in the order of the request's charges.
+/// Adds what was taken from leases to a decision on the other charges, in the order of the
+/// request's charges.
 fn with_leased(taken: Taken, charges: &[Charge], leased: &Leased) -> Taken {
     let (mut all, mut outcomes) = (Charges::new(), Outcomes::new());
     let (mut local, mut of_leases) = (Vec::new(), Vec::new());

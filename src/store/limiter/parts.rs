@@ -1,9 +1,9 @@
 //! Requests in a Redis Cluster, whose buckets may be in several slots.
 //!
-//! All slots are asked at once. If one refuses, what the others have taken is given back with their next calls. Until
-//! then, a concurrent request may find these tokens taken; in no order of events are more tokens granted than the
-//! limits allow. Buckets of a master that does not decide are decided locally, as in an outage; the other masters
-//! decide on theirs.
+//! All slots are asked at once. If one refuses, what the others have taken is given back with their
+//! next calls. Until then, a concurrent request may find these tokens taken; in no order of events
+//! are more tokens granted than the limits allow. Buckets of a master that does not decide are
+//! decided locally, as in an outage; the other masters decide on theirs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +26,14 @@ struct Decided {
     answered: Vec<(Part, Answered)>,
     /// Charges that are decided locally.
     local: Charges,
-    /// Parts to ask for again: without buckets that Redis cannot read, or each for one bucket, since its slot is being
-    /// moved.
+    /// Parts to ask for again: without buckets that Redis cannot read, or each for one bucket,
+    /// since its slot is being moved.
     again: Parts,
 }
 
 impl Shared {
-    /// Decides a request and takes its tokens, within the time of a check that began at `started` (microseconds).
+    /// Decides a request and takes its tokens, within the time of a check that began at `started`
+    /// (microseconds).
     pub(super) async fn take_parts(
         &self,
         cluster: &Cluster,
@@ -109,8 +110,8 @@ impl Shared {
         (Taken { taken_at, ..taken }, holds)
     }
 
-    /// The answer to a request that a part refuses; what the others have taken is given back. `local` is what was
-    /// decided locally, if anything was.
+    /// The answer to a request that a part refuses; what the others have taken is given back.
+    /// `local` is what was decided locally, if anything was.
     fn refuse(
         &self,
         charges: &[Charge],

@@ -1,5 +1,5 @@
-//! Reads levels of buckets without taking tokens: for operators, and for clients that read their own
-//! limits.
+//! Reads levels of buckets without taking tokens: for operators, and for clients that read their
+//! own limits.
 
 use super::{Limiter, Shared, Source, Taken};
 use crate::base::clock;
@@ -35,9 +35,9 @@ impl Limiter {
         self.known(charges, true)
     }
 
-    /// Levels of the charges' buckets for a client, without taking tokens. Takes at most as long as a
-    /// check. Reads Redis only as often as [`peek_cache`](crate::store::peek_cache) allows, and only while
-    /// the breaker is closed.
+    /// Levels of the charges' buckets for a client, without taking tokens. Takes at most as long as
+    /// a check. Reads Redis only as often as [`peek_cache`](crate::store::peek_cache) allows, and
+    /// only while the breaker is closed.
     pub async fn peek_cached(
         &self,
         client: PeekClient,

@@ -1,9 +1,10 @@
-//! Tokens of requests that failed before they reached a server, and whose rules give them back (`refund_on`).
+//! Tokens of requests that failed before they reached a server, and whose rules give them back
+//! (`refund_on`).
 //!
-//! Each store gives back what it took, at most what keeps its limit exact: see [`Returned`]. Redis gets it with the next
-//! call, before the checks in that call. If there is none within the time of a check, or its reply is lost, it is not sent
-//! again: tokens are never given back twice. What was granted locally is given back while it is a debt, and what came
-//! from a lease while there is one.
+//! Each store gives back what it took, at most what keeps its limit exact: see [`Returned`]. Redis
+//! gets it with the next call, before the checks in that call. If there is none within the time of
+//! a check, or its reply is lost, it is not sent again: tokens are never given back twice. What was
+//! granted locally is given back while it is a debt, and what came from a lease while there is one.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -72,8 +73,8 @@ impl TakenAt {
 }
 
 impl Limiter {
-    /// Gives back what a request took from the buckets of the charges for whose index `is_refunded` is true, at `now`
-    /// (microseconds). The limits in force must be those of the charges.
+    /// Gives back what a request took from the buckets of the charges for whose index `is_refunded`
+    /// is true, at `now` (microseconds). The limits in force must be those of the charges.
     pub fn refund(
         &self,
         failed: &Failed<'_>,
@@ -141,7 +142,8 @@ impl Limiter {
 }
 
 impl Shared {
-    /// Gives back what Redis took for these charges. `done` is dropped once it is given back or lost.
+    /// Gives back what Redis took for these charges. `done` is dropped once it is given back or
+    /// lost.
     fn give_back(
         &self,
         charges: &[Charge],

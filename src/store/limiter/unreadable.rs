@@ -1,10 +1,10 @@
 //! Requests with a bucket that Redis cannot read, because its key holds another type.
 //!
-//! Only that bucket is decided locally, by its rule's `on_failure`, as in an outage; Redis decides on
-//! the others. All or nothing: tokens are taken locally first, and given back if Redis denies the
-//! request. Until then, a concurrent request may find them taken; in no order of events are more
-//! tokens granted than the bucket holds. If the deny cache knows that Redis denies the request, no tokens are taken, so
-//! that an exhausted client cannot keep them from others.
+//! Only that bucket is decided locally, by its rule's `on_failure`, as in an outage; Redis decides
+//! on the others. All or nothing: tokens are taken locally first, and given back if Redis denies
+//! the request. Until then, a concurrent request may find them taken; in no order of events are
+//! more tokens granted than the bucket holds. If the deny cache knows that Redis denies the
+//! request, no tokens are taken, so that an exhausted client cannot keep them from others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::store::redis::node::Node;
 use crate::store::rule::StoredRule;
 
 impl Shared {
-    /// Decides a request with these unreadable buckets, within the remaining time of a check that began
-    /// at `started` (microseconds). `None` if Redis did not decide on the other buckets.
+    /// Decides a request with these unreadable buckets, within the remaining time of a check that
+    /// began at `started` (microseconds). `None` if Redis did not decide on the other buckets.
     pub(super) async fn take_split(
         &self,
         node: &Node,

@@ -1,4 +1,5 @@
-//! Which logs of sliding windows have changed, for a file that keeps them over a restart: [`ChangedLog`].
+//! Which logs of sliding windows have changed, for a file that keeps them over a restart:
+//! [`ChangedLog`].
 
 use std::collections::HashMap;
 
@@ -11,9 +12,9 @@ use crate::limit::sliding_window::SlidingWindow;
 /// A log that has changed, of a window of an hour or longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangedLog {
-    /// Its bucket.
     pub bucket: BucketId,
-    /// Whether the bucket became full by the change, as an operator's reset does. The store may remove it then.
+    /// Whether the bucket became full by the change, as an operator's reset does. The store may
+    /// remove it then.
     pub is_full: bool,
 }
 
@@ -22,8 +23,8 @@ pub struct ChangedLog {
 pub(super) struct ChangedLogs(HashMap<BucketId, bool, foldhash::fast::RandomState>);
 
 impl ChangedLogs {
-    /// Notes a change. `bound` is the maximum number of buckets in the shard: of more, those that were removed from it are
-    /// forgotten.
+    /// Notes a change. `bound` is the maximum number of buckets in the shard: of more, those that
+    /// were removed from it are forgotten.
     pub(super) fn note(&mut self, changed: ChangedLog, bound: usize, logs: &Logs) {
         if self.0.len() > bound {
             self.0.retain(|bucket, is_full| *is_full || logs.get(Name::of(*bucket)).is_some());
@@ -49,7 +50,8 @@ impl MemoryStore {
         all
     }
 
-    /// Adds logs to those that have changed, because they could not be kept. Later changes have precedence.
+    /// Adds logs to those that have changed, because they could not be kept. Later changes have
+    /// precedence.
     pub fn put_back_changed_logs(&self, logs: &[ChangedLog]) {
         for ChangedLog { bucket, is_full } in logs {
             let mut shard = self.shards[self.shard_number(*bucket)].0.lock();
@@ -59,8 +61,8 @@ impl MemoryStore {
         }
     }
 
-    /// Returns the bucket's window, and the times at which the tokens in it at `now` were taken, the oldest first;
-    /// `None` if the store has no log of it. All are in microseconds.
+    /// Returns the bucket's window, and the times at which the tokens in it at `now` were taken,
+    /// the oldest first; `None` if the store has no log of it. All are in microseconds.
     pub fn stamps(&self, bucket: BucketId, now: u64) -> Option<(SlidingWindow, Vec<i64>)> {
         let shard = self.shards[self.shard_number(bucket)].0.lock();
         shard.stamps(bucket, &self.limits, now)

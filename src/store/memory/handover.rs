@@ -1,7 +1,8 @@
 //! The levels of all buckets as bytes, for the process that replaces this one.
 //!
-//! The stored names of buckets lack bits that select their shard, so both stores need the same shards and the
-//! same seed: [`Layout`]. Times are relative to the transfer, because each process has its own clock.
+//! The stored names of buckets lack bits that select their shard, so both stores need the same
+//! shards and the same seed: [`Layout`]. Times are relative to the transfer, because each process
+//! has its own clock.
 
 use std::collections::HashMap;
 
@@ -34,7 +35,6 @@ pub enum HandoverError {
 /// A bucket that was kept elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptBucket {
-    /// The bucket.
     pub bucket: BucketId,
     /// The limit that it was counted under.
     pub limit: Limit,
@@ -48,8 +48,8 @@ pub struct KeptBucket {
 struct Reader<'a>(&'a [u8]);
 
 impl MemoryStore {
-    /// Creates an empty store with the shards and the seed of another one, as far as `max_buckets` gives
-    /// it as many.
+    /// Creates an empty store with the shards and the seed of another one, as far as `max_buckets`
+    /// gives it as many.
     pub fn with_layout(max_buckets: usize, limits: &[Limit], layout: Layout) -> Self {
         Self::with_seed(max_buckets, limits, layout.seed)
     }
@@ -99,8 +99,9 @@ impl MemoryStore {
         bytes
     }
 
-    /// Adds the buckets of another store with the same [`layout`](Self::layout), at `now` (microseconds).
-    /// Returns how many. Must not be called concurrently with [`adopt`](Self::adopt).
+    /// Adds the buckets of another store with the same [`layout`](Self::layout), at `now`
+    /// (microseconds). Returns how many. Must not be called concurrently with
+    /// [`adopt`](Self::adopt).
     ///
     /// # Errors
     /// See [`HandoverError`]. Buckets before a malformed place have been added.
@@ -137,8 +138,8 @@ impl MemoryStore {
         Ok(imported)
     }
 
-    /// Adds buckets that were kept elsewhere, at `now` (microseconds); those that the store has stay. Returns how many.
-    /// Must not be called concurrently with [`adopt`](Self::adopt).
+    /// Adds buckets that were kept elsewhere, at `now` (microseconds); those that the store has
+    /// stay. Returns how many. Must not be called concurrently with [`adopt`](Self::adopt).
     #[allow(
         clippy::mutable_key_type,
         reason = "calendars are compared by identity; what changes in them is a cache"
@@ -224,7 +225,8 @@ mod tests {
                 old.take(&[charge(id, limit(10))], 5_000_000, Share::one_of(1));
             }
         }
-        // A second later, each bucket has a token more. The clock of the next process has just begun.
+        // A second later, each bucket has a token more. The clock of the next process has just
+        // begun.
         let bytes = old.export(6_000_000);
         let new = MemoryStore::with_layout(100_000, &[limit(10)], old.layout());
         let imported = new.import(&bytes, 3).unwrap();

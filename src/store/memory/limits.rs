@@ -3,7 +3,8 @@
 //! A reload changes rules while buckets of the old rules remain, so limits are added and never
 //! changed. A limit that no rule uses any more is retired: its buckets keep their fraction of full.
 //! Its number is reused once no bucket refers to it and every request that started under it has
-//! ended. So the number of limits stays proportional to rules and buckets over any number of reloads.
+//! ended. So the number of limits stays proportional to rules and buckets over any number of
+//! reloads.
 
 #[cfg(test)]
 mod tests;
@@ -44,8 +45,8 @@ pub(super) struct Known {
 #[derive(Debug)]
 struct Numbers {
     free: Vec<u32>,
-    /// Number of limits at which free numbers are searched for next. About half of the numbers should
-    /// be free by then.
+    /// Number of limits at which free numbers are searched for next. About half of the numbers
+    /// should be free by then.
     sweep_at: usize,
 }
 
@@ -71,15 +72,15 @@ impl Limits {
         Self { list, numbers: Mutex::new(Numbers { free: Vec::new(), sweep_at: MIN_SWEEP }) }
     }
 
-    /// Current list. Load it while holding the lock of the shard it is used for: the list then has all
-    /// limits of the buckets there.
+    /// Current list. Load it while holding the lock of the shard it is used for: the list then has
+    /// all limits of the buckets there.
     pub(super) fn load(&self) -> Guard<Arc<Vec<Known>>> {
         self.list.load()
     }
 
-    /// Numbers `limits`, which are in force from `now` on, and retires the others. `used` returns, for
-    /// each number, whether buckets refer to it. Must not be called concurrently: the result has to
-    /// be passed to [`publish`](Self::publish) before the next call.
+    /// Numbers `limits`, which are in force from `now` on, and retires the others. `used` returns,
+    /// for each number, whether buckets refer to it. Must not be called concurrently: the result
+    /// has to be passed to [`publish`](Self::publish) before the next call.
     #[allow(
         clippy::mutable_key_type,
         reason = "calendars are compared by identity; what changes in them is a cache"
@@ -130,8 +131,8 @@ impl Limits {
         Adopted { numbers, list, reused, retired }
     }
 
-    /// Returns the number of each of `limits`. Adds those that are unknown, as retired at `now`. Must not be
-    /// called concurrently with [`adopt`](Self::adopt).
+    /// Returns the number of each of `limits`. Adds those that are unknown, as retired at `now`.
+    /// Must not be called concurrently with [`adopt`](Self::adopt).
     pub(super) fn import(&self, limits: &[Limit], now: u64) -> Vec<u32> {
         let mut list = Vec::clone(&self.list.load());
         let number_of = |limit: &Limit| {
@@ -173,13 +174,12 @@ fn last(list: &[Known]) -> u32 {
 // === impl Known ===
 
 impl Known {
-    /// Whether the limit is in force.
     pub(super) fn is_in_force(&self) -> bool {
         self.retired_at.is_none()
     }
 
-    /// Converts a bucket of this limit to another one at `now`: see [`Limit::converted`]. The bucket
-    /// is refilled under this limit until its retirement.
+    /// Converts a bucket of this limit to another one at `now`: see [`Limit::converted`]. The
+    /// bucket is refilled under this limit until its retirement.
     pub(super) fn same_fraction(&self, bucket: Bucket, limit: &Limit, now: u64) -> Bucket {
         if !self.limit.refills() {
             // Its time is the end of its period, which the new limit compares with the current one.

@@ -1,4 +1,5 @@
-//! The logs of a shard's sliding windows, beside its table, which has the level and newest stamp of each.
+//! The logs of a shard's sliding windows, beside its table, which has the level and newest stamp of
+//! each.
 
 use std::collections::HashMap;
 
@@ -47,7 +48,8 @@ impl Logs {
         self.by_name.insert(name, log);
     }
 
-    /// Removes the logs for which `is_needed` is false, unless there are few more than after the last search.
+    /// Removes the logs for which `is_needed` is false, unless there are few more than after the
+    /// last search.
     pub(super) fn sweep(&mut self, is_needed: impl Fn(Name, &StampLog) -> bool) {
         if self.weight < self.sweep_at.max(MIN_SWEEP) {
             return;

@@ -1,4 +1,5 @@
-//! The pictures of docs/kinds.md: what each kind of limit lets pass of the same traffic. The core decides.
+//! The pictures of docs/kinds.md: what each kind of limit lets pass of the same traffic. The core
+//! decides.
 
 use std::ops::Range;
 
@@ -32,8 +33,8 @@ const PASSED: RGBColor = RGBColor(9, 105, 218);
 const LIMIT: RGBColor = RGBColor(207, 34, 46);
 const TEXT: RGBColor = RGBColor(31, 35, 40);
 
-/// Times of the requests in microseconds: one every two seconds, and 120 in 24 seconds around the start of the second
-/// minute.
+/// Times of the requests in microseconds: one every two seconds, and 120 in 24 seconds around the
+/// start of the second minute.
 fn traffic() -> Vec<u64> {
     let calm = |seconds: Range<u64>| seconds.step_by(2).map(|second| second * SECOND_US);
     let rush = (0..120).map(|number| 48 * SECOND_US + number * SECOND_US / 5);
@@ -86,7 +87,6 @@ fn passed_in_flight(most: u64) -> Vec<u64> {
     passed
 }
 
-/// Number of times in each bar.
 fn bars(times: &[u64]) -> Vec<u32> {
     let bars = usize::try_from(SECONDS / BAR_S).unwrap();
     let mut counts = vec![0; bars];
@@ -134,7 +134,6 @@ fn chart<'a, 'b>(area: &'a Area<'b>, title: &str, (of, most): (&str, f64)) -> Ch
     chart
 }
 
-/// Draws a bar for each count.
 fn draw_bars(chart: &mut Chart<'_, '_>, counts: &[u32], color: RGBColor) {
     let bar = |(bar, count): (u64, &u32)| {
         let left = number(bar * BAR_S);

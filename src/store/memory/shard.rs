@@ -1,5 +1,5 @@
-//! One shard of the memory store: a bounded table, the logs of its sliding windows, their eviction, and the record of
-//! dropped buckets.
+//! One shard of the memory store: a bounded table, the logs of its sliding windows, their eviction,
+//! and the record of dropped buckets.
 
 use super::changed::{ChangedLog, ChangedLogs};
 use super::limits::{Known, Limits};
@@ -11,8 +11,8 @@ use crate::limit::charge::{BucketId, Charge};
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::stamp_log::StampLog;
 
-/// Number of buckets that one eviction examines. Enough to find one that is full or nearly full; few
-/// enough that, adjacent in memory, they cost little more than the first.
+/// Number of buckets that one eviction examines. Enough to find one that is full or nearly full;
+/// few enough that, adjacent in memory, they cost little more than the first.
 const EVICTION_WINDOW: usize = 24;
 
 /// Minimum number of slots of a table.
@@ -43,7 +43,8 @@ struct Dropped {
     full_at: u64,
     /// Without a refill: the emptiest of them.
     emptiest: Missing,
-    /// Without a refill: the emptiest of those that were dropped after that one. Applies once that one is full.
+    /// Without a refill: the emptiest of those that were dropped after that one. Applies once that
+    /// one is full.
     next: Missing,
 }
 
@@ -133,7 +134,8 @@ impl Shard {
         log.filter(|_| is_known)
     }
 
-    /// Adds the log of a bucket that has been written. May exceed the bound until [`shed`](Self::shed).
+    /// Adds the log of a bucket that has been written. May exceed the bound until
+    /// [`shed`](Self::shed).
     pub(super) fn put_log(&mut self, charge: &Charge, log: StampLog) {
         let name = Name::of(charge.bucket);
         let is_full = log.stamps().len() == 0;
@@ -157,7 +159,8 @@ impl Shard {
         self.changed.as_mut()
     }
 
-    /// The bucket's window, and the stamps in it at `now`, the oldest first; `None` if it has no log.
+    /// The bucket's window, and the stamps in it at `now`, the oldest first; `None` if it has no
+    /// log.
     pub(super) fn stamps(
         &self,
         bucket: BucketId,
@@ -171,8 +174,8 @@ impl Shard {
         Some((window, self.logs.get(name)?.inside(&window, now).collect()))
     }
 
-    /// Frees the logs whose stamps have left the window, and drops buckets until the rest is within the bound. One
-    /// log is kept even if it is larger.
+    /// Frees the logs whose stamps have left the window, and drops buckets until the rest is within
+    /// the bound. One log is kept even if it is larger.
     pub(super) fn shed(&mut self, limits: &Limits, now: u64) {
         let list = limits.load();
         let (table, logs) = (&self.table, &mut self.logs);
@@ -215,19 +218,19 @@ impl Shard {
         }
     }
 
-    /// Start value of a bucket that is not in the shard. Full, unless a dropped bucket of its limit would
-    /// not be full yet: since it may be this one, it starts at the lowest level that any of them can
-    /// have.
+    /// Start value of a bucket that is not in the shard. Full, unless a dropped bucket of its limit
+    /// would not be full yet: since it may be this one, it starts at the lowest level that any of
+    /// them can have.
     fn new_bucket(&self, charge: &Charge, now: u64) -> Bucket {
         let dropped = self.dropped.get(charge.limit_index as usize).copied().unwrap_or_default();
         dropped.emptiest(&charge.limit, now)
     }
 
-    /// Drops the first full bucket of the next [`EVICTION_WINDOW`]; if none is full, the one that is
-    /// nearest to full.
+    /// Drops the first full bucket of the next [`EVICTION_WINDOW`]; if none is full, the one that
+    /// is nearest to full.
     ///
-    /// Only one, even if more are full: dropping all of them would leave free slots behind the hand,
-    /// and ever longer runs without free slots ahead of it.
+    /// Only one, even if more are full: dropping all of them would leave free slots behind the
+    /// hand, and ever longer runs without free slots ahead of it.
     fn evict(&mut self, limits: &[Known], now: u64) {
         let mut nearest: Option<((u64, i64), usize)> = None;
         let mut slot = self.hand;
@@ -251,8 +254,8 @@ impl Shard {
         }
     }
 
-    /// The buckets that are not full at `now`, refilled to `now`: name, limit number, level, and the age of each
-    /// stamp of a log in microseconds.
+    /// The buckets that are not full at `now`, refilled to `now`: name, limit number, level, and
+    /// the age of each stamp of a log in microseconds.
     pub(super) fn export(&self, limits: &[Known], now: u64) -> Vec<(Name, u32, i64, Vec<i64>)> {
         let level = |entry: &Entry| {
             let limit = limits.get(entry.limit_index as usize)?.limit;
@@ -270,15 +273,15 @@ impl Shard {
         self.table.entries().filter_map(level).collect()
     }
 
-    /// By limit number: microseconds from `now` until every dropped bucket of that limit is full again, and
-    /// the units that the emptiest lacks until then.
+    /// By limit number: microseconds from `now` until every dropped bucket of that limit is full
+    /// again, and the units that the emptiest lacks until then.
     pub(super) fn export_dropped(&self, now: u64) -> Vec<(u64, i64)> {
         let left = |dropped: &Dropped| (dropped.full_at.saturating_sub(now), dropped.missing(now));
         self.dropped.iter().map(left).collect()
     }
 
-    /// Adds a bucket of another store, unless the shard has one of this name. `ages` are those of the stamps of
-    /// a log in microseconds; if they are not known, all stamps are of `now`.
+    /// Adds a bucket of another store, unless the shard has one of this name. `ages` are those of
+    /// the stamps of a log in microseconds; if they are not known, all stamps are of `now`.
     pub(super) fn import(
         &mut self,
         name: Name,
@@ -313,7 +316,8 @@ impl Shard {
         }
     }
 
-    /// Adds the record of dropped buckets of a limit: when they are full, and what the emptiest lacks.
+    /// Adds the record of dropped buckets of a limit: when they are full, and what the emptiest
+    /// lacks.
     pub(super) fn import_dropped(
         &mut self,
         number: u32,
@@ -343,8 +347,8 @@ impl Shard {
         }
     }
 
-    /// Extends the record of dropped buckets of a limit, retired at `now`, to all limits in force: such
-    /// a bucket may return under any of them, converted.
+    /// Extends the record of dropped buckets of a limit, retired at `now`, to all limits in force:
+    /// such a bucket may return under any of them, converted.
     pub(super) fn carry_over(&mut self, retired: u32, limits: &[Known], now: u64) {
         let dropped = self.dropped.get(retired as usize).copied().unwrap_or_default();
         let (Some(was), true) = (limits.get(retired as usize), dropped.full_at > now) else {
@@ -367,8 +371,8 @@ impl Shard {
         }
     }
 
-    /// Grows the table, if needed, to 9/5 of the buckets that are not full. Full buckets are dropped, so
-    /// the table may stay the same size or shrink.
+    /// Grows the table, if needed, to 9/5 of the buckets that are not full. Full buckets are
+    /// dropped, so the table may stay the same size or shrink.
     fn make_room(&mut self, limits: &Limits, now: u64) {
         let max_slots = (self.bound / 3).saturating_mul(4) + self.bound % 3 + 2;
         let slots = self.table.slots();
@@ -395,8 +399,8 @@ fn entry(charge: &Charge, bucket: Bucket) -> Entry {
     Entry::new(Name::of(charge.bucket), charge.limit_index, bucket)
 }
 
-/// Time at which the entry's bucket is full, in microseconds. With an unknown limit, the level cannot
-/// be interpreted, and the bucket counts as full.
+/// Time at which the entry's bucket is full, in microseconds. With an unknown limit, the level
+/// cannot be interpreted, and the bucket counts as full.
 fn full_at(entry: &Entry, limits: &[Known]) -> u64 {
     let bucket = entry.bucket();
     limits.get(entry.limit_index as usize).map_or(bucket.at, |known| bucket.full_at(&known.limit))
@@ -409,10 +413,11 @@ fn missing(entry: &Entry, limits: &[Known]) -> i64 {
         .map_or(0, |known| known.limit.full().saturating_sub(entry.bucket().level).saturating_abs())
 }
 
-/// Records that a bucket was dropped at `now`. Full buckets are recorded too: for a request that read the
-/// clock earlier, such a bucket is not full yet.
+/// Records that a bucket was dropped at `now`. Full buckets are recorded too: for a request that
+/// read the clock earlier, such a bucket is not full yet.
 ///
-/// If the bucket's limit is no longer in force, the bucket is recorded under all limits in force, converted.
+/// If the bucket's limit is no longer in force, the bucket is recorded under all limits in force,
+/// converted.
 fn remember(dropped: &mut Vec<Dropped>, limits: &[Known], entry: &Entry, now: u64) {
     let Some(known) = limits.get(entry.limit_index as usize) else { return };
     if known.is_in_force() {

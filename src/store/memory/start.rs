@@ -24,8 +24,8 @@ struct Empty {
 }
 
 impl Start {
-    /// Makes unknown buckets start empty at `now`, until `ends` is set. The process grants `share` of
-    /// each. Further calls have no effect.
+    /// Makes unknown buckets start empty at `now`, until `ends` is set. The process grants `share`
+    /// of each. Further calls have no effect.
     pub(super) fn empty(&self, share: Share, ends: Arc<AtomicBool>, now: u64) {
         let _ = self.empty.set(Empty { at: now, share, ends });
     }
@@ -35,8 +35,8 @@ impl Start {
     /// An empty bucket is one that has just granted a request of the same cost. If the share takes
     /// more than a full bucket for it, the level is below zero.
     ///
-    /// A sliding window starts with all stamps of `at`. A fixed window starts full: empty, it would refuse all
-    /// requests until its period ends, which may take a month.
+    /// A sliding window starts with all stamps of `at`. A fixed window starts full: empty, it would
+    /// refuse all requests until its period ends, which may take a month.
     pub(super) fn at_most(&self, bucket: Bucket, charge: &Charge, now: u64) -> Bucket {
         let Some(empty) = self.empty.get() else { return bucket };
         if empty.ends.load(Ordering::Relaxed) {

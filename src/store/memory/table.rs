@@ -27,8 +27,8 @@ pub(super) struct Entry {
     at: u64,
 }
 
-/// The stored 96 bits of a [`BucketId`]. Other bits select the shard, so two buckets are confused only
-/// if more than 96 bits are equal.
+/// The stored 96 bits of a [`BucketId`]. Other bits select the shard, so two buckets are confused
+/// only if more than 96 bits are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Name {
     low: [u32; 2],
@@ -153,8 +153,8 @@ impl Table {
         self.chunks[slot / CHUNK][slot % CHUNK] = entry;
     }
 
-    /// Adds an entry whose name is not in the table. Does nothing unless two slots are free; the caller
-    /// ensures that.
+    /// Adds an entry whose name is not in the table. Does nothing unless two slots are free; the
+    /// caller ensures that.
     pub(super) fn insert(&mut self, entry: Entry) {
         if self.len + 1 >= self.slots() {
             return;
@@ -167,8 +167,8 @@ impl Table {
         self.len += 1;
     }
 
-    /// Removes the entry in a slot, and moves back the entries that had been displaced past it. The slot
-    /// may hold another entry afterwards.
+    /// Removes the entry in a slot, and moves back the entries that had been displaced past it. The
+    /// slot may hold another entry afterwards.
     pub(super) fn remove(&mut self, slot: usize) -> Option<Entry> {
         let removed = *self.slot(slot)?;
         let mut hole = slot;
@@ -186,7 +186,8 @@ impl Table {
         Some(removed)
     }
 
-    /// Moves the entries for which `keep` is true to a table of `slots` slots, and drops the others.
+    /// Moves the entries for which `keep` is true to a table of `slots` slots, and drops the
+    /// others.
     pub(super) fn rebuild(&mut self, slots: usize, mut keep: impl FnMut(&Entry) -> bool) {
         let chunk = vec![Entry::default(); CHUNK.min(slots)].into_boxed_slice();
         let new = Self {
@@ -203,7 +204,8 @@ impl Table {
         }
     }
 
-    /// Tag of a slot; [`FREE`] past the last slot, so that a table without slots is not a special case.
+    /// Tag of a slot; [`FREE`] past the last slot, so that a table without slots is not a special
+    /// case.
     fn tag(&self, slot: usize) -> u8 {
         self.tags.get(slot).copied().unwrap_or(FREE)
     }

@@ -61,7 +61,8 @@ fn bucket_drains_and_refills() {
     }
 }
 
-/// A rule whose kind changes by reloads to requests in flight and back: its old bucket has been replaced meanwhile.
+/// A rule whose kind changes by reloads to requests in flight and back: its old bucket has been
+/// replaced meanwhile.
 #[test]
 fn bucket_starts_full_after_its_rule_counted_requests_in_flight() {
     let hour = Calendar::new(Period::Hour, "UTC", 1).unwrap();
@@ -147,7 +148,8 @@ fn without_full_buckets_the_one_nearest_to_full_is_evicted_and_grants_no_more() 
     store.take(&[charge(3, 4)], 0, Share::WHOLE);
     store.take(&[charge(4, 1)], 0, Share::WHOLE);
     assert_eq!((store.len(), store.evictions()), (3, 1));
-    // Bucket 2 was evicted with 3 tokens. It and any new bucket start with as many until it would be full.
+    // Bucket 2 was evicted with 3 tokens. It and any new bucket start with as many until it would
+    // be full.
     assert_eq!([1, 2, 3, 4, 5].map(|bucket| tokens(&store, bucket, 0)), [0, 3, 1, 4, 3]);
     assert_eq!([2, 5].map(|bucket| tokens(&store, bucket, 199_999)), [4, 4]);
     assert_eq!([2, 5].map(|bucket| tokens(&store, bucket, 200_000)), [5, 5]);
@@ -258,8 +260,8 @@ fn resident_bytes() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
 }
 
-/// 1,500,000 clients, one per microsecond (the benchmark sends 5,000,000). Some of the dropped buckets
-/// are full, and some are not.
+/// 1,500,000 clients, one per microsecond (the benchmark sends 5,000,000). Some of the dropped
+/// buckets are full, and some are not.
 #[cfg(target_os = "linux")]
 #[test]
 fn flood_of_clients_does_not_grow_memory() {

@@ -1,5 +1,5 @@
-//! Records for streams in Redis. Callers enqueue them and never wait; the supervisor of the connection
-//! sends them. Each is sent at most once; those that cannot be sent are counted.
+//! Records for streams in Redis. Callers enqueue them and never wait; the supervisor of the
+//! connection sends them. Each is sent at most once; those that cannot be sent are counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use prometheus::IntCounter;
 use tokio::sync::{Mutex, mpsc};
 
-/// Maximum number of waiting records, about 300 KB. Enough for some seconds, or for a long outage with few
-/// records.
+/// Maximum number of waiting records, about 300 KB. Enough for some seconds, or for a long outage
+/// with few records.
 const MAX_WAITING: usize = 1_024;
 
 /// Interval at which `flush` checks whether all records are sent.

@@ -5,9 +5,7 @@ use super::link::breaker::{BreakerState, BreakerStatus};
 /// A master of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MasterStatus {
-    /// Its address.
     pub address: String,
-    /// Number of its slots.
     pub slots: usize,
     /// Whether it can be called: there is a connection, and the breaker is not open.
     pub is_connected: bool,
@@ -15,8 +13,8 @@ pub struct MasterStatus {
     pub breaker: BreakerStatus,
 }
 
-/// Which masters are away, for operators: `1 of 3 masters is away (127.0.0.1:7003); limits in its slots are decided
-/// locally`. `None` if all can be called.
+/// Which masters are away, for operators: `1 of 3 masters is away (127.0.0.1:7003); limits in its
+/// slots are decided locally`. `None` if all can be called.
 pub fn summary(masters: &[MasterStatus]) -> Option<String> {
     let away = masters.iter().filter(|master| !master.is_connected);
     let away: Vec<&str> = away.map(|master| master.address.as_str()).collect();
@@ -33,8 +31,8 @@ pub fn summary(masters: &[MasterStatus]) -> Option<String> {
     ))
 }
 
-/// The breakers of all masters as one: closed if all are closed, open if all are open, otherwise half open. Its
-/// percentage is that of the slots. `None` without masters.
+/// The breakers of all masters as one: closed if all are closed, open if all are open, otherwise
+/// half open. Its percentage is that of the slots. `None` without masters.
 pub fn breaker(masters: &[MasterStatus]) -> Option<BreakerStatus> {
     let worst = masters.iter().map(|master| master.breaker).max_by_key(|status| status.state)?;
     let all = |state| masters.iter().all(|master| master.breaker.state == state);

@@ -1,17 +1,17 @@
 //! Batching: when a check is sent to Redis, and with which others.
 //!
-//! If no call is in flight, a check is sent at once. Otherwise it waits and is sent in the next call,
-//! together with all that wait. So an idle gateway adds no latency, and a busy one makes fewer calls
-//! per request. If a call takes long, another one is started in parallel. Batching changes when a
-//! check is sent, never how many tokens it may take.
+//! If no call is in flight, a check is sent at once. Otherwise it waits and is sent in the next
+//! call, together with all that wait. So an idle gateway adds no latency, and a busy one makes
+//! fewer calls per request. If a call takes long, another one is started in parallel. Batching
+//! changes when a check is sent, never how many tokens it may take.
 //!
-//! Everything is bounded: a call has at most [`script::MAX_CHECKS`] checks, at most [`MAX_CALLS`] calls
-//! are in flight, at most [`MAX_WAITING`] checks wait, and none waits longer than the budget.
+//! Everything is bounded: a call has at most [`script::MAX_CHECKS`] checks, at most [`MAX_CALLS`]
+//! calls are in flight, at most [`MAX_WAITING`] checks wait, and none waits longer than the budget.
 //!
-//! Reading order: this file (from a check to a batch), [`queue`] (which checks wait, when a call starts),
-//! `flight` (one call, and the debts that it settles), [`giveback`] (tokens of requests that another slot of a cluster
-//! refused), [`peek`] and [`adjust`] (calls for operators and
-//! for clients that read their limits), [`settle`] (all debts at the end of the process).
+//! Reading order: this file (from a check to a batch), [`queue`] (which checks wait, when a call
+//! starts), `flight` (one call, and the debts that it settles), [`giveback`] (tokens of requests
+//! that another slot of a cluster refused), [`peek`] and [`adjust`] (calls for operators and for
+//! clients that read their limits), [`settle`] (all debts at the end of the process).
 
 pub mod adjust;
 mod flight;
@@ -51,12 +51,13 @@ use holding::AskedBuckets;
 use queue::{Bounds, Enqueued, Queue};
 use repair::Seen;
 
-/// Maximum number of checks that wait for a call. If Redis does not keep up, further checks are decided
-/// locally. Far more than Redis decides within any budget, because local decisions are less exact.
+/// Maximum number of checks that wait for a call. If Redis does not keep up, further checks are
+/// decided locally. Far more than Redis decides within any budget, because local decisions are less
+/// exact.
 pub const MAX_WAITING: usize = 4_096;
 
-/// Maximum number of calls in flight, so that at most 512 checks are. One is enough while it returns
-/// before a full batch waits.
+/// Maximum number of calls in flight, so that at most 512 checks are. One is enough while it
+/// returns before a full batch waits.
 const MAX_CALLS: usize = 4;
 
 /// If a call takes longer than the budget divided by this number, another one is started.
@@ -72,7 +73,8 @@ const SWEEP_INTERVAL_US: u64 = 10 * MICROS_PER_SECOND;
 pub struct Batcher {
     link: Arc<Link>,
     keys: Arc<KeySpace>,
-    /// The cluster that the server is a master of: it has the address of another one that has a slot.
+    /// The cluster that the server is a master of: it has the address of another one that has a
+    /// slot.
     cluster: Option<Weak<Cluster>>,
     /// Maximum time that a check may wait, in microseconds.
     budget_us: u64,
@@ -106,8 +108,8 @@ pub struct CallSeries {
 pub struct Answered {
     /// Decision of Redis, with the levels of the buckets after it.
     pub answer: Answer,
-    /// Time at which the call was sent, in microseconds of the monotonic clock. Redis decided then or
-    /// later.
+    /// Time at which the call was sent, in microseconds of the monotonic clock. Redis decided then
+    /// or later.
     pub sent_at: u64,
     /// Unix time of the decision in microseconds, by the clock of Redis.
     pub decided_at: u64,
@@ -175,7 +177,8 @@ impl Queued {
 #[derive(Default)]
 struct Gathered {
     slot: u16,
-    /// Bucket, if the slot is being moved: then calls have one bucket each, since keys may be at two nodes.
+    /// Bucket, if the slot is being moved: then calls have one bucket each, since keys may be at
+    /// two nodes.
     bucket: Option<BucketId>,
     batch: Batch,
     members: VecDeque<Waiting>,
@@ -273,7 +276,8 @@ impl Batcher {
         if !self.enqueue(Queued::Check(check)) {
             return Err(Undecided::NotTaken);
         }
-        // Calls keep to the budget by themselves. Only if one could not go on, its checks are not answered.
+        // Calls keep to the budget by themselves. Only if one could not go on, its checks are not
+        // answered.
         let left = (since + self.budget_us + GRACE_US).saturating_sub(clock::now());
         let answered = timeout(Duration::from_micros(left), answered).await;
         answered.ok().and_then(Result::ok).unwrap_or(Err(Undecided::Ambiguous))
@@ -296,8 +300,8 @@ impl Batcher {
         }
     }
 
-    /// Runs a call that the queue has counted. In its own task: a client that disconnects must not cancel
-    /// the call of others.
+    /// Runs a call that the queue has counted. In its own task: a client that disconnects must not
+    /// cancel the call of others.
     fn start(self: &Arc<Self>) {
         tokio::spawn(Arc::clone(self).run());
     }
@@ -351,9 +355,9 @@ impl Batcher {
         }
     }
 
-    /// Removes as many waiting checks as fit into one call, or in a cluster into one call for each slot; `None` if no
-    /// check waits, or only such as have to wait for the reply to a call of units that are held. That call sends them
-    /// afterwards.
+    /// Removes as many waiting checks as fit into one call, or in a cluster into one call for each
+    /// slot; `None` if no check waits, or only such as have to wait for the reply to a call of
+    /// units that are held. That call sends them afterwards.
     fn next_calls(&self, waiting: &mut VecDeque<Queued>, now: u64) -> Option<Vec<Gathered>> {
         let mut calls = Calls::default();
         let mut later = VecDeque::new();
@@ -452,7 +456,8 @@ impl Batcher {
     }
 }
 
-/// The place of a call in the queue. If it is dropped before the call has ended, by a panic, another call takes it.
+/// The place of a call in the queue. If it is dropped before the call has ended, by a panic,
+/// another call takes it.
 struct Running<'a> {
     batcher: &'a Arc<Batcher>,
     has_ended: bool,

@@ -47,8 +47,8 @@ impl ProbeError {
     }
 }
 
-/// Takes the tokens of a batch. If Redis does not know the script, it is sent with a second call, but
-/// not after `ends` (microseconds): the checks may have been decided locally since.
+/// Takes the tokens of a batch. If Redis does not know the script, it is sent with a second call,
+/// but not after `ends` (microseconds): the checks may have been decided locally since.
 ///
 /// # Errors
 /// Any error of the server or the connection.
@@ -129,8 +129,8 @@ impl Arguments<'_> {
     }
 }
 
-/// Takes the tokens of a batch at a node that imports its slot, with these claims: the first of a call to it has to say
-/// that the cluster sent it there.
+/// Takes the tokens of a batch at a node that imports its slot, with these claims: the first of a
+/// call to it has to say that the cluster sent it there.
 ///
 /// # Errors
 /// Any error of the server or the connection.
@@ -166,9 +166,9 @@ async fn run<'a>(
     }
 }
 
-/// Sends a probe: takes a token from this process' probe bucket, which always holds one, so that the
-/// script reads and writes as for a check. `Ok(Err(_))` means that Redis answered, but a check would
-/// fail.
+/// Sends a probe: takes a token from this process' probe bucket, which always holds one, so that
+/// the script reads and writes as for a check. `Ok(Err(_))` means that Redis answered, but a check
+/// would fail.
 ///
 /// # Errors
 /// Any error of the server or the connection.
@@ -199,8 +199,8 @@ pub async fn probe(
     })
 }
 
-/// Appends a record to the stream at `key`, and removes the oldest above the number to keep. Some more
-/// may remain, since Redis removes them in blocks.
+/// Appends a record to the stream at `key`, and removes the oldest above the number to keep. Some
+/// more may remain, since Redis removes them in blocks.
 ///
 /// # Errors
 /// Any error of the server or the connection.

@@ -67,7 +67,8 @@ impl ErrorClass {
         }
     }
 
-    /// Whether a new connection may help: it may reach another server, or the server after it recovered.
+    /// Whether a new connection may help: it may reach another server, or the server after it
+    /// recovered.
     pub fn asks_for_another_connection(self) -> bool {
         match self {
             Self::Connection

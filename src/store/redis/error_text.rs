@@ -1,5 +1,5 @@
-//! Texts of errors from Redis, without secrets. Some servers and proxies repeat what they were sent,
-//! passwords included.
+//! Texts of errors from Redis, without secrets. Some servers and proxies repeat what they were
+//! sent, passwords included.
 
 use redis::RedisError;
 
@@ -54,8 +54,8 @@ impl Secrets {
         Self(secrets)
     }
 
-    /// Text of the error on one line of ASCII, at most 200 bytes and an ellipsis. Masks these secrets and
-    /// everything that looks like a secret.
+    /// Text of the error on one line of ASCII, at most 200 bytes and an ellipsis. Masks these
+    /// secrets and everything that looks like a secret.
     pub fn describe(&self, error: &RedisError) -> String {
         match (error.code(), error.detail()) {
             (Some(code), Some(detail)) => self.strip(&format!("{code} {detail}")),

@@ -30,14 +30,15 @@ impl Timer {
         Self { started: Instant::now(), waits: Arc::new(pressure::CpuWaits::now()) }
     }
 
-    /// Measures from now on, beside waits that have been counted since this timer was started: counting them takes long.
+    /// Measures from now on, beside waits that have been counted since this timer was started:
+    /// counting them takes long.
     #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
     pub(crate) fn restarted(&self) -> Self {
         Self { started: Instant::now(), waits: Arc::clone(&self.waits) }
     }
 
-    /// Asserts that less than `limit` has passed, or that it is longer only because the processes of the test waited for
-    /// a CPU.
+    /// Asserts that less than `limit` has passed, or that it is longer only because the processes
+    /// of the test waited for a CPU.
     #[track_caller]
     pub(crate) fn assert_below(&self, limit: Duration) {
         if let Some(why) = self.waits.judge(self.started.elapsed(), limit) {
@@ -97,7 +98,6 @@ impl RedisServer {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
     }
 
-    /// A client of it.
     pub(crate) fn client(&self) -> redis::Client {
         client(&self.socket())
     }

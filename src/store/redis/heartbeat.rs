@@ -1,4 +1,5 @@
-//! Heartbeats: how the gateways that share a Redis count each other, and notice that they have different limits.
+//! Heartbeats: how the gateways that share a Redis count each other, and notice that they have
+//! different limits.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,6 @@ use crate::limit::agreement::{Agreement, Change};
 use crate::limit::membership::Membership;
 use crate::policy::limits_hash::LimitsHash;
 
-/// Interval of heartbeats.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time without a heartbeat after which a gateway is not counted, in milliseconds.
@@ -60,7 +60,6 @@ pub struct PeerSeries {
 pub struct Sender<'a> {
     /// Prefix of the keys in Redis.
     pub prefix: &'a str,
-    /// Number of this process.
     pub process: u64,
 }
 
@@ -184,13 +183,14 @@ pub(super) fn key(prefix: &str) -> String {
     format!("{prefix}gateways")
 }
 
-/// Another key, in the same slot of a Redis Cluster: its hash tag is [`key`], as the prefix has no braces.
+/// Another key, in the same slot of a Redis Cluster: its hash tag is [`key`], as the prefix has no
+/// braces.
 fn beside(prefix: &str, name: &str) -> String {
     format!("{prefix}{{{}}}:{name}", key(prefix))
 }
 
-/// Runs the script, with the hash of the limits now and in the heartbeat before. If Redis does not have it, sends its
-/// source.
+/// Runs the script, with the hash of the limits now and in the heartbeat before. If Redis does not
+/// have it, sends its source.
 async fn run(
     redis: &mut impl ConnectionLike,
     Sender { prefix, process }: Sender<'_>,
@@ -222,7 +222,8 @@ async fn run(
     .map(|Reply(counts)| counts)
 }
 
-/// Four numbers. Those below zero, which only other data than that of gateways can cause, count as zero.
+/// Four numbers. Those below zero, which only other data than that of gateways can cause, count as
+/// zero.
 struct Reply([u64; 4]);
 
 impl FromRedisValue for Reply {

@@ -50,8 +50,8 @@ enum LaneBits {
     Client,
 }
 
-/// Hash tags that many clients share, so that the checks of these clients can be sent in one call to a Redis
-/// Cluster. The slots of the tags are spread evenly over all slots.
+/// Hash tags that many clients share, so that the checks of these clients can be sent in one call
+/// to a Redis Cluster. The slots of the tags are spread evenly over all slots.
 #[derive(Debug, Clone)]
 struct Lanes {
     /// Tag and slot of each lane; never empty.
@@ -59,8 +59,8 @@ struct Lanes {
 }
 
 impl KeySpace {
-    /// Keys that start with `prefix`. With `lanes`, as many hash tags are used; otherwise those of the clients.
-    /// `colocate` says what of a client they are, or what chooses one of them.
+    /// Keys that start with `prefix`. With `lanes`, as many hash tags are used; otherwise those of
+    /// the clients. `colocate` says what of a client they are, or what chooses one of them.
     pub fn new(prefix: &str, lanes: Option<u16>, colocate: Colocate) -> Self {
         let lanes = lanes.filter(|lanes| *lanes > 0).map(Lanes::new);
         let tags = match (lanes, colocate) {
@@ -101,7 +101,8 @@ impl<'a> From<&'a String> for Keys<'a> {
 }
 
 impl Keys<'_> {
-    /// Key of a bucket. Contains no text from a client. Buckets with the same client part share a hash tag.
+    /// Key of a bucket. Contains no text from a client. Buckets with the same client part share a
+    /// hash tag.
     pub fn bucket(self, bucket: BucketId, rule: &StoredRule) -> String {
         let part = bucket.0 ^ rule.salt;
         match self.tags {
@@ -124,8 +125,8 @@ impl Keys<'_> {
     }
 }
 
-/// Key of a bucket with these settings, as [`KeySpace`] names it, without a list of all lanes. Without settings, the
-/// default ones.
+/// Key of a bucket with these settings, as [`KeySpace`] names it, without a list of all lanes.
+/// Without settings, the default ones.
 pub fn key_with(redis: Option<&Redis>, bucket: BucketId, rule: &StoredRule) -> String {
     let Some(Redis { prefix, lanes, colocate, .. }) = redis else {
         return Keys::from(DEFAULT_PREFIX).bucket(bucket, rule);

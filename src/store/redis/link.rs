@@ -1,14 +1,15 @@
-//! Connection to Redis and its circuit breaker. Requests use the current connection and never wait for
-//! one; a [`Supervisor`] connects and reconnects in the background.
+//! Connection to Redis and its circuit breaker. Requests use the current connection and never wait
+//! for one; a [`Supervisor`] connects and reconnects in the background.
 //!
-//! The connection manager of the `redis` crate is not suitable: it makes requests wait while it connects, uses
-//! the same delays in every process, and never replaces a connection to a server that was demoted,
-//! hangs, or once sent a malformed reply.
+//! The connection manager of the `redis` crate is not suitable: it makes requests wait while it
+//! connects, uses the same delays in every process, and never replaces a connection to a server
+//! that was demoted, hangs, or once sent a malformed reply.
 //!
-//! Reading order: [`watch`] (what the result of a call means for connection and server), pure; `health`
-//! (state of one connection); [`breaker`] (the circuit breaker); `stream`, `connect`, `sentinel` (how a
-//! connection is made); `cluster` (topology of a cluster); `supervise`; [`history`] (streams, read for an operator);
-//! [`records`] (automatic certificates); `journal` and `error` (what is logged).
+//! Reading order: [`watch`] (what the result of a call means for connection and server), pure;
+//! `health` (state of one connection); [`breaker`] (the circuit breaker); `stream`, `connect`,
+//! `sentinel` (how a connection is made); `cluster` (topology of a cluster); `supervise`;
+//! [`history`] (streams, read for an operator); [`records`] (automatic certificates); `journal` and
+//! `error` (what is logged).
 
 pub mod breaker;
 pub(super) mod cluster;
@@ -62,10 +63,11 @@ pub struct Link {
     connections: AtomicU64,
     attempts: Sender<Attempts>,
     reached: Arc<AtomicBool>,
-    /// Time in microseconds until which other gateways may not have stated what they hold, after an outage.
+    /// Time in microseconds until which other gateways may not have stated what they hold, after an
+    /// outage.
     settling_until: AtomicU64,
-    /// Time in microseconds of the last connection after another one; 0 if there was none. From then on, the server may be a
-    /// replica that took over.
+    /// Time in microseconds of the last connection after another one; 0 if there was none. From
+    /// then on, the server may be a replica that took over.
     replaced_at: AtomicU64,
     peers: Peers,
     journal: Mutex<LogThrottle>,
@@ -91,8 +93,8 @@ pub struct LinkSeries {
     pub peers: PeerSeries,
 }
 
-/// A connection. The result of each call has to be reported together with the connection it was sent on:
-/// results on an old connection do not count for the next one.
+/// A connection. The result of each call has to be reported together with the connection it was
+/// sent on: results on an old connection do not count for the next one.
 #[derive(Debug, Clone)]
 pub struct Connection {
     /// Connection of the `redis` crate. It has no response timeout: the caller sets one.
@@ -150,7 +152,8 @@ impl Link {
         }
     }
 
-    /// Whether this request may call Redis: there is a connection, and the circuit breaker allows it.
+    /// Whether this request may call Redis: there is a connection, and the circuit breaker allows
+    /// it.
     pub fn admits(&self) -> bool {
         self.breaker.admits() && self.is_connected()
     }
@@ -197,12 +200,14 @@ impl Link {
         let _ = timeout(limit, attempts.wait_for(|tried| *tried != Attempts::default())).await;
     }
 
-    /// Whether other gateways may not have stated at `now` (microseconds) what they hold, after an outage.
+    /// Whether other gateways may not have stated at `now` (microseconds) what they hold, after an
+    /// outage.
     pub fn is_settling(&self, now: u64) -> bool {
         now < self.settling_until.load(Ordering::Relaxed)
     }
 
-    /// Time in microseconds of a connection shortly before `now` to a server that may have taken over from another one.
+    /// Time in microseconds of a connection shortly before `now` to a server that may have taken
+    /// over from another one.
     pub fn repairs_since(&self, now: u64) -> Option<u64> {
         let since = self.replaced_at.load(Ordering::Relaxed);
         (since > 0 && now.saturating_sub(since) < REPAIR_US).then_some(since)
@@ -222,9 +227,9 @@ impl Link {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Probes Redis at once if it is unavailable, and waits for the result, at most until `ends`. Returns
-    /// whether Redis is available. Does not probe while an operator overrides the circuit breaker with
-    /// `open`.
+    /// Probes Redis at once if it is unavailable, and waits for the result, at most until `ends`.
+    /// Returns whether Redis is available. Does not probe while an operator overrides the circuit
+    /// breaker with `open`.
     pub async fn probe_and_wait(&self, ends: Instant) -> bool {
         if !self.is_up() && self.breaker.status().r#override != Override::Open {
             let mut attempts = self.attempts.subscribe();
@@ -306,7 +311,8 @@ impl Link {
         }
     }
 
-    /// Records the result of a call on this connection. Returns whether it opened the circuit breaker.
+    /// Records the result of a call on this connection. Returns whether it opened the circuit
+    /// breaker.
     fn note(&self, connection: &Connection, outcome: CallResult, why: &str) -> bool {
         let is_old = connection.health.broken().is_some();
         // The breaker first: the supervisor reads the reason there once the connection is given up.

@@ -1,11 +1,13 @@
-//! Buckets in Redis, shared by all gateways with the same `[redis]`: one script takes tokens for many
-//! requests at once.
+//! Buckets in Redis, shared by all gateways with the same `[redis]`: one script takes tokens for
+//! many requests at once.
 //!
 //! Reading order: [`class`] (classes of errors), [`error_text`] (texts of errors without secrets),
-//! [`script`] (arguments and reply of the script), [`call`] (the commands that are sent), [`append`]
-//! (records for a stream), [`durability`] (whether the server keeps quotas), [`link`] (connection and circuit breaker), [`batch`] (when a check is sent,
-//! and with which others), [`stating`] (units that requests hold), [`heartbeat`] (the gateways that share it), [`node`] (all of it for one server), [`cluster`] (the masters of a Redis Cluster), [`availability`] (which of them can be called), [`nodes`] (one server or a
-//! cluster).
+//! [`script`] (arguments and reply of the script), [`call`] (the commands that are sent),
+//! [`append`] (records for a stream), [`durability`] (whether the server keeps quotas), [`link`]
+//! (connection and circuit breaker), [`batch`] (when a check is sent, and with which others),
+//! [`stating`] (units that requests hold), [`heartbeat`] (the gateways that share it), [`node`]
+//! (all of it for one server), [`cluster`] (the masters of a Redis Cluster), [`availability`]
+//! (which of them can be called), [`nodes`] (one server or a cluster).
 
 pub mod append;
 pub mod availability;

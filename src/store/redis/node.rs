@@ -35,8 +35,8 @@ pub struct NodeSeries {
 }
 
 impl Node {
-    /// A node without a connection, and the supervisor that connects it. It keeps at most `max_debts`
-    /// debts, and states `held`. Does no I/O.
+    /// A node without a connection, and the supervisor that connects it. It keeps at most
+    /// `max_debts` debts, and states `held`. Does no I/O.
     pub fn new(
         settings: &Redis,
         max_debts: usize,
@@ -124,8 +124,8 @@ impl Node {
         self.link().retry_after_us()
     }
 
-    /// Whether it was unavailable until shortly before `now` (microseconds), so that gateways may not have
-    /// stated yet what they hold, or some requests are decided locally.
+    /// Whether it was unavailable until shortly before `now` (microseconds), so that gateways may
+    /// not have stated yet what they hold, or some requests are decided locally.
     pub fn is_settling(&self, now: u64) -> bool {
         self.link().is_settling(now) || !self.admits_all()
     }

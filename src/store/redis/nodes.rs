@@ -41,7 +41,6 @@ pub enum Nodes {
 pub enum NodesSupervisor {
     /// That of one server.
     One(Box<Supervisor>),
-    /// That of a cluster.
     Cluster(Box<ClusterSupervisor>),
 }
 
@@ -74,8 +73,8 @@ impl BackgroundService for NodesSupervisor {
 }
 
 impl Nodes {
-    /// The servers of `settings`, without connections, and the supervisor that connects them. They keep at most
-    /// `max_debts` debts, and state `held`. Does no I/O.
+    /// The servers of `settings`, without connections, and the supervisor that connects them. They
+    /// keep at most `max_debts` debts, and state `held`. Does no I/O.
     pub fn new(
         settings: &Redis,
         max_debts: usize,
@@ -90,7 +89,8 @@ impl Nodes {
         (Self::One(Arc::new(node)), NodesSupervisor::One(Box::new(supervisor)))
     }
 
-    /// Waits for the result of the first connection attempts, at most for `limit`. Returns whether a node was reached.
+    /// Waits for the result of the first connection attempts, at most for `limit`. Returns whether
+    /// a node was reached.
     pub async fn until_first_attempt(&self, limit: Duration) -> bool {
         match self {
             Self::One(node) => node.batcher().link().until_first_attempt(limit).await,
@@ -136,8 +136,8 @@ impl Nodes {
         }
     }
 
-    /// The circuit breaker, in a cluster those of all masters as one: see [`availability::breaker`]. `None` while no
-    /// master is known.
+    /// The circuit breaker, in a cluster those of all masters as one: see
+    /// [`availability::breaker`]. `None` while no master is known.
     pub fn breaker(&self) -> Option<BreakerStatus> {
         match self {
             Self::One(node) => Some(node.breaker()),
@@ -219,8 +219,8 @@ impl Nodes {
         }
     }
 
-    /// Whether a node of these charges was unavailable until shortly before `now` (microseconds), so that gateways may
-    /// not have stated there yet what they hold.
+    /// Whether a node of these charges was unavailable until shortly before `now` (microseconds),
+    /// so that gateways may not have stated there yet what they hold.
     pub fn is_settling(&self, charges: &[Charge], rules: &[StoredRule], now: u64) -> bool {
         match self {
             Self::One(node) => node.is_settling(now),
@@ -265,11 +265,12 @@ impl Nodes {
         Ok(found)
     }
 
-    /// Adjusts buckets for an operator: see [`Batcher::adjust`](super::batch::Batcher::adjust). In a cluster, all or
-    /// none holds for the buckets of each slot only.
+    /// Adjusts buckets for an operator: see [`Batcher::adjust`](super::batch::Batcher::adjust). In
+    /// a cluster, all or none holds for the buckets of each slot only.
     ///
     /// # Errors
-    /// See [`NotAdjusted`]. In a cluster, [`NotAdjusted::Unknown`] also if some buckets were changed before an error.
+    /// See [`NotAdjusted`]. In a cluster, [`NotAdjusted::Unknown`] also if some buckets were
+    /// changed before an error.
     pub async fn adjust(
         &self,
         charges: &[Charge],
@@ -302,8 +303,8 @@ impl Nodes {
         Ok(moved)
     }
 
-    /// Settles the debts to the buckets of these charges: one call, or in a cluster one for each slot. Buckets without a
-    /// debt are not called for.
+    /// Settles the debts to the buckets of these charges: one call, or in a cluster one for each
+    /// slot. Buckets without a debt are not called for.
     ///
     /// # Errors
     /// That of the first call that failed: see [`NotAdjusted`]. The other calls are made.

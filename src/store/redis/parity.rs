@@ -114,8 +114,8 @@ impl Reference {
         let Some(kept) = self.0.get(&charge.bucket).cloned() else { return bucket };
         let was = kept.limit;
         let is_full_changed = was.full() != limit.full();
-        // The clock went back by more than the slack, or the rule has changed: written even if no tokens are
-        // taken.
+        // The clock went back by more than the slack, or the rule has changed: written even if no
+        // tokens are taken.
         let is_written = match (limit, was) {
             (Limit::TokenBucket(_), Limit::TokenBucket(_)) => {
                 bucket.at < kept.bucket.at || is_full_changed

@@ -1,8 +1,8 @@
 //! Arguments and replies of `lua/take.lua`, the only script that reads or writes buckets.
 //!
-//! Checks with the same charges form a group. The script decides on all of them at once, so a hot key
-//! costs Redis as much as a single request. Any order of the checks in a batch is valid, since all of
-//! them wait at the same time.
+//! Checks with the same charges form a group. The script decides on all of them at once, so a hot
+//! key costs Redis as much as a single request. Any order of the checks in a batch is valid, since
+//! all of them wait at the same time.
 
 mod ids;
 mod lease;
@@ -24,7 +24,6 @@ use ids::IdState;
 pub use lease::{encode_lease, read_lease};
 pub use reply::{BadReply, Reply, read_adjust, read_peek};
 
-/// Source of `lua/take.lua`.
 pub const SOURCE: &str = include_str!("../../../lua/take.lua");
 
 /// SHA-1 of the script, by which Redis runs it.
@@ -34,8 +33,8 @@ pub static SHA: LazyLock<String> =
 /// Maximum number of checks in one call. More would take Redis longer than they save.
 pub const MAX_CHECKS: usize = 128;
 
-/// Maximum number of buckets in one call. As many as fit in 16 bits would take Redis longer than any
-/// budget.
+/// Maximum number of buckets in one call. As many as fit in 16 bits would take Redis longer than
+/// any budget.
 const MAX_BUCKETS: usize = 1024;
 
 /// Maximum number of charges of one check: their number is encoded in 8 bits.
@@ -102,7 +101,8 @@ pub enum Added {
     TooLarge,
 }
 
-/// Key of a bucket. Contains no text from a client. Buckets with the same client part share a hash tag.
+/// Key of a bucket. Contains no text from a client. Buckets with the same client part share a hash
+/// tag.
 pub fn key<'a>(keys: impl Into<Keys<'a>>, bucket: BucketId, rule: &StoredRule) -> String {
     keys.into().bucket(bucket, rule)
 }
@@ -118,8 +118,8 @@ impl Batch {
         self.checks == 0
     }
 
-    /// Adds a check; its number is the number of checks before it. `rules` are those of the policy that
-    /// the charges come from.
+    /// Adds a check; its number is the number of checks before it. `rules` are those of the policy
+    /// that the charges come from.
     pub fn add<'a>(
         &mut self,
         charges: &[Charge],
@@ -232,7 +232,8 @@ impl Batch {
         self.buckets.len() + charges.len() <= MAX_BUCKETS && charges.iter().all(fits)
     }
 
-    /// Index of the charge's bucket, which is added if it is new; `None` if the index exceeds 16 bits.
+    /// Index of the charge's bucket, which is added if it is new; `None` if the index exceeds 16
+    /// bits.
     fn bucket(&mut self, charge: &Charge, rules: &[StoredRule], keys: Keys<'_>) -> Option<u16> {
         if let Some(index) = self.bucket_index.get(&charge.bucket) {
             return Some(*index);
@@ -281,8 +282,9 @@ impl Batch {
         found.map_or(Statement::NONE, |at| self.statements[at].1)
     }
 
-    /// Units of this gateway that Redis has of each bucket whose units are held, by a reply to this batch: those that were
-    /// stated, and those that allowed checks have taken. `None` if the bucket is unreadable.
+    /// Units of this gateway that Redis has of each bucket whose units are held, by a reply to this
+    /// batch: those that were stated, and those that allowed checks have taken. `None` if the
+    /// bucket is unreadable.
     pub fn units_after(&self, reply: &Reply) -> Vec<(BucketId, Option<i64>)> {
         let stated = |index: &u16, statement: &Statement| {
             let bucket = self.buckets[usize::from(*index)].0;
@@ -374,8 +376,9 @@ const fn alone(bucket: BucketId, limit: Limit) -> Charge {
     Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode: Mode::Enforce }
 }
 
-/// `ARGV[2]` of a call at `now` that adjusts the buckets of these charges. `statement` is what this gateway
-/// holds of a bucket. With `is_kept`, the time of the change is kept, so that no repair undoes it.
+/// `ARGV[2]` of a call at `now` that adjusts the buckets of these charges. `statement` is what this
+/// gateway holds of a bucket. With `is_kept`, the time of the change is kept, so that no repair
+/// undoes it.
 pub fn encode_adjust(
     charges: &[Charge],
     adjustment: Adjustment,

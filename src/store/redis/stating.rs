@@ -19,8 +19,8 @@ use crate::store::held::statements::Due;
 /// Statements in one call.
 pub(super) const MAX_STATEMENTS: usize = 512;
 
-/// Time from the end of a request to the statement that its units are free, so that one call states many. A check of
-/// the same bucket states it earlier.
+/// Time from the end of a request to the statement that its units are free, so that one call states
+/// many. A check of the same bucket states it earlier.
 const STATEMENT_DELAY: Duration = Duration::from_millis(5);
 
 /// Interval at which old statements are searched for.
@@ -43,8 +43,8 @@ pub enum Stated {
     Failed,
 }
 
-/// States everything at once, since Redis may have lost it, then what changes, and each third of a lease again. Has no
-/// effect on the circuit breaker. Keys start with `prefix`.
+/// States everything at once, since Redis may have lost it, then what changes, and each third of a
+/// lease again. Has no effect on the circuit breaker. Keys start with `prefix`.
 pub async fn keep_stating(connection: &Connection, held: &Held, prefix: &str) -> Infallible {
     held.renew(true, clock::now());
     let mut interval = tokio::time::interval(RENEWAL_INTERVAL);
@@ -75,7 +75,8 @@ pub async fn state_some(connection: &Connection, held: &Held, prefix: &str) -> S
     state(connection, held, due, prefix.into(), |_| false).await
 }
 
-/// Makes one call with these statements. In a cluster, all are of buckets in one slot, and `moved` notes redirections.
+/// Makes one call with these statements. In a cluster, all are of buckets in one slot, and `moved`
+/// notes redirections.
 pub async fn state(
     connection: &Connection,
     held: &Held,

@@ -25,7 +25,6 @@ pub enum CertificateError {
     Unreadable {
         /// Which file.
         part: Part,
-        /// Its path.
         path: PathBuf,
         /// The error of the system.
         source: io::Error,
@@ -35,7 +34,6 @@ pub enum CertificateError {
     TooLarge {
         /// Which file.
         part: Part,
-        /// Its path.
         path: PathBuf,
     },
     /// A file contains nothing of what it should, in PEM.
@@ -43,7 +41,6 @@ pub enum CertificateError {
     Missing {
         /// Which file.
         part: Part,
-        /// Its path.
         path: PathBuf,
         /// Whether it seems to be DER.
         is_der: bool,
@@ -53,7 +50,6 @@ pub enum CertificateError {
     Damaged {
         /// Which file.
         part: Part,
-        /// Its path.
         path: PathBuf,
         /// What is wrong.
         reason: String,
@@ -97,26 +93,17 @@ pub enum CertificateError {
     },
     /// The file of the OCSP response contains something else.
     #[error("{} is not an OCSP response in DER", path.display())]
-    NotOcsp {
-        /// Its path.
-        path: PathBuf,
-    },
+    NotOcsp { path: PathBuf },
     /// The OCSP responder reported an error instead of a status.
     #[error("{} is an error of the OCSP responder (status {status})", path.display())]
     OcspFailed {
-        /// Its path.
         path: PathBuf,
         /// `responseStatus`.
         status: u8,
     },
     /// The OCSP response is about another certificate.
     #[error("the OCSP response in {} is not about the certificate of {name}", path.display())]
-    OtherOcsp {
-        /// Its path.
-        path: PathBuf,
-        /// The name of the certificate.
-        name: String,
-    },
+    OtherOcsp { path: PathBuf, name: String },
 }
 
 // === impl CertificateError ===

@@ -12,7 +12,6 @@ pub enum Warning {
         /// Whole days that are left.
         days: u64,
     },
-    /// It is not valid yet.
     NotYetValid,
     /// It is the certificate of an authority.
     Authority,

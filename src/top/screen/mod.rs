@@ -1,7 +1,8 @@
 //! Draws the state. The screen needs 80 columns and 24 lines; a smaller one shows what fits.
 //!
 //! Reading order: this file (header, tabs, footer), `overview`, `clients`, `buckets`, `health`,
-//! `routes`, `refusals` (the body), `overload` (in words), `words` (formats of numbers and times), `theme` (styles).
+//! `routes`, `refusals` (the body), `overload` (in words), `words` (formats of numbers and times),
+//! `theme` (styles).
 
 mod buckets;
 mod clients;

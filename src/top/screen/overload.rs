@@ -8,7 +8,8 @@ const NAMED_REASONS: usize = 2;
 
 const MIB: u64 = 1 << 20;
 
-/// Open connections and memory, each with its limit; `None` if the gateway is older than these members.
+/// Open connections and memory, each with its limit; `None` if the gateway is older than these
+/// members.
 pub(in crate::top) fn usage(status: &Status) -> Option<String> {
     let (connections, memory) = (status.connections.as_ref()?, status.memory?);
     let [open, max] = [connections.open, connections.max].map(count);

@@ -10,7 +10,8 @@ use super::theme::{FAINT, SELECTED};
 /// A column: its name, and its width.
 pub(super) type Column<'a> = (Cell<'a>, Constraint);
 
-/// Draws a table with one row selected: `rows` below the names of `columns`, scrolled to the row at index `selected`.
+/// Draws a table with one row selected: `rows` below the names of `columns`, scrolled to the row at
+/// index `selected`.
 pub(super) fn draw_selectable<'a, const N: usize>(
     frame: &mut Frame<'_>,
     area: Rect,

@@ -138,8 +138,8 @@ fn buckets_of_a_client_are_shown() {
     insta::assert_snapshot!("buckets", drawn(&state));
 }
 
-/// The breaker is half open, a server is ejected, memory is over its limit, connections are rejected, and the last
-/// reload was rejected.
+/// The breaker is half open, a server is ejected, memory is over its limit, connections are
+/// rejected, and the last reload was rejected.
 fn degraded() -> State {
     let mut state = state(Tab::Health);
     let mut data = data();

@@ -48,15 +48,16 @@ pub(in crate::top) fn latency(milliseconds: Option<f64>) -> String {
     }
 }
 
-/// How many gateways have other limits: `1 with other limits than 9f3c0a51e27b8846`; `None` if none has.
+/// How many gateways have other limits: `1 with other limits than 9f3c0a51e27b8846`; `None` if none
+/// has.
 pub(in crate::top) fn other_limits(status: &Status) -> Option<String> {
     let limits = &status.limits;
     let others = limits.gateways_with_others;
     (others > 0).then(|| format!("{others} with other limits than {}", cut(&limits.hash, 16)))
 }
 
-/// Formats the time from the first to the last refusal of a run; `...` follows if it continues, and `-`
-/// is a single refusal.
+/// Formats the time from the first to the last refusal of a run; `...` follows if it continues, and
+/// `-` is a single refusal.
 pub(in crate::top) fn run_span(run: &RefusalRun) -> String {
     let length = span(span_ms(&run.first, &run.last));
     match (run.count, run.open) {

@@ -13,7 +13,6 @@ pub(crate) fn inverse(weight: u32) -> u64 {
 /// The load of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// Requests in flight.
     pub(crate) in_flight: u32,
     /// [`inverse`] of its weight.
     pub(crate) inverse: u64,
@@ -34,8 +33,8 @@ pub(crate) fn least(loads: impl Iterator<Item = Load>, random: u64) -> Option<us
     loads.enumerate().min_by_key(key).map(|(position, _)| position)
 }
 
-/// The position of the better one of two endpoints that are drawn by weight. `ends` has the sum of the weights up to each
-/// endpoint and with it.
+/// The position of the better one of two endpoints that are drawn by weight. `ends` has the sum of
+/// the weights up to each endpoint and with it.
 pub(crate) fn better_of_two(
     ends: &[u64],
     load: impl Fn(usize) -> Load,

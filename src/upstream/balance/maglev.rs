@@ -1,8 +1,9 @@
-//! Consistent hashing by a look-up table (Eisenbud et al., "Maglev", NSDI 2016, section 3.4), with bounded loads
-//! (Mirrokni et al., 2016): a request whose endpoint has too many in flight goes to the endpoint of the next slot.
+//! Consistent hashing by a look-up table (Eisenbud et al., "Maglev", NSDI 2016, section 3.4), with
+//! bounded loads (Mirrokni et al., 2016): a request whose endpoint has too many in flight goes to
+//! the endpoint of the next slot.
 //!
-//! An endpoint that is not available keeps its slots, so that only its own clients move, each to the endpoint of the
-//! next slot. They return with it.
+//! An endpoint that is not available keeps its slots, so that only its own clients move, each to
+//! the endpoint of the next slot. They return with it.
 
 use super::least_request::below;
 use crate::base::hash::{hash, mix};
@@ -32,7 +33,8 @@ struct Filling {
 }
 
 impl Maglev {
-    /// Fills a table with endpoints, each with its index, its name and its weight. The order does not matter.
+    /// Fills a table with endpoints, each with its index, its name and its weight. The order does
+    /// not matter.
     pub(crate) fn new<'a>(endpoints: impl Iterator<Item = (u16, &'a [u8], u16)>) -> Self {
         let filling = |(index, name, weight): (u16, &[u8], u16)| {
             let name = hash(name);
@@ -91,8 +93,8 @@ impl Filling {
     }
 }
 
-/// Whether an endpoint may have one more request in flight: with it, at most 1.25 times its share of `total`
-/// requests, rounded up. `total` includes the new one; `weight` is a part of `weights`.
+/// Whether an endpoint may have one more request in flight: with it, at most 1.25 times its share
+/// of `total` requests, rounded up. `total` includes the new one; `weight` is a part of `weights`.
 pub(crate) fn has_room(in_flight: u32, weight: u32, total: u64, weights: u64) -> bool {
     let share = u128::from(total) * u128::from(weight) * 5;
     u128::from(in_flight) < share.div_ceil(u128::from(weights.max(1)) * 4)

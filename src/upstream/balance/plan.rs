@@ -50,8 +50,8 @@ pub(crate) struct Plan {
     pub(crate) until: u64,
 }
 
-/// Chooses endpoints at `now` (microseconds). `slow_start_us`: how long the weight of an endpoint rises from 10 % after
-/// it has become healthy; 0: not at all.
+/// Chooses endpoints at `now` (microseconds). `slow_start_us`: how long the weight of an endpoint
+/// rises from 10 % after it has become healthy; 0: not at all.
 pub(crate) fn plan(candidates: &[Candidate], slow_start_us: u64, now: u64) -> Plan {
     let level = candidates.iter().map(level).min().unwrap_or(Level::All);
     let mut until = u64::MAX;
@@ -76,8 +76,8 @@ pub(crate) fn plan(candidates: &[Candidate], slow_start_us: u64, now: u64) -> Pl
     Plan { level, chosen, until }
 }
 
-/// The best other endpoint than `not`, for a request that must not go there again: a healthy one of the lowest
-/// priority, else one that is not healthy. Of several, the `turn`-th.
+/// The best other endpoint than `not`, for a request that must not go there again: a healthy one of
+/// the lowest priority, else one that is not healthy. Of several, the `turn`-th.
 pub(crate) fn other(candidates: &[Candidate], not: usize, turn: usize) -> Option<usize> {
     let others = || candidates.iter().enumerate().filter(|(index, _)| *index != not);
     let best = others().map(|(_, candidate)| level(candidate)).min()?;

@@ -1,5 +1,5 @@
-//! Smooth weighted round robin, as nginx has it: each endpoint gets its share of any few requests, and those of a
-//! heavy endpoint do not follow one another.
+//! Smooth weighted round robin, as nginx has it: each endpoint gets its share of any few requests,
+//! and those of a heavy endpoint do not follow one another.
 
 /// The state of a round.
 #[derive(Debug, Default)]
@@ -9,7 +9,8 @@ pub(crate) struct SmoothWeights {
 }
 
 impl SmoothWeights {
-    /// Begins with endpoints, of which only these indexes are chosen from now on. What was due to others is forgotten.
+    /// Begins with endpoints, of which only these indexes are chosen from now on. What was due to
+    /// others is forgotten.
     pub(crate) fn keep(&mut self, endpoints: usize, chosen: &[usize]) {
         let mut due = vec![0; endpoints];
         for index in chosen {

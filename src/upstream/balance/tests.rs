@@ -111,7 +111,8 @@ fn better_of_two_avoids_the_busy_endpoint() {
     assert_eq!(better_of_two(&[], load, 5), None);
 }
 
-/// How many of 50 requests in flight each endpoint has on average, if the oldest one ends when another begins.
+/// How many of 50 requests in flight each endpoint has on average, if the oldest one ends when
+/// another begins.
 fn average_in_flight(weights: &[u32]) -> Vec<f64> {
     const REQUESTS: u64 = 20_000;
     let add = |sum: &mut u64, weight: &u32| {

@@ -1,7 +1,8 @@
 //! The logs of sliding windows in a [`UsageFile`].
 //!
-//! A log is a row of [`LOGS`] with its last stamps, and if there are many, a row of [`BASES`] with those before them. So a
-//! request of a client with thousands of stamps has few of them written again. See [`KeptLog::tail`].
+//! A log is a row of [`LOGS`] with its last stamps, and if there are many, a row of [`BASES`] with
+//! those before them. So a request of a client with thousands of stamps has few of them written
+//! again. See [`KeptLog::tail`].
 
 use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
 
@@ -42,9 +43,9 @@ pub(super) fn create(writing: &WriteTransaction) -> Result<(), FileError> {
 }
 
 impl UsageFile {
-    /// Writes logs, all or none, to the disk, in the place of those that it has of these buckets; `None` removes the one of a
-    /// bucket. `unix_us` is their time (Unix time). Returns the number of logs that have no room, because all logs together would
-    /// count as more than `max_records`.
+    /// Writes logs, all or none, to the disk, in the place of those that it has of these buckets;
+    /// `None` removes the one of a bucket. `unix_us` is their time (Unix time). Returns the number
+    /// of logs that have no room, because all logs together would count as more than `max_records`.
     ///
     /// # Errors
     /// See [`FileError`]. The file has to be opened again then.
@@ -94,8 +95,8 @@ impl UsageFile {
         Ok(without_room)
     }
 
-    /// Calls `next` with the logs that have stamps in their windows at `unix_us` (Unix time), until it returns false. Returns the
-    /// number of damaged ones, which are left out.
+    /// Calls `next` with the logs that have stamps in their windows at `unix_us` (Unix time), until
+    /// it returns false. Returns the number of damaged ones, which are left out.
     ///
     /// # Errors
     /// See [`FileError`].
@@ -126,8 +127,8 @@ impl UsageFile {
         Ok(damaged)
     }
 
-    /// Finds logs without stamps in their windows at `unix_us` (Unix time), and damaged ones. Examines a bounded number of logs, from
-    /// that of the bucket `from` on.
+    /// Finds logs without stamps in their windows at `unix_us` (Unix time), and damaged ones.
+    /// Examines a bounded number of logs, from that of the bucket `from` on.
     ///
     /// # Errors
     /// See [`FileError`].

@@ -1,7 +1,8 @@
 //! Keys, fields and values of records in Redis.
 //!
-//! The records of a rule and a period are in [`SLICES`] hashes, by the first byte of the bucket. So no key grows so large that
-//! its expiry would block Redis, and a cluster spreads them. A further hash, the index, has each rule and period.
+//! The records of a rule and a period are in [`SLICES`] hashes, by the first byte of the bucket. So
+//! no key grows so large that its expiry would block Redis, and a cluster spreads them. A further
+//! hash, the index, has each rule and period.
 
 use std::sync::Arc;
 
@@ -69,7 +70,6 @@ impl RulePeriod {
         format!("{INDEX}:{}:{slice:02x}", self.field())
     }
 
-    /// Whether the period is an hour.
     pub const fn is_hour(&self) -> bool {
         self.end_us.saturating_sub(self.start_us) <= 3_600 * MICROS_PER_SECOND
     }
@@ -81,7 +81,6 @@ pub const fn slice(bucket: BucketId) -> usize {
     (bucket.0 >> 120) as usize
 }
 
-/// Field of a bucket.
 pub fn field(bucket: BucketId) -> String {
     format!("{:032x}", bucket.0)
 }
@@ -95,8 +94,8 @@ pub fn answer(record: &Record, answered_at_us: u64) -> Vec<u8> {
     change
 }
 
-/// The change that adds units which were granted locally, and which the bucket will never have. `id` identifies it, so that
-/// it is added once.
+/// The change that adds units which were granted locally, and which the bucket will never have.
+/// `id` identifies it, so that it is added once.
 pub fn grant(units: i64, id: u64, counted_at_us: u64) -> Vec<u8> {
     let mut change = vec![GRANT];
     change.extend_from_slice(&double(units));

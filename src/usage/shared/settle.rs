@@ -1,9 +1,9 @@
-//! Reads buckets that changed without an answer: an operator adjusted them, or requests were decided locally while Redis was
-//! unavailable.
+//! Reads buckets that changed without an answer: an operator adjusted them, or requests were
+//! decided locally while Redis was unavailable.
 //!
-//! Once Redis is available, the debts to such buckets are settled, and the buckets are read, whether or not the client sends
-//! another request. If the period of a debt ended before, the bucket will never have it: it is added to the record
-//! as a grant.
+//! Once Redis is available, the debts to such buckets are settled, and the buckets are read,
+//! whether or not the client sends another request. If the period of a debt ended before, the
+//! bucket will never have it: it is added to the record as a grant.
 
 use super::writer::Grant;
 use crate::base::duration::MICROS_PER_SECOND;
@@ -21,8 +21,8 @@ use crate::usage::record::{Place, period};
 /// Most buckets in one call.
 const AT_ONCE: usize = 64;
 
-/// Time from the end of a period until its debts have been settled or have lapsed, in microseconds. Longer than a late
-/// reply is waited for.
+/// Time from the end of a period until its debts have been settled or have lapsed, in microseconds.
+/// Longer than a late reply is waited for.
 const LATE_US: u64 = 30 * MICROS_PER_SECOND;
 
 /// What was read.
@@ -36,7 +36,8 @@ pub(super) struct Found {
     pub(super) dropped: u64,
 }
 
-/// Reads what the ledger has not read, as far as Redis is available. `id` returns a new number for each grant.
+/// Reads what the ledger has not read, as far as Redis is available. `id` returns a new number for
+/// each grant.
 pub(super) async fn read(
     ledger: &Ledger,
     limiter: &Limiter,

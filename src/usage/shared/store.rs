@@ -1,4 +1,5 @@
-//! [`Store`]: reads and writes records in Redis, on a connection that no check uses. Each command has one key.
+//! [`Store`]: reads and writes records in Redis, on a connection that no check uses. Each command
+//! has one key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -79,9 +80,7 @@ pub struct Written {
 /// A record to read first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Its rule and period.
     pub period: RulePeriod,
-    /// Its bucket.
     pub bucket: BucketId,
 }
 
@@ -175,7 +174,8 @@ impl Store {
 
     // === Writing ===
 
-    /// Writes changes and grants, and counts new records in `index`. What may not be written is returned.
+    /// Writes changes and grants, and counts new records in `index`. What may not be written is
+    /// returned.
     pub async fn write(
         &self,
         index: &mut Index,
@@ -189,7 +189,8 @@ impl Store {
             written.without_room += u64::from(!is_kept);
             is_kept
         });
-        // A period is in the index before its records, so that they are found whatever happens in between.
+        // A period is in the index before its records, so that they are found whatever happens in
+        // between.
         let new = calls.iter().map(|call| &call.period).filter(|it| !index.contains_key(it));
         let new: HashMap<RulePeriod, u64> = new.map(|period| (period.clone(), 0)).collect();
         if let Err(error) = self.count(&new).await {
@@ -252,7 +253,6 @@ impl Store {
         is_accepted
     }
 
-    /// A call of the script.
     fn script(&self, call: &Call, index: &Index, bounds: Bounds) -> Cmd {
         let Call { period, slice, pending } = call;
         let alike = index.iter().filter(|(other, _)| other.is_hour() == period.is_hour());
@@ -272,8 +272,8 @@ impl Store {
 
     // === Reading ===
 
-    /// Reads records that `includes`, of the periods in `index`, in order from `from` on: at most `limit`. Fewer if it takes
-    /// until `ends` (microseconds).
+    /// Reads records that `includes`, of the periods in `index`, in order from `from` on: at most
+    /// `limit`. Fewer if it takes until `ends` (microseconds).
     ///
     /// # Errors
     /// See [`RecordsError`].
@@ -369,7 +369,8 @@ impl Store {
     }
 }
 
-/// Number of hashes to read at once, of a period with about `count` records, for at most `wanted` of them.
+/// Number of hashes to read at once, of a period with about `count` records, for at most `wanted`
+/// of them.
 fn slices_at_once(count: u64, wanted: usize) -> usize {
     let in_one = usize::try_from(count).unwrap_or(usize::MAX) / SLICES + 1;
     (wanted / in_one).clamp(1, CALLS_AT_ONCE)

@@ -45,7 +45,8 @@ const LOG_INTERVAL_S: u64 = 60;
 /// Maximum number of grants that wait for Redis.
 const MAX_GRANTS: usize = 100_000;
 
-/// Units that were granted locally, and whose period ended before they could be taken from the bucket.
+/// Units that were granted locally, and whose period ended before they could be taken from the
+/// bucket.
 #[derive(Debug, Clone)]
 pub struct Grant {
     /// The record of the bucket and the period.
@@ -123,7 +124,8 @@ impl Writer {
         }
     }
 
-    /// Reads records that `includes`, of rules and periods that `wants`, in order from `from` on: at most `limit`.
+    /// Reads records that `includes`, of rules and periods that `wants`, in order from `from` on:
+    /// at most `limit`.
     ///
     /// # Errors
     /// See [`RecordsError`].
@@ -214,7 +216,8 @@ impl Writer {
         }
     }
 
-    /// Shows the number of records that are not written, with those whose numbers have to be read first.
+    /// Shows the number of records that are not written, with those whose numbers have to be read
+    /// first.
     fn show_unwritten(&self, left: usize) {
         let unwritten = left.saturating_add(self.ledger.unread());
         self.series.unwritten.set(i64::try_from(unwritten).unwrap_or(i64::MAX));

@@ -1,4 +1,5 @@
-//! Outputs of the access log, and that a failing output of it or of the log of the process delays no request.
+//! Outputs of the access log, and that a failing output of it or of the log of the process delays
+//! no request.
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};

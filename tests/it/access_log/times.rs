@@ -1,8 +1,8 @@
-//! Where the time of a slow request is shown. In each test one party takes [`DELAY`], and only its own field
-//! shows that.
+//! Where the time of a slow request is shown. In each test one party takes [`DELAY`], and only its
+//! own field shows that.
 //!
-//! The times of a request exclude each other, so if its own field has the delay, another one is long only
-//! because the machine is busy: then the measurement is inconclusive.
+//! The times of a request exclude each other, so if its own field has the delay, another one is
+//! long only because the machine is busy: then the measurement is inconclusive.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -51,8 +51,9 @@ fn judge(line: &Value, own: &[&str]) -> Verdict {
     }
 }
 
-/// Sends requests by `exchange` to a gateway with this configuration, until one shows the delay in the fields
-/// `own` only. At most three, because a pause of the gateway itself may precede a delay of the client.
+/// Sends requests by `exchange` to a gateway with this configuration, until one shows the delay in
+/// the fields `own` only. At most three, because a pause of the gateway itself may precede a delay
+/// of the client.
 #[track_caller]
 fn check(config: &str, own: &[&str], mut exchange: impl FnMut(&Gateway, &mut Connection)) {
     let (_folder, path) = place();
@@ -89,7 +90,8 @@ fn full_listener() -> (TcpListener, SocketAddr, TcpStream) {
     (listener, address, TcpStream::connect(address).unwrap())
 }
 
-/// The kernel drops the gateway's first SYN, because the queue is full, and the next one comes a second later.
+/// The kernel drops the gateway's first SYN, because the queue is full, and the next one comes a
+/// second later.
 #[test]
 fn slow_connection_to_the_upstream_is_in_connect_ms_only() {
     let (listener, address, first) = full_listener();

@@ -1,4 +1,5 @@
-//! Automatic certificates while something fails: the server, Redis, the storage, the clock, the gateway.
+//! Automatic certificates while something fails: the server, Redis, the storage, the clock, the
+//! gateway.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -122,8 +123,8 @@ fn row_92_rate_limited_order_waits_as_long_as_the_server_says() {
     assert_eq!(front.new_orders(), 1);
 }
 
-/// A server can refuse nonces that it has issued: after its restart, or as one of several servers. Pebble refuses
-/// each twentieth.
+/// A server can refuse nonces that it has issued: after its restart, or as one of several servers.
+/// Pebble refuses each twentieth.
 #[test]
 fn row_92_order_whose_nonces_are_refused_is_begun_three_times() {
     let acme = Acme::new();

@@ -40,7 +40,8 @@ fn calls(gateway: &Gateway) -> u64 {
     gateway.count("tollgate_redis_calls_total", &[])
 }
 
-/// Slots of the buckets with a prefix, by Redis, and their number. Records of usage, a second later, are no buckets.
+/// Slots of the buckets with a prefix, by Redis, and their number. Records of usage, a second
+/// later, are no buckets.
 fn slots(redis: &RedisCluster, prefix: &str) -> (HashSet<u16>, usize) {
     let pattern = format!("{prefix}*:key*");
     let keys = |at: usize| redis.nodes[at].query::<Vec<String>>(&["KEYS", &pattern]);

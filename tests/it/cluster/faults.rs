@@ -40,8 +40,8 @@ fn send(gateways: &[Gateway], clients: std::ops::Range<usize>, count: usize) -> 
     })
 }
 
-/// Sends requests from 64 connections until `is_over`, at least 500. The pauses leave some of the processors to the servers
-/// and to other tests.
+/// Sends requests from 64 connections until `is_over`, at least 500. The pauses leave some of the
+/// processors to the servers and to other tests.
 fn send_until(
     gateways: &[Gateway],
     clients: std::ops::Range<usize>,

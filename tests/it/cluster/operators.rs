@@ -1,5 +1,5 @@
-//! What concerns no single master: the number of gateways, the stream of refusals, adjustments by an operator, and the
-//! settlement of debts at the end.
+//! What concerns no single master: the number of gateways, the stream of refusals, adjustments by
+//! an operator, and the settlement of debts at the end.
 
 use super::gateways;
 use crate::support::{

@@ -1,4 +1,5 @@
-//! Repair after a replica has taken over that lacks writes: which calls carry what gateways saw, and what is newer than that.
+//! Repair after a replica has taken over that lacks writes: which calls carry what gateways saw,
+//! and what is newer than that.
 
 use super::{decided_by, gateways};
 use crate::support::{
@@ -29,7 +30,8 @@ fn cut_off(redis: &RedisCluster, replica: usize) {
     redis.nodes[replica].query::<u64>(&["CLIENT", "KILL", "TYPE", "master"]);
 }
 
-/// The old master lives, and redirects calls to the replica: the first one that is redirected repairs, too.
+/// The old master lives, and redirects calls to the replica: the first one that is redirected
+/// repairs, too.
 #[test]
 fn redirected_call_repairs_the_replica_that_took_over() {
     let redis = RedisCluster::steady(1);
@@ -71,7 +73,8 @@ fn repair_keeps_the_reset_of_an_operator() {
             |gateway: &Gateway| gateway.existing("tollgate_redis_node_breaker_state", &labels);
         gateways.iter().all(|gateway| state(gateway) == Some(0)).then_some(())
     });
-    // The first calls of a breaker that was open are local on a busy machine: clients without a key, in the same lane.
+    // The first calls of a breaker that was open are local on a busy machine: clients without a
+    // key, in the same lane.
     for gateway in &gateways {
         let decided = || decided_by(std::slice::from_ref(gateway), "redis");
         let before = decided();

@@ -94,7 +94,8 @@ async fn send(address: SocketAddr, bytes: &str, pause: Duration) -> Option<u16> 
     std::str::from_utf8(&head[9..]).ok()?.parse().ok()
 }
 
-/// Sends a request over HTTP/2 that hangs, and resets its stream after `pause`; then one that is answered.
+/// Sends a request over HTTP/2 that hangs, and resets its stream after `pause`; then one that is
+/// answered.
 async fn reset(address: SocketAddr, pause: Duration) -> Option<u16> {
     let stream = TcpStream::connect(address).await.ok()?;
     let (client, connection) = h2::client::handshake(stream).await.ok()?;

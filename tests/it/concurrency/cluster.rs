@@ -65,7 +65,8 @@ fn row_122_units_of_a_gateway_of_a_cluster_are_free_after_its_lease() {
     drop(hanging);
 }
 
-/// The replica lacks the units that a gateway holds when it takes over: the gateway states them to it.
+/// The replica lacks the units that a gateway holds when it takes over: the gateway states them to
+/// it.
 #[test]
 fn units_that_are_held_count_after_a_lossy_failover() {
     let mut redis = RedisCluster::start(1);

@@ -13,8 +13,9 @@ use crate::support::{ReceivedRequest, Upstream, sleep_for};
 /// Time that a look at a connection takes if it is open.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A server that counts requests from their head until it ends their response, or until the gateway closes the
-/// connection. `/` is answered at once, `/slow` after some time, `/hang` never, `/cut` by half. Upgrades are accepted.
+/// A server that counts requests from their head until it ends their response, or until the gateway
+/// closes the connection. `/` is answered at once, `/slow` after some time, `/hang` never, `/cut`
+/// by half. Upgrades are accepted.
 pub(super) struct Counting {
     server: Upstream,
     state: Arc<Mutex<State>>,
@@ -30,7 +31,8 @@ struct State {
 }
 
 impl Counting {
-    /// Starts a server. The count is exact if it is above `limit`, else it may include closed connections.
+    /// Starts a server. The count is exact if it is above `limit`, else it may include closed
+    /// connections.
     pub(super) fn start(limit: usize) -> Self {
         let state = State { open: HashMap::new(), peak: 0, limit };
         let state = Arc::new(Mutex::new(state));
@@ -68,7 +70,8 @@ fn serve(state: &Mutex<State>, request: &ReceivedRequest, stream: &mut TcpStream
         let mut state = state.lock();
         state.open.insert(request.connection, stream.try_clone().unwrap());
         if state.open.len() > state.limit {
-            // The gateway closes a connection before it releases the units, but the thread may be late.
+            // The gateway closes a connection before it releases the units, but the thread may be
+            // late.
             state.open.retain(|_, stream| !is_closed(stream));
         }
         state.peak = state.peak.max(state.open.len());

@@ -1,4 +1,5 @@
-//! Gateways that share a limit on requests in flight in one Redis: one that dies, and outages of Redis.
+//! Gateways that share a limit on requests in flight in one Redis: one that dies, and outages of
+//! Redis.
 
 use std::time::Duration;
 
@@ -36,7 +37,8 @@ fn gateways(text: &str) -> [Gateway; 2] {
     gateways
 }
 
-/// Waits until a gateway can hold exactly `count` units, or until the timeout is over. Returns how many it can.
+/// Waits until a gateway can hold exactly `count` units, or until the timeout is over. Returns how
+/// many it can.
 pub(super) fn usable(
     gateway: &Gateway,
     upstream: &Counting,
@@ -55,8 +57,8 @@ pub(super) fn usable(
     last
 }
 
-/// Asserts that 64 clients that send, abort and hang for this time never hold more than the 20 units that the gateways
-/// share, and that all are free afterwards.
+/// Asserts that 64 clients that send, abort and hang for this time never hold more than the 20
+/// units that the gateways share, and that all are free afterwards.
 pub(super) fn assert_limit_of_20_holds(gateways: &[Gateway], upstream: &Counting, time: Duration) {
     let addresses: Vec<_> = gateways.iter().map(addresses).collect();
     let clients = Clients::start(64, &addresses);
@@ -64,7 +66,8 @@ pub(super) fn assert_limit_of_20_holds(gateways: &[Gateway], upstream: &Counting
     let (passed, refused) = clients.stop();
     eprintln!("{passed} passed, {refused} refused, at most {} in flight", upstream.peak());
     assert!(upstream.peak() <= 20, "{} in flight", upstream.peak());
-    // That all of the limit can be used is judged below; here, whether the load was strong enough to exceed it.
+    // That all of the limit can be used is judged below; here, whether the load was strong enough
+    // to exceed it.
     if passed < 100 || refused < 100 || upstream.peak() < 10 {
         inconclusive(&format!("{passed} passed, {refused} refused, {} in flight", upstream.peak()));
     }

@@ -1,5 +1,5 @@
-//! The bound of docs/outages.md on requests in flight: three gateways whose Redis is killed, and restarted without its data.
-//! What is in flight is what the upstream counts.
+//! The bound of docs/outages.md on requests in flight: three gateways whose Redis is killed, and
+//! restarted without its data. What is in flight is what the upstream counts.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use super::gateways::usable;
 use super::{config, fill, held};
 use crate::support::{Data, Fleet, eventually, sleep_for};
 
-/// At least the time after its return in which a gateway keeps to its share: `open_max` of [`Fleet`] and two seconds.
+/// At least the time after its return in which a gateway keeps to its share: `open_max` of
+/// [`Fleet`] and two seconds.
 const SETTLING: Duration = Duration::from_secs(3);
 
 /// Time in which requests of the clients end.

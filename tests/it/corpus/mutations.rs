@@ -1,5 +1,5 @@
-//! Random changes of the corpus: whatever bytes a client sends, an upstream never gets more requests than the limits
-//! counted, nor bytes that two servers read differently.
+//! Random changes of the corpus: whatever bytes a client sends, an upstream never gets more
+//! requests than the limits counted, nor bytes that two servers read differently.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -21,7 +21,8 @@ const CONNECTIONS: usize = 16;
 /// Longer inputs only take time.
 const MAX_BYTES: usize = 2_000;
 
-/// Sent after the changed bytes: it ends most bodies that a change has left open, and the connection.
+/// Sent after the changed bytes: it ends most bodies that a change has left open, and the
+/// connection.
 const END: &[u8] = b"\r\n0\r\n\r\nGET /end HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
 /// How long a client waits for a response before it closes its side of the connection.

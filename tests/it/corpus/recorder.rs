@@ -1,4 +1,5 @@
-//! A server that records every byte, and accepts requests only in the form that no two servers read differently.
+//! A server that records every byte, and accepts requests only in the form that no two servers read
+//! differently.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

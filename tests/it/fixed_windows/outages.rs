@@ -1,5 +1,5 @@
-//! The bound of docs/outages.md on fixed windows: three gateways whose Redis is killed and restarted. What passes is what
-//! the upstream counts.
+//! The bound of docs/outages.md on fixed windows: three gateways whose Redis is killed and
+//! restarted. What passes is what the upstream counts.
 
 use std::time::Duration;
 
@@ -97,7 +97,8 @@ impl Run {
         self.counted.count() * self.cost
     }
 
-    /// Asserts the bound on what has passed, that Redis has counted all of it, and that no more passes. Returns its tokens.
+    /// Asserts the bound on what has passed, that Redis has counted all of it, and that no more
+    /// passes. Returns its tokens.
     fn check(&self) -> usize {
         let (counted, fleet) = (&self.counted, &self.counted.fleet);
         let sum = self.tokens();
@@ -179,7 +180,8 @@ fn period_that_begins_in_an_outage_has_its_own_bound() {
     let counted_before = counted.count();
     assert_eq!(pass(&fleet.gateways.each_ref()), LIMIT);
     fleet.restart_redis();
-    // Until the others have settled their debts of this month, Redis does not know them. It gets none of the last.
+    // Until the others have settled their debts of this month, Redis does not know them. It gets
+    // none of the last.
     assert!(pass(&[first]) <= LIMIT - third_of);
     counted.under_load(|| sleep_for(Duration::from_secs(1)));
     let sum = counted.count() - counted_before;

@@ -1,4 +1,5 @@
-//! Settings that every kind of limit has: `on_missing`, `exempt`, `on_failure`; and what an upgrade hands over.
+//! Settings that every kind of limit has: `on_missing`, `exempt`, `on_failure`; and what an upgrade
+//! hands over.
 
 use crate::support::{ClosedPort, DEMO, Gateway, Redis, Request, key};
 use crate::upgrade::upgraded;

@@ -1,4 +1,5 @@
-//! The bound on tokens in an outage: no additional burst when Redis fails or returns, however often.
+//! The bound on tokens in an outage: no additional burst when Redis fails or returns, however
+//! often.
 
 use std::time::Duration;
 
@@ -32,8 +33,8 @@ impl Fleet {
         Self { _redis: redis, proxy, gateways }
     }
 
-    /// Disconnects and reconnects Redis every 300 ms for this time. Returns how long only some gateways
-    /// had recovered.
+    /// Disconnects and reconnects Redis every 300 ms for this time. Returns how long only some
+    /// gateways had recovered.
     pub(super) fn flap(&self, length: Duration) -> Duration {
         let end = self.proxy.elapsed() + length;
         let mut apart = Duration::ZERO;
@@ -46,8 +47,8 @@ impl Fleet {
         apart
     }
 
-    /// Time within `length` in which some, but not all breakers are open: at most, by the states before and
-    /// after.
+    /// Time within `length` in which some, but not all breakers are open: at most, by the states
+    /// before and after.
     fn time_apart(&self, length: Duration) -> Duration {
         let watch = Stopwatch::start();
         let (mut apart, mut before, mut was_apart) = (Duration::ZERO, Duration::ZERO, false);
@@ -64,8 +65,8 @@ impl Fleet {
         apart
     }
 
-    /// Disconnects Redis for this time. Returns the time between the recovery of the first gateway and that
-    /// of the last.
+    /// Disconnects Redis for this time. Returns the time between the recovery of the first gateway
+    /// and that of the last.
     pub(super) fn lose_redis(&self, length: Duration) -> Duration {
         sleep_for(Duration::from_secs(1));
         self.proxy.set(Mode::Refuse);
@@ -82,9 +83,9 @@ impl Fleet {
         apart
     }
 
-    /// One client sends requests to all gateways without a pause during `scenario`. It may take the refill,
-    /// the burst, and one more burst for requests in flight when Redis failed; while only some gateways
-    /// have recovered, the others grant their local share.
+    /// One client sends requests to all gateways without a pause during `scenario`. It may take the
+    /// refill, the burst, and one more burst for requests in flight when Redis failed; while only
+    /// some gateways have recovered, the others grant their local share.
     pub(super) fn holds_the_limit(&self, scenario: impl FnOnce(&Self) -> Duration) {
         let pause = Duration::from_millis(10);
         let lane = |gateway: &Gateway| ClientGroup::new(gateway, &request(), 8, pause);
@@ -130,8 +131,8 @@ fn take_all(gateway: &Gateway) -> usize {
     (0..1_000).take_while(|_| get(gateway) == 200).count()
 }
 
-/// 40 of 100 tokens are taken when Redis fails. No client gets a full bucket, and tokens taken locally are
-/// missing afterwards.
+/// 40 of 100 tokens are taken when Redis fails. No client gets a full bucket, and tokens taken
+/// locally are missing afterwards.
 #[test]
 fn row_01_client_keeps_one_bucket_before_during_and_after_an_outage() {
     // A check that times out on a busy machine would be charged twice.

@@ -1,4 +1,5 @@
-//! Clock jumps of the gateway, which have no effect, and of Redis, which refills buckets by its clock.
+//! Clock jumps of the gateway, which have no effect, and of Redis, which refills buckets by its
+//! clock.
 
 use super::{config, get, request, wait_until_connected};
 use crate::support::{Gateway, Redis, Request, WallClock, eventually, full_config};

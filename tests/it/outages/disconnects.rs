@@ -52,7 +52,8 @@ fn row_26_redis_at_maxclients_fails_no_request() {
     wait_until_closed(&gateway);
 }
 
-/// Twenty gateways lose Redis at the same time. At most half of them may reconnect within any 250 ms.
+/// Twenty gateways lose Redis at the same time. At most half of them may reconnect within any 250
+/// ms.
 #[test]
 fn row_27_reconnects_of_many_gateways_are_spread() {
     const GATEWAYS: usize = 20;

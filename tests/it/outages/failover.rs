@@ -56,7 +56,8 @@ impl Monitored {
         all
     }
 
-    /// What the replica says of its replication. Sentinels close all connections of a server whose role they change.
+    /// What the replica says of its replication. Sentinels close all connections of a server whose
+    /// role they change.
     fn replica_says(&self, text: &str) -> bool {
         let view = self.replica.try_query::<String>(&["INFO", "replication"]);
         view.is_ok_and(|view| view.contains(text))
@@ -88,7 +89,8 @@ fn row_07_gateway_follows_a_sentinel_failover() {
     wait_until_closed(&gateway);
 }
 
-/// Number of requests that pass after a replica that lacks 100 of them has taken over, of a limit of 100.
+/// Number of requests that pass after a replica that lacks 100 of them has taken over, of a limit
+/// of 100.
 fn allowed_after_a_lossy_failover(repair: bool) -> usize {
     let mut redis = Monitored::start();
     let table = format!("{}repair = {repair}\n", redis.table());

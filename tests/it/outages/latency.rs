@@ -1,9 +1,10 @@
-//! Response times under steady load: every request gets a response, none takes longer than the timeout plus
-//! a margin, and no request is used as a probe.
+//! Response times under steady load: every request gets a response, none takes longer than the
+//! timeout plus a margin, and no request is used as a probe.
 //!
-//! Delays of the machine are measured in the same run, by requests to another gateway, which has no Redis: what
-//! the gateway under test does to its own requests is no delay of the machine. Limited requests during such a
-//! delay are excluded; if too many are excluded, the test reports the measurement as inconclusive.
+//! Delays of the machine are measured in the same run, by requests to another gateway, which has no
+//! Redis: what the gateway under test does to its own requests is no delay of the machine. Limited
+//! requests during such a delay are excluded; if too many are excluded, the test reports the
+//! measurement as inconclusive.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -19,8 +20,8 @@ const BUDGET: Duration = Duration::from_millis(10);
 /// Margin for a request beyond the timeout.
 const MORE: Duration = Duration::from_millis(5);
 
-/// Time between two requests of a client: 1,000 requests a second in total leave the machine idle time, and
-/// keep at least one request in flight.
+/// Time between two requests of a client: 1,000 requests a second in total leave the machine idle
+/// time, and keep at least one request in flight.
 const PERIOD: Duration = Duration::from_millis(80);
 
 /// Duration of the load before the fault.
@@ -71,8 +72,8 @@ impl LoadTest {
         Self { gateway, _control: control, load }
     }
 
-    /// Waits for a further log line with `words`. The time is that between `cause` and the timestamp of the
-    /// line.
+    /// Waits for a further log line with `words`. The time is that between `cause` and the
+    /// timestamp of the line.
     pub(crate) fn until(&self, words: &str, cause: impl FnOnce()) -> Change {
         let begun = self.load.elapsed();
         let before = self.gateway.log_times(words).len();
@@ -89,7 +90,8 @@ impl LoadTest {
         within(2 * TIMEOUT, || (breaker(&self.gateway) == 0).then_some(())).is_some()
     }
 
-    /// Ends the test as inconclusive if the machine never lets Redis respond in time while there is load.
+    /// Ends the test as inconclusive if the machine never lets Redis respond in time while there is
+    /// load.
     pub(crate) fn give_up(self) {
         let span = Duration::ZERO..self.load.elapsed();
         let report = self.close();
@@ -120,8 +122,8 @@ impl LoadTest {
 }
 
 impl LoadReport {
-    /// The 99th percentile of the limited requests in this span that the machine did not delay; `None` if
-    /// it delayed most of them.
+    /// The 99th percentile of the limited requests in this span that the machine did not delay;
+    /// `None` if it delayed most of them.
     fn p99(&self, span: &Range<Duration>) -> Option<Duration> {
         let all = self.limited.during(span);
         let judged = all.undisturbed_by(&self.control, MORE);
@@ -157,15 +159,16 @@ impl LoadReport {
         );
     }
 
-    /// Asserts that the breaker is closed at last once there is no load: no machine is too busy for that.
+    /// Asserts that the breaker is closed at last once there is no load: no machine is too busy for
+    /// that.
     #[track_caller]
     fn closes_without_load(&self) {
         let is_closed = || (breaker(&self.gateway) == 0).then_some(());
         assert!(within(3 * TIMEOUT, is_closed).is_some(), "the breaker never closes");
     }
 
-    /// Asserts that the breaker closed in time. If the machine delays one probe beyond its timeout, the
-    /// next one comes up to 15 s later.
+    /// Asserts that the breaker closed in time. If the machine delays one probe beyond its timeout,
+    /// the next one comes up to 15 s later.
     #[track_caller]
     fn saw_it_close(&self, change: &Change) {
         self.closes_without_load();

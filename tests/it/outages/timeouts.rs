@@ -54,7 +54,8 @@ fn row_03_breaker_opens_if_every_second_call_is_too_slow() {
     wait_until_closed(&fixture.gateway);
 }
 
-/// A late reply reaches no client: each client sees its own limit and at most its own remaining tokens.
+/// A late reply reaches no client: each client sees its own limit and at most its own remaining
+/// tokens.
 #[test]
 fn row_20_late_replies_reach_no_other_client() {
     let redis = Redis::start();

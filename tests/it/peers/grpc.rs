@@ -159,8 +159,8 @@ fn call_above_the_size_limit_is_resource_exhausted() {
     chain.site.gateway.wait_for_count("tollgate_rejections_total", &counted, 4);
 }
 
-/// grpcio retries by itself after the time that the gateway names, as its service config allows, and not after
-/// the 30 s that the config has.
+/// grpcio retries by itself after the time that the gateway names, as its service config allows,
+/// and not after the 30 s that the config has.
 #[test]
 fn client_retries_when_the_pushback_says() {
     let chain = Chain::start("[rules.all]\nper = []\nrate = \"1/s\"\nburst = 1\n");

@@ -1,4 +1,5 @@
-//! httpx, a Python client with an implementation of HTTP/2 that shares no code with curl's or h2load's.
+//! httpx, a Python client with an implementation of HTTP/2 that shares no code with curl's or
+//! h2load's.
 
 use super::Site;
 use crate::support::{DEMO, http2_client};

@@ -1,4 +1,5 @@
-//! Traces as a collector of another project decodes them: Python, with OpenTelemetry's published definition of OTLP.
+//! Traces as a collector of another project decodes them: Python, with OpenTelemetry's published
+//! definition of OTLP.
 
 use serde_json::Value;
 

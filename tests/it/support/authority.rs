@@ -52,7 +52,8 @@ impl Authority {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// Issues the server certificate `<file>.pem` and its key `<file>.key` for these names and addresses.
+    /// Issues the server certificate `<file>.pem` and its key `<file>.key` for these names and
+    /// addresses.
     pub(crate) fn issue(&self, file: &str, names: &[&str]) -> Issued {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names).unwrap();

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A cgroup below that of the tests, with a limit that the kernel enforces. It is removed when dropped; its processes
-/// must have ended.
+/// A cgroup below that of the tests, with a limit that the kernel enforces. It is removed when
+/// dropped; its processes must have ended.
 pub(crate) struct MemoryCgroup {
     folder: PathBuf,
 }

@@ -12,8 +12,8 @@ use super::wait::{TIMEOUT, within};
 /// A running process.
 pub(crate) struct Child {
     process: std::process::Child,
-    /// Output and error streams. A file, since each line is there as soon as it is written; a thread that reads a pipe
-    /// can be late on a busy machine.
+    /// Output and error streams. A file, since each line is there as soon as it is written; a
+    /// thread that reads a pipe can be late on a busy machine.
     log: File,
 }
 
@@ -48,8 +48,8 @@ impl Child {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Waits until `read` finds something in the output. `None` if the process exits first, or after
-    /// the timeout.
+    /// Waits until `read` finds something in the output. `None` if the process exits first, or
+    /// after the timeout.
     pub(crate) fn wait_for<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         let found = within(TIMEOUT, || {
             // In this order: the last lines precede the exit.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpSocket;
 
-/// A port of loopback that is bound without listening: connections are refused, and no other test gets
-/// the port while this exists.
+/// A port of loopback that is bound without listening: connections are refused, and no other test
+/// gets the port while this exists.
 pub(crate) struct ClosedPort {
     _socket: TcpSocket,
     /// Address of the port.
@@ -22,7 +22,8 @@ impl ClosedPort {
     }
 }
 
-/// A port of loopback whose queue of connections is full, and which accepts none: the kernel ignores further ones.
+/// A port of loopback whose queue of connections is full, and which accepts none: the kernel
+/// ignores further ones.
 pub(crate) struct SilentPort {
     _socket: Socket,
     _queued: Vec<TcpStream>,

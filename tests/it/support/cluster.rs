@@ -120,8 +120,8 @@ impl ClusterNode {
 }
 
 impl RedisCluster {
-    /// Starts a cluster of three masters, each with this number of replicas. A node that does not respond for a second
-    /// counts as failed.
+    /// Starts a cluster of three masters, each with this number of replicas. A node that does not
+    /// respond for a second counts as failed.
     pub(crate) fn start(replicas: usize) -> Self {
         Self::started(replicas, NodeTimeout::Short)
     }
@@ -149,8 +149,8 @@ impl RedisCluster {
         Self { nodes }
     }
 
-    /// Makes the nodes a cluster, with this number of replicas for each master: what `redis-cli --cluster create` does, in
-    /// less time.
+    /// Makes the nodes a cluster, with this number of replicas for each master: what `redis-cli
+    /// --cluster create` does, in less time.
     pub(crate) fn create(&self, replicas: usize) {
         let masters = self.nodes.len() / (1 + replicas);
         for (number, node) in self.nodes.iter().enumerate() {
@@ -233,8 +233,8 @@ impl RedisCluster {
         Self::cli(&arguments);
     }
 
-    /// Moves the slot of a key from one master to another, as `redis-cli --cluster reshard` does, with pauses in which
-    /// its keys are at both.
+    /// Moves the slot of a key from one master to another, as `redis-cli --cluster reshard` does,
+    /// with pauses in which its keys are at both.
     pub(crate) fn move_slot(&self, key: &str, from: usize, to: usize) {
         let pause = || super::wait::sleep_for(std::time::Duration::from_millis(200));
         let (source, target) = (&self.nodes[from], &self.nodes[to]);

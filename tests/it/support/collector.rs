@@ -53,7 +53,8 @@ impl Collector {
         Self::answering(|_, stream| stream.write_all(ACCEPTED).is_ok())
     }
 
-    /// Starts a collector that responds by `script`, as an [`Upstream`] does. Stores spans in any case.
+    /// Starts a collector that responds by `script`, as an [`Upstream`] does. Stores spans in any
+    /// case.
     pub(crate) fn answering(
         script: impl Fn(&ReceivedRequest, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Self {

@@ -35,8 +35,8 @@ pub(crate) fn curl(arguments: &[&str]) -> Curl {
     }
 }
 
-/// Runs curl on one URL, with any host at 127.0.0.1. Panics if it fails. The last response, if curl makes several
-/// requests.
+/// Runs curl on one URL, with any host at 127.0.0.1. Panics if it fails. The last response, if curl
+/// makes several requests.
 #[track_caller]
 pub(crate) fn fetch(arguments: &[&str]) -> Fetched {
     fetch_all(arguments).pop().unwrap()

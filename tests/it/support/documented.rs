@@ -1,5 +1,5 @@
-//! The metrics of docs/metrics.md, which is generated from the code: a name or a label that is not there is a mistake in
-//! the test, and not a count of 0.
+//! The metrics of docs/metrics.md, which is generated from the code: a name or a label that is not
+//! there is a mistake in the test, and not a count of 0.
 
 const PAGE: &str = include_str!("../../../docs/metrics.md");
 

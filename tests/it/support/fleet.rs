@@ -57,8 +57,8 @@ impl Launch {
 }
 
 impl Fleet {
-    /// Starts the gateways, and Redis; all of them with this wall clock, if there is one. `config` returns what follows the
-    /// `[server]` table, for a `[redis]` table.
+    /// Starts the gateways, and Redis; all of them with this wall clock, if there is one. `config`
+    /// returns what follows the `[server]` table, for a `[redis]` table.
     pub(crate) fn start(
         data: Data,
         clock: Option<WallClock>,
@@ -87,7 +87,8 @@ impl Fleet {
         self.wait_for_breakers(0);
     }
 
-    /// Sets the wall clock of Redis and the gateways, in seconds from the real time, and waits until the gateways have it.
+    /// Sets the wall clock of Redis and the gateways, in seconds from the real time, and waits
+    /// until the gateways have it.
     pub(crate) fn set_clock(&self, seconds_off: i64) {
         self.launch.clock.as_ref().unwrap().set(seconds_off);
         // They read it once a second.

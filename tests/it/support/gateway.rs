@@ -73,8 +73,8 @@ impl Gateway {
         Self::run(program(), &file, Some(folder), modify)
     }
 
-    /// Starts a gateway in a mount namespace of its own, after the shell commands `setup`. `None`: this user
-    /// cannot create one, or `setup` fails.
+    /// Starts a gateway in a mount namespace of its own, after the shell commands `setup`. `None`:
+    /// this user cannot create one, or `setup` fails.
     pub(crate) fn start_in_namespace(setup: &str, config: &str) -> Option<Self> {
         let script = format!("{setup} && exec \"$0\" \"$@\"");
         let unshare = |flags: &str| {
@@ -146,8 +146,8 @@ impl Gateway {
         &self.file
     }
 
-    /// Replaces the file as most editors do: writes a new file and renames it. `config` continues the
-    /// `[server]` table.
+    /// Replaces the file as most editors do: writes a new file and renames it. `config` continues
+    /// the `[server]` table.
     pub(crate) fn save(&self, config: &str) {
         replace_file(&self.file, full_config(config));
     }
@@ -224,11 +224,11 @@ impl Gateway {
         self.admin("/metrics").text()
     }
 
-    /// Sum of the series `name` that have all these labels; 0 if there is none yet. Panics if docs/metrics.md has no such
-    /// metric, or not with these labels. Values must be integers.
+    /// Sum of the series `name` that have all these labels; 0 if there is none yet. Panics if
+    /// docs/metrics.md has no such metric, or not with these labels. Values must be integers.
     ///
-    /// A request is counted shortly after its response: waits for requests in flight first, but not long, since a test
-    /// may hold them.
+    /// A request is counted shortly after its response: waits for requests in flight first, but not
+    /// long, since a test may hold them.
     #[track_caller]
     pub(crate) fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let is_quiet =

@@ -1,10 +1,11 @@
-//! Reports measurements that a busy machine has spoilt. Unit tests of the library use this file, too.
+//! Reports measurements that a busy machine has spoilt. Unit tests of the library use this file,
+//! too.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// Environment variable with the path of a file that gets a line per measurement: `scripts/run-tests` sets it, and runs
-/// these tests again.
+/// Environment variable with the path of a file that gets a line per measurement:
+/// `scripts/run-tests` sets it, and runs these tests again.
 const FILE: &str = "TOLLGATE_INCONCLUSIVE";
 
 /// Reports that a measurement of the current test is inconclusive. The test continues.

@@ -50,9 +50,9 @@ struct Sample {
 }
 
 impl ClientGroup {
-    /// Clients of `gateway` that send one request per `period` each, evenly spread and independent of
-    /// earlier responses. The period keeps the machine idle part of the time, so that measured times depend
-    /// on the gateway.
+    /// Clients of `gateway` that send one request per `period` each, evenly spread and independent
+    /// of earlier responses. The period keeps the machine idle part of the time, so that measured
+    /// times depend on the gateway.
     pub(crate) fn new(
         gateway: &Gateway,
         request: &Request,
@@ -109,8 +109,8 @@ impl Report {
         Self(self.0.iter().filter(|sample| span.contains(&sample.sent)).copied().collect())
     }
 
-    /// The requests that no delay of the machine affected: at their time, and shortly before and after,
-    /// none of `others` took longer than `usual`.
+    /// The requests that no delay of the machine affected: at their time, and shortly before and
+    /// after, none of `others` took longer than `usual`.
     pub(crate) fn undisturbed_by(&self, others: &Self, usual: Duration) -> Self {
         let mut slow: Vec<Range<Duration>> = others
             .0

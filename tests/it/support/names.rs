@@ -1,5 +1,5 @@
-//! Names that a running program looks up, with a preloaded library that replaces a function of the C library. `cc`
-//! builds it.
+//! Names that a running program looks up, with a preloaded library that replaces a function of the
+//! C library. `cc` builds it.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -34,13 +34,14 @@ impl Nginx {
         })
     }
 
-    /// Serves `server`, the rest of a `server` block, made from the folder of `/files/`. `options` are those of
-    /// `listen`, such as `ssl http2`.
+    /// Serves `server`, the rest of a `server` block, made from the folder of `/files/`. `options`
+    /// are those of `listen`, such as `ssl http2`.
     pub(crate) fn listening(options: &str, server: impl Fn(&str) -> String) -> Self {
         Self::with("", |folder, address| format!("listen {address} {options};\n{}", server(folder)))
     }
 
-    /// Serves an image at every path, with `http` beside the server and `location` in its only location.
+    /// Serves an image at every path, with `http` beside the server and `location` in its only
+    /// location.
     pub(crate) fn limited(http: &str, location: &str) -> Self {
         Self::with(http, |_, address| {
             format!("listen {address};\nserver_name api;\nlocation / {{ empty_gif;\n{location} }}")
@@ -86,7 +87,8 @@ fn try_start(
     (answers == Some(true) && !child.has_exited()).then_some((child, address))
 }
 
-/// Configuration of one process in the foreground that uses only the folder and needs no privileges.
+/// Configuration of one process in the foreground that uses only the folder and needs no
+/// privileges.
 fn text(folder: &Path, http: &str, server: &str) -> String {
     let folder = folder.display();
     format!(

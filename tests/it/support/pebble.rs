@@ -1,4 +1,5 @@
-//! Pebble, the test server of Let's Encrypt for ACME, with its own DNS server: every name is 127.0.0.1.
+//! Pebble, the test server of Let's Encrypt for ACME, with its own DNS server: every name is
+//! 127.0.0.1.
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -36,7 +37,8 @@ pub(crate) struct Pebble {
 }
 
 impl Pebble {
-    /// Starts a server. Other processes may take its ports in between, so it may need several attempts.
+    /// Starts a server. Other processes may take its ports in between, so it may need several
+    /// attempts.
     pub(crate) fn start(options: PebbleOptions) -> Self {
         for _ in 0..10 {
             let authority = Authority::new();

@@ -4,11 +4,12 @@ use std::fs::File;
 
 use parking_lot::Mutex;
 
-/// Locked files of the ports that this process has chosen: no other test can choose them until it ends.
+/// Locked files of the ports that this process has chosen: no other test can choose them until it
+/// ends.
 static CHOSEN: Mutex<Vec<File>> = parking_lot::const_mutex(Vec::new());
 
-/// A free TCP port below those that the kernel gives to outgoing connections: one of these could take the port before
-/// the server does.
+/// A free TCP port below those that the kernel gives to outgoing connections: one of these could
+/// take the port before the server does.
 pub(crate) fn free_port() -> u16 {
     let folder = std::env::temp_dir().join("tollgate-test-ports");
     std::fs::create_dir_all(&folder).unwrap();

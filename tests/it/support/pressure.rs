@@ -6,9 +6,10 @@ use std::time::Duration;
 /// Waiting extends a limit to at most this multiple: beyond it, no machine is an excuse.
 const MOST: u32 = 5;
 
-/// How long each thread of this process and of its descendants (the gateway, Redis, other servers) has waited for a
-/// CPU, by the ids of process and thread. Other processes do not count: a machine on which these never wait is no
-/// excuse, however busy it is. Empty if the kernel does not say, which excuses nothing.
+/// How long each thread of this process and of its descendants (the gateway, Redis, other servers)
+/// has waited for a CPU, by the ids of process and thread. Other processes do not count: a machine
+/// on which these never wait is no excuse, however busy it is. Empty if the kernel does not say,
+/// which excuses nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CpuWaits(HashMap<(u32, u32), Duration>);
 
@@ -38,8 +39,9 @@ impl CpuWaits {
         Self::now().0.iter().map(added).sum()
     }
 
-    /// Asserts that `took` is less than `limit`, or that it is longer only because the processes of the test have waited
-    /// for a CPU since `self`. Then the measurement is inconclusive: returns why.
+    /// Asserts that `took` is less than `limit`, or that it is longer only because the processes of
+    /// the test have waited for a CPU since `self`. Then the measurement is inconclusive: returns
+    /// why.
     #[track_caller]
     pub(crate) fn judge(&self, took: Duration, limit: Duration) -> Option<String> {
         if took < limit {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use futures_util::StreamExt as _;
 
-/// Concurrent requests: enough to fill calls to Redis, and few enough for a busy machine to serve the
-/// last of them within the timeout of a check.
+/// Concurrent requests: enough to fill calls to Redis, and few enough for a busy machine to serve
+/// the last of them within the timeout of a check.
 const CONCURRENCY: usize = 128;
 
 /// Number of responses by status.
@@ -19,8 +19,8 @@ pub(crate) fn send_many(
     send_concurrently(CONCURRENCY, count, request)
 }
 
-/// Sends `count` requests with this concurrency. Each uses a connection; many systems allow a process
-/// 1,024 open files.
+/// Sends `count` requests with this concurrency. Each uses a connection; many systems allow a
+/// process 1,024 open files.
 pub(crate) fn send_concurrently(
     concurrency: usize,
     count: usize,

@@ -10,7 +10,8 @@ use nix::unistd::Pid;
 /// A command that runs until this is dropped, with all processes that it started.
 pub(crate) struct BackgroundShell(std::process::Child);
 
-/// bash in this folder. In its path are the program under test, and the Python of `scripts/python-peers`.
+/// bash in this folder. In its path are the program under test, and the Python of
+/// `scripts/python-peers`.
 pub(crate) fn bash(command: &str, folder: &Path) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
     let path = std::env::var("PATH").unwrap_or_default();

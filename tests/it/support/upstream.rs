@@ -36,8 +36,8 @@ struct Shared {
 type Script = dyn Fn(&ReceivedRequest, &mut TcpStream) -> bool + Send + Sync;
 
 impl Upstream {
-    /// Starts a server that responds by `script`, which writes to the connection and returns whether
-    /// to keep it.
+    /// Starts a server that responds by `script`, which writes to the connection and returns
+    /// whether to keep it.
     pub(crate) fn start(
         script: impl Fn(&ReceivedRequest, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Self {

@@ -11,7 +11,8 @@ use super::pressure::CpuWaits;
 /// Timeout for events that should happen soon; long, since the machine may be busy.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Pauses between two polls: each is longer than the one before, since polling takes time from what it waits for.
+/// Pauses between two polls: each is longer than the one before, since polling takes time from what
+/// it waits for.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
@@ -91,8 +92,8 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, watch.elapsed())
 }
 
-/// Runs `work`, and asserts that it takes less than `limit`. If it takes longer only because the processes of the test
-/// waited for a CPU, the measurement is inconclusive.
+/// Runs `work`, and asserts that it takes less than `limit`. If it takes longer only because the
+/// processes of the test waited for a CPU, the measurement is inconclusive.
 #[track_caller]
 pub(crate) fn timed_below<T>(limit: Duration, work: impl FnOnce() -> T) -> T {
     let before = CpuWaits::now();

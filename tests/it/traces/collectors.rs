@@ -1,5 +1,5 @@
-//! Collectors that are missing, hang, refuse or recover: no request fails or waits, and lost spans are
-//! counted.
+//! Collectors that are missing, hang, refuse or recover: no request fails or waits, and lost spans
+//! are counted.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -16,8 +16,8 @@ use crate::support::{ClosedPort, Collector, DEMO, Gateway, Request, eventually, 
 
 const REFUSED: &[u8] = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
 
-/// Time limit for 200 requests on one connection: they take about 100 ms on a busy machine, far less than
-/// one wait for a collector.
+/// Time limit for 200 requests on one connection: they take about 100 ms on a busy machine, far
+/// less than one wait for a collector.
 const PROMPT: Duration = Duration::from_secs(5);
 
 fn serve(gateway: &Gateway) {

@@ -14,8 +14,8 @@ fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
 }
 
-/// A new program that waits after the first message of the old process until it may become the gateway. Its standard
-/// input keeps what the old process has sent.
+/// A new program that waits after the first message of the old process until it may become the
+/// gateway. Its standard input keeps what the old process has sent.
 struct WaitingProgram(tempfile::TempDir);
 
 impl WaitingProgram {

@@ -12,7 +12,8 @@ const CLIENTS: usize = 4;
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// Upgrades this many times while clients open a new connection for each request. Returns the number of responses.
+/// Upgrades this many times while clients open a new connection for each request. Returns the
+/// number of responses.
 fn upgrade_under_new_connections(gateway: &Gateway, rounds: usize) -> usize {
     let (stopped, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     let request = Request::get("/").header("Connection", "close");

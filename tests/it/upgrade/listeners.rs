@@ -166,8 +166,8 @@ fn descriptors(pid: u32) -> Vec<String> {
     all
 }
 
-/// The descriptors of a process once they no longer change: after an upgrade and a request, those of both are open for a
-/// moment.
+/// The descriptors of a process once they no longer change: after an upgrade and a request, those
+/// of both are open for a moment.
 fn settled_descriptors(pid: u32) -> Vec<String> {
     let (mut seen, mut times) = (descriptors(pid), 0);
     eventually("the descriptors to stay", || {

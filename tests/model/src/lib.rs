@@ -1,5 +1,5 @@
-//! Files of the program that are checked under all interleavings. `sync` uses the model checker; everything
-//! else is as in the program.
+//! Files of the program that are checked under all interleavings. `sync` uses the model checker;
+//! everything else is as in the program.
 
 #[path = "../../../src/limit/mod.rs"]
 pub mod limit;

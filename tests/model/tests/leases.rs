@@ -65,7 +65,8 @@ fn each_borrowed_unit_is_spent_or_returned_once() {
                 break;
             }
         }
-        // What Redis gets back was not spent, and what it still counts as lent covers what may be spent.
+        // What Redis gets back was not spent, and what it still counts as lent covers what may be
+        // spent.
         assert!(admitted + returned <= 3, "{admitted} admitted, {returned} returned");
         assert!(spent + returned <= 3, "{spent} spent, {returned} returned");
     });

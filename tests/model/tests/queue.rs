@@ -1,4 +1,5 @@
-//! The queue of checks: a check that arrives while a call ends, starts or is slow gets exactly one result.
+//! The queue of checks: a check that arrives while a call ends, starts or is slow gets exactly one
+//! result.
 
 use std::collections::VecDeque;
 // The counters belong to the test, so the order of their reads is not explored.
@@ -56,8 +57,8 @@ impl Scene {
     }
 }
 
-/// Two threads send one check each at these times, in microseconds, while `beside` runs, which may send the
-/// others of `count` checks.
+/// Two threads send one check each at these times, in microseconds, while `beside` runs, which may
+/// send the others of `count` checks.
 fn all_are_answered_once(bounds: Bounds, ticks: [u64; 2], checks: usize, beside: fn(&Scene)) {
     loom::model(move || {
         let scene = Scene::new(bounds, checks);

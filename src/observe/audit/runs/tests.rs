@@ -199,8 +199,8 @@ fn kinds_do_not_share_their_room() {
 }
 
 proptest! {
-    /// For any schedule of refusals, no collection exceeds its bound, and every refusal is in exactly
-    /// one kept run or counted as dropped.
+    /// For any schedule of refusals, no collection exceeds its bound, and every refusal is in
+    /// exactly one kept run or counted as dropped.
     #[test]
     fn memory_is_bounded_and_counts_add_up(
         steps in proptest::collection::vec((0..40_u8, 0..3_u8, 0..8 * SECOND, any::<bool>()), 1..300),

@@ -28,8 +28,8 @@ fn trusting(address: SocketAddr, ca: &Path) -> Tracing {
     tracing(&format!("https://{address}/otlp"), &more)
 }
 
-/// A collector with TLS and a self-signed certificate, which is written to `ca`. Returns the received
-/// messages, each with the number of its connection.
+/// A collector with TLS and a self-signed certificate, which is written to `ca`. Returns the
+/// received messages, each with the number of its connection.
 async fn encrypted(ca: &Path) -> (SocketAddr, tokio::sync::mpsc::Receiver<String>) {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();

@@ -13,7 +13,8 @@ use crate::limit::leaky_bucket::capacity;
 use crate::limit::token_bucket::{TokenBucket, TokenBucketError};
 use crate::policy::{Rate, WrittenLimit};
 
-/// Longest delay, in milliseconds and as text: clients and proxies before the gateway wait for no longer.
+/// Longest delay, in milliseconds and as text: clients and proxies before the gateway wait for no
+/// longer.
 const MAX_DELAY: (u64, &str) = (600_000, "10m");
 
 /// Delay of a rule without one, in milliseconds.

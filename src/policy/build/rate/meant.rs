@@ -1,5 +1,5 @@
-//! Guesses the rate that a text means, such as `90/m` for `1.5/s` and `10/s` for `10rps`. The guess is
-//! exact, or none.
+//! Guesses the rate that a text means, such as `90/m` for `1.5/s` and `10/s` for `10rps`. The guess
+//! is exact, or none.
 
 use super::Setting;
 use crate::base::period;
@@ -20,8 +20,8 @@ struct Fraction {
     under: u128,
 }
 
-/// The rate that a text means, as it is written in the file; none if that is not clear, or if the text is a
-/// rate already.
+/// The rate that a text means, as it is written in the file; none if that is not clear, or if the
+/// text is a rate already.
 pub(super) fn meant(text: &str) -> Option<String> {
     let text = text.to_lowercase().replace(" per ", "/").replace(['_', ' '], "");
     let (tokens, period) = split(&text)?;
@@ -82,7 +82,8 @@ fn number(text: &str) -> Option<Fraction> {
     (over > 0).then_some(Fraction { over, under }.reduced())
 }
 
-/// A number without the commas between its groups of three digits. Other commas may be meant as points.
+/// A number without the commas between its groups of three digits. Other commas may be meant as
+/// points.
 fn without_commas(text: &str) -> Option<String> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let mut groups = whole.split(',');
@@ -91,8 +92,8 @@ fn without_commas(text: &str) -> Option<String> {
     (is_grouped && !part.contains(',')).then(|| text.replace(',', ""))
 }
 
-/// A fraction of tokens per `unit_ms`: in the shortest unit from this one on in which the number is whole, or
-/// else over several of a unit.
+/// A fraction of tokens per `unit_ms`: in the shortest unit from this one on in which the number is
+/// whole, or else over several of a unit.
 fn exact(tokens: Fraction, unit_ms: u128) -> Option<String> {
     let Fraction { over, under } = tokens.reduced();
     for (name, length) in UNITS.into_iter().filter(|(_, length)| *length >= unit_ms) {

@@ -1,5 +1,5 @@
-//! Snapshots of diagnostics. Review each as the author of the file: is the error clear, the line right,
-//! and the help useful?
+//! Snapshots of diagnostics. Review each as the author of the file: is the error clear, the line
+//! right, and the help useful?
 
 mod access_log;
 mod acme;

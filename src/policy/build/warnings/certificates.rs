@@ -1,8 +1,8 @@
 //! Warns of `[acme]` that cannot obtain a certificate, or that nothing uses.
 //!
-//! The conditions: no listener has `"acme"`; or the authority connects to a port that no listener has, 80 for
-//! `http-01` and 443 for `tls-alpn-01`. Something in front of the gateway may forward that port, so it is not
-//! an error.
+//! The conditions: no listener has `"acme"`; or the authority connects to a port that no listener
+//! has, 80 for `http-01` and 443 for `tls-alpn-01`. Something in front of the gateway may forward
+//! that port, so it is not an error.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! Warns of a rule per client certificate in a file whose listeners ask for none: the rule applies to no
-//! client.
+//! Warns of a rule per client certificate in a file whose listeners ask for none: the rule applies
+//! to no client.
 //!
 //! The condition: an enabled rule has `"cert"` in `per`, and no listener has `client_ca`.
 

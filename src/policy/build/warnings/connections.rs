@@ -1,5 +1,5 @@
-//! Warns of a `max_connections_per_ip` that is not in force, because one address gets at most half of
-//! `max_connections`.
+//! Warns of a `max_connections_per_ip` that is not in force, because one address gets at most half
+//! of `max_connections`.
 
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};

@@ -1,11 +1,11 @@
 //! Warns of a burst that doubles what a rate allows in a day.
 //!
-//! A bucket is full when a client first comes, and refills all day, so the first day lets the burst pass and
-//! what the rate yields in a day. A user who writes `1000/d` expects 1000 requests a day and gets 2000: the
-//! default burst is the number of the rate. The condition: `burst >= what the rate yields in a day`, or in its
-//! own period if that is longer, as in `1000/30d`. All other files pass: `100/h` with its default burst of 100
-//! lets 2500 requests pass in the first day instead of 2400. So does a burst of 1, with which requests are
-//! evenly spaced.
+//! A bucket is full when a client first comes, and refills all day, so the first day lets the burst
+//! pass and what the rate yields in a day. A user who writes `1000/d` expects 1000 requests a day
+//! and gets 2000: the default burst is the number of the rate. The condition: `burst >= what the
+//! rate yields in a day`, or in its own period if that is longer, as in `1000/30d`. All other files
+//! pass: `100/h` with its default burst of 100 lets 2500 requests pass in the first day instead of
+//! 2400. So does a burst of 1, with which requests are evenly spaced.
 
 use std::fmt;
 

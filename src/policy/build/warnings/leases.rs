@@ -1,5 +1,5 @@
-//! Warns of a `lease` without effect: without `[redis]`, there is nothing to borrow from, and a rule in shadow mode
-//! never borrows.
+//! Warns of a `lease` without effect: without `[redis]`, there is nothing to borrow from, and a
+//! rule in shadow mode never borrows.
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;

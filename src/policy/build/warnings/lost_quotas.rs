@@ -1,5 +1,5 @@
-//! Warns that a restart loses the counts of a quota or of a sliding window: of an hour or longer, without `[redis]`
-//! and without `usage.file`.
+//! Warns that a restart loses the counts of a quota or of a sliding window: of an hour or longer,
+//! without `[redis]` and without `usage.file`.
 
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};

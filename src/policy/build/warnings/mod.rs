@@ -1,4 +1,5 @@
-//! Warnings: what a valid file probably does not mean. Each has its condition at the top of its file.
+//! Warnings: what a valid file probably does not mean. Each has its condition at the top of its
+//! file.
 
 mod certificates;
 mod client_certificates;
@@ -22,7 +23,8 @@ use crate::policy::acme::Acme;
 use crate::policy::listener::Listener;
 use crate::policy::settings::{Clients, Server};
 
-/// Adds the warnings of a file. `keys` and `rules` are in the order of the file; `server` is none with an error.
+/// Adds the warnings of a file. `keys` and `rules` are in the order of the file; `server` is none
+/// with an error.
 pub(super) fn add(
     config: &Config,
     server: Option<&Server>,

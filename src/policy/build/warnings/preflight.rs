@@ -1,8 +1,8 @@
 //! Warns of an API that refuses browsers' CORS preflight requests, because they carry no key.
 //!
-//! The condition: `clients.on_missing_key` or an enforced rule's `on_missing` is `"deny"`, a route of theirs
-//! takes OPTIONS, and `clients.on_preflight` is left out. Whether browsers call the API is not known, so either
-//! value of `on_preflight` settles it.
+//! The condition: `clients.on_missing_key` or an enforced rule's `on_missing` is `"deny"`, a route
+//! of theirs takes OPTIONS, and `clients.on_preflight` is left out. Whether browsers call the API
+//! is not known, so either value of `on_preflight` settles it.
 
 use std::ops::Range;
 

@@ -1,7 +1,8 @@
 //! Warns of a redirect that has no URL for some requests, which get 400.
 //!
-//! The condition: its `to` has `{client.id}`, and requests without a known key are served; or `{client.ip}`, and there is a
-//! listener on a Unix socket without the PROXY protocol. Requests without a host are rare, so `{host}` is not reported.
+//! The condition: its `to` has `{client.id}`, and requests without a known key are served; or
+//! `{client.ip}`, and there is a listener on a Unix socket without the PROXY protocol. Requests
+//! without a host are rare, so `{host}` is not reported.
 
 use std::sync::Arc;
 

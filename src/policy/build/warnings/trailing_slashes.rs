@@ -1,8 +1,8 @@
 //! Warns of a path that ends with a slash, which other gateways read as a prefix.
 //!
-//! The condition: the path of a route ends with `/` and is not `/` itself, its `trailing_slash` is not `"distinct"`, and
-//! no other route is below the path. Such a path is the same as that without the slash, so writing it without settles
-//! the warning.
+//! The condition: the path of a route ends with `/` and is not `/` itself, its `trailing_slash` is
+//! not `"distinct"`, and no other route is below the path. Such a path is the same as that without
+//! the slash, so writing it without settles the warning.
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;

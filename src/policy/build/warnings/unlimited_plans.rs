@@ -1,8 +1,8 @@
 //! Warns of a plan whose keys no rule limits.
 //!
-//! A key is limited if an enabled rule with `mode = "enforce"` has a rate for it: an override of the key, a
-//! table of its plan, or a rate for all plans. A key that such a rule exempts by its id is unlimited on
-//! purpose. A plan is reported if it has a key that is neither.
+//! A key is limited if an enabled rule with `mode = "enforce"` has a rate for it: an override of
+//! the key, a table of its plan, or a rate for all plans. A key that such a rule exempts by its id
+//! is unlimited on purpose. A plan is reported if it has a key that is neither.
 
 use std::ops::Range;
 

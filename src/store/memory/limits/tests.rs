@@ -32,8 +32,8 @@ fn limits() -> impl Strategy<Value = Limit> {
 }
 
 proptest! {
-    /// Until the change, the bucket refills by the old limit. Then the client keeps its fraction under the new
-    /// limit, by which the bucket refills from then on.
+    /// Until the change, the bucket refills by the old limit. Then the client keeps its fraction
+    /// under the new limit, by which the bucket refills from then on.
     #[test]
     fn row_46_changed_rule_keeps_the_fraction_of_each_bucket(
         old in limits(),
@@ -57,8 +57,8 @@ proptest! {
         prop_assert_eq!(level(&store, charge(8, numbers[0], new, 1), changed), new.full());
     }
 
-    /// With evictions before, between and after changes of rules, no client gets more tokens than without
-    /// evictions.
+    /// With evictions before, between and after changes of rules, no client gets more tokens than
+    /// without evictions.
     #[test]
     fn changed_rule_grants_no_second_burst_to_evicted_buckets(
         limits in [limits(), limits()],

@@ -46,7 +46,8 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Few home slots, and IDs that differ in each third of the name: long runs, also across the end.
+    // Few home slots, and IDs that differ in each third of the name: long runs, also across the
+    // end.
     let id = (0..4_u128, 0..3_u128, 0..3_u128)
         .prop_map(|(home, middle, high)| home << 62 | middle | high << 64);
     let step = prop_oneof![

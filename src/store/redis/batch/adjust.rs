@@ -1,5 +1,5 @@
-//! Adjustments of buckets in Redis by an operator. Each is one call, for which no request waits and which
-//! has no effect on the circuit breaker.
+//! Adjustments of buckets in Redis by an operator. Each is one call, for which no request waits and
+//! which has no effect on the circuit breaker.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ pub enum NotAdjusted {
 }
 
 impl Batcher {
-    /// Adjusts buckets, all of them or none, and settles the debts to them. `rules` are those of the policy
-    /// that the charges come from, by index.
+    /// Adjusts buckets, all of them or none, and settles the debts to them. `rules` are those of
+    /// the policy that the charges come from, by index.
     ///
     /// # Errors
     /// See [`NotAdjusted`].
@@ -88,8 +88,8 @@ impl Batcher {
     }
 }
 
-/// Settles the debts of a call that was not answered in time. Until it is, or its connection is closed, no
-/// other call has them, since Redis may have settled them already.
+/// Settles the debts of a call that was not answered in time. Until it is, or its connection is
+/// closed, no other call has them, since Redis may have settled them already.
 async fn settle_late(
     debts: Arc<Debts>,
     carried: SentDebts,

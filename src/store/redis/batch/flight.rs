@@ -32,8 +32,8 @@ pub(super) type PendingReply = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>
 /// A reply that is awaited, of a call that another node of a cluster may answer.
 type PendingCall = Pin<Box<dyn Future<Output = CallReply> + Send>>;
 
-/// Time after which a reply to a call with debts is no longer awaited. A connection that does not answer
-/// is given up long before.
+/// Time after which a reply to a call with debts is no longer awaited. A connection that does not
+/// answer is given up long before.
 pub(super) const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Batcher {
@@ -125,7 +125,8 @@ impl Batcher {
         }
     }
 
-    /// Levels that a call of another node has to carry if it is redirected to this one, which may have taken over.
+    /// Levels that a call of another node has to carry if it is redirected to this one, which may
+    /// have taken over.
     pub fn encode_claims(&self, batch: &Batch, now: u64) -> Vec<u8> {
         let (Some(seen), Some(since)) = (&self.seen, self.link.repairs_since(now)) else {
             return batch.encode_claims();
@@ -135,8 +136,8 @@ impl Batcher {
         })
     }
 
-    /// Waits for the reply, at most for one budget. Checks whose own budget ends earlier are answered
-    /// then. If the call takes long, another one is started in parallel.
+    /// Waits for the reply, at most for one budget. Checks whose own budget ends earlier are
+    /// answered then. If the call takes long, another one is started in parallel.
     async fn wait(
         self: &Arc<Self>,
         pending: &mut PendingCall,
@@ -212,8 +213,8 @@ impl Batcher {
         }
     }
 
-    /// Settles the debts of a call that was not answered in time. Until it is, or its connection is closed,
-    /// no other call has its debts, since Redis may have settled them already.
+    /// Settles the debts of a call that was not answered in time. Until it is, or its connection is
+    /// closed, no other call has its debts, since Redis may have settled them already.
     async fn settle_late(
         self: Arc<Self>,
         batch: Arc<Batch>,

@@ -1,8 +1,8 @@
-//! Tokens that are given back: another slot of a cluster has refused the request that took them, or it has failed before it
-//! reached a server (`refund_on`).
+//! Tokens that are given back: another slot of a cluster has refused the request that took them, or
+//! it has failed before it reached a server (`refund_on`).
 //!
-//! The script gives back at most what keeps the limit exact: see [`Returned`]. Tokens that are not given back are lost to
-//! the client, which is as if the request had been allowed.
+//! The script gives back at most what keeps the limit exact: see [`Returned`]. Tokens that are not
+//! given back are lost to the client, which is as if the request had been allowed.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
@@ -58,9 +58,9 @@ impl GiveBack {
 }
 
 impl Batcher {
-    /// Gives back the tokens of these charges, which Redis took at `taken_at` (Unix time in microseconds), with the next
-    /// call. In a cluster, all of them are in `slot`. If too many checks wait, they are lost. `done` is dropped once they
-    /// are given back or lost.
+    /// Gives back the tokens of these charges, which Redis took at `taken_at` (Unix time in
+    /// microseconds), with the next call. In a cluster, all of them are in `slot`. If too many
+    /// checks wait, they are lost. `done` is dropped once they are given back or lost.
     pub fn give_back(
         self: &Arc<Self>,
         slot: u16,
@@ -75,7 +75,8 @@ impl Batcher {
         self.enqueue(Queued::GiveBack(give_back));
     }
 
-    /// Gives back with another call what a call had that was not executed, since its slot is being moved or has moved.
+    /// Gives back with another call what a call had that was not executed, since its slot is being
+    /// moved or has moved.
     pub(super) fn give_back_again(&self, returned: Vec<GiveBack>) {
         let Some(cluster) = self.cluster.as_ref().and_then(Weak::upgrade) else { return };
         for one in returned.into_iter().filter(|one| one.failures < MAX_FAILURES) {

@@ -1,4 +1,5 @@
-//! Calls with checks of units that requests hold: their end, and the statements at the end of the process.
+//! Calls with checks of units that requests hold: their end, and the statements at the end of the
+//! process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use crate::store::held::Held;
 use crate::store::redis::script::Batch;
 use crate::store::redis::stating;
 
-/// Buckets of a call whose units are held. If it is dropped before [`end`](Self::end), by a panic, what Redis has of
-/// them is unknown, and is stated again.
+/// Buckets of a call whose units are held. If it is dropped before [`end`](Self::end), by a panic,
+/// what Redis has of them is unknown, and is stated again.
 #[derive(Default)]
 pub(super) struct AskedBuckets(Option<(Arc<Held>, Vec<BucketId>)>);
 
@@ -40,7 +41,8 @@ impl Drop for AskedBuckets {
 }
 
 impl Batcher {
-    /// Ends a call with checks. `units` are those that Redis has of each bucket; `None` without a reply.
+    /// Ends a call with checks. `units` are those that Redis has of each bucket; `None` without a
+    /// reply.
     pub(super) fn end_held(&self, batch: &Batch, units: Option<Vec<(BucketId, Option<i64>)>>) {
         let unknown = || batch.held().map(|bucket| (bucket, None)).collect();
         for (bucket, units) in units.unwrap_or_else(unknown) {
@@ -48,7 +50,8 @@ impl Batcher {
         }
     }
 
-    /// Makes all statements that are due, within about `timeout`. Those that are not made end with their leases.
+    /// Makes all statements that are due, within about `timeout`. Those that are not made end with
+    /// their leases.
     pub async fn state_all(&self, timeout: Duration) {
         let ends = Instant::now() + timeout;
         while let Some(connection) = self.link.current() {

@@ -1,5 +1,5 @@
-//! Borrows tokens of a bucket for this gateway, and returns them. Each is one call, for which no request waits and which
-//! has no effect on the circuit breaker.
+//! Borrows tokens of a bucket for this gateway, and returns them. Each is one call, for which no
+//! request waits and which has no effect on the circuit breaker.
 
 use std::time::Duration;
 
@@ -44,8 +44,8 @@ impl Batcher {
         self.link.admits_all()
     }
 
-    /// Borrows units of the charge's bucket, at most the `divisor`-th part of its level. `None` if Redis does not answer
-    /// in time, or cannot read the bucket.
+    /// Borrows units of the charge's bucket, at most the `divisor`-th part of its level. `None` if
+    /// Redis does not answer in time, or cannot read the bucket.
     pub async fn borrow(
         &self,
         charge: &Charge,

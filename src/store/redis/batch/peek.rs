@@ -20,8 +20,8 @@ pub const OPERATOR_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Batcher {
     /// State of the charges' buckets, less the debts of this process; `None` for a bucket whose key
-    /// holds another type. Takes no tokens and has no effect on the circuit breaker. `rules` are those
-    /// of the policy that the charges come from, by index.
+    /// holds another type. Takes no tokens and has no effect on the circuit breaker. `rules` are
+    /// those of the policy that the charges come from, by index.
     ///
     /// # Errors
     /// Redis does not answer, or not within `timeout`.

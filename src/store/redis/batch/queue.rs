@@ -1,12 +1,11 @@
-//! Queue of checks: which wait, and how many calls are in flight. Pure; `tests/model` checks it under all
-//! interleavings of threads.
+//! Queue of checks: which wait, and how many calls are in flight. Pure; `tests/model` checks it
+//! under all interleavings of threads.
 //!
-//! While a check waits, a call is in flight, which sends or answers it. A call ends only if no check
-//! waits.
+//! While a check waits, a call is in flight, which sends or answers it. A call ends only if no
+//! check waits.
 
 use std::collections::VecDeque;
 
-/// Bounds of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Maximum number of waiting checks.
@@ -46,8 +45,8 @@ impl<T> Queue<T> {
         Self { waiting: VecDeque::new(), calls: 0, last_sent: 0, bounds }
     }
 
-    /// Adds a check at `now`. If the result is [`Starts`](Enqueued::Starts), the caller runs a call: it
-    /// calls [`leave`](Self::leave) until that returns `None`.
+    /// Adds a check at `now`. If the result is [`Starts`](Enqueued::Starts), the caller runs a
+    /// call: it calls [`leave`](Self::leave) until that returns `None`.
     pub fn enqueue(&mut self, check: T, now: u64) -> Enqueued {
         if self.waiting.len() >= self.bounds.waiting {
             return Enqueued::Full;
@@ -58,8 +57,8 @@ impl<T> Queue<T> {
         if starts && self.start_another(now) { Enqueued::Starts } else { Enqueued::Waits }
     }
 
-    /// Starts another call, if one may be started and a check waits. Returns whether the caller must run
-    /// it.
+    /// Starts another call, if one may be started and a check waits. Returns whether the caller
+    /// must run it.
     pub fn start_another(&mut self, now: u64) -> bool {
         let starts = self.calls < self.bounds.calls && !self.waiting.is_empty();
         if starts {
@@ -69,8 +68,8 @@ impl<T> Queue<T> {
         starts
     }
 
-    /// Removes the checks of a call that is sent at `now`. `gather` returns `None` only if no check waits:
-    /// then the call has ended.
+    /// Removes the checks of a call that is sent at `now`. `gather` returns `None` only if no check
+    /// waits: then the call has ended.
     pub fn leave<B>(
         &mut self,
         now: u64,
@@ -84,7 +83,8 @@ impl<T> Queue<T> {
         batch
     }
 
-    /// Ends a call that cannot go on, at `now`. Returns whether the caller must run another one in its place.
+    /// Ends a call that cannot go on, at `now`. Returns whether the caller must run another one in
+    /// its place.
     pub fn abandon(&mut self, now: u64) -> bool {
         self.calls -= 1;
         self.start_another(now)

@@ -1,12 +1,14 @@
-//! Repair after a failover: a replica that takes over lacks what its master had not sent to it yet. For some seconds, calls
-//! carry the level that this gateway saw last of each bucket, and the script keeps the lower one. So what a live gateway
-//! saw granted is not granted again.
+//! Repair after a failover: a replica that takes over lacks what its master had not sent to it yet.
+//! For some seconds, calls carry the level that this gateway saw last of each bucket, and the
+//! script keeps the lower one. So what a live gateway saw granted is not granted again.
 //!
-//! A reset or a grant by an operator, also by another gateway, is newer than what was seen before it: the script keeps its
-//! time for an hour, and ignores such levels. So older ones are not claimed.
+//! A reset or a grant by an operator, also by another gateway, is newer than what was seen before
+//! it: the script keeps its time for an hour, and ignores such levels. So older ones are not
+//! claimed.
 //!
-//! A level that was seen is refilled to the time at which its call is given up, so that it never takes tokens from a bucket
-//! that has lost nothing. What a bucket refills in that time is the error of the repair.
+//! A level that was seen is refilled to the time at which its call is given up, so that it never
+//! takes tokens from a bucket that has lost nothing. What a bucket refills in that time is the
+//! error of the repair.
 
 use parking_lot::Mutex;
 
@@ -19,16 +21,16 @@ use crate::limit::charge::{Answer, BucketId, Charge};
 /// Time after a new connection in which calls repair buckets, in microseconds.
 pub const REPAIR_US: u64 = 10 * MICROS_PER_SECOND;
 
-/// Number of buckets whose last level is known, a power of two. Entries may replace each other: then that bucket is not
-/// repaired.
+/// Number of buckets whose last level is known, a power of two. Entries may replace each other:
+/// then that bucket is not repaired.
 const SLOTS: usize = 65_536;
 
-/// Time after which a level that was seen is not claimed, in microseconds. Redis keeps the time of an adjustment a minute
-/// longer.
+/// Time after which a level that was seen is not claimed, in microseconds. Redis keeps the time of
+/// an adjustment a minute longer.
 const MAX_AGE_US: u64 = 60 * 60 * MICROS_PER_SECOND;
 
-/// Divisor of a sliding window: a number of tokens in it that was seen longer ago than this part of it is not claimed,
-/// since many of them may have left it.
+/// Divisor of a sliding window: a number of tokens in it that was seen longer ago than this part of
+/// it is not claimed, since many of them may have left it.
 const WINDOW_PART: u64 = 8;
 
 /// The levels that Redis reported last.
@@ -52,7 +54,8 @@ struct SeenLevel {
 pub struct Claim {
     /// Level in the limit's units.
     pub level: i64,
-    /// End of the period that it holds for, in microseconds of Unix time; 0 unless the limit is a fixed window.
+    /// End of the period that it holds for, in microseconds of Unix time; 0 unless the limit is a
+    /// fixed window.
     pub period_end: u64,
     /// Unix time in microseconds at which the level was seen, by the clock of Redis.
     pub seen_at: u64,
@@ -65,8 +68,8 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// Notes the levels in an answer to a call that was sent at `sent_at` (microseconds). Redis decided at `seen_at`, in
-    /// microseconds of Unix time by its clock.
+    /// Notes the levels in an answer to a call that was sent at `sent_at` (microseconds). Redis
+    /// decided at `seen_at`, in microseconds of Unix time by its clock.
     pub fn note(&self, charges: &[Charge], answer: &Answer, (sent_at, seen_at): (u64, u64)) {
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             if charge.limit.is_held() {
@@ -87,8 +90,9 @@ impl Seen {
         }
     }
 
-    /// The highest level that a bucket can have when a call that is sent at `now` is executed, at the latest `budget_us`
-    /// later, by what was seen before `since`. All in microseconds. `None` if it may be full, or if nothing was seen.
+    /// The highest level that a bucket can have when a call that is sent at `now` is executed, at
+    /// the latest `budget_us` later, by what was seen before `since`. All in microseconds. `None`
+    /// if it may be full, or if nothing was seen.
     pub fn claim(
         &self,
         bucket: BucketId,

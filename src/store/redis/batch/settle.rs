@@ -85,8 +85,9 @@ impl Sum {
 }
 
 impl Batcher {
-    /// Settles all debts in Redis, within about `timeout`. If the circuit breaker is open, Redis is probed
-    /// once, at once. A call that is not answered is not repeated: Redis may have settled its debts.
+    /// Settles all debts in Redis, within about `timeout`. If the circuit breaker is open, Redis is
+    /// probed once, at once. A call that is not answered is not repeated: Redis may have settled
+    /// its debts.
     ///
     /// Debts that Redis has certainly not settled are kept.
     pub async fn settle_all(&self, timeout: Duration) -> Settlement {
@@ -111,7 +112,8 @@ impl Batcher {
         settlement
     }
 
-    /// Makes one call. In a cluster, all debts are to buckets of one slot. The result has why no further call is made.
+    /// Makes one call. In a cluster, all debts are to buckets of one slot. The result has why no
+    /// further call is made.
     pub(in crate::store::redis) async fn settle_some(
         &self,
         taken: RemovedDebts,

@@ -1,4 +1,5 @@
-//! Calls that a node redirects to another one. A redirected call was not executed, so it may be made again.
+//! Calls that a node redirects to another one. A redirected call was not executed, so it may be
+//! made again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,6 @@ const MAX_REDIRECTS: usize = 4;
 /// Time until a call with keys that are being moved is made again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(1);
 
-/// Reply to a call.
 pub struct CallReply {
     /// The reply, or the error.
     pub reply: RedisResult<Vec<i64>>,
@@ -32,15 +32,14 @@ pub struct CallReply {
 
 /// A node that a call was redirected to.
 pub struct Via {
-    /// The node.
     pub node: Arc<Node>,
     /// Its connection on which the call was sent.
     pub connection: Connection,
 }
 
 impl Cluster {
-    /// Follows the redirection that `error` is, not after `ends` (microseconds). `connection` is that of the node that
-    /// has redirected the call. Other errors are returned.
+    /// Follows the redirection that `error` is, not after `ends` (microseconds). `connection` is
+    /// that of the node that has redirected the call. Other errors are returned.
     pub async fn follow(
         &self,
         error: RedisError,
@@ -75,7 +74,8 @@ impl Cluster {
                 },
             };
             let Some((node, to, is_asking)) = target else { break };
-            // The node that was called may have nothing to repair, and this one may have taken over from it.
+            // The node that was called may have nothing to repair, and this one may have taken over
+            // from it.
             claims = node.batcher().encode_claims(batch, clock::now());
             let mut redis = to.redis.clone();
             let reply = if is_asking {
@@ -89,8 +89,8 @@ impl Cluster {
         last
     }
 
-    /// Notes a redirection, and returns the node that it leads to, if that can be called, and whether it has to be
-    /// asked to serve a slot that it imports.
+    /// Notes a redirection, and returns the node that it leads to, if that can be called, and
+    /// whether it has to be asked to serve a slot that it imports.
     fn target(&self, redirect: &Redirect, slot: u16) -> Option<(Arc<Node>, Connection, bool)> {
         match redirect {
             // A server names the slot of the call.
@@ -115,7 +115,8 @@ impl Cluster {
         }
     }
 
-    /// Like [`target`](Self::target), once the first attempt to connect to a node has ended that became known just now.
+    /// Like [`target`](Self::target), once the first attempt to connect to a node has ended that
+    /// became known just now.
     async fn awaited_target(
         &self,
         redirect: &Redirect,
@@ -131,8 +132,8 @@ impl Cluster {
         self.target(redirect, slot)
     }
 
-    /// Notes that `error` is a redirection, if it is. Returns whether it is: the call was not executed, and can be made
-    /// again shortly.
+    /// Notes that `error` is a redirection, if it is. Returns whether it is: the call was not
+    /// executed, and can be made again shortly.
     pub fn note_redirect(&self, error: &RedisError, slot: u16) -> bool {
         let redirect = Redirect::of(error);
         match &redirect {
@@ -157,8 +158,8 @@ impl Cluster {
         }
     }
 
-    /// Address of a node in a redirection. Without a host, it has that of the first master: a cluster
-    /// that names no hosts is reached by one.
+    /// Address of a node in a redirection. Without a host, it has that of the first master: a
+    /// cluster that names no hosts is reached by one.
     fn named(&self, host: &str, port: u16) -> Option<HostPort> {
         let known = self.members.load().masters.first().map(|member| member.at.clone());
         address(host, port, &known?)

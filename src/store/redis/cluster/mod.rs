@@ -1,12 +1,13 @@
 //! Redis Cluster: the masters that have the buckets, and which of them has a key.
 //!
-//! Each master is a [`Node`] with a connection, a batcher and a circuit breaker, so that one that fails sends only its
-//! buckets to local decisions. The client of the `redis` crate for clusters is not used: it makes requests wait while
-//! it connects, and repeats commands.
+//! Each master is a [`Node`] with a connection, a batcher and a circuit breaker, so that one that
+//! fails sends only its buckets to local decisions. The client of the `redis` crate for clusters is
+//! not used: it makes requests wait while it connects, and repeats commands.
 //!
-//! Reading order: [`slots`] (slot of a key), [`topology`] (master of a slot), [`redirect`] (errors by which a node
-//! names another one), this file (the current masters), `follow` (calls that a node redirects), [`supervise`] (keeps
-//! the masters up to date, and makes the calls that concern no single master).
+//! Reading order: [`slots`] (slot of a key), [`topology`] (master of a slot), [`redirect`] (errors
+//! by which a node names another one), this file (the current masters), `follow` (calls that a node
+//! redirects), [`supervise`] (keeps the masters up to date, and makes the calls that concern no
+//! single master).
 
 mod follow;
 pub mod redirect;
@@ -52,8 +53,8 @@ use topology::{NO_MASTER, Topology, probe_number};
 /// Time in microseconds after a redirection by which a slot counts as being moved.
 const MIGRATION_US: u64 = 2 * MICROS_PER_SECOND;
 
-/// Time in microseconds in which a redirection overrides a topology: the node that described it may not have heard of
-/// the move.
+/// Time in microseconds in which a redirection overrides a topology: the node that described it may
+/// not have heard of the move.
 const MOVE_US: u64 = MICROS_PER_SECOND;
 
 /// Masters that slots have moved to, by redirections, and the time of each in microseconds.
@@ -104,7 +105,8 @@ pub struct ClusterSeries {
 #[derive(Default)]
 struct Members {
     masters: Vec<Member>,
-    /// Index of the master of each slot; [`NO_MASTER`] without one. Empty before the topology is known.
+    /// Index of the master of each slot; [`NO_MASTER`] without one. Empty before the topology is
+    /// known.
     owners: Vec<AtomicU16>,
 }
 
@@ -139,8 +141,8 @@ pub struct Part {
 pub type Parts = SmallVec<[Part; 2]>;
 
 impl Cluster {
-    /// The cluster of `settings`, and the supervisor that learns its masters. It keeps at most `max_debts` debts, and
-    /// states `held`. Does no I/O.
+    /// The cluster of `settings`, and the supervisor that learns its masters. It keeps at most
+    /// `max_debts` debts, and states `held`. Does no I/O.
     pub fn new(
         settings: &Redis,
         max_debts: usize,
@@ -172,8 +174,8 @@ impl Cluster {
         (Arc::clone(&cluster), ClusterSupervisor::new(cluster))
     }
 
-    /// Splits the charges of a request by slot, and those of a slot that is being moved by bucket. `rules` are those of
-    /// the policy that they come from, by index.
+    /// Splits the charges of a request by slot, and those of a slot that is being moved by bucket.
+    /// `rules` are those of the policy that they come from, by index.
     pub fn parts(&self, charges: &[Charge], rules: &[StoredRule]) -> Parts {
         let members = self.members.load();
         let mut parts = Parts::new();
@@ -239,7 +241,6 @@ impl Cluster {
         self.members.load().of(slot).map(|member| Arc::clone(&member.node))
     }
 
-    /// Slot of a bucket.
     pub fn slot_of(&self, bucket: BucketId, rule: &StoredRule) -> u16 {
         self.keys.keys().slot(bucket, rule)
     }
@@ -295,7 +296,8 @@ impl Cluster {
         }
     }
 
-    /// A number whose bucket of probes is in a slot of the master at `at`; `None` if it has no slot.
+    /// A number whose bucket of probes is in a slot of the master at `at`; `None` if it has no
+    /// slot.
     pub(super) fn probe_number(&self, at: &HostPort) -> Option<u64> {
         let members = self.members.load();
         let index = members.masters.iter().position(|member| member.at == *at)?;
@@ -348,8 +350,8 @@ impl Cluster {
         Some((node, connection))
     }
 
-    /// Starts a node for a master that was not known before another one named it: a replica that has taken over, or a
-    /// new master. It has `slot`; its others follow with the topology.
+    /// Starts a node for a master that was not known before another one named it: a replica that
+    /// has taken over, or a new master. It has `slot`; its others follow with the topology.
     fn adopt(&self, at: &HostPort, slot: Option<u16>) {
         let before = self.members.load_full();
         let is_known = before.masters.iter().any(|member| member.at == *at);
@@ -365,8 +367,8 @@ impl Cluster {
         self.members.store(Arc::new(Members { masters, owners }));
     }
 
-    /// Takes over a topology: keeps the masters that stay, starts new ones, and stops the others. Returns whether the
-    /// masters have changed.
+    /// Takes over a topology: keeps the masters that stay, starts new ones, and stops the others.
+    /// Returns whether the masters have changed.
     fn apply(&self, topology: Topology) -> bool {
         let mut moves = self.moves.lock();
         let now = clock::now();

@@ -7,18 +7,15 @@ use redis::RedisError;
 pub enum Redirect {
     /// The slot has moved to the node at this host and port.
     Moved {
-        /// The slot.
         slot: u16,
         /// The host; empty if it is that of the node that was called.
         host: String,
-        /// The port.
         port: u16,
     },
     /// The slot is being moved, and these keys may be at the node at this host and port already.
     Ask {
         /// The host; empty if it is that of the node that was called.
         host: String,
-        /// The port.
         port: u16,
     },
     /// The slot is being moved, and some of the keys are at either node.

@@ -1,9 +1,9 @@
-//! Hash slots of Redis Cluster: which slot a key is in, and where tags with a slot in a given range are found. Pure.
+//! Hash slots of Redis Cluster: which slot a key is in, and where tags with a slot in a given range
+//! are found. Pure.
 //!
-//! A key's slot is the CRC-16 (XMODEM) of its hash tag, modulo the number of slots, as the specification of Redis
-//! Cluster has it.
+//! A key's slot is the CRC-16 (XMODEM) of its hash tag, modulo the number of slots, as the
+//! specification of Redis Cluster has it.
 
-/// Number of slots.
 pub const SLOTS: u16 = 16_384;
 
 /// Polynomial of CRC-16/XMODEM.
@@ -37,7 +37,8 @@ pub fn slot_of_tag(tag: &[u8]) -> u16 {
     crc % SLOTS
 }
 
-/// Slot of a key: that of the text between its first `{` and the next `}`, if there is any, else of the whole key.
+/// Slot of a key: that of the text between its first `{` and the next `}`, if there is any, else of
+/// the whole key.
 pub fn slot_of_key(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];

@@ -1,5 +1,6 @@
-//! [`ClusterSupervisor`]: learns the masters of a cluster, and makes the calls that concern no single master: heartbeats,
-//! records for streams, and statements of what requests hold. All in the background; no request waits for it.
+//! [`ClusterSupervisor`]: learns the masters of a cluster, and makes the calls that concern no
+//! single master: heartbeats, records for streams, and statements of what requests hold. All in the
+//! background; no request waits for it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -66,7 +67,8 @@ pub struct ClusterSupervisor {
 
 #[async_trait]
 impl BackgroundService for ClusterSupervisor {
-    /// Does not stop at a shutdown, as requests in flight still use the connections. Only the heartbeats end.
+    /// Does not stop at a shutdown, as requests in flight still use the connections. Only the
+    /// heartbeats end.
     async fn start(&self, shutdown: ShutdownWatch) {
         tokio::join!(self.run(), self.cluster.peers.leave_at(shutdown));
     }
@@ -105,7 +107,8 @@ impl ClusterSupervisor {
         }
     }
 
-    /// Asks for the topology at an interval, after a redirection, and more often while a master cannot be called.
+    /// Asks for the topology at an interval, after a redirection, and more often while a master
+    /// cannot be called.
     async fn keep_refreshing(&self) -> Infallible {
         let mut is_logged = false;
         loop {
@@ -163,7 +166,8 @@ impl ClusterSupervisor {
         Ok(())
     }
 
-    /// Shows the breakers as one, logs which masters are away, and counts the first attempts to connect.
+    /// Shows the breakers as one, logs which masters are away, and counts the first attempts to
+    /// connect.
     async fn keep_watching(&self) -> Infallible {
         let mut interval = tokio::time::interval(WATCH_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -190,8 +194,8 @@ impl ClusterSupervisor {
         }
     }
 
-    /// Sends heartbeats until the gateway leaves, and records the number of live gateways. A failure has no effect on
-    /// checks.
+    /// Sends heartbeats until the gateway leaves, and records the number of live gateways. A
+    /// failure has no effect on checks.
     async fn keep_sending_heartbeats(&self) -> Infallible {
         let mut interval = tokio::time::interval(heartbeat::INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -316,8 +320,8 @@ impl Cluster {
         Arc::clone(&self.history)
     }
 
-    /// Runs a command on the master that has a key; also on another one that it has moved to. `None` if it cannot be
-    /// called.
+    /// Runs a command on the master that has a key; also on another one that it has moved to.
+    /// `None` if it cannot be called.
     ///
     /// # Errors
     /// The text of the error that the master answers.
@@ -448,7 +452,8 @@ fn log_away(masters: &[MasterStatus], logged: &mut Option<String>) {
     *logged = away;
 }
 
-/// Nodes to ask for the topology: masters that can be called, then those of the configuration, then the others.
+/// Nodes to ask for the topology: masters that can be called, then those of the configuration, then
+/// the others.
 fn asked(members: &Members, seeds: &[HostPort]) -> Vec<HostPort> {
     let (up, down): (Vec<_>, Vec<_>) =
         members.masters.iter().partition(|member| member.node.is_connected());

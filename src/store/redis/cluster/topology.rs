@@ -38,8 +38,8 @@ pub enum BadTopology {
 }
 
 impl Topology {
-    /// Reads the reply to `CLUSTER SLOTS` of the server at `asked`. A node without a host is that server, or
-    /// has its host.
+    /// Reads the reply to `CLUSTER SLOTS` of the server at `asked`. A node without a host is that
+    /// server, or has its host.
     ///
     /// # Errors
     /// See [`BadTopology`].
@@ -59,13 +59,13 @@ impl Topology {
         if topology.masters.is_empty() { Err(BadTopology::Empty) } else { Ok(topology) }
     }
 
-    /// The master of a slot.
     pub fn master_of(&self, slot: u16) -> Option<&HostPort> {
         let index = *self.owners.get(usize::from(slot))?;
         self.masters.get(usize::from(index))
     }
 
-    /// A number from `first` on whose bucket of probes is in a slot of the master at `index`; `None` if it has no slot.
+    /// A number from `first` on whose bucket of probes is in a slot of the master at `index`;
+    /// `None` if it has no slot.
     pub fn probe_number(&self, first: u64, index: usize) -> Option<u64> {
         probe_number(first, |slot| {
             let owner = self.owners.get(usize::from(slot));
@@ -101,8 +101,8 @@ impl Topology {
     }
 }
 
-/// A number from `first` on whose bucket of probes is in a slot of a master; `None` if it has no slot. Of a master with one
-/// slot, it is found after 16,384 steps on average.
+/// A number from `first` on whose bucket of probes is in a slot of a master; `None` if it has no
+/// slot. Of a master with one slot, it is found after 16,384 steps on average.
 pub fn probe_number(first: u64, has: impl Fn(u16) -> bool) -> Option<u64> {
     // Many steps would find nothing, in a task that others wait for.
     if !(0..SLOTS).any(&has) {
@@ -131,8 +131,8 @@ fn read_range(range: &Value, asked: &HostPort) -> Option<(u16, u16, HostPort)> {
     (first <= last).then_some((first, last, master))
 }
 
-/// Address of a node as the server at `asked` names it. A host that is empty or `?` is unknown to that server: it is
-/// that of the server. `None` if it is no host.
+/// Address of a node as the server at `asked` names it. A host that is empty or `?` is unknown to
+/// that server: it is that of the server. `None` if it is no host.
 pub fn address(host: &str, port: u16, asked: &HostPort) -> Option<HostPort> {
     let host = if matches!(host, "" | "?") { &asked.host } else { host };
     // The name is looked up and logged.

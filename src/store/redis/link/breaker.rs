@@ -56,7 +56,8 @@ pub struct BreakerStatus {
     pub since_us: u64,
     /// Percentage of requests that call Redis.
     pub admits_percent: u32,
-    /// Microseconds until the next probe of Redis; 0 while the breaker is closed, half open or overridden.
+    /// Microseconds until the next probe of Redis; 0 while the breaker is closed, half open or
+    /// overridden.
     pub retry_after_us: u64,
 }
 
@@ -74,7 +75,8 @@ struct Inner {
 #[derive(Debug)]
 pub(super) struct BreakerHandle {
     inner: Mutex<Inner>,
-    /// Percentage of requests that may call Redis. Follows the breaker, so that a request takes no lock.
+    /// Percentage of requests that may call Redis. Follows the breaker, so that a request takes no
+    /// lock.
     percent: AtomicU32,
     /// Spreads the requests that may call Redis, while only some may.
     turn: AtomicU32,
@@ -141,8 +143,8 @@ impl BreakerHandle {
         }
     }
 
-    /// Records the result of a call; `why` is the reason of a failure. Returns whether it opened the
-    /// breaker.
+    /// Records the result of a call; `why` is the reason of a failure. Returns whether it opened
+    /// the breaker.
     pub(super) fn note(&self, event: Event, why: &str) -> bool {
         self.change(why, |breaker, now, random| breaker.note(event, now, random))
     }
@@ -152,7 +154,6 @@ impl BreakerHandle {
         self.change(why, Breaker::open)
     }
 
-    /// Status of the breaker.
     pub(super) fn status(&self) -> BreakerStatus {
         let now = clock::now();
         let inner = self.inner.lock();
@@ -168,8 +169,9 @@ impl BreakerHandle {
         }
     }
 
-    /// Sets or ends the override. After it ends, the outcomes of calls decide again, those during the
-    /// override included; if the breaker is closed by them, requests return to Redis step by step.
+    /// Sets or ends the override. After it ends, the outcomes of calls decide again, those during
+    /// the override included; if the breaker is closed by them, requests return to Redis step by
+    /// step.
     pub(super) fn set_override(&self, wanted: Override) {
         let before = std::mem::replace(&mut self.inner.lock().r#override, wanted);
         self.change("opened by an operator", |breaker, now, _| {
@@ -221,8 +223,8 @@ impl BreakerHandle {
         hash::mix(self.random.fetch_add(hash::GOLDEN, Ordering::Relaxed))
     }
 
-    /// Changes the breaker and publishes the result. Returns whether the breaker has just opened, other
-    /// than by an override.
+    /// Changes the breaker and publishes the result. Returns whether the breaker has just opened,
+    /// other than by an override.
     fn change(&self, why: &str, change: impl FnOnce(&mut Breaker, u64, u64)) -> bool {
         let (now, random) = (clock::now(), self.random());
         let mut inner = self.inner.lock();

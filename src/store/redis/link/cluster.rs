@@ -18,7 +18,8 @@ use crate::store::redis::cluster::topology::Topology;
 /// Nodes that are asked at once.
 const ASKED_AT_ONCE: usize = 5;
 
-/// Time that other nodes have to answer after the first one, so that one that lags behind does not decide.
+/// Time that other nodes have to answer after the first one, so that one that lags behind does not
+/// decide.
 const SECOND_OPINIONS: Duration = Duration::from_millis(100);
 
 /// A node's view of the cluster.
@@ -113,7 +114,8 @@ async fn ask(
     Ok(View { topology, is_ok, epoch })
 }
 
-/// Connects to the server that has a key: in a cluster the master of its slot, otherwise the one server.
+/// Connects to the server that has a key: in a cluster the master of its slot, otherwise the one
+/// server.
 pub(super) async fn connect_for(
     key: &str,
     settings: &Redis,

@@ -1,4 +1,5 @@
-//! One connection attempt: resolves the name or asks the sentinels, connects, logs in, and sends a PING.
+//! One connection attempt: resolves the name or asks the sentinels, connects, logs in, and sends a
+//! PING.
 
 use std::io;
 use std::path::Path;
@@ -28,8 +29,8 @@ use crate::store::redis::error_text::Secrets;
 /// Timeout of each step: a look-up, a handshake, an answer.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time after which the kernel closes a connection with unacknowledged bytes. The default is a quarter of
-/// an hour.
+/// Time after which the kernel closes a connection with unacknowledged bytes. The default is a
+/// quarter of an hour.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Number of commands that can wait for the stream.
@@ -61,8 +62,8 @@ impl Drop for Driver {
     }
 }
 
-/// TLS connector. Its files are read on another thread: on a network mount whose server is gone, that may
-/// never end.
+/// TLS connector. Its files are read on another thread: on a network mount whose server is gone,
+/// that may never end.
 async fn connector(tls: ClientTls, reads: &BlockingCalls) -> Result<TlsConnector, ConnectError> {
     match reads.run(STEP_TIMEOUT, move || tls::connector(tls::REDIS, &tls)).await {
         Ok(connector) => Ok(connector?),
@@ -158,7 +159,8 @@ async fn open_socket(path: &Path) -> Result<NewConnection, ConnectError> {
     }
 }
 
-/// Sets the socket options: small packets are sent at once, and a dead peer is noticed within seconds.
+/// Sets the socket options: small packets are sent at once, and a dead peer is noticed within
+/// seconds.
 fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);

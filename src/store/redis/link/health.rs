@@ -7,12 +7,12 @@ use tokio::sync::Notify;
 
 use super::watch::{CallResult, Reason};
 
-/// Maximum number of bytes that are read before a call is answered. A peer that sends more is not Redis:
-/// the reply to a full batch has some kilobytes.
+/// Maximum number of bytes that are read before a call is answered. A peer that sends more is not
+/// Redis: the reply to a full batch has some kilobytes.
 const MAX_UNANSWERED_BYTES: usize = 1 << 20;
 
-/// State of one connection. A new connection has a new one, so that late results of an old connection do not
-/// count for it.
+/// State of one connection. A new connection has a new one, so that late results of an old
+/// connection do not count for it.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     /// Whether a call was answered since the last check of the supervisor.

@@ -1,5 +1,5 @@
-//! Reads streams in Redis for an operator, on a connection that no check uses: a long reply delays no
-//! request. Pages are small, so that Redis itself is not busy for long either.
+//! Reads streams in Redis for an operator, on a connection that no check uses: a long reply delays
+//! no request. Pages are small, so that Redis itself is not busy for long either.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -79,8 +79,8 @@ impl History {
         Self { settings, resolver, reads: BlockingCalls::default(), turn: Mutex::default() }
     }
 
-    /// Passes the records of each stream to `visit`, the latest first, until it breaks. Returns whether
-    /// all records in the range were passed or `visit` ended the stream.
+    /// Passes the records of each stream to `visit`, the latest first, until it breaks. Returns
+    /// whether all records in the range were passed or `visit` ended the stream.
     ///
     /// # Errors
     /// See [`HistoryError`]. `visit` may have had some records before.

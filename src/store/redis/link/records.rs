@@ -1,5 +1,5 @@
-//! Named records and a lock in Redis, on a connection that no check uses. Gateways that share Redis share
-//! their automatic certificates by them.
+//! Named records and a lock in Redis, on a connection that no check uses. Gateways that share Redis
+//! share their automatic certificates by them.
 //!
 //! They need no more rights of the user than checks do: a record is removed by a lifetime of 1 ms.
 
@@ -119,8 +119,8 @@ impl Records {
         Ok(reply.is_some())
     }
 
-    /// Holds the lock until `lifetime` from now is over; with a lifetime of zero, releases it. Returns
-    /// whether `holder` still had it.
+    /// Holds the lock until `lifetime` from now is over; with a lifetime of zero, releases it.
+    /// Returns whether `holder` still had it.
     ///
     /// # Errors
     /// See [`RecordsError`].
@@ -135,8 +135,8 @@ impl Records {
         Ok(self.call::<i64>(name, &command).await? == 1)
     }
 
-    /// Sends commands at once, each of one key, and returns their replies in order. After an error, it is unknown whether a
-    /// command was run.
+    /// Sends commands at once, each of one key, and returns their replies in order. After an error,
+    /// it is unknown whether a command was run.
     ///
     /// # Errors
     /// See [`RecordsError`]. Of the whole call: there is no connection.
@@ -167,7 +167,8 @@ impl Records {
         Ok(replies.into_iter().map(|(reply, _)| reply).collect())
     }
 
-    /// Opens a connection to the server that has a key, unless there is one. Returns its master in a cluster.
+    /// Opens a connection to the server that has a key, unless there is one. Returns its master in
+    /// a cluster.
     async fn open(
         &self,
         connections: &mut Connections,
@@ -246,7 +247,6 @@ impl RecordsError {
     }
 }
 
-/// Key of a command with one.
 fn key_of(command: &Cmd) -> Vec<u8> {
     let mut arguments = command.args_iter().filter_map(|argument| match argument {
         redis::Arg::Simple(bytes) => Some(bytes),

@@ -18,8 +18,8 @@ pub(super) enum Transport {
     Unix(UnixStream),
 }
 
-/// A stream that fails if the peer sends more than any call requests. A reply is buffered until it is
-/// complete, and the peer chooses its length.
+/// A stream that fails if the peer sends more than any call requests. A reply is buffered until it
+/// is complete, and the peer chooses its length.
 pub(super) struct BoundedStream {
     carrier: Transport,
     health: Arc<Health>,

@@ -1,5 +1,5 @@
-//! [`Supervisor`]: connects to Redis, monitors and replaces the connection, and sends probes, all in the
-//! background. No request waits for any of it.
+//! [`Supervisor`]: connects to Redis, monitors and replaces the connection, and sends probes, all
+//! in the background. No request waits for any of it.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -32,8 +32,8 @@ use crate::store::redis::durability;
 use crate::store::redis::heartbeat::{self, Sender};
 use crate::store::redis::stating;
 
-/// Interval of PINGs on an idle connection. Two per second also keep it open at a server with an idle timeout
-/// of a second.
+/// Interval of PINGs on an idle connection. Two per second also keep it open at a server with an
+/// idle timeout of a second.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Timeout of commands of the supervisor.
@@ -42,8 +42,8 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time between two probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time in microseconds that a gateway needs to connect and to state what it holds, once it looks for Redis. It does so at
-/// least every `open_max`.
+/// Time in microseconds that a gateway needs to connect and to state what it holds, once it looks
+/// for Redis. It does so at least every `open_max`.
 const STATING_US: u64 = 2 * MICROS_PER_SECOND;
 
 /// After a connection of this duration, failures are logged again, in milliseconds.
@@ -72,7 +72,8 @@ pub struct Supervisor {
 
 #[async_trait]
 impl BackgroundService for Supervisor {
-    /// Does not stop at a shutdown, as requests in flight still use the connection. Only the heartbeats end.
+    /// Does not stop at a shutdown, as requests in flight still use the connection. Only the
+    /// heartbeats end.
     async fn start(&self, shutdown: ShutdownWatch) {
         tokio::join!(self.run(), self.link.peers.leave_at(shutdown));
     }
@@ -216,7 +217,8 @@ impl Supervisor {
         }
     }
 
-    /// Number of the bucket of probes: in a cluster, of one that the master has; `None` if it has no slot yet.
+    /// Number of the bucket of probes: in a cluster, of one that the master has; `None` if it has
+    /// no slot yet.
     fn probe_number(&self) -> Option<u64> {
         let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
         match (&self.settings.address, cluster) {
@@ -225,8 +227,8 @@ impl Supervisor {
         }
     }
 
-    /// Publishes a connection to requests until it breaks or the circuit breaker opens. Returns the connection in
-    /// the second case.
+    /// Publishes a connection to requests until it breaks or the circuit breaker opens. Returns the
+    /// connection in the second case.
     async fn hold(&self, fresh: NewConnection) -> Option<NewConnection> {
         let NewConnection { connection, mut driver, address, secrets } = fresh;
         let started = clock::now();
@@ -290,8 +292,8 @@ impl Supervisor {
         pending().await
     }
 
-    /// Sends heartbeats until the gateway leaves, and records the number of live gateways. A failure has no effect on
-    /// checks.
+    /// Sends heartbeats until the gateway leaves, and records the number of live gateways. A
+    /// failure has no effect on checks.
     async fn keep_sending_heartbeats(&self, connection: &Connection) -> Infallible {
         if self.cluster.is_some() {
             return pending().await;
@@ -329,8 +331,8 @@ impl Supervisor {
         }
     }
 
-    /// Sends records to the stream, one at a time, so that the result of each is known. A failure has no effect
-    /// on checks.
+    /// Sends records to the stream, one at a time, so that the result of each is known. A failure
+    /// has no effect on checks.
     async fn keep_appending(&self, connection: &Connection) -> Infallible {
         let Some(appending) = &self.appending else { return pending().await };
         while let Some(mut sending) = appending.next().await {
@@ -360,8 +362,8 @@ impl Supervisor {
     }
 }
 
-/// Sends PINGs on an idle connection, and returns once one is not answered: the only way to notice a peer
-/// that is gone without closing the connection.
+/// Sends PINGs on an idle connection, and returns once one is not answered: the only way to notice
+/// a peer that is gone without closing the connection.
 async fn until_ping_fails(connection: &Connection) -> Reason {
     let mut interval = tokio::time::interval(PING_INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,5 +1,5 @@
-//! A trial of a Redis server: connects as the gateway does, and checks that its user has every right that the
-//! gateway needs. Leaves nothing but a probe's bucket, which expires within seconds.
+//! A trial of a Redis server: connects as the gateway does, and checks that its user has every
+//! right that the gateway needs. Leaves nothing but a probe's bucket, which expires within seconds.
 
 use redis::Cmd;
 use thiserror::Error;
@@ -66,7 +66,8 @@ pub struct Uses {
     pub quotas: bool,
 }
 
-/// Tries out the server of `settings`. Returns whether the server keeps what it stores; `None` if it does not say.
+/// Tries out the server of `settings`. Returns whether the server keeps what it stores; `None` if
+/// it does not say.
 ///
 /// # Errors
 /// See [`TrialError`].

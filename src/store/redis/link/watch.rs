@@ -1,5 +1,5 @@
-//! Meaning of the result of a call: whether it counts as a failure of Redis, and whether the connection is
-//! replaced. Pure.
+//! Meaning of the result of a call: whether it counts as a failure of Redis, and whether the
+//! connection is replaced. Pure.
 
 use crate::limit::breaker::Event;
 use crate::store::redis::class::ErrorClass;

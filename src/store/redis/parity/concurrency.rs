@@ -1,4 +1,5 @@
-//! Requests in flight: the script and [`Entries`] agree for any calls of several gateways, beside other kinds.
+//! Requests in flight: the script and [`Entries`] agree for any calls of several gateways, beside
+//! other kinds.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,4 +1,5 @@
-//! What refused requests took is given back, and no bucket ever has more than if they had never been sent.
+//! What refused requests took is given back, and no bucket ever has more than if they had never
+//! been sent.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -8,7 +9,6 @@ use crate::limit::returned::Returned;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::repair::Claim;
 
-/// One call.
 #[derive(Clone, Debug)]
 struct Call {
     /// Microseconds since the previous one.
@@ -175,8 +175,8 @@ impl Pair {
 const WITH_REFUSED: u128 = 1;
 const WITHOUT: u128 = 2;
 
-/// For any schedule: every request that is allowed is also allowed without the refused ones, and afterwards the bucket has
-/// at most what it has without them.
+/// For any schedule: every request that is allowed is also allowed without the refused ones, and
+/// afterwards the bucket has at most what it has without them.
 #[test]
 fn bucket_never_has_more_than_without_the_refused_requests() {
     let server = RedisServer::start(&[]);
@@ -287,7 +287,8 @@ fn claimed_level_is_kept_if_it_is_lower() {
     }
 }
 
-/// An operator fills a bucket that a gateway saw empty before. What is seen afterwards counts again.
+/// An operator fills a bucket that a gateway saw empty before. What is seen afterwards counts
+/// again.
 #[test]
 fn level_that_was_seen_before_a_reset_is_not_claimed() {
     let server = RedisServer::start(&[]);

@@ -1,4 +1,5 @@
-//! Leases in a real server: gateways never exceed the limit, and the script and its reference agree.
+//! Leases in a real server: gateways never exceed the limit, and the script and its reference
+//! agree.
 
 use std::cell::RefCell;
 

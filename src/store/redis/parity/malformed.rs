@@ -17,8 +17,8 @@ use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::fixture::RedisServer;
 use crate::store::redis::script::{self, Added, Batch};
 
-/// For any stored value, the script does not fail and grants at most a full bucket. Unless the value says that an
-/// operator has granted more.
+/// For any stored value, the script does not fail and grants at most a full bucket. Unless the
+/// value says that an operator has granted more.
 #[test]
 fn row_14_no_stored_value_breaks_the_script() {
     let server = RedisServer::start(&[]);
@@ -112,8 +112,8 @@ fn row_13_key_of_another_type_affects_only_its_bucket() {
 
 const HOUR: u64 = 3_600_000_000;
 
-/// A clock that jumps forward fills a bucket at most. One that jumps back neither takes tokens nor keeps the
-/// bucket from refilling.
+/// A clock that jumps forward fills a bucket at most. One that jumps back neither takes tokens nor
+/// keeps the bucket from refilling.
 #[test]
 fn row_24_clock_jump_does_not_block_a_client() {
     let server = RedisServer::start(&[]);
@@ -279,7 +279,8 @@ fn script_and_core_read_the_same_log_from_any_head() {
         .unwrap();
 }
 
-/// The search for the oldest stamp in the window ends at a stamp that is cut off; one after it has left the window.
+/// The search for the oldest stamp in the window ends at a stamp that is cut off; one after it has
+/// left the window.
 #[test]
 fn log_that_is_cut_off_and_out_of_order_has_no_time_below_zero() {
     let server = RedisServer::start(&[]);

@@ -7,8 +7,8 @@ use crate::limit::concurrency::Statement;
 use crate::limit::double;
 use crate::limit::lease::{EPOCH_US, Loan, Request};
 
-/// `ARGV[2]` of a call at `now` that borrows from the bucket of this charge. It lends at most the `divisor`-th part of the
-/// bucket's level.
+/// `ARGV[2]` of a call at `now` that borrows from the bucket of this charge. It lends at most the
+/// `divisor`-th part of the bucket's level.
 pub fn encode_lease(charge: &Charge, request: &Request, divisor: i64, now: u64) -> Vec<u8> {
     let mut call = vec![Operation::Lease as u8];
     encode_limits(std::iter::once((&charge.limit, Statement::NONE)), &mut call, now);
@@ -24,7 +24,8 @@ pub fn encode_lease(charge: &Charge, request: &Request, divisor: i64, now: u64) 
     call
 }
 
-/// Reads the reply to a call that borrows from the bucket of this charge; `None` if the bucket is unreadable.
+/// Reads the reply to a call that borrows from the bucket of this charge; `None` if the bucket is
+/// unreadable.
 ///
 /// # Errors
 /// The reply does not belong to this call.

@@ -9,8 +9,8 @@ use crate::limit::share::Share;
 /// Reply to a batch.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// Answer of each check, by its number; `None` if one of its buckets is unreadable, so that the check
-    /// is undecided.
+    /// Answer of each check, by its number; `None` if one of its buckets is unreadable, so that the
+    /// check is undecided.
     pub answers: Vec<Option<Answer>>,
     /// Unreadable buckets: neither tokens nor debts were taken from them.
     pub unreadable: Vec<BucketId>,
@@ -31,8 +31,8 @@ const LACKS_RIGHT: i64 = -1;
 #[error("the reply is not one of the script's")]
 pub struct BadReply;
 
-/// Reads the reply to a call that reads the buckets of `charges`. Returns the state of each; `None` for an
-/// unreadable bucket.
+/// Reads the reply to a call that reads the buckets of `charges`. Returns the state of each; `None`
+/// for an unreadable bucket.
 ///
 /// # Errors
 /// The reply does not belong to this call.
@@ -49,8 +49,8 @@ pub fn read_peek(charges: &[Charge], reply: &[i64]) -> Result<Vec<Option<Reading
     if numbers.next().is_some() { Err(BadReply) } else { Ok(readings) }
 }
 
-/// Reads the reply to a call that adjusts the buckets of `charges`. Returns the level of each before
-/// and after; `None` for an unreadable bucket. Then no bucket has changed.
+/// Reads the reply to a call that adjusts the buckets of `charges`. Returns the level of each
+/// before and after; `None` for an unreadable bucket. Then no bucket has changed.
 ///
 /// # Errors
 /// The reply does not belong to this call.
@@ -69,7 +69,8 @@ pub(super) fn time(number: Option<i64>) -> Result<u64, BadReply> {
     number.and_then(|time| u64::try_from(time).ok()).ok_or(BadReply)
 }
 
-/// Reads the times of a charge's bucket, if they are in the reply. Otherwise they follow from `time`.
+/// Reads the times of a charge's bucket, if they are in the reply. Otherwise they follow from
+/// `time`.
 fn times(
     charge: &Charge,
     numbers: &mut impl Iterator<Item = i64>,
@@ -147,9 +148,9 @@ impl Batch {
 }
 
 impl Group {
-    /// Answer of the check at `order` in the group. `passed` checks are allowed. `levels` are, for each
-    /// charge, its level after the last of them, the number of checks that took from it, and its times then. `time` is the Unix time of the
-    /// decision.
+    /// Answer of the check at `order` in the group. `passed` checks are allowed. `levels` are, for
+    /// each charge, its level after the last of them, the number of checks that took from it, and
+    /// its times then. `time` is the Unix time of the decision.
     fn answer(
         &self,
         order: usize,

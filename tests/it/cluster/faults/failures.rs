@@ -36,7 +36,8 @@ fn breaker(gateway: &Gateway, node: &str) -> u64 {
     gateway.count("tollgate_redis_node_breaker_state", &[("node", node)])
 }
 
-/// The clients of the shard have at most two bursts, as docs/outages.md says; those of the others have one.
+/// The clients of the shard have at most two bursts, as docs/outages.md says; those of the others
+/// have one.
 #[test]
 fn killed_shard_is_local_within_the_bound_and_the_others_stay_exact() {
     let mut redis = RedisCluster::start(1);
@@ -65,7 +66,8 @@ fn killed_shard_is_local_within_the_bound_and_the_others_stay_exact() {
     }
 }
 
-/// `/ready`, the status, the metric, the log and `tollgate top` say which master is away, and that the others decide.
+/// `/ready`, the status, the metric, the log and `tollgate top` say which master is away, and that
+/// the others decide.
 #[test]
 fn killed_master_is_named_and_the_gateway_stays_ready() {
     let mut redis = RedisCluster::start(0);
@@ -113,8 +115,8 @@ fn killed_master_is_named_and_the_gateway_stays_ready() {
     gateway.wait_for_count("tollgate_breaker_state", &[], 2);
 }
 
-/// A cluster whose first master is behind a proxy, which the cluster names instead of its port. The nodes themselves
-/// use another one.
+/// A cluster whose first master is behind a proxy, which the cluster names instead of its port. The
+/// nodes themselves use another one.
 fn behind_proxy() -> (RedisCluster, FaultProxy) {
     let redis = RedisCluster::start(1);
     let node = &redis.nodes[0];
@@ -155,8 +157,8 @@ fn master_cut_off_from_the_gateways_is_local_until_it_is_reachable() {
     assert!(redis.nodes[0].is_master(), "no replica has taken over");
 }
 
-/// The clients of the master have at most two bursts, also after it is reachable again, because what passed meanwhile is a
-/// debt; those of the others have one.
+/// The clients of the master have at most two bursts, also after it is reachable again, because
+/// what passed meanwhile is a debt; those of the others have one.
 #[test]
 fn master_cut_off_from_the_gateways_keeps_the_bound_until_after_its_return() {
     let (redis, proxy) = behind_proxy();
@@ -191,8 +193,8 @@ fn master_cut_off_from_the_gateways_keeps_the_bound_until_after_its_return() {
     }
 }
 
-/// Servers without persistence start with full buckets, so each client has one burst more than in an outage that keeps
-/// the counts.
+/// Servers without persistence start with full buckets, so each client has one burst more than in
+/// an outage that keeps the counts.
 #[test]
 fn cold_start_of_all_nodes_keeps_the_bound_for_lost_counts() {
     let mut redis = RedisCluster::start(1);
@@ -230,8 +232,8 @@ fn master_with(redis: &RedisCluster, rule: &str) -> usize {
     redis.masters().into_iter().find(has).unwrap()
 }
 
-/// Asserts that no request waits longer than the budget of a check when this happens to the master of its bucket, until its
-/// replica has taken over.
+/// Asserts that no request waits longer than the budget of a check when this happens to the master
+/// of its bucket, until its replica has taken over.
 fn assert_no_delay(fault: impl FnOnce(&mut ClusterNode)) {
     let mut redis = RedisCluster::start(1);
     let table = format!("{}{FAST_BREAKER}", redis.table_with("timeout = \"10ms\"\n"));

@@ -33,8 +33,9 @@ fn under_load(gateways: &[Gateway; 3], fault: impl FnOnce() + Send) -> StatusCou
     })
 }
 
-/// Each client gets its limit, and what its refused requests took of the limit of all is given back. A local decision may
-/// grant a token that Redis grants again, or a check that Redis counted may be refused: one token each.
+/// Each client gets its limit, and what its refused requests took of the limit of all is given
+/// back. A local decision may grant a token that Redis grants again, or a check that Redis counted
+/// may be refused: one token each.
 fn assert_exact(redis: &RedisCluster, lanes: u16, fault: impl FnOnce() + Send) {
     let settings = format!("{LONG_TIMEOUT}lanes = {lanes}\n");
     let rules = rules();

@@ -90,7 +90,8 @@ impl Relay {
         self.wait().await
     }
 
-    /// Waits for data, a due reply or a change of mode. Cancel-safe. `None` if a connection is closed.
+    /// Waits for data, a due reply or a change of mode. Cancel-safe. `None` if a connection is
+    /// closed.
     async fn wait(&mut self) -> Option<()> {
         let due = self.delayed.front().map(|(due, _)| *due);
         let server = &mut self.server;

@@ -19,14 +19,14 @@ pub(crate) struct HaProxy {
 }
 
 impl HaProxy {
-    /// Forwards connections to `server`. `mode` is `tcp` or `http`; `bind` and `target` are options of the two
-    /// lines, such as `accept-proxy` and `send-proxy-v2`.
+    /// Forwards connections to `server`. `mode` is `tcp` or `http`; `bind` and `target` are options
+    /// of the two lines, such as `accept-proxy` and `send-proxy-v2`.
     pub(crate) fn start(mode: &str, bind: &str, server: SocketAddr, target: &str) -> Self {
         Self::start_with(mode, bind, &format!("  server one {server} {target}\n"))
     }
 
-    /// Balances requests over these gateways, of which it uses those whose `/ready` is 200. It reads that five
-    /// times a second. It sends each request once, on a new connection.
+    /// Balances requests over these gateways, of which it uses those whose `/ready` is 200. It
+    /// reads that five times a second. It sends each request once, on a new connection.
     pub(crate) fn balance(gateways: &[&Gateway]) -> Self {
         let mut backend = "  option httpchk\n  http-check send meth GET uri /ready ver HTTP/1.1 hdr Host localhost\n  \
                            timeout check 5s\n  option http-server-close\n  retries 0\n"
@@ -43,7 +43,8 @@ impl HaProxy {
 
     fn start_with(mode: &str, bind: &str, backend: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // HAProxy does not print a port that the kernel chose, so another process may take the port in between.
+        // HAProxy does not print a port that the kernel chose, so another process may take the port
+        // in between.
         for _ in 0..10 {
             let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
             let file = folder.path().join("haproxy.cfg");

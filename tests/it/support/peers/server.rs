@@ -15,7 +15,8 @@ pub(crate) struct PeerServer {
 }
 
 impl PeerServer {
-    /// Python's gRPC server with the methods of `grpc_server.py`; in clear (h2c) without a certificate.
+    /// Python's gRPC server with the methods of `grpc_server.py`; in clear (h2c) without a
+    /// certificate.
     pub(crate) fn grpc(tls: Option<&Issued>) -> Self {
         let mut command = python();
         command.arg(script("grpc_server.py"));
@@ -69,7 +70,8 @@ impl PeerServer {
         Self { address: SocketAddr::from(([127, 0, 0, 1], port)), child }
     }
 
-    /// Waits until this many lines begin with `words`: they arrive just after the client has its response.
+    /// Waits until this many lines begin with `words`: they arrive just after the client has its
+    /// response.
     #[track_caller]
     pub(crate) fn wait_for_count(&self, words: &str, expected: usize) {
         let is_there = || (self.count(words) == expected).then_some(());

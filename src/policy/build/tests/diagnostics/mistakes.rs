@@ -1,5 +1,5 @@
-//! Files of users of other gateways: one error for each mistake, whose help has lines with the values of the file,
-//! and the file with these lines is valid.
+//! Files of users of other gateways: one error for each mistake, whose help has lines with the
+//! values of the file, and the file with these lines is valid.
 
 use super::super::render_whole;
 

@@ -55,7 +55,8 @@ async fn bucket_is_in_one_unanswered_call_at_a_time() {
     assert!(third.answer.allowed(), "the check states that the unit is free");
 }
 
-/// Units that a call without a reply has taken are stated again, and so are those of requests that left.
+/// Units that a call without a reply has taken are stated again, and so are those of requests that
+/// left.
 #[tokio::test]
 async fn lost_reply_and_client_that_left_leave_nothing_in_redis() {
     let server = RedisServer::start(&[]);

@@ -1,5 +1,5 @@
-//! The key of one of a request's buckets holds another type. That bucket is decided locally, and Redis
-//! decides on the others; tokens are taken from all buckets or from none.
+//! The key of one of a request's buckets holds another type. That bucket is decided locally, and
+//! Redis decides on the others; tokens are taken from all buckets or from none.
 
 use super::*;
 use crate::limit::verdict::Verdict;
@@ -122,8 +122,8 @@ async fn request_with_only_an_unreadable_bucket_costs_one_call() {
     assert_eq!((passed, calls, scene.limiter.debts()), (3, 10, 1));
 }
 
-/// Number of allowed requests, of five of another client, among many of a client that Redis has denied;
-/// `None` if it took so long that the deny cache entry has expired.
+/// Number of allowed requests, of five of another client, among many of a client that Redis has
+/// denied; `None` if it took so long that the deny cache entry has expired.
 async fn passed_beside_an_exhausted_client() -> Option<usize> {
     let scene = Arc::new(Scene::start([8, 2], [OnFailure::Local; 2]).await);
     let started = clock::now();

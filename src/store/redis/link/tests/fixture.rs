@@ -48,7 +48,6 @@ impl Server {
         server
     }
 
-    /// A sentinel with this file.
     pub(super) async fn start_sentinel(folder: TempDir, file: &str) -> Self {
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let child = Command::new("redis-server")
@@ -202,8 +201,8 @@ impl Running {
         }
     }
 
-    /// Waits until writes are answered. The long timeout keeps a busy machine from looking like a hanging
-    /// server, whose connection would be replaced.
+    /// Waits until writes are answered. The long timeout keeps a busy machine from looking like a
+    /// hanging server, whose connection would be replaced.
     pub(super) async fn until_writes(&self) {
         let write = async || self.write_within(Duration::from_millis(500)).await.is_ok();
         eventually("writes are answered", write).await;

@@ -13,8 +13,8 @@ use crate::store::redis::class::ErrorClass;
 /// Timeout of a write that is not answered.
 const SOON: Duration = Duration::from_millis(100);
 
-/// A server that answers like Redis, except that it answers a write with `reply` and then `times` times with
-/// `then`. Counts the bytes that were accepted.
+/// A server that answers like Redis, except that it answers a write with `reply` and then `times`
+/// times with `then`. Counts the bytes that were accepted.
 struct Impostor {
     folder: tempfile::TempDir,
     taken: Arc<AtomicUsize>,
