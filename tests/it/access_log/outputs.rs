@@ -150,15 +150,14 @@ fn row_74_stopped_reader_of_the_log_delays_no_request() {
     let server = format!("[server]\nlisten = [\"{listen}\"]\nadmin = \"{admin}\"\n");
     let closed = ClosedPort::bind();
     let address = closed.address;
-    let routes: String = (0..1_500)
-        .map(|n| {
-            format!(
-                "[upstreams.u{n}]\nservers = [\"{address}\"]\n\
-                 [routes.r{n}]\npath = \"/{n}\"\nupstream = \"u{n}\"\n"
-            )
-        })
-        .collect();
-    std::fs::write(&file, format!("{server}{routes}")).unwrap();
+    let routes = (0..1_500).map(|n| {
+        format!(
+            "[upstreams.u{n}]\nservers = [\"{address}\"]\n\
+             [routes.r{n}]\npath = \"/{n}\"\nupstream = \"u{n}\"\n"
+        )
+    });
+    let routes: Vec<String> = routes.collect();
+    std::fs::write(&file, format!("{server}{}", routes.concat())).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(["run", "-c"]).arg(&file).env_remove("TOLLGATE_LOG").stderr(Stdio::piped());
     let mut process = Killed(command.spawn().unwrap());

@@ -57,7 +57,7 @@ impl Fleet {
             let is_apart = (1..self.gateways.len()).contains(&open);
             let now = watch.elapsed();
             if is_apart || was_apart {
-                apart += now - before;
+                apart += now.saturating_sub(before);
             }
             (before, was_apart) = (now, is_apart);
             sleep_for(Duration::from_millis(5));
