@@ -16,7 +16,7 @@
 --                             sliding window
 --           adjust: for each bucket   d units to add, at most to full
 --                   then B flags: 1 to keep the time of this change for an hour: levels that were seen before it do not
---                   count; 2 to fill fixed windows above full
+--                   count, and what was taken before it is not given back; 2 to fill fixed windows above full
 --           peek: for each bucket   d units of a request, for its wait
 --           lease: for each bucket   d units wanted   d the largest part of the level, as a divisor   d fewest units,
 --                             and twice, of units that were lent in an epoch: d epoch   d spent   d returned
@@ -39,6 +39,7 @@
 --                              for a shadow rule, the number of requests that took from it;
 --                              of a sliding window, the microseconds until it has room for another such
 --                              request, and until it is full
+--           for each bucket in ARGV[4], the units that were given back, and its level then
 --   adjust: for each bucket its level before and after; if any is unreadable, no bucket changes
 --   peek:   for each bucket its level; of a sliding window, these two times, too
 --   lease:  for each bucket its level after the call, the units that it lends, the epoch, and the microseconds until
@@ -644,16 +645,19 @@ end
 -- have been full without these requests, and what it refilled in that time would have been lost. A leaky bucket gets
 -- tokens back only if it is full then: otherwise other requests wait already because of these. A fixed window
 -- counts what was taken in its period. From a sliding window, the oldest tokens are dropped: they leave it earlier
--- than those that were taken, which must still be in it.
-local returned = ARGV[4]
+-- than those that were taken, which must still be in it. After a reset or a grant by an operator, no bucket gets
+-- anything back that was taken before: it is as full as it would be without these requests.
+local returned, given = ARGV[4], nil
 if returned and returned ~= '' then
-    at = 1
+    at, given = 1, {}
     while at <= #returned do
         local bucket, units, taken_at, period_end, leaky
         bucket, units, taken_at, period_end, leaky, at = unpack('<HdddB', returned, at)
         local kind, first, full = unpack('<Bdd', call, START + RECORD * bucket)
         local level = levels[bucket]
-        if level == UNREADABLE then
+        local adjusted_at = get('GET', keys[bucket] .. ':~adjusted')
+        local is_void = type(adjusted_at) == 'string' and taken_at <= (tonumber(adjusted_at) or 0)
+        if level == UNREADABLE or is_void then
             units = 0
         elseif kind == TOKEN_BUCKET then
             -- If the clock went back since, the time of the bucket counts, which has not.
@@ -677,6 +681,8 @@ if returned and returned ~= '' then
                 levels[bucket], moved[bucket] = max(math.min(level + units, full), level), true
             end
         end
+        given[#given + 1] = levels[bucket] - level
+        given[#given + 1] = levels[bucket]
     end
 end
 
@@ -729,6 +735,10 @@ if operation == TAKE then
                 end
             end
         end
+    end
+    for index = 1, given and #given or 0 do
+        length = length + 1
+        reply[length] = given[index]
     end
     if lacks_right then
         reply[length + 1] = -1

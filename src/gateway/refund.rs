@@ -24,10 +24,6 @@ impl Gateway {
     /// which has the response has its tokens, too.
     pub(super) async fn refund(&self, exchange: &mut Exchange, failure: Failure, error: &Error) {
         let Some(reason) = reason(exchange, failure, error) else { return };
-        // The buckets may be of other limits now.
-        if self.current.load().generation != exchange.snapshot.generation {
-            return;
-        }
         let (snapshot, Some(judged)) = (&exchange.snapshot, &mut exchange.judged) else { return };
         let (Some(identity), Some(check)) = (judged.identity, judged.check) else { return };
         let Decision::Allowed { check: Some(limits), .. } = &mut judged.decision else { return };
@@ -41,17 +37,30 @@ impl Gateway {
             rules: &snapshot.stored_rules,
             checked_at: check.started,
         };
-        let mut refund = self.limiter.refund(&failed, is_refunded, clock::now());
-        if refund.levels.is_empty() {
+        // The buckets may be of other limits now.
+        let is_in_force = self.current.load().generation == snapshot.generation;
+        let refund = if is_in_force {
+            let mut refund = self.limiter.refund(failed, is_refunded, clock::now());
+            self.limiter.refunded(&mut refund, &limits.taken, TIMEOUT, clock::now).await;
+            refund
+        } else {
+            Refund::lost(failed, is_refunded)
+        };
+        if refund.levels.is_empty() && refund.lost.is_empty() {
             return;
         }
-        for rule in refund.levels.iter().filter_map(|(index, _)| rule(*index)) {
-            self.metrics.refunds.with_label_values(&[&*rule.name, reason.name()]).inc();
+        let series = &self.metrics.refunds;
+        let given = refund.levels.iter().map(|(index, _)| (*index, &series.given));
+        let lost = refund.lost.iter().map(|index| (*index, &series.lost));
+        for (index, series) in given.chain(lost) {
+            if let Some(rule) = rule(index) {
+                series.with_label_values(&[&*rule.name, reason.name()]).inc();
+            }
         }
-        let done = self.limiter.refunded(&mut refund, clock::now);
-        let _ = tokio::time::timeout(TIMEOUT, done).await;
-        if let Some(usage) = &self.usage {
-            let indexes = refund.levels.iter().map(|(index, _)| *index);
+        if let Some(usage) = self.usage.as_ref().filter(|_| is_in_force) {
+            // Redis may have given back what is lost, too.
+            let given = refund.levels.iter().map(|(index, _)| *index);
+            let indexes = given.chain(refund.lost.iter().copied());
             let policy = &snapshot.policy;
             usage.ledger().note_refunded(
                 policy,

@@ -99,8 +99,8 @@ pub struct Metrics {
     refused: IntCounterVec,
     rejections: IntCounterVec,
     near_limit: IntCounterVec,
-    /// Requests whose tokens were given back, by rule and reason.
-    pub refunds: IntCounterVec,
+    /// Requests that reached no server.
+    pub refunds: RefundSeries,
     upstreams: UpstreamFamilies,
     /// The configuration in force, and reloads.
     pub config: ConfigSeries,
@@ -144,6 +144,14 @@ pub struct WaitSeries {
 }
 
 // === impl Metrics ===
+
+/// Requests that reached no server, by rule and reason.
+pub struct RefundSeries {
+    /// Those whose tokens were given back.
+    pub given: IntCounterVec,
+    /// Those whose tokens could not be given back.
+    pub lost: IntCounterVec,
+}
 
 impl Metrics {
     /// Registers every series. `version` is the label of `tollgate_build_info`.
@@ -311,12 +319,19 @@ fn access_log_dropped(series: &Registrar) -> Result<IntCounter, prometheus::Erro
     )?)
 }
 
-fn refunds(series: &Registrar) -> Result<IntCounterVec, prometheus::Error> {
-    series.counters(
+fn refunds(series: &Registrar) -> Result<RefundSeries, prometheus::Error> {
+    let given = series.counters(
         "tollgate_refunds_total",
         "Allowed requests that reached no server, and whose tokens were given back (refund_on), by reason.",
         &["rule", "reason"],
-    )
+    )?;
+    let lost = series.counters(
+        "tollgate_refunds_lost_total",
+        "Allowed requests that reached no server, and whose tokens could not be given back: Redis did not answer or had deducted \
+         them, a lease had ended, or the file was reloaded.",
+        &["rule", "reason"],
+    )?;
+    Ok(RefundSeries { given, lost })
 }
 
 fn log_dropped(series: &Registrar) -> Result<IntCounter, prometheus::Error> {

@@ -17,6 +17,7 @@ mod unreadable;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::adjusted::Adjusted;
 use super::debts::Lapsed;
 use super::deny_cache::DenyCache;
 use super::fallback::Fallback;
@@ -44,6 +45,8 @@ pub use refund::{Failed, Refund, TakenAt};
 pub struct Limiter {
     memory: Arc<MemoryStore>,
     shared: Option<Shared>,
+    /// Buckets that an operator has adjusted by this gateway.
+    adjusted: Adjusted,
 }
 
 /// Everything that a limiter with Redis has.
@@ -104,7 +107,7 @@ impl Source {
 impl Limiter {
     /// A limiter without Redis, over buckets in this process.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
-        Self { memory, shared: None }
+        Self { memory, shared: None, adjusted: Adjusted::default() }
     }
 
     /// A limiter over the shared buckets of `node`. While the node is unavailable, it decides in
@@ -123,7 +126,7 @@ impl Limiter {
         let own = Arc::clone(&memory);
         let leases = Arc::new(Leases::default());
         let shared = Shared { memory: own, nodes, denied, fallback, leases, peek_cache, instances };
-        Self { memory, shared: Some(shared) }
+        Self { memory, shared: Some(shared), adjusted: Adjusted::default() }
     }
 
     /// Decides a request and takes its tokens: from all of its buckets or from none. `rules` are
@@ -161,6 +164,20 @@ impl Limiter {
     /// # Errors
     /// See [`NotAdjusted`].
     pub async fn adjust(
+        &self,
+        charges: &[Charge],
+        rules: &[StoredRule],
+        adjustment: Adjustment,
+    ) -> Result<(Vec<LevelChange>, Source), NotAdjusted> {
+        let buckets = || charges.iter().map(|charge| charge.bucket);
+        // Also before: meanwhile, a request may fail that was allowed earlier.
+        self.adjusted.note(buckets(), clock::now());
+        let adjusted = self.adjust_now(charges, rules, adjustment).await;
+        self.adjusted.note(buckets(), clock::now());
+        adjusted
+    }
+
+    async fn adjust_now(
         &self,
         charges: &[Charge],
         rules: &[StoredRule],

@@ -8,6 +8,7 @@
 //! [`rule`] has what they know of a rule.
 //! `peek_cache` bounds how often clients read their limits.
 
+mod adjusted;
 pub mod debts;
 pub mod deny_cache;
 pub mod fallback;

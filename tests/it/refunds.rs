@@ -55,6 +55,32 @@ fn refunds(gateway: &Gateway) -> u64 {
     gateway.count("tollgate_refunds_total", &[("rule", "r"), ("reason", "upstream_connect")])
 }
 
+fn lost_refunds(gateway: &Gateway) -> u64 {
+    gateway.count("tollgate_refunds_lost_total", &[("rule", "r")])
+}
+
+/// A route to a server that accepts no connection within a second, twice, and a rule that gives
+/// tokens back then.
+fn silent(silent: &SilentPort, kind: &str, settings: &str) -> String {
+    format!(
+        "[upstreams.silent]\nservers = [\"{}\"]\nconnect_timeout = \"1s\"\n[routes.silent]\npath = \"/silent\"\n\
+         upstream = \"silent\"\n{}",
+        silent.address,
+        rule(kind, &format!("{settings}\nrefund_on = [\"upstream_connect_timeout\"]"))
+    )
+}
+
+/// What the client has left.
+fn tokens(gateway: &Gateway) -> u64 {
+    let view = gateway.admin("/api/clients/key/acme/buckets").json();
+    view["rules"][0]["tokens"].as_u64().unwrap()
+}
+
+fn post(gateway: &Gateway, path: &str, body: &str) {
+    let answer = gateway.send_admin(&Request::new("POST", path).body(body.as_bytes()));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
 #[test]
 fn request_that_reaches_no_server_costs_nothing_in_memory() {
     let closed = ClosedPort::bind();
@@ -235,5 +261,70 @@ fn request_that_a_reload_overtakes_keeps_its_charge() {
         gateway.apply(&text(9));
         assert_eq!(late.join().unwrap().status, 504);
     });
+    assert_eq!(lost_refunds(&gateway), 1);
     assert_eq!(send(&gateway, "/").remaining(), 7);
+}
+
+/// An operator fills the bucket after the request has taken from it: the client gets no more than a
+/// full bucket.
+#[test]
+fn request_that_was_allowed_before_a_reset_gets_nothing_back() {
+    let (slow, closed, redis) = (SilentPort::bind(), ClosedPort::bind(), Redis::start());
+    for table in [String::new(), redis.table()] {
+        for (kind, settings, limit) in &KINDS[..3] {
+            redis.query::<String>(&["FLUSHALL"]);
+            let more = format!("{table}{}", silent(&slow, kind, settings));
+            let gateway = Gateway::start(&config(&closed, &more));
+            if !table.is_empty() {
+                gateway.wait_for_redis();
+            }
+            std::thread::scope(|scope| {
+                let late = [(); 2].map(|()| scope.spawn(|| send(&gateway, "/silent").status));
+                eventually("the requests to be counted", || {
+                    (tokens(&gateway) == limit - 2).then_some(())
+                });
+                post(&gateway, "/api/clients/key/acme/reset", "");
+                let passed = (0..8).filter(|_| send(&gateway, "/").status == 200).count() as u64;
+                assert_eq!(passed, *limit, "{kind}");
+                assert_eq!(late.map(|one| one.join().unwrap()), [504; 2]);
+            });
+            assert_eq!(send(&gateway, "/").status, 429, "{kind}, {table}");
+        }
+    }
+}
+
+/// A client that an operator has granted more than the limit gets nothing back, and no response
+/// says that it does.
+#[test]
+fn response_reports_only_what_redis_has_given_back() {
+    let (closed, redis) = (ClosedPort::bind(), Redis::start());
+    let rule = rule("fixed_window", "limit = \"5/year\"");
+    let gateway = Gateway::start(&config(&closed, &format!("{}{rule}", redis.table())));
+    gateway.wait_for_redis();
+    let grant = r#"{"rule": "r", "tokens": 10, "above_limit": true}"#;
+    post(&gateway, "/api/clients/key/acme/grant", grant);
+    for left in (5..15).rev() {
+        assert_eq!((send(&gateway, "/closed").remaining(), tokens(&gateway)), (left, left));
+    }
+    assert_eq!((refunds(&gateway), lost_refunds(&gateway)), (0, 0));
+    assert_eq!((send(&gateway, "/closed").remaining(), tokens(&gateway)), (5, 5));
+    assert_eq!(refunds(&gateway), 1);
+}
+
+/// Redis does not answer the call that gives tokens back.
+#[test]
+fn lost_refund_is_counted_and_not_reported() {
+    let (slow, closed, redis) = (SilentPort::bind(), ClosedPort::bind(), Redis::start());
+    let more = format!("{}{}", redis.table(), silent(&slow, "fixed_window", "limit = \"5/year\""));
+    let gateway = Gateway::start(&config(&closed, &more));
+    gateway.wait_for_redis();
+    let answer = std::thread::scope(|scope| {
+        let late = scope.spawn(|| send(&gateway, "/silent"));
+        eventually("the request to be counted", || (tokens(&gateway) == 4).then_some(()));
+        redis.pause();
+        late.join().unwrap()
+    });
+    redis.resume();
+    assert_eq!((answer.status, answer.remaining()), (504, 4));
+    assert_eq!((refunds(&gateway), lost_refunds(&gateway)), (0, 1));
 }

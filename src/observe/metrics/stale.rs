@@ -36,7 +36,9 @@ impl Metrics {
         names.remove_unknown(&self.decisions, &["rule", "plan", "decision", "source"]);
         names.remove_unknown(&self.refused, &["rule", "plan"]);
         names.remove_unknown(&self.near_limit, &["rule", "plan"]);
-        names.remove_unknown(&self.refunds, &["rule", "reason"]);
+        for refunds in [&self.refunds.given, &self.refunds.lost] {
+            names.remove_unknown(refunds, &["rule", "reason"]);
+        }
         let upstreams = &self.upstreams;
         names.remove_unknown(&upstreams.results, &["upstream", "result"]);
         names.remove_unknown(&upstreams.durations, &["upstream"]);

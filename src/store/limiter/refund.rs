@@ -2,21 +2,24 @@
 //! (`refund_on`).
 //!
 //! Each store gives back what it took, at most what keeps its limit exact: see [`Returned`]. Redis
-//! gets it with the next call, before the checks in that call. If there is none within the time of
-//! a check, or its reply is lost, it is not sent again: tokens are never given back twice. What was
-//! granted locally is given back while it is a debt, and what came from a lease while there is one.
+//! gets it with the next call, before the checks in that call, and answers what it has given back.
+//! If there is none within the time of a check, or its reply is lost, it is not sent again: tokens
+//! are never given back twice. What was granted locally is given back while it is a debt, and what
+//! came from a lease while there is one.
 
-use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::mpsc::{Receiver, channel};
 
 use super::{Limiter, Shared, Source, Taken};
 use crate::limit::charge::{BucketId, Charge, Charges, Outcome};
 use crate::limit::returned::Returned;
 use crate::store::memory::MemoryStore;
+use crate::store::redis::batch::giveback::GivenSender;
 use crate::store::redis::nodes::Nodes;
+use crate::store::redis::script::Given;
 use crate::store::rule::StoredRule;
 
 /// When the tokens of a request were taken, in microseconds.
@@ -43,23 +46,52 @@ pub struct Failed<'a> {
     pub checked_at: u64,
 }
 
-/// What is given back of a request.
+/// What is given back of a request, by the indexes of its charges.
 #[derive(Debug, Default)]
 pub struct Refund {
-    /// Indexes of the charges, and the units that their buckets have afterwards.
+    /// Charges whose buckets have got tokens back, and the units that these have afterwards.
     pub levels: SmallVec<[(usize, i64); 4]>,
-    /// Its buckets in Redis.
-    in_redis: Charges,
-    /// Ends once Redis has given back its part, or has lost it.
-    done: Option<Receiver<Infallible>>,
+    /// Charges whose tokens are lost: it is not known, or no longer, which store has them.
+    pub lost: SmallVec<[usize; 4]>,
+    /// Charges, and their buckets, of which Redis has not said yet what it gives back.
+    in_redis: SmallVec<[(usize, BucketId); 4]>,
+    /// What Redis gives back. Ends once it has said so of all of them, or is not asked any more.
+    given: Option<Receiver<(BucketId, Given)>>,
+}
+
+impl<'a> Failed<'a> {
+    /// The charges that have taken tokens and for whose index `is_refunded` is true.
+    fn charges(
+        self,
+        is_refunded: impl Fn(usize) -> bool,
+    ) -> impl Iterator<Item = (usize, &'a Charge, &'a Outcome)> {
+        let each = self.taken.charges.iter().zip(&self.taken.answer.outcomes).enumerate();
+        let each = each.map(|(index, (charge, outcome))| (index, charge, outcome));
+        each.filter(move |(index, charge, outcome)| {
+            outcome.enough && !charge.limit.is_held() && is_refunded(*index)
+        })
+    }
 }
 
 impl Refund {
-    /// Completes once Redis has given back its part, or has lost it.
-    async fn done(&mut self) {
-        if let Some(done) = &mut self.done {
-            // Nothing is sent: it ends when the last sender is dropped.
-            let _ = done.recv().await;
+    /// Everything is lost.
+    pub fn lost(failed: Failed<'_>, is_refunded: impl Fn(usize) -> bool) -> Self {
+        let lost = failed.charges(is_refunded).map(|(index, ..)| index);
+        Self { lost: lost.collect(), ..Self::default() }
+    }
+
+    /// Completes once Redis has said of each bucket what it gives back, or is not asked any more.
+    async fn received(&mut self) {
+        while let Some((bucket, given)) = match &mut self.given {
+            Some(given) => given.recv().await,
+            None => None,
+        } {
+            if let Some(place) = self.in_redis.iter().position(|(_, own)| *own == bucket) {
+                let (index, _) = self.in_redis.swap_remove(place);
+                if given.units > 0 {
+                    self.levels.push((index, given.level));
+                }
+            }
         }
     }
 }
@@ -74,21 +106,23 @@ impl TakenAt {
 
 impl Limiter {
     /// Gives back what a request took from the buckets of the charges for whose index `is_refunded`
-    /// is true, at `now` (microseconds). The limits in force must be those of the charges.
+    /// is true, at `now` (microseconds). The limits in force must be those of the charges. What
+    /// Redis gives back is known after [`refunded`](Self::refunded).
     pub fn refund(
         &self,
-        failed: &Failed<'_>,
+        failed: Failed<'_>,
         is_refunded: impl Fn(usize) -> bool,
         now: u64,
     ) -> Refund {
         let mut refund = Refund::default();
-        let Failed { taken, rules, checked_at } = *failed;
-        let each = taken.charges.iter().zip(&taken.answer.outcomes).enumerate();
-        for (index, (charge, outcome)) in each {
-            if !outcome.enough || charge.limit.is_held() || !is_refunded(index) {
+        let mut in_redis = Charges::new();
+        let Failed { taken, rules, checked_at } = failed;
+        for (index, charge, outcome) in failed.charges(is_refunded) {
+            if self.adjusted.is_since(charge.bucket, checked_at) {
                 continue;
             }
             let is_leaky = rules.get(charge.rule as usize).is_some_and(|rule| rule.is_leaky);
+            let mut is_lost = false;
             let level = match (&self.shared, taken.source_of(index)) {
                 (None, _) => {
                     let units = outcome.share.taken(&charge.limit, charge.cost);
@@ -99,57 +133,72 @@ impl Limiter {
                     let times = (taken.taken_at.reserved, taken.taken_at.removals);
                     let is_back =
                         shared.fallback.refund(charge, outcome.share, times, is_leaky, now);
+                    is_lost = !is_back;
                     is_back.then(|| level_of(&self.memory, charge, outcome, now))
                 }
-                (Some(shared), Source::Lease) => shared.leases.refund(charge, checked_at, now),
+                (Some(shared), Source::Lease) => {
+                    let level = shared.leases.refund(charge, checked_at, now);
+                    is_lost = level.is_none();
+                    level
+                }
                 (Some(_), Source::Redis) => {
-                    let level = outcome.level_before(charge, true);
-                    let is_back = !is_leaky || level >= charge.limit.full();
-                    is_back.then(|| {
-                        refund.in_redis.push(*charge);
-                        level
-                    })
+                    if !is_leaky || outcome.level_before(charge, true) >= charge.limit.full() {
+                        in_redis.push(*charge);
+                        refund.in_redis.push((index, charge.bucket));
+                    }
+                    None
                 }
                 // These take nothing.
                 (Some(_), Source::Cache | Source::Policy) => None,
             };
             refund.levels.extend(level.map(|level| (index, level)));
+            refund.lost.extend(is_lost.then_some(index));
         }
-        if let Some(shared) = self.shared.as_ref().filter(|_| !refund.in_redis.is_empty()) {
-            let (sender, done) = channel(1);
-            shared.give_back(&refund.in_redis, rules, &taken.taken_at, &sender);
-            refund.done = Some(done);
+        if let Some(shared) = self.shared.as_ref().filter(|_| !in_redis.is_empty()) {
+            // For each bucket.
+            let (sender, given) = channel(in_redis.len());
+            shared.give_back(&in_redis, rules, &taken.taken_at, &sender);
+            refund.given = Some(given);
         }
         self.forget_refusals_of(&refund, taken, now);
         refund
     }
 
-    /// Completes once `refund` has been made or is lost, which takes about as long as a check.
-    pub async fn refunded(&self, refund: &mut Refund, now: impl FnOnce() -> u64) {
-        refund.done().await;
-        if let Some(shared) = &self.shared {
-            shared.denied.forget(refund.in_redis.iter().map(|charge| charge.bucket), now());
-        }
+    /// Waits at most for `longest` until Redis has said what it gives back, which takes about as
+    /// long as a check.
+    pub async fn refunded(
+        &self,
+        refund: &mut Refund,
+        taken: &Taken,
+        longest: Duration,
+        now: impl FnOnce() -> u64,
+    ) {
+        let _ = tokio::time::timeout(longest, refund.received()).await;
+        let unknown = std::mem::take(&mut refund.in_redis);
+        refund.lost.extend(unknown.into_iter().map(|(index, _)| index));
+        self.forget_refusals_of(refund, taken, now());
     }
 
     /// Refusals that are known no longer hold, since there are more tokens.
     fn forget_refusals_of(&self, refund: &Refund, taken: &Taken, now: u64) {
         if let Some(shared) = &self.shared {
-            let charges = refund.levels.iter().filter_map(|(index, _)| taken.charges.get(*index));
+            let back = refund.levels.iter().map(|(index, _)| *index);
+            let all = back.chain(refund.lost.iter().copied());
+            let charges = all.filter_map(|index| taken.charges.get(index));
             shared.denied.forget(charges.map(|charge| charge.bucket), now);
         }
     }
 }
 
 impl Shared {
-    /// Gives back what Redis took for these charges. `done` is dropped once it is given back or
-    /// lost.
+    /// Gives back what Redis took for these charges. `done` gets what is given back of each, and is
+    /// dropped then.
     fn give_back(
         &self,
         charges: &[Charge],
         rules: &Arc<[StoredRule]>,
         taken_at: &TakenAt,
-        done: &Sender<Infallible>,
+        done: &GivenSender,
     ) {
         let cluster = match &self.nodes {
             Nodes::One(node) => {

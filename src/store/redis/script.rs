@@ -22,7 +22,7 @@ use crate::policy::MAX_RULES_PER_ROUTE;
 use crate::store::rule::StoredRule;
 use ids::IdState;
 pub use lease::{encode_lease, read_lease};
-pub use reply::{BadReply, Reply, read_adjust, read_peek};
+pub use reply::{BadReply, Given, Reply, read_adjust, read_peek};
 
 pub const SOURCE: &str = include_str!("../../../lua/take.lua");
 
@@ -378,7 +378,7 @@ const fn alone(bucket: BucketId, limit: Limit) -> Charge {
 
 /// `ARGV[2]` of a call at `now` that adjusts the buckets of these charges. `statement` is what this
 /// gateway holds of a bucket. With `is_kept`, the time of the change is kept, so that no repair
-/// undoes it.
+/// undoes it, and nothing is given back that was taken before.
 pub fn encode_adjust(
     charges: &[Charge],
     adjustment: Adjustment,

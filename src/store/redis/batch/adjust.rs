@@ -59,7 +59,7 @@ impl Batcher {
         let packed_debts = script::encode_debts(owed);
         let now = clock::now();
         let statement = |bucket| self.held.statement_to_adjust(bucket, now);
-        let is_kept = self.seen.is_some() && !matches!(adjustment, Adjustment::GiveBack(_));
+        let is_kept = !matches!(adjustment, Adjustment::GiveBack(_));
         let call = script::encode_adjust(charges, adjustment, now, statement, is_kept);
         let this = Arc::clone(self);
         let mut pending: PendingReply = Box::pin(async move {

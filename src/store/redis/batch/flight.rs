@@ -67,8 +67,12 @@ impl Batcher {
             self.settle(&batch, carried, reply.as_ref());
         }
         let nothing_taken = label != "timeout" && label != ErrorClass::Connection.label();
-        if reply.is_none() && nothing_taken {
-            self.give_back_again(returned);
+        match &reply {
+            Some(reply) => {
+                returned.iter().zip(&reply.given).for_each(|(one, given)| one.note_given(*given));
+            }
+            None if nothing_taken => self.give_back_again(returned),
+            None => {}
         }
         let in_redis = reply.as_ref().map(|reply| batch.units_after(reply));
         members.answer(reply, nothing_taken, &self.held, self.seen.as_ref());

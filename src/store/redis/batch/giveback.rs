@@ -4,15 +4,15 @@
 //! The script gives back at most what keeps the limit exact: see [`Returned`]. Tokens that are not
 //! given back are lost to the client, which is as if the request had been allowed.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
 use tokio::sync::mpsc::Sender;
 
 use super::{Batcher, Queued};
 use crate::base::clock;
-use crate::limit::charge::{Charge, Charges};
+use crate::limit::charge::{BucketId, Charge, Charges};
 use crate::limit::returned::Returned;
+use crate::store::redis::script::Given;
 use crate::store::rule::StoredRule;
 
 /// Tokens of one request in one slot.
@@ -26,9 +26,12 @@ pub struct GiveBack {
     pub(super) since: u64,
     /// Number of calls that had them and were not executed.
     failures: u8,
-    /// Dropped once they are given back or lost.
-    done: Option<Sender<Infallible>>,
+    /// Gets what is given back. Dropped once it is, or is lost.
+    done: Option<GivenSender>,
 }
+
+/// Sends what each bucket is given back.
+pub type GivenSender = Sender<(BucketId, Given)>;
 
 /// Calls that may fail before tokens are lost.
 const MAX_FAILURES: u8 = 3;
@@ -46,6 +49,14 @@ impl GiveBack {
         Self { charges, rules, done, ..*self }
     }
 
+    /// Reports what its only bucket was given back.
+    pub(super) fn note_given(&self, given: Given) {
+        if let (Some(done), Some(charge)) = (&self.done, self.charges.first()) {
+            // There is room for each bucket, and the request may have ended.
+            let _ = done.try_send((charge.bucket, given));
+        }
+    }
+
     /// What is given back to each bucket.
     pub(super) fn each(&self) -> impl Iterator<Item = (&Charge, &StoredRule, Returned)> {
         self.charges.iter().filter_map(|charge| {
@@ -60,14 +71,15 @@ impl GiveBack {
 impl Batcher {
     /// Gives back the tokens of these charges, which Redis took at `taken_at` (Unix time in
     /// microseconds), with the next call. In a cluster, all of them are in `slot`. If too many
-    /// checks wait, they are lost. `done` is dropped once they are given back or lost.
+    /// checks wait, they are lost. `done` gets what is given back of each bucket, and is dropped
+    /// once they are given back or lost.
     pub fn give_back(
         self: &Arc<Self>,
         slot: u16,
         charges: Charges,
         rules: &Arc<[StoredRule]>,
         taken_at: u64,
-        done: Option<Sender<Infallible>>,
+        done: Option<GivenSender>,
     ) {
         let rules = Arc::clone(rules);
         let since = clock::now();

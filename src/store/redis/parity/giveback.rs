@@ -113,6 +113,34 @@ fn leaky_bucket_gets_nothing_back_while_later_requests_wait() {
     assert_eq!(pair.level(WITH_REFUSED, now), limit.full() - 2 * one);
 }
 
+/// An operator fills the bucket, which then is as full as without the requests before.
+#[test]
+fn nothing_is_given_back_that_was_taken_before_a_reset() {
+    let server = RedisServer::start(&[]);
+    for limit in limits() {
+        redis::cmd("FLUSHALL").query::<()>(&mut server.client().get_connection().unwrap()).unwrap();
+        let connection = server.client().get_connection().unwrap();
+        let mut pair = Pair { connection, limit, now: 1_800_000_000_000_000 };
+        let one = limit.units(limit.parts());
+        let returned = |at| Returned::new(&limit, one, at);
+        let before = pair.now;
+        assert!(pair.take(WITH_REFUSED, 1, &[]));
+        pair.now += 1;
+        pair.reset(WITH_REFUSED);
+        assert!(pair.take(WITH_REFUSED, 2, &[]));
+        let now = pair.now;
+        let level = pair.level(WITH_REFUSED, now);
+        pair.take(WITH_REFUSED, 0, &[returned(before), returned(now)]);
+        assert_eq!(pair.level(WITH_REFUSED, now), level, "{limit:?}");
+        pair.now += 1;
+        assert!(pair.take(WITH_REFUSED, 1, &[]));
+        let now = pair.now;
+        let level = pair.level(WITH_REFUSED, now);
+        pair.take(WITH_REFUSED, 0, &[returned(now)]);
+        assert_eq!(pair.level(WITH_REFUSED, now), level + one, "{limit:?}");
+    }
+}
+
 /// A bucket with refused requests, and one without them.
 struct Pair {
     connection: Connection,
@@ -143,9 +171,27 @@ impl Pair {
         let mut script = invocation();
         batch.keys().for_each(|key| _ = script.key(key));
         script.arg(self.now).arg(batch.encode(self.now)).arg("").arg(batch.encode_returned());
+        let before = self.level(bucket, self.now);
         let reply: Vec<i64> = script.invoke(&mut self.connection).unwrap();
         let reply = batch.read(&reply).unwrap();
+        if let (0, Some(last)) = (cost, reply.given.last()) {
+            let given = reply.given.iter().map(|given| given.units).sum::<i64>();
+            let level = self.level(bucket, self.now);
+            assert_eq!(
+                (level, last.level),
+                (before + given, level),
+                "the reply says what is given"
+            );
+        }
         reply.answers.first().is_some_and(|answer| answer.as_ref().unwrap().allowed())
+    }
+
+    fn reset(&mut self, bucket: u128) {
+        let charge = self.charge(bucket, 1);
+        let key = script::key(PREFIX, charge.bucket, &rules()[0]);
+        let none = |_| Statement::NONE;
+        let call = script::encode_adjust(&[charge], Adjustment::Reset, self.now, none, true);
+        run_script(&mut self.connection, &[&key], self.now, (call, Vec::new())).unwrap();
     }
 
     fn level(&mut self, bucket: u128, now: u64) -> i64 {

@@ -16,8 +16,19 @@ pub struct Reply {
     pub unreadable: Vec<BucketId>,
     /// Whether sliding windows are among them since the gateway's user may not read them.
     pub lacks_right: bool,
+    /// What was given back, in the order of [`Batch::give_back`].
+    pub given: Vec<Given>,
     /// Unix time of the decisions in microseconds, by the clock of Redis.
     pub decided_at: u64,
+}
+
+/// What a bucket was given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// Units; 0 if the limit would not be exact with any.
+    pub units: i64,
+    /// Level of the bucket with them.
+    pub level: i64,
 }
 
 /// Level of an unreadable bucket.
@@ -138,12 +149,18 @@ impl Batch {
                 *slot = Some(group.answer(order, passed, &levels, time)?);
             }
         }
+        let mut given = Vec::with_capacity(self.returned.len());
+        for (_, returned) in &self.returned {
+            let units = numbers.next().filter(|units| (0..=returned.units).contains(units));
+            let (units, level) = units.zip(numbers.next()).ok_or(BadReply)?;
+            given.push(Given { units, level });
+        }
         let lacks_right = match (numbers.next(), numbers.next()) {
             (None, _) => false,
             (Some(LACKS_RIGHT), None) => true,
             _ => return Err(BadReply),
         };
-        Ok(Reply { answers, unreadable, lacks_right, decided_at: time })
+        Ok(Reply { answers, unreadable, lacks_right, given, decided_at: time })
     }
 }
 
