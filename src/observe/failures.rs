@@ -36,6 +36,8 @@ pub struct FailedRequest {
     pub reason: &'static str,
     /// What was wrong, in plain words.
     pub cause: Cow<'static, str>,
+    /// Whether its client can cause such failures at will, although the server is well.
+    pub is_at_will: bool,
 }
 
 /// What the failures of one run have in common.
@@ -44,9 +46,11 @@ struct RunId {
     upstream: Option<Arc<str>>,
     server: Option<SocketAddr>,
     reason: &'static str,
+    /// So that no client hides the failures of a server among those that it causes itself.
+    is_at_will: bool,
 }
 
-/// Consecutive failures at one server for one reason.
+/// Consecutive failures at one server for one reason, all of them by clients' will or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Run {
     first: Times,
@@ -119,8 +123,9 @@ struct Added {
 
 impl FailureRuns {
     fn add(&mut self, failed: &FailedRequest, at: Times) -> Added {
-        let FailedRequest { upstream, server, reason, .. } = failed;
-        let id = RunId { upstream: upstream.clone(), server: *server, reason };
+        let FailedRequest { upstream, server, reason, is_at_will, .. } = failed;
+        let (upstream, is_at_will) = (upstream.clone(), *is_at_will);
+        let id = RunId { upstream, server: *server, reason, is_at_will };
         let mut ended = None;
         if let Some(run) = self.0.get_mut(&id) {
             if !run_span::is_over(run.first, run.last, at.monotonic_us) {
@@ -170,6 +175,7 @@ mod tests {
             status: 502,
             reason,
             cause: "connection refused".into(),
+            is_at_will: false,
         }
     }
 
@@ -192,6 +198,15 @@ mod tests {
         assert_eq!(ended(&mut runs, 10 * SECOND + 2), [1, 1]);
         assert_eq!(ended(&mut runs, 10 * SECOND + 600), [598]);
         assert!(runs.0.is_empty());
+    }
+
+    #[test]
+    fn failure_of_a_server_is_reported_beside_those_that_clients_cause() {
+        let mut runs = FailureRuns::default();
+        let by_client = FailedRequest { is_at_will: true, ..failed(1, "upstream_timeout") };
+        let is_first = [&by_client, &by_client, &failed(1, "upstream_timeout"), &by_client]
+            .map(|failed| runs.add(failed, at(0)).is_first);
+        assert_eq!(is_first, [true, false, true, false]);
     }
 
     #[test]

@@ -198,6 +198,7 @@ pub(super) async fn fail(
             status: status.as_u16(),
             reason: Reason::Failed(failure).label(),
             cause: failure::cause(error),
+            is_at_will: failure::is_at_will(error),
         });
     }
     let error_code = status.as_u16();
