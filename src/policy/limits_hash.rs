@@ -2,13 +2,14 @@
 //! files differ there. Pure.
 //!
 //! Everything is written by its name, and sorted where the file's order has no meaning. Not part of
-//! it: servers of upstreams, listeners, secrets of keys, descriptions, what a route does beside
-//! forwarding.
+//! it: servers of upstreams, listeners, trusted proxies, secrets of keys, descriptions, what a
+//! route does beside forwarding.
 
 use std::fmt::{self, Write as _};
 
 use sha2::{Digest as _, Sha256};
 
+use super::redis::Address;
 use super::{Grant, Policy, Rate, Route, Rule, WrittenLimit};
 use crate::limit::cost::greatest_common_divisor;
 
@@ -28,6 +29,7 @@ impl LimitsHash {
     /// The hash of a configuration.
     pub fn of(policy: &Policy) -> Self {
         let mut lines = vec![clients(policy)];
+        lines.extend(names_of_buckets(policy));
         let plan = |plan| policy.plan_name(plan);
         lines
             .extend(policy.keys.iter().map(|key| format!("key {:?} {:?}", key.id, plan(key.plan))));
@@ -48,15 +50,28 @@ impl LimitsHash {
     }
 }
 
-/// How requests get their client and plan.
+/// How a Redis Cluster names the buckets: gateways with different names count in different buckets.
+/// `None` without one.
+fn names_of_buckets(policy: &Policy) -> Option<String> {
+    let redis =
+        policy.redis.as_ref().filter(|redis| matches!(redis.address, Address::Cluster(_)))?;
+    Some(format!("buckets {} {}", redis.colocate.name(), redis.lanes.unwrap_or_default()))
+}
+
+/// How requests get their client and plan, or no charge.
 fn clients(policy: &Policy) -> String {
     let clients = &policy.clients;
+    let sources = clients.key_sources.iter().map(ToString::to_string).collect::<Vec<_>>();
     format!(
-        "clients {:?} {} {} {}",
+        "clients {:?} {sources:?} {} {} {} {} {} {:?} {}",
         policy.plan_name(clients.anonymous_plan),
         clients.on_missing_key.name(),
+        clients.on_preflight.name(),
         clients.on_unknown_key.name(),
-        clients.ipv6_prefix
+        clients.on_conflicting_keys.name(),
+        clients.ipv6_prefix,
+        clients.limits_path,
+        if policy.server.ignore_path_case { "insensitive" } else { "sensitive" },
     )
 }
 
@@ -82,7 +97,7 @@ fn route(policy: &Policy, route: &Route) -> String {
 fn settings(policy: &Policy, rule: &Rule) -> String {
     let key = |key: &u32| policy.keys.get(*key as usize).map(|key| key.id.to_string());
     format!(
-        "rule {:?} {} {} {:?} {} {} {} {:?} {:?}",
+        "rule {:?} {} {} {:?} {} {} {} {:?} {:?} {:?}",
         rule.name,
         rule.kind.name(),
         rule.mode.name(),
@@ -90,6 +105,7 @@ fn settings(policy: &Policy, rule: &Rule) -> String {
         rule.on_missing.name(),
         rule.on_failure.name(),
         rule.lease,
+        rule.refund_on.names(),
         sorted(rule.exempt.ips.iter().map(ToString::to_string)),
         sorted(rule.exempt.keys.iter().filter_map(key))
     )
@@ -205,6 +221,20 @@ mod tests {
     }
 
     #[test]
+    fn hash_differs_with_the_names_of_the_buckets_in_a_cluster() {
+        let of = |settings: &str| {
+            hash(&format!("{FILE}[redis]\nurl = \"redis+cluster://127.0.0.1:1\"\n{settings}"))
+        };
+        let all = ["", "lanes = 3", "lanes = 0", "colocate = \"key\""].map(of);
+        for (number, one) in all.iter().enumerate() {
+            assert_eq!(all.iter().position(|other| other == one), Some(number));
+        }
+        let one = |url: &str| hash(&format!("{FILE}[redis]\nurl = \"{url}\"\n"));
+        assert_eq!(one("redis://127.0.0.1:1"), one("redis://127.0.0.2:1"));
+        assert_eq!(of("lanes = 6"), of(""));
+    }
+
+    #[test]
     fn hash_differs_with_everything_that_limits_depend_on() {
         for (was, is) in [
             ("burst = 5", "burst = 6"),
@@ -218,6 +248,13 @@ mod tests {
             ("exempt", "mode = \"shadow\"\nexempt"),
             ("exempt", "on_failure = \"deny\"\nexempt"),
             ("exempt", "routes = [\"a\"]\nexempt"),
+            ("exempt", "refund_on = []\nexempt"),
+            ("exempt", "refund_on = [\"no_server\"]\nexempt"),
+            ("burst = 5", "burst = 5\nlease = \"auto\""),
+            ("[plans.free]", "api_key = [\"bearer\"]\n[plans.free]"),
+            ("[plans.free]", "on_conflicting_keys = \"first\"\n[plans.free]"),
+            ("[plans.free]", "limits_path = \"/limits\"\n[plans.free]"),
+            ("[plans.free]", "[server]\npath_case = \"insensitive\"\n[plans.free]"),
             ("cost = 2", "cost = 3"),
             ("path = \"/b/*\"", "path = \"/b\""),
             ("\"GET\", \"POST\"", "\"GET\""),

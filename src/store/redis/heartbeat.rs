@@ -24,7 +24,7 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 const TIMEOUT_MS: u64 = 10_000;
 
 /// Version of what the hash of the limits is made of. Gateways compare only hashes of the same one.
-const HASH_VERSION: u32 = 1;
+const HASH_VERSION: u32 = 2;
 
 /// Script of the heartbeat, which counts the live gateways.
 const ANNOUNCE: &str = include_str!("../../../lua/announce.lua");
