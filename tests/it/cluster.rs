@@ -6,12 +6,14 @@ mod operators;
 mod repair;
 mod tls;
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 
 use crate::shared::{EVERYTHING, as_documented_user, documented_rights, use_everything};
 use crate::support::{
     DEMO, Gateway, RedisCluster, StatusCounts, eventually, full_config, key, send_concurrently,
-    send_many, tollgate,
+    send_many, sleep_for, tollgate, within,
 };
 
 /// Starts gateways on one configuration, and waits until each is connected to all masters.
@@ -165,6 +167,25 @@ fn replica_of_a_killed_master_takes_over_under_load() {
     assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}");
     eventually("Redis to decide on every request", || is_whole(&gateways).then_some(()));
     assert!(decided_by(&gateways, "local") > 0, "requests of the killed master's slots");
+}
+
+/// Without requests, no redirection names the new master.
+#[test]
+fn promoted_replica_is_found_within_seconds() {
+    let mut redis = RedisCluster::start(1);
+    let gateways: [Gateway; 1] = gateways(&generous(&redis, "200ms"));
+    let replica = redis.replica_of(0);
+    let address = redis.nodes[replica].address.to_string();
+    // Since all masters are connected, it asks for them every ten seconds.
+    sleep_for(Duration::from_millis(1_500));
+    redis.nodes[0].kill();
+    eventually("the replica to take over", || redis.nodes[replica].is_master().then_some(()));
+    let found = || {
+        let status = gateways[0].admin("/api/status").json();
+        let masters = status["redis"]["masters"].as_array().unwrap();
+        masters.iter().any(|master| master["address"] == *address).then_some(())
+    };
+    assert!(within(Duration::from_secs(5), found).is_some(), "{}", gateways[0].log());
 }
 
 #[test]

@@ -88,3 +88,24 @@ fn repair_keeps_the_reset_of_an_operator() {
     assert_eq!(decided_by(&gateways, "local"), local, "Redis decides");
     assert_eq!(counts, [(200, 100), (429, 50)].into());
 }
+
+/// The replica lacks what was taken of tokens above the limit.
+#[test]
+fn tokens_above_the_limit_are_not_granted_again() {
+    let redis = RedisCluster::steady(1);
+    let table = redis.table_with("timeout = \"1s\"\nlanes = 1\n");
+    let rule = "[rules.year]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"10/year\"\n";
+    let key = key("a", "a", "free");
+    let gateways: [Gateway; 1] = gateways(&format!("{DEMO}{table}{rule}{key}"));
+    let master = redis.master_of_tag("0.0");
+    let replica = redis.replica_of(master);
+    let grant = r#"{"rule": "year", "tokens": 90, "above_limit": true}"#;
+    let grant = Request::new("POST", "/api/clients/key/a/grant").body(grant);
+    assert_eq!(gateways[0].send_admin(&grant).status, 200);
+    redis.wait_until_replicated(master, replica);
+    cut_off(&redis, replica);
+    assert_eq!(send(&gateways, 60), [(200, 60)].into());
+    redis.nodes[replica].query::<String>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+    while redis.nodes[master].is_master() {}
+    assert_eq!(send(&gateways, 100), [(200, 40), (429, 60)].into());
+}

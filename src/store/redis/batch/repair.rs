@@ -123,7 +123,7 @@ impl Seen {
             let period_end = unix.saturating_add(limit.left_us(unix));
             Claim { level: seen.level, period_end, seen_at }
         };
-        (claim.level < limit.full()).then_some(claim)
+        (claim.level < limit.highest()).then_some(claim)
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "only these bits are used")]
@@ -206,5 +206,15 @@ mod tests {
             claim,
             Some(Claim { level: limit.token_units(4), period_end, seen_at: SEEN_AT })
         );
+    }
+
+    /// An operator has granted more than the limit.
+    #[test]
+    fn level_above_the_limit_is_claimed() {
+        let calendar = Calendar::new(Period::Month, "UTC", 1).unwrap();
+        let limit = Limit::FixedWindow(FixedWindow::new(9, calendar).unwrap());
+        let seen = seen(limit, limit.token_units(20));
+        let claim = seen.claim(BUCKET, &limit, (u64::MAX, NOW + 5), 0);
+        assert_eq!(claim.map(|claim| claim.level), Some(limit.token_units(20)));
     }
 }

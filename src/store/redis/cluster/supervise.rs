@@ -171,9 +171,15 @@ impl ClusterSupervisor {
     async fn keep_watching(&self) -> Infallible {
         let mut interval = tokio::time::interval(WATCH_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut logged = None;
+        let (mut logged, mut was_connected) = (None, false);
         loop {
             interval.tick().await;
+            let is_connected = self.cluster.is_connected();
+            if std::mem::replace(&mut was_connected, is_connected) && !is_connected {
+                // The present wait of `keep_refreshing` is that of a cluster whose masters can all
+                // be called.
+                self.cluster.refresh.notify_one();
+            }
             let masters = self.cluster.masters();
             let state = availability::breaker(&masters).map(|breaker| breaker.state);
             let state = state.unwrap_or(BreakerState::Closed);
@@ -184,7 +190,7 @@ impl ClusterSupervisor {
             if is_reached {
                 self.cluster.reached.store(true, Ordering::Relaxed);
             }
-            if self.cluster.is_connected() {
+            if is_connected {
                 self.cluster.attempts.send_if_modified(|attempts| {
                     let is_first = *attempts == 0;
                     *attempts += u64::from(is_first);
