@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::header::LINK;
 use http::{HeaderMap, StatusCode};
+use ipnet::IpNet;
 use serde::Serialize;
 
 use super::answer::Answer;
@@ -15,10 +16,12 @@ use crate::base::text::cut;
 use crate::base::time::UtcTime;
 use crate::base::unix_time;
 use crate::decide::applicability::{Absent, Applicability, Subject, applicabilities};
+use crate::identity::address::parse_address;
 use crate::identity::query_parameters;
 use crate::limit::charge::{BucketId, Charge};
+use crate::observe::address::AddressQueryError;
 use crate::policy::Policy;
-use crate::policy::client::{Client, ClientKey};
+use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
 use crate::usage::file::UsageFile;
@@ -213,7 +216,8 @@ impl Wanted {
             }
         };
         let owned = |name| query.get(name).map(str::to_owned);
-        let (key, ip, rule) = (owned("key"), owned("ip"), owned("rule"));
+        let (key, rule) = (owned("key"), owned("rule"));
+        let ip = query.get("ip").map(|text| shown_address(text, policy)).transpose()?;
         if key.is_some() && ip.is_some() {
             return Err(bad("`key` and `ip` both name the client; give one".to_owned()));
         }
@@ -440,6 +444,17 @@ fn csv_of(usage: &Usage) -> Result<Answer, Box<Answer>> {
         return Err(Answer::refusal(StatusCode::INTERNAL_SERVER_ERROR, detail));
     };
     Ok(Answer::of(StatusCode::OK, CSV, body))
+}
+
+/// An address as the list shows it: of IPv6, the network of `clients.ipv6_prefix` bits.
+fn shown_address(text: &str, policy: &Policy) -> Result<String, Box<Answer>> {
+    let prefix = policy.clients.ipv6_prefix;
+    if let Some(ip) = parse_address(text, prefix) {
+        return Ok(counted_as(counted_address(ip, prefix), prefix));
+    }
+    // The file may have had another prefix.
+    let network = text.parse::<IpNet>().map(|_| text.to_owned());
+    network.map_err(|_| bad(format!("`ip` is {}", AddressQueryError::NotAnAddress)))
 }
 
 /// A place as the parameter `cursor` has it.

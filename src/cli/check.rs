@@ -10,8 +10,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::EXIT_BAD_FILE;
 use super::token::token;
+use super::{EXIT_BAD_FILE, print};
 use crate::base::time::UtcTime;
 use crate::config::diagnostic::Report;
 use crate::load::{self, Checked, LoadError, Source, Unknown};
@@ -95,21 +95,15 @@ pub(super) fn check(file: &Path, flags: &Flags) -> ExitCode {
     if let Some(target) = target {
         return against::compare(file, source.text(), target, flags.json);
     }
-    println!("{}: {}", file.display(), summary(&policy));
-    for line in certificates(&source) {
-        println!("{line}");
-    }
-    for line in boundaries::notes(&policy) {
-        println!("{line}");
-    }
+    let mut lines = vec![format!("{}: {}", file.display(), summary(&policy))];
+    lines.extend(certificates(&source));
+    lines.extend(boundaries::notes(&policy));
     let assumed = source.assumed();
     if !assumed.is_empty() {
-        println!("assumed, because they have no value here: {}", assumed.join(", "));
+        lines.push(format!("assumed, because they have no value here: {}", assumed.join(", ")));
     }
-    if let Some(skipped) = skipped {
-        println!("{skipped}");
-    }
-    ExitCode::SUCCESS
+    lines.extend(skipped.map(str::to_owned));
+    print(&(lines.join("\n") + "\n"))
 }
 
 /// One line for each certificate of the listeners, those that expire first at the beginning.

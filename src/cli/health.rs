@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 
 use super::check::reject;
 use super::file::ConfigFile;
-use super::{EXIT_BAD_FILE, time_within};
+use super::{EXIT_BAD_FILE, print, time_within};
 use crate::load;
 use crate::net::http::{HttpClient, HttpError, Request, Response};
 use crate::top::target::{DEFAULT, Target};
@@ -52,10 +52,7 @@ pub(super) fn health(file: &ConfigFile, flags: &Flags) -> ExitCode {
     let probe = if flags.live { Probe::Live } else { Probe::Ready };
     let url = format!("http://{}{}", target.shown(), probe.path());
     match ask(&target, probe, flags.timeout) {
-        Ok(()) => {
-            println!("healthy: {url} answers \"{}\"", probe.expected());
-            ExitCode::SUCCESS
-        }
+        Ok(()) => print(&format!("healthy: {url} answers \"{}\"\n", probe.expected())),
         Err(why) => {
             eprintln!("unhealthy: {url} {why}");
             ExitCode::FAILURE

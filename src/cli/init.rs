@@ -1,13 +1,14 @@
 //! `tollgate init`: writes a small configuration file to start with.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Args;
 
 use super::file::ConfigFile;
 use super::{EXIT_BAD_FILE, print};
+use crate::load;
 use crate::net::io_text;
 
 /// The file, with one placeholder.
@@ -30,6 +31,11 @@ pub(super) fn init(file: &ConfigFile, flags: &Flags) -> ExitCode {
     // As the text of a TOML string.
     let server = serde_json::Value::from(flags.server.as_str()).to_string();
     let text = TEMPLATE.replace(&format!("\"{SERVER}\""), &server);
+    if let Err(report) = load::from_text(&shown.to_string(), &text) {
+        eprintln!("{}", report.render(std::io::stderr().is_terminal()).trim_end());
+        eprintln!("{shown} is not written");
+        return ExitCode::from(EXIT_BAD_FILE);
+    }
     let created = File::options().write(true).create_new(true).open(&file.path);
     match created.and_then(|mut file| file.write_all(text.as_bytes())) {
         Ok(()) => print(&format!(

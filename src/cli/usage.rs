@@ -1,6 +1,7 @@
 //! `tollgate usage`: asks a running gateway what clients used of their quotas.
 
 use std::fmt::Write as _;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -27,7 +28,7 @@ pub(super) struct Flags {
     /// Only the client with the key of this id.
     #[arg(long, value_name = "ID", conflicts_with = "ip")]
     key_id: Option<String>,
-    /// Only the client with this address.
+    /// Only the client with this address; for IPv6, with any address of its network.
     #[arg(long, value_name = "ADDRESS")]
     ip: Option<String>,
     /// Only this rule.
@@ -47,9 +48,9 @@ pub(super) struct Flags {
     /// gateway.
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
-    /// Maximum number of entries.
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
-    limit: usize,
+    /// Maximum number of entries, 1 or more.
+    #[arg(long, value_name = "N", default_value_t = NonZeroUsize::new(PAGE).unwrap_or(NonZeroUsize::MIN))]
+    limit: NonZeroUsize,
     /// Print the entries of `GET /api/usage` as they are.
     #[arg(long)]
     json: bool,
@@ -111,10 +112,10 @@ async fn found(client: &Client, flags: &Flags) -> Result<Found, GatewayError> {
     let mut entries: Vec<Value> = Vec::new();
     let mut cursor = None;
     loop {
-        let wanted = flags.limit.saturating_sub(entries.len()).clamp(1, PAGE);
+        let wanted = flags.limit.get().saturating_sub(entries.len()).clamp(1, PAGE);
         let usage: Usage = client.get(&flags.path(wanted, cursor.as_deref())).await?;
         entries.extend(usage.entries);
-        let is_full = entries.len() >= flags.limit;
+        let is_full = entries.len() >= flags.limit.get();
         cursor = usage.next;
         if cursor.is_none() || is_full {
             return Ok(Found { source: usage.source, entries, has_more: cursor.is_some() });

@@ -15,6 +15,23 @@ fn check_prints_a_summary_of_a_valid_file() {
     assert_eq!(summary, "1 route, 0 rules, 1 plan, 0 keys, 1 upstream\n");
 }
 
+/// A full disk, and a reader that has gone.
+#[test]
+fn check_ends_without_a_panic_if_it_cannot_print() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, DEMO).unwrap();
+    let run = |output: &str| {
+        let command = format!("tollgate check gateway.toml {output}");
+        let output = crate::support::bash(&command, folder.path()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let full = run("> /dev/full");
+    assert_eq!(full.0, Some(1), "{full:?}");
+    assert!(full.1.starts_with("error: cannot write"), "{full:?}");
+    assert_eq!(run("| true; exit ${PIPESTATUS[0]}"), (Some(0), String::new()));
+}
+
 #[test]
 fn check_and_run_print_the_same_errors() {
     let folder = tempfile::tempdir().unwrap();
@@ -58,6 +75,12 @@ fn init_writes_a_file_without_warnings_once() {
     let checked = check(suggested.as_bytes());
     assert_eq!(checked.code, Some(0), "{checked:?}");
     assert!(checked.stdout.contains("2 rules, 2 plans"), "{checked:?}");
+    for wrong in ["", "a\"b", "127.0.0.1:0x"] {
+        let other = folder.path().join("other.toml");
+        let refused = tollgate(&["init", other.to_str().unwrap(), "--server", wrong], "");
+        assert_eq!(refused.code, Some(64), "{refused:?}");
+        assert!(refused.stderr.contains("error: the server") && !other.exists(), "{refused:?}");
+    }
     let nowhere = tollgate(&["init", "/nonexistent/gateway.toml"], "");
     assert_eq!(nowhere.code, Some(1), "{nowhere:?}");
 }

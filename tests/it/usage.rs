@@ -327,6 +327,8 @@ fn usage_command_shows_what_clients_used() {
     for (arguments, message) in [
         (&["--period", "all", "--since", "1h"][..], "cannot be used with"),
         (&["--since", "noon"], "`since` must be a time"),
+        (&["--ip", "999"], "`ip` is not an address"),
+        (&["--limit", "0"], "invalid value '0'"),
     ] {
         let outcome = usage(arguments);
         assert_eq!(outcome.code, Some(64), "{outcome:?}");
@@ -341,6 +343,25 @@ fn usage_command_shows_what_clients_used() {
     assert_eq!(samples.status, 200, "{}", samples.text());
     let refusals = gateway.admin("/api/audit?from=1m&to=0s&key_id=acme");
     assert_eq!(refusals.status, 200, "{}", refusals.text());
+}
+
+/// Addresses of IPv6 are counted by their network, and of IPv4 in their shortest form.
+#[test]
+fn usage_of_an_address_is_found_by_any_address_of_its_network() {
+    let (_folder, file) = place();
+    let text = format!("trusted_proxies = [\"127.0.0.1\"]\n{}", config(&file, "100/month"));
+    let gateway = Gateway::start(&text);
+    for client in ["2001:db8::1", "192.0.2.1"] {
+        let request = Request::get("/").header("X-Forwarded-For", client);
+        assert_eq!(gateway.send(&request).status, 200);
+    }
+    for ip in ["2001:db8::1", "2001:db8:0::2", "2001:db8::/64", "192.0.2.1", "::ffff:192.0.2.1"] {
+        let query = format!("?rule=each&ip={}", ip.replace('/', "%2F"));
+        eventually("one entry", || {
+            let found = usage(&gateway, &query)["entries"].as_array().unwrap().len();
+            (found == 1).then_some(())
+        });
+    }
 }
 
 #[test]

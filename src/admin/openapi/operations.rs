@@ -283,7 +283,10 @@ fn usage_query() -> Vec<Parameter> {
     vec![
         parameter("rule", "Only this rule."),
         parameter("key", "Only the client with the key of this id. Also called `key_id`."),
-        parameter("ip", "Only the client with this address."),
+        parameter(
+            "ip",
+            "Only the client with this address; for IPv6, with any address of its network.",
+        ),
         parameter(
             "period",
             "`current` (default), `all`, or a time (RFC 3339) in the wanted periods. Other periods than the \
