@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use ipnet::IpNet;
 use thiserror::Error;
 
+use super::network_path;
 use super::rewrite::Rewrite;
 use super::template::{Template, Values, Variable};
 
@@ -92,9 +93,9 @@ impl Redirect {
     }
 }
 
-/// Whether browsers read this path as a host.
+/// Whether browsers read this path as a host, or clients that decode it first do.
 fn is_of_other_host(location: &[u8]) -> bool {
-    matches!(location, [b'/', b'/' | b'\\', ..])
+    network_path::is(location)
 }
 
 impl Maintenance {

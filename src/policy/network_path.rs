@@ -1,13 +1,16 @@
 //! Paths that begin with two slashes, as servers read them that take what follows for a host.
 //!
 //! A network-path reference (RFC 3986, section 4.2): `new URL(…)` of JavaScript and Python's
-//! `urlparse` parse `//x/api` as the host `x` and the path `/api`.
+//! `urlparse` parse `//x/api` as the host `x` and the path `/api`. Servers that decode a path
+//! before they parse it do the same with `/%2Fx/api`.
 
+use std::borrow::Cow;
 use std::net::Ipv4Addr;
 
 use super::hosts::normalized;
 use super::path::Readings;
 use crate::net::address::Authority;
+use crate::net::percent;
 
 /// What separates segments to such a server.
 const SLASHES: [char; 2] = ['/', '\\'];
@@ -24,10 +27,43 @@ pub struct NetworkPath<'a> {
     pub readings: Readings<'static>,
 }
 
-/// The authority and the path after it; `None` if the path does not begin with two slashes.
-pub(super) fn split(path: &str) -> Option<(&str, &str)> {
-    let rest = path.strip_prefix('/')?.strip_prefix(SLASHES)?.trim_start_matches(SLASHES);
-    Some(rest.find(SLASHES).map_or((rest, "/"), |end| rest.split_at(end)))
+/// Whether a path begins with two slashes, the second in any spelling.
+pub(super) fn is(path: &[u8]) -> bool {
+    path.strip_prefix(b"/").is_some_and(|rest| slash(rest).is_some())
+}
+
+/// The authority and the path after it; `None` if the path does not begin with two slashes, the
+/// second in any spelling.
+pub(super) fn split(path: &str) -> Option<(&str, Cow<'_, str>)> {
+    let rest = path.strip_prefix('/')?;
+    if let Some(rest) = rest.strip_prefix(SLASHES) {
+        let rest = rest.trim_start_matches(SLASHES);
+        let (authority, path) = rest.find(SLASHES).map_or((rest, "/"), |end| rest.split_at(end));
+        return Some((authority, path.into()));
+    }
+    // To a server that decodes first, all spellings are slashes.
+    slash(rest.as_bytes())?;
+    let rest = after_slashes(rest);
+    let end = (0..rest.len()).find(|at| slash(&rest.as_bytes()[*at..]).is_some());
+    let (authority, path) = rest.split_at(end.unwrap_or(rest.len()));
+    let width = slash(path.as_bytes()).unwrap_or(0);
+    Some((authority, format!("/{}", path.get(width..).unwrap_or_default()).into()))
+}
+
+/// Length of the slash that a text begins with, plain or percent-encoded; `None` if it begins with
+/// none.
+fn slash(text: &[u8]) -> Option<usize> {
+    match text {
+        [b'/' | b'\\', ..] => Some(1),
+        _ => matches!(percent::escape(text), Some(b'/' | b'\\')).then_some(3),
+    }
+}
+
+fn after_slashes(mut text: &str) -> &str {
+    while let Some(width) = slash(text.as_bytes()) {
+        text = text.get(width..).unwrap_or_default();
+    }
+    text
 }
 
 /// The host of an authority as routes compare it; `None` if it is not plain. A URL parser decodes
@@ -66,12 +102,23 @@ mod tests {
             ("/\\x\\api", Some(("x", "\\api"))),
             ("//x", Some(("x", "/"))),
             ("//", Some(("", "/"))),
+            ("/%2fx/api", Some(("x", "/api"))),
+            ("/%5Cx%2Fapi%2fy", Some(("x", "/api%2fy"))),
+            ("/%2F/\\%2fx:80", Some(("x:80", "/"))),
+            ("/%2f%78/%20", Some(("%78", "/%20"))),
+            ("/%2fx%", Some(("x%", "/"))),
+            ("//x%2fapi", Some(("x%2fapi", "/"))),
             ("/x", None),
-            ("/%2fx", None),
+            ("/x%2f", None),
+            ("/%2", None),
+            ("/%252fx", None),
             ("*", None),
         ];
         for (path, expected) in table {
-            assert_eq!(split(path), expected, "{path}");
+            let split = split(path);
+            let split = split.as_ref().map(|(authority, rest)| (*authority, &**rest));
+            assert_eq!(split, expected, "{path}");
+            assert_eq!(is(path.as_bytes()), expected.is_some(), "{path}");
         }
     }
 

@@ -89,7 +89,7 @@ pub(super) fn readings_and_own(
         let most = longest.saturating_add(LONGEST_CHARACTER);
         add_readings(&decoded, most, &mut readings);
         if let Some((_, path)) = network_path::split(path) {
-            add_readings(&unescape(path)?, most, &mut own);
+            add_readings(&unescape(&path)?, most, &mut own);
             for reading in &own {
                 if !readings.contains(reading) {
                     readings.push(reading.clone());
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn readings_are_all_combinations_of_normalizations() {
-        let table: [(&str, &[&str]); 11] = [
+        let table: [(&str, &[&str]); 12] = [
             ("/%61pi", &["/api"]),
             ("/api%2Fsearch", &["/api%2fsearch", "/api/search"]),
             ("/api//search", &["/api//search", "/api/search"]),
@@ -265,6 +265,7 @@ mod tests {
             ("//x/api", &["//x/api", "/x/api", "/api"]),
             ("///x/api", &["///x/api", "/x/api", "/api"]),
             ("/\\x", &["/\\x", "//x", "/x", "/"]),
+            ("/%2fx/api", &["/%2fx/api", "//x/api", "/x/api", "/api"]),
         ];
         for (path, expected) in table {
             assert_eq!(read_all(path).unwrap(), expected, "{path}");
@@ -319,9 +320,9 @@ mod tests {
     /// [`readings`] without truncation, sorted.
     fn complete_readings(path: &str) -> Vec<String> {
         let rest = network_path::split(path).map(|(_, rest)| rest);
-        let parts = std::iter::once(path).chain(rest);
+        let parts = std::iter::once(Cow::Borrowed(path)).chain(rest);
         let each = parts.flat_map(|path| {
-            let decoded = unescape(path).unwrap();
+            let decoded = unescape(&path).unwrap();
             let readings = normalizations(&decoded)
                 .map(|normalization| read(&decoded, normalization, usize::MAX));
             readings.collect::<Vec<_>>()

@@ -526,12 +526,21 @@ mod tests {
         let matchers = [matcher(None, "/*", &[]), matcher(Some("dear.test"), "/*", &[])];
         let router = Router::new(&matchers, false).unwrap();
         let find = |host, path| router.find(host, path, &Method::GET);
-        for path in ["//dear.test/x", "/\\dear.test/x", "///u@DEAR.test.:80/x", "//de%61r.test/x"] {
+        for path in [
+            "//dear.test/x",
+            "/\\dear.test/x",
+            "///u@DEAR.test.:80/x",
+            "//de%61r.test/x",
+            "/%2Fdear.test/x",
+            "/%5c/dear.test%2Fx",
+        ] {
             assert_eq!(find("cheap.test", path), Err(PathError::Ambiguous), "{path}");
         }
         assert_eq!(find("dear.test", "//dear.test/x"), Ok(Some(1)));
         assert_eq!(find("dear.test", "//cheap.test/x"), Err(PathError::Ambiguous));
         assert_eq!(find("cheap.test", "//other.test/x"), Ok(Some(0)));
+        assert_eq!(find("cheap.test", "/%2Fother.test/x"), Ok(Some(0)));
+        assert_eq!(find("dear.test", "/%2Fdear.test/x"), Ok(Some(1)));
         assert_eq!(find("cheap.test", "/a//dear.test/x"), Ok(Some(0)));
         // Without routes for hosts, the host makes no difference.
         let router = Router::new(&matchers[..1], false).unwrap();

@@ -46,6 +46,8 @@ fn path_with_a_host_does_not_avoid_the_limit_of_a_route_of_that_host() {
         "///dear.test:80/x",
         "//u@DEAR.test./",
         "//de%61r.test/x",
+        "/%2Fdear.test/x",
+        "/%5cdear.test%2Fx",
     ] {
         let answer = send(path);
         let reason = answer.json()["detail"].as_str().map(str::to_owned);
