@@ -39,6 +39,11 @@ impl LogInterval {
         Some(std::mem::take(&mut state.unlogged))
     }
 
+    /// Whether a log line says that the events continue.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.state.lock().is_logged
+    }
+
     /// Whether a log line says that the events continue, now that they have ended: that is to be
     /// logged, too.
     pub(crate) fn end(&self) -> bool {
@@ -64,7 +69,8 @@ mod tests {
         let interval = LogInterval::new(60);
         assert!(!interval.end());
         assert_eq!(interval.count(0), Some(0));
-        assert!(interval.end() && !interval.end());
+        assert!(interval.is_logged() && interval.end());
+        assert!(!interval.is_logged() && !interval.end());
         // Events that come and go within the interval have no line, and no end.
         assert_eq!(interval.count(1), None);
         assert!(!interval.end());

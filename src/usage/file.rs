@@ -178,6 +178,24 @@ impl UsageFile {
         Ok(without_room)
     }
 
+    /// Whether each kind of record has room for one more at `unix_us` (Unix time), as
+    /// [`write`](Self::write) and [`write_logs`](Self::write_logs) count.
+    ///
+    /// # Errors
+    /// See [`FileError`].
+    pub fn has_room(&self, max_records: u64, unix_us: u64) -> Result<bool, FileError> {
+        let reading = self.0.begin_read()?;
+        for definition in [HOURS, DAYS] {
+            let table = reading.open_table(definition)?;
+            let has_ended = |(end_us, _): Key| end_us <= unix_us;
+            let oldest = table.first()?.map(|(key, _)| key.value());
+            if table.len()? >= max_records && !oldest.is_some_and(has_ended) {
+                return Ok(false);
+            }
+        }
+        Ok(self.log_records()? < max_records)
+    }
+
     /// Removes the usage of periods that ended more than `keep` before `unix_us` (Unix time).
     ///
     /// # Errors

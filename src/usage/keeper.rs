@@ -214,15 +214,17 @@ impl Keeper {
         let (mut changes, logs) = (self.ledger.take(), self.store.take_changed_logs());
         self.read(unread, &mut changes);
         if changes.is_empty() && logs.is_empty() {
+            self.note_room(&file);
             return self.recovered();
         }
         let written = self.write_all(&file, &changes, &logs);
-        drop(file);
         if let Ok(without_room) = &written {
             self.series.written.inc();
             self.series.unwritten.set(0);
             if *without_room > 0 {
                 self.warn_of_no_room(*without_room);
+            } else {
+                self.note_room(&file);
             }
         } else {
             let count = changes.len() + logs.len();
@@ -230,6 +232,7 @@ impl Keeper {
             self.store.put_back_changed_logs(&logs);
             self.series.unwritten.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+        drop(file);
         if written.is_ok() {
             self.recovered();
         }
@@ -315,6 +318,19 @@ impl Keeper {
         if self.no_room.count(clock::now()).is_some() {
             let path = self.path.display();
             warn!(%path, records, "usage of new clients is not written: the file has usage.max_records");
+        }
+    }
+
+    /// Logs that the file has room for new clients, if it was logged that it has none.
+    fn note_room(&self, file: &UsageFile) {
+        let Bounds { max_records, .. } = *self.bounds.lock();
+        if self.no_room.is_logged()
+            && file
+                .has_room(max_records, unix_time::of(clock::now()))
+                .is_ok_and(|has_room| has_room)
+            && self.no_room.end()
+        {
+            info!(path = %self.path.display(), "usage of new clients is written again");
         }
     }
 

@@ -361,6 +361,15 @@ fn row_16_right_of_sliding_windows_concerns_only_their_rules() {
     assert_eq!(gateway.count("tollgate_breaker_state", &[]), 0);
     let logged = gateway.log().matches("may not run GETRANGE").count();
     assert_eq!(logged, 1, "{}", gateway.log());
+    let again = || gateway.log().matches("may run GETRANGE again").count();
+    assert_eq!(again(), 0, "{}", gateway.log());
+    redis.query::<String>(&["ACL", "SETUSER", "tollgate", "+getrange"]);
+    eventually("Redis to decide on the window", || {
+        get(&gateway);
+        (decided("log", "redis") > 0).then_some(())
+    });
+    get(&gateway);
+    assert_eq!(again(), 1, "{}", gateway.log());
     assert!(!gateway.log().contains("breaker open"), "{}", gateway.log());
 }
 

@@ -493,7 +493,15 @@ fn number_of_records_is_bounded() {
     assert_eq!(count(), 1_000);
     assert!(gateway.log().contains("Redis has usage.max_records"), "{}", gateway.log());
     // Known clients are counted on.
-    let entries = entries(&gateway, "rule=quota&limit=100").unwrap();
-    let twice = entries.iter().filter(|entry| entry["used"].as_f64() == Some(2.0)).count();
-    assert_eq!((twice, entries.len()), (9, 999));
+    let quotas = entries(&gateway, "rule=quota&limit=100").unwrap();
+    let twice = quotas.iter().filter(|entry| entry["used"].as_f64() == Some(2.0)).count();
+    assert_eq!((twice, quotas.len()), (9, 999));
+    // The end is logged once there is room, also without further requests.
+    let again = || gateway.log().matches("usage of new clients is written to Redis again").count();
+    assert_eq!(again(), 0, "{}", gateway.log());
+    gateway.save(&text.replace("max_records = 1000", "max_records = 2000"));
+    eventually("the end in the log", || (again() == 1).then_some(()));
+    send(1_040..1_050);
+    eventually("the new records", || (count() == 1_010).then_some(()));
+    assert_eq!(again(), 1, "{}", gateway.log());
 }

@@ -38,7 +38,7 @@ use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::watch::Sender;
 use tokio::time::{Instant, timeout, timeout_at};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::batch::repair::REPAIR_US;
 use super::class::{ErrorClass, classify};
@@ -71,6 +71,7 @@ pub struct Link {
     replaced_at: AtomicU64,
     peers: Peers,
     journal: Mutex<LogThrottle>,
+    misses_windows: AtomicBool,
     /// Secrets that no error may show.
     secrets: Secrets,
     /// Whether the server is a master of a cluster whose other masters this process knows.
@@ -147,6 +148,7 @@ impl Link {
             replaced_at: AtomicU64::new(0),
             peers: Peers::new(peers),
             journal: Mutex::default(),
+            misses_windows: AtomicBool::new(false),
             secrets: Secrets::default(),
             is_in_cluster: false,
         }
@@ -303,10 +305,26 @@ impl Link {
 
     /// Logs, at most once a minute, that the gateway's user may not read sliding windows.
     pub fn cannot_read_windows(&self) {
+        self.misses_windows.store(true, Ordering::Relaxed);
         if self.journal.lock().wants("windows", clock::now()) {
             warn!(
                 "the gateway's user may not run GETRANGE in Redis: rules of sliding windows are decided \
                  locally; they need `+getrange +setrange +pexpire`"
+            );
+        }
+    }
+
+    /// Whether the gateway's user could not read sliding windows when they were last read.
+    pub fn misses_windows(&self) -> bool {
+        self.misses_windows.load(Ordering::Relaxed)
+    }
+
+    /// Logs that the gateway's user may read sliding windows, if it was logged that it may not.
+    pub fn can_read_windows(&self) {
+        self.misses_windows.store(false, Ordering::Relaxed);
+        if self.journal.lock().wants_end("windows") {
+            info!(
+                "the gateway's user may run GETRANGE again: Redis decides on rules of sliding windows"
             );
         }
     }

@@ -258,6 +258,11 @@ impl Batch {
         self.buckets.iter().map(move |(bucket, limit, key)| (*bucket, *limit, &key[rule(key)..]))
     }
 
+    /// Whether it reads a sliding window, for which the script needs a further right.
+    pub fn reads_windows(&self) -> bool {
+        self.buckets.iter().any(|(_, limit, _)| matches!(limit, Limit::SlidingWindow(_)))
+    }
+
     /// Settles a debt of `units` to a bucket of the batch, before its checks.
     pub fn add_debt(&mut self, bucket: BucketId, units: i64) {
         if let Some(index) = self.bucket_index.get(&bucket) {

@@ -95,6 +95,12 @@ impl UsageFile {
         Ok(without_room)
     }
 
+    /// What all logs together count as.
+    pub(super) fn log_records(&self) -> Result<u64, FileError> {
+        let about = self.0.begin_read()?.open_table(ABOUT)?;
+        Ok(about.get(RECORDS)?.map_or(0, |records| records.value()))
+    }
+
     /// Calls `next` with the logs that have stamps in their windows at `unix_us` (Unix time), until
     /// it returns false. Returns the number of damaged ones, which are left out.
     ///

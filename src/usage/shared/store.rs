@@ -59,10 +59,21 @@ impl Bounds {
     fn keeps(self, period: &RulePeriod, unix_us: u64) -> bool {
         unix_us < period.end_us.saturating_add(self.keep_us(period))
     }
+
+    /// Whether there is room for one more record of each kind.
+    pub fn have_room(self, index: &Index) -> bool {
+        [false, true].iter().all(|are_hours| records(index, *are_hours) < self.max_records)
+    }
 }
 
 /// Rules and periods that have records, and about how many.
 pub type Index = HashMap<RulePeriod, u64>;
+
+/// Number of records of hours, or of longer periods.
+fn records(index: &Index, are_hours: bool) -> u64 {
+    let alike = index.iter().filter(|(period, _)| period.is_hour() == are_hours);
+    alike.fold(0, |sum: u64, (_, count)| sum.saturating_add(*count))
+}
 
 /// What a write did.
 #[derive(Debug, Default)]
@@ -255,8 +266,7 @@ impl Store {
 
     fn script(&self, call: &Call, index: &Index, bounds: Bounds) -> Cmd {
         let Call { period, slice, pending } = call;
-        let alike = index.iter().filter(|(other, _)| other.is_hour() == period.is_hour());
-        let records = alike.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+        let records = records(index, period.is_hour());
         let kept_us = bounds.keep_us(period).saturating_add(*slice as u64 * EXPIRY_STEP_US);
         let expires_ms = period.end_us.saturating_add(kept_us) / 1_000;
         let mut command = redis::cmd("EVAL");

@@ -175,10 +175,13 @@ impl Writer {
         self.series.dropped.inc_by(surplus as u64);
         let changes = self.ledger.take();
         let count = changes.len() + state.grants.len();
+        let (bounds, unix_us) = (*self.bounds.lock(), unix_time::of(now));
         if count == 0 {
+            if self.no_room.is_logged() && state.read_index(store, bounds, now).await.is_ok() {
+                self.note_room(&state.index, bounds);
+            }
             return self.show_unwritten(0);
         }
-        let (bounds, unix_us) = (*self.bounds.lock(), unix_time::of(now));
         if let Err(error) = state.read_index(store, bounds, now).await {
             self.ledger.put_back(changes);
             return self.failed(count, &error);
@@ -191,6 +194,8 @@ impl Writer {
         state.grants = grants;
         if without_room > 0 {
             self.warn_of_no_room(without_room);
+        } else if error.is_none() {
+            self.note_room(&state.index, bounds);
         }
         if let Some(error) = error {
             // What Redis has may be other data than before.
@@ -227,6 +232,13 @@ impl Writer {
         self.series.dropped.inc_by(records);
         if self.no_room.count(clock::now()).is_some() {
             warn!(records, "usage of new clients is not written: Redis has usage.max_records");
+        }
+    }
+
+    /// Logs that Redis has room for new clients, if it was logged that it has none.
+    fn note_room(&self, index: &Index, bounds: Bounds) {
+        if self.no_room.is_logged() && bounds.have_room(index) && self.no_room.end() {
+            info!("usage of new clients is written to Redis again");
         }
     }
 }

@@ -207,6 +207,8 @@ impl Batcher {
                     link.answered(connection);
                     if reply.lacks_right {
                         link.cannot_read_windows();
+                    } else if link.misses_windows() && batch.reads_windows() {
+                        link.can_read_windows();
                     }
                     ("ok", Some(reply))
                 } else {
