@@ -18,6 +18,7 @@ use crate::base::unix_time;
 use crate::decide::applicability::{Absent, Applicability, Subject, applicabilities};
 use crate::identity::address::parse_address;
 use crate::identity::query_parameters;
+use crate::limit::calendar::Calendar;
 use crate::limit::charge::{BucketId, Charge};
 use crate::observe::address::AddressQueryError;
 use crate::policy::Policy;
@@ -52,7 +53,7 @@ const SYNONYMS: [(&str, &str); 3] = [("from", "since"), ("to", "until"), ("key_i
 const CSV: &str = "text/csv; charset=utf-8; header=present";
 
 /// The head of the CSV: the members of an [`QuotaUsage`].
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "rule",
     "client_kind",
     "client",
@@ -63,6 +64,7 @@ const COLUMNS: [&str; 10] = [
     "used",
     "counted_at",
     "bucket",
+    "zone",
 ];
 
 /// Response of `GET /api/usage`.
@@ -110,6 +112,8 @@ struct QuotaUsage {
     /// The bucket, in hexadecimal: distinguishes entries of rules that count by more than the
     /// client.
     bucket: String,
+    /// Time zone that the period begins and ends in, such as `Europe/Berlin`.
+    zone: &'static str,
 }
 
 /// Which entries are wanted.
@@ -395,6 +399,7 @@ impl QuotaUsage {
             used: tokens(record.used),
             counted_at: Some(UtcTime(record.counted_at_us)),
             bucket: format!("{:032x}", record.place.bucket.0),
+            zone: record.limit.quota_calendar().map_or("UTC", Calendar::zone),
         }
     }
 
@@ -407,7 +412,8 @@ impl QuotaUsage {
         now_us: u64,
     ) -> Option<Self> {
         let used = charge.limit.full().saturating_sub(level);
-        let bounds = charge.limit.quota_calendar()?.bounds(now_us);
+        let calendar = charge.limit.quota_calendar()?;
+        let bounds = calendar.bounds(now_us);
         let client = client(policy, key)?;
         let rule = policy.rules.get(charge.rule as usize)?;
         let owner = Owner::of(policy, rule, &client);
@@ -422,6 +428,7 @@ impl QuotaUsage {
             used: tokens(used),
             counted_at: None,
             bucket: format!("{:032x}", charge.bucket.0),
+            zone: calendar.zone(),
         })
     }
 }

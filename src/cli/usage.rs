@@ -5,6 +5,8 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::Args;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -13,14 +15,17 @@ use super::file::ConfigFile;
 use super::print;
 use super::target::{TargetFlags, exit_of};
 use crate::base::text::cut;
-use crate::base::time::UtcTime;
+use crate::base::time::{self, UtcTime};
 use crate::net::percent::encode_component;
 use crate::top::{Client, GatewayError};
 
 /// Number of entries in one response.
 const PAGE: usize = 1_000;
 
-const HEADINGS: [&str; 7] = ["rule", "client", "plan", "from (UTC)", "to (UTC)", "used", "of"];
+const HEADINGS: [&str; 8] = ["rule", "client", "plan", "from", "to", "zone", "used", "of"];
+
+/// Zone of the periods that a gateway of an earlier version shows.
+const DEFAULT_ZONE: &str = "UTC";
 
 /// Which usage to show.
 #[derive(Debug, Args)]
@@ -44,8 +49,8 @@ pub(super) struct Flags {
     /// Only periods that begin at this time or earlier.
     #[arg(long, value_name = "TIME", alias = "to")]
     until: Option<String>,
-    /// Time zone of `--since` and `--until`, such as Europe/Berlin or UTC. Default: that of the
-    /// gateway.
+    /// Time zone of `--since` and `--until`, and in which periods are shown, such as Europe/Berlin
+    /// or UTC. Default: that of the gateway, and for periods that of their rule.
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
     /// Maximum number of entries, 1 or more.
@@ -78,6 +83,12 @@ struct Entry {
     period_end: String,
     limit: u64,
     used: f64,
+    #[serde(default = "default_zone")]
+    zone: String,
+}
+
+fn default_zone() -> String {
+    DEFAULT_ZONE.to_owned()
 }
 
 /// All entries that are wanted, up to `--limit`.
@@ -100,7 +111,7 @@ pub(super) fn usage(file: &ConfigFile, flags: &Flags) -> ExitCode {
             let all = json!({ "source": source, "entries": entries, "more": has_more });
             print(&format!("{all:#}\n"))
         }
-        Ok(found) => print(&page(&found)),
+        Ok(found) => print(&page(&found, flags.zone.as_deref())),
         Err(error) => {
             eprintln!("error: {error}");
             exit_of(&error)
@@ -146,11 +157,11 @@ impl Flags {
     }
 }
 
-/// The entries as a table.
-fn page(Found { source, entries, has_more }: &Found) -> String {
+/// The entries as a table, with times in `zone`, else in that of each rule.
+fn page(Found { source, entries, has_more }: &Found, zone: Option<&str>) -> String {
     let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
     let each = entries.iter().filter_map(|entry| Entry::deserialize(entry).ok());
-    rows.extend(each.map(|entry| entry.row()));
+    rows.extend(each.map(|entry| entry.row(zone)));
     let mut text = if rows.len() > 1 {
         aligned(&rows).join("\n") + "\n"
     } else {
@@ -169,17 +180,22 @@ fn page(Found { source, entries, has_more }: &Found) -> String {
 }
 
 impl Entry {
-    fn row(&self) -> Vec<String> {
+    fn row(&self, zone: Option<&str>) -> Vec<String> {
         let client = match (self.client_kind.as_str(), self.client.as_str()) {
             (kind, "") => cut(kind, 64),
             (kind, client) => format!("{} {}", cut(kind, 16), cut(client, 64)),
         };
+        let zone = zone.unwrap_or(&self.zone);
+        // This machine may lack the zone.
+        let (zone, times) =
+            time::zone(zone).map_or((DEFAULT_ZONE, TimeZone::UTC), |times| (zone, times));
         vec![
             cut(&self.rule, 64),
             client,
             cut(&self.plan, 64),
-            minute(&self.period_start),
-            minute(&self.period_end),
+            minute(&self.period_start, &times),
+            minute(&self.period_end, &times),
+            zone.to_owned(),
             self.used.to_string(),
             self.limit.to_string(),
         ]
@@ -187,9 +203,14 @@ impl Entry {
 }
 
 /// A time without seconds: `2026-11-01 00:00`.
-fn minute(text: &str) -> String {
-    let shown = UtcTime::parse(text).map(|time| format!("{time:.0}")).unwrap_or_default();
-    shown.chars().take("0000-00-00T00:00".len()).collect::<String>().replace('T', " ")
+fn minute(text: &str, zone: &TimeZone) -> String {
+    let Some(UtcTime(us)) = UtcTime::parse(text) else {
+        return cut(text, 32);
+    };
+    let at = i64::try_from(us).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+    at.map_or_else(String::new, |at| {
+        at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
+    })
 }
 
 #[cfg(test)]
@@ -200,7 +221,7 @@ mod tests {
         let entry = |client: &str, used: f64| {
             json!({ "rule": "monthly", "client_kind": "key", "client": client, "plan": "pro",
                 "period_start": "2026-10-31T23:00:00.000000Z", "period_end": "2026-11-30T23:00:00.000000Z",
-                "limit": 100_000, "used": used, "counted_at": null, "bucket": "00" })
+                "limit": 100_000, "used": used, "counted_at": null, "bucket": "00", "zone": "Europe/Berlin" })
         };
         let entries = vec![entry("acme", 2_081.0), entry("other", 0.5)];
         Found { source: source.to_owned(), entries, has_more }
@@ -208,17 +229,35 @@ mod tests {
 
     #[test]
     fn usage_is_a_table() {
-        insta::assert_snapshot!(page(&found("redis", true)), @r"
-        rule     client     plan  from (UTC)        to (UTC)          used  of
-        monthly  key acme   pro   2026-10-31 23:00  2026-11-30 23:00  2081  100000
-        monthly  key other  pro   2026-10-31 23:00  2026-11-30 23:00  0.5   100000
+        insta::assert_snapshot!(page(&found("redis", true), None), @r"
+        rule     client     plan  from              to                zone           used  of
+        monthly  key acme   pro   2026-11-01 00:00  2026-12-01 00:00  Europe/Berlin  2081  100000
+        monthly  key other  pro   2026-11-01 00:00  2026-12-01 00:00  Europe/Berlin  0.5   100000
         … and more: give a larger --limit.
         ");
         let nothing = Found { entries: Vec::new(), ..found("local", false) };
-        insta::assert_snapshot!(page(&nothing), @r"
+        insta::assert_snapshot!(page(&nothing, None), @r"
         No usage of quotas in these periods.
 
         Only of the keys in the file, since the start of this gateway: it has neither [redis] nor usage.file.
         ");
+    }
+
+    #[test]
+    fn periods_are_in_the_zone_that_is_asked_for_or_in_utc() {
+        let mut found = found("redis", false);
+        found.entries.truncate(1);
+        let times = |found: &Found, zone| {
+            let page = page(found, zone);
+            let row = page.lines().nth(1).unwrap().split("  ").map(str::trim);
+            row.filter(|cell| !cell.is_empty()).skip(3).take(3).collect::<Vec<_>>().join(", ")
+        };
+        let shown = times(&found, Some("America/New_York"));
+        assert_eq!(shown, "2026-10-31 19:00, 2026-11-30 18:00, America/New_York");
+        for zone in [json!("Nowhere/At_All"), json!(null)] {
+            found.entries[0]["zone"] = zone;
+            found.entries[0].as_object_mut().unwrap().retain(|_, value| !value.is_null());
+            assert_eq!(times(&found, None), "2026-10-31 23:00, 2026-11-30 23:00, UTC");
+        }
     }
 }

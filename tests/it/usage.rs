@@ -300,7 +300,7 @@ fn usage_command_shows_what_clients_used() {
     let admin = gateway.admin.to_string();
     let usage = |arguments: &[&str]| {
         let first = ["usage", "--admin", &admin];
-        crate::support::tollgate(&[&first[..], arguments].concat(), "")
+        tollgate(&[&first[..], arguments].concat(), "")
     };
     let row = |outcome: &crate::support::Outcome| {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -334,9 +334,16 @@ fn usage_command_shows_what_clients_used() {
         assert_eq!(outcome.code, Some(64), "{outcome:?}");
         assert!(outcome.stderr.contains(message), "{outcome:?}");
     }
-    // The parameters have the names of the other lists, too.
+}
+
+#[test]
+fn parameters_have_the_names_of_the_other_lists_too() {
+    let (_folder, file) = place();
+    let gateway = Gateway::start(&config(&file, "100/month"));
+    send(&gateway, 1);
+    wait_for_used(&gateway, 1.0);
     for query in ["key_id=acme", "from=1h&to=0s&rule=quota", "since=1h&until=0s&key=acme"] {
-        let entries = self::usage(&gateway, &format!("?{query}"));
+        let entries = usage(&gateway, &format!("?{query}"));
         assert_eq!(entries["entries"].as_array().unwrap().len(), 1, "{query}: {entries}");
     }
     let samples = gateway.admin("/api/samples?since=1m&until=0s");
@@ -362,6 +369,29 @@ fn usage_of_an_address_is_found_by_any_address_of_its_network() {
             (found == 1).then_some(())
         });
     }
+}
+
+#[test]
+fn usage_command_shows_periods_in_the_zone_of_their_rule() {
+    let (_folder, file) = place();
+    let in_berlin = "limit = \"100/month\"\nzone = \"Europe/Berlin\"";
+    let settings = config(&file, "100/month").replace("limit = \"100/month\"", in_berlin);
+    let gateway = Gateway::start(&settings);
+    send(&gateway, 3);
+    wait_for_used(&gateway, 3.0);
+    let admin = gateway.admin.to_string();
+    let usage = |arguments: &[&str]| {
+        let first = ["usage", "--admin", &admin, "--rule", "quota"];
+        let outcome = tollgate(&[&first[..], arguments].concat(), "");
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        outcome.stdout.lines().nth(1).unwrap().to_owned()
+    };
+    let row = usage(&[]);
+    assert!(row.contains("-01 00:00  Europe/Berlin  3 "), "{row}");
+    assert_eq!(row.matches("-01 00:00").count(), 2, "{row}");
+    // Berlin is an hour or two ahead of UTC.
+    let row = usage(&["--zone", "UTC"]);
+    assert!(!row.contains(" 00:00") && row.contains(":00  UTC "), "{row}");
 }
 
 #[test]
@@ -405,10 +435,11 @@ fn usage_is_listed_by_client_rule_and_period() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[0],
-        "rule,client_kind,client,plan,period_start,period_end,limit,used,counted_at,bucket"
+        "rule,client_kind,client,plan,period_start,period_end,limit,used,counted_at,bucket,zone"
     );
     assert!(lines[1].starts_with("quota,key,acme,free,20"), "{text}");
     assert!(lines[1].contains("-01T00:00:00.000000Z,100,3.0,"), "{text}");
+    assert!(lines[1].ends_with(",UTC"), "{text}");
     assert_eq!(lines.len(), 2);
     for wrong in
         ["?period=soon", "?format=xml", "?limit=0", "?cursor=x", "?rule=none", "?key=a&ip=1.1.1.1"]
@@ -473,4 +504,28 @@ fn quota_without_a_file_and_without_redis_is_warned_of() {
     let redis = format!("{settings}[redis]\nurl = \"redis://127.0.0.1:1\"\n");
     let both = check(full_config(&redis).as_bytes());
     assert!(both.stderr.contains("`file` has no effect with `[redis]`"), "{}", both.stderr);
+}
+
+#[test]
+fn end_of_the_lack_of_room_in_the_file_is_logged() {
+    let (_folder, file) = place();
+    let settings = config(&file, "100000/year").replace("[\"key\"]", "[\"header:x-id\"]");
+    let settings = settings.replace("1000/year", "100000/year");
+    let settings = settings.replace("[usage]\n", "[usage]\nmax_records = 1000\n");
+    let gateway = Gateway::start(&settings);
+    let mut client = gateway.connect();
+    for id in 0..1_010 {
+        let response = client.send(&request().header("X-Id", id.to_string()));
+        assert_eq!(response.status, 200, "{}", response.text());
+    }
+    let logged = |words: &str| gateway.log().matches(words).count();
+    eventually("the lack of room in the log", || {
+        (logged("the file has usage.max_records") == 1).then_some(())
+    });
+    assert_eq!(logged("usage of new clients is written again"), 0, "{}", gateway.log());
+    // Without further requests.
+    gateway.save(&settings.replace("max_records = 1000", "max_records = 2000"));
+    eventually("the end in the log", || {
+        (logged("usage of new clients is written again") == 1).then_some(())
+    });
 }
