@@ -3,8 +3,10 @@
 //! soon as it opens.
 //!
 //! Reading order: `sample` (the counts of a span), `store` (which samples are kept), `view` (a
-//! sample as JSON), `show` (`GET /api/samples`), this file (the service).
+//! sample as JSON), `show` (`GET /api/samples`), `message` (for the next process), this file (the
+//! service).
 
+mod message;
 mod sample;
 mod show;
 mod store;
@@ -24,6 +26,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::base::clock;
 use crate::observe::metrics::{Metrics, Totals};
+use crate::process::handover::History;
 use crate::store::memory::MemoryStore;
 use sample::Sample;
 #[cfg(test)]
@@ -92,6 +95,23 @@ impl Sampler {
         // Fails if there are no subscribers.
         let _ = self.subscribers.send(json.into());
         totals
+    }
+}
+
+impl History for Sampler {
+    fn message(&self) -> Vec<u8> {
+        // Samples are shared, so that the lock is short.
+        let kept = self.kept.lock().clone();
+        kept.message()
+    }
+
+    fn continue_from(&self, message: &[u8]) -> usize {
+        let Some(mut samples) = SampleStore::of_message(message) else { return 0 };
+        let count = samples.len();
+        let mut kept = self.kept.lock();
+        samples.continue_with(&kept);
+        *kept = samples;
+        count
     }
 }
 

@@ -23,6 +23,7 @@ use super::check::summary;
 use super::{EXIT_BUG, EXIT_UNAVAILABLE};
 use crate::acme::AcmeHandles;
 use crate::acme::running::present_stored;
+use crate::admin::Sampler;
 use crate::base::failure::{Event, Failures};
 use crate::downstream::descriptors::{self, LimitTooLow};
 use crate::downstream::intake::Intake;
@@ -35,7 +36,7 @@ use crate::policy::Policy;
 use crate::policy::listener::{ListenAddress, Listener as Settings};
 use crate::policy::settings::ServerLimits;
 use crate::process::busy::Busy;
-use crate::process::handover::{Predecessor, Sockets, Upgrader};
+use crate::process::handover::{History, Predecessor, Sockets, Upgrader};
 use crate::process::signals::{Caught, Signals};
 use crate::process::wall_clock::WallClock;
 use crate::reload::service::HangupSignal;
@@ -116,11 +117,19 @@ fn serve(
     let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, pools)));
     let pressure = Pressure::new(most_connections, metrics.overload.clone());
     let intake = Intake::new(pressure.open().clone());
-    let upgrader = Upgrader::new(Arc::clone(&current), Arc::clone(&store), intake.clone(), sockets)
-        .releasing(usage.clone());
-    let upgrader = Arc::new(upgrader.starting(predecessor.is_some()));
-    let takeover =
-        predecessor.map(|it| it.continue_with(Arc::clone(&store), max_buckets).resuming(usage));
+    let shares_redis = current.load().policy.redis.is_some();
+    let sampler = Arc::new(Sampler::new(Arc::clone(&metrics), Arc::clone(&store), shares_redis));
+    let history: Arc<dyn History> = Arc::clone(&sampler) as _;
+    let upgrader = Upgrader::new(
+        Arc::clone(&current),
+        Arc::clone(&store),
+        Arc::clone(&history),
+        intake.clone(),
+        sockets,
+    );
+    let upgrader = Arc::new(upgrader.releasing(usage.clone()).starting(predecessor.is_some()));
+    let takeover = predecessor
+        .map(|it| it.continue_with(Arc::clone(&store), max_buckets, history).resuming(usage));
     let runtime = Runtime {
         current,
         limiter,
@@ -143,6 +152,7 @@ fn serve(
         listeners,
         admin,
         runtime,
+        sampler,
         handshakes,
         supervisor,
         reloader,

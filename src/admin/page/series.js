@@ -158,7 +158,9 @@ export function breakerChanges(samples) {
   for (let index = 1; index < samples.length; index += 1) {
     const [before, sample] = [samples[index - 1], samples[index]];
     for (const [to, count] of Object.entries(sample.transitions)) {
-      const times = count - (before.transitions[to] ?? 0);
+      const earlier = before.transitions[to] ?? 0;
+      // Counts begin again with a new process.
+      const times = count < earlier ? count : count - earlier;
       if (times > 0) changes.unshift({ at_ms: sample.at_ms, to, times });
     }
   }

@@ -1,7 +1,13 @@
 //! A sample: what was counted in a span of time. Samples of consecutive spans can be merged.
+//!
+//! An upgrade sends them to a process of another version, by the names of their fields: rename
+//! none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use serde::de::Deserializer;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::observe::metrics::{
     Durations, Gauges, Increases, Name, OutcomeCounts, RouteCounts, RuleCounts, STATUS_CLASSES,
@@ -16,7 +22,8 @@ const MAX_ROWS: usize = 40;
 const OTHERS: &str = "…";
 
 /// Counts of one span of time. Rows of 0 are left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Sample {
     /// End of the span, in milliseconds since the Unix epoch.
     pub(super) at_ms: u64,
@@ -38,6 +45,7 @@ pub(super) struct Sample {
     /// state of the breaker, and whether the file was valid all the time.
     pub(super) gauges: Gauges,
     /// Transitions of the breaker since the start, by new state.
+    #[serde(serialize_with = "serialize_shared", deserialize_with = "deserialize_shared")]
     pub(super) transitions: Arc<BTreeMap<String, u64>>,
 }
 
@@ -117,6 +125,19 @@ impl Sample {
     }
 }
 
+fn serialize_shared<S: Serializer>(
+    transitions: &BTreeMap<String, u64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    transitions.serialize(serializer)
+}
+
+fn deserialize_shared<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Arc<BTreeMap<String, u64>>, D::Error> {
+    BTreeMap::deserialize(deserializer).map(Arc::new)
+}
+
 /// The increase of each counter.
 fn increases(before: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> Rows<u64> {
     let increases = now.iter().map(|(name, count)| {
@@ -170,6 +191,19 @@ impl<R: Row> Rows<R> {
             }
         }
         *self = Self::largest(rows);
+    }
+}
+
+impl<R: Serialize> Serialize for Rows<R> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de, R: Row + Deserialize<'de>> Deserialize<'de> for Rows<R> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let rows = BTreeMap::<String, R>::deserialize(deserializer)?;
+        Ok(Self::largest(rows.into_iter().map(|(name, row)| (Name::from(name), row))))
     }
 }
 

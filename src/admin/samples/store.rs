@@ -28,17 +28,18 @@ pub(super) const RESOLUTIONS: [Resolution; 4] = [
 const MAX_SKEW_MS: u64 = 500;
 
 /// Samples in all resolutions. Each resolution has every sample of its time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct SampleStore {
-    tiers: [Tier; RESOLUTIONS.len()],
+    pub(super) tiers: [Tier; RESOLUTIONS.len()],
 }
 
 /// Samples in one resolution, the oldest first. The last one grows until its step is over.
-#[derive(Debug, Default)]
-struct Tier {
-    samples: VecDeque<Arc<Sample>>,
-    /// Whether samples were dropped: those kept do not go back to the start of the process.
-    has_dropped: bool,
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tier {
+    pub(super) samples: VecDeque<Arc<Sample>>,
+    /// Whether samples were dropped: those kept do not go back to the start of the process, or of
+    /// those that it has replaced in upgrades.
+    pub(super) has_dropped: bool,
 }
 
 /// The samples of a range of time.
@@ -66,6 +67,18 @@ impl SampleStore {
         }
         for (tier, resolution) in self.tiers.iter_mut().zip(RESOLUTIONS) {
             tier.push(sample, resolution);
+        }
+    }
+
+    /// Adds those samples of `later` that end after the last one, the spans of which may overlap
+    /// it.
+    pub(super) fn continue_with(&mut self, later: &Self) {
+        for sample in later.finest() {
+            let last_ms = self.finest().last().map_or(0, |last| last.at_ms);
+            if sample.at_ms > last_ms {
+                let span_ms = sample.span_ms.min(sample.at_ms - last_ms);
+                self.push(&mut Sample { span_ms, ..Sample::clone(sample) });
+            }
         }
     }
 
@@ -145,4 +158,4 @@ impl Tier {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -52,6 +52,7 @@ pub(super) struct Services {
     pub(super) listeners: Vec<(Settings, ClientListener)>,
     pub(super) admin: Listener,
     pub(super) runtime: Runtime,
+    pub(super) sampler: Arc<Sampler>,
     pub(super) handshakes: Arc<Handshakes>,
     pub(super) supervisor: Option<NodesSupervisor>,
     pub(super) reloader: Arc<Reloader>,
@@ -74,7 +75,7 @@ impl Services {
     ) -> (Server, Busy) {
         let failures = self.failures;
         let mut pingora = Server::new_with_opt_and_conf(None, conf(settings));
-        let Runtime { current, limiter, store, metrics, acme, tls, .. } = self.runtime.clone();
+        let Runtime { current, limiter, metrics, acme, tls, .. } = self.runtime.clone();
         let rejections = Rejections::new(metrics.connections.clone());
         let gateway = Gateway::new(&self.runtime, rejections.clone());
         let mut proxy = http_proxy(&pingora.configuration, gateway);
@@ -103,8 +104,7 @@ impl Services {
         let proxy = Prebound::new(proxy, Vec::new(), failures.clone()).starting_after(begin);
         pingora.add_service(with_companions(proxy, self.supervisor, &failures));
 
-        let shares_redis = current.load().policy.redis.is_some();
-        let sampler = Arc::new(Sampler::new(metrics, store, shares_redis));
+        let sampler = self.sampler;
         let upgrader = self.upgrader;
         let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
         let needed = needs_redis.then_some(limiter);
@@ -195,13 +195,20 @@ async fn begin(
         first_connect(&nodes).await;
     }
     if let Some(takeover) = takeover {
-        let completed = tokio::task::spawn_blocking(move || takeover.complete()).await;
-        if completed.is_err() {
+        if let Ok(received) = tokio::task::spawn_blocking(move || takeover.complete()).await {
+            // Clients do not wait for it, the admin port does.
+            tokio::spawn(async move {
+                let _ = tokio::task::spawn_blocking(move || received.read()).await;
+                taken.send_replace(true);
+            });
+        } else {
             warn!("the takeover of buckets has failed");
+            taken.send_replace(true);
         }
+    } else {
+        taken.send_replace(true);
     }
     upgrader.open();
-    taken.send_replace(true);
     notify::ready("serving");
 }
 

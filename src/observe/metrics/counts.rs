@@ -2,6 +2,9 @@
 //!
 //! Each complete request adds one to one [`RequestCount`], which has its route, plan, status and
 //! outcome. All sums of a sample come from these counts, so they agree with each other at any time.
+//!
+//! An upgrade sends them to a process of another version, by the names of their fields: rename
+//! none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -10,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use prometheus::IntCounter;
+use serde::{Deserialize, Serialize};
 
 use super::latency::{DurationCounts, Durations, LatencyHistogram};
 use crate::decide::reason::Reason;
@@ -115,7 +119,8 @@ pub struct Increases {
 pub const STATUS_CLASSES: usize = 10;
 
 /// Complete requests by outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct OutcomeCounts {
     /// Requests that passed all checks.
     pub allowed: u64,
@@ -130,7 +135,8 @@ pub struct OutcomeCounts {
 }
 
 /// Decisions of one rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RuleCounts {
     /// Requests that had enough tokens.
     pub allowed: u64,
@@ -141,7 +147,8 @@ pub struct RuleCounts {
 }
 
 /// Complete requests of one route.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RouteCounts {
     pub requests: u64,
     /// Requests with a response of status 5xx.
@@ -151,7 +158,8 @@ pub struct RouteCounts {
 }
 
 /// Attempts to forward requests to one upstream.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct UpstreamCounts {
     /// All attempts.
     pub requests: u64,

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 /// Number of buckets per power of two, and width of the buckets below [`FIRST_US`], in
 /// microseconds.
 const PER_OCTAVE: usize = 8;
@@ -22,7 +24,8 @@ pub(super) struct LatencyHistogram([AtomicU64; BUCKETS]);
 
 /// Numbers of durations by bucket, packed: for each bucket that is not empty its index, in one
 /// byte, and its count in seven bits a byte, the lowest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]
 pub struct Durations(Box<[u8]>);
 
 /// Numbers of durations by bucket.
@@ -127,6 +130,29 @@ impl Durations {
     }
 }
 
+/// From lower bounds of buckets, in microseconds, and their counts. Bounds of other buckets count
+/// in those that contain them.
+impl From<Vec<(u64, u64)>> for Durations {
+    fn from(counted: Vec<(u64, u64)>) -> Self {
+        let mut counts = DurationCounts::default();
+        for (lower_us, count) in counted {
+            if let Some(sum) = counts.0.get_mut(bucket(lower_us)) {
+                *sum = sum.saturating_add(count);
+            }
+        }
+        counts.packed()
+    }
+}
+
+impl From<Durations> for Vec<(u64, u64)> {
+    fn from(durations: Durations) -> Self {
+        let mut counts = DurationCounts::default();
+        counts.add(&durations);
+        let each = counts.0.into_iter().enumerate().filter(|(_, count)| *count > 0);
+        each.map(|(index, count)| (lower_us(index), count)).collect()
+    }
+}
+
 // === impl DurationCounts ===
 
 impl Default for DurationCounts {
@@ -228,6 +254,17 @@ mod tests {
         assert_eq!(histogram.take(), durations(&[6]));
         assert_eq!(histogram.take(), Durations::default());
         assert_eq!(Durations::default().percentiles(), None);
+    }
+
+    #[test]
+    fn durations_are_sent_by_lower_bounds() {
+        let each = durations(&[5, 6, 64, 1_000_000]);
+        let json = serde_json::to_string(&each).unwrap();
+        assert_eq!(json, "[[0,2],[64,1],[983040,1]]");
+        assert_eq!(serde_json::from_str::<Durations>(&json).unwrap(), each);
+        // Bounds of a program with other buckets.
+        let other: Durations = serde_json::from_str("[[983041,1],[65,1],[7,2]]").unwrap();
+        assert_eq!(other, each);
     }
 
     proptest! {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use prometheus::core::Collector as _;
 use prometheus::proto::{Metric, MetricFamily};
+use serde::{Deserialize, Serialize};
 
 use super::Metrics;
 use crate::store::memory::MemoryStore;
@@ -25,7 +26,8 @@ pub struct Totals {
 }
 
 /// Current values of gauges.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Gauges {
     /// Number of requests that have begun and not yet ended.
     pub in_flight: i64,

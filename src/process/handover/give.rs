@@ -13,7 +13,9 @@ use thiserror::Error;
 use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
-use super::{Answer, Greeting, VARIABLE, VERSION, receive_json, send, send_json, send_socket};
+use super::{
+    Answer, Greeting, History, VARIABLE, VERSION, receive_json, send, send_json, send_socket,
+};
 use crate::base::clock;
 use crate::base::duration::micros;
 use crate::downstream::intake::{Intake, Paused};
@@ -54,6 +56,7 @@ pub struct Upgrader {
     store: Arc<MemoryStore>,
     /// Writes the file that the new process needs.
     usage: Option<Arc<Keeper>>,
+    history: Arc<dyn History>,
     intake: Intake,
     state: Mutex<State>,
     /// Whether another process has the sockets.
@@ -67,6 +70,14 @@ enum State {
     /// The new process, once it is started.
     Upgrading(Option<Child>),
     Closed,
+}
+
+/// A new process that accepts connections once it has the history.
+struct Successor {
+    process: u32,
+    stream: UnixStream,
+    paused: Paused,
+    history: Vec<u8>,
 }
 
 /// Why the process was not replaced. It serves as before.
@@ -113,17 +124,18 @@ pub enum UpgradeError {
 }
 
 impl Upgrader {
-    /// Creates an upgrader that hands over `sockets` and the buckets of `store`, while `intake` is
-    /// paused.
+    /// Creates an upgrader that hands over `sockets`, the buckets of `store` and `history`, while
+    /// `intake` is paused.
     pub fn new(
         current: Arc<CurrentSnapshot>,
         store: Arc<MemoryStore>,
+        history: Arc<dyn History>,
         intake: Intake,
         sockets: Sockets,
     ) -> Self {
         let state = Mutex::new(State::Serving(Arc::new(sockets)));
         let replaced = watch::Sender::new(false);
-        Self { current, store, usage: None, intake, state, replaced }
+        Self { current, store, usage: None, history, intake, state, replaced }
     }
 
     /// Closes the file of `usage` for the new process.
@@ -242,13 +254,14 @@ impl Upgrader {
             }
         };
         match result {
-            Ok((process, stream, paused)) => {
+            Ok(Successor { process, stream, paused, history }) => {
                 paused.forever();
                 sockets.files.iter().for_each(KeptFile::keep);
-                self.replaced.send_replace(true);
-                // If the new process ends now, there is nothing left to do.
                 notify::replaced_by(process);
-                let _ = send(&stream, &[]);
+                // Before this process drains: it may end at once. If the new one ends now, there is
+                // nothing left to do.
+                let _ = send(&stream, &history);
+                self.replaced.send_replace(true);
                 Ok(process)
             }
             Err(error) => {
@@ -260,11 +273,7 @@ impl Upgrader {
     }
 
     /// Starts the new process, and waits until it serves.
-    fn replace(
-        &self,
-        sockets: &Sockets,
-        timeout: Duration,
-    ) -> Result<(u32, UnixStream, Paused), UpgradeError> {
+    fn replace(&self, sockets: &Sockets, timeout: Duration) -> Result<Successor, UpgradeError> {
         let ends = clock::now().saturating_add(micros(timeout));
         let (here, there) = UnixStream::pair().map_err(UpgradeError::Exchange)?;
         let (program, mut command) = command(there);
@@ -295,6 +304,7 @@ impl Upgrader {
             return Err(failed(error));
         }
         expect(&here, ends, |answer| matches!(answer, Answer::Prepared)).map_err(failed)??;
+        let history = self.history.message();
         // New connections wait from here on.
         let handed_by = clock::now().saturating_add(micros(HANDOVER_TIMEOUT));
         let failed = |error| match failed(error) {
@@ -310,7 +320,7 @@ impl Upgrader {
         let sent = wait_until(&here, ends).and_then(|()| send(&here, &levels));
         sent.map_err(failed)?;
         expect(&here, ends, |answer| matches!(answer, Answer::Serving)).map_err(failed)??;
-        Ok((process, here, paused))
+        Ok(Successor { process, stream: here, paused, history })
     }
 
     /// Sends the first message, and the sockets.

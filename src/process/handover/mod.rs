@@ -9,7 +9,8 @@
 //!    [`Answer::Prepared`].
 //! 3. The old one accepts no more connections, and sends the levels of the buckets in memory.
 //! 4. The new one takes them, and answers [`Answer::Serving`].
-//! 5. The old one sends an empty message, and drains. The new one accepts connections.
+//! 5. The old one sends its [`History`], and drains. The new one accepts connections. Programs that
+//!    know no history send an empty message, and read none of this one.
 //!
 //! If the new one fails before step 5, it is killed, and the old one accepts connections again. If
 //! the old one ends after step 1, the new one serves.
@@ -35,7 +36,7 @@ use crate::store::memory::Layout;
 use crate::upstream::known::KnownAddresses;
 
 pub use give::{Sockets, UpgradeError, Upgrader};
-pub use take::{Predecessor, Takeover};
+pub use take::{Predecessor, Received, Takeover};
 
 /// Environment variable that is set in the new process.
 const VARIABLE: &str = "TOLLGATE_HANDOVER";
@@ -58,6 +59,17 @@ struct Greeting {
     /// Addresses of servers. The new process uses them until it has looked up their names.
     #[serde(default)]
     addresses: KnownAddresses,
+}
+
+/// What the process shows of the time before, which is no part of its state: the new process serves
+/// without it, too.
+pub trait History: Send + Sync {
+    /// The message to a new process, perhaps of another version.
+    fn message(&self) -> Vec<u8>;
+
+    /// Puts the history of the previous process before the own one. Returns the number of its
+    /// samples; 0 if the message is none of this form.
+    fn continue_from(&self, message: &[u8]) -> usize;
 }
 
 /// What the new process answers.

@@ -11,7 +11,7 @@ use rustix::stdio::dup2_stdin;
 use tracing::{info, warn};
 
 use super::{
-    Answer, Greeting, VARIABLE, VERSION, receive, receive_json, receive_socket, send_json,
+    Answer, Greeting, History, VARIABLE, VERSION, receive, receive_json, receive_socket, send_json,
 };
 use crate::base::clock;
 use crate::limit::Limit;
@@ -42,6 +42,14 @@ pub struct Takeover {
     takes_levels: bool,
     /// Writes the file that the predecessor releases.
     usage: Option<Arc<Keeper>>,
+    history: Arc<dyn History>,
+}
+
+/// The history of the predecessor, not read yet.
+#[must_use = "the process shows nothing of the time before"]
+pub struct Received {
+    message: Vec<u8>,
+    history: Arc<dyn History>,
 }
 
 impl Predecessor {
@@ -100,9 +108,14 @@ impl Predecessor {
     }
 
     /// Continues when this process can accept connections.
-    pub fn continue_with(self, store: Arc<MemoryStore>, max_buckets: usize) -> Takeover {
+    pub fn continue_with(
+        self,
+        store: Arc<MemoryStore>,
+        max_buckets: usize,
+        history: Arc<dyn History>,
+    ) -> Takeover {
         let takes_levels = MemoryStore::fits(max_buckets, self.layout);
-        Takeover { predecessor: self, store, takes_levels, usage: None }
+        Takeover { predecessor: self, store, takes_levels, usage: None, history }
     }
 }
 
@@ -113,8 +126,9 @@ impl Takeover {
     }
 
     /// Takes the levels of the buckets, and lets the predecessor drain. Blocks. If the predecessor
-    /// has ended, this process serves all the same.
-    pub fn complete(&self) {
+    /// has ended, this process serves all the same. Clients need not wait for the history to be
+    /// read.
+    pub fn complete(&self) -> Received {
         let stream = &self.predecessor.stream;
         let levels = send_json(stream, &Answer::Prepared).and_then(|()| receive(stream));
         let imported = self.import(levels);
@@ -123,14 +137,21 @@ impl Takeover {
             Ok(buckets) => info!(buckets, "the buckets of the previous process are taken over"),
             Err(error) => warn!(%error, "the previous process did not hand over its buckets"),
         }
-        match confirmed {
-            Ok(_) => info!("the previous process drains"),
-            Err(error) => warn!(%error, "the previous process has ended"),
-        }
+        let message = match confirmed {
+            Ok(history) => {
+                info!("the previous process drains");
+                history
+            }
+            Err(error) => {
+                warn!(%error, "the previous process has ended");
+                Vec::new()
+            }
+        };
         if let Some(usage) = &self.usage {
             usage.resume();
         }
         self.predecessor.left.iter().for_each(LeftFile::remove);
+        Received { message, history: Arc::clone(&self.history) }
     }
 
     /// Takes the levels. Without them, buckets start empty: no client gets a second burst.
@@ -147,6 +168,16 @@ impl Takeover {
             self.store.start_empty(Share::one_of(1), Arc::default(), now);
         }
         imported
+    }
+}
+
+impl Received {
+    /// Continues the history. Blocks.
+    pub fn read(&self) {
+        match self.history.continue_from(&self.message) {
+            0 => info!("the previous process has handed over no samples"),
+            samples => info!(samples, "the samples of the previous process are taken over"),
+        }
     }
 }
 

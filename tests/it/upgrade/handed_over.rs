@@ -1,4 +1,4 @@
-//! What is handed over: the levels of buckets, and the outputs.
+//! What is handed over: the levels of buckets, the outputs, and the samples.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -99,4 +99,54 @@ fn row_67_client_certificates_are_verified_after_an_upgrade() {
     let own = ["-w", "%{http_code}", "--cert", &client.certificate, "--key", &client.key];
     assert_eq!(curl(&[&base[..], &own].concat()).text(), "200");
     assert_ne!(curl(&base).exit, Some(0));
+}
+
+/// The samples of the last hour: the sum of their allowed requests, and when the first one begins.
+fn sampled(gateway: &Gateway) -> (u64, u64) {
+    let answer = gateway.admin("/api/samples?from=1h");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let range = answer.json();
+    let samples = range["samples"].as_array().unwrap();
+    let times: Vec<u64> = samples.iter().map(|sample| sample["at_ms"].as_u64().unwrap()).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    let first = &samples[0];
+    let begin = first["at_ms"].as_u64().unwrap() - first["span_ms"].as_u64().unwrap();
+    (range["total"]["requests"]["allowed"].as_u64().unwrap(), begin)
+}
+
+#[test]
+fn row_67_samples_of_the_time_before_are_shown_after_upgrades() {
+    let gateway = Gateway::start(DEMO);
+    let send = |count: usize| {
+        for _ in 0..count {
+            let answer = Connection::open(gateway.address).send(&Request::get("/"));
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+    };
+    let sampled_once = |count: u64| {
+        eventually("the requests in samples", || {
+            let answer = gateway.admin("/api/samples?from=1h");
+            let all = answer.json()["total"]["requests"]["allowed"].as_u64()?;
+            assert!(all <= count, "{all} of {count}");
+            (all == count).then(|| sampled(&gateway))
+        })
+    };
+    send(3);
+    let (_, begin) = sampled_once(3);
+    let mut serving = gateway.pid();
+    for round in 1..=2 {
+        let next = upgraded(&gateway);
+        // Until then, the previous process can still accept a connection.
+        eventually("its end", || (!is_running(serving)).then_some(()));
+        serving = next;
+        // At once: the admin port opens with them.
+        let (allowed, first) = sampled(&gateway);
+        assert_eq!((allowed, first), (3 * round, begin), "{}", gateway.log());
+        send(3);
+        assert_eq!(sampled_once(3 * (round + 1)), (3 * (round + 1), begin));
+        // The dashboard opens with them, too.
+        assert!(gateway.log().contains("the samples of the previous process are taken over"));
+    }
+    let buckets = gateway.admin("/api/samples?from=1h");
+    assert_eq!(buckets.json()["total"]["routes"]["all"]["requests"], 9, "{}", buckets.text());
 }

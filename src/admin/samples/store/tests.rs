@@ -10,10 +10,10 @@ use crate::observe::metrics::{
 };
 
 /// Unix time of the first sample, in milliseconds.
-const START_MS: u64 = 1_795_278_840_123;
+pub(in crate::admin::samples) const START_MS: u64 = 1_795_278_840_123;
 
 /// A store with one sample a second, each with one allowed request.
-fn filled(seconds: u64) -> SampleStore {
+pub(in crate::admin::samples) fn filled(seconds: u64) -> SampleStore {
     let mut store = SampleStore::default();
     for second in 1..=seconds {
         store.push(&mut sample(START_MS + second * 1_000, "free", 1, 0));
