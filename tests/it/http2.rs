@@ -411,11 +411,13 @@ async fn value_with_a_space_around_it_is_malformed() {
         let text = String::from_utf8(body(response).await).unwrap();
         assert!(text.contains("begins or ends with a space or a tab"), "{text}");
     }
-    // Pingora refuses another host than that of the target.
-    let mut client = Client::connect(gateway.listener(1)).await;
-    let request = Request::builder().uri("http://api.test/").header("host", "api.test ");
-    let response = client.send(request.body(()).unwrap()).await.unwrap();
-    assert_eq!(response.status(), 400);
+    // Pingora refuses another host than that of the target, and compares them to the byte.
+    for host in ["api.test ", "API.test", "api.test:80"] {
+        let mut client = Client::connect(gateway.listener(1)).await;
+        let request = Request::builder().uri("http://api.test/").header("host", host);
+        let response = client.send(request.body(()).unwrap()).await.unwrap();
+        assert_eq!((response.status().as_u16(), body(response).await.len()), (400, 0), "{host}");
+    }
     // Also in a part of a cookie, whose lines become one.
     let mut client = Client::connect(gateway.listener(1)).await;
     let request = Request::builder().uri("http://api.test/").header("cookie", "a=1 ");

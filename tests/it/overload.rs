@@ -167,9 +167,6 @@ fn row_69_one_address_gets_half_of_the_connections_that_few_descriptors_allow() 
             limited.arg("--nofile=256:256").arg(command.get_program()).args(command.get_args());
             *command = limited;
         });
-    let connections = &status(&gateway)["connections"];
-    assert_eq!((&connections["max"], &connections["max_per_ip"]), (&json!(192), &json!(96)));
-    gateway.wait_for_count("tollgate_client_connections_per_ip_max", &[], 96);
     let [attacker, other] = [2, 3].map(|last| Ipv4Addr::new(127, 0, 0, last));
     let half = |_| {
         let mut connection = Connection::open_from(attacker, gateway.address);
@@ -184,6 +181,9 @@ fn row_69_one_address_gets_half_of_the_connections_that_few_descriptors_allow() 
         assert_eq!(timed_below(Duration::from_secs(5), send).status, 200);
     }
     assert_eq!(rejected(&gateway, "max_connections"), 0);
+    let connections = &status(&gateway)["connections"];
+    assert_eq!((&connections["max"], &connections["max_per_ip"]), (&json!(192), &json!(96)));
+    gateway.wait_for_count("tollgate_client_connections_per_ip_max", &[], 96);
 }
 
 /// Connections without a request, whatever has arrived of it, from several addresses.
