@@ -51,6 +51,13 @@ pub struct CheckTime {
     pub took: u64,
 }
 
+impl CheckTime {
+    /// Time at which the decision was known.
+    pub(super) const fn ended(self) -> u64 {
+        self.started.saturating_add(self.took)
+    }
+}
+
 impl Judged {
     /// A decision that takes nothing, about a request of which nothing more is known.
     pub fn of(decision: Decision) -> Self {
@@ -129,7 +136,7 @@ impl Gateway {
             shadow_key_rules.push(rule);
         }
         if let (Some(place), Some(check)) = (place, check) {
-            judged.wait = Wait::of(policy, check, place);
+            judged.wait = Wait::of(policy, check, place, judged.check);
         }
         Judged { rewritten, slot, ..judged }
     }

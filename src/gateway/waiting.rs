@@ -13,6 +13,8 @@ use prometheus::IntGauge;
 use tokio::time::Instant;
 
 use super::grpc_deadline;
+use super::judge::CheckTime;
+use crate::base::clock;
 use crate::decide::decision::LimitCheck;
 use crate::limit::charge::Charge;
 use crate::limit::leaky_bucket;
@@ -33,6 +35,8 @@ pub(super) struct Place(Queue);
 pub(super) struct Wait {
     place: Place,
     delay_us: u64,
+    /// When it ends, in microseconds of the monotonic clock.
+    ends_at: u64,
 }
 
 impl Queue {
@@ -76,10 +80,20 @@ fn delay_us(policy: &Policy, check: &LimitCheck) -> u64 {
 }
 
 impl Wait {
-    /// The wait of an allowed request; `None` if it need not wait.
-    pub(super) fn of(policy: &Policy, check: &LimitCheck, place: Place) -> Option<Self> {
+    /// The wait of an allowed request, whose check took `time`; `None` if it need not wait.
+    ///
+    /// It begins with the decision. If it began later, requests whose decision arrives late would
+    /// pass after those that were decided after them.
+    pub(super) fn of(
+        policy: &Policy,
+        check: &LimitCheck,
+        place: Place,
+        time: Option<CheckTime>,
+    ) -> Option<Self> {
         let delay_us = delay_us(policy, check);
-        (delay_us > 0).then_some(Self { place, delay_us })
+        let known_at = time.map_or_else(clock::now, CheckTime::ended);
+        let ends_at = check.taken.decided_at(known_at).saturating_add(delay_us);
+        (delay_us > 0).then_some(Self { place, delay_us, ends_at })
     }
 
     /// Waits. Returns the microseconds for which the request was to wait. `deadline`: that of a
@@ -89,8 +103,9 @@ impl Wait {
     /// The client has left, or the deadline has passed. Its place in the queue is free again; its
     /// tokens stay taken, since the requests after it have their delays already.
     pub(super) async fn end(self, session: &mut Session, deadline: Option<Instant>) -> Result<u64> {
-        let Self { place, delay_us } = self;
-        let ready_at = Instant::now() + Duration::from_micros(delay_us);
+        let Self { place, delay_us, ends_at } = self;
+        let left = Duration::from_micros(ends_at.saturating_sub(clock::now()));
+        let ready_at = Instant::now() + left;
         let deadline = deadline.filter(|deadline| *deadline < ready_at);
         tokio::select! {
             () = tokio::time::sleep_until(deadline.unwrap_or(ready_at)) => {}

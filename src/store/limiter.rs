@@ -339,7 +339,7 @@ impl Shared {
             Ok(answered) => {
                 self.denied.remember(&charges, &answered.answer, answered.sent_at);
                 self.fallback.learn(&charges, &answered.answer, answered.sent_at, clock::now());
-                let taken_at = TakenAt { redis: answered.decided_at, ..TakenAt::default() };
+                let taken_at = TakenAt::by_redis(&answered);
                 let taken = Taken::all(charges, answered.answer, Source::Redis);
                 (Taken { taken_at, ..taken }, answered.holds)
             }
@@ -432,6 +432,14 @@ impl Taken {
     fn locally_at(mut self, reserved: u64, removals: u64) -> Self {
         (self.taken_at.reserved, self.taken_at.removals) = (reserved, removals);
         self
+    }
+
+    /// When the request was decided, in microseconds of the monotonic clock; it was known at
+    /// `known_at`. Redis decided before its reply was read, which can take long on a busy machine.
+    pub fn decided_at(&self, known_at: u64) -> u64 {
+        let is_redis =
+            self.source == Source::Redis && self.local.is_empty() && self.leased.is_empty();
+        self.taken_at.here.filter(|_| is_redis).map_or(known_at, |here| here.min(known_at))
     }
 
     /// Store that decided on a charge, by its index.

@@ -97,6 +97,7 @@ impl Shared {
             let (charges, answer) = (&part.charges, &answered.answer);
             self.fallback.learn(charges, answer, answered.sent_at, clock::now());
             taken_at.redis = answered.decided_at;
+            taken_at.here = taken_at.here.max(Some(answered.decided_here_at));
             if has_parts {
                 let each = charges.iter().map(|charge| (charge.bucket, answered.decided_at));
                 taken_at.parts.extend(each);

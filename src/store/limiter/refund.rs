@@ -17,6 +17,7 @@ use super::{Limiter, Shared, Source, Taken};
 use crate::limit::charge::{BucketId, Charge, Charges, Outcome};
 use crate::limit::returned::Returned;
 use crate::store::memory::MemoryStore;
+use crate::store::redis::batch::Answered;
 use crate::store::redis::batch::giveback::GivenSender;
 use crate::store::redis::nodes::Nodes;
 use crate::store::redis::script::Given;
@@ -31,6 +32,9 @@ pub struct TakenAt {
     pub(super) removals: u64,
     /// Unix time, by the clock of Redis.
     pub(super) redis: u64,
+    /// The last time at which Redis took tokens, by the clock of this process; `None` if it took
+    /// none.
+    pub(super) here: Option<u64>,
     /// The same for each bucket, if several masters of a cluster took them.
     pub(super) parts: Vec<(BucketId, u64)>,
 }
@@ -97,6 +101,12 @@ impl Refund {
 }
 
 impl TakenAt {
+    /// Of an answer of Redis.
+    pub(super) fn by_redis(answered: &Answered) -> Self {
+        let here = Some(answered.decided_here_at);
+        Self { redis: answered.decided_at, here, ..Self::default() }
+    }
+
     /// Unix time at which Redis took from a bucket.
     fn in_redis(&self, bucket: BucketId) -> u64 {
         let part = self.parts.iter().find(|(one, _)| *one == bucket);

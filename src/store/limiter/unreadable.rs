@@ -79,6 +79,7 @@ impl Shared {
             self.fallback.give_back(&local_part.charges, &local_part.answer, now);
             return None;
         };
+        let taken_at = TakenAt::by_redis(&answered);
         let (answer, removals) = (answered.answer, self.fallback.removals());
         self.denied.remember(&redis_part, &answer, answered.sent_at);
         self.fallback.learn(&redis_part, &answer, answered.sent_at, now);
@@ -91,7 +92,6 @@ impl Shared {
                 self.fallback.give_back(&local_part.charges, &local_part.answer, now);
         }
         let taken = merged(charges, local_part, &redis_part, &answer.outcomes);
-        let taken_at = TakenAt { redis: answered.decided_at, ..TakenAt::default() };
         Some((Taken { taken_at, ..taken }.locally_at(reserved, removals), holds))
     }
 

@@ -38,6 +38,7 @@ use super::cluster::Cluster;
 use super::keys::{KeySpace, Keys};
 use super::link::Link;
 use super::script::{self, Added, Batch};
+use super::server_clock::ServerClock;
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::failure::test_point;
@@ -81,6 +82,7 @@ pub struct Batcher {
     debts: Arc<Debts>,
     held: Arc<Held>,
     series: CallSeries,
+    clock: ServerClock,
     /// Levels that Redis reported, to repair a replica that takes over; `None` without replicas.
     seen: Option<Arc<Seen>>,
     state: Mutex<State>,
@@ -113,6 +115,9 @@ pub struct Answered {
     pub sent_at: u64,
     /// Unix time of the decision in microseconds, by the clock of Redis.
     pub decided_at: u64,
+    /// The same by the monotonic clock of this process, as far as it is known: never before the
+    /// call was sent.
+    pub decided_here_at: u64,
     /// What the request holds until it ends.
     pub holds: Holds,
 }
@@ -217,7 +222,19 @@ impl Batcher {
             long_us: budget / LONG_CALL_DIVISOR,
         });
         let state = Mutex::new(State { queue, last_sweep: 0 });
-        Arc::new(Self { link, keys, cluster, budget_us: budget, debts, held, series, seen, state })
+        let clock = ServerClock::default();
+        Arc::new(Self {
+            link,
+            keys,
+            cluster,
+            budget_us: budget,
+            debts,
+            held,
+            series,
+            clock,
+            seen,
+            state,
+        })
     }
 
     /// Connection that calls are sent on, and its circuit breaker.

@@ -5,9 +5,10 @@
 //! [`script`] (arguments and reply of the script), [`call`] (the commands that are sent),
 //! [`append`] (records for a stream), [`durability`] (whether the server keeps quotas), [`link`]
 //! (connection and circuit breaker), [`batch`] (when a check is sent, and with which others),
-//! [`stating`] (units that requests hold), [`heartbeat`] (the gateways that share it), [`node`]
-//! (all of it for one server), [`cluster`] (the masters of a Redis Cluster), [`availability`]
-//! (which of them can be called), [`nodes`] (one server or a cluster).
+//! `server_clock` (when the server decided), [`stating`] (units that requests hold), [`heartbeat`]
+//! (the gateways that share it), [`node`] (all of it for one server), [`cluster`] (the masters of a
+//! Redis Cluster), [`availability`] (which of them can be called), [`nodes`] (one server or a
+//! cluster).
 
 pub mod append;
 pub mod availability;
@@ -23,6 +24,7 @@ pub mod link;
 pub mod node;
 pub mod nodes;
 pub mod script;
+mod server_clock;
 pub mod stating;
 
 #[cfg(test)]

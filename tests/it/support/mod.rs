@@ -54,6 +54,7 @@ pub(crate) use peers::{
     H2Load, HaProxy, PeerServer, grpc_client, http2_abuse, http2_client, websocket_client,
 };
 pub(crate) use ports::free_port;
+pub(crate) use pressure::CpuWaits;
 pub(crate) use python::PythonServer;
 pub(crate) use redis::Redis;
 pub(crate) use send::{StatusCounts, send_concurrently, send_many};

@@ -59,6 +59,7 @@ impl Batcher {
         let mut pending = self.send(&connection, &batch, slot, sent_at);
         let reply = self.wait(&mut pending, &mut members).await;
         let is_late = reply.is_none();
+        let is_own = reply.as_ref().is_some_and(|reply| reply.via.is_none());
         let (label, reply) = self.read(&connection, &batch, reply);
         self.series.calls.with_label_values(&[label]).inc();
         if is_late && !carried.is_empty() {
@@ -75,7 +76,8 @@ impl Batcher {
             None => {}
         }
         let in_redis = reply.as_ref().map(|reply| batch.units_after(reply));
-        members.answer(reply, nothing_taken, &self.held, self.seen.as_ref());
+        let decided_here_at = self.decided_here_at(reply.as_ref(), is_own, members.since);
+        members.answer(reply, decided_here_at, nothing_taken, (&self.held, self.seen.as_ref()));
         // Not earlier: a statement would lack the units that these checks have taken.
         self.end_held(&batch, in_redis);
         asked.end();
@@ -174,6 +176,16 @@ impl Batcher {
                 reply = pending.as_mut() => return Some(reply),
                 () = pause => {}
             }
+        }
+    }
+
+    /// When Redis decided, by the clock of this process: at the latest now. `is_own`: it was this
+    /// server.
+    fn decided_here_at(&self, reply: Option<&Reply>, is_own: bool, sent_at: u64) -> u64 {
+        let now = clock::now();
+        match reply {
+            Some(reply) if is_own => self.clock.here(reply.decided_at, (sent_at, now)),
+            _ => now,
         }
     }
 
@@ -291,9 +303,9 @@ impl PendingChecks {
     fn answer(
         self,
         reply: Option<Reply>,
+        decided_here_at: u64,
         nothing_taken: bool,
-        held: &Arc<Held>,
-        seen: Option<&Arc<Seen>>,
+        (held, seen): (&Arc<Held>, Option<&Arc<Seen>>),
     ) {
         let Reply { answers, unreadable, decided_at, .. } = reply.unwrap_or_default();
         let undecided = match (nothing_taken, unreadable.is_empty()) {
@@ -310,7 +322,7 @@ impl PendingChecks {
                     seen.note(&member.charges, &answer, (self.since, decided_at));
                 }
                 let holds = held.hold(&member.charges, &member.rules, &answer);
-                Answered { answer, sent_at: self.since, decided_at, holds }
+                Answered { answer, sent_at: self.since, decided_at, decided_here_at, holds }
             });
             member.answer(answered.ok_or_else(|| undecided.clone()));
         }
