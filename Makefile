@@ -14,6 +14,9 @@ NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 LONG_TESTS := outages::long
 # `make test FAIL_FAST=--fail-fast` ends at the first failed test.
 FAIL_FAST ?= --no-fail-fast
+# The program as `make test` builds it: nothing is compiled twice. Plain `cargo build` gives dependencies fewer features than
+# tests do, and so compiles most of them again.
+BUILD_TESTED := cargo build --test it
 # `make bench JOB=3 ROUNDS=1 SECONDS=2`: one job (1 to 9, exactness, memory) with short rounds.
 NARROWED := $(strip $(if $(JOB),--job $(JOB)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)))
 CLUSTER_TESTS := cargo $(if $(NEXTEST),nextest run --no-fail-fast --test it -E 'test(/^cluster::/) - test(/^cluster::tls::/)',test --test it cluster:: -- --skip cluster::tls)
@@ -49,7 +52,7 @@ test-long: ## the tests that take longer: thousands of reloads, 100,000 clients,
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS) slowhttptest
 	@scripts/python-peers >/dev/null
 ifeq ($(NEXTEST),yes)
-	scripts/run-tests cargo nextest run --run-ignored only
+	scripts/run-tests cargo nextest run $(FAIL_FAST) --run-ignored only
 else
 	scripts/run-tests cargo test -- --ignored
 endif
@@ -76,17 +79,17 @@ test-cluster-matrix: ## the tests of a Redis Cluster on Redis 7.0, 8 and Valkey 
 
 test-api: ## test the admin API by its OpenAPI document, with Schemathesis (from PyPI)
 	@scripts/need $(BUILD_NEEDS) python3 python3-venv
-	cargo build
+	$(BUILD_TESTED)
 	scripts/test-api "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
 
 test-clients: ## what client libraries make of a 429: urllib3, got, axios and others; WRITE=1 writes docs/responses.md
 	@scripts/need $(BUILD_NEEDS) node npm python3 python3-venv
-	cargo build
+	$(BUILD_TESTED)
 	scripts/test-clients "$${CARGO_TARGET_DIR:-target}/debug/tollgate" $(if $(WRITE),--write)
 
 test-conformance: ## test TLS, HTTP/2 and HTTPS by suites of others: testssl, sslscan, httpwg, requests
 	@scripts/need $(BUILD_NEEDS)
-	cargo build
+	$(BUILD_TESTED)
 	scripts/test-conformance "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
 
 test-outages: ## the long tests of outages, which `make test` leaves out
@@ -96,7 +99,7 @@ test-outages: ## the long tests of outages, which `make test` leaves out
 
 soak: ## an hour of mixed traffic with faults of Redis and the upstream, and reloads; SECONDS=600 is shorter
 	@scripts/need $(BUILD_NEEDS) h2load nginx openssl python3 redis-server
-	cargo build
+	$(BUILD_TESTED)
 	PYTHONPATH=benches:tests $$(scripts/python-peers) -m soak "$${CARGO_TARGET_DIR:-target}/debug/tollgate" \
 		$(if $(SECONDS),--seconds $(SECONDS))
 
@@ -107,19 +110,20 @@ test-browser: ## headless Chromium: the dashboard, with a gateway under load, an
 	@scripts/need $(BUILD_NEEDS) chromium node npm openssl python3 redis-server
 	@scripts/browser
 	@scripts/python-peers >/dev/null
-	cargo build
+	$(BUILD_TESTED)
 	node --test tests/browser/*.test.mjs
 
 smoke: ## headless Chromium: each section of the dashboard shows data of a running gateway, without an error
 	@scripts/need $(BUILD_NEEDS) chromium node npm redis-server
 	@scripts/browser
-	cargo build
+	$(BUILD_TESTED)
 	node --test tests/browser/smoke.test.mjs
 
 lint: ## formatting, lints, the scripts of the dashboard, what docs/faults.md and docs/runbook.md name, links, imports, the judgements of the soak and the benchmarks, and the simulation, as in CI
 	@scripts/need node python3
 	cargo fmt --all --check
 	scripts/check-page.mjs
+	scripts/check-comments
 	scripts/check-faults
 	scripts/check-runbook
 	scripts/check-links
@@ -134,7 +138,7 @@ lint: ## formatting, lints, the scripts of the dashboard, what docs/faults.md an
 alerts: ## test the alerts for Prometheus on example histories, and check the metrics of a gateway
 	@scripts/need promtool
 	cd docs/prometheus && promtool check rules alerts.yml && promtool test rules alerts.test.yml
-	cargo build
+	$(BUILD_TESTED)
 	scripts/check-metrics "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
 
 compose: ## validate docker-compose.yml by the schema of Compose; needs PyPI
