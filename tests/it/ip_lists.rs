@@ -146,9 +146,13 @@ fn list_in_a_file_is_reloaded_and_a_wrong_one_keeps_the_previous() {
     assert_eq!(ask(), 200);
     replace_file(&list, format!("{}192.0.2.7 # new\n", many()));
     eventually("the list to be in force", || (ask() == 403).then_some(()));
-    let reloads = gateway.admin("/api/reloads").json();
+    // The list is in force before the reload is listed.
+    let changes = eventually("the reload in the list", || {
+        let reload = gateway.admin("/api/reloads").json()["reloads"].get(0).cloned();
+        reload.map(|reload| reload["changes"].clone())
+    });
     let change = json!([{ "kind": "setting", "name": "server.deny_ips", "what": "file_changed" }]);
-    assert_eq!(reloads["reloads"][0]["changes"], change);
+    assert_eq!(changes, change);
     // A wrong line, then no file at all.
     replace_file(&list, "192.0.2.8\n192.0.2.300\n");
     eventually("the error in the log", || {
