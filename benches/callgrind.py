@@ -32,8 +32,8 @@ from peers.servers import Upstream
 
 FEW, MANY = 500, 2_500
 TOLERATED = 1.05
-# Fewer lines are noise: what a start leaves in the caches differs.
-TOLERATED_LINES = 20
+# What runs of one build differed by: how often the event loop finds nothing depends on the machine.
+FIRST_LEVEL_NOISE, MEMORY_NOISE = 300, 100
 CACHES = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=1048576,16,64"]
 COMMITTED = Path("benches/callgrind.txt")
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "callgrind"
@@ -144,13 +144,13 @@ def compare(found: Counts, writes: bool) -> None:
         ("instructions per request", 0, found.instructions, before.instructions),
         (
             "cache lines per request from beyond the first level",
-            TOLERATED_LINES,
+            FIRST_LEVEL_NOISE,
             found.first_level_lines,
             before.first_level_lines,
         ),
         (
             "cache lines per request from memory",
-            TOLERATED_LINES,
+            MEMORY_NOISE,
             found.memory_lines,
             before.memory_lines,
         ),
@@ -172,9 +172,18 @@ def per_request(folder: Path, keep: Path | None) -> Counts:
     core, _ = cores()
     upstream = Upstream(folder, core)
     with upstream.program:
-        few, many = (plain(folder, upstream.port, count, keep) for count in (FEW, MANY))
-    each = [round((more - less) / (MANY - FEW)) for more, less in zip(many, few, strict=True)]
-    return Counts(*each)
+        # Apart: with the slower simulation, the event loop finds nothing more often, in 5 % more
+        # instructions.
+        each = []
+        for options in ([], CACHES):
+            few, many = (
+                plain(folder, upstream.port, count, keep, options) for count in (FEW, MANY)
+            )
+            each.append({name: round((many[name] - few[name]) / (MANY - FEW)) for name in many})
+    instructions, lines = each
+    first_level = lines["I1mr"] + lines["D1mr"] + lines["D1mw"]
+    memory = lines["ILmr"] + lines["DLmr"] + lines["DLmw"]
+    return Counts(instructions["Ir"], first_level, memory)
 
 
 def per_head(folder: Path, name: str, keep: Path | None) -> int:
@@ -192,14 +201,14 @@ def per_head(folder: Path, name: str, keep: Path | None) -> int:
     return round((many - few) / (MANY_HEADS - FEW_HEADS))
 
 
-def plain(folder: Path, upstream: int, requests: int, keep: Path | None) -> tuple[int, int, int]:
-    """Instructions and lines of the program from start to exit, for this number of requests."""
+def plain(
+    folder: Path, upstream: int, requests: int, keep: Path | None, options: list[str]
+) -> dict[str, int]:
+    """Events of the program from start to exit, for this number of requests."""
     site = Site(folder, free_port(), upstream, None, OPEN, None)
     command = tollgate(4, Store.MEMORY).command(site)[1:]
-    events = counted(folder, command, site.port, str(requests), keep, [REQUEST] * requests, CACHES)
-    first_level = events["I1mr"] + events["D1mr"] + events["D1mw"]
-    memory = events["ILmr"] + events["DLmr"] + events["DLmw"]
-    return events["Ir"], first_level, memory
+    name = f"{requests}.caches" if options else str(requests)
+    return counted(folder, command, site.port, name, keep, [REQUEST] * requests, options)
 
 
 def counted(
