@@ -7,7 +7,7 @@ use std::fmt;
 use jiff::Timestamp;
 use jiff::civil::{DateTime, Time};
 use jiff::fmt::temporal::DateTimePrinter;
-use jiff::tz::Offset;
+use jiff::tz::{Offset, TimeZone};
 use serde::{Serialize, Serializer};
 
 pub(crate) use moment::{Moment, zone, zone_name};
@@ -57,6 +57,11 @@ impl UtcTime {
     pub fn append_to(self, text: &mut Vec<u8>) {
         // Writing to a `Vec` does not fail.
         let _ = MICROSECONDS.print_timestamp(&self.timestamp(), text);
+    }
+
+    /// The time in a zone, in a form of [`strftime`](jiff::fmt::strtime).
+    pub fn in_zone(self, zone: TimeZone, form: &str) -> String {
+        self.timestamp().to_zoned(zone).strftime(form).to_string()
     }
 
     fn timestamp(self) -> Timestamp {

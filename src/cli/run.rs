@@ -36,7 +36,7 @@ use crate::policy::Policy;
 use crate::policy::listener::{ListenAddress, Listener as Settings};
 use crate::policy::settings::ServerLimits;
 use crate::process::busy::Busy;
-use crate::process::handover::{History, Predecessor, Sockets, Upgrader};
+use crate::process::handover::{Handover, Predecessor, Sockets, Upgrader};
 use crate::process::signals::{Caught, Signals};
 use crate::process::wall_clock::WallClock;
 use crate::reload::service::HangupSignal;
@@ -119,17 +119,11 @@ fn serve(
     let intake = Intake::new(pressure.open().clone());
     let shares_redis = current.load().policy.redis.is_some();
     let sampler = Arc::new(Sampler::new(Arc::clone(&metrics), Arc::clone(&store), shares_redis));
-    let history: Arc<dyn History> = Arc::clone(&sampler) as _;
-    let upgrader = Upgrader::new(
-        Arc::clone(&current),
-        Arc::clone(&store),
-        Arc::clone(&history),
-        intake.clone(),
-        sockets,
-    );
-    let upgrader = Arc::new(upgrader.releasing(usage.clone()).starting(predecessor.is_some()));
-    let takeover = predecessor
-        .map(|it| it.continue_with(Arc::clone(&store), max_buckets, history).resuming(usage));
+    let handover =
+        Handover { store: Arc::clone(&store), usage, history: Arc::clone(&sampler) as _ };
+    let upgrader = Upgrader::new(Arc::clone(&current), handover.clone(), intake.clone(), sockets);
+    let upgrader = Arc::new(upgrader.starting(predecessor.is_some()));
+    let takeover = predecessor.map(|it| it.continue_with(handover, max_buckets));
     let runtime = Runtime {
         current,
         limiter,

@@ -5,7 +5,6 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::Args;
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -204,13 +203,8 @@ impl Entry {
 
 /// A time without seconds: `2026-11-01 00:00`.
 fn minute(text: &str, zone: &TimeZone) -> String {
-    let Some(UtcTime(us)) = UtcTime::parse(text) else {
-        return cut(text, 32);
-    };
-    let at = i64::try_from(us).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
-    at.map_or_else(String::new, |at| {
-        at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
-    })
+    let time = UtcTime::parse(text);
+    time.map_or_else(|| cut(text, 32), |time| time.in_zone(zone.clone(), "%Y-%m-%d %H:%M"))
 }
 
 #[cfg(test)]

@@ -26,18 +26,12 @@ struct Head {
     incomplete_ms: Vec<u64>,
 }
 
-/// One sample, after those before it in the same resolution.
-#[derive(Debug, Deserialize)]
-struct Line {
+/// One sample, after those before it in the same resolution. `S` is a [`Sample`], or a reference to
+/// one, to be written.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line<S> {
     step_ms: u64,
-    sample: Sample,
-}
-
-/// [`Line`], to be written.
-#[derive(Serialize)]
-struct LineView<'a> {
-    step_ms: u64,
-    sample: &'a Sample,
+    sample: S,
 }
 
 impl SampleStore {
@@ -77,7 +71,8 @@ impl SampleStore {
         }
         let mut transitions = Arc::default();
         for line in lines {
-            let Ok(Line { step_ms, mut sample }) = serde_json::from_slice(line) else { continue };
+            let Ok(line) = serde_json::from_slice(line) else { continue };
+            let Line::<Sample> { step_ms, mut sample } = line;
             share(&mut sample.transitions, &mut transitions);
             let mut each = store.tiers.iter_mut().zip(RESOLUTIONS);
             if let Some((tier, resolution)) = each.find(|(_, known)| known.step_ms == step_ms) {
@@ -99,7 +94,9 @@ impl Tier {
     fn lines(&self, step_ms: u64, max_bytes: usize) -> (VecDeque<Vec<u8>>, bool) {
         let (mut lines, mut bytes) = (VecDeque::new(), 0);
         for sample in self.samples.iter().rev() {
-            let Ok(line) = serde_json::to_vec(&LineView { step_ms, sample }) else { continue };
+            let Ok(line) = serde_json::to_vec(&Line { step_ms, sample: &**sample }) else {
+                continue;
+            };
             bytes += line.len() + 1;
             if bytes > max_bytes {
                 return (lines, false);

@@ -6,7 +6,6 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
@@ -396,14 +395,11 @@ impl Page {
 
     /// A time in the zone of the page, to the second.
     fn time(&self, text: &str) -> String {
-        let Some(UtcTime(us)) = UtcTime::parse(text) else {
+        let Some(time) = UtcTime::parse(text) else {
             return cut(text, 32);
         };
-        let at = i64::try_from(us).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
         let zone = zone(&self.refusals.time_zone).unwrap_or(TimeZone::UTC);
-        at.map_or_else(String::new, |at| {
-            at.to_zoned(zone).strftime("%Y-%m-%d %H:%M:%S").to_string()
-        })
+        time.in_zone(zone, "%Y-%m-%d %H:%M:%S")
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
 use super::{
-    Answer, Greeting, History, VARIABLE, VERSION, receive_json, send, send_json, send_socket,
+    Answer, Greeting, Handover, VARIABLE, VERSION, receive_json, send, send_json, send_socket,
 };
 use crate::base::clock;
 use crate::base::duration::micros;
@@ -22,9 +22,7 @@ use crate::downstream::intake::{Intake, Paused};
 use crate::net::unix_socket::KeptFile;
 use crate::process::notify;
 use crate::runtime::CurrentSnapshot;
-use crate::store::memory::MemoryStore;
 use crate::upstream::pool::Pool;
-use crate::usage::keeper::Keeper;
 
 /// Longest wait for the exit status of a new process that has closed its end.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -53,10 +51,7 @@ pub struct Sockets {
 /// Upgrades the process.
 pub struct Upgrader {
     current: Arc<CurrentSnapshot>,
-    store: Arc<MemoryStore>,
-    /// Writes the file that the new process needs.
-    usage: Option<Arc<Keeper>>,
-    history: Arc<dyn History>,
+    handover: Handover,
     intake: Intake,
     state: Mutex<State>,
     /// Whether another process has the sockets.
@@ -124,23 +119,16 @@ pub enum UpgradeError {
 }
 
 impl Upgrader {
-    /// Creates an upgrader that hands over `sockets`, the buckets of `store` and `history`, while
-    /// `intake` is paused.
+    /// Creates an upgrader that hands over `handover` and `sockets`, while `intake` is paused.
     pub fn new(
         current: Arc<CurrentSnapshot>,
-        store: Arc<MemoryStore>,
-        history: Arc<dyn History>,
+        handover: Handover,
         intake: Intake,
         sockets: Sockets,
     ) -> Self {
         let state = Mutex::new(State::Serving(Arc::new(sockets)));
         let replaced = watch::Sender::new(false);
-        Self { current, store, usage: None, history, intake, state, replaced }
-    }
-
-    /// Closes the file of `usage` for the new process.
-    pub fn releasing(self, usage: Option<Arc<Keeper>>) -> Self {
-        Self { usage, ..self }
+        Self { current, handover, intake, state, replaced }
     }
 
     /// Refuses upgrades until [`open`](Self::open), if `takes_over`: this process takes over from
@@ -241,7 +229,7 @@ impl Upgrader {
         let timeout = self.current.load().policy.server.upgrade_timeout;
         let result = self.replace(&sockets, timeout);
         let is_handed_over = result.is_ok() && matches!(*self.state.lock(), State::Upgrading(_));
-        if let (false, Some(usage)) = (is_handed_over, &self.usage) {
+        if let (false, Some(usage)) = (is_handed_over, &self.handover.usage) {
             usage.resume();
         }
         let mut state = self.state.lock();
@@ -304,7 +292,7 @@ impl Upgrader {
             return Err(failed(error));
         }
         expect(&here, ends, |answer| matches!(answer, Answer::Prepared)).map_err(failed)??;
-        let history = self.history.message();
+        let history = self.handover.history.message();
         // New connections wait from here on.
         let handed_by = clock::now().saturating_add(micros(HANDOVER_TIMEOUT));
         let failed = |error| match failed(error) {
@@ -313,8 +301,8 @@ impl Upgrader {
         };
         let ends = ends.min(handed_by);
         let paused = self.intake.pause(self.decision_timeout(), IDLE_TIMEOUT);
-        let levels = self.store.export(clock::now());
-        if let Some(usage) = &self.usage {
+        let levels = self.handover.store.export(clock::now());
+        if let Some(usage) = &self.handover.usage {
             usage.release();
         }
         let sent = wait_until(&here, ends).and_then(|()| send(&here, &levels));
@@ -330,7 +318,7 @@ impl Upgrader {
         let greeting = Greeting {
             sockets: names,
             borrowed: borrowed.clone(),
-            layout: self.store.layout(),
+            layout: self.handover.store.layout(),
             addresses: Pool::known_addresses(&self.current.load().pools),
         };
         send_json(stream, &greeting)?;

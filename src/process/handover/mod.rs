@@ -24,6 +24,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -32,8 +33,9 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::store::memory::Layout;
+use crate::store::memory::{Layout, MemoryStore};
 use crate::upstream::known::KnownAddresses;
+use crate::usage::keeper::Keeper;
 
 pub use give::{Sockets, UpgradeError, Upgrader};
 pub use take::{Predecessor, Received, Takeover};
@@ -70,6 +72,16 @@ pub trait History: Send + Sync {
     /// Puts the history of the previous process before the own one. Returns the number of its
     /// samples; 0 if the message is none of this form.
     fn continue_from(&self, message: &[u8]) -> usize;
+}
+
+/// What a process has from its predecessor, and hands over to its successor, beside sockets.
+#[derive(Clone)]
+pub struct Handover {
+    /// The buckets in memory.
+    pub store: Arc<MemoryStore>,
+    /// Writes the file of usage, if there is one: one process at a time.
+    pub usage: Option<Arc<Keeper>>,
+    pub history: Arc<dyn History>,
 }
 
 /// What the new process answers.

@@ -11,7 +11,8 @@ use rustix::stdio::dup2_stdin;
 use tracing::{info, warn};
 
 use super::{
-    Answer, Greeting, History, VARIABLE, VERSION, receive, receive_json, receive_socket, send_json,
+    Answer, Greeting, Handover, History, VARIABLE, VERSION, receive, receive_json, receive_socket,
+    send_json,
 };
 use crate::base::clock;
 use crate::limit::Limit;
@@ -20,7 +21,6 @@ use crate::net::inherit::{FileOwner, Inherited, NamedSocket};
 use crate::net::unix_socket::LeftFile;
 use crate::store::memory::{Layout, MemoryStore};
 use crate::upstream::known::KnownAddresses;
-use crate::usage::keeper::Keeper;
 
 /// Longest wait for the first message of the old process and the sockets.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,12 +37,9 @@ pub struct Predecessor {
 /// The last steps of an upgrade, from the first connection on.
 pub struct Takeover {
     predecessor: Predecessor,
-    store: Arc<MemoryStore>,
+    handover: Handover,
     /// Whether the buckets of the predecessor fit the store.
     takes_levels: bool,
-    /// Writes the file that the predecessor releases.
-    usage: Option<Arc<Keeper>>,
-    history: Arc<dyn History>,
 }
 
 /// The history of the predecessor, not read yet.
@@ -107,24 +104,14 @@ impl Predecessor {
         MemoryStore::with_layout(max_buckets, limits, self.layout)
     }
 
-    /// Continues when this process can accept connections.
-    pub fn continue_with(
-        self,
-        store: Arc<MemoryStore>,
-        max_buckets: usize,
-        history: Arc<dyn History>,
-    ) -> Takeover {
+    /// Continues when this process can accept connections. Its store has room for `max_buckets`.
+    pub fn continue_with(self, handover: Handover, max_buckets: usize) -> Takeover {
         let takes_levels = MemoryStore::fits(max_buckets, self.layout);
-        Takeover { predecessor: self, store, takes_levels, usage: None, history }
+        Takeover { predecessor: self, handover, takes_levels }
     }
 }
 
 impl Takeover {
-    /// Lets `usage` use its file from the takeover on.
-    pub fn resuming(self, usage: Option<Arc<Keeper>>) -> Self {
-        Self { usage, ..self }
-    }
-
     /// Takes the levels of the buckets, and lets the predecessor drain. Blocks. If the predecessor
     /// has ended, this process serves all the same. Clients need not wait for the history to be
     /// read.
@@ -147,11 +134,11 @@ impl Takeover {
                 Vec::new()
             }
         };
-        if let Some(usage) = &self.usage {
+        if let Some(usage) = &self.handover.usage {
             usage.resume();
         }
         self.predecessor.left.iter().for_each(LeftFile::remove);
-        Received { message, history: Arc::clone(&self.history) }
+        Received { message, history: Arc::clone(&self.handover.history) }
     }
 
     /// Takes the levels. Without them, buckets start empty: no client gets a second burst.
@@ -159,13 +146,13 @@ impl Takeover {
         let now = clock::now();
         let imported = match levels {
             Ok(levels) if self.takes_levels => {
-                self.store.import(&levels, now).map_err(io::Error::other)
+                self.handover.store.import(&levels, now).map_err(io::Error::other)
             }
             Ok(_) => Err(io::Error::other("`memory.max_buckets` has changed")),
             Err(error) => Err(error),
         };
         if imported.is_err() {
-            self.store.start_empty(Share::one_of(1), Arc::default(), now);
+            self.handover.store.start_empty(Share::one_of(1), Arc::default(), now);
         }
         imported
     }

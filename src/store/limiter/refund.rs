@@ -30,13 +30,13 @@ pub struct TakenAt {
     pub(super) reserved: u64,
     /// Number of debts that were removed before they became a debt.
     pub(super) removals: u64,
-    /// Unix time, by the clock of Redis.
+    /// Unix time at which Redis took them, by its clock.
     pub(super) redis: u64,
+    /// The same for each bucket, if several masters of a cluster took them.
+    pub(super) parts: Vec<(BucketId, u64)>,
     /// The last time at which Redis took tokens, by the clock of this process; `None` if it took
     /// none.
     pub(super) here: Option<u64>,
-    /// The same for each bucket, if several masters of a cluster took them.
-    pub(super) parts: Vec<(BucketId, u64)>,
 }
 
 /// A request that failed, as the limiter decided on it.
