@@ -143,15 +143,21 @@ fn remaining_tokens_count_down_by_the_requests() {
     let [gateway]: [Gateway; 1] = gateways(&format!("{DEMO}{}{limit}", redis.table()));
     assert_eq!(passed(&[&gateway], 1_000), 1_000);
     let connection = &mut gateway.connect();
-    let mut last = 99_000;
-    for _ in 0..500 {
-        let response = connection.send(&Request::get("/"));
-        let remaining = response.remaining();
-        // No token is added meanwhile: one takes five minutes.
-        assert!((last - 1..=last + 1).contains(&remaining), "{remaining} after {last}");
-        last = remaining;
+    let shown: Vec<u64> =
+        (0..500).map(|_| connection.send(&Request::get("/")).remaining()).collect();
+    // No token is added meanwhile: one takes five minutes.
+    for (sent, shown) in (1..).zip(&shown) {
+        assert!(*shown <= 99_000 - sent + 1, "{shown} after {sent} requests");
     }
+    // Tokens that are on their way between the gateway and Redis are in no response. On a busy
+    // machine, that is several responses each time.
+    let steps = shown.windows(2).filter(|pair| (pair[0] - 1).abs_diff(pair[1]) <= 1).count();
+    assert!(steps > 400, "{steps} of 499 steps are of one token: {shown:?}");
     assert!(by_lease(&gateway) > 0);
+    wait_for_returns(&[&gateway]);
+    let left = connection.send(&Request::get("/")).remaining();
+    let lost = u64::try_from(lost(&gateway)).unwrap();
+    assert!(left.abs_diff(98_499 - lost) <= 1, "{left} left, {lost} lost");
 }
 
 #[test]
@@ -205,12 +211,13 @@ fn gateway_returns_its_lease_when_it_ends() {
     let mut gateways: [Gateway; 2] =
         gateways(&format!("instances = 2\n{DEMO}{}{limit}", redis.table()));
     assert_eq!(passed(&[&gateways[0]], 800), 800);
+    let lost_before = lost(&gateways[0]);
     gateways[0].terminate();
     assert_eq!(gateways[0].exit().0, Some(0));
     let sum = 800 + passed(&[&gateways[1]], 1_000);
     wait_for_returns(&[&gateways[1]]);
     let sum = sum + passed(&[&gateways[1]], 500);
-    let lost = lost(&gateways[1]);
+    let lost = lost_before + lost(&gateways[1]);
     assert!((2_000 - lost..=2_000).contains(&sum), "{sum}, {lost} lost");
 }
 

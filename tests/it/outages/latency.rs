@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::{FAST_BREAKER, breaker, times_opened, wait_until_connected};
 use crate::support::{
-    ClientGroup, DEMO, FaultProxy, Gateway, Load, Mode, Redis, Report, TIMEOUT, Timestamp,
-    inconclusive, key, sleep_for, within,
+    ClientGroup, CpuWaits, DEMO, FaultProxy, Gateway, Load, Mode, Redis, Report, TIMEOUT,
+    Timestamp, inconclusive, key, sleep_for, within,
 };
 
 const BUDGET: Duration = Duration::from_millis(10);
@@ -33,6 +33,8 @@ pub(crate) struct LoadTest {
     /// Without Redis.
     _control: Gateway,
     pub(crate) load: Load,
+    /// Waits for a CPU until the fault.
+    waits: CpuWaits,
 }
 
 /// A transition of the breaker.
@@ -50,6 +52,8 @@ pub(crate) struct LoadReport {
     limited: Report,
     /// Requests to the gateway without Redis.
     control: Report,
+    /// Waits for a CPU until the fault.
+    waits: CpuWaits,
 }
 
 impl LoadTest {
@@ -69,7 +73,7 @@ impl LoadTest {
             ClientGroup::new(&control, &super::request(), 32, PERIOD),
         ]);
         sleep_for(BEFORE);
-        Self { gateway, _control: control, load }
+        Self { gateway, _control: control, load, waits: CpuWaits::now() }
     }
 
     /// Waits for a further log line with `words`. The time is that between `cause` and the
@@ -117,7 +121,7 @@ impl LoadTest {
             assert_eq!(report.broken(), 0, "connections that broke");
             assert_eq!(report.counts().keys().copied().collect::<Vec<_>>(), [200]);
         }
-        LoadReport { gateway: self.gateway, limited, control }
+        LoadReport { gateway: self.gateway, limited, control, waits: self.waits }
     }
 }
 
@@ -132,11 +136,17 @@ impl LoadReport {
         p99
     }
 
-    /// Asserts that 99 % of the requests in this span took at most `most`.
+    /// Asserts that 99 % of the requests in this span took at most `most`. A thread of the gateway
+    /// alone can wait for a CPU, which delays no request to the other gateway: the measurement is
+    /// then inconclusive, too.
     #[track_caller]
     fn took_at_most(&self, most: Duration, span: &Range<Duration>) {
         match self.p99(span) {
-            Some(p99) => assert!(p99 <= most, "{p99:?} in {span:?}"),
+            Some(p99) => {
+                if let Some(why) = self.waits.judge(p99, most) {
+                    inconclusive(&format!("{why} in {span:?}"));
+                }
+            }
             None => inconclusive(&format!("the machine disturbed most requests in {span:?}")),
         }
     }
@@ -249,12 +259,19 @@ fn row_03_no_request_is_used_as_a_probe() {
     let opened = test.load.elapsed();
     let (calls, times) = (proxy.client_calls(), times_opened(&test.gateway));
     sleep_for(Duration::from_secs(4));
-    assert_eq!(times_opened(&test.gateway), times, "it stays open");
-    assert_eq!(proxy.client_calls(), calls, "calls on behalf of clients while it was open");
+    let stayed_open = times_opened(&test.gateway) == times;
+    let calls_while_open = proxy.client_calls() - calls;
     let shut = test.load.elapsed();
     let closed = test.closes(|| proxy.set(Mode::Pass));
     let report = test.close();
     report.saw_it_close(&closed);
+    // A gateway that stands still for longer than the delay finds the reply of a probe in time.
+    let noise = report.control.held_up(&(opened..shut), MORE);
+    judge(stayed_open, noise > BUDGET, &format!("it closed, with {noise:?} of noise"));
+    if !stayed_open {
+        return;
+    }
+    assert_eq!(calls_while_open, 0, "calls on behalf of clients while it was open");
     // No call to Redis is made in this span.
     report.took_at_most(MORE, &(opened..shut));
 }

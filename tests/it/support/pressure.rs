@@ -11,12 +11,16 @@ const MOST: u32 = 5;
 /// on which these never wait is no excuse, however busy it is. Empty if the kernel does not say,
 /// which excuses nothing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CpuWaits(HashMap<(u32, u32), Duration>);
+pub(crate) struct CpuWaits {
+    threads: HashMap<(u32, u32), Duration>,
+    /// What the host of a virtual machine took from all CPUs, see proc_stat(5).
+    stolen: Duration,
+}
 
 impl CpuWaits {
     /// The waits until now.
     pub(crate) fn now() -> Self {
-        let mut waits = HashMap::new();
+        let mut threads = HashMap::new();
         for process in family() {
             for thread in numbers(&format!("/proc/{process}/task")) {
                 let path = format!("/proc/{process}/task/{thread}/schedstat");
@@ -24,19 +28,20 @@ impl CpuWaits {
                 // Time on a CPU and time in its queue, in nanoseconds.
                 let waited = text.split(' ').nth(1).and_then(|field| field.parse().ok());
                 if let Some(nanos) = waited {
-                    waits.insert((process, thread), Duration::from_nanos(nanos));
+                    threads.insert((process, thread), Duration::from_nanos(nanos));
                 }
             }
         }
-        Self(waits)
+        Self { threads, stolen: stolen() }
     }
 
-    /// What has been added since, summed over the threads that still exist.
+    /// What has been added since, summed over the threads that still exist, with what was stolen.
     fn since(&self) -> Duration {
+        let now = Self::now();
         let added = |(thread, now): (&(u32, u32), &Duration)| {
-            now.saturating_sub(self.0.get(thread).copied().unwrap_or_default())
+            now.saturating_sub(self.threads.get(thread).copied().unwrap_or_default())
         };
-        Self::now().0.iter().map(added).sum()
+        now.stolen.saturating_sub(self.stolen) + now.threads.iter().map(added).sum::<Duration>()
     }
 
     /// Asserts that `took` is less than `limit`, or that it is longer only because the processes of
@@ -57,6 +62,14 @@ impl CpuWaits {
 /// Whether waiting explains a longer time.
 fn is_excused(took: Duration, limit: Duration, waited: Duration) -> bool {
     took < (limit + waited).min(limit * MOST)
+}
+
+/// Time that the host has taken from the CPUs of this machine: the eighth number of the first line,
+/// in hundredths of a second.
+fn stolen() -> Duration {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = stat.split_whitespace().nth(8).and_then(|ticks| ticks.parse().ok());
+    Duration::from_millis(10 * ticks.unwrap_or(0))
 }
 
 /// Ids of this process and of its descendants.
@@ -113,6 +126,9 @@ mod tests {
         child.wait().unwrap();
         assert!(family.contains(&std::process::id()) && family.contains(&child.id()));
         assert!(!family.contains(&1));
-        assert!(!CpuWaits::now().0.is_empty(), "the kernel does not say how long threads waited");
+        assert!(
+            !CpuWaits::now().threads.is_empty(),
+            "the kernel does not say how long threads waited"
+        );
     }
 }

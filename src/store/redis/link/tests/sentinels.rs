@@ -41,11 +41,13 @@ async fn row_07_gateway_connects_to_the_promoted_master() {
 
     let running = Running::start(&format!("url = 'redis+sentinel://{hosts}/main'"));
     running.until_writes().await;
-    eventually("the sentinels know each other and the replica", async || {
-        let known = sentinels[0].ask("SENTINEL MASTER main").replace('\n', " ");
-        known.contains("num-other-sentinels 2") && known.contains("num-slaves 1")
-    })
-    .await;
+    for sentinel in &sentinels {
+        eventually("the sentinels know each other and the replica", async || {
+            let known = sentinel.ask("SENTINEL MASTER main").replace('\n', " ");
+            known.contains("num-other-sentinels 2") && known.contains("num-slaves 1")
+        })
+        .await;
+    }
     eventually("the replica is in step", async || {
         replica.ask("INFO replication").contains("master_link_status:up")
     })
