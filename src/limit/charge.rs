@@ -40,6 +40,19 @@ impl Charge {
     pub const fn cost_in_tokens(&self) -> Cost {
         Cost::of_parts(self.cost, self.limit.parts())
     }
+
+    /// Outcome without a call of the shared store. `level` returns an upper bound of the level, and
+    /// its times; `None` if it is not known. The outcome is that of a full bucket where nothing
+    /// refuses the request for longer than a moment: of a shadow rule, and of units that are free
+    /// as soon as a request ends.
+    pub fn outcome_at_most(&self, level: impl FnOnce() -> Option<(i64, Times)>) -> Option<Outcome> {
+        if self.mode == Mode::Shadow || self.limit.is_held() {
+            return Some(Outcome::full(self));
+        }
+        let (level, times) = level()?;
+        let enough = level >= self.limit.units(self.cost);
+        Some(Outcome { level, enough, share: Share::WHOLE, times })
+    }
 }
 
 /// Identifies a bucket: a 128-bit hash of the rule and the client. No text from a client is stored.
@@ -93,6 +106,16 @@ impl Outcome {
     /// Outcome of a full bucket, for a shadow charge whose bucket is not known.
     pub fn full(charge: &Charge) -> Self {
         Self { level: charge.limit.full(), enough: true, share: Share::WHOLE, times: Times::NONE }
+    }
+
+    /// Units that an allowed request with this outcome has taken from the bucket; 0 if it took
+    /// none, or holds them until it ends.
+    pub const fn spent(&self, charge: &Charge) -> i64 {
+        if self.enough && !charge.limit.is_held() {
+            self.share.taken(&charge.limit, charge.cost)
+        } else {
+            0
+        }
     }
 
     /// Level of the bucket before the decision. `allowed` is the decision on the whole request.
@@ -166,9 +189,9 @@ impl Answer {
     }
 }
 
-/// Whether requests with these charges hold units until they end.
-pub fn has_held(charges: &[Charge]) -> bool {
-    charges.iter().any(|charge| charge.limit.is_held())
+/// The charges whose units a request holds until it ends.
+pub fn held(charges: &[Charge]) -> impl Iterator<Item = &Charge> {
+    charges.iter().filter(|charge| charge.limit.is_held())
 }
 
 /// The charges whose units a request with this answer holds until it ends, and the units.
@@ -180,6 +203,15 @@ pub fn held_units<'a>(
     let held = each
         .filter(|(charge, outcome)| answer.allowed() && outcome.enough && charge.limit.is_held());
     held.map(|(charge, _)| (charge, charge.limit.units(charge.cost)))
+}
+
+/// The charges whose levels follow from what is charged and from the time that passes, so that a
+/// level says something about later ones, and their outcomes.
+pub fn lasting<'a>(
+    charges: &'a [Charge],
+    answer: &'a Answer,
+) -> impl Iterator<Item = (&'a Charge, &'a Outcome)> {
+    charges.iter().zip(&answer.outcomes).filter(|(charge, _)| !charge.limit.is_held())
 }
 
 /// Decides one request and takes its tokens. `buckets[i]` is the bucket of `charges[i]`, already

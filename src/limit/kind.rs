@@ -1,7 +1,8 @@
 //! [`Limit`]: the parameters of one limit, of any kind.
 
 use super::bucket::Bucket;
-use super::calendar::{Calendar, Period};
+use super::calendar::{Bounds, Calendar, Period};
+use super::charge::Mode;
 use super::concurrency::entries::Entries;
 use super::concurrency::{Concurrency, LEASE_US, Statement, retry_guess_us};
 use super::double;
@@ -12,7 +13,7 @@ use super::sliding_window::SlidingWindow;
 use super::stamp_log::StampLog;
 use super::token_bucket::{TokenBucket, TokenBucketError};
 use super::verdict::Standing;
-use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::duration::{MICROS_PER_SECOND, seconds_up};
 use crate::base::unix_time;
 
 /// Parameters of a limit. One variant for each kind.
@@ -37,6 +38,22 @@ const TOKEN_BUCKET: u8 = 1;
 const FIXED_WINDOW: u8 = 2;
 const CONCURRENCY: u8 = 4;
 const SLIDING_WINDOW: u8 = 3;
+
+/// Why a bucket refuses requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// What is the matter with the limit, in a few words.
+    pub what: &'static str,
+    /// Whether the time until it allows the request is a guess.
+    pub is_guess: bool,
+}
+
+/// Name of a command of Redis, and arguments.
+pub type ScriptCommand = (&'static str, &'static [&'static str]);
+
+/// Flags of a charge in a call of `take.lua`.
+const SHADOW: u8 = 1;
+const WITH_TIMES: u8 = 2;
 
 // === Parameters ===
 
@@ -100,6 +117,17 @@ impl Limit {
             Self::FixedWindow(window) => window.window_us(),
             Self::Concurrency(_) => 0,
             Self::SlidingWindow(window) => window.window_us(),
+        }
+    }
+
+    /// Length of the [window](Self::window_us) in whole seconds, rounded up, at least 1; `None` if
+    /// requests hold units.
+    pub fn window_seconds(&self) -> Option<u64> {
+        match self {
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::SlidingWindow(_) => {
+                Some(seconds_up(self.window_us()).max(1))
+            }
+            Self::Concurrency(_) => None,
         }
     }
 
@@ -182,6 +210,19 @@ impl Limit {
         }
     }
 
+    /// Level at which requests hold `held` units on one gateway, which may grant `share` of the
+    /// limit; `None` for kinds whose units requests do not hold.
+    pub fn free(&self, held: impl FnOnce() -> i64, share: Share) -> Option<i64> {
+        match self {
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::SlidingWindow(_) => None,
+            // One of n gateways takes n times the units.
+            Self::Concurrency(concurrency) => {
+                let held = held().saturating_mul(share.gateways().into());
+                Some(concurrency.full().saturating_sub(held))
+            }
+        }
+    }
+
     /// Units that a bucket below full regains in `us` microseconds, before its period ends.
     /// Saturates.
     pub const fn units_in(&self, us: u64) -> i64 {
@@ -197,6 +238,32 @@ impl Limit {
         match self {
             Self::TokenBucket(bucket) => bucket.time_to_add_us(missing),
             Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => 0,
+        }
+    }
+
+    /// Microseconds in which a bucket regains `units` that a request took, of kinds whose buckets
+    /// cheaper requests can keep from becoming full; `None` for others.
+    pub fn time_to_earn_us(&self, units: i64) -> Option<u64> {
+        match self {
+            Self::TokenBucket(bucket) => Some(bucket.time_to_add_us(units)),
+            Self::SlidingWindow(window) => Some(window.window_us()),
+            // A fixed window is full at the start of each period.
+            Self::FixedWindow(_) | Self::Concurrency(_) => None,
+        }
+    }
+
+    /// Level and times of a bucket that is reserved for a request for another `us` microseconds,
+    /// which then takes `units`.
+    pub fn reserved(&self, units: i64, us: u64, times: Times) -> (i64, Times) {
+        match self {
+            Self::SlidingWindow(window) => {
+                let left_us = us.saturating_add(window.window_us());
+                (0, Times { left_us, wait_us: left_us })
+            }
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
+                let left = self.full().saturating_sub(units);
+                (left.saturating_sub(self.units_in(us)), times)
+            }
         }
     }
 
@@ -235,6 +302,35 @@ impl Limit {
     pub fn quota_calendar(&self) -> Option<Calendar> {
         self.calendar()
             .filter(|calendar| !matches!(calendar.period(), Period::Second | Period::Minute))
+    }
+
+    /// The period of a quota at `unix_us` (Unix time), in which usage is counted.
+    pub fn usage_period(&self, unix_us: u64) -> Option<Bounds> {
+        Some(self.quota_calendar()?.bounds(unix_us))
+    }
+
+    /// The period of a quota that a decision at `unix_us` (Unix time) counted in, by the gateway's
+    /// clock and the `left_us` microseconds that the deciding store said were left of it. The
+    /// clocks may differ by up to half a period.
+    #[inline]
+    pub fn usage_period_with(&self, left_us: u64, unix_us: u64) -> Option<Bounds> {
+        let calendar = self.quota_calendar()?;
+        let end_us = unix_us.saturating_add(left_us);
+        let bounds = calendar.bounds(unix_us);
+        let nearest = [bounds.end_us, bounds.start_us, bounds.next_end_us]
+            .into_iter()
+            .min_by_key(|end| end.abs_diff(end_us))
+            .unwrap_or(bounds.end_us);
+        Some(if nearest == bounds.end_us {
+            bounds
+        } else {
+            calendar.containing(nearest.saturating_sub(1))
+        })
+    }
+
+    /// Time zone of the periods in which usage is counted.
+    pub fn usage_zone(&self) -> &'static str {
+        self.quota_calendar().map_or("UTC", Calendar::zone)
     }
 
     /// Whether a lost count would be missed: the limit counts for an hour or longer, and what was
@@ -363,6 +459,18 @@ impl Limit {
         }
     }
 
+    /// How a refusal by a bucket is explained.
+    pub const fn shortage(&self) -> Shortage {
+        match self {
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::SlidingWindow(_) => {
+                Shortage { what: "is exhausted", is_guess: false }
+            }
+            Self::Concurrency(_) => {
+                Shortage { what: "is used by requests in flight", is_guess: true }
+            }
+        }
+    }
+
     /// Whether less than a fifth of a full bucket is left at `level`.
     pub const fn is_nearly_exhausted(&self, level: i64) -> bool {
         level < self.full() / 5
@@ -375,8 +483,14 @@ impl Limit {
     /// Appends the parameters of a bucket to a call of `take.lua`: the number of the kind, and two
     /// doubles. The second is the level of a full bucket. What else the kind needs is appended to
     /// `more`, which follows the parameters of all buckets. `now` is the time of the call,
-    /// `statement` what the gateway holds of the bucket.
-    pub fn encode(&self, call: &mut Vec<u8>, more: &mut Vec<u8>, now: u64, statement: Statement) {
+    /// `statement` returns what the gateway holds of the bucket.
+    pub fn encode(
+        &self,
+        call: &mut Vec<u8>,
+        more: &mut Vec<u8>,
+        now: u64,
+        statement: impl FnOnce() -> Statement,
+    ) {
         let (kind, first) = match self {
             Self::TokenBucket(bucket) => (TOKEN_BUCKET, bucket.units_per_us()),
             Self::FixedWindow(window) => {
@@ -386,6 +500,7 @@ impl Limit {
                 (FIXED_WINDOW, bounds.start_us.cast_signed())
             }
             Self::Concurrency(_) => {
+                let statement = statement();
                 more.extend_from_slice(&statement.gateway.to_le_bytes());
                 more.extend_from_slice(&double(statement.number.cast_signed()));
                 more.extend_from_slice(&double(statement.units.unwrap_or(-1)));
@@ -396,6 +511,48 @@ impl Limit {
         call.push(kind);
         call.extend_from_slice(&double(first));
         call.extend_from_slice(&double(self.full()));
+    }
+
+    /// Appends what a check takes from the bucket to a call of `take.lua`: the units of `cost`, and
+    /// flags, of which [`WITH_TIMES`] asks for the times that [`times_in`](Self::times_in) reads.
+    pub fn encode_charge(&self, call: &mut Vec<u8>, cost: u64, mode: Mode) {
+        let shadow = if mode == Mode::Shadow { SHADOW } else { 0 };
+        let times = match self {
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => 0,
+            Self::SlidingWindow(_) => WITH_TIMES,
+        };
+        call.extend_from_slice(&double(self.units(cost)));
+        call.push(shadow | times);
+    }
+
+    /// Times of a bucket in a reply of `take.lua` at `unix_us` (Unix time). `next` returns the
+    /// number that follows in it; `None` if one that the kind needs is missing.
+    pub fn times_in(&self, mut next: impl FnMut() -> Option<u64>, unix_us: u64) -> Option<Times> {
+        match self {
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
+                Some(Times::period(self.left_us(unix_us)))
+            }
+            Self::SlidingWindow(_) => Some(Times { wait_us: next()?, left_us: next()? }),
+        }
+    }
+
+    /// The `times` in a reply, for the check at `order` of those that are decided together at
+    /// `unix_us`.
+    pub const fn times_of(&self, times: Times, unix_us: u64, order: u64) -> Times {
+        match self {
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::SlidingWindow(_) => times,
+            // Requests that are refused together get different guesses.
+            Self::Concurrency(_) => Times::period(retry_guess_us(unix_us.wrapping_add(order))),
+        }
+    }
+
+    /// Commands of Redis that `take.lua` needs for this kind alone, each with the arguments after
+    /// the key that change nothing if there is none.
+    pub const fn script_commands(&self) -> &'static [ScriptCommand] {
+        match self {
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => &[],
+            Self::SlidingWindow(_) => &[("GETRANGE", &["0", "0"]), ("SETRANGE", &["0", ""])],
+        }
     }
 
     /// Bucket at `now` from its stored value in Redis. An invalid value counts as no value, which
@@ -447,6 +604,12 @@ impl Limit {
                 bytes.extend_from_slice(&window.window_us().to_le_bytes());
             }
         }
+    }
+
+    /// Reads the limit of a log as [`import`](Self::import); `None` if it is malformed, or of a
+    /// kind without logs.
+    pub fn import_window(bytes: &mut &[u8]) -> Option<SlidingWindow> {
+        Self::import(bytes)?.log()
     }
 
     /// Reads a limit of [`export`](Self::export), and advances `bytes` past it; `None` if it is

@@ -7,7 +7,9 @@
 //! - [`kind`]: [`Limit`], the parameters of a limit of any kind;
 //! - [`token_bucket`], [`leaky_bucket`], [`fixed_window`], [`sliding_window`], [`concurrency`]: the
 //!   kinds; [`calendar`]: the periods of fixed windows; [`stamp_log`]: the log of a sliding window;
-//! - [`bucket`]: state of one bucket; [`reading`]: that state as others see it;
+//! - [`bucket`]: state of one bucket; [`reading`]: that state as others see it; [`reported`]: what
+//!   a shared store said about it, and until when that counts;
+//! - [`stored`]: what a store in this process keeps of it, and hands over to another one;
 //! - [`cost`]: tokens that a request takes;
 //! - [`charge`]: one request checked against several buckets, all or nothing;
 //! - [`verdict`]: the decision, and the [`Standing`](verdict::Standing) that a client gets:
@@ -73,10 +75,12 @@ pub mod leaky_bucket;
 pub mod lease;
 pub mod membership;
 pub mod reading;
+pub mod reported;
 pub mod returned;
 pub mod share;
 pub mod sliding_window;
 pub mod stamp_log;
+pub mod stored;
 pub mod token_bucket;
 pub mod top_k;
 pub mod verdict;

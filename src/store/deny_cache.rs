@@ -26,11 +26,9 @@
 
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
-use crate::limit::Limit;
-use crate::limit::bucket::Bucket;
-use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome, Outcomes};
+use crate::limit::charge::{self, Answer, BucketId, Charge, Mode, Outcome, Outcomes};
 use crate::limit::reading::Times;
-use crate::limit::share::Share;
+use crate::limit::reported::Reported;
 
 /// Lifetime of an entry in microseconds, and so the maximum delay of a reset by another gateway.
 pub const MAX_AGE_US: u64 = MICROS_PER_SECOND;
@@ -52,20 +50,7 @@ pub struct DenyCache {
 #[derive(Debug, Clone, Copy)]
 struct CachedLevel {
     bucket: BucketId,
-    /// Limit that the level is counted in. The entry does not apply to another limit of the bucket,
-    /// as there is around a reload.
-    limit: Limit,
-    /// Units in the bucket at time `at`.
-    level: i64,
-    /// Time at which the call was sent, by the clock of this process. The store decided then or
-    /// later, so the refilled level is an upper bound.
-    at: u64,
-    /// Earliest time at which the bucket's period can end, or the newest stamp can leave a sliding
-    /// window; `u64::MAX` for other kinds.
-    ends_at: u64,
-    /// Of a sliding window without room: the cost of the request, and the earliest time at which
-    /// there can be room for it.
-    short: Option<(u64, u64)>,
+    reported: Reported,
 }
 
 impl Default for DenyCache {
@@ -87,16 +72,8 @@ impl DenyCache {
     pub fn refusal(&self, charges: &[Charge], now: u64) -> Option<Answer> {
         let mut outcomes = Outcomes::new();
         for charge in charges {
-            outcomes.push(match charge.mode {
-                Mode::Enforce if charge.limit.is_held() => Outcome::full(charge),
-                Mode::Enforce => {
-                    // Each slot is read once: another thread may change it between two reads.
-                    let (level, times) = self.level(charge, now)?;
-                    let enough = level >= charge.limit.units(charge.cost);
-                    Outcome { level, enough, share: Share::WHOLE, times }
-                }
-                Mode::Shadow => Outcome::full(charge),
-            });
+            // Each slot is read once: another thread may change it between two reads.
+            outcomes.push(charge.outcome_at_most(|| self.level(charge, now))?);
         }
         let answer = Answer::of(charges, outcomes);
         (!answer.allowed()).then_some(answer)
@@ -106,23 +83,16 @@ impl DenyCache {
     /// rules; an answer that allows updates existing entries only. `sent_at` is the time at which
     /// the call was sent, in microseconds.
     pub fn remember(&self, charges: &[Charge], answer: &Answer, sent_at: u64) {
-        for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-            if charge.mode == Mode::Shadow || charge.limit.is_held() {
-                continue;
-            }
-            let Charge { bucket, limit, cost, .. } = *charge;
-            let Times { left_us, wait_us } = outcome.times;
-            let ends_at = if left_us == 0 { u64::MAX } else { sent_at.saturating_add(left_us) };
-            let short = (wait_us > 0).then(|| (cost, sent_at.saturating_add(wait_us)));
-            let entry =
-                CachedLevel { bucket, limit, level: outcome.level, at: sent_at, ends_at, short };
+        let enforced = |(charge, _): &(&Charge, &Outcome)| charge.mode == Mode::Enforce;
+        for (charge, outcome) in charge::lasting(charges, answer).filter(enforced) {
+            let (bucket, reported) = (charge.bucket, Reported::of(charge, outcome, sent_at));
             let mut slot = self.slot(bucket).lock();
             let replaces = match &*slot {
-                Some(kept) if kept.bucket == bucket => entry.replaces(kept),
+                Some(kept) if kept.bucket == bucket => reported.replaces(&kept.reported),
                 Some(_) | None => !answer.allowed(),
             };
             if replaces && sent_at >= self.valid_from.load(Ordering::Acquire) {
-                *slot = Some(entry);
+                *slot = Some(CachedLevel { bucket, reported });
             }
         }
     }
@@ -149,49 +119,18 @@ impl DenyCache {
     /// Upper bound of the level of the charge's bucket at `now`, as far as it decides on the
     /// charge, and its times; `None` if unknown or expired.
     fn level(&self, charge: &Charge, now: u64) -> Option<(i64, Times)> {
-        let entry = (*self.slot(charge.bucket).lock())?;
-        let age = now.saturating_sub(entry.at);
-        if entry.bucket != charge.bucket || entry.limit != charge.limit || age > MAX_AGE_US {
+        let CachedLevel { bucket, reported } = (*self.slot(charge.bucket).lock())?;
+        let age = now.saturating_sub(reported.sent_at());
+        if bucket != charge.bucket || age > MAX_AGE_US {
             return None;
         }
-        if now >= entry.ends_at {
-            return None;
-        }
-        if charge.limit.log().is_some() {
-            return entry.level_of_log(charge, now);
-        }
-        if !charge.limit.refills() {
-            return Some((entry.level, Times::period(entry.ends_at - now)));
-        }
-        let bucket = Bucket { level: entry.level, at: entry.at };
-        Some((bucket.refilled(&charge.limit, now).level, Times::NONE))
+        reported.upper_bound(charge, now)
     }
 
     /// Slot of a bucket. The number of slots is a power of two.
     #[allow(clippy::cast_possible_truncation, reason = "only the lowest bits are used")]
     fn slot(&self, bucket: BucketId) -> &Mutex<Option<CachedLevel>> {
         &self.slots[bucket.0 as usize & (self.slots.len() - 1)]
-    }
-}
-
-impl CachedLevel {
-    /// Level and times of a sliding window at `now`; `None` if it may have room for the charge and
-    /// may have none.
-    fn level_of_log(&self, charge: &Charge, now: u64) -> Option<(i64, Times)> {
-        let left_us = if self.ends_at == u64::MAX { 0 } else { self.ends_at - now };
-        if self.level >= charge.limit.units(charge.cost) {
-            return Some((self.level, Times { left_us, wait_us: 0 }));
-        }
-        let (_, room_at) =
-            self.short.filter(|(cost, room_at)| *cost == charge.cost && now < *room_at)?;
-        Some((self.level, Times { left_us, wait_us: room_at - now }))
-    }
-
-    /// Whether this entry replaces `kept`, of the same bucket: it is newer or, within one call, of
-    /// a later check with a lower level.
-    fn replaces(&self, kept: &Self) -> bool {
-        let is_lower = self.limit != kept.limit || self.level <= kept.level;
-        self.at > kept.at || (self.at == kept.at && is_lower)
     }
 }
 

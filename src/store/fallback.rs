@@ -18,7 +18,7 @@ use super::held::Holds;
 use super::memory::MemoryStore;
 use super::rule::StoredRule;
 use crate::limit::adjust::Adjustment;
-use crate::limit::charge::{Answer, Charge, Outcome, Outcomes};
+use crate::limit::charge::{self, Answer, Charge, Outcome, Outcomes};
 use crate::limit::returned::Returned;
 use crate::limit::share::Share;
 use replies::Replies;
@@ -88,7 +88,7 @@ impl Fallback {
         }
         for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
             // Held units are no debt: Redis gets their number.
-            let is_debt = outcome.enough && !charge.limit.is_held();
+            let is_debt = outcome.spent(charge) > 0;
             if let (true, Some(rule)) = (is_debt, rules.get(charge.rule as usize)) {
                 let units = charge.limit.units(charge.cost);
                 self.replies.granted_locally(charge, now);
@@ -101,10 +101,11 @@ impl Fallback {
     /// The caller drops what it holds. Returns the outcomes with the levels afterwards.
     pub fn give_back(&self, charges: &[Charge], answer: &Answer, now: u64) -> Outcomes {
         let each = charges.iter().zip(&answer.outcomes).map(|(charge, outcome)| {
-            if !outcome.enough || charge.limit.is_held() {
+            let units = outcome.spent(charge);
+            if units == 0 {
                 return *outcome;
             }
-            let given = Adjustment::GiveBack(outcome.share.taken(&charge.limit, charge.cost));
+            let given = Adjustment::GiveBack(units);
             let moved = self.memory.adjust(std::slice::from_ref(charge), given, now);
             let level = moved.first().map_or(outcome.level, |(_, after)| *after);
             Outcome { level, ..*outcome }
@@ -150,14 +151,14 @@ impl Fallback {
     /// count.
     pub fn learn(&self, charges: &[Charge], answer: &Answer, sent_at: u64, now: u64) {
         self.reservations.forget(charges, now);
-        for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
+        for (charge, outcome) in charge::lasting(charges, answer) {
             self.learn_level(charge, outcome.level, sent_at, now);
         }
     }
 
     /// Stores the level of one bucket, as [`learn`](Self::learn).
     pub fn learn_level(&self, charge: &Charge, level: i64, sent_at: u64, now: u64) {
-        if charge.limit.is_held() || self.debts.has(charge.bucket) {
+        if self.debts.has(charge.bucket) {
             return;
         }
         let put = |level| self.memory.put(charge, level, now);

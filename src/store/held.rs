@@ -127,9 +127,9 @@ impl Held {
     }
 
     /// Free units of the charge's bucket, as far as this process knows, if it may grant `share` of
-    /// them.
-    pub fn level(&self, charge: &Charge, share: Share) -> i64 {
-        self.shard(charge.bucket).lock().level(charge, share)
+    /// them; `None` if requests do not hold units of it.
+    pub fn level(&self, charge: &Charge, share: Share) -> Option<i64> {
+        charge.limit.free(|| self.shard(charge.bucket).lock().units(charge.bucket), share)
     }
 
     /// Number of buckets of which units are held, or whose statement is due.
@@ -150,9 +150,8 @@ impl Held {
 
     /// Locks the buckets of the charges whose units are held.
     pub(super) fn lock<'a>(self: &'a Arc<Self>, charges: &[Charge]) -> Locked<'a> {
-        let held = charges.iter().filter(|charge| charge.limit.is_held());
         let mut numbers: SmallVec<[usize; 2]> =
-            held.map(|charge| shard_number(charge.bucket)).collect();
+            charge::held(charges).map(|charge| shard_number(charge.bucket)).collect();
         // Ascending, against deadlocks.
         numbers.sort_unstable();
         numbers.dedup();
@@ -167,11 +166,7 @@ impl Held {
         rules: &[StoredRule],
         answer: &Answer,
     ) -> Holds {
-        if charge::has_held(charges) {
-            self.lock(charges).hold(charges, rules, answer)
-        } else {
-            Holds::new()
-        }
+        self.lock(charges).hold(charges, rules, answer)
     }
 
     /// Reserves the units of these charges, which are of limits whose units are held, in a process
@@ -203,17 +198,18 @@ impl Held {
         Ok(reserved)
     }
 
-    /// Frees units of the charge's bucket for an operator. Returns the level before and after.
-    pub fn adjust(&self, charge: &Charge, adjustment: Adjustment) -> (i64, i64) {
+    /// Frees units of the charge's bucket for an operator. Returns the level before and after;
+    /// `None` if requests do not hold units of it.
+    pub fn adjust(&self, charge: &Charge, adjustment: Adjustment) -> Option<(i64, i64)> {
         let mut shard = self.shard(charge.bucket).lock();
-        let before = shard.level(charge, Share::WHOLE);
+        let before = shard.level(charge, Share::WHOLE)?;
         if let Some(entry) = shard.entries.get_mut(&charge.bucket) {
             entry.units.free(adjustment.units(&charge.limit));
             entry.stated = None;
         }
-        let after = shard.level(charge, Share::WHOLE);
+        let after = shard.level(charge, Share::WHOLE)?;
         self.settle(&mut shard, charge.bucket);
-        (before, after)
+        Some((before, after))
     }
 
     fn release(&self, bucket: BucketId, units: i64, epoch: u32) {
@@ -273,12 +269,15 @@ impl Shard {
         }
     }
 
-    /// Free units of the charge's bucket.
-    fn level(&self, charge: &Charge, share: Share) -> i64 {
-        let entry = self.entries.get(&charge.bucket);
-        let held = entry.map_or(0, |entry| entry.units.units() + entry.reserved);
-        // One of n gateways takes n times the units.
-        charge.limit.full().saturating_sub(held.saturating_mul(share.gateways().into()))
+    /// Units of the bucket that requests hold or have reserved.
+    fn units(&self, bucket: BucketId) -> i64 {
+        let entry = self.entries.get(&bucket);
+        entry.map_or(0, |entry| entry.units.units() + entry.reserved)
+    }
+
+    /// Free units of the charge's bucket; `None` if requests do not hold units of it.
+    fn level(&self, charge: &Charge, share: Share) -> Option<i64> {
+        charge.limit.free(|| self.units(charge.bucket), share)
     }
 }
 
@@ -307,8 +306,9 @@ impl Locked<'_> {
     /// Sets the buckets of the charges whose units are held to their levels at `now`.
     pub(super) fn read(&self, charges: &[Charge], share: Share, now: u64, buckets: &mut [Bucket]) {
         for (charge, bucket) in charges.iter().zip(buckets) {
-            if let Some(shard) = self.shard(charge) {
-                *bucket = Bucket { level: shard.level(charge, share), at: now };
+            let level = self.shard(charge).and_then(|held| held.level(charge, share));
+            if let Some(level) = level {
+                *bucket = Bucket { level, at: now };
             }
         }
     }
@@ -351,7 +351,7 @@ impl Locked<'_> {
     fn shard(&self, charge: &Charge) -> Option<&Shard> {
         let number = shard_number(charge.bucket);
         let shard = self.shards.iter().find(|(other, _)| *other == number);
-        shard.filter(|_| charge.limit.is_held()).map(|(_, shard)| &**shard)
+        shard.map(|(_, shard)| &**shard)
     }
 }
 

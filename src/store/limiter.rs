@@ -192,9 +192,7 @@ impl Limiter {
         let now = clock::now();
         shared.denied.forget(charges.iter().map(|charge| charge.bucket), now);
         for (charge, (_, after)) in charges.iter().zip(&moved) {
-            if charge.limit.is_held() {
-                self.memory.held().adjust(charge, adjustment);
-            } else {
+            if self.memory.held().adjust(charge, adjustment).is_none() {
                 self.memory.put(charge, *after, now);
             }
         }
@@ -376,15 +374,16 @@ impl Shared {
         rules: &[StoredRule],
         now: u64,
     ) -> Result<Option<Reservation>, Box<Taken>> {
-        if !charge::has_held(charges) || !self.nodes.is_settling(charges, rules, now) {
+        let mut held = charge::held(charges).peekable();
+        if held.peek().is_none() || !self.nodes.is_settling(charges, rules, now) {
             return Ok(None);
         }
         // Other rules grant nothing locally.
         let is_local = |charge: &&Charge| {
             let rule = rules.get(charge.rule as usize);
-            charge.limit.is_held() && rule.is_some_and(|rule| rule.on_failure == OnFailure::Local)
+            rule.is_some_and(|rule| rule.on_failure == OnFailure::Local)
         };
-        let held: Charges = charges.iter().filter(is_local).copied().collect();
+        let held: Charges = held.filter(is_local).copied().collect();
         let reserved = self.memory.held().reserve(&held, rules, self.share(), now);
         reserved.map(Some).map_err(|answer| Box::new(Taken::all(held, *answer, Source::Local)))
     }

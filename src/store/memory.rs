@@ -49,7 +49,6 @@ use crate::limit::charge::{self, Answer, BucketId, Charge, Outcome, Outcomes};
 use crate::limit::reading::{Reading, Times};
 use crate::limit::returned::Returned;
 use crate::limit::share::Share;
-use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::stamp_log::StampLog;
 use crate::store::held::{Held, Holds};
 use crate::store::rule::StoredRule;
@@ -183,7 +182,7 @@ impl MemoryStore {
         now: u64,
         share: Share,
     ) -> (Answer, Holds) {
-        if !charge::has_held(charges) {
+        if charge::held(charges).next().is_none() {
             return (self.take(charges, now, share), Holds::new());
         }
         let numbers = self.shard_numbers(charges);
@@ -196,7 +195,7 @@ impl MemoryStore {
         if !answer.allowed() {
             return (answer, Holds::new());
         }
-        let took = |index: usize| answer.outcomes[index].enough && !charges[index].limit.is_held();
+        let took = |index: usize| answer.outcomes[index].spent(&charges[index]) > 0;
         self.write(&numbers, &mut locked, charges, (&places, &buckets), now, took);
         self.forget_replaced(&numbers, &mut locked, charges, &answer);
         let holds = held.hold(charges, rules, &answer);
@@ -212,8 +211,7 @@ impl MemoryStore {
         charges: &[Charge],
         answer: &Answer,
     ) {
-        let held = charges.iter().zip(&answer.outcomes);
-        for (charge, _) in held.filter(|(charge, taken)| charge.limit.is_held() && taken.enough) {
+        for (charge, _) in charge::held_units(charges, answer) {
             locked[self.position(numbers, charge)].forget_bucket(charge.bucket);
         }
     }
@@ -235,8 +233,7 @@ impl MemoryStore {
 
     /// State of the charge's bucket at `now`, for a gateway that grants `part` of it.
     pub fn reading(&self, charge: &Charge, part: Share, now: u64) -> Reading {
-        if charge.limit.is_held() {
-            let level = self.held.level(charge, part);
+        if let Some(level) = self.held.level(charge, part) {
             return Reading { level, times: Times::period(charge.limit.left_us_at(now)) };
         }
         let shard = self.shards[self.shard_number(charge.bucket)].0.lock();
@@ -246,12 +243,9 @@ impl MemoryStore {
         Reading { level: bucket.level, times }
     }
 
-    /// Sets the level of the charge's bucket at `now`, as reported by the shared store. Has no
-    /// effect on units that are held: what other processes hold is not known here.
+    /// Sets the level of the charge's bucket at `now`, as reported by the shared store. No requests
+    /// may [hold](Self::hold) units of it: what they hold in other processes is not known here.
     pub fn put(&self, charge: &Charge, level: i64, now: u64) {
-        if charge.limit.is_held() {
-            return;
-        }
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let bucket = charge.limit.bucket(level, now);
         let place = shard.find(charge.bucket);
@@ -270,17 +264,12 @@ impl MemoryStore {
         if let Adjustment::GiveBack(_) = adjustment {
             self.undo(&numbers, &mut locked, charges, (&places, &after), now);
         }
-        let is_kept = |index: usize| !charges[index].limit.is_held();
+        let held = charges.iter().map(|charge| self.held.adjust(charge, adjustment));
+        let held: SmallVec<[Option<(i64, i64)>; INLINE_CHARGES]> = held.collect();
+        let is_kept = |index: usize| held[index].is_none();
         self.write(&numbers, &mut locked, charges, (&places, &after), now, is_kept);
-        let each = charges.iter().zip(before.iter().zip(&after));
-        each.map(|(charge, (before, after))| {
-            if charge.limit.is_held() {
-                self.held.adjust(charge, adjustment)
-            } else {
-                (before.level, after.level)
-            }
-        })
-        .collect()
+        let each = held.iter().zip(before.iter().zip(&after));
+        each.map(|(held, (before, after))| held.unwrap_or((before.level, after.level))).collect()
     }
 
     /// Gives back what a request took and does not use to the charge's bucket at `now`. Returns its
@@ -366,14 +355,14 @@ impl MemoryStore {
         let answer = charge::take(charges, &mut buckets, part);
         let allowed = answer.allowed();
         let answer = answer.with_times(|index, outcome| {
-            let (charge, place) = (&charges[index], places[index]);
-            if charge.limit.log().is_none() {
-                return Times::period(charge.limit.left_us_at(now));
-            }
-            let shard = &locked[self.position(numbers, charge)];
-            let level = outcome.level_before(charge, allowed);
-            let before = Bucket { level, ..buckets[index] };
-            self.times(shard, charge, (place, before), outcome.level, part, now)
+            let charge = &charges[index];
+            let log = || {
+                let shard = &locked[self.position(numbers, charge)];
+                shard.log(charge, places[index], &self.limits)
+            };
+            let before =
+                || Bucket { level: outcome.level_before(charge, allowed), ..buckets[index] };
+            charge.limit.times(log, before, outcome.level, (part, charge.cost), now)
         });
         (answer, buckets)
     }
@@ -390,20 +379,15 @@ impl MemoryStore {
         part: Share,
         now: u64,
     ) -> Times {
-        let Some(window) = charge.limit.log() else {
-            return Times::period(charge.limit.left_us_at(now));
-        };
-        let needed = part.needed(&charge.limit, charge.cost);
-        match shard.log(charge, place, &self.limits) {
-            Some(log) => log.times(&window, level, needed, now),
-            None => StampLog::of_bucket(&window, before).times(&window, level, needed, now),
-        }
+        let log = || shard.log(charge, place, &self.limits);
+        charge.limit.times(log, || before, level, (part, charge.cost), now)
     }
 
     /// Writes a bucket that was found in `place`.
     #[inline]
     fn store(&self, shard: &mut Shard, charge: &Charge, place: Place, bucket: Bucket, now: u64) {
-        let (bucket, log) = self.moved(shard, charge, place, bucket, now);
+        let before = || self.before(shard, charge, place, now);
+        let (bucket, log) = charge.limit.recorded(bucket, before, now);
         match place {
             Place::At(slot) => shard.replace(slot, charge, bucket),
             Place::Absent => shard.insert(charge, bucket, &self.limits, now),
@@ -413,42 +397,22 @@ impl MemoryStore {
         }
     }
 
-    /// The bucket to write for one that was found in `place`, and its log at that level, which is
-    /// removed.
-    #[inline]
-    fn moved(
-        &self,
-        shard: &mut Shard,
-        charge: &Charge,
-        place: Place,
-        bucket: Bucket,
-        now: u64,
-    ) -> (Bucket, Option<StampLog>) {
-        let Some(window) = charge.limit.log() else { return (bucket, None) };
-        let log = self.changed_log(shard, charge, place, (window, bucket.level), now);
-        (log.bucket(&window, now), Some(log))
-    }
-
     /// Writes the log of a bucket that has been written.
     fn put_log(&self, shard: &mut Shard, charge: &Charge, log: StampLog, now: u64) {
         shard.put_log(charge, log);
         shard.shed(&self.limits, now);
     }
 
-    /// Removes the log of a bucket that was found in `place`, and changes it to `level`.
-    fn changed_log(
+    /// Removes the log of a bucket that was found in `place`. Returns it, and the bucket.
+    fn before(
         &self,
         shard: &mut Shard,
         charge: &Charge,
         place: Place,
-        (window, level): (SlidingWindow, i64),
         now: u64,
-    ) -> StampLog {
-        let before = self.bucket_at(shard, charge, place, now);
-        let log = shard.take_log(charge, place, &self.limits);
-        let mut log = log.unwrap_or_else(|| StampLog::of_bucket(&window, before));
-        log.record(&window, level, now);
-        log
+    ) -> (Option<StampLog>, Bucket) {
+        let bucket = self.bucket_at(shard, charge, place, now);
+        (shard.take_log(charge, place, &self.limits), bucket)
     }
 
     /// Removes the newest stamps from the logs of these buckets, so that their levels are as given.
@@ -462,10 +426,8 @@ impl MemoryStore {
     ) {
         for (index, charge) in charges.iter().enumerate() {
             let shard = &mut locked[self.position(numbers, charge)];
-            if let Some(window) = charge.limit.log()
-                && let Some(mut log) = shard.take_log(charge, places[index], &self.limits)
-            {
-                log.undo(&window, buckets[index].level, now);
+            let log = || shard.take_log(charge, places[index], &self.limits);
+            if let Some(log) = charge.limit.undone(log, buckets[index].level, now) {
                 shard.put_log(charge, log);
             }
         }
@@ -483,12 +445,14 @@ impl MemoryStore {
     ) {
         let mut logs: SmallVec<[(usize, Bucket, StampLog); 1]> = SmallVec::new();
         for (index, charge) in charges.iter().enumerate() {
-            if is_moved(index) && charge.limit.log().is_some() {
+            let before = || {
                 let shard = &mut locked[self.position(numbers, charge)];
-                let moved = self.moved(shard, charge, places[index], buckets[index], now);
-                if let (bucket, Some(log)) = moved {
-                    logs.push((index, bucket, log));
-                }
+                self.before(shard, charge, places[index], now)
+            };
+            if is_moved(index)
+                && let (bucket, Some(log)) = charge.limit.recorded(buckets[index], before, now)
+            {
+                logs.push((index, bucket, log));
             }
         }
         let bucket = |index: usize| {

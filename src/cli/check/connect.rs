@@ -242,7 +242,7 @@ async fn redis(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
     let place = outline.place(&["redis", "url"]).unwrap_or(0..0);
     let uses = Uses {
         streams: policy.audit.stream.is_some(),
-        logs: policy.limits.iter().any(|limit| limit.log().is_some()),
+        limits: &policy.limits,
         quotas: policy.has_quotas,
     };
     let found = match trial::run(redis, uses).await {

@@ -3,9 +3,11 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::take;
 use crate::limit::reading::Times;
+use crate::limit::share::Share;
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::stamp_log::StampLog;
 use crate::limit::verdict::{Standing, Verdict};

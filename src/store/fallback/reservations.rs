@@ -24,7 +24,6 @@ use parking_lot::Mutex;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome};
 use crate::limit::cost::Cost;
-use crate::limit::reading::Times;
 use crate::limit::share::Share;
 use crate::limit::verdict::Standing;
 
@@ -184,32 +183,23 @@ impl Reservation {
         let limit = &charge.limit;
         let until_end = self.ends.saturating_sub(now);
         outcome.enough = false;
-        if let Some(window) = limit.log() {
-            let left_us = until_end.saturating_add(window.window_us());
-            outcome.level = 0;
-            outcome.times = Times { left_us, wait_us: left_us };
-        } else {
-            let cost = self.cost.in_parts(limit.parts());
-            let left = limit.full().saturating_sub(outcome.share.taken(limit, cost));
-            outcome.level = left.saturating_sub(limit.units_in(until_end));
-        }
+        let units = outcome.share.taken(limit, self.cost.in_parts(limit.parts()));
+        (outcome.level, outcome.times) = limit.reserved(units, until_end, outcome.times);
     }
 }
 
 /// Whether the charge needs a full bucket, so that cheaper requests could starve it.
 fn needs_all(charge: &Charge, share: Share) -> bool {
     let limit = &charge.limit;
-    let is_full_needed = share.taken(limit, charge.cost) >= limit.full();
-    // Cheaper requests do not keep a fixed window from becoming full.
-    let is_kept_from_full = limit.refills() || limit.log().is_some();
-    is_kept_from_full && share.gateways() > 1 && charge.cost > 1 && is_full_needed
+    let units = share.taken(limit, charge.cost);
+    let is_full_needed = share.gateways() > 1 && charge.cost > 1 && units >= limit.full();
+    is_full_needed && limit.time_to_earn_us(units).is_some()
 }
 
 /// Time in microseconds for which a bucket cannot be reserved again, after cheaper requests
 /// `waited` for one of this cost.
 fn turn(charge: &Charge, cost: Cost, share: Share, waited: u64) -> u64 {
     let limit = &charge.limit;
-    let refill = || limit.time_to_add_us(share.taken(limit, cost.in_parts(limit.parts())));
-    let earned = limit.log().map_or_else(refill, |window| window.window_us());
-    earned.max(waited).saturating_mul(2)
+    let earned = limit.time_to_earn_us(share.taken(limit, cost.in_parts(limit.parts())));
+    earned.unwrap_or(0).max(waited).saturating_mul(2)
 }

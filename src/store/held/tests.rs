@@ -360,7 +360,7 @@ fn memory_of_a_peak_is_given_back() {
 /// What a request with this charge holds, as without Redis.
 fn granted(held: &Arc<Held>, charge: Charge) -> Holds {
     let charges = [charge];
-    let mut buckets = [Bucket { level: held.level(&charge, Share::WHOLE), at: START }];
+    let mut buckets = [Bucket { level: held.level(&charge, Share::WHOLE).unwrap(), at: START }];
     let answer = charge::take(&charges, &mut buckets, Share::WHOLE);
     held.hold(&charges, &[rule()], &answer)
 }

@@ -179,8 +179,7 @@ impl Decided {
                 continue;
             };
             // What requests hold is free again once it is dropped.
-            let has_taken =
-                |(charge, outcome): &(&Charge, &Outcome)| outcome.enough && !charge.limit.is_held();
+            let has_taken = |(charge, outcome): &(&Charge, &Outcome)| outcome.spent(charge) > 0;
             let each = part.charges.iter().zip(&answered.answer.outcomes);
             let taken: Charges = each.filter(has_taken).map(|(charge, _)| *charge).collect();
             if !taken.is_empty() {

@@ -72,7 +72,7 @@ impl<'a> Failed<'a> {
         let each = self.taken.charges.iter().zip(&self.taken.answer.outcomes).enumerate();
         let each = each.map(|(index, (charge, outcome))| (index, charge, outcome));
         each.filter(move |(index, charge, outcome)| {
-            outcome.enough && !charge.limit.is_held() && is_refunded(*index)
+            outcome.spent(charge) > 0 && is_refunded(*index)
         })
     }
 }

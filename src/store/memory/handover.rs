@@ -82,11 +82,8 @@ impl MemoryStore {
                 }
                 bytes.extend_from_slice(&number.to_le_bytes());
                 bytes.extend_from_slice(&level.to_le_bytes());
-                if limits.get(number as usize).is_some_and(|known| known.limit.log().is_some()) {
-                    put_length(&mut bytes, ages.len());
-                    for age in ages {
-                        bytes.extend_from_slice(&age.to_le_bytes());
-                    }
+                if let Some(known) = limits.get(number as usize) {
+                    known.limit.export_ages(&ages, &mut bytes);
                 }
             }
             let dropped = &dropped[..dropped.len().min(limits.len())];
@@ -123,8 +120,8 @@ impl MemoryStore {
                 let old = reader.length()?;
                 let number = number_of(old)?;
                 let level = i64::from_le_bytes(reader.array()?);
-                let is_log = limits.get(old).is_some_and(|limit| limit.log().is_some());
-                let ages = if is_log { reader.ages()? } else { Vec::new() };
+                let limit = limits.get(old).ok_or(HandoverError::Malformed)?;
+                let ages = limit.import_ages(&mut reader.0).ok_or(HandoverError::Malformed)?;
                 shard.import(name, number, (level, &ages), &self.limits, now);
                 imported += 1;
             }
@@ -181,12 +178,6 @@ impl Reader<'_> {
 
     fn length(&mut self) -> Result<usize, HandoverError> {
         self.u32().map(|length| length as usize)
-    }
-
-    /// Ages of the stamps of a log.
-    fn ages(&mut self) -> Result<Vec<i64>, HandoverError> {
-        let count = self.length()?;
-        (0..count).map(|_| self.array().map(i64::from_le_bytes)).collect()
     }
 
     fn limit(&mut self) -> Result<Limit, HandoverError> {

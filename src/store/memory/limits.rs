@@ -181,11 +181,7 @@ impl Known {
     /// Converts a bucket of this limit to another one at `now`: see [`Limit::converted`]. The
     /// bucket is refilled under this limit until its retirement.
     pub(super) fn same_fraction(&self, bucket: Bucket, limit: &Limit, now: u64) -> Bucket {
-        if !self.limit.refills() {
-            // Its time is the end of its period, which the new limit compares with the current one.
-            return limit.converted(bucket, &self.limit);
-        }
-        let until = self.retired_at.map_or(now, |at| at.min(now)).max(bucket.at);
-        limit.converted(bucket.refilled(&self.limit, until), &self.limit)
+        let until = self.retired_at.map_or(now, |at| at.min(now));
+        limit.converted_at(bucket, &self.limit, until)
     }
 }

@@ -9,6 +9,7 @@ use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Mode;
 use crate::limit::fixed_window::FixedWindow;
+use crate::limit::sliding_window::SlidingWindow;
 
 /// One request of a schedule.
 #[derive(Clone, Debug)]

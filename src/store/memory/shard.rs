@@ -93,33 +93,31 @@ impl Shard {
         limits: &Limits,
         now: u64,
     ) -> Bucket {
-        if let Some(window) = charge.limit.log()
-            && let Some(log) = self.log(charge, place, limits)
-        {
-            return log.bucket(&window, now);
-        }
-        let entry = match place {
-            Place::At(slot) => self.table.slot(slot),
-            Place::Absent => None,
+        let bucket = || {
+            let entry = match place {
+                Place::At(slot) => self.table.slot(slot),
+                Place::Absent => None,
+            };
+            match entry {
+                None => self.new_bucket(charge, now),
+                Some(entry) if entry.limit_index == charge.limit_index => entry.bucket(),
+                Some(entry) => same_fraction(entry, &limits.load(), &charge.limit, now),
+            }
         };
-        let bucket = match entry {
-            None => self.new_bucket(charge, now),
-            Some(entry) if entry.limit_index == charge.limit_index => entry.bucket(),
-            Some(entry) => same_fraction(entry, &limits.load(), &charge.limit, now),
-        };
-        bucket.refilled(&charge.limit, now)
+        charge.limit.current(|| self.log(charge, place, limits), bucket, now)
     }
 
     /// Log of the charge's bucket; `None` if its stamps are not known.
     pub(super) fn log(&self, charge: &Charge, place: Place, limits: &Limits) -> Option<&StampLog> {
         let Place::At(slot) = place else { return None };
         let entry = self.table.slot(slot)?;
-        let is_log = entry.limit_index == charge.limit_index || {
+        let was = if entry.limit_index == charge.limit_index {
+            Some(charge.limit)
+        } else {
             // Before a reload, the bucket may have been one of another kind.
-            let was = limits.load().get(entry.limit_index as usize).map(|known| known.limit);
-            was.is_some_and(|was| was.log().is_some())
+            limits.load().get(entry.limit_index as usize).map(|known| known.limit)
         };
-        if is_log { self.logs.get(entry.name) } else { None }
+        Limit::kept_log(was, || self.logs.get(entry.name))
     }
 
     /// Removes the log of the charge's bucket, to change it; `None` if its stamps are not known.
@@ -170,8 +168,8 @@ impl Shard {
         let name = Name::of(bucket);
         let Place::At(slot) = self.table.find(name) else { return None };
         let number = self.table.slot(slot)?.limit_index as usize;
-        let window = limits.load().get(number)?.limit.log()?;
-        Some((window, self.logs.get(name)?.inside(&window, now).collect()))
+        let limit = limits.load().get(number)?.limit;
+        limit.inside(self.logs.get(name)?, now)
     }
 
     /// Frees the logs whose stamps have left the window, and drops buckets until the rest is within
@@ -182,8 +180,7 @@ impl Shard {
         logs.sweep(|name, log| {
             let Place::At(slot) = table.find(name) else { return false };
             let number = table.slot(slot).map_or(0, |entry| entry.limit_index as usize);
-            let window = list.get(number).and_then(|known| known.limit.log());
-            window.is_some_and(|window| !log.is_over(&window, now))
+            list.get(number).is_some_and(|known| known.limit.needs_log(log, now))
         });
         while self.table.len() > 1 && self.size() > self.bound {
             self.evict(&list, now);
@@ -259,15 +256,7 @@ impl Shard {
     pub(super) fn export(&self, limits: &[Known], now: u64) -> Vec<(Name, u32, i64, Vec<i64>)> {
         let level = |entry: &Entry| {
             let limit = limits.get(entry.limit_index as usize)?.limit;
-            let (mut bucket, mut ages) = (entry.bucket().refilled(&limit, now), Vec::new());
-            if let Some(window) = limit.log() {
-                let unknown = || StampLog::of_bucket(&window, bucket);
-                let mut log = self.logs.get(entry.name).cloned().unwrap_or_else(unknown);
-                bucket = log.bucket(&window, now);
-                log.record(&window, bucket.level, now);
-                ages = log.stamps().map(|stamp| now.cast_signed() - stamp).collect();
-            }
-            let level = bucket.level;
+            let (level, ages) = limit.aged(entry.bucket(), || self.logs.get(entry.name), now);
             (level != limit.full()).then_some((entry.name, entry.limit_index, level, ages))
         };
         self.table.entries().filter_map(level).collect()
@@ -298,17 +287,8 @@ impl Shard {
         }
         self.make_room(limits, now);
         let limit = limits.load().get(number as usize).map(|known| known.limit);
-        let mut bucket = limit.map_or(Bucket { level, at: now }, |limit| limit.bucket(level, now));
-        let mut log = None;
-        if let Some(window) = limit.and_then(|limit| limit.log()) {
-            let stamps = ages.iter().map(|age| now.cast_signed().saturating_sub(*age));
-            let stamps = match ages {
-                [] => StampLog::of_bucket(&window, bucket),
-                _ => StampLog::of_stamps(stamps),
-            };
-            bucket = stamps.bucket(&window, now);
-            log = Some(stamps);
-        }
+        let (bucket, log) = limit
+            .map_or((Bucket { level, at: now }, None), |limit| limit.of_aged(level, ages, now));
         self.table.insert(Entry::new(name, number, bucket));
         if let Some(log) = log {
             self.logs.put(name, log);
@@ -478,17 +458,7 @@ impl Dropped {
 
     /// The emptiest bucket of `limit` that may have been dropped, at `now`.
     fn emptiest(&self, limit: &Limit, now: u64) -> Bucket {
-        let until_full = self.full_at.saturating_sub(now);
-        if limit.refills() {
-            let level = limit.full().saturating_sub(limit.units_in(until_full)).max(0);
-            return Bucket { level, at: now };
-        }
-        if until_full == 0 {
-            return Bucket { level: limit.full(), at: 0 };
-        }
-        // Also below zero: if the limit is raised, what was used counts.
-        let level = limit.full().saturating_sub(self.missing(now)).max(limit.lowest());
-        limit.bucket_until(level, self.full_at, now)
+        limit.undropped(self.full_at, || self.missing(now), now)
     }
 }
 

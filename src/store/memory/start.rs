@@ -30,29 +30,16 @@ impl Start {
         let _ = self.empty.set(Empty { at: now, share, ends });
     }
 
-    /// Start value of the charge's unknown bucket at `now`, at most `bucket`.
-    ///
-    /// An empty bucket is one that has just granted a request of the same cost. If the share takes
-    /// more than a full bucket for it, the level is below zero.
-    ///
-    /// A sliding window starts with all stamps of `at`. A fixed window starts full: empty, it would
-    /// refuse all requests until its period ends, which may take a month.
+    /// Start value of the charge's unknown bucket at `now`, at most `bucket`: see
+    /// [`Limit::started_empty`](crate::limit::Limit::started_empty), after a request of the same
+    /// cost.
     pub(super) fn at_most(&self, bucket: Bucket, charge: &Charge, now: u64) -> Bucket {
         let Some(empty) = self.empty.get() else { return bucket };
         if empty.ends.load(Ordering::Relaxed) {
             return bucket;
         }
-        let limit = &charge.limit;
-        if limit.log().is_some() {
-            let started = Bucket { level: 0, at: empty.at }.refilled(limit, now);
-            return if started.level < bucket.level { started } else { bucket };
-        }
-        if !limit.refills() {
-            return bucket;
-        }
-        let drained = limit.full().saturating_sub(empty.share.taken(limit, charge.cost)).min(0);
-        let filled = limit.units_in(now.saturating_sub(empty.at));
-        Bucket { level: bucket.level.min(drained.saturating_add(filled)), at: bucket.at }
+        let units = empty.share.taken(&charge.limit, charge.cost);
+        charge.limit.started_empty(bucket, units, empty.at, now)
     }
 }
 

@@ -395,7 +395,7 @@ impl Batcher {
                 check.answer(Err(Undecided::NotTaken));
                 continue;
             }
-            if charge::has_held(&check.charges) && self.is_asked(&check.charges) {
+            if self.is_asked(&check.charges) {
                 later.push_back(Queued::Check(check));
                 continue;
             }
@@ -455,7 +455,7 @@ impl Batcher {
 
     /// Whether an unanswered call has checks of one of these buckets whose units are held.
     fn is_asked(&self, charges: &[Charge]) -> bool {
-        charges.iter().any(|charge| charge.limit.is_held() && self.held.is_asked(charge.bucket))
+        charge::held(charges).any(|charge| self.held.is_asked(charge.bucket))
     }
 
     /// Notes that a call with these checks is unanswered from now on.
@@ -464,7 +464,7 @@ impl Batcher {
             return;
         }
         for check in members {
-            for charge in check.charges.iter().filter(|charge| charge.limit.is_held()) {
+            for charge in charge::held(&check.charges) {
                 if let Some(rule) = check.rules.get(charge.rule as usize) {
                     self.held.begin(charge.bucket, charge.limit, rule);
                 }

@@ -21,7 +21,7 @@ use super::link::breaker::{BreakerStatus, Override};
 use super::link::history::History;
 use super::node::Node;
 use crate::limit::adjust::Adjustment;
-use crate::limit::charge::{BucketId, Charge};
+use crate::limit::charge::{self, BucketId, Charge};
 use crate::limit::reading::Reading;
 use crate::policy::redis::{Address, Redis};
 use crate::store::debts::Debts;
@@ -227,10 +227,11 @@ impl Nodes {
             Self::Cluster(cluster) => {
                 let parts = cluster.parts(charges, rules);
                 let is_settling = |node: &Arc<Node>| node.is_settling(now);
-                let held = |part: &super::cluster::Part| {
-                    part.charges.iter().any(|charge| charge.limit.is_held())
-                };
-                parts.iter().any(|part| held(part) && part.node.as_ref().is_none_or(is_settling))
+                let holds_units =
+                    |part: &super::cluster::Part| charge::held(&part.charges).next().is_some();
+                let is_settling =
+                    |part: &super::cluster::Part| part.node.as_ref().is_none_or(is_settling);
+                parts.iter().any(|part| holds_units(part) && is_settling(part))
             }
         }
     }

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use super::batch::repair::Claim;
 use super::keys::Keys;
 use crate::limit::adjust::Adjustment;
-use crate::limit::charge::{BucketId, Charge, Charges, Mode, has_held, held_units};
+use crate::limit::charge::{self, BucketId, Charge, Charges, Mode, held_units};
 use crate::limit::concurrency::Statement;
 use crate::limit::returned::Returned;
 use crate::limit::{Limit, double};
@@ -68,7 +68,9 @@ pub struct Batch {
     checks: usize,
     /// Indexes of buckets, and units that were granted locally.
     debts: Vec<(u16, i64)>,
-    /// Indexes of buckets whose units are held, ascending, and what this gateway holds.
+    /// Indexes of buckets whose units are held, ascending.
+    held: Vec<u16>,
+    /// The same indexes, and what this gateway holds.
     statements: Vec<(u16, Statement)>,
     /// Indexes of buckets, and what is given back to them.
     returned: Vec<(u16, Returned)>,
@@ -242,6 +244,7 @@ impl Batch {
         let key = rules
             .get(charge.rule as usize)
             .map_or_else(String::new, |rule| keys.bucket(charge.bucket, rule));
+        self.held.extend(charge::held(std::slice::from_ref(charge)).map(|_| index));
         self.buckets.push((charge.bucket, charge.limit, key));
         self.bucket_index.insert(charge.bucket, index);
         Some(index)
@@ -258,9 +261,9 @@ impl Batch {
         self.buckets.iter().map(move |(bucket, limit, key)| (*bucket, *limit, &key[rule(key)..]))
     }
 
-    /// Whether it reads a sliding window, for which the script needs a further right.
-    pub fn reads_windows(&self) -> bool {
-        self.buckets.iter().any(|(_, limit, _)| matches!(limit, Limit::SlidingWindow(_)))
+    /// Whether the script needs [further commands](Limit::script_commands) for it.
+    pub fn needs_commands(&self) -> bool {
+        self.buckets.iter().any(|(_, limit, _)| !limit.script_commands().is_empty())
     }
 
     /// Settles a debt of `units` to a bucket of the batch, before its checks.
@@ -272,14 +275,13 @@ impl Batch {
 
     /// Buckets whose units are held, each once.
     pub fn held(&self) -> impl Iterator<Item = BucketId> {
-        let held = self.buckets.iter().filter(|(_, limit, _)| limit.is_held());
-        held.map(|(bucket, ..)| *bucket)
+        self.held.iter().map(|index| self.buckets[usize::from(*index)].0)
     }
 
     /// Sets what this gateway holds of each bucket.
     pub fn state(&mut self, statement: impl Fn(BucketId) -> Statement) {
-        let held = (0..).zip(&self.buckets).filter(|(_, (_, limit, _))| limit.is_held());
-        self.statements = held.map(|(index, (bucket, ..))| (index, statement(*bucket))).collect();
+        let statements = self.held.iter().copied().zip(self.held());
+        self.statements = statements.map(|(index, bucket)| (index, statement(bucket))).collect();
     }
 
     fn statement(&self, index: usize) -> Statement {
@@ -298,7 +300,10 @@ impl Batch {
         };
         let mut units: Vec<(BucketId, Option<i64>)> =
             self.statements.iter().map(|(index, statement)| stated(index, statement)).collect();
-        for group in self.groups.iter().filter(|group| has_held(&group.charges)) {
+        if units.is_empty() {
+            return units;
+        }
+        for group in &self.groups {
             let members = group.members.iter();
             for answer in members.filter_map(|member| reply.answers.get(*member)?.as_ref()) {
                 for (charge, taken) in held_units(&group.charges, answer) {
@@ -318,16 +323,14 @@ impl Batch {
         let mut call = Vec::with_capacity(size);
         call.push(Operation::Take as u8);
         let limits = self.buckets.iter().enumerate();
-        let limits = limits.map(|(index, (_, limit, _))| (limit, self.statement(index)));
+        let limits = limits.map(|(index, (_, limit, _))| (limit, move || self.statement(index)));
         encode_limits(limits, &mut call, now);
         for group in &self.groups {
             call.extend_from_slice(&group.member_count.to_le_bytes());
             call.push(group.charge_count);
             for (charge, bucket) in group.charges.iter().zip(&group.buckets) {
                 call.extend_from_slice(&(bucket + 1).to_le_bytes());
-                call.extend_from_slice(&double(charge.limit.units(charge.cost)));
-                let is_log = charge.limit.log().is_some();
-                call.push(u8::from(charge.mode == Mode::Shadow) + 2 * u8::from(is_log));
+                charge.limit.encode_charge(&mut call, charge.cost, charge.mode);
             }
         }
         call
@@ -416,17 +419,15 @@ fn encode_buckets(
     statement: impl Fn(BucketId) -> Statement,
 ) -> Vec<u8> {
     let mut call = vec![operation as u8];
-    let statement = |charge: &Charge| {
-        if charge.limit.is_held() { statement(charge.bucket) } else { Statement::NONE }
-    };
-    let limits = charges.iter().map(|charge| (&charge.limit, statement(charge)));
+    let statement = &statement;
+    let limits = charges.iter().map(|charge| (&charge.limit, move || statement(charge.bucket)));
     encode_limits(limits, &mut call, now);
     call
 }
 
 /// Appends the parameters of buckets to a call at `now`.
 fn encode_limits<'a>(
-    limits: impl Iterator<Item = (&'a Limit, Statement)>,
+    limits: impl Iterator<Item = (&'a Limit, impl FnOnce() -> Statement)>,
     call: &mut Vec<u8>,
     now: u64,
 ) {

@@ -219,7 +219,7 @@ impl Batcher {
                     link.answered(connection);
                     if reply.lacks_right {
                         link.cannot_read_windows();
-                    } else if link.misses_windows() && batch.reads_windows() {
+                    } else if link.misses_windows() && batch.needs_commands() {
                         link.can_read_windows();
                     }
                     ("ok", Some(reply))

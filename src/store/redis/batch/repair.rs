@@ -13,10 +13,8 @@
 use parking_lot::Mutex;
 
 use crate::base::duration::MICROS_PER_SECOND;
-use crate::base::unix_time;
 use crate::limit::Limit;
-use crate::limit::bucket::Bucket;
-use crate::limit::charge::{Answer, BucketId, Charge};
+use crate::limit::charge::{self, Answer, BucketId, Charge};
 
 /// Time after a new connection in which calls repair buckets, in microseconds.
 pub const REPAIR_US: u64 = 10 * MICROS_PER_SECOND;
@@ -28,10 +26,6 @@ const SLOTS: usize = 65_536;
 /// Time after which a level that was seen is not claimed, in microseconds. Redis keeps the time of
 /// an adjustment a minute longer.
 const MAX_AGE_US: u64 = 60 * 60 * MICROS_PER_SECOND;
-
-/// Divisor of a sliding window: a number of tokens in it that was seen longer ago than this part of
-/// it is not claimed, since many of them may have left it.
-const WINDOW_PART: u64 = 8;
 
 /// The levels that Redis reported last.
 #[derive(Debug)]
@@ -71,10 +65,7 @@ impl Seen {
     /// Notes the levels in an answer to a call that was sent at `sent_at` (microseconds). Redis
     /// decided at `seen_at`, in microseconds of Unix time by its clock.
     pub fn note(&self, charges: &[Charge], answer: &Answer, (sent_at, seen_at): (u64, u64)) {
-        for (charge, outcome) in charges.iter().zip(&answer.outcomes) {
-            if charge.limit.is_held() {
-                continue;
-            }
+        for (charge, outcome) in charge::lasting(charges, answer) {
             let Charge { bucket, limit, .. } = *charge;
             let mut level = outcome.level;
             let mut slot = self.slot(bucket).lock();
@@ -109,21 +100,8 @@ impl Seen {
         }
         let seen_at = seen.seen_at;
         let latest = now.saturating_add(budget_us);
-        let claim = if limit.refills() {
-            let then = Bucket { level: seen.level, at: seen.sent_at };
-            Claim { level: limit.refilled(then, latest).level, period_end: 0, seen_at }
-        } else if limit.log().is_some() {
-            let age_us = latest.saturating_sub(seen.sent_at);
-            if age_us > limit.window_us() / WINDOW_PART {
-                return None;
-            }
-            Claim { level: seen.level, period_end: 0, seen_at }
-        } else {
-            let unix = unix_time::of(seen.sent_at);
-            let period_end = unix.saturating_add(limit.left_us(unix));
-            Claim { level: seen.level, period_end, seen_at }
-        };
-        (claim.level < limit.highest()).then_some(claim)
+        let (level, period_end) = limit.highest_until(seen.level, seen.sent_at, latest)?;
+        Some(Claim { level, period_end, seen_at })
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "only these bits are used")]
@@ -135,6 +113,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::unix_time;
     use crate::limit::calendar::{Calendar, Period};
     use crate::limit::charge::{Charges, Mode, Outcome};
     use crate::limit::fixed_window::FixedWindow;

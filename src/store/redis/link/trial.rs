@@ -8,6 +8,8 @@ use tokio::time::timeout;
 use super::cluster::topology;
 use super::connect::{self, STEP_TIMEOUT};
 use crate::base::blocking::BlockingCalls;
+use crate::limit::Limit;
+use crate::limit::kind::ScriptCommand;
 use crate::net::address::HostPort;
 use crate::net::lookup::system_resolver;
 use crate::policy::redis::{Address, Redis};
@@ -57,11 +59,11 @@ impl TrialError {
 
 /// What the gateway uses a server for, besides token buckets.
 #[derive(Debug, Clone, Copy)]
-pub struct Uses {
+pub struct Uses<'a> {
     /// The audit writes to a stream.
     pub streams: bool,
-    /// A rule is a sliding window.
-    pub logs: bool,
+    /// The limits of the rules, some of which need commands of their own.
+    pub limits: &'a [Limit],
     /// A rule is a quota, whose usage is kept.
     pub quotas: bool,
 }
@@ -71,7 +73,7 @@ pub struct Uses {
 ///
 /// # Errors
 /// See [`TrialError`].
-pub async fn run(settings: &Redis, uses: Uses) -> Result<Option<Durability>, TrialError> {
+pub async fn run(settings: &Redis, uses: Uses<'_>) -> Result<Option<Durability>, TrialError> {
     let Address::Cluster(nodes) = &settings.address else {
         return run_at(settings, uses, 0).await;
     };
@@ -90,7 +92,7 @@ pub async fn run(settings: &Redis, uses: Uses) -> Result<Option<Durability>, Tri
 /// Tries out one server. `number` is that of the bucket of probes.
 async fn run_at(
     settings: &Redis,
-    uses: Uses,
+    uses: Uses<'_>,
     number: u64,
 ) -> Result<Option<Durability>, TrialError> {
     let reads = BlockingCalls::default();
@@ -121,7 +123,7 @@ async fn run_at(
 }
 
 /// The commands of heartbeats, and of these uses, in a form that leaves nothing.
-fn harmless(prefix: &str, uses: Uses) -> Vec<(&'static str, Cmd)> {
+fn harmless(prefix: &str, uses: Uses<'_>) -> Vec<(&'static str, Cmd)> {
     let gateways = format!("{prefix}gateways");
     let command = |name: &'static str, arguments: &[&str]| {
         let mut command = redis::cmd(name);
@@ -143,9 +145,12 @@ fn harmless(prefix: &str, uses: Uses) -> Vec<(&'static str, Cmd)> {
         commands.push(command("HDEL", &[&not_used, "a"]));
     }
     commands.push(command("PEXPIRE", &[&not_used, "1"]));
-    if uses.logs {
-        commands.push(command("GETRANGE", &[&not_used, "0", "0"]));
-        commands.push(command("SETRANGE", &[&not_used, "0", ""]));
+    let mut own: Vec<ScriptCommand> =
+        uses.limits.iter().flat_map(Limit::script_commands).copied().collect();
+    own.sort_unstable();
+    own.dedup();
+    for (name, arguments) in own {
+        commands.push(command(name, &[&[&*not_used][..], arguments].concat()));
     }
     if uses.streams {
         commands.push(command("XADD", &[&not_used, "NOMKSTREAM", "*", "a", "b"]));

@@ -11,7 +11,7 @@ use crate::limit::lease::{EPOCH_US, Loan, Request};
 /// `divisor`-th part of the bucket's level.
 pub fn encode_lease(charge: &Charge, request: &Request, divisor: i64, now: u64) -> Vec<u8> {
     let mut call = vec![Operation::Lease as u8];
-    encode_limits(std::iter::once((&charge.limit, Statement::NONE)), &mut call, now);
+    encode_limits(std::iter::once((&charge.limit, || Statement::NONE)), &mut call, now);
     for number in [request.wanted, divisor, request.least] {
         call.extend_from_slice(&double(number));
     }

@@ -80,18 +80,14 @@ pub(super) fn time(number: Option<i64>) -> Result<u64, BadReply> {
     number.and_then(|time| u64::try_from(time).ok()).ok_or(BadReply)
 }
 
-/// Reads the times of a charge's bucket, if they are in the reply. Otherwise they follow from
-/// `time`.
+/// Reads the times of a charge's bucket: see [`Limit::times_in`](crate::limit::Limit::times_in).
 fn times(
     charge: &Charge,
     numbers: &mut impl Iterator<Item = i64>,
     time: u64,
 ) -> Result<Times, BadReply> {
-    if charge.limit.log().is_none() {
-        return Ok(Times::period(charge.limit.left_us(time)));
-    }
-    let mut us = || numbers.next().and_then(|us| u64::try_from(us).ok()).ok_or(BadReply);
-    Ok(Times { wait_us: us()?, left_us: us()? })
+    let next = || numbers.next().and_then(|us| u64::try_from(us).ok());
+    charge.limit.times_in(next, time).ok_or(BadReply)
 }
 
 /// Reads the level of a charge's bucket; `None` if the bucket is unreadable.
@@ -189,11 +185,7 @@ impl Group {
             let later = if allowed { took.saturating_sub(turn).max(0) } else { 0 };
             let level = last.saturating_add(later.saturating_mul(units));
             let enough = if allowed { turn <= took } else { level >= units };
-            if charge.limit.is_held() {
-                // Requests that are refused together get different guesses.
-                let left_us = charge.limit.left_us(time.wrapping_add(order as u64));
-                times = Times::period(left_us);
-            }
+            times = charge.limit.times_of(times, time, order as u64);
             if level >= units {
                 // Only after the last one it does not.
                 times.wait_us = 0;
