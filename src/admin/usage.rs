@@ -18,7 +18,6 @@ use crate::base::unix_time;
 use crate::decide::applicability::{Absent, Applicability, Subject, applicabilities};
 use crate::identity::address::parse_address;
 use crate::identity::query_parameters;
-use crate::limit::calendar::Calendar;
 use crate::limit::charge::{BucketId, Charge};
 use crate::observe::address::AddressQueryError;
 use crate::policy::Policy;
@@ -399,7 +398,7 @@ impl QuotaUsage {
             used: tokens(record.used),
             counted_at: Some(UtcTime(record.counted_at_us)),
             bucket: format!("{:032x}", record.place.bucket.0),
-            zone: record.limit.quota_calendar().map_or("UTC", Calendar::zone),
+            zone: record.limit.usage_zone(),
         }
     }
 
@@ -412,8 +411,7 @@ impl QuotaUsage {
         now_us: u64,
     ) -> Option<Self> {
         let used = charge.limit.full().saturating_sub(level);
-        let calendar = charge.limit.quota_calendar()?;
-        let bounds = calendar.bounds(now_us);
+        let bounds = charge.limit.usage_period(now_us)?;
         let client = client(policy, key)?;
         let rule = policy.rules.get(charge.rule as usize)?;
         let owner = Owner::of(policy, rule, &client);
@@ -428,7 +426,7 @@ impl QuotaUsage {
             used: tokens(used),
             counted_at: None,
             bucket: format!("{:032x}", charge.bucket.0),
-            zone: calendar.zone(),
+            zone: charge.limit.usage_zone(),
         })
     }
 }

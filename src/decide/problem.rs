@@ -298,13 +298,12 @@ pub fn limited(
         Some(_) => write!(text, "plan {plan}) "),
         None => write!(text, "burst {burst}, plan {plan}) "),
     };
-    let is_held = charge.limit.is_held();
+    let shortage = charge.limit.shortage();
     let _ = match charge.cost_in_tokens() {
-        Cost::ONE if is_held => write!(text, "is used by requests in flight"),
-        Cost::ONE => write!(text, "is exhausted"),
+        Cost::ONE => write!(text, "{}", shortage.what),
         cost => write!(text, "lacks the {cost} tokens that this request takes"),
     };
-    let about = if is_held { "about " } else { "" };
+    let about = if shortage.is_guess { "about " } else { "" };
     let _ = write!(text, "; retry in {about}{retry_after_ms} ms.");
     text
 }

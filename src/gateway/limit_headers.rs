@@ -138,12 +138,11 @@ fn insert_draft(
         let wait = if outcome.enough { standing.reset_us } else { standing.retry_after_us };
         let wait = seconds_up(wait).max(u64::from(!outcome.enough));
         let name = check.rule_name(policy, index);
-        if charge.limit.is_held() {
+        if let Some(window) = charge.limit.window_seconds() {
+            policies.item(name, [(";q=", standing.limit), (";w=", window)]);
+        } else {
             policies.item(name, [(";q=", standing.limit)]);
             policies.parameter(IN_FLIGHT_UNIT);
-        } else {
-            let window = seconds_up(charge.limit.window_us()).max(1);
-            policies.item(name, [(";q=", standing.limit), (";w=", window)]);
         }
         limits.item(name, [(";r=", standing.remaining), (";t=", wait)]);
     }

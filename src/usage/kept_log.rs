@@ -65,7 +65,7 @@ impl KeptLog {
         (base, tail): (&[u8], &[u8]),
         unix_us: u64,
     ) -> Option<Self> {
-        let window = Limit::import(&mut limit)?.log()?;
+        let window = Limit::import_window(&mut limit)?;
         let mut all = stamps(base)?;
         all.extend(stamps(tail)?);
         if !all.is_sorted() {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
-use super::record::{Owner, Place, Record, period};
+use super::record::{Owner, Place, Record};
 use crate::base::shard::{SHARDS, Sharded};
 use crate::base::unix_time;
 use crate::limit::charge::{Charge, Outcome};
@@ -109,7 +109,8 @@ impl Ledger {
             if !outcome.enough || outcome.times.left_us == 0 {
                 continue;
             }
-            let Some(bounds) = period(charge, outcome, unix_us) else { continue };
+            let left_us = outcome.times.left_us;
+            let Some(bounds) = charge.limit.usage_period_with(left_us, unix_us) else { continue };
             let place = Place { end_us: bounds.end_us, bucket: charge.bucket };
             let at = (bounds.start_us, place);
             let is_kept = if self.is_shared && taken.source_of(index) != Source::Redis {
@@ -135,8 +136,7 @@ impl Ledger {
     ) {
         let unix_us = unix_time::of(now);
         for (charge, level) in charges.iter().zip(levels) {
-            let Some(calendar) = charge.limit.quota_calendar() else { continue };
-            let bounds = calendar.bounds(unix_us);
+            let Some(bounds) = charge.limit.usage_period(unix_us) else { continue };
             let place = Place { end_us: bounds.end_us, bucket: charge.bucket };
             let at = (bounds.start_us, place);
             let Some(own) = self.shards.own() else { continue };
@@ -174,7 +174,8 @@ impl Ledger {
             let Some((charge, outcome)) = charge.zip(taken.answer.outcomes.get(index)) else {
                 continue;
             };
-            let Some(bounds) = period(charge, outcome, unix_us) else { continue };
+            let left_us = outcome.times.left_us;
+            let Some(bounds) = charge.limit.usage_period_with(left_us, unix_us) else { continue };
             let place = Place { end_us: bounds.end_us, bucket: charge.bucket };
             let at = (bounds.start_us, place);
             if !shard.note_unread(policy, client, charge, at, unix_us) {

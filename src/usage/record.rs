@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::limit::Limit;
-use crate::limit::calendar::Bounds;
-use crate::limit::charge::{BucketId, Charge, Outcome};
+use crate::limit::charge::BucketId;
 use crate::observe::consumption::ClientId;
 use crate::policy::client::Client;
 use crate::policy::{Dimension, Policy, Rule};
@@ -66,22 +65,4 @@ impl Owner {
         let (kind, id) = id.map_or_else(|| (SHARED, String::new()), |id| id.shown(policy));
         Self { kind, id }
     }
-}
-
-/// The period that a decision at `unix_us` counted in, by the gateway's clock and what the deciding
-/// store said was left of it. The clocks may differ by up to half a period. `None` for limits that
-/// are no quotas.
-pub fn period(charge: &Charge, outcome: &Outcome, unix_us: u64) -> Option<Bounds> {
-    let calendar = charge.limit.quota_calendar()?;
-    let end_us = unix_us.saturating_add(outcome.times.left_us);
-    let bounds = calendar.bounds(unix_us);
-    let nearest = [bounds.end_us, bounds.start_us, bounds.next_end_us]
-        .into_iter()
-        .min_by_key(|end| end.abs_diff(end_us))
-        .unwrap_or(bounds.end_us);
-    Some(if nearest == bounds.end_us {
-        bounds
-    } else {
-        calendar.containing(nearest.saturating_sub(1))
-    })
 }

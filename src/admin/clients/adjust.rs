@@ -177,7 +177,7 @@ fn read(kind: AdjustKind, body: &[u8]) -> Result<Wanted, BadBody> {
 
 /// Refuses a grant above a limit without periods: what is above it would refill, or never end.
 fn require_period(policy: &Policy, charges: &[Charge]) -> Result<(), Box<Answer>> {
-    let other = charges.iter().find(|charge| charge.limit.calendar().is_none());
+    let other = charges.iter().find(|charge| charge.limit.highest() <= charge.limit.full());
     let Some(rule) = other.and_then(|charge| policy.rules.get(charge.rule as usize)) else {
         return Ok(());
     };

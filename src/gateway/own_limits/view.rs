@@ -304,8 +304,7 @@ impl<'a> ClientRule<'a> {
         LimitView {
             limit: charge.limit.capacity(),
             rate: rule.written(charge.limit_index).map(|written| written.to_string()),
-            window_seconds: seconds_up(charge.limit.window_us())
-                .max(u64::from(!charge.limit.is_held())),
+            window_seconds: charge.limit.window_seconds().unwrap_or(0),
             cost: charge.cost_in_tokens(),
             shared: self.shared,
             unknown: self.unknown.clone(),

@@ -149,7 +149,7 @@ impl UsageFile {
                 break;
             }
             let (mut limit, newest, ..) = row.value();
-            let window = Limit::import(&mut limit).and_then(|limit| limit.log());
+            let window = Limit::import_window(&mut limit);
             if window.is_none_or(|window| has_left(&window, newest, unix_us)) {
                 found.buckets.push(bucket);
             }

@@ -16,7 +16,7 @@ use crate::store::limiter::Limiter;
 use crate::store::redis::batch::adjust::NotAdjusted;
 use crate::store::rule::StoredRule;
 use crate::usage::ledger::{Change, Changes, Ledger, Unread, UnreadRecord, answered_at};
-use crate::usage::record::{Place, period};
+use crate::usage::record::Place;
 
 /// Most buckets in one call.
 const AT_ONCE: usize = 64;
@@ -115,7 +115,7 @@ fn change(unread: &UnreadRecord, reading: Reading, unix_us: u64) -> Option<Chang
     let UnreadRecord { record, charge, .. } = unread;
     let Reading { level, times } = reading;
     let outcome = Outcome { level, enough: true, share: Share::WHOLE, times };
-    let bounds = period(charge, &outcome, unix_us)?;
+    let bounds = charge.limit.usage_period_with(outcome.times.left_us, unix_us)?;
     let mut record = record.clone();
     record.place.end_us = bounds.end_us;
     record.start_us = bounds.start_us;
