@@ -26,36 +26,36 @@
 //! # How to add a kind of limit
 //!
 //! 1. A file here with the parameters of the kind, as `token_bucket.rs`. It defines the transition
-//!    (`refilled`, `rescaled`, `full_at`), the standing (`standing`), and the codec: its parameters
-//!    in a call of `lua/take.lua`, and `decode`, the reference for the value that is stored in
-//!    Redis.
-//! 2. A variant of [`Limit`]. The compiler then lists each `match` in `kind.rs` that needs an arm.
-//!    No other file matches on the kind, but 35 files ask for a property of it: [`Limit::refills`],
-//!    [`Limit::log`], [`Limit::is_held`], [`Limit::calendar`], [`Limit::quota_calendar`],
-//!    [`Limit::counts_for_hours`]. Read each place.
+//!    (`refilled`, `rescaled`, `full_at`), the standing (`standing`), and `decode`, the reference
+//!    for the value that is stored in Redis.
+//! 2. A variant of [`Limit`]. The compiler then lists each `match` that needs an arm:
+//!    - in [`kind`], the parameters, the transition, the standing, and the codec: what a call of
+//!      `lua/take.lua` and its reply have of the kind, and which commands the script needs for it;
+//!    - in [`stored`], what a store in this process keeps of a bucket beside its level and time,
+//!      the start value of an unknown bucket, and what is handed over to the next process;
+//!    - in [`reported`], how long a refusal is cached, and what is repaired after a failover;
+//!    - in [`returned`], what a failed request gets back.
 //! 3. In `lua/take.lua`, a function that reads a stored bucket and one that writes it, and the
 //!    number of the kind where they are called. A stored value must be invalid for all other kinds,
 //!    by its length or by the sign of its last number. `store/redis/parity.rs` compares the script
 //!    with this module.
-//! 4. A way to configure it: a word of `config::words::Kind` and a variant of `policy::Kind`. The
-//!    compiler then lists the `match` in `policy/build/grant.rs`, whose arm calls a file in
-//!    `policy/build/grant/` that reads the kind's settings of a grant. `policy::WrittenLimit` has
-//!    the text that is shown.
+//! 4. A way to configure it: a word of `config::words::Kind`. The compiler then lists each `match`
+//!    in `policy/kind.rs` and the one in `policy/build/grant.rs`, whose arm calls a file in
+//!    `policy/build/grant/` that reads the kind's settings of a grant. `WrittenLimit` in
+//!    `policy/kind.rs` has the text that is shown.
 //!
-//! The places beside the stores' arithmetic: logs in memory (`store/memory/logs.rs`), their
-//! handover (`store/memory/handover.rs`) and their start (`start.rs`); what a failed request gets
-//! back (`store/redis/batch/giveback.rs`, [`returned`]); the deny cache; peeks; repairs after a
-//! failover (`store/redis/batch/repair.rs`); records of usage (`usage/ledger.rs`); the local
-//! fallback (`store/fallback/reservations.rs`).
+//! Stores compare and subtract units, and pass what else they keep of a bucket to the functions of
+//! [`stored`]; headers, metrics, own limits, `explain` and the admin API read the
+//! [`Standing`](verdict::Standing). A kind whose standing depends on more than the available units
+//! adds that number to [`Times`](reading::Times), as the end of a fixed window's period, and to the
+//! reply of `lua/take.lua` if it does not follow from the time of the reply. A kind whose state is
+//! more than a level and a time keeps the rest in a [`StampLog`](stamp_log::StampLog), or another
+//! type that `store/memory/logs.rs` has beside the table. A kind whose units requests hold until
+//! they end is [held](charge::held): `store::held` keeps them instead, and states them to Redis.
 //!
-//! Everything else is independent of the kind. Stores compare and subtract units; the deny cache,
-//! debts and the local share use [`Limit`]'s units; headers, metrics, own limits, `explain` and the
-//! admin API read the [`Standing`](verdict::Standing). A kind whose standing depends on more than
-//! the available units adds that number to [`Times`](reading::Times), as the end of a fixed
-//! window's period, and to the reply of `lua/take.lua` if it does not follow from the time of the
-//! reply. A kind whose state is more than a level and a time, as the log of a sliding window, keeps
-//! the rest beside the table in `store/memory/logs.rs`. A kind whose units requests hold until they
-//! end is [held](Limit::is_held): `store::held` keeps them instead, and states them to Redis.
+//! Outside, files ask a limit only whether its counts are kept over a restart, as those of quotas
+//! and long sliding windows ([`Limit::quota_calendar`], [`Limit::counts_for_hours`]), and show the
+//! calendar of a fixed window. `scripts/structure` counts these places.
 
 #![warn(missing_docs)]
 

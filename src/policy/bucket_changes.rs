@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Dimension, Kind, OnMissing, Policy, Rule};
+use super::{Dimension, OnMissing, Policy, Rule};
 use crate::limit::Limit;
 
 /// What happens to the buckets of one rule. Rules whose buckets are kept as they are have none.
@@ -74,41 +74,16 @@ pub fn between(old: &Policy, new: &Policy) -> Vec<BucketChange> {
                 let pair = Pair { old, new, was, is };
                 pair.separate_buckets(&mut push);
                 pair.counted_values(&mut push);
-                if !have_same_buckets(was.kind, is.kind) {
+                if !is.kind.has_buckets_of(was.kind) {
                     push(Effect::StartFull, Clients::All, "`kind` changes");
                 } else if pair.limits(old, was) != pair.limits(new, is) {
-                    match is.kind {
-                        Kind::TokenBucket => {
-                            push(Effect::KeepFraction, Clients::All, "rate or burst changes");
-                        }
-                        Kind::LeakyBucket => {
-                            push(Effect::KeepFraction, Clients::All, "rate or delay changes");
-                        }
-                        Kind::FixedWindow => {
-                            push(Effect::KeepUsed, Clients::All, "limit, zone or anchor changes");
-                        }
-                        Kind::Concurrency => {
-                            push(Effect::KeepHeld, Clients::All, "limit changes");
-                        }
-                        Kind::SlidingWindow => {
-                            push(Effect::KeepUsed, Clients::All, "limit or window changes");
-                        }
-                    }
+                    let (effect, why) = is.kind.changed_limits();
+                    push(effect, Clients::All, why);
                 }
             }
         }
     }
     changes
-}
-
-/// Whether buckets of one kind are read as buckets of the other.
-fn have_same_buckets(was: Kind, is: Kind) -> bool {
-    let counts = |kind| match kind {
-        // A leaky bucket counts in a token bucket.
-        Kind::LeakyBucket => Kind::TokenBucket,
-        Kind::TokenBucket | Kind::FixedWindow | Kind::SlidingWindow | Kind::Concurrency => kind,
-    };
-    counts(was) == counts(is)
 }
 
 /// A rule before and after, with the same `per`.

@@ -10,8 +10,7 @@ use std::fmt::{self, Write as _};
 use sha2::{Digest as _, Sha256};
 
 use super::redis::Address;
-use super::{Grant, Policy, Rate, Route, Rule, WrittenLimit};
-use crate::limit::cost::greatest_common_divisor;
+use super::{Grant, Policy, Route, Rule};
 
 /// Hash of the limits of a configuration. Equal for two files under which every request takes the
 /// same tokens from the same buckets.
@@ -123,17 +122,10 @@ fn grants<'a>(policy: &'a Policy, rule: &'a Rule) -> impl Iterator<Item = String
     plans.chain(keys).map(|granted| format!("limit {:?} {granted}", rule.name))
 }
 
-/// The parameters of a limit: `60/m` is the same rate as `1/s`.
+/// The parameters of a limit.
 fn limit(grant: &Grant) -> String {
     let capacity = grant.limit.capacity();
-    let mut text = match grant.written {
-        WrittenLimit::Rate(rate) | WrittenLimit::Leaky { rate, .. } => reduced(rate),
-        // Tokens in any window as long as the period.
-        WrittenLimit::Limit(rate) | WrittenLimit::Sliding(rate) => {
-            format!("{}/{}us", rate.tokens, rate.period_us)
-        }
-        WrittenLimit::Window(_) | WrittenLimit::InFlight(_) => grant.written.to_string(),
-    };
+    let mut text = grant.written.amount();
     let _ = write!(text, " {} {capacity}", grant.written.setting());
     if let Some(us) = grant.written.max_delay_us() {
         let _ = write!(text, " {us}us");
@@ -142,11 +134,6 @@ fn limit(grant: &Grant) -> String {
         let _ = write!(text, " {:?} {}", calendar.zone(), calendar.anchor());
     }
     text
-}
-
-fn reduced(Rate { tokens, period_us }: Rate) -> String {
-    let divisor = greatest_common_divisor(tokens, period_us).max(1);
-    format!("{}/{}us", tokens / divisor, period_us / divisor)
 }
 
 fn sorted(texts: impl Iterator<Item = String>) -> Vec<String> {

@@ -8,7 +8,8 @@
 //! upstream gets a request); `client` and `charges` (the rules that apply to a request, and their
 //! buckets); `refund` (after which failures tokens are given back); `priorities` (which plans are
 //! served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot apply);
-//! `bucket_changes` (what a reload does to buckets); `limits_hash` (by which gateways compare their
+//! `kind` (what the kind of a rule decides, and limits as they are written); `bucket_changes` (what
+//! a reload does to buckets); `limits_hash` (by which gateways compare their
 //! limits); `build` (from the file to a policy).
 //!
 //! Plans, keys, upstreams, routes, rules and limits are referred to by their index in one list
@@ -25,6 +26,7 @@ pub mod handling;
 pub mod hosts;
 pub mod ip_access;
 pub mod ip_set;
+mod kind;
 pub mod limits_hash;
 pub mod listener;
 pub mod matcher;
@@ -51,14 +53,13 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+pub use kind::{Rate, WrittenLimit};
+
 use crate::config::findings::Findings;
 pub use crate::config::words::{Kind, OnFailure, OnMissing};
 use crate::limit::Limit;
-use crate::limit::calendar::Calendar;
 use crate::limit::charge::Mode;
-use crate::limit::concurrency::Concurrency;
 use crate::limit::cost::Cost;
-use crate::limit::fixed_window::FixedWindow;
 use access_log::AccessLog;
 use acme::Acme;
 use handling::Handling;
@@ -277,111 +278,6 @@ pub struct Grant {
     pub limit: Limit,
     /// The limit as written in the file, for display.
     pub written: WrittenLimit,
-}
-
-/// A limit as written in the file: one variant for each setting that sets it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum WrittenLimit {
-    /// `rate`: tokens that a bucket gains per period.
-    Rate(Rate),
-    /// `limit`: maximum number of tokens in any window as long as the period.
-    Limit(Rate),
-    /// `limit` of a fixed window: tokens in each calendar period.
-    Window(FixedWindow),
-    /// `rate` and `max_delay` of a leaky bucket.
-    Leaky {
-        /// At which requests pass.
-        rate: Rate,
-        /// Longest time that a request waits, in microseconds.
-        max_delay_us: u64,
-    },
-    /// `limit` of requests in flight.
-    InFlight(Concurrency),
-    /// `limit` of a sliding window: tokens in any window as long as the period.
-    Sliding(Rate),
-}
-
-impl WrittenLimit {
-    /// The periods of a fixed window.
-    pub const fn calendar(self) -> Option<Calendar> {
-        match self {
-            Self::Window(window) => Some(window.calendar()),
-            Self::Rate(_)
-            | Self::Limit(_)
-            | Self::Leaky { .. }
-            | Self::InFlight(_)
-            | Self::Sliding(_) => None,
-        }
-    }
-
-    /// Whether the limit has a burst apart from its number.
-    pub const fn has_burst(self) -> bool {
-        matches!(self, Self::Rate(_) | Self::Limit(_))
-    }
-
-    /// Longest time that a request waits in a leaky bucket, in microseconds.
-    pub const fn max_delay_us(self) -> Option<u64> {
-        match self {
-            Self::Leaky { max_delay_us, .. } => Some(max_delay_us),
-            Self::Rate(_)
-            | Self::Limit(_)
-            | Self::Window(_)
-            | Self::InFlight(_)
-            | Self::Sliding(_) => None,
-        }
-    }
-
-    /// Name of the setting.
-    pub const fn setting(self) -> &'static str {
-        match self {
-            Self::Rate(_) | Self::Leaky { .. } => "rate",
-            Self::Limit(_) | Self::Window(_) | Self::InFlight(_) | Self::Sliding(_) => "limit",
-        }
-    }
-}
-
-impl std::fmt::Display for WrittenLimit {
-    /// The value of the setting: `100/s`, `1000/h`, `20 in flight`.
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Rate(rate)
-            | Self::Limit(rate)
-            | Self::Leaky { rate, .. }
-            | Self::Sliding(rate) => rate.fmt(formatter),
-            Self::Window(window) => {
-                write!(formatter, "{}/{}", window.limit(), window.calendar().period().word())
-            }
-            Self::InFlight(concurrency) => write!(formatter, "{} in flight", concurrency.limit()),
-        }
-    }
-}
-
-/// A number of tokens per period as written in the file: `tokens` per `period_us`, not reduced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Rate {
-    /// Tokens per period.
-    pub tokens: u64,
-    /// Length of the period, in microseconds.
-    pub period_us: u64,
-}
-
-impl std::fmt::Display for Rate {
-    /// The syntax of the file: `100/s`, `5/250ms`.
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const UNITS: [(&str, u64); 5] = [
-            ("d", 86_400_000_000),
-            ("h", 3_600_000_000),
-            ("m", 60_000_000),
-            ("s", 1_000_000),
-            ("ms", 1_000),
-        ];
-        let Self { tokens, period_us } = *self;
-        match UNITS.into_iter().find(|(_, us)| period_us.is_multiple_of(*us)) {
-            Some((unit, us)) if us == period_us => write!(formatter, "{tokens}/{unit}"),
-            Some((unit, us)) => write!(formatter, "{tokens}/{}{unit}", period_us / us),
-            None => write!(formatter, "{tokens}/{period_us}us"),
-        }
-    }
 }
 
 /// A property of requests that selects the bucket: one item of `per`.

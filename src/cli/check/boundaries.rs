@@ -2,7 +2,7 @@
 //! rule bounds that.
 
 use crate::limit::charge::Mode;
-use crate::policy::{Dimension, Grant, Kind, OnMissing, Policy, Rule};
+use crate::policy::{Dimension, Grant, OnMissing, Policy, Rule};
 
 /// Maximum number of notes.
 const MAX_NOTES: usize = 20;
@@ -45,10 +45,7 @@ fn largest(rule: &Rule) -> Option<Grant> {
 /// every request of each of its windows in one bucket, and grants no client more at once than one
 /// window.
 fn bounds(policy: &Policy, other: &Rule, rule: &Rule) -> bool {
-    let has_rate = match other.kind {
-        Kind::TokenBucket | Kind::LeakyBucket | Kind::SlidingWindow => true,
-        Kind::FixedWindow | Kind::Concurrency => false,
-    };
+    let has_rate = other.kind.bounds_any_span();
     let is_enforced = other.mode == Mode::Enforce;
     let is_coarser = other.per.iter().all(|dimension| rule.per.contains(dimension));
     let skips = other.per.contains(&Dimension::Key)

@@ -156,15 +156,8 @@ pub(super) fn required(
 ) -> Option<PlacedGrant> {
     if !written.is_limit() {
         if !is_explained(path, "rate", diagnostics) && !is_explained(path, "limit", diagnostics) {
-            let (what, help) = match written.kind {
-                Kind::TokenBucket => ("rate", "write `{ rate = \"10/s\", burst = 20 }`"),
-                Kind::FixedWindow => ("limit", "write `{ limit = \"10000/d\" }`"),
-                Kind::Concurrency => ("limit", "write `{ limit = 20 }`"),
-                Kind::SlidingWindow => ("limit", "write `{ limit = \"100/m\" }`"),
-                Kind::LeakyBucket => {
-                    ("rate", "write `{ rate = \"100/s\", max_delay = \"500ms\" }`")
-                }
-            };
+            let (what, example) = written.kind.grant_example();
+            let help = format!("write `{example}`");
             let message = format!("`{}` has no {what}", path.join("."));
             diagnostics.push(Diagnostic::new(span, message).help(help));
         }

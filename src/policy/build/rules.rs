@@ -198,16 +198,6 @@ fn require_whole_costs(
     }
 }
 
-/// A value of `limit`, for kinds that have no other setting.
-const fn limit_example(kind: Kind) -> Option<&'static str> {
-    match kind {
-        Kind::FixedWindow => Some("\"10000/d\""),
-        Kind::SlidingWindow => Some("\"100/m\""),
-        Kind::Concurrency => Some("20"),
-        Kind::TokenBucket | Kind::LeakyBucket => None,
-    }
-}
-
 /// Adds the grant for all plans and those of single plans to a rule, and returns them.
 fn plan_grants(
     (name, table): (&Spanned<String>, &written::Rule),
@@ -234,7 +224,7 @@ fn plan_grants(
         anchor: &table.anchor,
     };
     if !plain.is_limit() && !explained {
-        if let Some(example) = limit_example(kind) {
+        if let Some(example) = kind.limit_example() {
             if table.plans.is_empty() {
                 let message = format!("the rule `{}` has no limit", cut(rule_name, 64));
                 let help = format!(
