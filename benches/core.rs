@@ -8,6 +8,7 @@
 
 use divan::{Bencher, black_box};
 use tollgate::base::duration::MICROS_PER_SECOND as SECOND;
+use tollgate::base::now::Now;
 use tollgate::limit::Limit;
 use tollgate::limit::bucket::Bucket;
 use tollgate::limit::charge::{Answer, BucketId, Charge, Mode, take};
@@ -37,7 +38,7 @@ fn buckets(charges: &[Charge], level: i64) -> Vec<Bucket> {
 
 fn refill_and_take(charges: &[Charge], buckets: &mut [Bucket], now: u64) -> Answer {
     for (charge, bucket) in charges.iter().zip(buckets.iter_mut()) {
-        *bucket = bucket.refilled(&charge.limit, now);
+        *bucket = bucket.refilled(&charge.limit, Now::unix(now));
     }
     take(charges, buckets, Share::WHOLE)
 }

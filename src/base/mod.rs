@@ -8,6 +8,7 @@ pub mod duration;
 pub mod failure;
 pub(crate) mod hash;
 pub(crate) mod log_interval;
+pub mod now;
 pub(crate) mod period;
 pub mod request_id;
 pub(crate) mod shard;

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::now::Now;
+
 /// Unix time less the process' clock, in microseconds. 0, as in tests: the clock is Unix time.
 static OFFSET_US: AtomicU64 = AtomicU64::new(0);
 
@@ -17,8 +19,7 @@ pub fn of(now: u64) -> u64 {
     now.saturating_add(OFFSET_US.load(Ordering::Relaxed))
 }
 
-/// Instant of the process' clock at a Unix time, both in microseconds; 0 if it is before the clock
-/// began.
-pub fn instant(unix_us: u64) -> u64 {
-    unix_us.saturating_sub(OFFSET_US.load(Ordering::Relaxed))
+/// The instant `now` of the process' clock, in microseconds, by both clocks.
+pub fn at(now: u64) -> Now {
+    Now { us: now, unix_us: of(now) }
 }

@@ -1,6 +1,7 @@
 //! State of one bucket: a level, and the time of that level.
 
 use super::Limit;
+use crate::base::now::Now;
 
 /// Largest backward step of the clock, in microseconds, that does not move a bucket's timestamp.
 /// Such steps occur between clock readings of two threads, and when a server's time is corrected.
@@ -22,14 +23,14 @@ pub struct Bucket {
 
 impl Bucket {
     /// A full bucket at `now`.
-    pub fn full(limit: &Limit, now: u64) -> Self {
+    pub fn full(limit: &Limit, now: Now) -> Self {
         limit.bucket(limit.full(), now)
     }
 
     /// Returns the bucket refilled to `now`, at most to full. A clock that went back by up to
     /// [`CLOCK_SLACK_US`] changes nothing.
     #[inline]
-    pub fn refilled(self, limit: &Limit, now: u64) -> Self {
+    pub fn refilled(self, limit: &Limit, now: Now) -> Self {
         limit.refilled(self, now)
     }
 
@@ -48,9 +49,10 @@ impl Bucket {
         Self { level: self.level.saturating_sub(units).max(limit.lowest()), at: self.at }
     }
 
-    /// Time in microseconds at which the bucket is full if no tokens are taken.
-    pub fn full_at(&self, limit: &Limit) -> u64 {
-        limit.full_at(*self)
+    /// Time in microseconds at which the bucket is full if no tokens are taken, by the clocks of
+    /// `now`.
+    pub fn full_at(&self, limit: &Limit, now: Now) -> u64 {
+        limit.full_at(*self, now)
     }
 }
 
@@ -66,7 +68,7 @@ mod tests {
         assert!(bucket.holds(&limit, 1));
         assert!(!bucket.holds(&limit, 2));
         assert!(!Bucket { level: 99_999, at: 7 }.holds(&limit, 1));
-        assert!(!Bucket::full(&limit, 0).holds(&limit, u64::MAX));
+        assert!(!Bucket::full(&limit, Now::unix(0)).holds(&limit, u64::MAX));
         assert_eq!(bucket.less(100_000), Bucket { level: 0, at: 7 });
         assert_eq!(bucket.less(100_001), Bucket { level: -1, at: 7 });
     }

@@ -7,6 +7,7 @@ use super::bucket::Bucket;
 use super::cost::Cost;
 use super::reading::{Reading, Times};
 use super::share::Share;
+use crate::base::now::Now;
 
 /// Number of outcomes that an answer stores without an allocation.
 const INLINE_OUTCOMES: usize = 6;
@@ -147,10 +148,10 @@ impl Answer {
         self
     }
 
-    /// Sets [`Outcome::times`] of a decision at `now` by the process' clock. Not of sliding
+    /// Sets [`Outcome::times`] of a decision at `now`. Not of sliding
     /// windows, whose times follow from their logs.
     #[must_use]
-    pub fn decided_at(self, charges: &[Charge], now: u64) -> Self {
+    pub fn decided_at(self, charges: &[Charge], now: Now) -> Self {
         self.with_times(|index, outcome| match charges.get(index) {
             Some(charge) if charge.limit.log().is_none() => {
                 Times::period(charge.limit.left_us_at(now))

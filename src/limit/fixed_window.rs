@@ -10,7 +10,7 @@ use super::bucket::Bucket;
 use super::calendar::{Bounds, Calendar};
 use super::verdict::Standing;
 use super::{MAX_DEBT_BURSTS, MAX_UNITS};
-use crate::base::unix_time;
+use crate::base::now::Now;
 
 /// Parameters of a fixed window. A unit is a thousandth of a token, the smallest part that a cost
 /// can have. So no change of the configuration changes the unit of a stored level.
@@ -107,14 +107,13 @@ impl FixedWindow {
 
 impl FixedWindow {
     /// Bucket of the period at `now` with this level.
-    pub fn bucket(&self, level: i64, now: u64) -> Bucket {
-        Bucket { level, at: self.calendar.bounds(unix_time::of(now)).end_us }
+    pub fn bucket(&self, level: i64, now: Now) -> Bucket {
+        Bucket { level, at: self.calendar.bounds(now.unix_us).end_us }
     }
 
     /// Returns the bucket at `now`: full if its period is over.
-    pub fn refilled(&self, bucket: Bucket, now: u64) -> Bucket {
-        let unix_us = unix_time::of(now);
-        self.advanced(bucket, self.calendar.bounds(unix_us), unix_us)
+    pub fn refilled(&self, bucket: Bucket, now: Now) -> Bucket {
+        self.advanced(bucket, self.calendar.bounds(now.unix_us), now.unix_us)
     }
 
     /// Returns the bucket at `unix_us` (Unix time). `bounds` are the current period and the next
@@ -156,9 +155,10 @@ impl FixedWindow {
         Bucket { level: level.clamp(self.lowest(), self.highest()), at: bucket.at }
     }
 
-    /// Time in microseconds at which the bucket is full if no tokens are taken.
-    pub fn full_at(&self, bucket: Bucket) -> u64 {
-        if bucket.level == self.full { 0 } else { unix_time::instant(bucket.at) }
+    /// Time in microseconds at which the bucket is full if no tokens are taken, by the clocks of
+    /// `now`.
+    pub const fn full_at(&self, bucket: Bucket, now: Now) -> u64 {
+        if bucket.level == self.full { 0 } else { now.instant(bucket.at) }
     }
 }
 

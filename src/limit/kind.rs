@@ -14,7 +14,7 @@ use super::stamp_log::StampLog;
 use super::token_bucket::{TokenBucket, TokenBucketError};
 use super::verdict::Standing;
 use crate::base::duration::{MICROS_PER_SECOND, seconds_up};
-use crate::base::unix_time;
+use crate::base::now::Now;
 
 /// Parameters of a limit. One variant for each kind.
 ///
@@ -278,13 +278,13 @@ impl Limit {
         }
     }
 
-    /// [`left_us`](Self::left_us) at `now` by the process' clock.
+    /// [`left_us`](Self::left_us) at `now`.
     #[inline]
-    pub fn left_us_at(&self, now: u64) -> u64 {
+    pub fn left_us_at(&self, now: Now) -> u64 {
         match self {
             Self::TokenBucket(_) | Self::SlidingWindow(_) => 0,
-            Self::FixedWindow(window) => window.left_us(unix_time::of(now)),
-            Self::Concurrency(_) => retry_guess_us(now),
+            Self::FixedWindow(window) => window.left_us(now.unix_us),
+            Self::Concurrency(_) => retry_guess_us(now.us),
         }
     }
 
@@ -346,12 +346,12 @@ impl Limit {
 
     /// Time at which a bucket that is empty at `now` is full, if no tokens are taken. Of a fixed
     /// window in Unix time, as its [`Bucket`]: the end of its period.
-    pub fn empty_full_at(&self, now: u64) -> u64 {
+    pub fn empty_full_at(&self, now: Now) -> u64 {
         match self {
-            Self::TokenBucket(bucket) => now.saturating_add(bucket.window_us()),
+            Self::TokenBucket(bucket) => now.us.saturating_add(bucket.window_us()),
             Self::FixedWindow(window) => window.bucket(0, now).at,
-            Self::Concurrency(_) => now,
-            Self::SlidingWindow(window) => now.saturating_add(window.window_us()),
+            Self::Concurrency(_) => now.us,
+            Self::SlidingWindow(window) => now.us.saturating_add(window.window_us()),
         }
     }
 }
@@ -359,19 +359,19 @@ impl Limit {
 // === Transition ===
 
 impl Limit {
-    /// A bucket that has this level at `now` (microseconds).
-    pub fn bucket(&self, level: i64, now: u64) -> Bucket {
+    /// A bucket that has this level at `now`.
+    pub fn bucket(&self, level: i64, now: Now) -> Bucket {
         match self {
             Self::TokenBucket(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => {
-                Bucket { level, at: now }
+                Bucket { level, at: now.us }
             }
             Self::FixedWindow(window) => window.bucket(level, now),
         }
     }
 
     /// A bucket of a kind without refill that has at least this level, and is full at `full_at` at
-    /// the latest. Both times are in microseconds.
-    pub fn bucket_until(&self, level: i64, full_at: u64, now: u64) -> Bucket {
+    /// the latest, in microseconds.
+    pub fn bucket_until(&self, level: i64, full_at: u64, now: Now) -> Bucket {
         match self {
             Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
                 self.bucket(level, now)
@@ -382,14 +382,14 @@ impl Limit {
         }
     }
 
-    /// Returns the bucket as of `now` (microseconds): see [`Bucket::refilled`].
+    /// Returns the bucket as of `now`: see [`Bucket::refilled`].
     #[inline]
-    pub fn refilled(&self, bucket: Bucket, now: u64) -> Bucket {
+    pub fn refilled(&self, bucket: Bucket, now: Now) -> Bucket {
         match self {
-            Self::TokenBucket(parameters) => parameters.refilled(bucket, now),
+            Self::TokenBucket(parameters) => parameters.refilled(bucket, now.us),
             Self::FixedWindow(window) => window.refilled(bucket, now),
             Self::Concurrency(_) => bucket,
-            Self::SlidingWindow(window) => window.refilled(bucket, now),
+            Self::SlidingWindow(window) => window.refilled(bucket, now.us),
         }
     }
 
@@ -431,11 +431,12 @@ impl Limit {
         }
     }
 
-    /// Time in microseconds at which the bucket is full if no tokens are taken.
-    pub fn full_at(&self, bucket: Bucket) -> u64 {
+    /// Time in microseconds at which the bucket is full if no tokens are taken, by the clocks of
+    /// `now`.
+    pub fn full_at(&self, bucket: Bucket, now: Now) -> u64 {
         match self {
             Self::TokenBucket(parameters) => parameters.full_at(bucket),
-            Self::FixedWindow(window) => window.full_at(bucket),
+            Self::FixedWindow(window) => window.full_at(bucket, now),
             Self::Concurrency(_) => bucket.at,
             Self::SlidingWindow(window) => window.full_at(bucket),
         }
@@ -488,13 +489,13 @@ impl Limit {
         &self,
         call: &mut Vec<u8>,
         more: &mut Vec<u8>,
-        now: u64,
+        now: Now,
         statement: impl FnOnce() -> Statement,
     ) {
         let (kind, first) = match self {
             Self::TokenBucket(bucket) => (TOKEN_BUCKET, bucket.units_per_us()),
             Self::FixedWindow(window) => {
-                let bounds = window.calendar().bounds(unix_time::of(now));
+                let bounds = window.calendar().bounds(now.unix_us);
                 more.extend_from_slice(&double(bounds.end_us.cast_signed()));
                 more.extend_from_slice(&double(bounds.next_end_us.cast_signed()));
                 (FIXED_WINDOW, bounds.start_us.cast_signed())
@@ -557,18 +558,17 @@ impl Limit {
 
     /// Bucket at `now` from its stored value in Redis. An invalid value counts as no value, which
     /// is a full bucket. Only `take.lua` decodes buckets in operation; tests compare it with this.
-    pub fn decode(&self, stored: &[u8], now: u64) -> Bucket {
+    pub fn decode(&self, stored: &[u8], now: Now) -> Bucket {
         match self {
-            Self::TokenBucket(bucket) => bucket.decode(stored, now),
+            Self::TokenBucket(bucket) => bucket.decode(stored, now.us),
             Self::FixedWindow(window) => {
-                let unix_us = unix_time::of(now);
-                window.decode(stored, window.calendar().bounds(unix_us), unix_us)
+                window.decode(stored, window.calendar().bounds(now.unix_us), now.unix_us)
             }
             Self::Concurrency(concurrency) => {
-                let entries = Entries::read(Some(stored), Statement::NONE, unix_time::of(now));
-                Bucket { level: concurrency.full() - entries.held(), at: now }
+                let entries = Entries::read(Some(stored), Statement::NONE, now.unix_us);
+                Bucket { level: concurrency.full() - entries.held(), at: now.us }
             }
-            Self::SlidingWindow(window) => StampLog::decode(stored).bucket(window, now),
+            Self::SlidingWindow(window) => StampLog::decode(stored).bucket(window, now.us),
         }
     }
 

@@ -34,6 +34,7 @@ mod tests {
 
     use super::*;
     use crate::base::duration::MICROS_PER_SECOND as SECOND;
+    use crate::base::now::Now;
     use crate::limit::Limit;
     use crate::limit::bucket::Bucket;
     use crate::limit::charge::{BucketId, take};
@@ -45,10 +46,10 @@ mod tests {
 
     /// The times at which requests pass; `None`: refused.
     fn passes(limit: Limit, requests: &[(u64, u64)], share: Share) -> Vec<Option<u64>> {
-        let mut bucket = [Bucket::full(&limit, 0)];
+        let mut bucket = [Bucket::full(&limit, Now::unix(0))];
         let each = requests.iter().map(|(now, cost)| {
             let charges = [charge(limit, *cost)];
-            bucket[0] = bucket[0].refilled(&limit, *now);
+            bucket[0] = bucket[0].refilled(&limit, Now::unix(*now));
             let answer = take(&charges, &mut bucket, share);
             answer.allowed().then(|| now + delay_us(&charges[0], &answer.outcomes[0]))
         });

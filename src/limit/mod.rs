@@ -1,7 +1,6 @@
-//! The arithmetic of limits. No I/O, no async. Every function takes `now` in microseconds, and all
-//! state is in integers. Calendar periods convert `now` to Unix time by
-//! [`unix_time`](crate::base::unix_time), which follows corrections of the wall clock; everything
-//! else is pure.
+//! The arithmetic of limits. Pure: no I/O, no clock, no async. Functions take the time in
+//! microseconds by the process' clock, or as [`Now`](crate::base::now::Now) where calendar periods
+//! need Unix time. All state is in integers.
 //!
 //! Reading order:
 //! - [`kind`]: [`Limit`], the parameters of a limit of any kind;

@@ -11,6 +11,7 @@ use super::token_bucket::{TokenBucket, TokenBucketError};
 use super::verdict::{Standing, Verdict};
 use super::{Limit, MAX_UNITS};
 use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::now::Now;
 
 /// A limit and the numbers it was created from, not reduced.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +71,7 @@ fn requests(steps: std::ops::Range<i64>) -> impl Strategy<Value = Vec<(i64, u64)
 /// clock's forward steps.
 fn granted_under_a_stepping_clock(limit: Limit, steps: &[(u64, i64, u64)]) -> (i64, u64, Vec<u64>) {
     const START: u64 = 10_000_000;
-    let mut bucket = Bucket::full(&limit, START);
+    let mut bucket = Bucket::full(&limit, Now::unix(START));
     let (mut passed, mut elapsed, mut was_off, mut forward) = (0, 0, 0, Vec::new());
     for (us, off, requests) in steps {
         elapsed += us;
@@ -99,7 +100,7 @@ fn charge(limit: Limit, cost: u64, mode: Mode) -> Charge {
 
 /// Takes from one bucket as a store does. Returns whether the request was allowed.
 fn take_one(bucket: &mut Bucket, limit: Limit, cost: u64, now: u64) -> bool {
-    let mut refilled = [bucket.refilled(&limit, now)];
+    let mut refilled = [bucket.refilled(&limit, Now::unix(now))];
     let allowed =
         take(&[charge(limit, cost, Mode::Enforce)], &mut refilled, Share::WHOLE).allowed();
     if allowed {
@@ -121,8 +122,8 @@ proptest! {
     #[test]
     fn bucket_is_full_exactly_at_reset((limit, bucket) in buckets()) {
         let wait = standing(&limit, bucket.level, 1).reset_us;
-        let level_after = |us| bucket.refilled(&limit, bucket.at + us).level;
-        prop_assert_eq!(bucket.full_at(&limit), bucket.at + wait);
+        let level_after = |us| bucket.refilled(&limit, Now::unix(bucket.at + us)).level;
+        prop_assert_eq!(bucket.full_at(&limit, Now::unix(0)), bucket.at + wait);
         prop_assert_eq!(level_after(wait), limit.full());
         prop_assert!(wait == 0 || level_after(wait - 1) < limit.full(), "a microsecond early");
     }
@@ -142,7 +143,7 @@ proptest! {
         cost: u64,
     ) {
         let cost = 1 + cost % limit.capacity();
-        let refilled = bucket.refilled(&limit, now);
+        let refilled = bucket.refilled(&limit, Now::unix(now));
         let standing = standing(&limit, refilled.level.max(0), cost);
         let stored = [limit.full(), limit.units_in(1), limit.units(1), refilled.level];
         let reported = [standing.limit, standing.remaining, standing.retry_after_us, standing.reset_us];
@@ -160,7 +161,7 @@ proptest! {
         let Written { tokens, period, limit } = written;
         let wide = |number: u64| u128::from(number);
         let full = wide(limit.capacity()) * wide(period);
-        let mut bucket = Bucket::full(&limit, 0);
+        let mut bucket = Bucket::full(&limit, Now::unix(0));
         let (mut level, mut at) = (full, 0);
         for (step, cost) in requests {
             let now = u64::saturating_add(at, step);
@@ -169,7 +170,7 @@ proptest! {
             let added = wide(now - at).checked_mul(wide(tokens));
             let refilled = added.map_or(full, |added| full.min(level.saturating_add(added)));
             let enough = refilled >= wide(cost) * wide(period);
-            let before = bucket.refilled(&limit, now);
+            let before = bucket.refilled(&limit, Now::unix(now));
             let tokens = (before.level / limit.units(1)).unsigned_abs();
             prop_assert_eq!(wide(tokens), refilled / wide(period));
             prop_assert_eq!(take_one(&mut bucket, limit, cost, now), enough);
@@ -184,9 +185,9 @@ proptest! {
         (limit, bucket) in buckets(),
         elapsed in 0..300_u64,
     ) {
-        let at_once = bucket.refilled(&limit, bucket.at + elapsed);
+        let at_once = bucket.refilled(&limit, Now::unix(bucket.at + elapsed));
         let in_steps = (1..=elapsed)
-            .fold(bucket, |refilled, us| refilled.refilled(&limit, bucket.at + us));
+            .fold(bucket, |refilled, us| refilled.refilled(&limit, Now::unix(bucket.at + us)));
         prop_assert_eq!(in_steps, at_once);
     }
 
@@ -195,7 +196,7 @@ proptest! {
         limit in small_limits(),
         requests in requests(-40..40),
     ) {
-        let mut bucket = Bucket::full(&limit, 0);
+        let mut bucket = Bucket::full(&limit, Now::unix(0));
         let mut passed = Vec::new();
         for (now, cost) in played(limit, requests) {
             if take_one(&mut bucket, limit, cost, now) {
@@ -243,7 +244,7 @@ proptest! {
         limit in small_limits(),
         requests in requests(0..40),
     ) {
-        let mut bucket = Bucket::full(&limit, 0);
+        let mut bucket = Bucket::full(&limit, Now::unix(0));
         let mut passed: Vec<(u64, i64)> = Vec::new();
         for (now, cost) in played(limit, requests) {
             let mut units = limit.units(cost);
@@ -266,7 +267,7 @@ proptest! {
         idle in prop::collection::vec(prop_oneof![3 => Just(0), 1 => 0..1_000_u64], 1..60),
     ) {
         let cost = 1 + cost % limit.capacity();
-        let mut bucket = Bucket::full(&limit, start);
+        let mut bucket = Bucket::full(&limit, Now::unix(start));
         let mut now = start;
         for idle in idle {
             prop_assert!(take_one(&mut bucket, limit, cost, now));
@@ -395,7 +396,7 @@ proptest! {
         requests in prop::collection::vec((0..20_u64, 1..4_u64), 1..100),
     ) {
         let divided = limit.with_parts(parts).unwrap();
-        let mut buckets = [Bucket::full(&limit, 0), Bucket::full(&divided, 0)];
+        let mut buckets = [Bucket::full(&limit, Now::unix(0)), Bucket::full(&divided, Now::unix(0))];
         let mut now = 0;
         for (wait, cost) in requests {
             now += wait;
@@ -404,8 +405,8 @@ proptest! {
             let allowed = take_one(whole, limit, cost, now);
             prop_assert_eq!(take_one(of_parts, divided, cost_in_parts, now), allowed);
             let standings = [
-                standing(&limit, whole.refilled(&limit, now).level, cost),
-                standing(&divided, of_parts.refilled(&divided, now).level, cost_in_parts),
+                standing(&limit, whole.refilled(&limit, Now::unix(now)).level, cost),
+                standing(&divided, of_parts.refilled(&divided, Now::unix(now)).level, cost_in_parts),
             ];
             prop_assert_eq!(standings[0], standings[1]);
         }
@@ -417,7 +418,7 @@ proptest! {
         requests in prop::collection::vec((0..4_u64, 1..3_000_u64), 1..300),
     ) {
         let limit = Limit::token_bucket(tokens, period_us, burst).unwrap().with_parts(1_000).unwrap();
-        let mut bucket = Bucket::full(&limit, 0);
+        let mut bucket = Bucket::full(&limit, Now::unix(0));
         let (mut now, mut passed) = (0, 0);
         for (wait, thousandths) in requests {
             now += wait;
@@ -435,7 +436,7 @@ proptest! {
 fn half_a_token_at_a_token_a_second_allows_exactly_two_requests_a_second() {
     let limit = Limit::token_bucket(1, MICROS_PER_SECOND, 1).unwrap().with_parts(2).unwrap();
     let half = Cost::parse("0.5").unwrap().in_parts(limit.parts());
-    let mut bucket = Bucket::full(&limit, 0);
+    let mut bucket = Bucket::full(&limit, Now::unix(0));
     let mut allowed = Vec::new();
     for ms in 0..3_000 {
         if take_one(&mut bucket, limit, half, ms * 1_000) {
@@ -444,7 +445,7 @@ fn half_a_token_at_a_token_a_second_allows_exactly_two_requests_a_second() {
     }
     // The burst is one token, which is two requests.
     assert_eq!(allowed, [0, 1, 500, 1_000, 1_500, 2_000, 2_500]);
-    let level = bucket.refilled(&limit, 2_999_000).level;
+    let level = bucket.refilled(&limit, Now::unix(2_999_000)).level;
     let standing = standing(&limit, level, half);
     assert_eq!((standing.limit, standing.remaining, standing.retry_after_us), (1, 0, 1_000));
 }

@@ -1,6 +1,7 @@
 //! [`Reading`]: the level of a bucket, and [`Times`] that do not follow from the level.
 
 use super::charge::Charge;
+use crate::base::now::Now;
 
 /// Times of a bucket that do not follow from its level. All 0 for kinds whose times do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,11 +36,14 @@ impl Reading {
     /// The same bucket `age_us` microseconds later at `now`, if nothing was taken since. A lower
     /// bound of the level of a sliding window.
     #[must_use]
-    pub fn later(self, charge: &Charge, age_us: u64, now: u64) -> Self {
+    pub fn later(self, charge: &Charge, age_us: u64, now: Now) -> Self {
         let limit = &charge.limit;
         let Self { level, times } = self;
         if limit.log().is_none() {
-            let level = limit.bucket(level, now.saturating_sub(age_us)).refilled(limit, now).level;
+            let level = limit
+                .bucket(level, now.at(now.us.saturating_sub(age_us)))
+                .refilled(limit, now)
+                .level;
             return Self { level, times: Times::period(limit.left_us_at(now)) };
         }
         let level = if times.left_us <= age_us {

@@ -5,6 +5,7 @@ use super::Limit;
 use super::bucket::Bucket;
 use super::charge::{Charge, Outcome};
 use super::reading::Times;
+use crate::base::now::Now;
 
 /// Divisor of a sliding window: a number of tokens in it that was seen longer ago than this part of
 /// it is not claimed, since many of them may have left it.
@@ -85,14 +86,14 @@ impl Limit {
     /// The highest level that a bucket can have until `latest`, if it had `level` in the reply to a
     /// call that was sent at `sent_at`, and the end of the period that this holds for, in Unix
     /// time: 0 unless the limit is a fixed window. All in microseconds. `None` if it may be full.
-    pub fn highest_until(&self, level: i64, sent_at: u64, latest: u64) -> Option<(i64, u64)> {
+    pub fn highest_until(&self, level: i64, sent_at: Now, latest: u64) -> Option<(i64, u64)> {
         let found = match self {
             Self::TokenBucket(bucket) => {
-                (bucket.refilled(Bucket { level, at: sent_at }, latest).level, 0)
+                (bucket.refilled(Bucket { level, at: sent_at.us }, latest).level, 0)
             }
             Self::FixedWindow(window) => (level, window.bucket(level, sent_at).at),
             Self::SlidingWindow(window) => {
-                let age_us = latest.saturating_sub(sent_at);
+                let age_us = latest.saturating_sub(sent_at.us);
                 if age_us > window.window_us() / WINDOW_PART {
                     return None;
                 }

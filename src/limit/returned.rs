@@ -16,6 +16,7 @@
 
 use super::Limit;
 use super::bucket::Bucket;
+use crate::base::now::Now;
 
 /// Tokens that a request took and does not use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,11 +40,11 @@ impl Returned {
         Self { units, taken_at, period_end, is_leaky: false }
     }
 
-    /// `units` of `limit` that were taken in this process at `taken_at`, by its clock.
-    pub fn here(limit: &Limit, units: i64, taken_at: u64) -> Self {
+    /// `units` of `limit` that were taken in this process at `taken_at`.
+    pub fn here(limit: &Limit, units: i64, taken_at: Now) -> Self {
         let is_window = limit.calendar().is_some();
         let period_end = if is_window { limit.empty_full_at(taken_at) } else { 0 };
-        Self { units, taken_at, period_end, is_leaky: false }
+        Self { units, taken_at: taken_at.us, period_end, is_leaky: false }
     }
 
     /// The same, of a bucket that delays requests if `is_leaky`.

@@ -55,6 +55,7 @@ impl Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::now::Now;
     use crate::limit::bucket::Bucket;
     use crate::limit::charge::{BucketId, Charge, Mode, take};
 
@@ -68,10 +69,10 @@ mod tests {
         let (limit, share) = (limit(burst), Share::one_of(gateways));
         let mode = Mode::Enforce;
         let charge = Charge { bucket: BucketId(0), rule: 0, limit_index: 0, limit, cost, mode };
-        let mut bucket = [Bucket::full(&limit, 0)];
+        let mut bucket = [Bucket::full(&limit, Now::unix(0))];
         let mut passed = 0;
         for now in (0..=seconds * 1_000_000).step_by(10_000) {
-            bucket[0] = bucket[0].refilled(&limit, now);
+            bucket[0] = bucket[0].refilled(&limit, Now::unix(now));
             while take(&[charge], &mut bucket, share).allowed() {
                 passed += 1;
             }

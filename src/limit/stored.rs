@@ -8,31 +8,32 @@ use super::reading::Times;
 use super::share::Share;
 use super::sliding_window::SlidingWindow;
 use super::stamp_log::StampLog;
+use crate::base::now::Now;
 
 // === Decisions ===
 
 impl Limit {
-    /// The bucket at `now` (microseconds). `log` returns its log, if that is known, and `bucket`
+    /// The bucket at `now`. `log` returns its log, if that is known, and `bucket`
     /// the bucket as it is kept.
     #[inline]
     pub fn current<'a>(
         &self,
         log: impl FnOnce() -> Option<&'a StampLog>,
         bucket: impl FnOnce() -> Bucket,
-        now: u64,
+        now: Now,
     ) -> Bucket {
         match self {
             Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
                 self.refilled(bucket(), now)
             }
             Self::SlidingWindow(window) => match log() {
-                Some(log) => log.bucket(window, now),
-                None => window.refilled(bucket(), now),
+                Some(log) => log.bucket(window, now.us),
+                None => window.refilled(bucket(), now.us),
             },
         }
     }
 
-    /// Times of a bucket at `now` (microseconds), once its level has changed to `level`, for
+    /// Times of a bucket at `now`, once its level has changed to `level`, for
     /// requests of `cost` parts of a token within `share`. `log` returns its log before, if that is
     /// known, and `before` the bucket before.
     #[inline]
@@ -42,7 +43,7 @@ impl Limit {
         before: impl FnOnce() -> Bucket,
         level: i64,
         (share, cost): (Share, u64),
-        now: u64,
+        now: Now,
     ) -> Times {
         match self {
             Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
@@ -51,8 +52,10 @@ impl Limit {
             Self::SlidingWindow(window) => {
                 let needed = share.needed(self, cost);
                 match log() {
-                    Some(log) => log.times(window, level, needed, now),
-                    None => StampLog::of_bucket(window, before()).times(window, level, needed, now),
+                    Some(log) => log.times(window, level, needed, now.us),
+                    None => {
+                        StampLog::of_bucket(window, before()).times(window, level, needed, now.us)
+                    }
                 }
             }
         }
@@ -127,13 +130,13 @@ impl Limit {
 impl Limit {
     /// Start value of a bucket at `now` of which nothing is known but that it may have been
     /// dropped: all that were dropped are full at `full_at`, and the emptiest lacks `missing` units
-    /// until then. Times are in microseconds.
-    pub fn undropped(&self, full_at: u64, missing: impl FnOnce() -> i64, now: u64) -> Bucket {
-        let until_full = full_at.saturating_sub(now);
+    /// until then. `full_at` is in microseconds.
+    pub fn undropped(&self, full_at: u64, missing: impl FnOnce() -> i64, now: Now) -> Bucket {
+        let until_full = full_at.saturating_sub(now.us);
         match self {
             Self::TokenBucket(bucket) => {
                 let level = bucket.full().saturating_sub(bucket.units_in(until_full)).max(0);
-                Bucket { level, at: now }
+                Bucket { level, at: now.us }
             }
             _ if until_full == 0 => Bucket { level: self.full(), at: 0 },
             Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => {
@@ -185,13 +188,13 @@ impl Limit {
 // === Handover ===
 
 impl Limit {
-    /// Level of a bucket at `now` (microseconds), and the age in microseconds of each stamp of its
+    /// Level of a bucket at `now`, and the age in microseconds of each stamp of its
     /// log, for a store with another clock. `log` returns the log, if that is known.
     pub fn aged<'a>(
         &self,
         bucket: Bucket,
         log: impl FnOnce() -> Option<&'a StampLog>,
-        now: u64,
+        now: Now,
     ) -> (i64, Vec<i64>) {
         let bucket = self.refilled(bucket, now);
         match self {
@@ -200,26 +203,26 @@ impl Limit {
             }
             Self::SlidingWindow(window) => {
                 let mut log = log().cloned().unwrap_or_else(|| StampLog::of_bucket(window, bucket));
-                let level = log.bucket(window, now).level;
-                log.record(window, level, now);
-                (level, log.stamps().map(|stamp| now.cast_signed() - stamp).collect())
+                let level = log.bucket(window, now.us).level;
+                log.record(window, level, now.us);
+                (level, log.stamps().map(|stamp| now.us.cast_signed() - stamp).collect())
             }
         }
     }
 
-    /// The bucket at `now` (microseconds) of [`aged`](Self::aged), and its log. If the ages are not
+    /// The bucket at `now` of [`aged`](Self::aged), and its log. If the ages are not
     /// known, all stamps are of `now`.
-    pub fn of_aged(&self, level: i64, ages: &[i64], now: u64) -> (Bucket, Option<StampLog>) {
+    pub fn of_aged(&self, level: i64, ages: &[i64], now: Now) -> (Bucket, Option<StampLog>) {
         let bucket = self.bucket(level, now);
         match self {
             Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => (bucket, None),
             Self::SlidingWindow(window) => {
-                let stamps = ages.iter().map(|age| now.cast_signed().saturating_sub(*age));
+                let stamps = ages.iter().map(|age| now.us.cast_signed().saturating_sub(*age));
                 let log = match ages {
                     [] => StampLog::of_bucket(window, bucket),
                     _ => StampLog::of_stamps(stamps),
                 };
-                (log.bucket(window, now), Some(log))
+                (log.bucket(window, now.us), Some(log))
             }
         }
     }

@@ -10,6 +10,7 @@ use tracing::warn;
 
 use super::rule::StoredRule;
 use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::unix_time;
 use crate::limit::Limit;
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::debt::Debt;
@@ -121,18 +122,22 @@ impl Debts {
             return 0;
         }
         let shard = self.shard(bucket).lock();
-        shard.owed.get(&bucket).map_or(0, |owed| owed.debt.left_under(limit, now).max(0))
+        shard
+            .owed
+            .get(&bucket)
+            .map_or(0, |owed| owed.debt.left_under(limit, unix_time::at(now)).max(0))
     }
 
     /// Adds `units`, granted locally at `now`, to the debt of the charge's bucket. `rule` is the
     /// rule of the charge.
     pub fn add(&self, charge: &Charge, rule: &StoredRule, units: i64, share: Share, now: u64) {
-        let debt = || Debt::none(charge.limit, share, now).more(units, now);
+        let at = unix_time::at(now);
+        let debt = || Debt::none(charge.limit, share, at).more(units, at);
         let join = |kept: &mut BucketDebt| {
             kept.debt = if kept.debt.limit() == charge.limit {
-                kept.debt.more(units, now)
+                kept.debt.more(units, at)
             } else {
-                debt().joined(&kept.debt, now)
+                debt().joined(&kept.debt, at)
             };
         };
         let owed = || BucketDebt { debt: debt(), rule: rule.clone(), since: self.removals() };
@@ -160,7 +165,7 @@ impl Debts {
             |owed: &&mut BucketDebt| owed.debt.limit() == charge.limit && owed.since <= removals;
         let Some(owed) = owed.filter(has_it) else { return false };
         then();
-        owed.debt = owed.debt.without(returned, now);
+        owed.debt = owed.debt.without(returned, unix_time::at(now));
         if owed.debt.is_zero() {
             shard.owed.remove(&charge.bucket);
             self.note_removed(1);
@@ -180,7 +185,7 @@ impl Debts {
             self.note_removed(1);
             owed
         };
-        let units = owed.debt.left_under(limit, now);
+        let units = owed.debt.left_under(limit, unix_time::at(now));
         self.note_lapsed(bucket, &owed.debt, now);
         (units > 0).then_some((owed, units))
     }
@@ -196,7 +201,7 @@ impl Debts {
                 && let Some(owed) = shard.owed.remove(&bucket)
             {
                 self.note_removed(1);
-                let units = owed.debt.left(now);
+                let units = owed.debt.left(unix_time::at(now));
                 self.note_lapsed(bucket, &owed.debt, now);
                 if units > 0 {
                     taken.push((bucket, owed, units));
@@ -209,12 +214,12 @@ impl Debts {
     /// Adds back a debt that was removed, but possibly not settled.
     pub fn put_back(&self, bucket: BucketId, owed: BucketDebt, now: u64) {
         let (debt, since) = (owed.debt, owed.since);
-        if debt.lapsed(now).is_some() {
+        if debt.lapsed(unix_time::at(now)).is_some() {
             return self.note_lapsed(bucket, &debt, now);
         }
         // The bucket may have a new debt since: both are added.
         let join = |kept: &mut BucketDebt| {
-            kept.debt = kept.debt.joined(&debt, now);
+            kept.debt = kept.debt.joined(&debt, unix_time::at(now));
             kept.since = kept.since.min(since);
         };
         self.put(bucket, || owed, join, now);
@@ -237,7 +242,7 @@ impl Debts {
     }
 
     fn note_lapsed(&self, bucket: BucketId, debt: &Debt, now: u64) {
-        let Some((units, ended_us)) = debt.lapsed(now) else { return };
+        let Some((units, ended_us)) = debt.lapsed(unix_time::at(now)) else { return };
         let mut lapsed = self.lapsed.lock();
         if lapsed.len() < self.bound.saturating_mul(SHARDS) {
             lapsed.push(Lapsed { bucket, limit: debt.limit(), units, ended_us });
@@ -249,7 +254,7 @@ impl Debts {
         let before = shard.owed.len();
         shard.owed.retain(|bucket, owed| {
             self.note_lapsed(*bucket, &owed.debt, now);
-            owed.debt.left(now) > 0
+            owed.debt.left(unix_time::at(now)) > 0
         });
         self.note_removed(before - shard.owed.len());
         shard.search_at = now.saturating_add(SWEEP_INTERVAL_US);

@@ -17,6 +17,7 @@ use super::debts::Debts;
 use super::held::Holds;
 use super::memory::MemoryStore;
 use super::rule::StoredRule;
+use crate::base::unix_time;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{self, Answer, Charge, Outcome, Outcomes};
 use crate::limit::returned::Returned;
@@ -131,6 +132,7 @@ impl Fallback {
         now: u64,
     ) -> bool {
         let limit = &charge.limit;
+        let taken_at = unix_time::at(taken_at);
         let of = |units| Returned::here(limit, units, taken_at).of_leaky(is_leaky);
         let (own, owed) = (of(share.taken(limit, charge.cost)), of(limit.units(charge.cost)));
         // Until the debt is settled, no reply of the shared store sets the level.

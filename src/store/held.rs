@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use super::rule::StoredRule;
+use crate::base::unix_time;
 use crate::limit::Limit;
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
@@ -184,7 +185,8 @@ impl Held {
         let mut locked = self.lock(charges);
         let mut buckets: Vec<Bucket> = vec![Bucket { level: 0, at: now }; charges.len()];
         locked.read(charges, share, now, &mut buckets);
-        let answer = charge::take(charges, &mut buckets, share).decided_at(charges, now);
+        let answer =
+            charge::take(charges, &mut buckets, share).decided_at(charges, unix_time::at(now));
         if !answer.allowed() {
             return Err(Box::new(answer));
         }

@@ -8,6 +8,7 @@
 //! `tests/model` checks this file under all interleavings of threads.
 
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
+use crate::base::unix_time;
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::lease::{Lease, Loan, Means, Step};
 use crate::limit::returned::Returned;
@@ -70,7 +71,8 @@ impl Leases {
     /// server. Less what the bucket has refilled meanwhile: without the request, it may have been
     /// full.
     pub fn refund(&self, charge: &Charge, taken_at: u64, now: u64) -> Option<i64> {
-        let taken = Returned::here(&charge.limit, charge.limit.units(charge.cost), taken_at);
+        let units = charge.limit.units(charge.cost);
+        let taken = Returned::here(&charge.limit, units, unix_time::at(taken_at));
         self.put_back_units(charge, taken.left(&charge.limit, now), now)
     }
 

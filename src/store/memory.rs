@@ -42,6 +42,8 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
+use crate::base::now::Now;
+use crate::base::unix_time;
 use crate::limit::Limit;
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
@@ -146,7 +148,8 @@ impl MemoryStore {
     /// [`Charge::limit_index`] of each. Buckets of replaced limits are
     /// [converted](Limit::converted). Must not be called concurrently.
     pub fn adopt(&self, limits: &[Limit], now: u64) -> Vec<u32> {
-        let mut adopted = self.limits.adopt(limits, now, |count| {
+        let now = unix_time::at(now);
+        let mut adopted = self.limits.adopt(limits, now.us, |count| {
             let mut used = vec![false; count];
             self.shards.iter().for_each(|shard| shard.0.lock().mark_used(&mut used));
             used
@@ -167,6 +170,7 @@ impl MemoryStore {
     /// from none. A denied request changes nothing. No charge may be of a limit whose units are
     /// [held](Self::hold).
     pub fn take(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
+        let now = unix_time::at(now);
         match charges {
             [charge] => self.take_one(charge, now, share),
             _ => self.take_all(charges, now, share),
@@ -185,11 +189,12 @@ impl MemoryStore {
         if charge::held(charges).next().is_none() {
             return (self.take(charges, now, share), Holds::new());
         }
+        let now = unix_time::at(now);
         let numbers = self.shard_numbers(charges);
         let mut locked = self.lock(&numbers);
         let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
         let held = self.held.lock(charges);
-        held.read(charges, share, now, &mut buckets);
+        held.read(charges, share, now.us, &mut buckets);
         let (answer, buckets) =
             self.decide(charges, &numbers, &locked, (&places, buckets), share, now);
         if !answer.allowed() {
@@ -218,21 +223,23 @@ impl MemoryStore {
 
     /// Returns what [`take`](Self::take) would answer, without taking tokens or adding buckets.
     pub fn peek(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
+        let now = unix_time::at(now);
         let numbers = self.shard_numbers(charges);
         let locked = self.lock(&numbers);
         let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
-        self.held.lock(charges).read(charges, share, now, &mut buckets);
+        self.held.lock(charges).read(charges, share, now.us, &mut buckets);
         self.decide(charges, &numbers, &locked, (&places, buckets), share, now).0
     }
 
     /// State of the charge's bucket at `now`; if it is not in the store, its start value.
     pub fn bucket(&self, charge: &Charge, now: u64) -> Bucket {
         let shard = self.shards[self.shard_number(charge.bucket)].0.lock();
-        self.bucket_at(&shard, charge, shard.find(charge.bucket), now)
+        self.bucket_at(&shard, charge, shard.find(charge.bucket), unix_time::at(now))
     }
 
     /// State of the charge's bucket at `now`, for a gateway that grants `part` of it.
     pub fn reading(&self, charge: &Charge, part: Share, now: u64) -> Reading {
+        let now = unix_time::at(now);
         if let Some(level) = self.held.level(charge, part) {
             return Reading { level, times: Times::period(charge.limit.left_us_at(now)) };
         }
@@ -246,6 +253,7 @@ impl MemoryStore {
     /// Sets the level of the charge's bucket at `now`, as reported by the shared store. No requests
     /// may [hold](Self::hold) units of it: what they hold in other processes is not known here.
     pub fn put(&self, charge: &Charge, level: i64, now: u64) {
+        let now = unix_time::at(now);
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let bucket = charge.limit.bucket(level, now);
         let place = shard.find(charge.bucket);
@@ -255,6 +263,7 @@ impl MemoryStore {
     /// Applies an adjustment to all buckets at `now`, atomically. Returns their levels before and
     /// after.
     pub fn adjust(&self, charges: &[Charge], adjustment: Adjustment, now: u64) -> Vec<(i64, i64)> {
+        let now = unix_time::at(now);
         let numbers = self.shard_numbers(charges);
         let mut locked = self.lock(&numbers);
         let (places, before) = self.read(&numbers, &locked, charges, now);
@@ -275,10 +284,11 @@ impl MemoryStore {
     /// Gives back what a request took and does not use to the charge's bucket at `now`. Returns its
     /// level; `None` if it gets nothing back. The limits in force must be those of the charge.
     pub fn give_back(&self, charge: &Charge, returned: &Returned, now: u64) -> Option<i64> {
+        let now = unix_time::at(now);
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
         let bucket = self.bucket_at(&shard, charge, place, now);
-        let units = returned.back_to(bucket, &charge.limit, now);
+        let units = returned.back_to(bucket, &charge.limit, now.us);
         if units == 0 {
             return None;
         }
@@ -310,7 +320,7 @@ impl MemoryStore {
 
     /// Same as [`take_all`](Self::take_all) for a request with one charge, the most common case.
     /// Without lists, the check costs half. Property tests compare the two.
-    fn take_one(&self, charge: &Charge, now: u64, part: Share) -> Answer {
+    fn take_one(&self, charge: &Charge, now: Now, part: Share) -> Answer {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
         let before = self.bucket_at(&shard, charge, place, now);
@@ -328,7 +338,7 @@ impl MemoryStore {
         Answer::of(std::slice::from_ref(charge), outcomes)
     }
 
-    fn take_all(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
+    fn take_all(&self, charges: &[Charge], now: Now, share: Share) -> Answer {
         let numbers = self.shard_numbers(charges);
         let mut locked = self.lock(&numbers);
         let (places, buckets) = self.read(&numbers, &locked, charges, now);
@@ -350,7 +360,7 @@ impl MemoryStore {
         locked: &Locked<'_>,
         (places, mut buckets): (&Places, Buckets),
         part: Share,
-        now: u64,
+        now: Now,
     ) -> (Answer, Buckets) {
         let answer = charge::take(charges, &mut buckets, part);
         let allowed = answer.allowed();
@@ -377,7 +387,7 @@ impl MemoryStore {
         (place, before): (Place, Bucket),
         level: i64,
         part: Share,
-        now: u64,
+        now: Now,
     ) -> Times {
         let log = || shard.log(charge, place, &self.limits);
         charge.limit.times(log, || before, level, (part, charge.cost), now)
@@ -385,9 +395,9 @@ impl MemoryStore {
 
     /// Writes a bucket that was found in `place`.
     #[inline]
-    fn store(&self, shard: &mut Shard, charge: &Charge, place: Place, bucket: Bucket, now: u64) {
+    fn store(&self, shard: &mut Shard, charge: &Charge, place: Place, bucket: Bucket, now: Now) {
         let before = || self.before(shard, charge, place, now);
-        let (bucket, log) = charge.limit.recorded(bucket, before, now);
+        let (bucket, log) = charge.limit.recorded(bucket, before, now.us);
         match place {
             Place::At(slot) => shard.replace(slot, charge, bucket),
             Place::Absent => shard.insert(charge, bucket, &self.limits, now),
@@ -398,7 +408,7 @@ impl MemoryStore {
     }
 
     /// Writes the log of a bucket that has been written.
-    fn put_log(&self, shard: &mut Shard, charge: &Charge, log: StampLog, now: u64) {
+    fn put_log(&self, shard: &mut Shard, charge: &Charge, log: StampLog, now: Now) {
         shard.put_log(charge, log);
         shard.shed(&self.limits, now);
     }
@@ -409,7 +419,7 @@ impl MemoryStore {
         shard: &mut Shard,
         charge: &Charge,
         place: Place,
-        now: u64,
+        now: Now,
     ) -> (Option<StampLog>, Bucket) {
         let bucket = self.bucket_at(shard, charge, place, now);
         (shard.take_log(charge, place, &self.limits), bucket)
@@ -422,12 +432,12 @@ impl MemoryStore {
         locked: &mut Locked<'_>,
         charges: &[Charge],
         (places, buckets): (&Places, &Buckets),
-        now: u64,
+        now: Now,
     ) {
         for (index, charge) in charges.iter().enumerate() {
             let shard = &mut locked[self.position(numbers, charge)];
             let log = || shard.take_log(charge, places[index], &self.limits);
-            if let Some(log) = charge.limit.undone(log, buckets[index].level, now) {
+            if let Some(log) = charge.limit.undone(log, buckets[index].level, now.us) {
                 shard.put_log(charge, log);
             }
         }
@@ -440,7 +450,7 @@ impl MemoryStore {
         locked: &mut Locked<'_>,
         charges: &[Charge],
         (places, buckets): (&Places, &Buckets),
-        now: u64,
+        now: Now,
         is_moved: impl Fn(usize) -> bool,
     ) {
         let mut logs: SmallVec<[(usize, Bucket, StampLog); 1]> = SmallVec::new();
@@ -450,7 +460,7 @@ impl MemoryStore {
                 self.before(shard, charge, places[index], now)
             };
             if is_moved(index)
-                && let (bucket, Some(log)) = charge.limit.recorded(buckets[index], before, now)
+                && let (bucket, Some(log)) = charge.limit.recorded(buckets[index], before, now.us)
             {
                 logs.push((index, bucket, log));
             }
@@ -502,7 +512,7 @@ impl MemoryStore {
         numbers: &Numbers,
         locked: &Locked<'_>,
         charges: &[Charge],
-        now: u64,
+        now: Now,
     ) -> (Places, Buckets) {
         let (mut places, mut buckets) = (Places::new(), Buckets::new());
         for charge in charges {
@@ -515,11 +525,11 @@ impl MemoryStore {
     }
 
     /// State of the charge's bucket at `now`. `place` is the result of the search for it.
-    fn bucket_at(&self, shard: &Shard, charge: &Charge, place: Place, now: u64) -> Bucket {
+    fn bucket_at(&self, shard: &Shard, charge: &Charge, place: Place, now: Now) -> Bucket {
         let bucket = shard.bucket(charge, place, &self.limits, now);
         match place {
             Place::At(_) => bucket,
-            Place::Absent => self.start.at_most(bucket, charge, now),
+            Place::Absent => self.start.at_most(bucket, charge, now.us),
         }
     }
 

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
 use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::unix_time;
 use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Charge;
@@ -82,6 +83,7 @@ impl PeekCache {
         else {
             return false;
         };
+        let now = unix_time::at(now);
         let mut allowed = self.allowed.lock();
         let bucket = allowed.unwrap_or(Bucket::full(&limit, now)).refilled(&limit, now);
         let admits = bucket.holds(&limit, 1);
@@ -109,7 +111,7 @@ impl Peeked {
     /// not read.
     pub(super) fn readings(&self, charges: &[Charge], now: u64) -> Option<Vec<Reading>> {
         let readings = self.readings.as_ref().filter(|_| *self.charges == *charges)?;
-        let age_us = now.saturating_sub(self.at);
+        let (age_us, now) = (now.saturating_sub(self.at), unix_time::at(now));
         let later = |(charge, reading): (&Charge, &Reading)| reading.later(charge, age_us, now);
         Some(charges.iter().zip(readings).map(later).collect())
     }

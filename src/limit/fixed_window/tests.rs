@@ -20,14 +20,32 @@ fn limits_that_cannot_be_counted_are_an_error() {
 }
 
 #[test]
+fn period_ends_by_unix_time_however_the_process_clock_runs() {
+    let (window, used) = (daily(10), Bucket { level: 3_000, at: 2 * DAY });
+    // The process began 5 us after midnight.
+    let at = |us: u64, unix_us: u64| Now { us, unix_us };
+    assert_eq!(window.bucket(3_000, at(0, DAY + 5)), used);
+    assert_eq!(window.refilled(used, at(7, 2 * DAY - 1)), used);
+    assert_eq!(window.refilled(used, at(7, 2 * DAY)), Bucket { level: 10_000, at: 3 * DAY });
+    // By the process' clock, the period ends when the rest of the day has passed.
+    assert_eq!(window.full_at(used, at(0, DAY + 5)), DAY - 5);
+    // The wall clock was set forward by an hour meanwhile.
+    let hour = DAY / 24;
+    assert_eq!(window.full_at(used, at(7, DAY + 12 + hour)), DAY - 5 - hour);
+}
+
+#[test]
 fn bucket_is_full_again_exactly_at_the_end_of_its_period() {
     let window = daily(10);
-    let bucket = window.refilled(Bucket { level: 10_000, at: 0 }, DAY + 5);
+    let bucket = window.refilled(Bucket { level: 10_000, at: 0 }, Now::unix(DAY + 5));
     assert_eq!(bucket, Bucket { level: 10_000, at: 2 * DAY });
     let used = bucket.less(7_000);
-    assert_eq!(window.refilled(used, 2 * DAY - 1), Bucket { level: 3_000, at: 2 * DAY });
-    assert_eq!(window.refilled(used, 2 * DAY), Bucket { level: 10_000, at: 3 * DAY });
-    assert_eq!((window.full_at(used), window.full_at(bucket)), (2 * DAY, 0));
+    assert_eq!(window.refilled(used, Now::unix(2 * DAY - 1)), Bucket { level: 3_000, at: 2 * DAY });
+    assert_eq!(window.refilled(used, Now::unix(2 * DAY)), Bucket { level: 10_000, at: 3 * DAY });
+    assert_eq!(
+        (window.full_at(used, Now::unix(0)), window.full_at(bucket, Now::unix(0))),
+        (2 * DAY, 0)
+    );
 }
 
 #[test]
@@ -35,11 +53,11 @@ fn clock_that_goes_back_over_a_boundary_resets_nothing_twice() {
     let window = daily(10);
     let used = Bucket { level: 3, at: 2 * DAY };
     // Back into the day before, and forward again.
-    let back = window.refilled(used, DAY - 1);
+    let back = window.refilled(used, Now::unix(DAY - 1));
     assert_eq!(back, used);
-    assert_eq!(window.refilled(back, DAY), used);
+    assert_eq!(window.refilled(back, Now::unix(DAY)), used);
     // By more than a period, the end of the earlier period is that of the current one.
-    assert_eq!(window.refilled(Bucket { level: 3, at: 9 * DAY }, 5).at, DAY);
+    assert_eq!(window.refilled(Bucket { level: 3, at: 9 * DAY }, Now::unix(5)).at, DAY);
 }
 
 #[test]
@@ -70,9 +88,9 @@ fn changed_period_keeps_what_was_used_until_the_new_period_ends() {
     let monthly = Calendar::new(Period::Month, "UTC", 1).unwrap();
     let used = Bucket { level: 4, at: 31 * DAY };
     // From a month to a day, and back.
-    assert_eq!(daily(10).refilled(used, 5 * DAY), Bucket { level: 4, at: 6 * DAY });
+    assert_eq!(daily(10).refilled(used, Now::unix(5 * DAY)), Bucket { level: 4, at: 6 * DAY });
     let monthly = FixedWindow::new(10, monthly).unwrap();
-    assert_eq!(monthly.refilled(Bucket { level: 4, at: 6 * DAY }, 5 * DAY), used);
+    assert_eq!(monthly.refilled(Bucket { level: 4, at: 6 * DAY }, Now::unix(5 * DAY)), used);
 }
 
 /// Two callers, one of them with a wrong clock, and the server's clock.
@@ -133,7 +151,7 @@ proptest! {
             if period != start {
                 (used, start) = (0, period);
             }
-            bucket = window.refilled(bucket, now);
+            bucket = window.refilled(bucket, Now::unix(now));
             let fits = used + cost <= window.full();
             prop_assert_eq!(bucket.level >= cost, fits);
             if fits {

@@ -3,6 +3,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::take;
@@ -39,7 +40,7 @@ proptest! {
 
         let later: Vec<Charge> = vec![charge(7, limit, other_cost)];
         let now = 1_000 + wait;
-        let mut truth = [bucket[0].refilled(&limit, now)];
+        let mut truth = [bucket[0].refilled(&limit, Now::unix(now))];
         let uncached = take(&later, &mut truth, Share::WHOLE);
         match cache.refusal(&later, now) {
             Some(cached) => prop_assert_eq!(cached, uncached),
@@ -220,7 +221,7 @@ proptest! {
         steps in steps(),
     ) {
         let limits = rates.map(|(tokens, period, burst)| Limit::token_bucket(tokens, period, burst).unwrap());
-        let mut store = limits.map(|limit| Bucket::full(&limit, 0));
+        let mut store = limits.map(|limit| Bucket::full(&limit, Now::unix(0)));
         // Last level of each bucket that this gateway received, and its time.
         let mut seen: HashMap<u32, Bucket> = HashMap::new();
         let cache = DenyCache::default();
@@ -232,7 +233,7 @@ proptest! {
                 .iter()
                 .map(|rule| Charge { rule: *rule, ..charge((*rule).into(), limits[*rule as usize], cost) })
                 .collect();
-            let refilled = |rule: &u32, bucket: Bucket| bucket.refilled(&limits[*rule as usize], now);
+            let refilled = |rule: &u32, bucket: Bucket| bucket.refilled(&limits[*rule as usize], Now::unix(now));
             let mut buckets: Vec<Bucket> =
                 rules.iter().map(|rule| refilled(rule, store[*rule as usize])).collect();
             let truth = take(&charges, &mut buckets, Share::WHOLE);
@@ -307,7 +308,7 @@ fn answer_that_allows_replaces_no_entry_of_another_bucket() {
     let answer = take(&exhausted, &mut [Bucket { level: 0, at: 0 }], Share::WHOLE);
     cache.remember(&exhausted, &answer, 1);
     let other = [charge(1, limit, 1)];
-    let mut full = [Bucket::full(&limit, 0)];
+    let mut full = [Bucket::full(&limit, Now::unix(0))];
     cache.remember(&other, &take(&other, &mut full, Share::WHOLE), 2);
     assert!(cache.refusal(&exhausted, 3).is_some());
 }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::world::{Step, World};
 use super::*;
+use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Mode, take};
@@ -442,7 +443,7 @@ fn reservation_ends_when_redis_decides_again() {
     assert_eq!([passes(1, 0), passes(2, 0), passes(1, 1)], [true, false, false], "reserved");
     let charges = [world.charge(1)];
     gateway.debts.remove(charges[0].bucket, &limit, 1_000_000);
-    let mut full = [Bucket::full(&limit, 1_000_000)];
+    let mut full = [Bucket::full(&limit, Now::unix(1_000_000))];
     let answer = take(&charges, &mut full, Share::WHOLE);
     gateway.learn(&charges, &answer, 1_000_000, 1_000_000);
     assert!(passes(1, 2_000_000), "the last level from Redis has four tokens");

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Mode, take};
@@ -219,7 +220,7 @@ impl Shared {
     fn full(limit: &Limit) -> Self {
         match limit.log() {
             Some(_) => Self::Log(StampLog::default()),
-            None => Self::Bucket(Bucket::full(limit, 0)),
+            None => Self::Bucket(Bucket::full(limit, Now::unix(0))),
         }
     }
 
@@ -227,7 +228,7 @@ impl Shared {
         match (self, limit.log()) {
             (Self::Log(log), Some(window)) => log.settle(&window, units, now),
             (Self::Bucket(bucket), _) => {
-                *bucket = bucket.refilled(limit, now).less_debt(limit, units);
+                *bucket = bucket.refilled(limit, Now::unix(now)).less_debt(limit, units);
             }
             (Self::Log(_), None) => unreachable!("the limit does not change"),
         }
@@ -244,7 +245,7 @@ impl Shared {
                 answer
             }
             (Self::Bucket(bucket), _) => {
-                let mut buckets = [bucket.refilled(&charge.limit, now)];
+                let mut buckets = [bucket.refilled(&charge.limit, Now::unix(now))];
                 let answer = take(&[charge], &mut buckets, Share::WHOLE);
                 *bucket = buckets[0];
                 answer

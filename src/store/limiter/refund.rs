@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::{Limiter, Shared, Source, Taken};
+use crate::base::unix_time;
 use crate::limit::charge::{BucketId, Charge, Charges, Outcome};
 use crate::limit::returned::Returned;
 use crate::store::memory::MemoryStore;
@@ -136,7 +137,7 @@ impl Limiter {
             let level = match (&self.shared, taken.source_of(index)) {
                 (None, _) => {
                     let units = outcome.share.taken(&charge.limit, charge.cost);
-                    let returned = Returned::here(&charge.limit, units, checked_at);
+                    let returned = Returned::here(&charge.limit, units, unix_time::at(checked_at));
                     self.memory.give_back(charge, &returned.of_leaky(is_leaky), now)
                 }
                 (Some(shared), Source::Local) => {

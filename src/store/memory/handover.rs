@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::table::Name;
 use super::{MemoryStore, shard_count};
+use crate::base::unix_time;
 use crate::limit::Limit;
 use crate::limit::charge::BucketId;
 
@@ -62,6 +63,7 @@ impl MemoryStore {
     /// Returns the levels of all buckets that are not full at `now` (microseconds), for
     /// [`import`](Self::import). 24 bytes for each, and 8 for each stamp of a log.
     pub fn export(&self, now: u64) -> Vec<u8> {
+        let at = unix_time::at(now);
         let mut bytes = Vec::with_capacity(24 * self.len() + 64);
         put_length(&mut bytes, self.shards.len());
         // Shards that are locked later can have buckets of newer limits, which are left out.
@@ -73,7 +75,7 @@ impl MemoryStore {
         for shard in &self.shards {
             let (buckets, dropped) = {
                 let shard = shard.0.lock();
-                (shard.export(&limits, now), shard.export_dropped(now))
+                (shard.export(&limits, at), shard.export_dropped(at))
             };
             put_length(&mut bytes, buckets.len());
             for (name, number, level, ages) in buckets {
@@ -103,7 +105,7 @@ impl MemoryStore {
     /// # Errors
     /// See [`HandoverError`]. Buckets before a malformed place have been added.
     pub fn import(&self, bytes: &[u8], now: u64) -> Result<usize, HandoverError> {
-        let mut reader = Reader(bytes);
+        let (at, mut reader) = (unix_time::at(now), Reader(bytes));
         if reader.length()? != self.shards.len() {
             return Err(HandoverError::OtherLayout);
         }
@@ -122,14 +124,14 @@ impl MemoryStore {
                 let level = i64::from_le_bytes(reader.array()?);
                 let limit = limits.get(old).ok_or(HandoverError::Malformed)?;
                 let ages = limit.import_ages(&mut reader.0).ok_or(HandoverError::Malformed)?;
-                shard.import(name, number, (level, &ages), &self.limits, now);
+                shard.import(name, number, (level, &ages), &self.limits, at);
                 imported += 1;
             }
             let list = self.limits.load();
             for old in 0..reader.length()? {
                 let full_at = now.saturating_add(u64::from_le_bytes(reader.array()?));
                 let missing = i64::from_le_bytes(reader.array()?);
-                shard.import_dropped(number_of(old)?, (full_at, missing), &list, now);
+                shard.import_dropped(number_of(old)?, (full_at, missing), &list, at);
             }
         }
         Ok(imported)
@@ -142,13 +144,14 @@ impl MemoryStore {
         reason = "calendars are compared by identity; what changes in them is a cache"
     )]
     pub fn restore(&self, buckets: impl IntoIterator<Item = KeptBucket>, now: u64) -> usize {
+        let at = unix_time::at(now);
         let (mut numbers, mut restored) = (HashMap::new(), 0);
         for KeptBucket { bucket, limit, level, ages } in buckets {
             let number = *numbers
                 .entry(limit)
                 .or_insert_with(|| self.limits.import(&[limit], now).first().copied().unwrap_or(0));
             let mut shard = self.shards[self.shard_number(bucket)].0.lock();
-            shard.import(Name::of(bucket), number, (level, &ages), &self.limits, now);
+            shard.import(Name::of(bucket), number, (level, &ages), &self.limits, at);
             restored += 1;
         }
         restored

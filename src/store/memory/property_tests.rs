@@ -111,7 +111,8 @@ impl Model {
                     return self.log(charge).bucket(&window, now);
                 }
                 let kept = self.buckets.get(&charge.bucket).copied();
-                kept.unwrap_or(Bucket::full(&charge.limit, now)).refilled(&charge.limit, now)
+                kept.unwrap_or(Bucket::full(&charge.limit, Now::unix(now)))
+                    .refilled(&charge.limit, Now::unix(now))
             })
             .collect()
     }
@@ -128,7 +129,7 @@ impl Model {
                 let needed = charges[index].limit.units(charges[index].cost);
                 self.log(&charges[index]).times(&window, outcome.level, needed, now)
             }
-            None => Times::period(charges[index].limit.left_us_at(now)),
+            None => Times::period(charges[index].limit.left_us_at(Now::unix(now))),
         })
     }
 

@@ -5,6 +5,7 @@ use super::changed::{ChangedLog, ChangedLogs};
 use super::limits::{Known, Limits};
 use super::logs::Logs;
 use super::table::{Entry, Name, Place, Table};
+use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::{Bucket, CLOCK_SLACK_US};
 use crate::limit::charge::{BucketId, Charge};
@@ -91,7 +92,7 @@ impl Shard {
         charge: &Charge,
         place: Place,
         limits: &Limits,
-        now: u64,
+        now: Now,
     ) -> Bucket {
         let bucket = || {
             let entry = match place {
@@ -174,13 +175,13 @@ impl Shard {
 
     /// Frees the logs whose stamps have left the window, and drops buckets until the rest is within
     /// the bound. One log is kept even if it is larger.
-    pub(super) fn shed(&mut self, limits: &Limits, now: u64) {
+    pub(super) fn shed(&mut self, limits: &Limits, now: Now) {
         let list = limits.load();
         let (table, logs) = (&self.table, &mut self.logs);
         logs.sweep(|name, log| {
             let Place::At(slot) = table.find(name) else { return false };
             let number = table.slot(slot).map_or(0, |entry| entry.limit_index as usize);
-            list.get(number).is_some_and(|known| known.limit.needs_log(log, now))
+            list.get(number).is_some_and(|known| known.limit.needs_log(log, now.us))
         });
         while self.table.len() > 1 && self.size() > self.bound {
             self.evict(&list, now);
@@ -198,7 +199,7 @@ impl Shard {
     }
 
     /// Adds a bucket that was not found. Drops another one if the shard is at its bound.
-    pub(super) fn insert(&mut self, charge: &Charge, bucket: Bucket, limits: &Limits, now: u64) {
+    pub(super) fn insert(&mut self, charge: &Charge, bucket: Bucket, limits: &Limits, now: Now) {
         if self.size() >= self.bound {
             self.evict(&limits.load(), now);
         }
@@ -218,7 +219,7 @@ impl Shard {
     /// Start value of a bucket that is not in the shard. Full, unless a dropped bucket of its limit
     /// would not be full yet: since it may be this one, it starts at the lowest level that any of
     /// them can have.
-    fn new_bucket(&self, charge: &Charge, now: u64) -> Bucket {
+    fn new_bucket(&self, charge: &Charge, now: Now) -> Bucket {
         let dropped = self.dropped.get(charge.limit_index as usize).copied().unwrap_or_default();
         dropped.emptiest(&charge.limit, now)
     }
@@ -228,19 +229,19 @@ impl Shard {
     ///
     /// Only one, even if more are full: dropping all of them would leave free slots behind the
     /// hand, and ever longer runs without free slots ahead of it.
-    fn evict(&mut self, limits: &[Known], now: u64) {
+    fn evict(&mut self, limits: &[Known], now: Now) {
         let mut nearest: Option<((u64, i64), usize)> = None;
         let mut slot = self.hand;
         for _ in 0..EVICTION_WINDOW {
             slot = self.table.next_taken(slot);
             let Some(entry) = self.table.slot(slot) else { break };
-            let full_at = full_at(entry, limits);
+            let full_at = full_at(entry, limits, now);
             // Of buckets that are full at the same time, the one that lacks least.
             let order = (full_at, missing(entry, limits));
             if nearest.is_none_or(|(earliest, _)| order < earliest) {
                 nearest = Some((order, slot));
             }
-            if full_at <= now {
+            if full_at <= now.us {
                 break;
             }
             slot += 1;
@@ -253,7 +254,7 @@ impl Shard {
 
     /// The buckets that are not full at `now`, refilled to `now`: name, limit number, level, and
     /// the age of each stamp of a log in microseconds.
-    pub(super) fn export(&self, limits: &[Known], now: u64) -> Vec<(Name, u32, i64, Vec<i64>)> {
+    pub(super) fn export(&self, limits: &[Known], now: Now) -> Vec<(Name, u32, i64, Vec<i64>)> {
         let level = |entry: &Entry| {
             let limit = limits.get(entry.limit_index as usize)?.limit;
             let (level, ages) = limit.aged(entry.bucket(), || self.logs.get(entry.name), now);
@@ -264,8 +265,9 @@ impl Shard {
 
     /// By limit number: microseconds from `now` until every dropped bucket of that limit is full
     /// again, and the units that the emptiest lacks until then.
-    pub(super) fn export_dropped(&self, now: u64) -> Vec<(u64, i64)> {
-        let left = |dropped: &Dropped| (dropped.full_at.saturating_sub(now), dropped.missing(now));
+    pub(super) fn export_dropped(&self, now: Now) -> Vec<(u64, i64)> {
+        let left =
+            |dropped: &Dropped| (dropped.full_at.saturating_sub(now.us), dropped.missing(now));
         self.dropped.iter().map(left).collect()
     }
 
@@ -277,7 +279,7 @@ impl Shard {
         number: u32,
         (level, ages): (i64, &[i64]),
         limits: &Limits,
-        now: u64,
+        now: Now,
     ) {
         if let Place::At(_) = self.table.find(name) {
             return;
@@ -288,7 +290,7 @@ impl Shard {
         self.make_room(limits, now);
         let limit = limits.load().get(number as usize).map(|known| known.limit);
         let (bucket, log) = limit
-            .map_or((Bucket { level, at: now }, None), |limit| limit.of_aged(level, ages, now));
+            .map_or((Bucket { level, at: now.us }, None), |limit| limit.of_aged(level, ages, now));
         self.table.insert(Entry::new(name, number, bucket));
         if let Some(log) = log {
             self.logs.put(name, log);
@@ -303,7 +305,7 @@ impl Shard {
         number: u32,
         (full_at, units): (u64, i64),
         limits: &[Known],
-        now: u64,
+        now: Now,
     ) {
         note(&mut self.dropped, number as usize, Missing { units, full_at }, now);
         if limits.get(number as usize).is_some_and(|known| !known.is_in_force()) {
@@ -329,46 +331,47 @@ impl Shard {
 
     /// Extends the record of dropped buckets of a limit, retired at `now`, to all limits in force:
     /// such a bucket may return under any of them, converted.
-    pub(super) fn carry_over(&mut self, retired: u32, limits: &[Known], now: u64) {
+    pub(super) fn carry_over(&mut self, retired: u32, limits: &[Known], now: Now) {
         let dropped = self.dropped.get(retired as usize).copied().unwrap_or_default();
-        let (Some(was), true) = (limits.get(retired as usize), dropped.full_at > now) else {
+        let (Some(was), true) = (limits.get(retired as usize), dropped.full_at > now.us) else {
             return;
         };
         let emptiest = dropped.emptiest(&was.limit, now);
         for (number, in_force) in limits.iter().enumerate().filter(|(_, known)| known.is_in_force())
         {
-            let bucket = was.same_fraction(emptiest, &in_force.limit, now);
-            note(&mut self.dropped, number, Missing::of(bucket, &in_force.limit), now);
+            let bucket = was.same_fraction(emptiest, &in_force.limit, now.us);
+            note(&mut self.dropped, number, Missing::of(bucket, &in_force.limit, now), now);
         }
     }
 
-    fn drop_bucket(&mut self, slot: usize, limits: &[Known], now: u64) {
+    fn drop_bucket(&mut self, slot: usize, limits: &[Known], now: Now) {
         if let Some(entry) = self.table.remove(slot) {
             self.logs.take(entry.name);
-            let full_at = full_at(&entry, limits);
-            self.evictions += u64::from(full_at > now);
+            let full_at = full_at(&entry, limits, now);
+            self.evictions += u64::from(full_at > now.us);
             remember(&mut self.dropped, limits, &entry, now);
         }
     }
 
     /// Grows the table, if needed, to 9/5 of the buckets that are not full. Full buckets are
     /// dropped, so the table may stay the same size or shrink.
-    fn make_room(&mut self, limits: &Limits, now: u64) {
+    fn make_room(&mut self, limits: &Limits, now: Now) {
         let max_slots = (self.bound / 3).saturating_mul(4) + self.bound % 3 + 2;
         let slots = self.table.slots();
         if slots == max_slots || (self.table.len() + 1) * 4 <= slots * 3 {
             return;
         }
         let limits = &limits.load()[..];
-        let needed = self.table.entries().filter(|entry| full_at(entry, limits) > now).count();
+        let needed =
+            self.table.entries().filter(|entry| full_at(entry, limits, now) > now.us).count();
         let (dropped, logs) = (&mut self.dropped, &mut self.logs);
         let keep = |entry: &Entry| {
-            let full_at = full_at(entry, limits);
-            if full_at <= now {
+            let full_at = full_at(entry, limits, now);
+            if full_at <= now.us {
                 remember(dropped, limits, entry, now);
                 logs.take(entry.name);
             }
-            full_at > now
+            full_at > now.us
         };
         self.table.rebuild(((needed + 1) * 9 / 5).max(MIN_SLOTS).min(max_slots), keep);
         self.hand = 0;
@@ -381,9 +384,11 @@ fn entry(charge: &Charge, bucket: Bucket) -> Entry {
 
 /// Time at which the entry's bucket is full, in microseconds. With an unknown limit, the level
 /// cannot be interpreted, and the bucket counts as full.
-fn full_at(entry: &Entry, limits: &[Known]) -> u64 {
+fn full_at(entry: &Entry, limits: &[Known], now: Now) -> u64 {
     let bucket = entry.bucket();
-    limits.get(entry.limit_index as usize).map_or(bucket.at, |known| bucket.full_at(&known.limit))
+    limits
+        .get(entry.limit_index as usize)
+        .map_or(bucket.at, |known| bucket.full_at(&known.limit, now))
 }
 
 /// Units that the entry's bucket lacks, or has above full; 0 with an unknown limit.
@@ -398,20 +403,20 @@ fn missing(entry: &Entry, limits: &[Known]) -> i64 {
 ///
 /// If the bucket's limit is no longer in force, the bucket is recorded under all limits in force,
 /// converted.
-fn remember(dropped: &mut Vec<Dropped>, limits: &[Known], entry: &Entry, now: u64) {
+fn remember(dropped: &mut Vec<Dropped>, limits: &[Known], entry: &Entry, now: Now) {
     let Some(known) = limits.get(entry.limit_index as usize) else { return };
     if known.is_in_force() {
-        let record = Missing::of(entry.bucket(), &known.limit);
+        let record = Missing::of(entry.bucket(), &known.limit, now);
         return note(dropped, entry.limit_index as usize, record, now);
     }
     for (number, in_force) in limits.iter().enumerate().filter(|(_, known)| known.is_in_force()) {
         let bucket = known.same_fraction(entry.bucket(), &in_force.limit, u64::MAX);
-        note(dropped, number, Missing::of(bucket, &in_force.limit), now);
+        note(dropped, number, Missing::of(bucket, &in_force.limit, now), now);
     }
 }
 
 /// Adds a dropped bucket to the record of its limit.
-fn note(dropped: &mut Vec<Dropped>, number: usize, record: Missing, now: u64) {
+fn note(dropped: &mut Vec<Dropped>, number: usize, record: Missing, now: Now) {
     if dropped.len() <= number {
         dropped.resize(number + 1, Dropped::default());
     }
@@ -433,9 +438,9 @@ fn note(dropped: &mut Vec<Dropped>, number: usize, record: Missing, now: u64) {
 }
 
 impl Missing {
-    fn of(bucket: Bucket, limit: &Limit) -> Self {
+    fn of(bucket: Bucket, limit: &Limit, now: Now) -> Self {
         let units = limit.full().saturating_sub(bucket.level);
-        Self { units, full_at: bucket.full_at(limit) }
+        Self { units, full_at: bucket.full_at(limit, now) }
     }
 
     /// The most that any bucket of both lacks, for as long as any of them does.
@@ -444,28 +449,28 @@ impl Missing {
     }
 
     /// Whether it is full at `now`, and at any earlier time that a thread may have read.
-    const fn is_over(&self, now: u64) -> bool {
-        self.full_at.saturating_add(CLOCK_SLACK_US) <= now
+    const fn is_over(&self, now: Now) -> bool {
+        self.full_at.saturating_add(CLOCK_SLACK_US) <= now.us
     }
 }
 
 impl Dropped {
     /// Without a refill: units that the emptiest bucket lacks at `now`.
-    fn missing(&self, now: u64) -> i64 {
-        let of = |missing: Missing| if missing.full_at > now { missing.units } else { 0 };
+    fn missing(&self, now: Now) -> i64 {
+        let of = |missing: Missing| if missing.full_at > now.us { missing.units } else { 0 };
         of(self.emptiest).max(of(self.next))
     }
 
     /// The emptiest bucket of `limit` that may have been dropped, at `now`.
-    fn emptiest(&self, limit: &Limit, now: u64) -> Bucket {
+    fn emptiest(&self, limit: &Limit, now: Now) -> Bucket {
         limit.undropped(self.full_at, || self.missing(now), now)
     }
 }
 
 /// Converts an entry of another limit to `limit`: see [`Limit::converted`].
-fn same_fraction(entry: &Entry, limits: &[Known], limit: &Limit, now: u64) -> Bucket {
+fn same_fraction(entry: &Entry, limits: &[Known], limit: &Limit, now: Now) -> Bucket {
     let bucket = entry.bucket();
-    limits
-        .get(entry.limit_index as usize)
-        .map_or(Bucket::full(limit, bucket.at), |was| was.same_fraction(bucket, limit, now))
+    limits.get(entry.limit_index as usize).map_or(Bucket::full(limit, now.at(bucket.at)), |was| {
+        was.same_fraction(bucket, limit, now.us)
+    })
 }

@@ -46,6 +46,7 @@ impl Start {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::now::Now;
     use crate::limit::Limit;
     use crate::limit::charge::{BucketId, Mode};
     use crate::limit::sliding_window::SlidingWindow;
@@ -58,7 +59,7 @@ mod tests {
         let start = Start::default();
         let ends = Arc::new(AtomicBool::new(false));
         start.empty(Share::one_of(3), Arc::clone(&ends), 50);
-        let at = |now| start.at_most(Bucket::full(&limit, now), &charge, now);
+        let at = |now| start.at_most(Bucket::full(&limit, Now::unix(now)), &charge, now);
         assert_eq!(at(50), Bucket { level: 0, at: 50 });
         assert_eq!(at(149), Bucket { level: 0, at: 50 });
         assert_eq!(at(150).level, 5);
@@ -75,7 +76,7 @@ mod tests {
             let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost, mode };
             let start = Start::default();
             start.empty(Share::one_of(gateways), Arc::new(AtomicBool::new(is_over)), 50);
-            start.at_most(Bucket::full(&limit, now), &charge, now).level
+            start.at_most(Bucket::full(&limit, Now::unix(now)), &charge, now).level
         };
         // (gateways, cost, now, over) -> level
         let table = [
@@ -93,7 +94,7 @@ mod tests {
             let level = level(gateways, cost, now, is_over);
             assert_eq!(level, expected, "{gateways}, {cost}, at {now}, {is_over}");
         }
-        let full = Bucket::full(&limit, 7);
+        let full = Bucket::full(&limit, Now::unix(7));
         let charge = Charge {
             bucket: BucketId(0),
             rule: 0,

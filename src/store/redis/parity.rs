@@ -16,6 +16,7 @@ use redis::{Connection, Script, ScriptInvocation};
 
 use super::fixture::RedisServer;
 use super::script::{self, Added, Batch};
+use crate::base::now::Now;
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
 use crate::limit::calendar::{Calendar, Period};
@@ -65,8 +66,8 @@ impl Reference {
             return self.log(charge).bucket(&window, now);
         }
         let kept = self.0.get(&charge.bucket);
-        kept.map_or(Bucket::full(limit, now), |kept| {
-            limit.converted(kept.bucket, &kept.limit).refilled(limit, now)
+        kept.map_or(Bucket::full(limit, Now::unix(now)), |kept| {
+            limit.converted(kept.bucket, &kept.limit).refilled(limit, Now::unix(now))
         })
     }
 
@@ -87,7 +88,7 @@ impl Reference {
                 let needed = charge.limit.units(charge.cost);
                 self.log(charge).times(&window, level, needed, now)
             }
-            None => Times::period(charge.limit.left_us_at(now)),
+            None => Times::period(charge.limit.left_us_at(Now::unix(now))),
         }
     }
 

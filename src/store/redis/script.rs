@@ -13,6 +13,7 @@ use std::sync::LazyLock;
 
 use super::batch::repair::Claim;
 use super::keys::Keys;
+use crate::base::unix_time;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{self, BucketId, Charge, Charges, Mode, held_units};
 use crate::limit::concurrency::Statement;
@@ -431,7 +432,7 @@ fn encode_limits<'a>(
     call: &mut Vec<u8>,
     now: u64,
 ) {
-    let mut more = Vec::new();
+    let (now, mut more) = (unix_time::at(now), Vec::new());
     for (limit, statement) in limits {
         limit.encode(call, &mut more, now, statement);
     }

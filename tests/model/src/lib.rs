@@ -16,6 +16,7 @@ pub mod store {
 #[path = "../../../src/base"]
 pub mod base {
     pub mod duration;
+    pub mod now;
     pub mod unix_time;
 
     /// Replaces `src/base/sync.rs`.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use crate::base::duration::MICROS_PER_SECOND as SECOND;
+use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::calendar::{Calendar, Period};
@@ -48,10 +49,10 @@ proptest! {
         let changed = 1_000 + wait;
         let numbers = store.adopt(&[new], changed);
         let left = Bucket { level: old.full() - old.units(taken.cost), at: 1_000 };
-        let kept = new.converted(left.refilled(&old, changed), &old);
+        let kept = new.converted(left.refilled(&old, Now::unix(changed)), &old);
         prop_assert_eq!(level(&store, charge(7, numbers[0], new, 1), changed), kept.level);
         let now = changed + since;
-        let filled = kept.refilled(&new, now).level;
+        let filled = kept.refilled(&new, Now::unix(now)).level;
         prop_assert_eq!(level(&store, charge(7, numbers[0], new, 1), now), filled);
         // A full bucket remains full.
         prop_assert_eq!(level(&store, charge(8, numbers[0], new, 1), changed), new.full());
@@ -162,11 +163,12 @@ fn grants_no_more_than_without_evictions(
             number = store.adopt(&[new], now)[0];
             limit = new;
             for bucket in kept.iter_mut().flatten() {
-                *bucket = new.converted(bucket.refilled(&old, now), &old);
+                *bucket = new.converted(bucket.refilled(&old, Now::unix(now)), &old);
             }
         }
         let place = &mut kept[usize::try_from(client).unwrap()];
-        let bucket = place.unwrap_or(Bucket::full(&limit, now)).refilled(&limit, now);
+        let bucket =
+            place.unwrap_or(Bucket::full(&limit, Now::unix(now))).refilled(&limit, Now::unix(now));
         let charge = charge(client, number, limit, cost.min(limit.capacity()) * limit.parts());
         let answer = store.take(&[charge], now, Share::WHOLE);
         let outcome = answer.outcomes[0];
@@ -185,14 +187,14 @@ fn ten_thousand_reloads_keep_only_the_limits_that_buckets_need() {
     let limit = |number: u64| Limit::token_bucket(10, SECOND + number, 1_000 + number).unwrap();
     let store = MemoryStore::new(10_000, &[limit(0)]);
     let (mut numbers, mut now) = (vec![0], 0);
-    let mut kept: Vec<Bucket> = vec![Bucket::full(&limit(0), 0); 50];
+    let mut kept: Vec<Bucket> = vec![Bucket::full(&limit(0), Now::unix(0)); 50];
     for number in 0..10_000 {
         let is = limit(number);
         // Half of the clients send a request under every rule, and have the expected level.
         for (client, bucket) in kept.iter_mut().enumerate().take(25) {
             let charge = charge(client as u128, numbers[0], is, 5);
             let answer = store.take(&[charge], now, Share::WHOLE);
-            let expected = bucket.refilled(&is, now);
+            let expected = bucket.refilled(&is, Now::unix(now));
             let expected =
                 if expected.holds(&is, 5) { expected.less(is.units(5)) } else { expected };
             assert_eq!(answer.outcomes[0].level, expected.level, "rule {number}");
@@ -207,7 +209,7 @@ fn ten_thousand_reloads_keep_only_the_limits_that_buckets_need() {
         let next = limit(number + 1);
         numbers = store.adopt(&[next], now);
         for bucket in &mut kept {
-            *bucket = next.converted(bucket.refilled(&is, now), &is);
+            *bucket = next.converted(bucket.refilled(&is, Now::unix(now)), &is);
         }
     }
     // Limits retired in the last seconds, limits of buckets, and as many again.

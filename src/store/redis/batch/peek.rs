@@ -82,6 +82,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::base::duration::MICROS_PER_SECOND;
+    use crate::base::now::Now;
     use crate::limit::Limit;
     use crate::limit::charge::{self, BucketId, Mode};
     use crate::limit::reading::Times;
@@ -150,7 +151,7 @@ pub(super) mod tests {
             let connection = &mut *connection.borrow_mut();
             redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();
             let debts = script::encode_debts((owed > 0).then_some((0, owed)).into_iter());
-            let mut buckets = [limit.decode(&kept, NOW).less_debt(&limit, owed)];
+            let mut buckets = [limit.decode(&kept, Now::unix(NOW)).less_debt(&limit, owed)];
             let reply = run(connection, &key, &script::encode_peek(&[charge], 0), &debts);
             let level = buckets[0].level;
             let reading = Reading { level, times: Times::NONE };

@@ -13,6 +13,7 @@
 use parking_lot::Mutex;
 
 use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::unix_time;
 use crate::limit::Limit;
 use crate::limit::charge::{self, Answer, BucketId, Charge};
 
@@ -100,7 +101,8 @@ impl Seen {
         }
         let seen_at = seen.seen_at;
         let latest = now.saturating_add(budget_us);
-        let (level, period_end) = limit.highest_until(seen.level, seen.sent_at, latest)?;
+        let (level, period_end) =
+            limit.highest_until(seen.level, unix_time::at(seen.sent_at), latest)?;
         Some(Claim { level, period_end, seen_at })
     }
 
@@ -113,7 +115,6 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::unix_time;
     use crate::limit::calendar::{Calendar, Period};
     use crate::limit::charge::{Charges, Mode, Outcome};
     use crate::limit::fixed_window::FixedWindow;

@@ -70,7 +70,7 @@ fn memory_gives_back_what_the_script_does() {
                 let now = pair.now;
                 let returned = std::mem::take(&mut pending);
                 for one in &returned {
-                    let here = Returned::here(&limit, one.units, one.taken_at);
+                    let here = Returned::here(&limit, one.units, Now::unix(one.taken_at));
                     prop_assert_eq!(here.of_leaky(is_leaky), *one);
                     memory.give_back(&pair.charge(WITH_REFUSED, 1), one, now);
                 }

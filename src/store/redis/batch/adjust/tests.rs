@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
+use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Mode;
@@ -71,7 +72,7 @@ fn script_adjusts_any_stored_value_as_the_core_does() {
     let ran = runner.run(&(peek::tests::kept(), adjustments, owed), |(kept, adjustment, owed)| {
         let connection = &mut *connection.borrow_mut();
         redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();
-        let before = charge.limit.decode(&kept, NOW).less_debt(&charge.limit, owed);
+        let before = charge.limit.decode(&kept, Now::unix(NOW)).less_debt(&charge.limit, owed);
         let after = adjustment.apply(before, &charge.limit);
         let reply = run(connection, &[charge], owed, adjustment).unwrap();
         prop_assert_eq!(read(&[charge], &reply).unwrap(), vec![(before.level, after.level)]);
