@@ -8,6 +8,7 @@ use anstyle::{AnsiColor, Style};
 use super::report::{
     Charge, ExplainedClient, ExplainedRoute, ExplainedRule, Explanation, Level, Param, Verdict,
 };
+use crate::config::words::Word as _;
 use crate::policy::Kind;
 
 /// Width of the labels on the left, in columns.
@@ -217,9 +218,7 @@ impl Page {
         let detail = match (&charge.periods, charge.max_delay_ms) {
             (Some(periods), _) => periods.clone(),
             (None, Some(max_delay_ms)) => format!("delay up to {max_delay_ms} ms"),
-            (None, None) if charge.kind == HELD => "until its response ends".to_owned(),
-            (None, None) if charge.kind == Kind::SlidingWindow.name() => "in any window".to_owned(),
-            (None, None) => format!("burst {burst}"),
+            (None, None) => Kind::of_word(charge.kind).unwrap_or_default().at_once(*burst),
         };
         let numbers = format!("{limit}{rate}, {detail}{configured_for}, takes {cost}");
         let lease = rule.lease.as_ref().map_or(String::new(), |lease| format!("; lease {lease}"));

@@ -29,7 +29,8 @@
 //!    for the value that is stored in Redis.
 //! 2. A variant of [`Limit`]. The compiler then lists each `match` that needs an arm:
 //!    - in [`kind`], the parameters, the transition, the standing, and the codec: what a call of
-//!      `lua/take.lua` and its reply have of the kind, and which commands the script needs for it;
+//!      `lua/take.lua` and its reply have of the kind, and which commands the script needs for it
+//!      ([`Limit::import`] reads a number, so that the compiler does not ask for its arm);
 //!    - in [`stored`], what a store in this process keeps of a bucket beside its level and time,
 //!      the start value of an unknown bucket, and what is handed over to the next process;
 //!    - in [`reported`], how long a refusal is cached, and what is repaired after a failover;
@@ -41,7 +42,8 @@
 //! 4. A way to configure it: a word of `config::words::Kind`. The compiler then lists each `match`
 //!    in `policy/kind.rs` and the one in `policy/build/grant.rs`, whose arm calls a file in
 //!    `policy/build/grant/` that reads the kind's settings of a grant. `WrittenLimit` in
-//!    `policy/kind.rs` has the text that is shown.
+//!    `policy/kind.rs` has the text that is shown. A cost that is not that of the route is computed
+//!    in `policy/charges.rs`.
 //!
 //! Stores compare and subtract units, and pass what else they keep of a bucket to the functions of
 //! [`stored`]; headers, metrics, own limits, `explain` and the admin API read the
@@ -52,9 +54,10 @@
 //! type that `store/memory/logs.rs` has beside the table. A kind whose units requests hold until
 //! they end is [held](charge::held): `store::held` keeps them instead, and states them to Redis.
 //!
-//! Outside, files ask a limit only whether its counts are kept over a restart, as those of quotas
-//! and long sliding windows ([`Limit::quota_calendar`], [`Limit::counts_for_hours`]), and show the
-//! calendar of a fixed window. `scripts/structure` counts these places.
+//! Outside, files select the charges that are held, ask a limit whether its counts are kept over a
+//! restart, as those of quotas and long sliding windows ([`Limit::quota_calendar`],
+//! [`Limit::counts_for_hours`]), and show the calendar of a fixed window. `scripts/structure`
+//! counts these places.
 
 #![warn(missing_docs)]
 

@@ -30,6 +30,17 @@ impl Kind {
         }
     }
 
+    /// What of a limit with this capacity may be used at once, in a few words.
+    pub fn at_once(self, capacity: u64) -> String {
+        match self {
+            Self::TokenBucket | Self::LeakyBucket | Self::FixedWindow => {
+                format!("burst {capacity}")
+            }
+            Self::SlidingWindow => "in any window".to_owned(),
+            Self::Concurrency => "until its response ends".to_owned(),
+        }
+    }
+
     /// Whether a limit of it bounds what passes in any span, wherever that begins.
     pub const fn bounds_any_span(self) -> bool {
         match self {

@@ -118,7 +118,9 @@ impl Bucket {
     /// sliding window.
     fn wait_ms(&self, cost: Cost) -> Option<u64> {
         let burst = self.burst?;
-        if let "fixed_window" | "sliding_window" | "concurrency" = self.kind.as_str() {
+        // Earlier versions, which had token buckets alone, do not name the kind.
+        let refills = matches!(self.kind.as_str(), "" | "token_bucket" | "leaky_bucket");
+        if !refills {
             let has_enough = u64::try_from(self.tokens?).is_ok_and(|tokens| !cost.exceeds(tokens));
             let of_one = self.next_after_ms.filter(|_| cost == Cost::ONE);
             // A fixed window is full again at once; a unit of requests in flight is free.
