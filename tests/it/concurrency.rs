@@ -17,7 +17,10 @@ use counting::Counting;
 /// A configuration with one limit on all requests in flight.
 fn config(upstream: &Counting, more: &str, settings: &str) -> String {
     let rule = format!("[rules.in-flight]\nper = []\nkind = \"concurrency\"\n{settings}\n");
-    format!("{}{more}\n{rule}", proxy_to(&[upstream.address()]))
+    // However busy the machine is, requests that the upstream does not answer last.
+    let upstream = proxy_to(&[upstream.address()])
+        .replace("\n\n[routes", "\nread_timeout = \"10m\"\n\n[routes");
+    format!("{upstream}{more}\n{rule}")
 }
 
 /// A request that the upstream does not answer, on a connection of its client. Waits until the

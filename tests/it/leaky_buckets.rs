@@ -11,8 +11,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::support::{
-    Data, FaultProxy, Fleet, Gateway, Mode, Redis, Request, StatusCounts, Stopwatch, Upstream,
-    check, eventually, full_config, inconclusive, proxy_to, send_many, timed, within,
+    CpuWaits, Data, FaultProxy, Fleet, Gateway, Mode, Redis, Request, StatusCounts, Stopwatch,
+    Upstream, check, eventually, full_config, inconclusive, proxy_to, send_many, timed, within,
 };
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -160,10 +160,15 @@ fn three_gateways_share_the_rate_while_redis_is_away() {
     let most = 31 + usize::try_from((took * PER_SECOND).as_secs()).unwrap();
     assert!((20..=most).contains(&passed), "{passed} in {took:?}, at most {most}");
     // Those of one gateway are at least 3/30 s apart.
+    let waits = CpuWaits::now();
     let alone = burst(&[&gateways[0]], 5);
     assert_eq!(alone.get(&200), Some(&5), "{alone:?}");
     let last: Vec<Duration> = upstream.arrivals().into_iter().rev().take(5).collect();
-    assert!(last[0] >= last[4] + Duration::from_millis(390), "{last:?}");
+    // The first one can be late on a busy machine.
+    let missing = Duration::from_millis(400).saturating_sub(last[0].saturating_sub(last[4]));
+    if let Some(why) = waits.judge(missing, Duration::from_millis(10)) {
+        inconclusive(&format!("{why} are missing: {last:?}"));
+    }
     fleet.restart_redis();
     eventually("a request after the outage", || {
         (burst(&[&gateways[1]], 1).get(&200) == Some(&1)).then_some(())

@@ -7,7 +7,7 @@ use super::chaos::{Clients, HTTP2, addresses};
 use super::counting::Counting;
 use super::gateways::usable;
 use super::{config, fill, held};
-use crate::support::{Data, Fleet, eventually, sleep_for};
+use crate::support::{Data, Fleet, eventually, inconclusive, sleep_for};
 
 /// At least the time after its return in which a gateway keeps to its share: `open_max` of
 /// [`Fleet`] and two seconds.
@@ -85,7 +85,10 @@ fn stays_within_the_bound(limit: usize, cost: usize) {
     world.check("afterwards", world.limit);
     let (passed, refused) = clients.stop();
     eprintln!("{passed} passed, {refused} refused");
-    assert!(passed > 100 && refused > 100, "{passed} passed, {refused} refused");
+    assert!(passed > 0 && refused > 0, "{passed} passed, {refused} refused");
+    if passed <= 100 || refused <= 100 {
+        inconclusive(&format!("a weak load: {passed} passed, {refused} refused"));
+    }
     world.check_usable();
 }
 
@@ -119,7 +122,10 @@ fn requests_that_outlast_the_outage_count_before_and_after_it() {
     sleep_for(ENDED);
     world.check("when it has all statements", 20);
     let (passed, refused) = clients.stop();
-    assert!(refused > 100, "{passed} passed, {refused} refused");
+    assert!(refused > 0, "{passed} passed, {refused} refused");
+    if refused <= 100 {
+        inconclusive(&format!("a weak load: {passed} passed, {refused} refused"));
+    }
     drop(hanging);
     world.check_usable();
 }
