@@ -173,6 +173,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::load::from_text;
 
     fn split(by: SplitBy, weights: &[u32]) -> Split {
         let shares = (0..)
@@ -231,6 +232,38 @@ mod tests {
         for begin in 0..1000 {
             let canary = (begin..begin + 50).filter(|turn| split.of_turn(*turn) == 1).count();
             assert!((3..=7).contains(&canary), "{canary} of 50 from {begin}");
+        }
+    }
+
+    /// A client stays at its upstream when gateways are replaced by those of another version.
+    #[test]
+    fn hash_and_share_of_each_kind_of_client_are_fixed() {
+        let digest = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+        let policy = from_text(
+            "gateway.toml",
+            &format!(
+                "[upstreams.api]\nservers = ['demo']\n[routes.all]\n[keys.acme]\nsha256 = '{digest}'\n"
+            ),
+        )
+        .unwrap();
+        let client = |key, ip: Option<&str>| Client {
+            ip: ip.map(|ip| ip.parse().unwrap()),
+            key,
+            plan: 0,
+            certificate: None,
+        };
+        let split = split(SplitBy::Client, &[50, 30, 20]);
+        let known = ClientKey::Known(0);
+        for (client, hash, upstream) in [
+            (client(known, Some("192.0.2.1")), 0x0670_c062_8289_6daa, 2),
+            (client(known, None), 0x0670_c062_8289_6daa, 2),
+            (client(ClientKey::Unknown([1; 32]), Some("192.0.2.1")), 0x9037_d905_0b4d_a0bd, 0),
+            (client(ClientKey::Missing, Some("192.0.2.1")), 0xa9ce_92a6_19b4_b088, 1),
+            (client(ClientKey::Missing, Some("2001:db8::7")), 0xc576_302a_e9c8_c27c, 0),
+            (client(ClientKey::Missing, None), 0xacac_86c0_e609_ca90, 0),
+        ] {
+            let found = (client_hash(&policy, &client), split.of_client(&policy, &client));
+            assert_eq!(found, (hash, Some(upstream)), "{client:?}");
         }
     }
 

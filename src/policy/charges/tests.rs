@@ -366,3 +366,45 @@ fn hash_of_a_colocated_client_is_fixed() {
     hash.add(b'k', b"acme");
     assert_eq!(hash.at_the_top_of(7), 0xCFAF_586B << 96 | 7);
 }
+
+/// Gateways of different versions share buckets, and buckets outlive an upgrade.
+#[test]
+fn bucket_of_each_kind_of_client_is_fixed() {
+    let policy = policy(
+        "[clients]\nanonymous_plan = \"free\"\n\
+         [rules.key]\nper = [\"key\"]\nrate = \"9/s\"\n\
+         [rules.ip]\nper = [\"ip\", \"route\"]\nrate = \"9/s\"\nplans.pro = { rate = \"5/s\" }\n\
+         [rules.plan]\nper = [\"plan\"]\nrate = \"9/s\"\n",
+    );
+    let known = buckets(&policy, &client(&policy, "192.0.2.1", ACME), 0);
+    let unknown = ClientKey::Unknown([1; 32]);
+    let unknown = buckets(&policy, &client(&policy, "192.0.2.1", unknown), 0);
+    let anonymous = buckets(&policy, &client(&policy, "2001:db8::7", ANONYMOUS), 0);
+    let ids = |buckets: Vec<(String, BucketId)>| -> Vec<String> {
+        buckets.iter().map(|(_, bucket)| format!("{:032x}", bucket.0)).collect()
+    };
+    assert_eq!(
+        ids(known),
+        [
+            "774951a6859bd835cb4428ac62588fd5",
+            "abcbbbbb6df9093e546ba165b5b36929",
+            "cfe9f630c95ca68cd202752f8e0b49a3"
+        ]
+    );
+    assert_eq!(
+        ids(unknown),
+        [
+            "28fd14698c2b6c7551fa81f96caff824",
+            "7ebdf4b3760233c17d2414738c5cd394",
+            "fbd584c789e29f6cf773da8e3289ae56"
+        ]
+    );
+    assert_eq!(
+        ids(anonymous),
+        [
+            "97d5a9ae2ef6c5a7b8e55f51af49f5ca",
+            "210b59e01dbae323366daa20e7019372",
+            "fbd584c789e29f6cf773da8e3289ae56"
+        ]
+    );
+}
