@@ -9,6 +9,7 @@
 use divan::{Bencher, black_box};
 use tollgate::base::duration::MICROS_PER_SECOND as SECOND;
 use tollgate::base::now::Now;
+use tollgate::client::{Client, ClientKey};
 use tollgate::limit::Limit;
 use tollgate::limit::bucket::Bucket;
 use tollgate::limit::charge::{Answer, BucketId, Charge, Mode, take};
@@ -16,7 +17,6 @@ use tollgate::limit::share::Share;
 use tollgate::limit::verdict::Verdict;
 use tollgate::load::from_text;
 use tollgate::observe::consumption::Consumption;
-use tollgate::policy::client::{Client, ClientKey};
 use tollgate::store::limiter::{Source, Taken};
 
 fn main() {

@@ -16,13 +16,14 @@ use http::{HeaderMap, HeaderValue, Method, Request, request};
 use pingora::prelude::ResponseHeader;
 use prometheus::IntGauge;
 use sha2::{Digest as _, Sha256};
+use tollgate::client::credential::{Credential, IdentityError};
+use tollgate::client::identity::{self as client, Identity, Peer};
 use tollgate::decide::decision::{Decision, LimitCheck};
 use tollgate::decide::raw_head::RawHead;
-use tollgate::decide::{Head, precheck};
+use tollgate::decide::{self, Head, Precheck};
 use tollgate::gateway::exchange::Exchange;
 use tollgate::gateway::judge::Judged;
 use tollgate::gateway::limit_headers;
-use tollgate::identity::{Peer, identify};
 use tollgate::limit::share::Share;
 use tollgate::load;
 use tollgate::policy::Policy;
@@ -75,6 +76,22 @@ fn policy(routes: usize, keys: usize, more: &str) -> Policy {
         text.push_str("\"\n");
     }
     load::from_text("bench", &(text + RULES)).unwrap()
+}
+
+fn identify(
+    policy: &Policy,
+    peer: Peer,
+    headers: &HeaderMap,
+    query: Option<&str>,
+) -> Result<Identity, IdentityError> {
+    let found = policy.keys.look_up(Credential::of(&policy.clients, headers, query)?);
+    let trusted = &policy.server.trusted_proxies;
+    Ok(client::identify(&policy.clients, trusted, (peer, headers), None, found))
+}
+
+fn prechecked<'a>(policy: &Policy, head: &Head<'a>) -> Precheck<'a> {
+    let credential = decide::credential(policy, head);
+    decide::precheck(policy, head, credential.map(|credential| policy.keys.look_up(credential)))
 }
 
 fn request_with(path: &str, headers: &[(&'static str, &'static str)]) -> request::Parts {
@@ -155,8 +172,8 @@ fn decide_under_four_limits(bencher: Bencher) {
     let policy = policy(20, 1_000, "");
     let request = request_with(PATH, &[("x-api-key", KEY)]);
     let head = Head::of(&request, PATH.as_bytes(), Some(PEER), RawHead::Plain);
-    assert_eq!(precheck(&policy, &head).charges.len(), 4);
-    bencher.bench_local(|| precheck(black_box(&policy), black_box(&head)).charges.len());
+    assert_eq!(prechecked(&policy, &head).charges.len(), 4);
+    bencher.bench_local(|| prechecked(black_box(&policy), black_box(&head)).charges.len());
 }
 
 /// Writes the headers of four limits into a response, in each style.
@@ -175,7 +192,7 @@ fn headers(bencher: Bencher, style: &str) {
 fn checked_exchange(policy: Policy) -> Exchange {
     let request = request_with(PATH, &[("x-api-key", KEY)]);
     let head = Head::of(&request, PATH.as_bytes(), Some(PEER), RawHead::Plain);
-    let charges = precheck(&policy, &head).charges;
+    let charges = prechecked(&policy, &head).charges;
     let store = MemoryStore::new(1_000, &policy.limits);
     let answer = store.take(&charges, 0, Share::WHOLE);
     let in_flight = IntGauge::new("in_flight", "requests").unwrap();

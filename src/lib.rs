@@ -28,6 +28,9 @@ pub mod limit;
 /// `gateway.toml` as written: types, positions and diagnostics.
 pub mod config;
 
+/// The client of a request: its address, its API key, and the known client that it is. Pure.
+pub mod client;
+
 /// The resolved configuration: names looked up, numbers checked, routes indexed.
 pub mod policy;
 
@@ -36,9 +39,6 @@ pub mod tls;
 
 /// Reads the configuration file from disk.
 pub mod load;
-
-/// Identifies the client of a request: IP address, API key and plan.
-pub mod identity;
 
 /// Where buckets are stored: in Redis, in the deny cache, in this process.
 pub mod store;

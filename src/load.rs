@@ -19,13 +19,14 @@ use thiserror::Error;
 
 use crate::base::blocking::{NoResult, run_sync};
 use crate::base::clock;
+use crate::base::hash::Digest;
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics, Report};
 use crate::config::outline::Outline;
 use crate::config::read as toml;
 use crate::config::reference::Reference;
 use crate::net::tls::{self, ClientTls, SettingNames, TlsError};
-use crate::policy::{Digest, Policy, build};
+use crate::policy::{Policy, build};
 use crate::tls::files::TlsFiles;
 pub use secret_files::SecretFile;
 pub use values::Unknown;

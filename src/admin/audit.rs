@@ -143,7 +143,7 @@ fn unknown_name(policy: &Policy, audit: &Audit, query: &audit::Query) -> Option<
         Some(format!("the file has no {kind} `{}`: {help}", cut(name, 64)))
     };
     let key = query.key.as_ref().and_then(|key| {
-        let names: Vec<_> = policy.keys.iter().map(|key| &*key.id).collect();
+        let names: Vec<_> = policy.keys.all().iter().map(|key| &*key.id).collect();
         unknown("key", key, &names, audit::Query { key: Some(key.clone()), ..every() })
     });
     key.or_else(|| {

@@ -17,7 +17,7 @@ use tracing::warn;
 
 use super::answer::Answer;
 use crate::base::duration::MICROS_PER_SECOND;
-use crate::identity::bearer;
+use crate::client::credential::bearer;
 use crate::net::address::Authority;
 use crate::policy::redis::Secret;
 

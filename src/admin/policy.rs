@@ -2,10 +2,13 @@
 
 mod settings;
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::finding::{self, Finding};
 use super::upstreams::servers;
+use crate::client::principal::Principal;
 use crate::explain::report::SplitShare;
 use crate::explain::resolved::split_shares;
 use crate::explain::wording;
@@ -207,7 +210,7 @@ impl Upstream {
 impl Policy {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let policy = &snapshot.policy;
-        let key = |key: &policy::Key| Key {
+        let key = |key: &Arc<Principal>| Key {
             id: key.id.to_string(),
             plan: policy.plan_name(key.plan).to_owned(),
         };
@@ -228,8 +231,8 @@ impl Policy {
                 .zip(&policy.plans)
                 .map(|(plan, _)| policy.priorities.number(plan))
                 .collect(),
-            keys: policy.keys.iter().take(MAX_LISTED).map(key).collect(),
-            more_keys: policy.keys.len().saturating_sub(MAX_LISTED),
+            keys: policy.keys.all().iter().take(MAX_LISTED).map(key).collect(),
+            more_keys: policy.keys.all().len().saturating_sub(MAX_LISTED),
             upstreams: policy.upstreams.iter().map(Upstream::of).collect(),
             routes: policy.routes.iter().map(|route| Route::of(policy, route)).collect(),
             rules: policy.rules.iter().map(|rule| Rule::of(policy, rule)).collect(),
@@ -265,7 +268,6 @@ impl Route {
 impl Rule {
     fn of(policy: &policy::Policy, rule: &policy::Rule) -> Self {
         let route = |route: &u32| Some(policy.routes.get(*route as usize)?.name.to_string());
-        let key = |key: u32| Some(policy.keys.get(key as usize)?.id.to_string());
         let limits = limits(policy, rule);
         let more_limits = limits.len().saturating_sub(MAX_LISTED);
         Self {
@@ -284,7 +286,7 @@ impl Rule {
             more_limits,
             exempt: Exempt {
                 ips: rule.exempt.ips.iter().map(ToString::to_string).collect(),
-                keys: rule.exempt.keys.iter().filter_map(|index| key(*index)).collect(),
+                keys: rule.exempt.keys.iter().map(ToString::to_string).collect(),
             },
         }
     }
@@ -305,10 +307,8 @@ fn limits(policy: &policy::Policy, rule: &policy::Rule) -> Vec<Limit> {
     let plans = (0..).zip(&rule.grant_by_plan).filter_map(|(plan, grant)| {
         Some(limit(Some(policy.plan_name(plan).to_owned()), None, grant.as_ref()?))
     });
-    let mut keys: Vec<_> = rule.grant_by_key.iter().collect();
-    keys.sort_unstable_by_key(|(key, _)| **key);
-    let keys = keys.into_iter().filter_map(|(key, grant)| {
-        Some(limit(None, Some(policy.keys.get(*key as usize)?.id.to_string()), grant))
+    let keys = policy.keys.all().iter().filter_map(|key| {
+        Some(limit(None, Some(key.id.to_string()), rule.grant_by_key.get(&key.id)?))
     });
     plans.chain(keys).collect()
 }

@@ -7,8 +7,8 @@ use jiff::tz::TimeZone;
 
 use super::answer::Answer;
 use crate::base::time::{self, Moment};
+use crate::client::credential::query_parameters;
 use crate::config::suggest;
-use crate::identity::query_parameters;
 use crate::net::percent::decode_query;
 
 /// A minute, in microseconds.

@@ -15,13 +15,14 @@ use crate::base::clock;
 use crate::base::text::cut;
 use crate::base::time::UtcTime;
 use crate::base::unix_time;
+use crate::client::address::parse_address;
+use crate::client::address::{counted_address, counted_as};
+use crate::client::credential::query_parameters;
+use crate::client::{Client, ClientKey};
 use crate::decide::applicability::{Absent, Applicability, Subject, applicabilities};
-use crate::identity::address::parse_address;
-use crate::identity::query_parameters;
 use crate::limit::charge::{BucketId, Charge};
 use crate::observe::address::AddressQueryError;
 use crate::policy::Policy;
-use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
 use crate::usage::file::UsageFile;
@@ -336,34 +337,29 @@ async fn of_buckets(
     let policy = &snapshot.policy;
     let mut entries = Vec::new();
     let mut next = first;
-    while next < policy.keys.len() && entries.len() < wanted.limit && policy.has_quotas {
-        let charges: Vec<(u32, Charge)> = (0u32..)
-            .zip(&policy.keys)
+    let keys = policy.keys.all();
+    while next < keys.len() && entries.len() < wanted.limit && policy.has_quotas {
+        let charges: Vec<(Client, Charge)> = keys
+            .iter()
             .skip(next)
             .take(CLIENTS_AT_ONCE.min(wanted.limit))
-            .flat_map(|(key, _)| quotas_of(policy, key, wanted))
+            .map(|key| Client::new(&policy.clients, ClientKey::Known(Arc::clone(key))))
+            .flat_map(|client| quotas_of(policy, &client, wanted))
             .collect();
         next = next.saturating_add(CLIENTS_AT_ONCE.min(wanted.limit));
         let of_store: Vec<Charge> = charges.iter().map(|(_, charge)| *charge).collect();
         let found = limiter.peek_levels(&of_store, &snapshot.stored_rules).await;
         let each = charges.iter().zip(&found.readings);
-        entries.extend(each.filter_map(|((key, charge), reading)| {
-            QuotaUsage::of_bucket(policy, *key, charge, reading.level, now_us)
+        entries.extend(each.filter_map(|((client, charge), reading)| {
+            QuotaUsage::of_bucket(policy, client, charge, reading.level, now_us)
         }));
     }
-    let next = (next < policy.keys.len() && policy.has_quotas).then(|| next.to_string());
+    let next = (next < keys.len() && policy.has_quotas).then(|| next.to_string());
     Usage { source: "local", at: UtcTime(now_us), entries, next }
 }
 
-/// The client with a key of the configuration.
-fn client(policy: &Policy, key: u32) -> Option<Client> {
-    let plan = policy.keys.get(key as usize)?.plan;
-    Some(Client { ip: None, key: ClientKey::Known(key), plan, certificate: None })
-}
-
-/// The wanted quotas of a key whose buckets do not depend on the request.
-fn quotas_of(policy: &Policy, key: u32, wanted: &Wanted) -> Vec<(u32, Charge)> {
-    let Some(client) = client(policy, key) else { return Vec::new() };
+/// The wanted quotas of a client with a key whose buckets do not depend on the request.
+fn quotas_of(policy: &Policy, client: &Client, wanted: &Wanted) -> Vec<(Client, Charge)> {
     let headers = HeaderMap::new();
     let subject = Subject {
         client,
@@ -376,11 +372,11 @@ fn quotas_of(policy: &Policy, key: u32, wanted: &Wanted) -> Vec<(u32, Charge)> {
     };
     let of_rule = |applicability: &Applicability<'_>| {
         let charge = applicability.known()?;
-        let owner = Owner::of(policy, applicability.rule, &client);
+        let owner = Owner::of(policy, applicability.rule, client);
         let is_wanted = charge.limit.quota_calendar().is_some()
             && owner.kind == "key"
             && wanted.includes_client(&applicability.rule.name, &owner);
-        is_wanted.then_some((key, charge))
+        is_wanted.then(|| (client.clone(), charge))
     };
     applicabilities(policy, &subject).iter().filter_map(of_rule).collect()
 }
@@ -405,16 +401,15 @@ impl QuotaUsage {
     /// The entry of a key at a level; `None` if it is that of the start of a period.
     fn of_bucket(
         policy: &Policy,
-        key: u32,
+        client: &Client,
         charge: &Charge,
         level: i64,
         now_us: u64,
     ) -> Option<Self> {
         let used = charge.limit.full().saturating_sub(level);
         let bounds = charge.limit.usage_period(now_us)?;
-        let client = client(policy, key)?;
         let rule = policy.rules.get(charge.rule as usize)?;
-        let owner = Owner::of(policy, rule, &client);
+        let owner = Owner::of(policy, rule, client);
         (used != 0).then(|| Self {
             rule: rule.name.to_string(),
             client_kind: owner.kind,

@@ -1,4 +1,8 @@
-//! Hashes that are the same on all gateways and after a restart. They do not resist attacks.
+//! Hashes that are the same on all gateways and after a restart. Those of this file do not resist
+//! attacks.
+
+/// A SHA-256.
+pub(crate) type Digest = [u8; 32];
 
 /// 2^64 divided by the golden ratio: multiples of it are spread over all numbers.
 pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -175,7 +175,7 @@ pub(super) fn summary(policy: &Policy) -> String {
         count(policy.routes.len(), "route", "routes"),
         count(policy.rules.len(), "rule", "rules"),
         count(policy.plans.len(), "plan", "plans"),
-        count(policy.keys.len(), "key", "keys"),
+        count(policy.keys.all().len(), "key", "keys"),
         count(policy.upstreams.len(), "upstream", "upstreams"),
     ];
     counts.extend(listeners);

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::file::ConfigFile;
 use super::{EXIT_BAD_FILE, print};
-use crate::identity::MAX_KEY_BYTES;
+use crate::client::credential::MAX_KEY_BYTES;
 use crate::load;
 use table::{Table, Wanted};
 

@@ -3,17 +3,18 @@
 
 use http::{HeaderMap, HeaderName, Method};
 
+use crate::base::hash::Digest;
+use crate::client::settings::OnMissingKey;
+use crate::client::{Client, ClientKey};
 use crate::limit::charge::Charge;
 use crate::policy::charges::{RequestAttributes, Scope, WhyNot};
-use crate::policy::client::{Client, ClientKey};
-use crate::policy::settings::OnMissingKey;
-use crate::policy::{Digest, Dimension, OnMissing, Policy, Rule};
+use crate::policy::{Dimension, OnMissing, Policy, Rule};
 
 /// A client, and the known parts of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The client as rules see it. Its address is `None` if it is not known.
-    pub client: Client,
+    pub client: &'a Client,
     /// Whether the client is selected by its key; otherwise by its address.
     pub by_key: bool,
     /// Index of the route, if known.
@@ -89,11 +90,12 @@ pub fn applicability<'a>(
     // Only a whole request shows that the client has no certificate.
     let is_cert_unknown =
         subject.client.certificate.is_none() && matches!(subject.absent, Absent::Only(_));
-    let certificate = subject.client.certificate.or(is_cert_unknown.then_some(Digest::default()));
-    let client = Client { certificate, ..subject.client };
+    let with_certificate = is_cert_unknown
+        .then(|| Client { certificate: Some(Digest::default()), ..subject.client.clone() });
+    let client = with_certificate.as_ref().unwrap_or(subject.client);
     // A disabled rule counts no route; `Disabled` is the reason to report.
     let charge = if rule.enabled {
-        policy.charge(index, &client, &attributes, scope)
+        policy.charge(index, client, &attributes, scope)
     } else {
         Err(WhyNot::Disabled)
     };
@@ -116,9 +118,9 @@ pub fn applicability<'a>(
 /// Whether no other client takes from the client's buckets of the rule.
 fn is_own(rule: &Rule, subject: &Subject<'_>) -> bool {
     let per = |dimension| rule.per.contains(&dimension);
-    match (subject.by_key, subject.client.key) {
-        (true, ClientKey::Known(key)) => {
-            per(Dimension::Key) || rule.grant_by_key.contains_key(&key)
+    match (subject.by_key, &subject.client.key) {
+        (true, ClientKey::Known(known)) => {
+            per(Dimension::Key) || rule.grant_by_key.contains_key(&known.id)
         }
         (true, _) => per(Dimension::Key),
         (false, ClientKey::Missing) => {

@@ -3,10 +3,10 @@
 
 use http::{HeaderMap, HeaderName};
 
+use crate::client::Client;
 use crate::limit::charge::Mode;
 use crate::net::framing::connection_options;
 use crate::policy::charges::{RequestAttributes, Scope};
-use crate::policy::client::Client;
 use crate::policy::{Dimension, Policy};
 
 /// A header that an enforced rule cannot count the request by.

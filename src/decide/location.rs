@@ -1,7 +1,7 @@
 //! Whether a redirect has a URL for a request.
 
 use super::{Head, Precheck};
-use crate::identity::Identity;
+use crate::client::identity::Identity;
 use crate::policy::Policy;
 use crate::policy::handling::{NoLocation, RouteAnswer};
 use crate::policy::template::Values;
@@ -23,7 +23,7 @@ pub(super) fn missing(
     let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
     let client = &identity.client;
     let values = Values {
-        client_id: client.known(policy).map(|key| &*key.id),
+        client_id: client.principal().map(|known| &*known.id),
         client_plan: policy.plan_name(client.plan),
         client_ip: client.ip,
         request_id: REQUEST_ID,

@@ -25,18 +25,20 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, Method, Uri, Version};
 
-use crate::identity::{self, Identity, IdentityError, Peer};
+use crate::client::ClientKey;
+use crate::client::credential::{Credential, IdentityError};
+use crate::client::identity::{Identity, Peer, identify};
+use crate::client::principal::Found;
+use crate::client::settings::{OnMissingKey, OnPreflight, OnUnknownKey};
 use crate::limit::charge::Charges;
 use crate::net::framing;
 use crate::policy::Policy;
 use crate::policy::charges::{KeyRequired, RequestAttributes, Scope};
-use crate::policy::client::ClientKey;
 use crate::policy::handling::NoLocation;
 use crate::policy::hosts;
 use crate::policy::ip_access::IpDenial;
 use crate::policy::path::PathError;
 use crate::policy::rewrite::Rewrite;
-use crate::policy::settings::{OnMissingKey, OnPreflight, OnUnknownKey};
 use guard::Malformed;
 use headers::UncountableHeader;
 use raw_head::RawHead;
@@ -190,7 +192,7 @@ impl<'a> Precheck<'a> {
 
     /// Why the request is refused whatever its buckets hold.
     pub fn refused(&self) -> Option<Refusal> {
-        self.identity.err().map(Refusal::Rejected).or(self.refusal)
+        self.identity.as_ref().err().copied().map(Refusal::Rejected).or(self.refusal)
     }
 
     /// Index of the rule that demands an API key of the request, which has none.
@@ -208,17 +210,24 @@ impl<'a> Precheck<'a> {
     }
 }
 
-/// Decides everything about a request that needs no bucket.
-pub fn precheck<'a>(policy: &Policy, head: &Head<'a>) -> Precheck<'a> {
-    precheck_as(policy, head, None)
+/// The API key of a request, to be looked up in [`Policy::keys`].
+///
+/// # Errors
+/// The request is malformed, or its client cannot be identified.
+pub fn credential(policy: &Policy, head: &Head<'_>) -> Result<Option<Credential>, Rejection> {
+    guard::check(&policy.server, head).map_err(Rejection::Malformed)?;
+    Credential::of(&policy.clients, head.headers, head.uri.query()).map_err(Rejection::Identity)
 }
 
-/// As [`precheck`]. `key` is the index of the key that the request is assumed to have, for an
-/// explanation.
-pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Precheck<'a> {
-    let identity = identity(policy, head);
+/// Decides everything else about a request that needs no bucket. `found` is the result of the
+/// look-up of its [`credential`].
+pub fn precheck<'a>(
+    policy: &Policy,
+    head: &Head<'a>,
+    found: Result<Found, Rejection>,
+) -> Precheck<'a> {
     let mut precheck = Precheck {
-        identity: identity.map(|identity| identity.with_key(policy, key)),
+        identity: found.map(|found| identity(policy, head, found)),
         host: host(head.headers),
         is_own_limits: false,
         route: None,
@@ -227,7 +236,7 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
         scope: Scope::All,
         refusal: None,
     };
-    let Ok(identity) = precheck.identity else { return precheck };
+    let Ok(identity) = &precheck.identity else { return precheck };
     let is_own_limits =
         policy.clients.is_limits_path(head.uri.path(), policy.server.ignore_path_case);
     let found = if is_own_limits {
@@ -243,7 +252,7 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
         return precheck.rejected(Rejection::IpDenied(denial));
     }
     if is_own_limits {
-        return own_limits(policy, head, &identity, precheck);
+        return own_limits(policy, head, precheck);
     }
     match found {
         Ok(Some(_)) => {}
@@ -253,7 +262,7 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
         Ok(None) => return precheck.rejected(Rejection::NoRoute),
         Err(error) => return precheck.rejected(Rejection::Path(error)),
     }
-    if let Some(retry_after_s) = maintenance(policy, &identity, precheck.route) {
+    if let Some(retry_after_s) = maintenance(policy, identity, precheck.route) {
         return precheck.rejected(Rejection::Maintenance { retry_after_s });
     }
     match rewritten(policy, head, precheck.route) {
@@ -263,22 +272,15 @@ pub fn precheck_as<'a>(policy: &Policy, head: &Head<'a>, key: Option<u32>) -> Pr
     if let Some(max_bytes) = exceeded_body_limit(policy, head, precheck.route) {
         return precheck.rejected(Rejection::BodyTooLarge { max_bytes });
     }
-    let precheck = charge(policy, head, &identity, precheck);
-    with_location(policy, head, &identity, precheck)
+    let precheck = charge(policy, head, precheck);
+    with_location(policy, head, precheck)
 }
 
 /// Refuses a request whose route has no URL to redirect it to, before it takes a token. Guessing
 /// keys must cost as much here as elsewhere: a request with an unknown key is charged by the rules
 /// that count by address.
-fn with_location<'a>(
-    policy: &Policy,
-    head: &Head<'a>,
-    identity: &Identity,
-    precheck: Precheck<'a>,
-) -> Precheck<'a> {
-    if precheck.refusal.is_some() {
-        return precheck;
-    }
+fn with_location<'a>(policy: &Policy, head: &Head<'a>, precheck: Precheck<'a>) -> Precheck<'a> {
+    let (None, Ok(identity)) = (precheck.refusal, &precheck.identity) else { return precheck };
     let Some(missing) = location::missing(policy, head, identity, &precheck) else {
         return precheck;
     };
@@ -293,7 +295,7 @@ fn with_location<'a>(
 
 /// Whether the request has a key that is unknown.
 fn may_be_guessed(identity: &Identity) -> bool {
-    identity.key_from.is_some() && !matches!(identity.client.key, ClientKey::Known(_))
+    identity.key_from.is_some() && identity.client.principal().is_none()
 }
 
 /// The `Retry-After` of a route that does not serve the client, in seconds; the outer none: it
@@ -329,14 +331,9 @@ fn exceeded_body_limit(policy: &Policy, head: &Head<'_>, route: Option<u32>) -> 
 /// A request of a client for its own limits. Guessing keys must cost as much here as on any route:
 /// the rules that count by address charge a request with an unknown key, whether it is refused or
 /// not.
-fn own_limits<'a>(
-    policy: &Policy,
-    head: &Head<'a>,
-    identity: &Identity,
-    precheck: Precheck<'a>,
-) -> Precheck<'a> {
+fn own_limits<'a>(policy: &Policy, head: &Head<'a>, precheck: Precheck<'a>) -> Precheck<'a> {
+    let Ok(identity) = &precheck.identity else { return precheck };
     let client = &identity.client;
-    let precheck = Precheck { is_own_limits: true, ..precheck };
     let reason = match *head.method {
         // A preflight request of a browser has no key.
         Method::OPTIONS => return precheck,
@@ -352,23 +349,18 @@ fn own_limits<'a>(
     Precheck { charges, scope: Scope::Address, refusal, ..precheck }
 }
 
-fn identity(policy: &Policy, head: &Head<'_>) -> Result<Identity, Rejection> {
-    guard::check(&policy.server, head).map_err(Rejection::Malformed)?;
+fn identity(policy: &Policy, head: &Head<'_>, found: Found) -> Identity {
     let peer = Peer { address: head.peer, is_relay: head.is_client_hidden };
-    identity::identify(policy, peer, head.headers, head.uri.query())
-        .map(|identity| identity.with_certificate(policy, head.certificate))
-        .map_err(Rejection::Identity)
+    let certificate = head.certificate.filter(|_| policy.counts_certificates);
+    let trusted = &policy.server.trusted_proxies;
+    identify(&policy.clients, trusted, (peer, head.headers), certificate, found)
 }
 
 /// Adds the charges of a request whose client and route are known. Without a valid key, the rules
 /// that count by address charge it before it is refused, and may deny it first: otherwise guesses
 /// at keys would be free.
-fn charge<'a>(
-    policy: &Policy,
-    head: &Head<'a>,
-    identity: &Identity,
-    precheck: Precheck<'a>,
-) -> Precheck<'a> {
+fn charge<'a>(policy: &Policy, head: &Head<'a>, precheck: Precheck<'a>) -> Precheck<'a> {
+    let Ok(identity) = &precheck.identity else { return precheck };
     let Some(attributes) = precheck.attributes(head) else { return precheck };
     let client = &identity.client;
     let is_open_preflight = policy.clients.on_preflight == OnPreflight::Anonymous
@@ -409,7 +401,7 @@ fn is_preflight(head: &Head<'_>) -> bool {
 /// Why `[clients]` refuses the client for its key.
 fn unauthenticated(policy: &Policy, identity: &Identity) -> Option<Unauthenticated> {
     let clients = &policy.clients;
-    match identity.client.key {
+    match &identity.client.key {
         ClientKey::Known(_) => None,
         ClientKey::Missing => {
             // An unknown key that counts as none is still what to correct.

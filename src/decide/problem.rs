@@ -8,11 +8,11 @@ use http::{HeaderName, Method, StatusCode};
 use super::guard::Malformed;
 use super::headers::{HeaderFault, UncountableHeader};
 use super::{Refusal, Rejection, Unauthenticated};
-use crate::identity::{IdentityError, MAX_KEY_BYTES};
+use crate::client::credential::{IdentityError, MAX_KEY_BYTES};
+use crate::client::settings::KeySource;
 use crate::limit::charge::Charge;
 use crate::limit::cost::Cost;
 use crate::policy::matcher::takes;
-use crate::policy::settings::KeySource;
 use crate::policy::{Dimension, Policy, WrittenLimit};
 
 /// Methods that `clients.limits_path` accepts, as the `Allow` header lists them.

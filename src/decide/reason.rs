@@ -5,7 +5,7 @@ use super::decision::Decision;
 use super::guard::Malformed;
 use super::headers::HeaderFault;
 use super::{Rejection, Unauthenticated};
-use crate::identity::IdentityError;
+use crate::client::credential::IdentityError;
 use crate::policy::path::PathError;
 
 /// Why a request did not get the complete response of an upstream.

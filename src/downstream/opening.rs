@@ -14,7 +14,7 @@ use super::connection::ClientProtocol;
 use super::detect::{Detected, detect};
 use super::ended::Ended;
 use super::first_bytes::first_bytes;
-use crate::identity::address::{canonical, is_trusted};
+use crate::client::address::{canonical, is_trusted};
 use crate::net::proxy_protocol::{self, Parsed};
 use crate::net::socket::Socket;
 

@@ -1,5 +1,5 @@
 //! Explains the response to a request that is not sent, and the reason. It uses the code that
-//! decides on real requests ([`precheck_as`]); nothing is counted, and no tokens are taken.
+//! decides on real requests ([`precheck`]); nothing is counted, and no tokens are taken.
 //!
 //! Reading order: this file, `request` (the request to explain), `json` (its form on the admin
 //! port), `report` (the explanation: a contract), `resolved` and `rules` (how it is derived),
@@ -20,12 +20,14 @@ mod tests;
 use std::sync::Arc;
 
 use crate::base::clock;
-use crate::decide::precheck_as;
+use crate::client::ClientKey;
+use crate::client::principal::Found;
+use crate::decide::{Precheck, credential, precheck};
 use crate::policy::Policy;
 use crate::runtime::CurrentSnapshot;
 use crate::store::limiter::{Limiter, Taken};
 use report::Explanation;
-use request::{RequestSpec, SpecError};
+use request::{HypotheticalRequest, RequestSpec, SpecError};
 
 /// What is known of the buckets that a request takes from.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +65,7 @@ impl Explainer {
     pub async fn explain(&self, spec: &RequestSpec) -> Result<Explanation, SpecError> {
         let snapshot = self.current.load_full();
         let request = spec.request(&snapshot.policy)?;
-        let precheck = precheck_as(&snapshot.policy, &request.head(), request.assumed_key);
+        let precheck = prechecked(&snapshot.policy, &request);
         if precheck.charges.is_empty() {
             return Ok(resolved::explanation(
                 &snapshot.policy,
@@ -86,8 +88,20 @@ impl Explainer {
 /// If no client could send the request.
 pub fn by_rules(policy: &Policy, spec: &RequestSpec) -> Result<Explanation, SpecError> {
     let request = spec.request(policy)?;
-    let precheck = precheck_as(policy, &request.head(), request.assumed_key);
+    let precheck = prechecked(policy, &request);
     let levels =
         if precheck.charges.is_empty() { PeekResult::NoBuckets } else { PeekResult::NotRead };
     Ok(resolved::explanation(policy, &request, &precheck, levels))
+}
+
+/// What is decided about the request before a bucket is read, with the key that it is assumed to
+/// have, in the first place where keys are read.
+fn prechecked<'a>(policy: &Policy, request: &'a HypotheticalRequest) -> Precheck<'a> {
+    let head = request.head();
+    let assumed = request.assumed_key.as_ref().filter(|_| !policy.clients.key_sources.is_empty());
+    let found = credential(policy, &head).map(|credential| match assumed {
+        Some(known) => Found { key: ClientKey::Known(Arc::clone(known)), source: Some(0) },
+        None => policy.keys.look_up(credential),
+    });
+    precheck(policy, &head, found)
 }

@@ -1,6 +1,7 @@
 //! The request to explain: its parts, and the request that a client would send.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
@@ -9,14 +10,15 @@ use pingora::prelude::RequestHeader;
 use thiserror::Error;
 
 use crate::base::text::cut;
+use crate::client::credential::Credential;
+use crate::client::principal::Principal;
+use crate::client::settings::KeySource;
 use crate::config::suggest;
 use crate::decide::Head;
 use crate::decide::raw_head::RawHead;
-use crate::identity::{self, Peer};
 use crate::net::percent;
 use crate::net::url_target::UrlTarget;
 use crate::policy::Policy;
-use crate::policy::settings::KeySource;
 
 /// Host of a request if none is given.
 const HOST_ASSUMED: &str = "localhost";
@@ -91,8 +93,8 @@ pub struct HypotheticalRequest {
     target: Vec<u8>,
     peer: IpAddr,
     cert: Option<String>,
-    /// Index of the key that the request is assumed to have.
-    pub assumed_key: Option<u32>,
+    /// The client whose key the request is assumed to have.
+    pub assumed_key: Option<Arc<Principal>>,
     pub host_is_assumed: bool,
     /// Whether the address is assumed.
     pub ip_is_assumed: bool,
@@ -164,20 +166,22 @@ impl RequestSpec {
         })
     }
 
-    /// Index of the key with the id `key_id`. The request must not have a key besides.
-    fn assumed_key(&self, policy: &Policy, parts: &Parts) -> Result<Option<u32>, SpecError> {
+    /// The client with the id `key_id`. The request must not have a key besides.
+    fn assumed_key(
+        &self,
+        policy: &Policy,
+        parts: &Parts,
+    ) -> Result<Option<Arc<Principal>>, SpecError> {
         let Some(id) = &self.key_id else { return Ok(None) };
-        let peer = Peer { address: self.ip, is_relay: false };
-        let found = identity::identify(policy, peer, &parts.headers, parts.uri.query());
-        if self.key.is_some() || found.is_ok_and(|identity| identity.key_from.is_some()) {
+        let found = Credential::of(&policy.clients, &parts.headers, parts.uri.query());
+        if self.key.is_some() || found.is_ok_and(|credential| credential.is_some()) {
             return Err(SpecError::TwoKeys);
         }
-        let known = (0..).zip(&policy.keys).find(|(_, key)| *key.id == **id);
         let unknown = || {
-            let ids: Vec<&str> = policy.keys.iter().map(|key| &*key.id).collect();
+            let ids: Vec<&str> = policy.keys.all().iter().map(|key| &*key.id).collect();
             SpecError::UnknownKeyId { name: cut(id, 64), help: suggest::help(id, &ids) }
         };
-        known.map(|(index, _)| Some(index)).ok_or_else(unknown)
+        policy.keys.named(id).cloned().map(Some).ok_or_else(unknown)
     }
 
     /// Sets the `Host` header. Returns whether the host is assumed.

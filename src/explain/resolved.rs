@@ -7,15 +7,16 @@ use super::request::HypotheticalRequest;
 use super::rules::rules;
 use super::{PeekResult, wording};
 use crate::base::text::cut;
+use crate::client::ClientKey;
+use crate::client::address::{counted_address, counted_as};
+use crate::client::identity::Identity;
+use crate::client::settings::OnUnknownKey;
 use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
-use crate::identity::Identity;
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
 use crate::policy::charges::Scope;
-use crate::policy::client::{ClientKey, counted_address, counted_as};
 use crate::policy::matcher::{self, Matcher, TrailingSlash};
 use crate::policy::path::Readings;
-use crate::policy::settings::OnUnknownKey;
 use crate::policy::split::{Destination, Split};
 use crate::policy::{Policy, Route};
 use crate::store::limiter::{Source, Taken};
@@ -41,7 +42,11 @@ pub(super) fn explanation(
             path: head.uri.path().to_owned(),
             assumed: assumed.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect(),
         },
-        client: precheck.identity.ok().map(|identity| client(policy, &head, &identity, precheck)),
+        client: precheck
+            .identity
+            .as_ref()
+            .ok()
+            .map(|identity| client(policy, &head, identity, precheck)),
         route: route(policy, &head, precheck),
         rules: rules(policy, &head, precheck, levels, status),
         levels: match levels {
@@ -68,8 +73,8 @@ fn client(
     let (address_from, hop, address_why) = wording::address_from(*address_from, forwarded);
     let ipv6_prefix = policy.clients.ipv6_prefix;
     let counted = client.ip.map(|ip| counted_address(ip, ipv6_prefix));
-    let (key, key_state) = match client.key {
-        ClientKey::Known(_) => (client.known(policy).map(|key| key.id.to_string()), "known"),
+    let (key, key_state) = match &client.key {
+        ClientKey::Known(known) => (Some(known.id.to_string()), "known"),
         ClientKey::Unknown(_) => (None, "unknown"),
         ClientKey::Missing if key_from.is_some() => (None, "unknown_as_none"),
         ClientKey::Missing if precheck.scope == Scope::Preflight => (None, "preflight"),
@@ -143,7 +148,9 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         let upstream = match &winner.destination {
             Destination::Gateway => None,
             Destination::One(upstream) => Some(*upstream),
-            Destination::Split(split) => client.and_then(|client| split.of_client(policy, client)),
+            Destination::Split(split) => {
+                client.and_then(|client| split.of_client(client, policy.clients.ipv6_prefix))
+            }
         };
         let upstream = upstream.and_then(|upstream| policy.upstreams.get(upstream as usize));
         route.upstream = upstream.map(|upstream| upstream.name.to_string());
@@ -325,7 +332,8 @@ fn reported(policy: &Policy, precheck: &Precheck<'_>, taken: &Taken) -> Verdict 
         Some(Refusal::Unauthenticated(reason)) => Some(reason),
         Some(Refusal::Rejected(_)) | None => None,
     };
-    let plan = precheck.identity.map_or("", |identity| policy.plan_name(identity.client.plan));
+    let identity = precheck.identity.as_ref();
+    let plan = identity.map_or("", |identity| policy.plan_name(identity.client.plan));
     let retry_after_ms = problem::retry_after_ms(standing.retry_after_us);
     Verdict {
         decision: "deny",
@@ -363,7 +371,7 @@ fn shadow_refusals(
         .zip(outcomes)
         .filter(|(charge, outcome)| charge.mode == Mode::Shadow && !outcome.enough)
         .map(|(charge, _)| charge.rule);
-    let client = precheck.identity.ok().filter(|_| precheck.refusal.is_none());
+    let client = precheck.identity.as_ref().ok().filter(|_| precheck.refusal.is_none());
     let demands = client.zip(precheck.route).into_iter().flat_map(|(identity, route)| {
         policy.shadow_key_denials(&identity.client, route, precheck.scope).collect::<Vec<_>>()
     });

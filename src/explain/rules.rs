@@ -1,13 +1,16 @@
 //! The explanation of each rule: whether it applies to the request, its charge, and its bucket.
 
+use std::borrow::Cow;
+
 use super::PeekResult;
 use super::report::{self, Level};
 use super::wording;
+use crate::client::address::{counted_address, counted_as};
+use crate::client::identity::Identity;
+use crate::client::{Client, ClientKey};
 use crate::decide::{Head, Precheck, Refusal, Rejection};
-use crate::identity::Identity;
 use crate::limit::charge::Charge;
 use crate::policy::charges::{RequestAttributes, WhyNot};
-use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 use crate::policy::{Dimension, Lease, OnMissing, Policy, Rule, WrittenLimit};
 use crate::store::limiter::Source;
 use crate::store::redis::keys::key_with;
@@ -30,7 +33,8 @@ pub(super) fn rules(
         Some(Refusal::Rejected(Rejection::NoLocation(_))) => precheck.charges.is_empty(),
         _ => false,
     };
-    let known = precheck.identity.ok().zip(attributes(head, precheck)).filter(|_| !is_before);
+    let known =
+        precheck.identity.as_ref().ok().zip(attributes(head, precheck)).filter(|_| !is_before);
     let each = (0..).zip(&policy.rules).map(|(index, rule)| {
         let mut view = report::ExplainedRule {
             name: rule.name.to_string(),
@@ -97,7 +101,7 @@ struct RequestContext<'a> {
     policy: &'a Policy,
     precheck: &'a Precheck<'a>,
     attributes: &'a RequestAttributes<'a>,
-    client: Client,
+    client: Cow<'a, Client>,
 }
 
 impl RequestContext<'_> {
@@ -113,10 +117,8 @@ impl RequestContext<'_> {
     }
 
     fn charge_view(&self, rule: &Rule, charge: &Charge, levels: PeekResult<'_>) -> report::Charge {
-        let of_key = match self.client.key {
-            ClientKey::Known(key) => rule.grant_by_key.contains_key(&key),
-            _ => false,
-        };
+        let known = self.client.principal();
+        let of_key = known.is_some_and(|known| rule.grant_by_key.contains_key(&known.id));
         let rate_of = match (of_key, rule.has_plan_table(self.client.plan)) {
             (true, _) => "key",
             (false, true) => "plan",
@@ -152,8 +154,8 @@ impl RequestContext<'_> {
         let plan = format!("plan {}", self.policy.plan_name(self.client.plan));
         let each = rule.per.iter().map(|dimension| match dimension {
             Dimension::Ip => self.address(),
-            Dimension::Key => match self.client.key {
-                ClientKey::Known(key) => format!("key {}", key_id(self.policy, key)),
+            Dimension::Key => match &self.client.key {
+                ClientKey::Known(known) => format!("key {}", known.id),
                 ClientKey::Unknown(_) => "this unknown key".to_owned(),
                 ClientKey::Missing if rule.on_missing == OnMissing::Shared => {
                     "all clients without a key".to_owned()
@@ -175,11 +177,9 @@ impl RequestContext<'_> {
         });
         let mut shared: Vec<String> = each.collect();
         // Clients with different rates have different buckets.
-        match (rate_of, self.client.key) {
+        match (rate_of, self.client.principal()) {
             _ if rule.per.contains(&Dimension::Key) => {}
-            ("key", ClientKey::Known(key)) => {
-                shared.push(format!("key {}", key_id(self.policy, key)));
-            }
+            ("key", Some(known)) => shared.push(format!("key {}", known.id)),
             ("plan", _) if !rule.per.contains(&Dimension::Plan) => shared.push(plan),
             _ => {}
         }
@@ -192,11 +192,6 @@ impl RequestContext<'_> {
         let name = counted.map_or("none".to_owned(), |ip| counted_as(ip, prefix));
         format!("address {name}")
     }
-}
-
-/// Id of a known key.
-fn key_id(policy: &Policy, key: u32) -> &str {
-    policy.keys.get(key as usize).map_or("", |key| &key.id)
 }
 
 /// State of a rule's bucket before the request.

@@ -2,8 +2,7 @@
 
 use super::report::Explanation;
 use super::request::RequestSpec;
-use super::{PeekResult, by_rules, resolved};
-use crate::decide::precheck;
+use super::{PeekResult, by_rules, prechecked, resolved};
 use crate::limit::share::Share;
 use crate::load::from_text;
 use crate::policy::Policy;
@@ -104,7 +103,7 @@ fn after(before: usize, spec: &RequestSpec) -> Explanation {
     let policy = policy();
     let store = MemoryStore::new(1_000, &policy.limits);
     let request = spec.request(&policy).unwrap();
-    let precheck = precheck(&policy, &request.head());
+    let precheck = prechecked(&policy, &request);
     for _ in 0..before {
         store.take(&precheck.charges, 0, Share::WHOLE);
     }

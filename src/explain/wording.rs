@@ -5,14 +5,15 @@ use std::fmt::Write as _;
 use http::Method;
 
 use super::report;
-use crate::identity::address::AddressSource;
+use crate::client::address::AddressSource;
+use crate::client::settings::KeySource;
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Mode;
 use crate::policy::charges::WhyNot;
 use crate::policy::hosts::HostFit;
 use crate::policy::matcher::{MatchedParts, Matcher, PathPattern};
 use crate::policy::servers::{Balance, Server};
-use crate::policy::settings::{KeySource, Target, Upstream};
+use crate::policy::settings::{Target, Upstream};
 use crate::policy::{Policy, Rule, params};
 
 /// How the servers of an upstream are used; `None` if all is as by default.

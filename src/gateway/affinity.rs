@@ -1,37 +1,26 @@
 //! What identifies a client whose requests go to the same endpoint (`balance = "hash:…"`).
 
-use std::net::IpAddr;
-
 use http::HeaderMap;
 
 use super::exchange::Exchange;
 use crate::base::hash::hash as hash_bytes;
-use crate::policy::client::{Client, ClientKey};
+use crate::client::Client;
 use crate::policy::servers::HashSource;
+
+/// Number of leading bits of an IPv6 address: each address is a client.
+const IPV6_PREFIX: u8 = 128;
 
 /// The hash of the client of a request, the same on all gateways.
 pub(super) fn hash(source: &HashSource, headers: &HeaderMap, exchange: &Exchange) -> u64 {
+    let client = exchange.client();
+    let of_address = |client: &Client| client.address(IPV6_PREFIX).hash();
+    let of_client = |client: &Client| client.identifier(IPV6_PREFIX).hash();
     match source {
-        HashSource::Ip => of_address(exchange),
+        HashSource::Ip => client.map_or(0, of_address),
         HashSource::Header(name) => match headers.get(name) {
             Some(value) => hash_bytes(value.as_bytes()),
-            None => of_address(exchange),
+            None => client.map_or(0, of_address),
         },
-        HashSource::Key => {
-            let client = exchange.client();
-            match (client.and_then(|client| client.known(&exchange.snapshot.policy)), client) {
-                (Some(key), _) => hash_bytes(key.id.as_bytes()),
-                (None, Some(Client { key: ClientKey::Unknown(digest), .. })) => hash_bytes(&digest),
-                (None, _) => of_address(exchange),
-            }
-        }
-    }
-}
-
-fn of_address(exchange: &Exchange) -> u64 {
-    match exchange.client().and_then(|client| client.ip) {
-        Some(IpAddr::V4(ip)) => hash_bytes(&ip.octets()),
-        Some(IpAddr::V6(ip)) => hash_bytes(&ip.octets()),
-        None => 0,
+        HashSource::Key => client.map_or(0, of_client),
     }
 }

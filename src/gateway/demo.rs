@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::exchange::Exchange;
 use super::{body_drain, header_edits, limit_headers, respond};
-use crate::policy::client::{Client, ClientKey};
+use crate::client::ClientKey;
 
 /// Body of the response.
 #[derive(Serialize)]
@@ -33,10 +33,10 @@ pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Resul
     body_drain::consume(session, policy.server.read_timeout).await;
     let request = session.req_header();
     let client = exchange.client();
-    let name = match (client.and_then(|client| client.known(policy)), client) {
-        (Some(key), _) => &*key.id,
-        (None, Some(Client { key: ClientKey::Unknown(_), .. })) => "unknown key",
-        (None, _) => "anonymous",
+    let name = match client.map(|client| &client.key) {
+        Some(ClientKey::Known(known)) => &*known.id,
+        Some(ClientKey::Unknown(_)) => "unknown key",
+        Some(ClientKey::Missing) | None => "anonymous",
     };
     let echo = Echo {
         message: "Hello from tollgate's demo upstream. Next, set [upstreams] to your own servers.",

@@ -10,17 +10,18 @@ use super::attempts::Attempts;
 use super::judge::Judged;
 use super::respond::failure;
 use crate::base::request_id::RequestId;
+use crate::client::Client;
+use crate::client::identity::Identity;
+use crate::client::settings::KeySource;
 use crate::decide::decision::Decision;
 use crate::decide::reason::{Failure, Reason};
 use crate::downstream::ConnectionInfo;
-use crate::identity::Identity;
 use crate::limit::in_flight::adaptive::Outcome;
 use crate::observe::metrics::{Metrics, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
-use crate::policy::client::Client;
 use crate::policy::handling::Handling;
-use crate::policy::settings::{KeySource, MaxInFlight, Upstream};
+use crate::policy::settings::{MaxInFlight, Upstream};
 use crate::runtime::Snapshot;
 use crate::upstream::pool::Pool;
 
@@ -87,8 +88,8 @@ impl Exchange {
     }
 
     /// Returns the client, once known.
-    pub fn client(&self) -> Option<Client> {
-        self.identity().map(|identity| identity.client)
+    pub fn client(&self) -> Option<&Client> {
+        self.identity().map(|identity| &identity.client)
     }
 
     /// Returns whether the request came through a trusted proxy.

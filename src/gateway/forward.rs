@@ -10,12 +10,13 @@ use super::exchange::Exchange;
 use super::header_edits::{self, Subject};
 use super::header_text::HeaderText;
 use crate::base::request_id::RequestId;
-use crate::identity;
+use crate::client::address::canonical;
+use crate::client::credential;
+use crate::client::settings::{Clients, KeySource};
 use crate::net::framing;
 use crate::policy::Policy;
 use crate::policy::handling::UpstreamHost;
 use crate::policy::rewrite::Rewrite;
-use crate::policy::settings::{Clients, KeySource};
 
 pub(super) const REQUEST_ID: &str = "X-Request-Id";
 const FORWARDED_FOR: &str = "X-Forwarded-For";
@@ -202,7 +203,7 @@ fn is_alias_of_ours(name: &str, policy: &Policy) -> bool {
         KeySource::Bearer | KeySource::Query(_) => None,
     });
     let counted = policy.counted_headers.iter().map(HeaderName::as_str);
-    FRAMING.into_iter().chain(sources).chain(counted).any(|own| identity::is_alias(name, own))
+    FRAMING.into_iter().chain(sources).chain(counted).any(|own| credential::is_alias(name, own))
 }
 
 /// Sets the forwarding headers. With `keeps_forwarding`, those that a trusted proxy sent are kept
@@ -220,7 +221,7 @@ fn set_forwarding(
         }
     }
     if let Some(peer) = peer.and_then(SocketAddr::as_inet) {
-        hops.address(identity::address::canonical(peer.ip()));
+        hops.address(canonical(peer.ip()));
     }
     if !hops.is_empty() {
         request.insert_header(FORWARDED_FOR, hops)?;
@@ -252,7 +253,7 @@ fn hide_key(request: &mut RequestHeader, clients: &Clients) -> Result<()> {
 
 /// Removes the lines of `Authorization` that contain a key; those of other schemes stay.
 fn hide_bearer(request: &mut RequestHeader) -> Result<()> {
-    let is_key = |value: &&HeaderValue| identity::bearer(value.as_bytes()).is_some();
+    let is_key = |value: &&HeaderValue| credential::bearer(value.as_bytes()).is_some();
     let lines = request.headers.get_all(header::AUTHORIZATION);
     if !lines.iter().any(|value| is_key(&value)) {
         return Ok(());
@@ -270,7 +271,7 @@ fn hide_parameter(request: &mut RequestHeader, name: &str) -> Result<()> {
     let Some(query) = request.uri.query() else { return Ok(()) };
     let is_key = |parameter: &&str| {
         let bare = parameter.split_once('=').map_or(*parameter, |(bare, _)| bare);
-        identity::is_parameter(bare, name)
+        credential::is_parameter(bare, name)
     };
     if !query.split('&').any(|parameter| is_key(&parameter)) {
         return Ok(());

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::exchange::Exchange;
 use super::respond;
+use crate::client::Client;
 use crate::decide;
 use crate::policy::handling::{Handling, HeaderEdit, HeaderEdits};
 use crate::policy::template::Values;
@@ -172,10 +173,10 @@ impl<'a> Subject<'a> {
 
     pub(super) fn values<'b>(&'b self, exchange: &'b Exchange) -> Values<'b> {
         let policy = &exchange.snapshot.policy;
-        let client = exchange.identity().map(|identity| &identity.client);
-        let key = client.and_then(|client| client.known(policy));
+        let client = exchange.client();
+        let known = client.and_then(Client::principal);
         Values {
-            client_id: key.map(|key| &*key.id),
+            client_id: known.map(|known| &*known.id),
             client_plan: client.map_or("", |client| policy.plan_name(client.plan)),
             client_ip: client.and_then(|client| client.ip),
             request_id: exchange.request_id.as_str(),

@@ -9,13 +9,13 @@ use super::exchange::Exchange;
 use super::waiting::Wait;
 use super::{Gateway, waiting};
 use crate::base::clock;
+use crate::client::Client;
+use crate::client::identity::Identity;
 use crate::decide::decision::Decision;
 use crate::decide::raw_head::RawHead;
 use crate::decide::{self, Head, Precheck, Rejection};
 use crate::downstream::ConnectionInfo;
-use crate::identity::Identity;
 use crate::limit::charge::Charges;
-use crate::policy::client::Client;
 use crate::runtime::Snapshot;
 use crate::store::held::Holds;
 use crate::store::limiter::Taken;
@@ -81,7 +81,9 @@ impl Gateway {
         let snapshot = &exchange.snapshot;
         let policy = &snapshot.policy;
         let head = head_over(session, &exchange.connection);
-        let precheck = decide::precheck(policy, &head);
+        let credential = decide::credential(policy, &head);
+        let found = credential.map(|credential| policy.keys.look_up(credential));
+        let precheck = decide::precheck(policy, &head, found);
         let required_by = precheck.key_required_by();
         let Precheck { identity, is_own_limits, route, rewritten, charges, scope, refusal, .. } =
             precheck;
@@ -89,15 +91,19 @@ impl Gateway {
             Ok(identity) => identity,
             Err(rejection) => return Judged::of(Decision::Rejected(rejection)),
         };
-        let client = identity.client;
+        let client = &identity.client;
         let mut chosen = None;
         if refusal.is_none() {
             let route = route.and_then(|route| policy.routes.get(route as usize));
-            chosen = route.and_then(|route| self.turns.upstream(policy, route, &client));
+            chosen = route.and_then(|route| self.turns.upstream(policy, route, client));
         }
         let upstream = chosen.as_ref().map(|chosen| chosen.upstream);
-        let judged =
-            |decision| Judged { identity: Some(identity), route, upstream, ..Judged::of(decision) };
+        let judged = |identity, decision| Judged {
+            identity: Some(identity),
+            route,
+            upstream,
+            ..Judged::of(decision)
+        };
 
         if let Some(rule) = required_by {
             snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
@@ -106,39 +112,39 @@ impl Gateway {
         if let (None, Some(upstream), false) = (refusal, upstream, is_own_limits) {
             slot = match self.enter(snapshot, upstream as usize, client.plan) {
                 Ok(slot) => slot,
-                Err(rejection) => return judged(Decision::Rejected(rejection)),
+                Err(rejection) => return judged(identity, Decision::Rejected(rejection)),
             };
         }
         let mut place = None;
         if waiting::can_delay(policy, &charges) {
             place = self.waiting.enter(policy.server.limits.max_waiting_requests);
             if place.is_none() {
-                return judged(Decision::Rejected(Rejection::QueueFull));
+                return judged(identity, Decision::Rejected(Rejection::QueueFull));
             }
         }
-        let (taken, check, holds) = self.take(snapshot, &client, charges).await;
-        let mut judged = judged(Decision::of(refusal, taken, || self.limiter.retry_after_us()));
-        (judged.check, judged.holds) = (check, holds);
-        let Decision::Allowed { check, shadow_key_rules } = &mut judged.decision else {
-            return judged;
+        let (taken, check, holds) = self.take(snapshot, client, charges).await;
+        let mut decision = Decision::of(refusal, taken, || self.limiter.retry_after_us());
+        let Decision::Allowed { check: checked, shadow_key_rules } = &mut decision else {
+            return Judged { check, holds, ..judged(identity, decision) };
         };
         if is_own_limits {
-            let check = check.take();
-            judged.decision = Box::pin(self.own_limits(session, snapshot, client, check)).await;
-            return judged;
+            let checked = checked.take();
+            let decision = Box::pin(self.own_limits(session, snapshot, client, checked)).await;
+            return Judged { check, holds, ..judged(identity, decision) };
         }
         if let Some(chosen) = &mut chosen {
             chosen.is_used = true;
         }
-        let denials = |route| policy.shadow_key_denials(&client, route, scope);
+        let denials = |route| policy.shadow_key_denials(client, route, scope);
         for rule in route.into_iter().flat_map(denials) {
             snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
             shadow_key_rules.push(rule);
         }
-        if let (Some(place), Some(check)) = (place, check) {
-            judged.wait = Wait::of(policy, check, place, judged.check);
-        }
-        Judged { rewritten, slot, ..judged }
+        let wait = match (place, checked) {
+            (Some(place), Some(checked)) => Wait::of(policy, checked, place, check),
+            _ => None,
+        };
+        Judged { rewritten, check, holds, slot, wait, ..judged(identity, decision) }
     }
 
     /// Adds a request to those in flight at its upstream.

@@ -10,14 +10,12 @@ use http::{HeaderValue, Method, header};
 use pingora::proxy::Session;
 
 use super::{Gateway, respond};
+use crate::client::{Client, ClientKey};
 use crate::decide;
 use crate::decide::applicability::{Absent, Subject};
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::problem::OWN_LIMITS_METHODS;
-use crate::policy::Policy;
-use crate::policy::client::{Client, ClientKey, counted_address};
 use crate::runtime::Snapshot;
-use crate::store::peek_cache::PeekClient;
 use view::ClientRules;
 
 impl Gateway {
@@ -31,7 +29,7 @@ impl Gateway {
         &self,
         session: &Session,
         snapshot: &Snapshot,
-        client: Client,
+        client: &Client,
         check: Option<LimitCheck>,
     ) -> Decision {
         let request = session.req_header();
@@ -52,11 +50,11 @@ impl Gateway {
                 absent: Absent::AllOthers,
             },
         );
-        let peek_client = peek_client(&snapshot.policy, &client);
+        let peeking = client.known_or_address(snapshot.policy.clients.ipv6_prefix).id();
         let charges = rules.charges();
-        let levels = self.limiter.peek_cached(peek_client, &charges, &snapshot.stored_rules).await;
+        let levels = self.limiter.peek_cached(peeking, &charges, &snapshot.stored_rules).await;
         // A client with an unknown key has been charged for its guess.
-        if matches!(client.key, ClientKey::Known(_)) {
+        if client.principal().is_some() {
             let by_address = LimitCheck::of(rules.by_address(&levels));
             if !by_address.allowed() {
                 return Decision::Limited { check: by_address, unauthenticated: None };
@@ -79,15 +77,4 @@ pub(super) async fn respond(session: &mut Session, view: Option<Bytes>) -> pingo
     };
     head.insert_header(name, HeaderValue::from_static(value))?;
     respond::send_body(session, head, view.unwrap_or_default()).await
-}
-
-/// The client that the peek cache counts.
-fn peek_client(policy: &Policy, client: &Client) -> PeekClient {
-    let prefix = policy.clients.ipv6_prefix;
-    match client.key {
-        ClientKey::Known(key) => PeekClient::Key(key),
-        ClientKey::Unknown(_) | ClientKey::Missing => {
-            PeekClient::Address(client.ip.map(|ip| counted_address(ip, prefix)))
-        }
-    }
 }

@@ -25,7 +25,7 @@ impl Gateway {
     pub(super) async fn refund(&self, exchange: &mut Exchange, failure: Failure, error: &Error) {
         let Some(reason) = reason(exchange, failure, error) else { return };
         let (snapshot, Some(judged)) = (&exchange.snapshot, &mut exchange.judged) else { return };
-        let (Some(identity), Some(check)) = (judged.identity, judged.check) else { return };
+        let (Some(identity), Some(check)) = (&judged.identity, judged.check) else { return };
         let Decision::Allowed { check: Some(limits), .. } = &mut judged.decision else { return };
         let rule = |index: usize| {
             let charge = limits.taken.charges.get(index)?;

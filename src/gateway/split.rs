@@ -4,7 +4,7 @@ use std::array;
 
 use parking_lot::Mutex;
 
-use crate::policy::client::Client;
+use crate::client::Client;
 use crate::policy::split::Destination;
 use crate::policy::{Policy, Route};
 
@@ -71,7 +71,7 @@ impl Turns {
             Destination::Gateway => None,
             Destination::One(upstream) => without_turn(*upstream),
             Destination::Split(split) => {
-                if let Some(upstream) = split.of_client(policy, client) {
+                if let Some(upstream) = split.of_client(client, policy.clients.ipv6_prefix) {
                     return without_turn(upstream);
                 }
                 let counter = self.0.get(split.number as usize % COUNTERS)?;

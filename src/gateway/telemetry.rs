@@ -12,17 +12,17 @@ use super::exchange::Exchange;
 use super::judge::Judged;
 use super::{Gateway, respond};
 use crate::base::clock;
+use crate::client::identity::Identity;
+use crate::client::settings::KeySource;
 use crate::decide::decision::{Decision, Summary};
 use crate::decide::label::DecisionLabel;
 use crate::decide::outcome::RequestOutcome;
 use crate::decide::reason::{Failure, Reason};
 use crate::downstream::connection::{ClientProtocol, Slow};
-use crate::identity::Identity;
 use crate::observe::access_log::{Record, RequestParts, Timings, UpstreamMarks};
 use crate::observe::audit::AuditedRequest;
 use crate::observe::metrics::{CompleteRequest, UpstreamResult, seconds};
 use crate::policy::access_log::Output;
-use crate::policy::settings::KeySource;
 use crate::store::limiter::Source;
 
 impl Gateway {
@@ -59,9 +59,10 @@ impl Gateway {
     /// Records the refusals that a decision consists of, at the time of the decision: a request
     /// that a rule in shadow mode would have refused can go on for hours.
     pub(super) fn record_refusals(&self, exchange: &Exchange, judged: &Judged) {
-        let Some(Identity { client, key_from, .. }) = judged.identity else { return };
+        let Some(Identity { client, key_from, .. }) = &judged.identity else { return };
         let (policy, generation) = (&exchange.snapshot.policy, exchange.snapshot.generation);
-        let request = AuditedRequest { policy, generation, client, route: judged.route, key_from };
+        let request =
+            AuditedRequest { policy, generation, client, route: judged.route, key_from: *key_from };
         self.audit.record(&request, &judged.decision);
     }
 
@@ -182,7 +183,7 @@ fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u
     Record {
         policy: Arc::clone(&exchange.snapshot.policy),
         time: clock::unix_us().saturating_sub(total_us),
-        client: exchange.client(),
+        client: exchange.client().cloned(),
         method: request.method.clone(),
         path: Record::path(request.uri.path()),
         route: exchange.route_index(),

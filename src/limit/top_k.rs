@@ -13,10 +13,10 @@ use std::hash::{BuildHasher, Hash};
 
 /// Counters of the most frequent items of a stream.
 #[derive(Debug, Clone)]
-pub struct Sketch<T, S> {
+pub struct Sketch<T, L, S> {
     /// Maximum number of counters, at least 1.
     capacity: usize,
-    counters: Vec<Counter<T>>,
+    counters: Vec<Counter<T, L>>,
     index: HashMap<T, usize, S>,
     /// Number of items added.
     total: u64,
@@ -29,17 +29,19 @@ pub struct Sketch<T, S> {
 }
 
 /// Estimated count of one item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counter<T> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counter<T, L> {
     /// The counted item.
     pub item: T,
+    /// What else is known of the item.
+    pub label: L,
     /// Upper bound of its occurrences.
     pub count: u64,
     /// Maximum overestimate: the item occurred at least `count - error` times.
     pub error: u64,
 }
 
-impl<T: Copy + Eq + Hash, S: BuildHasher> Sketch<T, S> {
+impl<T: Copy + Eq + Hash, L: Clone, S: BuildHasher> Sketch<T, L, S> {
     /// Creates an empty sketch of up to `capacity` counters, at least 1. Memory grows with the
     /// counters in use.
     pub fn new(capacity: usize, hasher: S) -> Self {
@@ -54,17 +56,17 @@ impl<T: Copy + Eq + Hash, S: BuildHasher> Sketch<T, S> {
         }
     }
 
-    /// Counts one occurrence of `item`.
-    pub fn add(&mut self, item: T) {
+    /// Counts one occurrence of `item`. `label` is called if it gets a counter.
+    pub fn add(&mut self, item: T, label: impl FnOnce() -> L) {
         self.total = self.total.saturating_add(1);
         if let Some(counter) = self.index.get(&item).and_then(|index| self.counters.get_mut(*index))
         {
             counter.count += 1;
         } else if self.counters.len() < self.capacity {
             let (count, error) = (self.floor + 1, self.floor);
-            self.put(Counter { item, count, error });
+            self.put(Counter { item, label: label(), count, error });
         } else {
-            self.replace(item);
+            self.replace(item, label);
         }
     }
 
@@ -79,26 +81,26 @@ impl<T: Copy + Eq + Hash, S: BuildHasher> Sketch<T, S> {
     }
 
     /// All counters, in no particular order.
-    pub fn counters(&self) -> &[Counter<T>] {
+    pub fn counters(&self) -> &[Counter<T, L>] {
         &self.counters
     }
 
-    /// Returns a copy in which each item is replaced by `map(item)`. Items that map to `None` lose
-    /// their counter; of items that map to the same one, the first stays.
-    pub fn map_items(&self, map: impl Fn(T) -> Option<T>, hasher: S) -> Self {
+    /// Returns a copy in which each item is replaced by `map(item, label)`. Items that map to `None`
+    /// lose their counter; of items that map to the same one, the first stays.
+    pub fn map_items(&self, map: impl Fn(T, &L) -> Option<T>, hasher: S) -> Self {
         let mut mapped = Self::new(self.capacity, hasher);
         for counter in &self.counters {
-            if let Some(item) = map(counter.item)
+            if let Some(item) = map(counter.item, &counter.label)
                 && !mapped.index.contains_key(&item)
             {
-                mapped.put(Counter { item, ..*counter });
+                mapped.put(Counter { item, ..counter.clone() });
             }
         }
         (mapped.total, mapped.floor) = (self.total, self.max_untracked());
         mapped
     }
 
-    fn put(&mut self, counter: Counter<T>) {
+    fn put(&mut self, counter: Counter<T, L>) {
         self.index.insert(counter.item, self.counters.len());
         self.lowest =
             if self.counters.is_empty() { counter.count } else { self.lowest.min(counter.count) };
@@ -107,11 +109,12 @@ impl<T: Copy + Eq + Hash, S: BuildHasher> Sketch<T, S> {
 
     /// Gives `item` the counter of an item with the lowest count. Counts only rise, so counters
     /// with the lowest count are mostly at or after the index where the last one was found.
-    fn replace(&mut self, item: T) {
+    fn replace(&mut self, item: T, label: impl FnOnce() -> L) {
         let Some(index) = self.next_lowest() else { return };
         let Some(counter) = self.counters.get_mut(index) else { return };
         self.index.remove(&counter.item);
-        *counter = Counter { item, count: counter.count + 1, error: counter.count };
+        let (count, error) = (counter.count + 1, counter.count);
+        *counter = Counter { item, label: label(), count, error };
         self.index.insert(item, index);
         self.hand = index + 1;
     }
@@ -119,7 +122,7 @@ impl<T: Copy + Eq + Hash, S: BuildHasher> Sketch<T, S> {
     fn next_lowest(&mut self) -> Option<usize> {
         for _ in 0..2 {
             let lowest = self.lowest;
-            let is_lowest = |(_, counter): &(usize, &Counter<T>)| counter.count == lowest;
+            let is_lowest = |(_, counter): &(usize, &Counter<T, L>)| counter.count == lowest;
             let (before, after) = self.counters.split_at(self.hand.min(self.counters.len()));
             let from = before.len();
             let found = after.iter().enumerate().find(is_lowest).map(|(index, _)| from + index);
@@ -146,10 +149,10 @@ mod tests {
 
     use super::*;
 
-    fn sketch(capacity: usize, stream: &[u16]) -> Sketch<u16, RandomState> {
+    fn sketch(capacity: usize, stream: &[u16]) -> Sketch<u16, (), RandomState> {
         let mut sketch = Sketch::new(capacity, RandomState::new());
         for item in stream {
-            sketch.add(*item);
+            sketch.add(*item, || ());
         }
         sketch
     }
@@ -159,11 +162,11 @@ mod tests {
     }
 
     /// Checks the documented bounds against the whole stream.
-    fn assert_bounds(sketch: &Sketch<u16, RandomState>, stream: &[u16], capacity: usize) {
+    fn assert_bounds(sketch: &Sketch<u16, (), RandomState>, stream: &[u16], capacity: usize) {
         let bound = sketch.total() / capacity as u64;
         assert!(sketch.counters().len() <= capacity && sketch.index.len() <= capacity);
         assert!(sketch.max_untracked() <= bound);
-        for Counter { item, count, error } in sketch.counters() {
+        for Counter { item, count, error, .. } in sketch.counters() {
             let occurrences = times(stream, *item);
             assert!(
                 occurrences <= *count && count - error <= occurrences,
@@ -180,7 +183,8 @@ mod tests {
 
     #[test]
     fn mapped_items_have_their_new_names() {
-        let mapped = sketch(4, &[1, 1, 2]).map_items(|item| Some(item + 100), RandomState::new());
+        let mapped =
+            sketch(4, &[1, 1, 2]).map_items(|item, ()| Some(item + 100), RandomState::new());
         let mut counted: Vec<_> =
             mapped.counters().iter().map(|one| (one.item, one.count)).collect();
         counted.sort_unstable();
@@ -205,10 +209,10 @@ mod tests {
             second in prop::collection::vec(0_u16..30, 0..100),
             dropped_below in 0_u16..30,
         ) {
-            let map = |item| (item >= dropped_below).then_some(item);
+            let map = |item, (): &()| (item >= dropped_below).then_some(item);
             let mut mapped = sketch(capacity, &first).map_items(map, RandomState::new());
             for item in &second {
-                mapped.add(*item);
+                mapped.add(*item, || ());
             }
             prop_assert_eq!(mapped.total(), (first.len() + second.len()) as u64);
             let kept = first.into_iter().filter(|item| *item >= dropped_below);
@@ -221,8 +225,8 @@ mod tests {
     fn frequent_items_are_found_among_100_000_others() {
         let mut sketch = Sketch::new(256, RandomState::new());
         for number in 0..100_000_u32 {
-            sketch.add(number + 10);
-            sketch.add(number % 4);
+            sketch.add(number + 10, || ());
+            sketch.add(number % 4, || ());
         }
         let mut counters = sketch.counters().to_vec();
         counters.sort_by_key(|counter| std::cmp::Reverse(counter.count));

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+use crate::base::hash::Digest;
 use crate::config::reference::{Piece, Reference, pieces};
-use crate::policy::Digest;
 use crate::policy::build::{Lookup, Missing, variable};
 use crate::policy::redis::Secret;
 

@@ -9,10 +9,10 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use crate::identity::address;
+use crate::client::address;
+use crate::client::address::counted_address;
 use crate::policy::Policy;
 use crate::policy::access_log::ClientIp;
-use crate::policy::client::counted_address;
 
 /// Length of a shown hash in bytes. 64 bits make a collision of two clients unlikely.
 const HASH_BYTES: usize = 8;

@@ -32,17 +32,20 @@ use super::failures::{FailedRequest, FailureLog};
 use super::run_span::Times;
 use crate::base::clock;
 use crate::base::failure;
+use crate::client::Client;
+use crate::client::address::counted_address;
+use crate::client::identifier::Identifier;
+use crate::client::settings::OnUnknownKey;
 use crate::decide::decision::Decision;
 use crate::limit::cost::Cost;
 use crate::policy::Policy;
-use crate::policy::client::{Client, counted_address};
-use crate::policy::settings::{self, OnUnknownKey};
+use crate::policy::settings;
 use crate::store::redis::append::{Appender, StreamEntry};
 pub use kind::Kind;
 use refusal::Refusal;
 use runs::{ClientId, Pending, RefusalRuns, Refused, RunId, Start};
 pub use runs::{Matches, Query};
-use tallies::{CountedClient, Tallies, Tally};
+use tallies::{Tallies, Tally};
 pub use view::RefusalRunView;
 
 /// Interval between two searches for runs that have ended.
@@ -74,7 +77,7 @@ pub struct AuditedRequest<'a> {
     pub policy: &'a Arc<Policy>,
     /// Generation of that configuration.
     pub generation: u64,
-    pub client: Client,
+    pub client: &'a Client,
     /// Index of its route.
     pub route: Option<u32>,
     /// Where its API key was, as an index into the sources of keys; `None` without a key.
@@ -213,14 +216,10 @@ impl Tally {
     }
 
     fn client_id(&self) -> ClientId {
-        match self.counted {
-            CountedClient::Key(key) => self
-                .policy
-                .keys
-                .get(key as usize)
-                .map_or(ClientId::Unknown, |key| ClientId::Key(Arc::clone(&key.id))),
-            CountedClient::Address(ip) => ClientId::Address(ip),
-            CountedClient::Unknown => ClientId::Unknown,
+        match self.client.known_or_address(self.policy.clients.ipv6_prefix) {
+            Identifier::Known(known) => ClientId::Key(Arc::clone(&known.id)),
+            Identifier::Address(ip) => ClientId::Address(ip),
+            Identifier::UnknownKey(_) | Identifier::Local => ClientId::Unknown,
         }
     }
 

@@ -6,19 +6,18 @@
 //! the shards up ([`Consumption::merged`]). Counts are kept for the current window and the one
 //! before.
 
-use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::shard::Sharded;
+use crate::client::Client;
+use crate::client::identifier::ClientId;
 use crate::limit::top_k::{Counter, Sketch};
-use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
-use crate::policy::settings::OnUnknownKey;
-use crate::policy::{Dimension, Policy, Rule};
+use crate::policy::Policy;
 use crate::store::limiter::Taken;
 
 /// Counters of one sketch. No count is too high by more than 1/1,024 of all requests.
@@ -50,26 +49,18 @@ struct Window {
     refused: Counts,
 }
 
-type Counts = Sketch<Item, RandomState>;
+type Counts = Sketch<Item, KeyId, RandomState>;
+
+/// Id of the client's known key; `None` without one.
+type KeyId = Option<Arc<str>>;
 
 /// A client under one rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Item {
     /// Index of the rule.
     pub rule: u32,
     /// The client as the rule counts it.
     pub client: ClientId,
-}
-
-/// A client as rules count it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientId {
-    /// Index of a known key.
-    Key(u32),
-    /// The first 8 bytes of an unknown key's digest.
-    UnknownKey(u64),
-    /// An IPv4 address, or an IPv6 network.
-    Ip(IpAddr),
 }
 
 /// The counts of all shards over the last windows.
@@ -86,10 +77,11 @@ pub struct Merged {
 }
 
 /// Counts of one client under one rule. They are never too low.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted {
     /// The rule and the client.
     pub item: Item,
+    key_id: KeyId,
     /// Number of requests checked against the rule.
     pub requests: u64,
     /// Number of those for which the bucket was short of tokens.
@@ -103,7 +95,7 @@ pub struct Counted {
 /// A copy of one sketch.
 #[derive(Debug)]
 struct Copied {
-    counters: Vec<Counter<Item>>,
+    counters: Vec<Counter<Item, KeyId>>,
     max_untracked: u64,
     total: u64,
 }
@@ -113,6 +105,7 @@ struct Copied {
 struct Sum {
     /// Count and error of each client, each less the `max_untracked` of the sketches that track it.
     beyond: HashMap<Item, (i64, i64)>,
+    key_ids: HashMap<Item, KeyId>,
     max_untracked: u64,
     total: u64,
 }
@@ -134,13 +127,14 @@ impl Consumption {
         shard.rotate(now, &self.hashing);
         for (charge, outcome) in taken.charges.iter().zip(&taken.answer.outcomes) {
             let rule = policy.rules.get(charge.rule as usize);
-            let Some(id) = rule.and_then(|rule| ClientId::of(policy, rule, client)) else {
+            let Some(found) = rule.and_then(|rule| rule.client_of(&policy.clients, client)) else {
                 continue;
             };
-            let item = Item { rule: charge.rule, client: id };
-            shard.current.requests.add(item);
+            let item = Item { rule: charge.rule, client: found.id() };
+            let key_id = || found.principal().map(|known| Arc::clone(&known.id));
+            shard.current.requests.add(item, key_id);
             if !outcome.enough {
-                shard.current.refused.add(item);
+                shard.current.refused.add(item, key_id);
             }
         }
     }
@@ -152,15 +146,11 @@ impl Consumption {
             old.rules.iter().map(|rule| &*rule.name),
             new.rules.iter().map(|rule| &*rule.name),
         );
-        let keys =
-            renumbered(old.keys.iter().map(|key| &*key.id), new.keys.iter().map(|key| &*key.id));
-        let name = |item: Item| {
+        let keys: HashSet<&str> = new.keys.all().iter().map(|key| &*key.id).collect();
+        let name = |item: Item, key_id: &KeyId| {
             let rule = *rules.get(item.rule as usize)?;
-            let client = match item.client {
-                ClientId::Key(key) => ClientId::Key((*keys.get(key as usize)?)?),
-                other => other,
-            };
-            Some(Item { rule: rule?, client })
+            let is_in_file = key_id.as_ref().is_none_or(|id| keys.contains(&**id));
+            is_in_file.then_some(Item { rule: rule?, ..item })
         };
         let hashing = &self.hashing;
         let window = |window: &Window| Window {
@@ -204,8 +194,9 @@ impl Consumption {
             let (request_count, requests_error) = requests.of(&item);
             let (refused_count, refused_error) = refused.of(&item);
             let refused_count = refused_count.min(request_count);
-            counted.entry(item).or_insert(Counted {
+            counted.entry(item).or_insert_with(|| Counted {
                 item,
+                key_id: requests.key_id(&item).or_else(|| refused.key_id(&item)),
                 requests: request_count,
                 refused: refused_count,
                 requests_error,
@@ -254,13 +245,20 @@ impl Sum {
     fn add(&mut self, counts: &Copied) {
         let less = i64::try_from(counts.max_untracked).unwrap_or(i64::MAX);
         let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        for Counter { item, count, error } in &counts.counters {
+        for Counter { item, label, count, error } in &counts.counters {
+            if label.is_some() {
+                self.key_ids.insert(*item, label.clone());
+            }
             let sum = self.beyond.entry(*item).or_default();
             sum.0 = sum.0.saturating_add(signed(*count) - less);
             sum.1 = sum.1.saturating_add(signed(*error) - less);
         }
         self.max_untracked = self.max_untracked.saturating_add(counts.max_untracked);
         self.total = self.total.saturating_add(counts.total);
+    }
+
+    fn key_id(&self, item: &Item) -> KeyId {
+        self.key_ids.get(item).cloned().flatten()
     }
 
     /// Count of a client, and the upper bound of its error.
@@ -273,49 +271,11 @@ impl Sum {
     }
 }
 
-impl ClientId {
-    /// The client as `rule` counts it: by address if the rule is per `ip` and not per `key`; else
-    /// by key, or by address if the client has no key. `None` if it has no address either.
-    pub fn of(policy: &Policy, rule: &Rule, client: &Client) -> Option<Self> {
-        let by_ip = rule.per.contains(&Dimension::Ip) && !rule.per.contains(&Dimension::Key);
-        match client.key {
-            ClientKey::Known(key) if !by_ip => return Some(Self::Key(key)),
-            // Without `accept`, an unknown key is refused or treated as no key.
-            ClientKey::Unknown(digest)
-                if !by_ip && policy.clients.on_unknown_key == OnUnknownKey::Accept =>
-            {
-                let prefix = digest.first_chunk::<8>()?;
-                return Some(Self::UnknownKey(u64::from_be_bytes(*prefix)));
-            }
-            _ => {}
-        }
-        client.ip.map(|ip| Self::Ip(counted_address(ip, policy.clients.ipv6_prefix)))
-    }
-
-    /// The client as operators see it: what identifies it (`key`, `unknown_key` or `ip`), and its
-    /// name. Never contains the secret of a key.
-    pub fn shown(self, policy: &Policy) -> (&'static str, String) {
-        match self {
-            Self::Key(key) => {
-                let key = policy.keys.get(key as usize);
-                ("key", key.map_or_else(String::new, |key| key.id.to_string()))
-            }
-            Self::UnknownKey(beginning) => ("unknown_key", format!("{beginning:016x}")),
-            Self::Ip(ip) => ("ip", counted_as(ip, policy.clients.ipv6_prefix)),
-        }
-    }
-}
-
-impl Hash for Item {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let (kind, id): (u32, u128) = match self.client {
-            ClientId::Key(key) => (0, key.into()),
-            ClientId::UnknownKey(digest) => (1, digest.into()),
-            ClientId::Ip(IpAddr::V4(ip)) => (2, ip.to_bits().into()),
-            ClientId::Ip(IpAddr::V6(ip)) => (3, ip.to_bits()),
-        };
-        state.write_u128(id);
-        state.write_u64((u64::from(self.rule) << 32) | u64::from(kind));
+impl Counted {
+    /// The client as operators see it: what identifies it, and its name.
+    pub fn shown(&self, policy: &Policy) -> (&'static str, String) {
+        let key_id = self.key_id.as_deref().unwrap_or_default();
+        self.item.client.shown(key_id, policy.clients.ipv6_prefix)
     }
 }
 

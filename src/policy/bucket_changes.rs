@@ -115,7 +115,7 @@ impl Pair<'_> {
                 push(Effect::StartFull, Clients::Plan(plan.clone()), why);
             }
         }
-        for key in keys(old, was).symmetric_difference(&keys(new, is)) {
+        for key in keys(was).symmetric_difference(&keys(is)) {
             let why = "the key gets an override, or loses it";
             push(Effect::StartFull, Clients::Key(key.clone()), why);
         }
@@ -150,16 +150,10 @@ impl Pair<'_> {
             }
         }
         if counts(&Dimension::Key) {
-            for (digest, index) in &new.key_by_digest {
-                let id = |policy: &Policy, index: u32| {
-                    policy.keys.get(index as usize).map(|key| key.id.to_string())
-                };
-                let is = id(new, *index);
-                let was = old.key_by_digest.get(digest).and_then(|index| id(old, *index));
-                if let (Some(was), Some(is)) = (was, is)
-                    && was != is
-                {
-                    push(Effect::StartFull, Clients::Key(is), "the key has a new id");
+            for (digest, is) in new.keys.digests() {
+                if old.keys.with_digest(digest).is_some_and(|was| was.id != is.id) {
+                    let key = Clients::Key(is.id.to_string());
+                    push(Effect::StartFull, key, "the key has a new id");
                 }
             }
         }
@@ -172,11 +166,10 @@ impl Pair<'_> {
             let is_shared = [self.old, self.new].iter().all(|policy| policy.plans.contains(name));
             is_shared.then(|| ((false, name.to_string()), whole(grant.limit)))
         };
-        let of_key = |(index, grant): (&u32, &super::Grant)| {
-            let key = policy.keys.get(*index as usize)?;
-            let is_in = |policy: &&Policy| policy.keys.iter().any(|other| other.id == key.id);
+        let of_key = |(key, grant): (&std::sync::Arc<str>, &super::Grant)| {
+            let is_in = |policy: &&Policy| policy.keys.named(key).is_some();
             let is_shared = [self.old, self.new].iter().all(is_in);
-            is_shared.then(|| ((true, key.id.to_string()), whole(grant.limit)))
+            is_shared.then(|| ((true, key.to_string()), whole(grant.limit)))
         };
         let plans = policy.plans.iter().enumerate().filter_map(of_plan);
         plans.chain(rule.grant_by_key.iter().filter_map(of_key)).collect()
@@ -189,9 +182,8 @@ fn whole(limit: Limit) -> Limit {
 }
 
 /// Ids of the keys with an override of the rule.
-fn keys(policy: &Policy, rule: &Rule) -> BTreeSet<String> {
-    let key = |index: &u32| policy.keys.get(*index as usize).map(|key| key.id.to_string());
-    rule.grant_by_key.keys().filter_map(key).collect()
+fn keys(rule: &Rule) -> BTreeSet<String> {
+    rule.grant_by_key.keys().map(ToString::to_string).collect()
 }
 
 impl std::fmt::Display for Clients {

@@ -2,13 +2,17 @@
 
 mod client_hash;
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, Method};
 use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
 
-use super::client::{Client, ClientKey, counted_address};
 use super::{Dimension, Grant, MAX_RULES_PER_ROUTE, OnMissing, Policy, Route, Rule};
+use crate::client::identifier::Identifier;
+use crate::client::settings::{Clients, OnUnknownKey};
+use crate::client::{Client, ClientKey};
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
 use client_hash::ClientHash;
 
@@ -85,8 +89,8 @@ enum Variant {
     Shared,
     /// The plan with this index.
     Plan(u32),
-    /// The key with this index.
-    Key(u32),
+    /// The client's key.
+    Key,
 }
 
 impl Policy {
@@ -190,11 +194,16 @@ impl Policy {
     }
 
     /// The client as rules count it: with [`Scope::Address`], one without a key.
-    pub fn counted(&self, client: &Client, scope: Scope) -> Client {
+    pub fn counted<'a>(&self, client: &'a Client, scope: Scope) -> Cow<'a, Client> {
         match scope {
-            Scope::All | Scope::Preflight => *client,
+            Scope::All | Scope::Preflight => Cow::Borrowed(client),
             Scope::Address => {
-                Client { key: ClientKey::Missing, plan: self.clients.anonymous_plan, ..*client }
+                let Client { ip, certificate, .. } = *client;
+                Cow::Owned(Client {
+                    ip,
+                    certificate,
+                    ..Client::new(&self.clients, ClientKey::Missing)
+                })
             }
         }
     }
@@ -238,7 +247,7 @@ impl Policy {
         };
         for dimension in &rule.per {
             match dimension {
-                Dimension::Ip => self.tag_address(client, &mut tagged),
+                Dimension::Ip => client.address(self.clients.ipv6_prefix).tagged(&mut tagged),
                 Dimension::Key => self.tag_key(rule, client, &mut tagged),
                 Dimension::Plan => tagged(b'p', self.plan_name(client.plan).as_bytes()),
                 Dimension::Route => {
@@ -260,7 +269,9 @@ impl Policy {
         match granted.variant {
             Variant::Shared => {}
             Variant::Plan(plan) => tagged(b'P', self.plan_name(plan).as_bytes()),
-            Variant::Key(key) => tagged(b'K', self.key_id(key).as_bytes()),
+            Variant::Key => {
+                tagged(b'K', client.principal().map_or("", |known| &known.id).as_bytes());
+            }
         }
         let digest: [u8; 32] = Sha256::digest(&text).into();
         let mut first_half = [0; 16];
@@ -268,38 +279,41 @@ impl Policy {
         let mut part = u128::from_be_bytes(first_half);
         if rule.colocated {
             let mut hash = ClientHash::default();
-            self.tag_key(rule, client, &mut |tag, value| hash.add(tag, value));
+            self.tag_key(rule, client, |tag, value| hash.add(tag, value));
             part = hash.at_the_top_of(part);
         }
         BucketId(part ^ rule.salt)
     }
 
     /// The client's key, or what a rule counts by in place of one.
-    fn tag_key(&self, rule: &Rule, client: &Client, tagged: &mut impl FnMut(u8, &[u8])) {
-        match client.key {
-            ClientKey::Known(key) => tagged(b'k', self.key_id(key).as_bytes()),
-            ClientKey::Unknown(digest) => tagged(b'u', &digest),
-            ClientKey::Missing if rule.on_missing == OnMissing::Shared => tagged(b's', b""),
-            ClientKey::Missing => self.tag_address(client, tagged),
+    fn tag_key(&self, rule: &Rule, client: &Client, tagged: impl FnOnce(u8, &[u8])) {
+        if client.key == ClientKey::Missing && rule.on_missing == OnMissing::Shared {
+            tagged(b's', b"");
+        } else {
+            client.identifier(self.clients.ipv6_prefix).tagged(tagged);
         }
-    }
-
-    fn tag_address(&self, client: &Client, tagged: &mut impl FnMut(u8, &[u8])) {
-        match client.ip.map(|ip| counted_address(ip, self.clients.ipv6_prefix)) {
-            Some(std::net::IpAddr::V4(ip)) => tagged(b'4', &ip.octets()),
-            Some(std::net::IpAddr::V6(ip)) => tagged(b'6', &ip.octets()),
-            None => tagged(b'l', b""),
-        }
-    }
-
-    fn key_id(&self, key: u32) -> &str {
-        self.keys.get(key as usize).map_or("", |key| &key.id)
     }
 }
 
 impl Rule {
     fn counts_keys(&self) -> bool {
         self.per.contains(&Dimension::Key)
+    }
+
+    /// The client as the rule counts it, for lists of clients: by address if the rule is per `ip`
+    /// and not per `key`; else by key, or by address if the client has no key. `None` if it has no
+    /// address either.
+    pub fn client_of<'a>(&self, clients: &Clients, client: &'a Client) -> Option<Identifier<'a>> {
+        let prefix = clients.ipv6_prefix;
+        let identifier = if self.per.contains(&Dimension::Ip) && !self.counts_keys() {
+            client.address(prefix)
+        } else if clients.on_unknown_key == OnUnknownKey::Accept {
+            client.identifier(prefix)
+        } else {
+            // An unknown key is refused or treated as no key.
+            client.known_or_address(prefix)
+        };
+        (identifier != Identifier::Local).then_some(identifier)
     }
 
     /// Checks that the rule applies to the route with that index.
@@ -317,7 +331,7 @@ impl Rule {
         if let Some(net) = client.ip.and_then(exempt) {
             return Err(WhyNot::ExemptAddress(*net));
         }
-        if matches!(client.key, ClientKey::Known(key) if self.exempt.keys.contains(&key)) {
+        if client.principal().is_some_and(|known| self.exempt.keys.contains(&known.id)) {
             return Err(WhyNot::ExemptKey);
         }
         if client.certificate.is_none() && self.per.contains(&Dimension::Certificate) {
@@ -344,10 +358,10 @@ impl Rule {
     }
 
     fn grant(&self, client: &Client) -> Option<Granted> {
-        if let ClientKey::Known(key) = client.key
-            && let Some(grant) = self.grant_by_key.get(&key)
+        if let Some(known) = client.principal()
+            && let Some(grant) = self.grant_by_key.get(&known.id)
         {
-            let variant = if self.counts_keys() { Variant::Shared } else { Variant::Key(key) };
+            let variant = if self.counts_keys() { Variant::Shared } else { Variant::Key };
             return Some(Granted { grant: *grant, variant });
         }
         let grant = self.grant_by_plan.get(client.plan as usize).copied().flatten()?;

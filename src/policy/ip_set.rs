@@ -22,7 +22,7 @@ impl IpSet {
     }
 
     /// Whether one of the networks contains the address, which is in canonical form
-    /// ([`canonical`](crate::identity::address::canonical)).
+    /// ([`canonical`](crate::client::address::canonical)).
     pub fn contains(&self, ip: IpAddr) -> bool {
         match ip {
             IpAddr::V4(ip) => contains(&self.v4, ip.to_bits()),

@@ -30,11 +30,12 @@ impl LimitsHash {
         let mut lines = vec![clients(policy)];
         lines.extend(names_of_buckets(policy));
         let plan = |plan| policy.plan_name(plan);
-        lines
-            .extend(policy.keys.iter().map(|key| format!("key {:?} {:?}", key.id, plan(key.plan))));
+        lines.extend(
+            policy.keys.all().iter().map(|key| format!("key {:?} {:?}", key.id, plan(key.plan))),
+        );
         lines.extend(policy.routes.iter().map(|one| route(policy, one)));
         for rule in policy.rules.iter().filter(|rule| rule.enabled) {
-            lines.push(settings(policy, rule));
+            lines.push(settings(rule));
             lines.extend(grants(policy, rule));
         }
         lines.sort_unstable();
@@ -93,8 +94,7 @@ fn route(policy: &Policy, route: &Route) -> String {
 }
 
 /// Which requests a rule applies to, and how it decides.
-fn settings(policy: &Policy, rule: &Rule) -> String {
-    let key = |key: &u32| policy.keys.get(*key as usize).map(|key| key.id.to_string());
+fn settings(rule: &Rule) -> String {
     format!(
         "rule {:?} {} {} {:?} {} {} {} {:?} {:?} {:?}",
         rule.name,
@@ -106,7 +106,7 @@ fn settings(policy: &Policy, rule: &Rule) -> String {
         rule.lease,
         rule.refund_on.names(),
         sorted(rule.exempt.ips.iter().map(ToString::to_string)),
-        sorted(rule.exempt.keys.iter().filter_map(key))
+        sorted(rule.exempt.keys.iter().map(ToString::to_string))
     )
 }
 
@@ -116,9 +116,7 @@ fn grants<'a>(policy: &'a Policy, rule: &'a Rule) -> impl Iterator<Item = String
         let own = if rule.has_plan_table(plan) { "own" } else { "common" };
         Some(format!("plan {:?} {own} {}", policy.plan_name(plan), limit(grant.as_ref()?)))
     });
-    let keys = rule.grant_by_key.iter().filter_map(|(key, grant)| {
-        Some(format!("key {:?} {}", policy.keys.get(*key as usize)?.id, limit(grant)))
-    });
+    let keys = rule.grant_by_key.iter().map(|(key, grant)| format!("key {key:?} {}", limit(grant)));
     plans.chain(keys).map(|granted| format!("limit {:?} {granted}", rule.name))
 }
 

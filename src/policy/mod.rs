@@ -5,22 +5,21 @@
 //! `redis` (everything except rules); `matcher`, `params`, `path`, `prefixes`, `tree` and `router`
 //! (the route of a request); `ip_set` and `ip_access` (which clients may send requests);
 //! `template`, `rewrite` and `handling` (what a route does beside forwarding); `split` (which
-//! upstream gets a request); `client` and `charges` (the rules that apply to a request, and their
-//! buckets); `refund` (after which failures tokens are given back); `priorities` (which plans are
-//! served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot apply);
-//! `kind` (what the kind of a rule decides, and limits as they are written); `bucket_changes` (what
-//! a reload does to buckets); `limits_hash` (by which gateways compare their
-//! limits); `build` (from the file to a policy).
+//! upstream gets a request); `charges` (the rules that apply to a request, and their buckets);
+//! `refund` (after which failures tokens are given back); `priorities` (which plans are served
+//! first); `cost_json` (costs in responses); `restart` (changes that a reload cannot apply); `kind`
+//! (what the kind of a rule decides, and limits as they are written); `bucket_changes` (what a
+//! reload does to buckets); `limits_hash` (by which gateways compare their limits); `build` (from
+//! the file to a policy).
 //!
-//! Plans, keys, upstreams, routes, rules and limits are referred to by their index in one list
-//! each, in the order of the file.
+//! Plans, upstreams, routes, rules and limits are referred to by their index in one list each, in
+//! the order of the file; keys by their id.
 
 pub mod access_log;
 pub mod acme;
 pub mod bucket_changes;
 pub mod build;
 pub mod charges;
-pub mod client;
 mod cost_json;
 pub mod handling;
 pub mod hosts;
@@ -55,6 +54,8 @@ use ipnet::IpNet;
 
 pub use kind::{Rate, WrittenLimit};
 
+use crate::client::principal::Keys;
+use crate::client::settings::Clients;
 use crate::config::findings::Findings;
 pub use crate::config::words::{Kind, OnFailure, OnMissing};
 use crate::limit::Limit;
@@ -70,7 +71,7 @@ use priorities::Priorities;
 use redis::Redis;
 use refund::RefundOn;
 use router::Router;
-use settings::{Admin, Audit, Clients, Headers, Log, Memory, Server, Upstream, Usage};
+use settings::{Admin, Audit, Headers, Log, Memory, Server, Upstream, Usage};
 use split::Destination;
 use tracing::Tracing;
 
@@ -82,9 +83,6 @@ pub const SMALLEST_FILE: &str = "the smallest file that serves is\n\n\
 /// Maximum number of enabled rules for one route. One call to Redis carries 1,024 buckets, so at
 /// least eight requests share it.
 pub const MAX_RULES_PER_ROUTE: usize = 128;
-
-/// SHA-256 of an API key.
-pub type Digest = [u8; 32];
 
 /// A configuration, resolved and immutable.
 #[derive(Debug)]
@@ -119,10 +117,8 @@ pub struct Policy {
     pub plans: Vec<Arc<str>>,
     /// The priorities of the plans.
     pub priorities: Priorities,
-    /// API keys in the file.
-    pub keys: Vec<Key>,
-    /// Index of the key with a digest.
-    pub key_by_digest: HashMap<Digest, u32>,
+    /// The clients with API keys in the file.
+    pub keys: Keys,
     /// Groups of endpoints that requests are forwarded to.
     pub upstreams: Vec<Upstream>,
     /// Routes, each with its upstream and cost.
@@ -169,15 +165,6 @@ impl Policy {
             }
         }
     }
-}
-
-/// An API key in the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
-    /// Name of its table, which logs and the admin API show.
-    pub id: Arc<str>,
-    /// Index of its plan.
-    pub plan: u32,
 }
 
 /// A route: which requests it matches, where they are forwarded, and what they cost.
@@ -240,8 +227,8 @@ pub struct Rule {
     /// already. All other plans share the buckets of the rule's own `rate`, so that another plan's
     /// table does not change their ids.
     pub has_plan_table: Vec<bool>,
-    /// Grants of single keys, by the key's index.
-    pub grant_by_key: HashMap<u32, Grant>,
+    /// Grants of single keys, by the key's id.
+    pub grant_by_key: HashMap<Arc<str>, Grant>,
     /// Clients that it does not limit.
     pub exempt: Exempt,
     /// Hash of the name. It separates the buckets of this rule from those of other rules.
@@ -361,6 +348,6 @@ impl std::fmt::Display for Lease {
 pub struct Exempt {
     /// Networks of their addresses.
     pub ips: Vec<IpNet>,
-    /// Indexes of their keys.
-    pub keys: Vec<u32>,
+    /// Ids of their keys.
+    pub keys: Vec<Arc<str>>,
 }

@@ -7,14 +7,13 @@
 //! for its weight wins (weighted rendezvous hashing): raising a weight moves clients only to that
 //! upstream, and no others.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::Policy;
-use super::client::{Client, ClientKey, counted_address};
 use crate::base::hash::{GOLDEN, mix};
+use crate::client::Client;
+use crate::client::identifier::Identifier;
 pub use crate::config::words::SplitBy;
 
 /// Fractional bits of a logarithm.
@@ -114,33 +113,21 @@ impl Split {
         lowest.map_or(0, |(_, _, upstream)| upstream)
     }
 
-    /// The upstream of a client; `None` if the upstream depends on the request's turn.
-    pub fn of_client(&self, policy: &Policy, client: &Client) -> Option<u32> {
+    /// The upstream of a client, whose IPv6 address is truncated to `ipv6_prefix` bits; `None` if
+    /// the upstream depends on the request's turn.
+    pub fn of_client(&self, client: &Client, ipv6_prefix: u8) -> Option<u32> {
         match self.by {
             SplitBy::Request => None,
-            SplitBy::Client => Some(self.of_hash(client_hash(policy, client))),
+            SplitBy::Client => Some(self.of_hash(client_hash(client.identifier(ipv6_prefix)))),
         }
     }
 }
 
-/// Hash of the client, the same in every gateway: of the id of its key, or of its unknown key, else
-/// of its address.
-fn client_hash(policy: &Policy, client: &Client) -> u64 {
-    let tagged = |tag: u8, value: &[u8]| {
-        let digest = Sha256::new().chain_update([tag]).chain_update(value).finalize();
-        first_bytes(&digest)
-    };
-    match (client.key, client.ip) {
-        (ClientKey::Known(key), _) => {
-            tagged(b'k', policy.keys.get(key as usize).map_or("", |key| &key.id).as_bytes())
-        }
-        (ClientKey::Unknown(digest), _) => tagged(b'u', &digest),
-        (ClientKey::Missing, Some(ip)) => match counted_address(ip, policy.clients.ipv6_prefix) {
-            IpAddr::V4(ip) => tagged(b'4', &ip.octets()),
-            IpAddr::V6(ip) => tagged(b'6', &ip.octets()),
-        },
-        (ClientKey::Missing, None) => tagged(b'l', b""),
-    }
+/// Hash of a client, the same in every gateway.
+fn client_hash(client: Identifier<'_>) -> u64 {
+    client.tagged(|tag, value| {
+        first_bytes(&Sha256::new().chain_update([tag]).chain_update(value).finalize())
+    })
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -173,6 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::client::ClientKey;
     use crate::load::from_text;
 
     fn split(by: SplitBy, weights: &[u32]) -> Split {
@@ -246,23 +234,22 @@ mod tests {
             ),
         )
         .unwrap();
-        let client = |key, ip: Option<&str>| Client {
-            ip: ip.map(|ip| ip.parse().unwrap()),
-            key,
-            plan: 0,
-            certificate: None,
+        let client = |key: &ClientKey, ip: Option<&str>| {
+            let ip = ip.map(|ip| ip.parse().unwrap());
+            Client { ip, ..Client::new(&policy.clients, key.clone()) }
         };
         let split = split(SplitBy::Client, &[50, 30, 20]);
-        let known = ClientKey::Known(0);
+        let known = ClientKey::Known(Arc::clone(policy.keys.named("acme").unwrap()));
+        let (unknown, missing) = (ClientKey::Unknown([1; 32]), ClientKey::Missing);
         for (client, hash, upstream) in [
-            (client(known, Some("192.0.2.1")), 0x0670_c062_8289_6daa, 2),
-            (client(known, None), 0x0670_c062_8289_6daa, 2),
-            (client(ClientKey::Unknown([1; 32]), Some("192.0.2.1")), 0x9037_d905_0b4d_a0bd, 0),
-            (client(ClientKey::Missing, Some("192.0.2.1")), 0xa9ce_92a6_19b4_b088, 1),
-            (client(ClientKey::Missing, Some("2001:db8::7")), 0xc576_302a_e9c8_c27c, 0),
-            (client(ClientKey::Missing, None), 0xacac_86c0_e609_ca90, 0),
+            (client(&known, Some("192.0.2.1")), 0x0670_c062_8289_6daa, 2),
+            (client(&known, None), 0x0670_c062_8289_6daa, 2),
+            (client(&unknown, Some("192.0.2.1")), 0x9037_d905_0b4d_a0bd, 0),
+            (client(&missing, Some("192.0.2.1")), 0xa9ce_92a6_19b4_b088, 1),
+            (client(&missing, Some("2001:db8::7")), 0xc576_302a_e9c8_c27c, 0),
+            (client(&missing, None), 0xacac_86c0_e609_ca90, 0),
         ] {
-            let found = (client_hash(&policy, &client), split.of_client(&policy, &client));
+            let found = (client_hash(client.identifier(64)), split.of_client(&client, 64));
             assert_eq!(found, (hash, Some(upstream)), "{client:?}");
         }
     }

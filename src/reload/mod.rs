@@ -22,15 +22,16 @@ use tracing::{info, warn};
 
 use crate::base::blocking::BlockingCalls;
 use crate::base::clock;
+use crate::base::hash::Digest;
 use crate::config::changes::Changes;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::findings::{Finding, Findings};
 use crate::config::outline::Outline;
 use crate::load::{LoadError, SecretFile, Source};
 use crate::observe::access_log;
+use crate::policy::Policy;
 use crate::policy::access_log::Output;
 use crate::policy::restart::{self, SettingPath};
-use crate::policy::{Digest, Policy};
 use crate::runtime::Runtime;
 use crate::tls::files::TlsFiles;
 use certificates::Certificates;

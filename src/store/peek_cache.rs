@@ -8,7 +8,6 @@
 //! - All clients together cause at most [`PEEKS_PER_SECOND`] reads per second. Further requests
 //!   get the levels that this process knows.
 
-use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
@@ -16,6 +15,7 @@ use tokio::sync::Mutex as Turn;
 
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::unix_time;
+use crate::client::identifier::ClientId;
 use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::Charge;
@@ -30,16 +30,6 @@ pub(super) const PEEKS_PER_SECOND: u64 = 500;
 /// Number of slots. Clients whose keys hash to the same slot replace the result of each other, and
 /// read Redis more often.
 const SLOTS: usize = 1024;
-
-/// Identifies a client for the bound. Attributes that a client can choose freely (unknown API keys,
-/// hosts, headers) are not part of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PeekClient {
-    /// A known API key, by its index.
-    Key(u32),
-    /// An address, truncated to the prefix that counts as one client; `None` on a Unix socket.
-    Address(Option<IpAddr>),
-}
 
 /// Recent reads of clients' buckets.
 pub(super) struct PeekCache {
@@ -68,8 +58,9 @@ impl Default for PeekCache {
 
 impl PeekCache {
     /// Slot of a client's last result. Clients can share a slot; a result applies only to the
-    /// charges that it was read for.
-    pub(super) fn slot(&self, client: PeekClient) -> &Turn<Option<Peeked>> {
+    /// charges that it was read for. What a client can choose freely (unknown API keys, hosts,
+    /// headers) must not be part of `client`.
+    pub(super) fn slot(&self, client: ClientId) -> &Turn<Option<Peeked>> {
         use std::hash::BuildHasher as _;
 
         let slots = self.slots.get_or_init(|| (0..SLOTS).map(|_| Turn::default()).collect());
@@ -177,7 +168,7 @@ mod tests {
     #[test]
     fn one_client_has_one_slot() {
         let peek_cache = PeekCache::default();
-        for client in [PeekClient::Key(7), PeekClient::Address(None)] {
+        for client in [ClientId::Known(7), ClientId::Local] {
             assert!(std::ptr::eq(peek_cache.slot(client), peek_cache.slot(client)));
         }
     }

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use super::record::{Owner, Place, Record};
 use crate::base::shard::{SHARDS, Sharded};
 use crate::base::unix_time;
+use crate::client::Client;
 use crate::limit::charge::{Charge, Outcome};
 use crate::policy::Policy;
-use crate::policy::client::Client;
 use crate::store::limiter::{Source, Taken};
 use crate::store::rule::StoredRule;
 

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::client::Client;
 use crate::limit::Limit;
 use crate::limit::charge::BucketId;
-use crate::observe::consumption::ClientId;
-use crate::policy::client::Client;
 use crate::policy::{Dimension, Policy, Rule};
 
 /// What one client used of one quota in one period. Times are microseconds of Unix time.
@@ -61,8 +60,12 @@ impl Owner {
     /// The owner of the bucket that `rule` counts `client` in.
     pub fn of(policy: &Policy, rule: &Rule, client: &Client) -> Self {
         let by_client = |one: &Dimension| matches!(one, Dimension::Ip | Dimension::Key);
-        let id = ClientId::of(policy, rule, client).filter(|_| rule.per.iter().any(by_client));
-        let (kind, id) = id.map_or_else(|| (SHARED, String::new()), |id| id.shown(policy));
+        let found = rule.client_of(&policy.clients, client);
+        let found = found.filter(|_| rule.per.iter().any(by_client));
+        let (kind, id) = found.map_or_else(
+            || (SHARED, String::new()),
+            |found| found.shown(policy.clients.ipv6_prefix),
+        );
         Self { kind, id }
     }
 }

@@ -10,7 +10,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use tollgate::decide::{Refusal, Rejection, precheck};
+use tollgate::decide::{Refusal, Rejection, credential, precheck};
 use tollgate::explain::request::RequestSpec;
 use tollgate::explain::{Explainer, json as bodies};
 use tollgate::limit::share::Share;
@@ -57,7 +57,10 @@ impl Observed {
 fn decided(snapshot: &Snapshot, store: &MemoryStore, spec: &RequestSpec) -> Observed {
     let policy = &snapshot.policy;
     let request = spec.request(policy).unwrap();
-    let precheck = precheck(policy, &request.head());
+    let head = request.head();
+    let credential = credential(policy, &head);
+    let found = credential.map(|credential| policy.keys.look_up(credential));
+    let precheck = precheck(policy, &head, found);
     let answer = store.take(&precheck.charges, tollgate::base::clock::now(), Share::WHOLE);
     let verdict = Verdict::of(&precheck.charges, &answer);
     let status = match (verdict, precheck.refused()) {

@@ -1,6 +1,7 @@
 //! The client of an API call, and the request that the call describes.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
@@ -8,11 +9,12 @@ use super::Client as ClientView;
 use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
 use crate::base::text::cut;
+use crate::client::address::parse_address;
+use crate::client::address::{counted_address, counted_as};
+use crate::client::{Client, ClientKey};
 use crate::decide::applicability::{Absent, Subject};
-use crate::identity::address::parse_address;
 use crate::observe::address::AddressQueryError;
 use crate::policy::Policy;
-use crate::policy::client::{Client, ClientKey, counted_address, counted_as};
 
 /// Parameters of the query.
 const NAMES: [&str; 7] = ["path", "method", "host", "route", "header", "ip", "key"];
@@ -68,9 +70,9 @@ impl RequestedClient {
         if query.get("key").is_some() {
             return Err(bad("`key` is not allowed: the path already names the key"));
         }
-        let (key, plan) = known_key(policy, id)?;
+        let known = known_key(policy, id)?;
         let ip = query.get("ip").map(|ip| address(ip, policy)).transpose()?;
-        Ok(Self::new(true, id.to_owned(), Client { ip, key, plan, certificate: None }))
+        Ok(Self::new(true, id.to_owned(), Client { ip, ..known }))
     }
 
     fn by_ip(policy: &Policy, id: &str, query: &Query) -> Result<Self, Box<Answer>> {
@@ -78,11 +80,11 @@ impl RequestedClient {
             return Err(bad("`ip` is not allowed: the path already names the address"));
         }
         let ip = address(id, policy)?;
-        let (key, plan) = match query.get("key") {
+        let client = match query.get("key") {
             Some(key) => known_key(policy, key)?,
-            None => (ClientKey::Missing, policy.clients.anonymous_plan),
+            None => Client::new(&policy.clients, ClientKey::Missing),
         };
-        Ok(Self::new(false, ip.to_string(), Client { ip: Some(ip), key, plan, certificate: None }))
+        Ok(Self::new(false, ip.to_string(), Client { ip: Some(ip), ..client }))
     }
 
     fn new(by_key: bool, id: String, client: Client) -> Self {
@@ -148,7 +150,7 @@ impl RequestedClient {
     /// The request, for matching rules.
     pub(super) fn subject(&self) -> Subject<'_> {
         Subject {
-            client: self.client,
+            client: &self.client,
             by_key: self.by_key,
             route: self.route,
             method: self.method.as_ref(),
@@ -171,10 +173,11 @@ impl RequestedClient {
     }
 }
 
-fn known_key(policy: &Policy, id: &str) -> Result<(ClientKey, u32), Box<Answer>> {
-    let mut found = (0..).zip(&policy.keys).filter(|(_, key)| &*key.id == id);
+/// A client with the key of this id.
+fn known_key(policy: &Policy, id: &str) -> Result<Client, Box<Answer>> {
     let unknown = || not_found(&format!("the file has no key `{}`", cut(id, 64)));
-    found.next().map(|(index, key)| (ClientKey::Known(index), key.plan)).ok_or_else(unknown)
+    let known = policy.keys.named(id).ok_or_else(unknown)?;
+    Ok(Client::new(&policy.clients, ClientKey::Known(Arc::clone(known))))
 }
 
 fn address(text: &str, policy: &Policy) -> Result<IpAddr, Box<Answer>> {

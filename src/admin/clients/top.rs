@@ -110,10 +110,9 @@ fn top(policy: &Policy, merged: &Merged, rule: u32, by: SortBy, limit: usize) ->
     };
     let of_rule = merged.counted.iter().filter(|counted| counted.item.rule == rule);
     let mut found: Vec<&Counted> = of_rule.filter(|counted| key(counted).0 > 0).collect();
-    found
-        .sort_by_cached_key(|counted| (Reverse(key(counted).0), counted.item.client.shown(policy)));
+    found.sort_by_cached_key(|counted| (Reverse(key(counted).0), counted.shown(policy)));
     let client = |counted: &Counted| {
-        let (kind, id) = counted.item.client.shown(policy);
+        let (kind, id) = counted.shown(policy);
         let Counted { requests, refused, .. } = *counted;
         TopClient { kind, id, requests, refused, error: key(counted).1 }
     };

@@ -1,6 +1,7 @@
 //! Notes on fixed windows: twice the limit can pass around the start of a period, unless another
 //! rule bounds that.
 
+use crate::client::principal::Principal;
 use crate::limit::charge::Mode;
 use crate::policy::{Dimension, Grant, OnMissing, Policy, Rule};
 
@@ -78,12 +79,10 @@ fn grants_less(policy: &Policy, other: &Rule, rule: &Rule) -> bool {
     let mut plans = (0..).zip(&policy.plans).map(|(plan, _)| plan);
     let by_plan =
         plans.all(|plan| is_less(of_plan(other, plan).as_ref(), of_plan(rule, plan).as_ref()));
-    let of_key = |rule: &Rule, key: u32| {
-        let plan = policy.keys.get(key as usize).map_or(0, |key| key.plan);
-        rule.grant_by_key.get(&key).copied().or_else(|| of_plan(rule, plan))
-    };
-    let mut keys = other.grant_by_key.keys().chain(rule.grant_by_key.keys());
-    by_plan && keys.all(|key| is_less(of_key(other, *key).as_ref(), of_key(rule, *key).as_ref()))
+    let own = |rule: &Rule, key: &Principal| rule.grant_by_key.get(&key.id).copied();
+    let of_key = |rule: &Rule, key| own(rule, key).or_else(|| of_plan(rule, key.plan));
+    let mut keys = policy.keys.all().iter();
+    by_plan && keys.all(|key| is_less(of_key(other, key).as_ref(), of_key(rule, key).as_ref()))
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use http::{Request, Version};
 use sha2::{Digest as _, Sha256};
 
-use super::PEER;
+use super::{PEER, prechecked};
 use crate::decide::guard::Malformed;
 use crate::decide::raw_head::RawHead;
-use crate::decide::{Head, Refusal, Rejection, Unauthenticated, precheck};
+use crate::decide::{Head, Refusal, Rejection, Unauthenticated};
 use crate::load::from_text;
 use crate::policy::Policy;
 
@@ -58,7 +58,8 @@ fn outcome_with(policy: &Policy, method: &str, path: &str, headers: &[(&str, &st
     let request =
         headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     let parts = request.body(()).unwrap().into_parts().0;
-    let checked = precheck(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), RawHead::Plain));
+    let checked =
+        prechecked(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), RawHead::Plain));
     let rule = |index: u32| policy.rules[index as usize].name.to_string();
     let charges = checked.charges.iter().map(|one| format!("{} {}", rule(one.rule), one.cost));
     let charges: Vec<String> = charges.collect();
@@ -194,7 +195,7 @@ fn malformed(
     let parts = change(request).body(()).unwrap().into_parts().0;
     let target = parts.uri.to_string();
     let head = Head::of(&parts, target.as_bytes(), Some(PEER), raw);
-    match precheck(&policy, &head).refused() {
+    match prechecked(&policy, &head).refused() {
         Some(Refusal::Rejected(Rejection::Malformed(malformed))) => Some(malformed),
         None => None,
         other => panic!("{other:?}"),
@@ -263,7 +264,7 @@ fn http_1_1_and_a_url_require_a_host() {
         let request = Request::builder().version(version).uri(target);
         let parts = request.body(()).unwrap().into_parts().0;
         let checked =
-            precheck(&file, &Head::of(&parts, target.as_bytes(), Some(PEER), RawHead::Plain));
+            prechecked(&file, &Head::of(&parts, target.as_bytes(), Some(PEER), RawHead::Plain));
         assert_eq!(checked.refused(), expected.map(malformed_as), "{version:?} {target}");
     }
 }
@@ -276,7 +277,7 @@ fn invalid_host_is_rejected() {
     {
         let parts =
             Request::builder().uri("/").header("host", host).body(()).unwrap().into_parts().0;
-        let checked = precheck(&file, &Head::of(&parts, b"/", Some(PEER), RawHead::Plain));
+        let checked = prechecked(&file, &Head::of(&parts, b"/", Some(PEER), RawHead::Plain));
         assert_eq!(checked.refused(), expected.map(malformed_as), "{host}");
     }
 }

@@ -4,13 +4,14 @@
 use serde::Serialize;
 
 use crate::base::duration::seconds_up;
+use crate::client::address::{counted_address, counted_as};
+use crate::client::{Client, ClientKey};
 use crate::decide::applicability::{Subject, applicability};
 use crate::decide::problem::retry_after_ms;
 use crate::limit::charge::{Charge, Mode};
 use crate::limit::cost::Cost;
 use crate::limit::reading::Reading;
 use crate::policy::charges::WhyNot;
-use crate::policy::client::{self, ClientKey, counted_address, counted_as};
 use crate::policy::settings::HeaderStyle;
 use crate::policy::{Dimension, OnFailure, Policy, Rule};
 use crate::store::limiter::{Levels, Source, Taken};
@@ -26,7 +27,7 @@ const MAX_ROUTES: usize = 20;
 #[derive(Debug)]
 pub(super) struct ClientRules<'a> {
     policy: &'a Policy,
-    client: client::Client,
+    client: Client,
     entries: Vec<ClientRule<'a>>,
     left_out: usize,
 }
@@ -149,7 +150,7 @@ struct BucketView {
 impl<'a> ClientRules<'a> {
     /// The enforced rules that apply to the client, in the order of the configuration file.
     pub(super) fn of(policy: &'a Policy, subject: &Subject<'_>) -> Self {
-        let client = subject.client;
+        let client = subject.client.clone();
         let mut rules = Self { policy, client, entries: Vec::new(), left_out: 0 };
         let enforced = |(_, rule): &(u32, &Rule)| rule.enabled && rule.mode == Mode::Enforce;
         for (index, rule) in (0..).zip(&policy.rules).filter(enforced) {
@@ -315,11 +316,11 @@ impl<'a> ClientRule<'a> {
 }
 
 impl<'a> ClientView<'a> {
-    fn of(policy: &'a Policy, client: &client::Client) -> Self {
+    fn of(policy: &'a Policy, client: &Client) -> Self {
         let prefix = policy.clients.ipv6_prefix;
         let counted = client.ip.map(|ip| counted_as(counted_address(ip, prefix), prefix));
-        let (kind, id) = match client.key {
-            ClientKey::Known(_) => ("key", client.known(policy).map(|key| key.id.to_string())),
+        let (kind, id) = match &client.key {
+            ClientKey::Known(known) => ("key", Some(known.id.to_string())),
             ClientKey::Unknown(_) => ("unknown_key", None),
             ClientKey::Missing => ("ip", counted.clone()),
         };

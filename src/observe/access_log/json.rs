@@ -12,12 +12,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use super::{Record, RequestParts, beginning};
 use crate::base::text::{hex, put_ip};
 use crate::base::time::UtcTime;
+use crate::client::Client;
+use crate::client::principal::Principal;
+use crate::client::settings::KeySource;
 use crate::decide::label::source_label;
 use crate::decide::reason::Reason;
 use crate::observe::address::ShownAddress;
 use crate::policy::access_log::fields::{Extra, Field, Fields, Name};
-use crate::policy::settings::{KeySource, Upstream};
-use crate::policy::{Key, Route, Rule};
+use crate::policy::settings::Upstream;
+use crate::policy::{Route, Rule};
 
 /// Maximum length of a logged method, in bytes. The longest registered one has 17.
 const MAX_METHOD_BYTES: usize = 64;
@@ -27,7 +30,7 @@ const MAX_TEXT_BYTES: usize = 1_024;
 
 /// What the indexes of a record refer to in its policy.
 struct Resolved<'a> {
-    key: Option<&'a Key>,
+    key: Option<&'a Principal>,
     key_from: Option<&'a KeySource>,
     ip: Option<ShownAddress>,
     plan: Option<&'a str>,
@@ -210,7 +213,7 @@ impl<'a> Resolved<'a> {
     fn of(record: &'a Record) -> Self {
         let policy = &*record.policy;
         let client = record.client.as_ref();
-        let key = client.and_then(|client| client.known(policy));
+        let key = client.and_then(Client::principal);
         let route = record.route.and_then(|route| policy.routes.get(route as usize));
         let rule = |rule: u32| policy.rules.get(rule as usize);
         let upstream = record.upstream.filter(|_| record.server.is_some());

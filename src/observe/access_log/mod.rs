@@ -24,12 +24,12 @@ use prometheus::IntCounter;
 
 use super::traces::context::TraceId;
 use crate::base::failure;
+use crate::client::Client;
 use crate::decide::decision::Summary;
 use crate::decide::reason::Reason;
 use crate::net::tls_info::TlsInfo;
 use crate::policy::Policy;
 use crate::policy::access_log::Output;
-use crate::policy::client::Client;
 use queue::{Pushed, Queue};
 use sink::Sink;
 use writer::Writer;

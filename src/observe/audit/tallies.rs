@@ -5,7 +5,6 @@
 //! refuse all traffic, takes no room from the refusals by limits.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -13,11 +12,12 @@ use foldhash::fast::RandomState;
 use super::refusal::Refusal;
 use super::{AuditedRequest, Kind};
 use crate::base::shard::Sharded;
+use crate::client::Client;
+use crate::client::identifier::ClientId;
 use crate::decide::reason::Reason;
 use crate::limit::cost::Cost;
 use crate::observe::run_span::Times;
 use crate::policy::Policy;
-use crate::policy::client::{Client, ClientKey, counted_address};
 
 /// Maximum number of clients and rules that one shard counts between two collections.
 const fn capacity(kind: Kind) -> usize {
@@ -43,21 +43,10 @@ struct Shard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct TallyId {
     generation: u64,
-    client: CountedClient,
+    client: ClientId,
     rule: Option<u32>,
     reason: Option<Reason>,
     key_from: Option<usize>,
-}
-
-/// A client, as limits distinguish clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum CountedClient {
-    /// Index of a known key.
-    Key(u32),
-    /// An address; IPv6 addresses are truncated to `clients.ipv6_prefix` bits.
-    Address(IpAddr),
-    /// A client on a Unix socket.
-    Unknown,
 }
 
 /// Refusals of one client by one rule, added up.
@@ -68,7 +57,6 @@ pub(super) struct Tally {
     pub(super) kind: Kind,
     /// The client of the first refusal.
     pub(super) client: Client,
-    pub(super) counted: CountedClient,
     /// Index of the rule.
     pub(super) rule: Option<u32>,
     pub(super) reason: Option<Reason>,
@@ -134,9 +122,9 @@ impl Shard {
         else {
             return;
         };
-        let counted = CountedClient::of(request.policy, &request.client);
+        let counted = request.client.known_or_address(request.policy.clients.ipv6_prefix).id();
         let generation = request.generation;
-        let is_known = matches!(request.client.key, ClientKey::Known(_));
+        let is_known = request.client.principal().is_some();
         let key_from = request.key_from.filter(|_| !is_known);
         let id = TallyId { generation, client: counted, rule, reason, key_from };
         let cost = refusal.cost.or_else(|| request.cost_of_route(kind));
@@ -154,8 +142,7 @@ impl Shard {
             policy: Arc::clone(request.policy),
             generation,
             kind,
-            client: request.client,
-            counted,
+            client: request.client.clone(),
             rule,
             reason,
             key_from,
@@ -168,17 +155,5 @@ impl Shard {
             tokens,
         };
         tallies.insert(id, tally);
-    }
-}
-
-impl CountedClient {
-    fn of(policy: &Policy, client: &Client) -> Self {
-        match client.key {
-            ClientKey::Known(key) => Self::Key(key),
-            ClientKey::Missing | ClientKey::Unknown(_) => {
-                let counted = |ip| counted_address(ip, policy.clients.ipv6_prefix);
-                client.ip.map_or(Self::Unknown, |ip| Self::Address(counted(ip)))
-            }
-        }
     }
 }

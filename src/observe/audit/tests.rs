@@ -1,6 +1,7 @@
 use std::net::IpAddr;
 
 use super::*;
+use crate::client::{Client, ClientKey};
 use crate::decide::Unauthenticated;
 use crate::decide::decision::LimitCheck;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Outcome, Outcomes};
@@ -8,7 +9,6 @@ use crate::limit::reading::Times;
 use crate::limit::share::Share;
 use crate::load::from_text;
 use crate::policy::charges::KeyRequired;
-use crate::policy::client::{Client, ClientKey};
 use crate::store::limiter::{Source, Taken};
 
 const FILE: &str = "[plans.free]\n[plans.pro]\n[upstreams.api]\nservers = ['demo']\n\
@@ -37,12 +37,8 @@ fn audit() -> Audit {
 }
 
 fn client(key: ClientKey, ip: u32) -> Client {
-    Client {
-        ip: Some(IpAddr::V4(ip.into())),
-        key,
-        plan: u32::from(key != ClientKey::Missing),
-        certificate: None,
-    }
+    let (ip, plan) = (Some(IpAddr::V4(ip.into())), u32::from(key != ClientKey::Missing));
+    Client { ip, key, plan, certificate: None }
 }
 
 /// The result of checking both rules at a cost of 5; those in `short` lack tokens.
@@ -76,9 +72,9 @@ fn find(audit: &Audit) -> Vec<RefusalRunView> {
 #[test]
 fn refusal_has_its_kind_limit_route_cost_and_generation() {
     let (audit, policy) = (audit(), policy());
-    let acme = client(ClientKey::Known(0), 1);
-    let record = |client: Client, route, decision| {
-        let key_from = match client.key {
+    let acme = client(ClientKey::Known(Arc::clone(&policy.keys.all()[0])), 1);
+    let record = |client: &Client, route, decision| {
+        let key_from = match &client.key {
             ClientKey::Known(_) => Some(0),
             ClientKey::Unknown(_) => Some(1),
             ClientKey::Missing => None,
@@ -91,20 +87,20 @@ fn refusal_has_its_kind_limit_route_cost_and_generation() {
         check: Some(check(&policy, short)),
         shadow_key_rules: Vec::new(),
     };
-    record(acme, Some(0), limited(&policy, &[PER_KEY, PER_IP]));
-    record(acme, Some(1), limited(&policy, &[PER_KEY]));
-    record(acme, Some(0), Decision::Unavailable { rule: PER_KEY, retry_after_us: 9 });
-    record(client(ClientKey::Missing, 2), Some(1), unauthenticated(Unauthenticated::KeyMissing));
+    record(&acme, Some(0), limited(&policy, &[PER_KEY, PER_IP]));
+    record(&acme, Some(1), limited(&policy, &[PER_KEY]));
+    record(&acme, Some(0), Decision::Unavailable { rule: PER_KEY, retry_after_us: 9 });
+    record(&client(ClientKey::Missing, 2), Some(1), unauthenticated(Unauthenticated::KeyMissing));
     let required = Unauthenticated::KeyRequired(KeyRequired { rule: PER_KEY });
-    record(client(ClientKey::Missing, 3), Some(1), unauthenticated(required));
+    record(&client(ClientKey::Missing, 3), Some(1), unauthenticated(required));
     record(
-        client(ClientKey::Unknown([0; 32]), 4),
+        &client(ClientKey::Unknown([0; 32]), 4),
         None,
         unauthenticated(Unauthenticated::KeyUnknown { source: 1 }),
     );
-    record(acme, Some(0), allowed(&[PER_IP]));
-    record(acme, Some(0), allowed(&[]));
-    record(acme, None, Decision::OwnLimits { check: Some(check(&policy, &[PER_IP])), view: None });
+    record(&acme, Some(0), allowed(&[PER_IP]));
+    record(&acme, Some(0), allowed(&[]));
+    record(&acme, None, Decision::OwnLimits { check: Some(check(&policy, &[PER_IP])), view: None });
     let mut shown: Vec<String> = find(&audit)
         .iter()
         .map(|run| {
@@ -125,7 +121,13 @@ fn flood_of_one_kind_is_bounded_and_counted() {
     let record = |ip, decision: &Decision| {
         let client = client(ClientKey::Missing, ip);
         audit.record(
-            &AuditedRequest { policy: &policy, generation: 1, client, route: None, key_from: None },
+            &AuditedRequest {
+                policy: &policy,
+                generation: 1,
+                client: &client,
+                route: None,
+                key_from: None,
+            },
             decision,
         );
     };

@@ -1,8 +1,10 @@
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::client::ClientKey;
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, Outcome, Outcomes};
 use crate::limit::reading::Times;
 use crate::limit::share::Share;
@@ -19,9 +21,10 @@ fn policy() -> Policy {
     from_text("gateway.toml", FILE).unwrap()
 }
 
-fn client(key: Option<u32>, ip: u32) -> Client {
-    let key = key.map_or(ClientKey::Missing, ClientKey::Known);
-    Client { ip: Some(IpAddr::V4(ip.into())), key, plan: 0, certificate: None }
+fn client(policy: &Policy, key: Option<&str>, ip: u32) -> Client {
+    let known = |id| ClientKey::Known(Arc::clone(policy.keys.named(id).unwrap()));
+    let key = key.map_or(ClientKey::Missing, known);
+    Client { ip: Some(IpAddr::V4(ip.into())), ..Client::new(&policy.clients, key) }
 }
 
 /// A check against `rules`. The first lacks tokens unless `enough`.
@@ -43,10 +46,11 @@ fn taken(policy: &Policy, rules: &[u32], enough: bool) -> Taken {
     Taken::all(charges, answer, Source::Local)
 }
 
-fn by_item(merged: &Merged) -> HashMap<(u32, String), (u64, u64)> {
+fn by_item(policy: &Policy, merged: &Merged) -> HashMap<(u32, String), (u64, u64)> {
     let pair = |counted: &Counted| {
         let Counted { item, requests, refused, .. } = counted;
-        ((item.rule, format!("{:?}", item.client)), (*requests, *refused))
+        let (kind, name) = counted.shown(policy);
+        ((item.rule, format!("{kind} {name}")), (*requests, *refused))
     };
     merged.counted.iter().map(pair).collect()
 }
@@ -55,20 +59,20 @@ fn by_item(merged: &Merged) -> HashMap<(u32, String), (u64, u64)> {
 fn rules_count_clients_by_key_or_by_address() {
     let (policy, consumption) = (policy(), Consumption::default());
     let (all, none) = (taken(&policy, &[0, 1, 2], true), taken(&policy, &[0, 1, 2], false));
-    consumption.record(&policy, &client(Some(1), 7), &all, 0);
-    consumption.record(&policy, &client(Some(1), 8), &none, 0);
-    consumption.record(&policy, &client(None, 7), &all, 0);
+    consumption.record(&policy, &client(&policy, Some("b"), 7), &all, 0);
+    consumption.record(&policy, &client(&policy, Some("b"), 8), &none, 0);
+    consumption.record(&policy, &client(&policy, None, 7), &all, 0);
     let merged = consumption.merged(10);
     let expected = [
-        ((0, "Key(1)"), (2, 1)),
-        ((0, "Ip(0.0.0.7)"), (1, 0)),
-        ((1, "Ip(0.0.0.7)"), (2, 0)),
-        ((1, "Ip(0.0.0.8)"), (1, 0)),
-        ((2, "Key(1)"), (2, 0)),
-        ((2, "Ip(0.0.0.7)"), (1, 0)),
+        ((0, "key b"), (2, 1)),
+        ((0, "ip 0.0.0.7"), (1, 0)),
+        ((1, "ip 0.0.0.7"), (2, 0)),
+        ((1, "ip 0.0.0.8"), (1, 0)),
+        ((2, "key b"), (2, 0)),
+        ((2, "ip 0.0.0.7"), (1, 0)),
     ];
     let expected = expected.map(|((rule, id), counts)| ((rule, id.to_owned()), counts));
-    assert_eq!(by_item(&merged), expected.into_iter().collect());
+    assert_eq!(by_item(&policy, &merged), expected.into_iter().collect());
     assert_eq!((merged.total, merged.error_at_most, merged.span), (9, 0, 10));
 }
 
@@ -76,8 +80,8 @@ fn rules_count_clients_by_key_or_by_address() {
 fn counts_older_than_two_windows_are_dropped() {
     let (policy, consumption) = (policy(), Consumption::default());
     let one = taken(&policy, &[1], true);
-    consumption.record(&policy, &client(None, 1), &one, 0);
-    consumption.record(&policy, &client(None, 2), &one, WINDOW_US);
+    consumption.record(&policy, &client(&policy, None, 1), &one, 0);
+    consumption.record(&policy, &client(&policy, None, 2), &one, WINDOW_US);
     assert_eq!(consumption.merged(WINDOW_US + 5).counted.len(), 2);
     assert_eq!(consumption.merged(2 * WINDOW_US - 1).span, 2 * WINDOW_US - 1);
     assert_eq!(consumption.merged(2 * WINDOW_US).counted.len(), 1);
@@ -87,22 +91,22 @@ fn counts_older_than_two_windows_are_dropped() {
 #[test]
 fn reload_keeps_counts_of_rules_and_keys_by_name() {
     let (old, consumption) = (policy(), Consumption::default());
-    consumption.record(&old, &client(Some(0), 7), &taken(&old, &[0, 1, 2], true), 0);
-    consumption.record(&old, &client(Some(1), 7), &taken(&old, &[0, 1, 2], true), 0);
+    consumption.record(&old, &client(&old, Some("a"), 7), &taken(&old, &[0, 1, 2], true), 0);
+    consumption.record(&old, &client(&old, Some("b"), 7), &taken(&old, &[0, 1, 2], true), 0);
     let text = FILE.replace("[keys.a]", "[keys.c]").replace("[rules.per-key]", "[rules.other]");
     let text = text.replace("[rules.all]", "[rules.first]\nper = []\nrate = '1/s'\n[rules.all]");
     let new = from_text("gateway.toml", &text).unwrap();
     let merged = consumption.carried_over(&old, &new).merged(1);
-    let expected = [((1, "Ip(0.0.0.7)".to_owned()), (2, 0)), ((3, "Key(1)".to_owned()), (1, 0))];
-    assert_eq!(by_item(&merged), expected.into_iter().collect());
+    let expected = [((1, "ip 0.0.0.7".to_owned()), (2, 0)), ((3, "key b".to_owned()), (1, 0))];
+    assert_eq!(by_item(&new, &merged), expected.into_iter().collect());
 }
 
 #[test]
 fn memory_is_bounded_for_any_number_of_clients() {
     let (policy, consumption) = (policy(), Consumption::default());
-    let (all, hot) = (taken(&policy, &[0, 1, 2], true), client(Some(0), 200_000));
+    let (all, hot) = (taken(&policy, &[0, 1, 2], true), client(&policy, Some("a"), 200_000));
     for ip in 0..100_000 {
-        consumption.record(&policy, &client(None, ip), &all, 0);
+        consumption.record(&policy, &client(&policy, None, ip), &all, 0);
         if ip % 10 == 0 {
             consumption.record(&policy, &hot, &all, 0);
         }
@@ -125,14 +129,14 @@ proptest! {
         let mut truth: HashMap<u32, u64> = HashMap::new();
         for (shard, ip) in &requests {
             let mut shard = consumption.shards.iter().nth(*shard).unwrap().lock();
-            let id = ClientId::of(&policy, &policy.rules[1], &client(None, *ip)).unwrap();
-            shard.current.requests.add(Item { rule: 1, client: id });
+            let client = client(&policy, None, *ip).address(64).id();
+            shard.current.requests.add(Item { rule: 1, client }, || None);
             *truth.entry(*ip).or_default() += 1;
         }
         let merged = consumption.merged(1);
         prop_assert!(merged.error_at_most <= (requests.len() / COUNTERS) as u64);
         for counted in &merged.counted {
-            let ClientId::Ip(IpAddr::V4(ip)) = counted.item.client else { panic!() };
+            let ClientId::Address(IpAddr::V4(ip)) = counted.item.client else { panic!() };
             let truth = truth[&ip.to_bits()];
             prop_assert!(counted.requests >= truth);
             prop_assert!(counted.requests - counted.requests_error <= truth);

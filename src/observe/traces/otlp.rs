@@ -81,16 +81,18 @@ fn server(record: &TraceRecord) -> Span {
     if let Some(host) = &record.host {
         attributes.host(host);
     }
-    if let Some(shown) = request.client.and_then(|client| ShownAddress::of(client.ip?, policy)) {
+    if let Some(shown) =
+        request.client.as_ref().and_then(|client| ShownAddress::of(client.ip?, policy))
+    {
         attributes.text("client.address", &shown.to_string());
     }
     if let Some(route) = route {
         attributes.text("http.route", &path_of(route));
         attributes.text("tollgate.route", &route.name);
     }
-    if let Some(client) = request.client {
+    if let Some(client) = &request.client {
         attributes.text("tollgate.plan", policy.plan_name(client.plan));
-        if let Some(key) = client.known(policy) {
+        if let Some(key) = client.principal() {
             attributes.text("tollgate.key", &key.id);
         }
     }

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use super::environment::{Environment, expand, expand_path};
 use super::words::meaning;
 use crate::base::text::cut;
+use crate::client::settings::KeySource;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::{Config, tables};
 use crate::policy::access_log::{AccessLog, Output, SampleRate};
 use crate::policy::redis::Secret;
-use crate::policy::settings::KeySource;
 
 /// Minimum length of a salt. A shorter one could be guessed from the hash of a known address.
 const MIN_SALT_CHARACTERS: usize = 16;

@@ -44,7 +44,7 @@ pub(super) fn networks(list: &List, diagnostics: &mut Diagnostics) -> Vec<IpNet>
 
 /// The IPv4 network inside an IPv6 network, if there is one. The IPv6 form would never match,
 /// because addresses of clients are converted before they are compared
-/// (`identity::address::canonical`).
+/// (`client::address::canonical`).
 fn ipv4_inside(network: &IpNet) -> Option<IpNet> {
     let IpNet::V6(network) = network else { return None };
     let prefix = network.prefix_len().checked_sub(96)?;

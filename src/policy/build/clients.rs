@@ -9,6 +9,7 @@ use super::path;
 use super::values::number;
 use super::words::meaning;
 use crate::base::text::cut;
+use crate::client::settings::{Clients, KeySource, OnUnknownKey};
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::secrets::is_key_place;
@@ -16,7 +17,6 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest;
 use crate::config::tables::{self, List};
 use crate::policy::matcher::PathPattern;
-use crate::policy::settings::{Clients, KeySource, OnUnknownKey};
 
 /// Default plan of anonymous clients, if the file has it.
 const FREE: &str = "free";

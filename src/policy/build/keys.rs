@@ -2,40 +2,40 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::names::Names;
+use crate::base::hash::Digest;
 use crate::base::text::cut;
+use crate::client::principal::{Keys, Principal};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::secrets::is_digest;
 use crate::config::spanned::Spanned;
 use crate::config::suggest;
 use crate::config::{Config, in_order, tables};
-use crate::policy::{Digest, Key};
 
-/// All keys, and the index of each by its digest.
-pub(super) fn keys(
-    config: &Config,
-    names: &Names,
-    diagnostics: &mut Diagnostics,
-) -> (Vec<Key>, HashMap<Digest, u32>) {
-    let mut keys = Vec::new();
-    let mut by_digest = HashMap::new();
+/// All keys.
+pub(super) fn keys(config: &Config, names: &Names, diagnostics: &mut Diagnostics) -> Keys {
+    let mut keys = Keys::default();
     let mut places: HashMap<Digest, Range<usize>> = HashMap::new();
-    let entries = in_order(&config.keys).into_iter().zip(names.keys.names()).zip(0..);
-    for (((name, key), id), index) in entries {
+    for ((name, key), id) in in_order(&config.keys).into_iter().zip(names.keys.names()) {
         let plan = plan(name, key, names, diagnostics);
-        keys.push(Key { id: id.clone(), plan: plan.unwrap_or(0) });
-        let Some((digest, span)) = digest(name, key, diagnostics) else { continue };
-        if let Some(first) = places.get(&digest) {
-            let message = "two keys have one `sha256`: they are the same key";
-            let diagnostic = Diagnostic::new(span, message).and(first.clone(), "here first");
-            diagnostics.push(diagnostic.help("take one of them out"));
-        } else {
-            places.insert(digest, span);
-            by_digest.insert(digest, index);
+        let mut found = digest(name, key, diagnostics);
+        if let Some((digest, span)) = &found {
+            if let Some(first) = places.get(digest) {
+                let message = "two keys have one `sha256`: they are the same key";
+                let diagnostic =
+                    Diagnostic::new(span.clone(), message).and(first.clone(), "here first");
+                diagnostics.push(diagnostic.help("take one of them out"));
+                found = None;
+            } else {
+                places.insert(*digest, span.clone());
+            }
         }
+        let principal = Principal::new(Arc::clone(id), plan.unwrap_or(0));
+        keys.add(principal, found.map(|(digest, _)| digest));
     }
-    (keys, by_digest)
+    keys
 }
 
 /// The index of a key's plan.

@@ -86,7 +86,7 @@ pub fn build(
     let clients = clients::clients(config, &names, diagnostics);
     let key_sources = clients.as_ref().map_or(&[][..], |clients| &clients.key_sources);
     let access_log = access_log::access_log(config, environment, key_sources, diagnostics);
-    let (keys, key_by_digest) = keys::keys(config, &names, diagnostics);
+    let keys = keys::keys(config, &names, diagnostics);
     let priorities = plans::priorities(config, diagnostics);
     let upstreams = upstreams::upstreams(config, environment, diagnostics);
     let matchers = routes::matchers(config, diagnostics);
@@ -124,7 +124,6 @@ pub fn build(
         plans: names.plans.names().to_vec(),
         priorities: priorities?,
         keys,
-        key_by_digest,
         upstreams,
         routes: routes::routes(
             config,

@@ -124,6 +124,16 @@ impl NameList {
         found
     }
 
+    /// As [`find_all`](Self::find_all), but the names.
+    pub(super) fn find_names(
+        &self,
+        list: &[Spanned<String>],
+        diagnostics: &mut Diagnostics,
+    ) -> Vec<Arc<str>> {
+        let found = self.find_all(list, diagnostics);
+        found.iter().filter_map(|index| self.names.get(*index as usize).cloned()).collect()
+    }
+
     /// The indexes of a list of names, without repetitions, which are errors.
     pub(super) fn find_all(
         &self,

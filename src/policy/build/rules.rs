@@ -128,7 +128,7 @@ fn rule(
         let keys = exempt.get_ref().keys.as_ref().map_or(&[][..], |keys| keys.get_ref());
         Exempt {
             ips: address::networks(&exempt.get_ref().ips, diagnostics),
-            keys: names.keys.find_all(keys, diagnostics),
+            keys: names.keys.find_names(keys, diagnostics),
         }
     });
     let routes = table.routes.as_ref().map(|routes| {
@@ -282,7 +282,7 @@ fn key_grants(
     limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) {
-    for ((id, key), key_index) in in_order(&config.keys).into_iter().zip(0..) {
+    for ((id, key), key_id) in in_order(&config.keys).into_iter().zip(names.keys.names()) {
         for (name, granted) in in_order(&key.get_ref().rules) {
             let rule = names.rules.find(name, diagnostics);
             let path = ["keys", id.get_ref(), "rules", name.get_ref()];
@@ -302,7 +302,7 @@ fn key_grants(
             if let (Some(rule), Some(grants)) =
                 (rules.list.get_mut(index), rules.grants.get_mut(index))
             {
-                rule.grant_by_key.insert(key_index, placed.grant);
+                rule.grant_by_key.insert(Arc::clone(key_id), placed.grant);
                 let owner = format!(" the key `{}`", cut(id.get_ref(), 64));
                 grants.push(PlacedGrant { owner, ..placed });
             }

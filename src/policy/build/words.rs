@@ -1,9 +1,9 @@
 //! Settings that take a word.
 
+use crate::client::settings::OnUnknownKey;
 use crate::config::spanned::Spanned;
 use crate::config::words;
 use crate::limit::charge::Mode;
-use crate::policy::settings::OnUnknownKey;
 
 /// The meaning of a word of the file; without one, the default.
 pub(super) fn meaning<W: Copy, M: From<W> + Default>(field: Option<&Spanned<W>>) -> M {

@@ -1,4 +1,5 @@
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::*;
 use crate::load::from_text;
@@ -12,12 +13,23 @@ fn policy(rules: &str) -> Policy {
     from_text("gateway.toml", &format!("{PLANS}{rules}")).unwrap()
 }
 
-fn client(policy: &Policy, ip: &str, key: ClientKey) -> Client {
-    let plan = match key {
-        ClientKey::Known(key) => policy.keys[key as usize].plan,
-        _ => policy.clients.anonymous_plan,
+/// The key of a client in a test.
+#[derive(Clone, Copy)]
+enum Key {
+    /// The key at this place of the file.
+    Known(usize),
+    Unknown([u8; 32]),
+    Missing,
+}
+
+fn client(policy: &Policy, ip: &str, key: Key) -> Client {
+    let key = match key {
+        Key::Known(index) => ClientKey::Known(Arc::clone(&policy.keys.all()[index])),
+        Key::Unknown(digest) => ClientKey::Unknown(digest),
+        Key::Missing => ClientKey::Missing,
     };
-    Client { ip: Some(ip.parse::<IpAddr>().unwrap()), key, plan, certificate: None }
+    let ip = Some(ip.parse::<IpAddr>().unwrap());
+    Client { ip, ..Client::new(&policy.clients, key) }
 }
 
 /// The charges of a GET of `route`, each as the name of its rule and its bucket.
@@ -33,8 +45,8 @@ fn named(policy: &Policy, charges: &Charges) -> Vec<(String, BucketId)> {
     charges.iter().map(|charge| (name(charge), charge.bucket)).collect()
 }
 
-const ANONYMOUS: ClientKey = ClientKey::Missing;
-const ACME: ClientKey = ClientKey::Known(0);
+const ANONYMOUS: Key = Key::Missing;
+const ACME: Key = Key::Known(0);
 
 #[test]
 fn buckets_differ_only_by_the_dimensions_in_per() {
@@ -110,7 +122,7 @@ fn row_33_refused_key_is_charged_to_its_address_only() {
     let headers = HeaderMap::new();
     let attributes =
         RequestAttributes { route: 0, method: &Method::GET, host: "", headers: &headers };
-    let guess = |byte| client(&policy, "192.0.2.1", ClientKey::Unknown([byte; 32]));
+    let guess = |byte| client(&policy, "192.0.2.1", Key::Unknown([byte; 32]));
     let charged = named(&policy, &policy.address_charges(&guess(1), &attributes));
     let names: Vec<&str> = charged.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["ip", "key"]);
@@ -306,11 +318,11 @@ fn tops(policy: &Policy, client: &Client) -> Vec<u128> {
 #[test]
 fn colocated_buckets_of_a_client_differ_only_below_their_highest_32_bits() {
     let policy = policy(COLOCATED);
-    let unknown = |byte| ClientKey::Unknown([byte; 32]);
+    let unknown = |byte| Key::Unknown([byte; 32]);
     let mut clients =
         vec![client(&policy, "192.0.2.1", ACME), client(&policy, "2001:db8::1", ACME)];
     assert_eq!(tops(&policy, &clients[0])[0], tops(&policy, &clients[1])[0], "one key");
-    clients = vec![clients[0]];
+    clients.truncate(1);
     clients.extend([
         client(&policy, "192.0.2.1", unknown(1)),
         client(&policy, "192.0.2.1", unknown(2)),
@@ -346,7 +358,7 @@ fn colocated_clients_are_spread_evenly() {
     let key = |n| format!("[keys.k{n}]\nsha256 = \"{n:064x}\"\nplan = \"free\"\n");
     let keys = (0..1_000).map(key).collect::<Vec<_>>().concat();
     let policy = policy(&format!("{COLOCATED}{keys}"));
-    let by_key = (1..1_001).map(|key| client(&policy, "192.0.2.1", ClientKey::Known(key)));
+    let by_key = (1..1_001).map(|key| client(&policy, "192.0.2.1", Key::Known(key)));
     let by_address =
         (0..1_000).map(|n| client(&policy, &format!("10.0.{}.{}", n / 250, n % 250), ANONYMOUS));
     let spread = |clients: &mut dyn Iterator<Item = Client>| {
@@ -377,7 +389,7 @@ fn bucket_of_each_kind_of_client_is_fixed() {
          [rules.plan]\nper = [\"plan\"]\nrate = \"9/s\"\n",
     );
     let known = buckets(&policy, &client(&policy, "192.0.2.1", ACME), 0);
-    let unknown = ClientKey::Unknown([1; 32]);
+    let unknown = Key::Unknown([1; 32]);
     let unknown = buckets(&policy, &client(&policy, "192.0.2.1", unknown), 0);
     let anonymous = buckets(&policy, &client(&policy, "2001:db8::7", ANONYMOUS), 0);
     let ids = |buckets: Vec<(String, BucketId)>| -> Vec<String> {

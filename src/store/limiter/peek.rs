@@ -3,11 +3,12 @@
 
 use super::{Limiter, Shared, Source, Taken};
 use crate::base::clock;
+use crate::client::identifier::ClientId;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{self, Charge, Charges};
 use crate::limit::reading::Reading;
 use crate::limit::share::Share;
-use crate::store::peek_cache::{PeekClient, Peeked};
+use crate::store::peek_cache::Peeked;
 use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
 use crate::store::rule::StoredRule;
 
@@ -37,10 +38,10 @@ impl Limiter {
 
     /// Levels of the charges' buckets for a client, without taking tokens. Takes at most as long as
     /// a check. Reads Redis only as often as [`peek_cache`](crate::store::peek_cache) allows, and
-    /// only while the breaker is closed.
+    /// only while the breaker is closed. `client` has no unknown key.
     pub async fn peek_cached(
         &self,
-        client: PeekClient,
+        client: ClientId,
         charges: &[Charge],
         rules: &[StoredRule],
     ) -> Levels {

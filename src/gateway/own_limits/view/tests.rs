@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
@@ -10,7 +11,6 @@ use crate::limit::reading::{Reading, Times};
 use crate::limit::share::Share;
 use crate::load::from_text;
 use crate::policy::charges::RequestAttributes;
-use crate::policy::client::ClientKey;
 
 /// The keys of `acme` and of `monitor` are their names.
 const FILE: &str = r#"
@@ -67,22 +67,16 @@ enabled = false
 rate = "6/s"
 "#;
 
-const ACME: ClientKey = ClientKey::Known(0);
-const MONITOR: ClientKey = ClientKey::Known(1);
+const ACME: Option<&str> = Some("acme");
+const MONITOR: Option<&str> = Some("monitor");
 
-fn client(policy: &Policy, ip: &str, key: ClientKey) -> client::Client {
-    let plan = match key {
-        ClientKey::Known(key) => policy.keys[key as usize].plan,
-        _ => policy.clients.anonymous_plan,
-    };
-    client::Client { ip: Some(ip.parse().unwrap()), key, plan, certificate: None }
+fn client(policy: &Policy, ip: &str, key: Option<&str>) -> Client {
+    let known = |id| ClientKey::Known(Arc::clone(policy.keys.named(id).unwrap()));
+    let key = key.map_or(ClientKey::Missing, known);
+    Client { ip: Some(ip.parse().unwrap()), ..Client::new(&policy.clients, key) }
 }
 
-fn rules_of<'a>(
-    policy: &'a Policy,
-    client: client::Client,
-    headers: &HeaderMap,
-) -> ClientRules<'a> {
+fn rules_of<'a>(policy: &'a Policy, client: &Client, headers: &HeaderMap) -> ClientRules<'a> {
     let by_key = client.key != ClientKey::Missing;
     let (host, absent) = (Some("h"), Absent::AllOthers);
     ClientRules::of(
@@ -92,7 +86,7 @@ fn rules_of<'a>(
 }
 
 /// The view of the client while each of its buckets lacks `lacking` tokens.
-fn view(policy: &Policy, client: client::Client, lacking: u64, source: Source) -> String {
+fn view(policy: &Policy, client: &Client, lacking: u64, source: Source) -> String {
     let rules = rules_of(policy, client, &HeaderMap::new());
     let reading = |charge: &Charge| {
         let level = charge.limit.full() - charge.limit.units(lacking);
@@ -115,14 +109,14 @@ fn view(policy: &Policy, client: client::Client, lacking: u64, source: Source) -
 fn client_with_a_key() {
     let policy = from_text("f", &format!("{FILE}{RULES}")).unwrap();
     let acme = client(&policy, "192.0.2.1", ACME);
-    insta::assert_snapshot!(view(&policy, acme, 3, Source::Local));
+    insta::assert_snapshot!(view(&policy, &acme, 3, Source::Local));
 }
 
 #[test]
 fn client_without_a_key_and_without_tokens() {
     let policy = from_text("f", &format!("{FILE}{RULES}")).unwrap();
-    let anonymous = client(&policy, "2001:db8::1", ClientKey::Missing);
-    insta::assert_snapshot!(view(&policy, anonymous, 50, Source::Local));
+    let anonymous = client(&policy, "2001:db8::1", None);
+    insta::assert_snapshot!(view(&policy, &anonymous, 50, Source::Local));
 }
 
 #[test]
@@ -131,7 +125,7 @@ fn exempt_client() {
         [rules.b]\nper = ['ip']\nrate = '9/s'\nexempt = { ips = ['192.0.2.0/24'] }\n";
     let policy = from_text("f", &format!("{FILE}{rules}")).unwrap();
     let monitor = client(&policy, "192.0.2.9", MONITOR);
-    insta::assert_snapshot!(view(&policy, monitor, 0, Source::Local));
+    insta::assert_snapshot!(view(&policy, &monitor, 0, Source::Local));
 }
 
 #[test]
@@ -142,8 +136,8 @@ fn client_while_redis_is_unavailable() {
         [rules.c]\nper = ['key']\nrate = '9/s'\non_failure = 'deny'\n";
     let policy = from_text("f", &format!("{FILE}{redis}{rules}")).unwrap();
     let acme = client(&policy, "192.0.2.1", ACME);
-    insta::assert_snapshot!(view(&policy, acme, 2, Source::Local));
-    assert!(!view(&policy, acme, 2, Source::Redis).contains("without_redis"));
+    insta::assert_snapshot!(view(&policy, &acme, 2, Source::Local));
+    assert!(!view(&policy, &acme, 2, Source::Redis).contains("without_redis"));
 }
 
 #[test]
@@ -151,7 +145,7 @@ fn shared_bucket_is_hidden_if_headers_are_off() {
     let rules = "[rules.mine]\nper = ['key']\nrate = '9/s'\n[rules.ours]\nper = []\nrate = '9/s'\n";
     let hidden = |headers: &str| {
         let policy = from_text("f", &format!("{headers}{FILE}{rules}")).unwrap();
-        let view = view(&policy, client(&policy, "192.0.2.1", ACME), 2, Source::Local);
+        let view = view(&policy, &client(&policy, "192.0.2.1", ACME), 2, Source::Local);
         view.lines()
             .filter(|line| line.contains("\"limit\"") && !line.contains("remaining"))
             .count()
@@ -170,7 +164,8 @@ fn number_of_rules_and_routes_is_bounded() {
     file +=
         "[rules.each]\nper = ['key', 'route']\nrate = '9/s'\n[rules.all]\nper = []\nrate = '9/s'";
     let policy = from_text("f", &file).unwrap();
-    let rules = rules_of(&policy, client(&policy, "192.0.2.1", ACME), &HeaderMap::new());
+    let acme = client(&policy, "192.0.2.1", ACME);
+    let rules = rules_of(&policy, &acme, &HeaderMap::new());
     assert_eq!((rules.charges().len(), rules.left_out), (MAX_RULES, 53));
     let (named, more) = rules.entries[0].routes(&policy);
     assert_eq!((named.len(), more), (1, 0));
@@ -179,7 +174,7 @@ fn number_of_rules_and_routes_is_bounded() {
         ..ClientRule::of(
             &policy,
             &Subject {
-                client: client(&policy, "192.0.2.1", ACME),
+                client: &acme,
                 by_key: true,
                 route: None,
                 method: None,
@@ -229,7 +224,7 @@ proptest! {
     #[test]
     fn view_has_the_buckets_that_requests_take_from(
         rules in prop::collection::vec(rule(), 0..6),
-        key in prop_oneof![Just(ACME), Just(MONITOR), Just(ClientKey::Missing)],
+        key in prop_oneof![Just(ACME), Just(MONITOR), Just(None)],
         tenant in any::<bool>(),
     ) {
         let rules = rules.iter().enumerate().map(|(i, rule)| format!("[rules.r{i}]\n{rule}"));
@@ -240,7 +235,7 @@ proptest! {
         if tenant {
             headers.insert("x-t", "a".parse().unwrap());
         }
-        let viewed: BTreeSet<(u32, BucketId)> = rules_of(&policy, client, &headers)
+        let viewed: BTreeSet<(u32, BucketId)> = rules_of(&policy, &client, &headers)
             .charges()
             .iter()
             .map(|charge| (charge.rule, charge.bucket))

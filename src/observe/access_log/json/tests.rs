@@ -9,6 +9,8 @@ use proptest::test_runner::TestRunner;
 use serde::Serialize;
 
 use super::*;
+use crate::client::principal::Principal;
+use crate::client::{Client, ClientKey};
 use crate::decide::decision::Summary;
 use crate::decide::label::DecisionLabel;
 use crate::limit::cost::Cost;
@@ -18,7 +20,6 @@ use crate::observe::access_log::{Timings, UpstreamMarks, UpstreamTimes};
 use crate::observe::traces::context::TraceId;
 use crate::policy::Policy;
 use crate::policy::access_log::fields::RequestHeader;
-use crate::policy::client::{Client, ClientKey};
 use crate::store::limiter::Source;
 
 const FILE: &str = r#"
@@ -133,7 +134,7 @@ fn policies() -> impl Strategy<Value = Arc<Policy>> {
 fn clients() -> impl Strategy<Value = Client> {
     let keys = prop_oneof![
         Just(ClientKey::Missing),
-        Just(ClientKey::Known(0)),
+        Just(ClientKey::Known(Arc::new(Principal::new("acme".into(), 1)))),
         any::<[u8; 32]>().prop_map(ClientKey::Unknown)
     ];
     let client = |(ip, key, plan)| Client { ip, key, plan, certificate: None };

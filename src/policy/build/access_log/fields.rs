@@ -7,12 +7,12 @@ use http::HeaderName;
 
 use super::super::names::twice;
 use crate::base::text::cut;
+use crate::client::settings::KeySource;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest;
 use crate::config::tables::List;
 use crate::policy::access_log::fields::{Field, Fields, RequestHeader};
-use crate::policy::settings::KeySource;
 
 /// Maximum number of headers. Each may have 1,024 bytes, and a line is copied as a whole.
 const MAX_HEADERS: usize = 16;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::client::settings::{KeySource, OnUnknownKey};
 use crate::limit::Limit;
 use crate::limit::breaker::Settings;
 use crate::limit::charge::Mode;
@@ -10,7 +11,7 @@ use crate::load::{from_text, from_text_in};
 use crate::net::address::HostPort;
 use crate::policy::redis::{Address, Login, Ready, Secret, StartWithout};
 use crate::policy::servers::Server;
-use crate::policy::settings::{KeySource, MaxBytes, OnUnknownKey, Target};
+use crate::policy::settings::{MaxBytes, Target};
 use crate::policy::split::Destination;
 use crate::policy::tracing::SamplingRatio;
 use crate::policy::{Dimension, Kind, OnFailure, OnMissing, Policy, Rate, WrittenLimit};
@@ -39,9 +40,9 @@ fn example_is_resolved() {
     assert_eq!(policy.clients.anonymous_plan, 0);
     assert_eq!(policy.clients.on_unknown_key, OnUnknownKey::Deny);
     assert_eq!(policy.clients.key_sources[2], KeySource::Query("api_key".to_owned()));
-    assert_eq!((&*policy.keys[0].id, policy.keys[0].plan), ("acme", 1));
-    assert_eq!(policy.key_by_digest.len(), 1);
-    assert!(policy.key_by_digest.keys().all(|digest| digest[..2] == [0x9f, 0x86]));
+    assert_eq!((&*policy.keys.all()[0].id, policy.keys.all()[0].plan), ("acme", 1));
+    assert_eq!(policy.keys.digests().count(), 1);
+    assert!(policy.keys.digests().all(|(digest, _)| digest[..2] == [0x9f, 0x86]));
     let origin = |port| Server {
         origin: HostPort { host: "127.0.0.1".to_owned(), port },
         weight: 1,
@@ -150,7 +151,7 @@ fn plans_and_keys_have_limits_by_window_and_bursts_by_time() {
     let of_plan = |plan: usize| rule.grant_by_plan[plan].unwrap().limit;
     assert_eq!(of_plan(0), Limit::token_bucket(1, SECOND, 1).unwrap());
     assert_eq!(of_plan(1), Limit::token_bucket(10, SECOND, 600).unwrap());
-    let of_key = rule.grant_by_key[&0];
+    let of_key = rule.grant_by_key["acme"];
     assert_eq!(of_key.limit, Limit::token_bucket(50, 60 * SECOND, 10).unwrap());
     assert_eq!(of_key.written.to_string(), "60/m");
 }
@@ -174,7 +175,7 @@ fn smallest_file_has_every_default() {
     assert_eq!(policy.upstreams[0].target, Target::Demo);
     assert_eq!(policy.upstreams[0].connect_timeout, Duration::from_secs(1));
     assert_eq!(policy.routes[0].destination, Destination::One(0));
-    assert!(policy.rules.is_empty() && policy.keys.is_empty());
+    assert!(policy.rules.is_empty() && policy.keys.all().is_empty());
 }
 
 #[test]
@@ -214,12 +215,12 @@ fn keys_may_override_and_be_exempt() {
          exempt = {{ ips = ['192.0.2.1', '10.0.0.0/8'], keys = ['b'] }}"
     ));
     let rule = &policy.rules[0];
-    assert_eq!(rule.grant_by_key[&0].limit.capacity(), 7);
+    assert_eq!(rule.grant_by_key["b"].limit.capacity(), 7);
     assert_eq!(rule.on_missing, OnMissing::Skip);
-    assert_eq!(rule.exempt.keys, [0]);
+    assert_eq!(names(&rule.exempt.keys), ["b"]);
     assert_eq!(rule.exempt.ips[0], "192.0.2.1/32".parse().unwrap());
     assert_eq!(rule.per[1], Dimension::Header("x-tenant".parse().unwrap()));
-    assert_eq!(policy.key_by_digest[&[0x0f; 32]], 0);
+    assert_eq!(&*policy.keys.with_digest(&[0x0f; 32]).unwrap().id, "b");
 }
 
 #[test]

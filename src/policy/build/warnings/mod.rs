@@ -16,19 +16,20 @@ mod unlimited_plans;
 
 use super::routes;
 use super::rules::Rules;
+use crate::client::principal::Keys;
+use crate::client::settings::Clients;
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostics;
-use crate::policy::Key;
 use crate::policy::acme::Acme;
 use crate::policy::listener::Listener;
-use crate::policy::settings::{Clients, Server};
+use crate::policy::settings::Server;
 
 /// Adds the warnings of a file. `keys` and `rules` are in the order of the file; `server` is none
 /// with an error.
 pub(super) fn add(
     config: &Config,
     server: Option<&Server>,
-    keys: &[Key],
+    keys: &Keys,
     rules: &Rules,
     diagnostics: &mut Diagnostics,
 ) {

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use crate::client::settings::{Clients, OnMissingKey, OnUnknownKey};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::{Config, in_order};
 use crate::policy::handling::{Handling, RouteAnswer};
 use crate::policy::listener::{ListenAddress, Listener};
-use crate::policy::settings::{Clients, OnMissingKey, OnUnknownKey};
 use crate::policy::template::Variable;
 
 /// Adds a warning for each redirect, at its `to`.

@@ -7,20 +7,21 @@
 use std::ops::Range;
 
 use crate::base::text::cut;
+use crate::client::principal::{Keys, Principal};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::key;
 use crate::config::{Config, in_order};
 use crate::limit::charge::Mode;
-use crate::policy::{Dimension, Key, Rule};
+use crate::policy::{Dimension, Rule};
 
 /// Adds one warning for each plan with unlimited keys.
-pub(super) fn add(config: &Config, keys: &[Key], rules: &[Rule], diagnostics: &mut Diagnostics) {
+pub(super) fn add(config: &Config, keys: &Keys, rules: &[Rule], diagnostics: &mut Diagnostics) {
     let ids = in_order(&config.keys);
     let plans = in_order(&config.plans);
     let mut unlimited: Vec<Vec<&Spanned<String>>> = vec![Vec::new(); plans.len().max(1)];
-    for ((key, (id, _)), index) in keys.iter().zip(&ids).zip(0..) {
-        let has_limit = rules.iter().any(|rule| settles(rule, index, key.plan));
+    for (key, (id, _)) in keys.all().iter().zip(&ids) {
+        let has_limit = rules.iter().any(|rule| settles(rule, key));
         let plan = usize::try_from(key.plan).ok().and_then(|plan| unlimited.get_mut(plan));
         if let (false, Some(plan)) = (has_limit, plan) {
             plan.push(id);
@@ -40,11 +41,12 @@ pub(super) fn add(config: &Config, keys: &[Key], rules: &[Rule], diagnostics: &m
     }
 }
 
-/// Whether a rule limits a key of a plan, or exempts it on purpose.
-fn settles(rule: &Rule, key: u32, plan: u32) -> bool {
+/// Whether a rule limits a key, or exempts it on purpose.
+fn settles(rule: &Rule, key: &Principal) -> bool {
     let is_in_force = rule.enabled && rule.mode == Mode::Enforce;
-    let is_exempt = rule.exempt.keys.contains(&key);
-    is_in_force && (is_exempt || rule.grant_by_key.contains_key(&key) || has_rate(rule, plan))
+    let is_exempt = rule.exempt.keys.contains(&key.id);
+    is_in_force
+        && (is_exempt || rule.grant_by_key.contains_key(&key.id) || has_rate(rule, key.plan))
 }
 
 fn has_rate(rule: &Rule, plan: u32) -> bool {

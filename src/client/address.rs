@@ -45,6 +45,30 @@ pub fn parse_address(text: &str, ipv6_prefix: u8) -> Option<IpAddr> {
     network.or_else(|| text.parse().ok()).map(canonical)
 }
 
+/// The address that a client is counted by: IPv4 unchanged, IPv6 truncated to `ipv6_prefix` bits,
+/// so that all addresses of one network are one client.
+pub fn counted_address(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => {
+            let cut = 128u32.saturating_sub(u32::from(ipv6_prefix));
+            let mask = u128::MAX.checked_shl(cut).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask))
+        }
+    }
+}
+
+/// Text of a [`counted_address`]: the network (`2001:db8::/64`) if it was truncated, else the
+/// address.
+pub fn counted_as(counted: IpAddr, ipv6_prefix: u8) -> String {
+    match counted {
+        IpAddr::V6(_) if ipv6_prefix < 128 => {
+            IpNet::new(counted, ipv6_prefix).map_or_else(|_| counted.to_string(), |n| n.to_string())
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => counted.to_string(),
+    }
+}
+
 /// Whether an address in canonical form is that of a trusted proxy.
 pub fn is_trusted(trusted: &[IpNet], ip: IpAddr) -> bool {
     trusted.iter().any(|net| net.contains(&ip))

@@ -1,5 +1,10 @@
+use http::HeaderMap;
+
+use super::credential::*;
+use super::identity::{Identity, Peer, identify};
 use super::*;
 use crate::load::from_text;
+use crate::policy::Policy;
 
 /// SHA-256 of the API key `secret`, in hexadecimal digits.
 const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
@@ -18,12 +23,24 @@ fn headers(lines: &[(&'static str, &[u8])]) -> HeaderMap {
     lines.iter().map(|(name, text)| (http::HeaderName::from_static(name), value(text))).collect()
 }
 
+fn identity(
+    policy: &Policy,
+    peer: Peer,
+    headers: &HeaderMap,
+    query: Option<&str>,
+) -> Result<Identity, IdentityError> {
+    let found = policy.keys.look_up(Credential::of(&policy.clients, headers, query)?);
+    let trusted = &policy.server.trusted_proxies;
+    Ok(identify(&policy.clients, trusted, (peer, headers), None, found))
+}
+
 fn address(policy: &Policy, peer: &str, forwarded: &[&'static str]) -> String {
     let lines: Vec<(&str, &[u8])> =
         forwarded.iter().map(|line| ("x-forwarded-for", line.as_bytes())).collect();
     let peer = Some(peer.parse().unwrap());
     let identity =
-        identify(policy, Peer { address: peer, is_relay: false }, &headers(&lines), None).unwrap();
+        self::identity(policy, Peer { address: peer, is_relay: false }, &headers(&lines), None)
+            .unwrap();
     identity.client.ip.unwrap().to_string()
 }
 
@@ -32,8 +49,12 @@ fn key(
     lines: &[(&'static str, &[u8])],
     query: Option<&str>,
 ) -> Result<ClientKey, IdentityError> {
-    let identity = identify(policy, Peer::default(), &headers(lines), query)?;
+    let identity = identity(policy, Peer::default(), &headers(lines), query)?;
     Ok(identity.client.key)
+}
+
+fn acme(policy: &Policy) -> ClientKey {
+    ClientKey::Known(Arc::clone(policy.keys.named("acme").unwrap()))
 }
 
 #[test]
@@ -85,7 +106,7 @@ fn row_35_ipv4_in_ipv6_is_the_ipv4_address() {
 
 #[test]
 fn row_37_peer_without_an_address_is_a_client_without_one() {
-    let identity = identify(&policy(""), Peer::default(), &HeaderMap::new(), None).unwrap();
+    let identity = identity(&policy(""), Peer::default(), &HeaderMap::new(), None).unwrap();
     assert_eq!(identity.client.ip, None);
     assert!(!identity.via_trusted_proxy);
 }
@@ -93,7 +114,7 @@ fn row_37_peer_without_an_address_is_a_client_without_one() {
 #[test]
 fn key_is_read_from_all_configured_sources() {
     let policy = policy("");
-    let known = Ok(ClientKey::Known(0));
+    let known = Ok(acme(&policy));
     assert_eq!(key(&policy, &[("x-api-key", b"secret")], None), known);
     assert_eq!(key(&policy, &[("authorization", b"Bearer secret")], None), known);
     assert_eq!(key(&policy, &[("authorization", b"bEARER  secret ")], None), known);
@@ -105,7 +126,7 @@ fn key_is_read_from_all_configured_sources() {
     assert_eq!(key(&policy, &[], Some("API_KEY=secret")), Ok(ClientKey::Missing));
     assert_eq!(key(&policy, &[("authorization", b"Basic secret")], None), Ok(ClientKey::Missing));
     assert_eq!(key(&policy, &[("x_api_key", b"secret")], None), Ok(ClientKey::Missing));
-    let plan = identify(&policy, Peer::default(), &headers(&[("x-api-key", b"secret")]), None);
+    let plan = identity(&policy, Peer::default(), &headers(&[("x-api-key", b"secret")]), None);
     assert_eq!(policy.plan_name(plan.unwrap().client.plan), "pro");
 }
 
@@ -119,11 +140,11 @@ fn row_32_different_keys_are_an_error() {
     assert_eq!(in_query, conflict(0, 2));
     assert_eq!(key(&strict, &[], Some("api_key=secret&api_key=other")), conflict(2, 2));
     let same: [(&str, &[u8]); 2] = [("x-api-key", b"secret"), ("authorization", b"Bearer secret")];
-    assert_eq!(key(&strict, &same, Some("api_key=secret")), Ok(ClientKey::Known(0)));
+    assert_eq!(key(&strict, &same, Some("api_key=secret")), Ok(acme(&strict)));
     let first = policy("on_conflicting_keys = \"first\"\non_unknown_key = \"anonymous\"");
     assert_eq!(key(&first, &both, None), Ok(ClientKey::Missing));
     let swapped: [(&str, &[u8]); 2] = [("x-api-key", b"secret"), ("x-api-key", b"other")];
-    assert_eq!(key(&first, &swapped, None), Ok(ClientKey::Known(0)));
+    assert_eq!(key(&first, &swapped, None), Ok(acme(&first)));
 }
 
 #[test]
@@ -159,4 +180,30 @@ fn alias_differs_from_a_header_by_underscores_only() {
     assert!(!is_alias("x_api_key", "X_Api_Key"), "equal names are not aliases");
     assert!(!is_alias("x-api_keys", "x-api-key"));
     assert!(!is_alias("x_api_id", "x-api-key"));
+}
+
+/// Gateways of different versions send a client to the same endpoint, and its buckets have the same
+/// names.
+#[test]
+fn hash_and_tag_of_each_identifier_are_fixed() {
+    let policy = policy("");
+    let client = |key: ClientKey, ip: Option<&str>| Client {
+        ip: ip.map(|ip| ip.parse().unwrap()),
+        ..Client::new(&policy.clients, key)
+    };
+    let unknown = client(ClientKey::Unknown([1; 32]), Some("192.0.2.1"));
+    let with = |ip| client(ClientKey::Missing, ip);
+    let (v4, v6, local) = (with(Some("192.0.2.1")), with(Some("2001:db8::7")), with(None));
+    for (identifier, hash, tag) in [
+        (client(acme(&policy), Some("192.0.2.1")).identifier(64), 0x130a_7622_2d44_27ef, b'k'),
+        (unknown.identifier(64), 0x11a9_d81f_2de6_146f, b'u'),
+        (unknown.known_or_address(64), 0x1e00_e9a1_2f82_49cb, b'4'),
+        (v4.identifier(64), 0x1e00_e9a1_2f82_49cb, b'4'),
+        (v6.identifier(128), 0x2242_4981_b134_f6a0, b'6'),
+        (local.identifier(64), 0, b'l'),
+    ] {
+        let found = (identifier.hash(), identifier.tagged(|tag, _| tag));
+        assert_eq!(found, (hash, tag), "{identifier:?}");
+    }
+    assert_eq!(v6.identifier(64), with(Some("2001:db8::8")).identifier(64));
 }

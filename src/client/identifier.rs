@@ -1,0 +1,118 @@
+//! What makes two requests those of the same client: for buckets, for the split of a route, for the
+//! balancing of an upstream, and for counts by client. All hashes of a client begin here.
+
+use std::net::IpAddr;
+
+use super::address::{counted_address, counted_as};
+use super::principal::Principal;
+use super::{Client, ClientKey};
+use crate::base::hash::{Digest, hash};
+
+/// What identifies a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identifier<'a> {
+    /// The known client that it is.
+    Known(&'a Principal),
+    /// The digest of its unknown key.
+    UnknownKey(&'a Digest),
+    /// Its address; IPv6 truncated.
+    Address(IpAddr),
+    /// Nothing: it has no key, and is on a Unix socket.
+    Local,
+}
+
+/// An [`Identifier`] that outlives the request: for a map of clients, which needs no names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClientId {
+    /// [`Principal::hash`] of the known client.
+    Known(u64),
+    /// The first 8 bytes of the digest of an unknown key.
+    UnknownKey(u64),
+    /// An address; IPv6 truncated.
+    Address(IpAddr),
+    /// A client without a key on a Unix socket.
+    Local,
+}
+
+impl Client {
+    /// Its key, known or not; without one, its address. IPv6 is truncated to `ipv6_prefix` bits.
+    pub fn identifier(&self, ipv6_prefix: u8) -> Identifier<'_> {
+        match &self.key {
+            ClientKey::Unknown(digest) => Identifier::UnknownKey(digest),
+            ClientKey::Known(_) | ClientKey::Missing => self.known_or_address(ipv6_prefix),
+        }
+    }
+
+    /// Its known key; without one, its address. For what must not grow with guesses at keys.
+    pub fn known_or_address(&self, ipv6_prefix: u8) -> Identifier<'_> {
+        self.principal().map_or_else(|| self.address(ipv6_prefix), Identifier::Known)
+    }
+
+    /// Its address, whatever key it has.
+    pub fn address(&self, ipv6_prefix: u8) -> Identifier<'static> {
+        let address = |ip| Identifier::Address(counted_address(ip, ipv6_prefix));
+        self.ip.map_or(Identifier::Local, address)
+    }
+}
+
+impl Identifier<'_> {
+    /// Passes on the kind of the identifier, as a letter, and its value. Names of buckets and the
+    /// shares of a split derive from these, so they must not change.
+    pub fn tagged<T>(self, pass: impl FnOnce(u8, &[u8]) -> T) -> T {
+        match self {
+            Self::Known(principal) => pass(b'k', principal.id.as_bytes()),
+            Self::UnknownKey(digest) => pass(b'u', digest),
+            Self::Address(IpAddr::V4(ip)) => pass(b'4', &ip.octets()),
+            Self::Address(IpAddr::V6(ip)) => pass(b'6', &ip.octets()),
+            Self::Local => pass(b'l', b""),
+        }
+    }
+
+    /// The hash of the value, the same on all gateways; 0 for a client that nothing identifies.
+    pub fn hash(self) -> u64 {
+        match self {
+            Self::Known(principal) => principal.hash,
+            Self::Local => 0,
+            Self::UnknownKey(_) | Self::Address(_) => self.tagged(|_, value| hash(value)),
+        }
+    }
+
+    /// The same for a map of clients.
+    pub fn id(self) -> ClientId {
+        match self {
+            Self::Known(principal) => ClientId::Known(principal.hash),
+            Self::UnknownKey(digest) => {
+                let first = digest.first_chunk().copied().unwrap_or_default();
+                ClientId::UnknownKey(u64::from_be_bytes(first))
+            }
+            Self::Address(ip) => ClientId::Address(ip),
+            Self::Local => ClientId::Local,
+        }
+    }
+
+    /// The client as operators see it: see [`ClientId::shown`].
+    pub fn shown(self, ipv6_prefix: u8) -> (&'static str, String) {
+        self.id().shown(self.principal().map_or("", |known| &known.id), ipv6_prefix)
+    }
+
+    /// The known client that it is.
+    pub fn principal(&self) -> Option<&Principal> {
+        match self {
+            Self::Known(principal) => Some(principal),
+            Self::UnknownKey(_) | Self::Address(_) | Self::Local => None,
+        }
+    }
+}
+
+impl ClientId {
+    /// The client as operators see it: what identifies it (`key`, `unknown_key` or `ip`), and its
+    /// name. Never contains the secret of a key. `known` is the id of a known client.
+    pub fn shown(self, known: &str, ipv6_prefix: u8) -> (&'static str, String) {
+        match self {
+            Self::Known(_) => ("key", known.to_owned()),
+            Self::UnknownKey(beginning) => ("unknown_key", format!("{beginning:016x}")),
+            Self::Address(ip) => ("ip", counted_as(ip, ipv6_prefix)),
+            Self::Local => ("ip", String::new()),
+        }
+    }
+}

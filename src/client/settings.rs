@@ -1,0 +1,88 @@
+//! `[clients]`: where clients have their API keys, and how those without a known one are treated.
+
+use std::fmt;
+
+use http::HeaderName;
+
+pub use crate::config::words::{OnConflictingKeys, OnMissingKey, OnPreflight};
+
+/// `[clients]`: how clients are identified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clients {
+    /// Where to look for an API key, in this order.
+    pub key_sources: Vec<KeySource>,
+    /// Index of the plan of clients without a known key.
+    pub anonymous_plan: u32,
+    /// Treatment of a request without a key.
+    pub on_missing_key: OnMissingKey,
+    /// Treatment of a CORS preflight request without a key, if a key is required.
+    pub on_preflight: OnPreflight,
+    /// Treatment of a request with a key that is not in the file.
+    pub on_unknown_key: OnUnknownKey,
+    /// Treatment of a request with two different keys.
+    pub on_conflicting_keys: OnConflictingKeys,
+    /// Whether the key is removed before the request is forwarded.
+    pub hide_key: bool,
+    /// Number of leading bits of an IPv6 address that identify a client, 1 to 128.
+    pub ipv6_prefix: u8,
+    /// Path at which clients read their own limits, in visible ASCII; `None`: off.
+    pub limits_path: Option<Box<str>>,
+}
+
+impl Clients {
+    /// Whether `path`, not decoded and without its query, is [`limits_path`](Self::limits_path).
+    pub fn is_limits_path(&self, path: &str, ignore_case: bool) -> bool {
+        match &self.limits_path {
+            None => false,
+            Some(own) if ignore_case => own.eq_ignore_ascii_case(path),
+            Some(own) => **own == *path,
+        }
+    }
+}
+
+/// Part of a request that may contain an API key. Displayed as in the configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    /// The whole value of this header.
+    Header(HeaderName),
+    /// The token in `Authorization: Bearer …`.
+    Bearer,
+    /// The query parameter of this name.
+    Query(String),
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Bearer => f.write_str("bearer"),
+            Self::Query(name) => write!(f, "query:{name}"),
+        }
+    }
+}
+
+/// Treatment of a request with an unknown key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnUnknownKey {
+    /// Refuse the request with 401.
+    #[default]
+    Deny,
+    /// Treat the client as anonymous.
+    Anonymous,
+    /// Treat each unknown key as one client, on the anonymous plan.
+    Accept,
+    /// Take nothing for a key: the file has none, and does not say what an unknown one means.
+    NotRead,
+}
+
+impl OnUnknownKey {
+    /// The word of the file, which has none for [`NotRead`](Self::NotRead).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Anonymous => "anonymous",
+            Self::Accept => "accept",
+            Self::NotRead => "not_read",
+        }
+    }
+}
