@@ -1,6 +1,10 @@
 //! What a route does with requests and responses, as written.
 
 use super::Named;
+use super::row::DefaultValue::{InWords, Number, Text};
+use super::row::Form::Duration;
+use super::row::References::All;
+use super::row::Unit;
 use super::tables::{Field, List};
 use super::walk::table;
 
@@ -9,12 +13,20 @@ table! {
     /// first, then `set`, then `add`.
     pub struct HeaderEdits {
         /// Headers that replace all of the same name. A value may contain variables, such as
-        /// `{client.id}`, and `${NAME}`, a variable of the environment. Default: none.
-        pub set: Named<String>,
-        /// Headers that are added to those of the same name. Default: none.
-        pub add: Named<String>,
-        /// Names of headers that are removed. Default: none.
-        pub remove: List,
+        /// `{client.id}`, and `${NAME}`, a variable of the environment.
+        pub set: Named<String> {
+            default: InWords("none"),
+            example: Some(r#"{ X-Client = "{client.id}" }"#),
+            references: All,
+        },
+        /// Headers that are added to those of the same name.
+        pub add: Named<String> {
+            default: InWords("none"),
+            example: Some(r#"{ Via = "1.1 gateway" }"#),
+            references: All,
+        },
+        /// Names of headers that are removed.
+        pub remove: List { default: InWords("none") },
     }
 }
 
@@ -31,14 +43,14 @@ pub enum SwitchOr<T> {
 table! {
     /// `respond` of a route: a fixed answer.
     pub struct Respond {
-        /// Status, 200 to 599, except those of redirects. Default: 200.
-        pub status: Field<u64>,
-        /// Body, up to 65536 bytes. Default: none.
-        pub body: Field<String>,
-        /// Media type of the body. Default: `"text/plain; charset=utf-8"`.
-        pub content_type: Field<String>,
-        /// Headers. Values may contain variables, such as `{request.id}`. Default: none.
-        pub headers: Named<String>,
+        /// Status, 200 to 599, except those of redirects.
+        pub status: Field<u64> { default: Number(200) },
+        /// Body, up to 65536 bytes.
+        pub body: Field<String> { default: InWords("none") },
+        /// Media type of the body.
+        pub content_type: Field<String> { default: Text("text/plain; charset=utf-8") },
+        /// Headers. Values may contain variables, such as `{request.id}`.
+        pub headers: Named<String> { default: InWords("none"), references: All },
     }
 }
 
@@ -47,18 +59,21 @@ table! {
     pub struct Redirect {
         /// The URL, with variables: `"https://new.example{path}{query}"`, or a path on the same
         /// host.
-        pub to: Field<String>,
-        /// Status: 301, 302, 303, 307 or 308. Default: 308.
-        pub status: Field<u64>,
+        pub to: Field<String> { references: All },
+        /// Status: 301, 302, 303, 307 or 308.
+        pub status: Field<u64> { default: Number(308) },
     }
 }
 
 table! {
     /// `maintenance` of a route or of `[server]`: requests are answered 503.
     pub struct Maintenance {
-        /// When clients are to try again, `1s` to `30d`. Default: `Retry-After` is not sent.
-        pub retry_after: Field<String>,
-        /// Addresses and networks of clients that are served all the same. Default: none.
-        pub allow_ips: List,
+        /// When clients are to try again, `1s` to `30d`.
+        pub retry_after: Field<String> {
+            default: InWords("`Retry-After` is not sent"),
+            form: Duration(Unit::Seconds),
+        },
+        /// Addresses and networks of clients that are served all the same.
+        pub allow_ips: List { default: InWords("none") },
     }
 }

@@ -1,7 +1,7 @@
 //! gateway.toml as it is written: its tables and settings, and their types. `policy::build`
 //! resolves names, checks values and reports what does not fit together.
 //!
-//! Reading order: [`Config`] here, [`spanned`], [`tables`], [`handling`], [`listeners`], [`acme`],
+//! Reading order: [`Config`] here, [`spanned`], [`row`] (what is known of a setting), [`tables`], [`handling`], [`listeners`], [`acme`],
 //! [`rules`] and [`words`] (what may be written), `schema` (the same for editors); [`reference`]
 //! (`${…}`); [`diagnostic`], [`suggest`], `foreign`, `entries` and [`listener`] (what to write
 //! instead), [`secrets`], `render` and [`findings`] (how errors and warnings are shown); [`read`],
@@ -26,6 +26,7 @@ pub mod outline;
 pub mod read;
 pub mod reference;
 mod render;
+pub mod row;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod schema;
@@ -42,13 +43,14 @@ use std::collections::BTreeMap;
 
 use acme::Acme;
 use listeners::Listener;
+use row::Row;
 use rules::Rule;
 use spanned::Spanned;
 use tables::{
     AccessLog, Admin, Audit, Clients, Headers, Key, Log, Memory, Plan, Redis, Route, Server,
     Tracing, Upstream, Usage,
 };
-use walk::table;
+use walk::{Table, table};
 
 /// Tables by name, sorted by name; [`in_order`] gives the order of the file.
 pub type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
@@ -92,6 +94,13 @@ table! {
         pub routes: Named<Route>,
         /// Rate limits, and the requests that each applies to.
         pub rules: Named<Rule>,
+    }
+}
+
+impl Config {
+    /// What is known of each table, and of the settings in it.
+    pub const fn rows() -> &'static [Row] {
+        <Self as Table>::ROWS
     }
 }
 

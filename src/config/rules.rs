@@ -1,6 +1,9 @@
 //! `[rules.<name>]`: what a bucket is counted by, and its limit.
 
 use super::Named;
+use super::row::DefaultValue::{InWords, Number, Switch, Text, Texts};
+use super::row::Form::{Duration, Matches, Rate};
+use super::row::Unit;
 use super::spanned::Spanned;
 use super::tables::{Field, List};
 use super::walk::table;
@@ -60,53 +63,58 @@ table! {
     pub struct Rule {
         /// What a bucket is counted by: any of `ip`, `key`, `plan`, `route`, `method`, `host`,
         /// `header:<name>`. `[]`: one bucket for all clients.
-        pub per: List,
-        /// How the rule counts. Default: `"token_bucket"`.
+        pub per: List { form: Matches("^(ip|key|plan|route|method|host|cert|header:.+)$") },
+        /// How the rule counts.
         pub kind: Field<Kind>,
         /// Refill rate, for plans that are not listed under `plans`: `10/s`, `300/m`, `100/10s`,
         /// `5/250ms`.
-        pub rate: Field<String>,
+        pub rate: Field<String> { form: Rate },
         /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at
         /// least 2. With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to
         /// `10000000/year`. With `kind = "concurrency"`: requests in flight at once, a number from
         /// 1 to 1000000. With `kind = "sliding_window"`: at most 4096.
         pub limit: Field<LimitText>,
         /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate
-        /// yields in it. Default: the number in the rate; with `limit`, a tenth of the limit.
-        pub burst: Field<Burst>,
-        /// Of a leaky bucket: longest time that a request waits, `1ms` to `10m`. Default: `"1s"`.
-        pub max_delay: Field<String>,
+        /// yields in it.
+        pub burst: Field<Burst> {
+            default: InWords("the number in the rate; with `limit`, a tenth of the limit"),
+            form: Duration(Unit::Seconds),
+        },
+        /// Of a leaky bucket: longest time that a request waits, `1ms` to `10m`.
+        pub max_delay: Field<String> { default: Text("1s"), form: Duration(Unit::BySize) },
         /// Of a fixed window: IANA name of the time zone in which days, weeks, months and years
-        /// begin. Default: `"UTC"`.
-        pub zone: Field<String>,
+        /// begin.
+        pub zone: Field<String> { default: Text("UTC") },
         /// Of a fixed window: the day on which periods begin. Per month, 1 to 31, or the last day
-        /// of a shorter month; per week, 1 (Monday) to 7 (Sunday). Default: 1.
-        pub anchor: Field<u64>,
+        /// of a shorter month; per week, 1 (Monday) to 7 (Sunday).
+        pub anchor: Field<u64> { default: Number(1) },
         /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`; of a fixed or
         /// sliding window or of requests in flight, `{ limit }`; of a leaky bucket, `{ rate,
         /// max_delay }`.
         pub plans: Named<Grant>,
-        /// Names of the routes that the rule counts. Default: all.
-        pub routes: List,
-        /// Whether the rule is enforced or only counted and reported. Default: `"enforce"`.
+        /// Names of the routes that the rule counts.
+        pub routes: List { default: InWords("all") },
+        /// Whether the rule is enforced or only counted and reported.
         pub mode: Field<Mode>,
-        /// Whether the rule is used. Default: `true`.
-        pub enabled: Field<bool>,
-        /// How a rule per key counts a client without one. Default: `"ip"`.
+        /// Whether the rule is used.
+        pub enabled: Field<bool> { default: Switch(true) },
+        /// How a rule per key counts a client without one.
         pub on_missing: Field<OnMissing>,
-        /// How its requests are decided while Redis fails. Default: that of `[redis]`.
-        pub on_failure: Field<OnFailure>,
+        /// How its requests are decided while Redis fails.
+        pub on_failure: Field<OnFailure> { default: InWords("that of `[redis]`") },
         /// Of a token bucket: whether each gateway borrows tokens from Redis, and spends them
-        /// without a call: `"auto"`, `"off"`, or the largest number of tokens. Default: `"off"`.
-        pub lease: Field<Lease>,
+        /// without a call: `"auto"`, `"off"`, or the largest number of tokens.
+        pub lease: Field<Lease> { default: Text("off") },
         /// Reasons for which a request that failed gets its tokens back, since it reached no
         /// server: any of `upstream_connect`, `no_server`, `shed`, `upstream_tls` and
-        /// `upstream_connect_timeout`. Default: `["upstream_connect", "no_server", "shed"]`.
-        pub refund_on: Field<Vec<Spanned<RefundReason>>>,
+        /// `upstream_connect_timeout`.
+        pub refund_on: Field<Vec<Spanned<RefundReason>>> {
+            default: Texts(&["upstream_connect", "no_server", "shed"]),
+        },
         /// Clients that the rule does not limit: `{ ips = ["10.0.0.0/8"], keys = ["monitor"] }`.
         pub exempt: Option<Spanned<Exempt>>,
-        /// Free text that the admin API and `clients.limits_path` show. Default: none.
-        pub description: Field<String>,
+        /// Free text that the admin API and `clients.limits_path` show.
+        pub description: Field<String> { default: InWords("none") },
     }
 }
 
@@ -115,27 +123,32 @@ table! {
     /// one plan or one key.
     pub struct Grant {
         /// Refill rate, such as `10/s`.
-        pub rate: Field<String>,
+        pub rate: Field<String> { form: Rate },
         /// Maximum number of tokens in any window of this length, in place of `rate`: `1000/h`, at
         /// least 2. With `kind = "fixed_window"`: tokens in each calendar period, `10/s` to
         /// `10000000/year`. With `kind = "concurrency"`: requests in flight at once, a number from
         /// 1 to 1000000. With `kind = "sliding_window"`: at most 4096.
         pub limit: Field<LimitText>,
         /// Capacity of a bucket: a number of tokens, or a duration such as `5m` for what the rate
-        /// yields in it. Default: the number in the rate; with `limit`, a tenth of the limit.
-        pub burst: Field<Burst>,
-        /// Of a leaky bucket: longest time that a request waits, `1ms` to `10m`. Default: that of
-        /// the rule.
-        pub max_delay: Field<String>,
+        /// yields in it.
+        pub burst: Field<Burst> {
+            default: InWords("the number in the rate; with `limit`, a tenth of the limit"),
+            form: Duration(Unit::Seconds),
+        },
+        /// Of a leaky bucket: longest time that a request waits, `1ms` to `10m`.
+        pub max_delay: Field<String> {
+            default: InWords("that of the rule"),
+            form: Duration(Unit::BySize),
+        },
     }
 }
 
 table! {
     /// `{ ips, keys }`: clients that a rule does not limit.
     pub struct Exempt {
-        /// Addresses of such clients, or networks such as `10.0.0.0/8`. Default: none.
-        pub ips: List,
-        /// Ids of such clients' keys, the `<id>` of `[keys.<id>]`. Default: none.
-        pub keys: List,
+        /// Addresses of such clients, or networks such as `10.0.0.0/8`.
+        pub ips: List { default: InWords("none") },
+        /// Ids of such clients' keys, the `<id>` of `[keys.<id>]`.
+        pub keys: List { default: InWords("none") },
     }
 }

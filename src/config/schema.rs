@@ -11,48 +11,18 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::Config;
+use super::row::{DefaultValue, Form, References, Row};
+use super::tables::AccessLog;
 use crate::policy::access_log::fields::Field;
 
 /// The file with the schema.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gateway.schema.json");
 
+/// The pattern of durations.
 const TIME: &str = "^[0-9]+(ms|s|m|h|d)$";
 
-/// Patterns of texts by the setting's name. For a list, the pattern is that of its items.
-const PATTERNS: [(&str, &str); 28] = [
-    ("rate", "^[0-9]+/[0-9]*(ms|s|m|h|d)$"),
-    ("sha256", "^[0-9A-Fa-f]{64}$"),
-    ("per", "^(ip|key|plan|route|method|host|cert|header:.+)$"),
-    ("api_key", "^(bearer|header:.+|query:.+)$"),
-    ("path", "^/"),
-    ("timeout", TIME),
-    ("keepalive_timeout", TIME),
-    ("read_timeout", TIME),
-    ("write_timeout", TIME),
-    ("connect_timeout", TIME),
-    ("idle_timeout", TIME),
-    ("drain_timeout", TIME),
-    ("drain_delay", TIME),
-    ("upgrade_timeout", TIME),
-    ("handshake_timeout", TIME),
-    ("head_timeout", TIME),
-    ("websocket_idle_timeout", TIME),
-    ("max_connection_age", TIME),
-    ("max_age", TIME),
-    ("mode", "^0?[0-7]{3}$"),
-    ("balance", "^(round_robin|least_request|random_two|hash:(ip|key|header:.+))$"),
-    ("slow_start", TIME),
-    ("ttl", TIME),
-    ("window", TIME),
-    ("open", TIME),
-    ("open_max", TIME),
-    ("ramp_step", TIME),
-    ("prefix", "^[!-z|~]{1,64}$"),
-];
-
-/// Patterns of the short form of settings that also have a long one, by the setting's name.
-const SHORT_FORMS: [(&str, &str); 3] =
-    [("certificates", "^acme$"), ("hsts", TIME), ("burst", TIME)];
+/// The pattern of rates.
+const RATE: &str = "^[0-9]+/[0-9]*(ms|s|m|h|d)$";
 
 /// The schema of the types.
 fn generated() -> Value {
@@ -60,16 +30,17 @@ fn generated() -> Value {
     settings.inline_subschemas = true;
     let schema = settings.into_generator().into_root_schema_for::<Config>();
     let mut schema = schema.to_value();
-    simplify("", &mut schema);
+    simplify(None, Config::rows(), &mut schema);
     if let Some(root) = schema.as_object_mut() {
         root.insert("title".to_owned(), json!("gateway.toml"));
     }
     schema
 }
 
-/// Removes null, which TOML does not have, and members that editors do not use, and adds patterns.
-/// `name` is the setting's.
-fn simplify(name: &str, schema: &mut Value) {
+/// Removes null, which TOML does not have, and members that editors do not use, and adds what the
+/// rows have: those of `row`, of which this is the value or an item, and those of the settings in
+/// it, `rows`.
+fn simplify(row: Option<&Row>, rows: &[Row], schema: &mut Value) {
     let Value::Object(schema) = schema else { return };
     for noise in ["default", "format", "title"] {
         schema.remove(noise);
@@ -95,36 +66,76 @@ fn simplify(name: &str, schema: &mut Value) {
                 for form in [&mut *short, &mut *long] {
                     form.remove("description");
                 }
-                if let Some((_, pattern)) = SHORT_FORMS.iter().find(|(own, _)| *own == name) {
+                if let Some(pattern) = row.and_then(pattern) {
                     short.insert("pattern".to_owned(), json!(pattern));
                 }
                 for choice in &mut choices {
-                    simplify("", choice);
+                    simplify(None, rows, choice);
                 }
                 schema.insert("anyOf".to_owned(), Value::Array(choices));
             }
-            _ => panic!("{name}: a choice of types is not expected"),
+            _ => panic!("{row:?}: a choice of types is not expected"),
         }
     }
     words(schema);
     if schema.get("type") == Some(&json!("string"))
         && !schema.contains_key("enum")
-        && let Some((_, pattern)) = PATTERNS.iter().find(|(own, _)| *own == name)
+        && let Some(pattern) = row.and_then(pattern)
     {
         schema.insert("pattern".to_owned(), json!(pattern));
     }
-    if schema.get("type") == Some(&json!("string")) && name == "fields" {
-        let names = Field::names();
-        schema.insert("pattern".to_owned(), json!(format!("^({}|header:.+)$", names.join("|"))));
-    }
-    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
-        properties.iter_mut().for_each(|(name, property)| simplify(name, property));
-    }
     for inner in ["additionalProperties", "items"] {
         if let Some(inner) = schema.get_mut(inner) {
-            simplify(name, inner);
+            simplify(row, rows, inner);
         }
     }
+    for (name, property) in
+        schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten()
+    {
+        let row = rows.iter().find(|row| row.name == name).unwrap();
+        simplify(Some(row), row.rows(), property);
+        describe(row, property);
+    }
+}
+
+/// The pattern of the texts of a setting, or of the items of its list.
+fn pattern(row: &Row) -> Option<String> {
+    if row.name == AccessLog::fields.name {
+        return Some(format!("^({}|header:.+)$", Field::names().join("|")));
+    }
+    match row.form {
+        Form::Duration(_) => Some(TIME.to_owned()),
+        Form::Rate => Some(RATE.to_owned()),
+        Form::Matches(pattern) => Some(pattern.to_owned()),
+        Form::Any | Form::Bytes | Form::Address | Form::Percentages => None,
+    }
+}
+
+/// Adds the facts of the row to the description of a setting.
+fn describe(row: &Row, property: &mut Value) {
+    let mut about = property["description"].as_str().unwrap_or_default().replace('\n', " ");
+    if row.default != DefaultValue::Unstated {
+        about = format!("{about} Default: {}.", row.default);
+    }
+    match row.references {
+        References::Literal => {}
+        References::All => about += " May contain `${NAME}` and `${file:PATH}`.",
+        References::Variables => about += " May contain `${NAME}`.",
+    }
+    if row.needs_restart {
+        about += " A change needs a restart.";
+    }
+    property["description"] = json!(about);
+    let value = match row.default {
+        DefaultValue::Number(number) => json!(number),
+        DefaultValue::Fraction(number) => json!(number),
+        DefaultValue::Switch(is_on) => json!(is_on),
+        DefaultValue::Text(text) => json!(text),
+        DefaultValue::Texts(texts) => json!(texts),
+        DefaultValue::Numbers(numbers) => json!(numbers),
+        DefaultValue::Unstated | DefaultValue::InWords(_) => return,
+    };
+    property["default"] = value;
 }
 
 /// Writes a choice of words as a plain enum, with the meaning of each where taplo looks for it.
@@ -195,6 +206,39 @@ fn every_setting_has_a_description() {
         }
     }
     check("", &generated());
+}
+
+#[test]
+fn every_setting_of_the_schema_has_one_row() {
+    fn of_schema(path: &str, schema: &Value, paths: &mut Vec<String>) {
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            paths.push(path.clone());
+            of_schema(&path, property, paths);
+        }
+        for inner in ["additionalProperties", "items"] {
+            if schema[inner].is_object() {
+                of_schema(path, &schema[inner], paths);
+            }
+        }
+        for choice in schema["anyOf"].as_array().into_iter().flatten() {
+            of_schema(path, choice, paths);
+        }
+    }
+    fn of_rows(path: &str, rows: &[Row], paths: &mut Vec<String>) {
+        for row in rows {
+            let path = format!("{path}.{}", row.name);
+            paths.push(path.clone());
+            of_rows(&path, row.rows(), paths);
+        }
+    }
+    let (mut schema, mut rows) = (Vec::new(), Vec::new());
+    of_schema("", &generated(), &mut schema);
+    of_rows("", Config::rows(), &mut rows);
+    schema.sort();
+    rows.sort();
+    assert!(rows.len() > 200, "{}", rows.len());
+    assert_eq!(rows, schema);
 }
 
 /// Tables whose entries the user names.

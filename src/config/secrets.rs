@@ -9,53 +9,48 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::acme::{Acme, Eab};
+use super::Config;
 use super::reference;
-use super::tables::{AccessLog, Breaker, Clients, Redis, Tracing};
-use super::walk::Table;
+use super::row::{Contents, Row, Shown};
 
-/// Settings of `[keys.<id>]` that are not secret.
-const PUBLIC: [&str; 6] = ["plan", "description", "rules", "rate", "limit", "burst"];
-
-/// Settings that are secret in any table, such as one that they were moved to by mistake.
-const SECRET: [&str; 8] = [
-    "password",
-    "sentinel_password",
-    "token",
-    "salt",
-    "secret",
-    "authorization",
-    "storage_key",
-    "hmac_key",
-];
-
-/// Settings that are lists or tables with secrets, or whose own settings are looked at one by one.
-const WITH_SECRETS: [&str; 4] = ["api_key", "headers", "breaker", "eab"];
-
-/// Setting of routes whose values may be secret.
-const REQUEST_HEADERS: &str = "request_headers";
+/// A member of headers that is secret in any table. It is no setting.
+const AUTHORIZATION: &str = "authorization";
 
 /// Maximum length of the name of a header or a parameter that is shown.
 const MAX_PLACE_BYTES: usize = 64;
 
-/// The settings of a table that may be shown. A name that the table does not have may be a
-/// misspelled secret.
-fn public<T: Table>() -> impl Iterator<Item = &'static str> {
-    let names = T::NAMES.iter().copied();
-    names.filter(|name| !SECRET.contains(name) && !WITH_SECRETS.contains(name))
+/// How the values of names that a table does not have are shown: such a name may be that of a
+/// secret, misspelled or in the wrong table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unknown {
+    /// As that of the setting of this name of any other table.
+    ByName,
+    /// Masked, unless they only name a variable or a file.
+    Masked,
+    /// Masked, unless they are a SHA-256.
+    UnlessDigest,
+}
+
+impl Unknown {
+    /// That of a table with these settings, within a table with `around`.
+    fn of(rows: &[Row], around: Self) -> Self {
+        let has = |shown: &[Shown]| rows.iter().any(|row| shown.contains(&row.shown));
+        if has(&[Shown::Digest]) {
+            Self::UnlessDigest
+        } else if around == Self::Masked || has(&[Shown::Masked, Shown::Url, Shown::KeyPlaces]) {
+            Self::Masked
+        } else {
+            Self::ByName
+        }
+    }
 }
 
 /// A copy of the file without secrets, with the same length and the same lines.
 pub(super) fn mask(text: &str) -> String {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut secrets = Vec::new();
-    collect(table.get_ref(), 0, false, &mut secrets);
-    collect_of_redis(text, table.get_ref(), &mut secrets);
-    collect_of_admin(table.get_ref(), &mut secrets);
-    collect_of_clients(table.get_ref(), &mut secrets);
-    collect_of_access_log(table.get_ref(), &mut secrets);
-    collect_of_tracing(text, table.get_ref(), &mut secrets);
-    collect_of_acme(text, table.get_ref(), &mut secrets);
+    let mut secrets = Secrets { text, spans: Vec::new() };
+    secrets.settings(table.get_ref(), Config::rows(), Unknown::ByName);
+    let mut secrets = secrets.spans;
     if !errors.is_empty() {
         // The values of lines that are not TOML are not in the table.
         lines::doubtful(text, &mut secrets);
@@ -80,172 +75,160 @@ pub fn is_key_place(item: &str) -> bool {
     }
 }
 
-/// Collects the spans of values that may be secrets. `in_keys`: the table is part of `[keys]`.
-fn collect(table: &DeTable<'_>, depth: usize, in_keys: bool, secrets: &mut Vec<Range<usize>>) {
-    for (name, value) in table {
-        let in_keys = in_keys || (depth == 0 && name.get_ref() == "keys");
-        let name = name.get_ref().as_ref();
-        let is_public = in_keys && depth >= 2 && PUBLIC.contains(&name);
-        match value.get_ref() {
-            DeValue::Table(edits) if name == REQUEST_HEADERS => {
-                let values = edits.values().filter(|value| value.get_ref().is_table());
-                values.for_each(|headers| hide_values(headers, secrets));
+/// How the setting `name` of any table is shown, if it is a secret there.
+fn secret_by_name(name: &str) -> Option<Shown> {
+    fn find(rows: &[Row], name: &str) -> Option<Shown> {
+        rows.iter().find_map(|row| {
+            let is_secret = row.name == name && matches!(row.shown, Shown::Masked | Shown::Digest);
+            if is_secret { Some(row.shown) } else { find(row.rows(), name) }
+        })
+    }
+    if name == AUTHORIZATION { Some(Shown::Masked) } else { find(Config::rows(), name) }
+}
+
+/// The spans of the values of a file that may be secrets.
+struct Secrets<'a> {
+    text: &'a str,
+    spans: Vec<Range<usize>>,
+}
+
+impl Secrets<'_> {
+    /// Adds those of a table with these settings.
+    fn settings(&mut self, table: &DeTable<'_>, rows: &[Row], unknown: Unknown) {
+        for (name, value) in table {
+            let name = name.get_ref().as_ref();
+            // A public setting of a table within may be one level too high.
+            let is_public = |row: &Row| row.name == name && row.shown == Shown::Whole;
+            match rows.iter().find(|row| row.name == name) {
+                Some(row) => self.setting(row, value, unknown),
+                None if rows.iter().flat_map(Row::rows).any(is_public) => self.by_name(value),
+                None => self.unknown(name, value, unknown),
             }
-            DeValue::Table(inner) => collect(inner, depth + 1, in_keys && !is_public, secrets),
-            _ if is_public => {}
-            _ if in_keys || name == "sha256" => secrets.extend(hidden(value)),
-            _ if SECRET.contains(&name) => hide_unless_reference(value, secrets),
-            DeValue::Array(items) => {
-                for inner in items.iter().filter_map(|item| item.get_ref().as_table()) {
-                    collect(inner, depth + 1, false, secrets);
+        }
+    }
+
+    /// Adds those of a setting, in a table whose names that it does not have are shown as `around`.
+    fn setting(&mut self, row: &Row, value: &Spanned<DeValue<'_>>, around: Unknown) {
+        match (row.shown, row.contents) {
+            (Shown::Masked, _) => self.hide_unless_reference(value),
+            (Shown::Digest, _) => self.hide_unless_digest(value),
+            (Shown::Url, _) => self.hide_in_url(value.span()),
+            (Shown::KeyPlaces, _) => self.hide_unless_places(value),
+            (Shown::Values, Contents::Table(edits)) => self.hide_values_of(value, edits),
+            (Shown::Values, _) => self.hide_values(value),
+            (Shown::Whole, Contents::Value) => self.by_name(value),
+            (Shown::Whole, Contents::Table(rows)) => {
+                self.table(value, rows, Unknown::of(rows, around));
+            }
+            (Shown::Whole, Contents::Named(rows)) => {
+                let unknown = Unknown::of(rows, around);
+                match value.get_ref() {
+                    DeValue::Table(entries) => {
+                        entries.values().for_each(|entry| self.table(entry, rows, unknown));
+                    }
+                    _ => self.table(value, rows, unknown),
                 }
             }
+        }
+    }
+
+    /// Adds those of a table with these settings, or of a list of such tables. A value of another
+    /// type is one of an unknown name.
+    fn table(&mut self, value: &Spanned<DeValue<'_>>, rows: &[Row], unknown: Unknown) {
+        match value.get_ref() {
+            DeValue::Table(table) => self.settings(table, rows, unknown),
+            DeValue::Array(items) => items.iter().for_each(|item| self.table(item, rows, unknown)),
+            _ => self.unknown("", value, unknown),
+        }
+    }
+
+    /// Adds those of a name that a table does not have.
+    fn unknown(&mut self, name: &str, value: &Spanned<DeValue<'_>>, unknown: Unknown) {
+        match (unknown, secret_by_name(name)) {
+            (Unknown::UnlessDigest, _) | (Unknown::ByName, Some(Shown::Digest)) => {
+                self.hide_unless_digest(value);
+            }
+            (Unknown::Masked, _) | (Unknown::ByName, Some(_)) => self.hide_unless_reference(value),
+            (Unknown::ByName, None) => self.by_name(value),
+        }
+    }
+
+    /// Adds those in a value whose names are those of secrets.
+    fn by_name(&mut self, value: &Spanned<DeValue<'_>>) {
+        match value.get_ref() {
+            DeValue::Table(table) => self.settings(table, &[], Unknown::ByName),
+            DeValue::Array(items) => items.iter().for_each(|item| self.by_name(item)),
             _ => {}
         }
     }
-}
 
-/// Adds the values of a table of headers, which may be credentials of the gateway at an upstream.
-fn hide_values(headers: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>) {
-    if let DeValue::Table(headers) = headers.get_ref() {
-        headers.values().for_each(|value| hide_unless_reference(value, secrets));
-    }
-}
-
-/// Collects the spans of the secrets in `[redis]`.
-fn collect_of_redis(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
-    let Some(redis) = table.get("redis") else { return };
-    match redis.get_ref() {
-        DeValue::Table(settings) => collect_of_settings(text, settings, secrets),
-        // `[[redis]]`: the span of the list is that of the name, which may be shown.
-        DeValue::Array(tables) if tables.iter().all(|one| one.get_ref().is_table()) => {
-            for settings in tables.iter().filter_map(|one| one.get_ref().as_table()) {
-                collect_of_settings(text, settings, secrets);
+    /// Adds the values of the named entries of a table with these settings.
+    fn hide_values_of(&mut self, value: &Spanned<DeValue<'_>>, rows: &[Row]) {
+        let DeValue::Table(table) = value.get_ref() else { return self.hide_values(value) };
+        for (name, value) in table {
+            let row = rows.iter().find(|row| row.name == name.get_ref());
+            if row.is_none_or(|row| matches!(row.contents, Contents::Named(_))) {
+                self.hide_values(value);
             }
         }
-        _ => hide_whole(redis, secrets),
     }
-}
 
-fn collect_of_settings(text: &str, settings: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
-    for (name, value) in settings {
-        if name.get_ref() == "url" {
-            url(text, value.span(), secrets);
-        } else if let ("breaker", DeValue::Table(inner)) =
-            (name.get_ref().as_ref(), value.get_ref())
-        {
-            for (name, value) in inner {
-                if !public::<Breaker>().any(|public| name.get_ref() == public) {
-                    hide_whole(value, secrets);
-                }
+    /// Adds the values of a table, each unless it is a reference.
+    fn hide_values(&mut self, value: &Spanned<DeValue<'_>>) {
+        match value.get_ref() {
+            DeValue::Table(table) => {
+                table.values().for_each(|value| self.hide_unless_reference(value));
             }
-        } else if !public::<Redis>().any(|public| name.get_ref() == public) {
-            hide_unless_reference(value, secrets);
+            _ => self.hide_unless_reference(value),
         }
     }
-}
 
-/// Collects the spans of the values in `[admin]`, all of which are secret.
-fn collect_of_admin(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
-    let Some(admin) = table.get("admin") else { return };
-    let DeValue::Table(settings) = admin.get_ref() else {
-        hide_whole(admin, secrets);
-        return;
-    };
-    settings.values().for_each(|value| hide_unless_reference(value, secrets));
-}
-
-/// Collects the spans of the secrets in `[clients]`.
-fn collect_of_clients(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
-    let Some(clients) = table.get("clients") else { return };
-    let DeValue::Table(settings) = clients.get_ref() else {
-        hide_whole(clients, secrets);
-        return;
-    };
-    let hide_unless_place = |value: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>| {
-        if !value.get_ref().as_str().is_some_and(is_key_place) {
-            hide_whole(value, secrets);
+    /// Adds the items of a list that are no places of keys.
+    fn hide_unless_places(&mut self, value: &Spanned<DeValue<'_>>) {
+        match value.get_ref() {
+            DeValue::Array(items) => items.iter().for_each(|item| self.hide_unless_places(item)),
+            DeValue::String(text) if is_key_place(text) => {}
+            _ => self.hide(value),
         }
-    };
-    for (name, value) in settings {
-        match (name.get_ref().as_ref(), value.get_ref()) {
-            ("api_key", DeValue::Array(items)) => {
-                items.iter().for_each(|item| hide_unless_place(item, secrets));
+    }
+
+    /// Adds a value, unless it only names a variable of the environment or a file.
+    fn hide_unless_reference(&mut self, value: &Spanned<DeValue<'_>>) {
+        if !value.get_ref().as_str().is_some_and(is_reference) {
+            self.hide(value);
+        }
+    }
+
+    /// Adds a value, unless it is a digest; of a table, each value.
+    fn hide_unless_digest(&mut self, value: &Spanned<DeValue<'_>>) {
+        match value.get_ref() {
+            DeValue::Table(table) => {
+                table.values().for_each(|value| self.hide_unless_digest(value));
             }
-            ("api_key", _) => hide_unless_place(value, secrets),
-            (name, _) if public::<Clients>().any(|public| name == public) => {}
-            _ => hide_whole(value, secrets),
+            DeValue::String(text) if is_digest(text) => {}
+            _ => self.hide(value),
         }
     }
-}
 
-/// Collects the spans of the secrets in `[access_log]`.
-fn collect_of_access_log(table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
-    let Some(log) = table.get("access_log") else { return };
-    let DeValue::Table(settings) = log.get_ref() else {
-        hide_whole(log, secrets);
-        return;
-    };
-    for (name, value) in settings {
-        if !public::<AccessLog>().any(|public| name.get_ref() == public) {
-            hide_unless_reference(value, secrets);
+    /// Adds a value and everything in it, but not the names of tables.
+    fn hide(&mut self, value: &Spanned<DeValue<'_>>) {
+        match value.get_ref() {
+            DeValue::Table(inner) => inner.values().for_each(|value| self.hide(value)),
+            DeValue::Array(items) => items.iter().for_each(|item| self.hide(item)),
+            _ => self.spans.push(value.span()),
         }
     }
-}
 
-/// Collects the spans of the secrets in `[tracing]`.
-fn collect_of_tracing(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
-    let Some(tracing) = table.get("tracing") else { return };
-    let DeValue::Table(settings) = tracing.get_ref() else {
-        hide_whole(tracing, secrets);
-        return;
-    };
-    for (name, value) in settings {
-        match (name.get_ref().as_ref(), value.get_ref()) {
-            ("endpoint", _) => url(text, value.span(), secrets),
-            ("headers", DeValue::Table(headers)) => {
-                headers.values().for_each(|value| hide_unless_reference(value, secrets));
-            }
-            (name, _) if public::<Tracing>().any(|public| name == public) => {}
-            _ => hide_unless_reference(value, secrets),
+    /// Adds the parts of a url that may be secret: all before the last `@`, because a password may
+    /// contain an unescaped `/`, and what follows a `?`, where other programs accept a password.
+    fn hide_in_url(&mut self, place: Range<usize>) {
+        let Some(url) = self.text.get(place.clone()) else { return };
+        let start = url.find("://").map_or(1, |at| at + 3);
+        let login = url.rfind('@').unwrap_or(0);
+        self.spans.push(place.start + start..place.start + login);
+        if let Some(query) = url[login..].find(['?', '#']) {
+            self.spans.push(place.start + login + query + 1..place.end.saturating_sub(1));
         }
-    }
-}
-
-/// Collects the spans of the secrets in `[acme]`.
-fn collect_of_acme(text: &str, table: &DeTable<'_>, secrets: &mut Vec<Range<usize>>) {
-    let Some(acme) = table.get("acme") else { return };
-    let DeValue::Table(settings) = acme.get_ref() else {
-        hide_whole(acme, secrets);
-        return;
-    };
-    for (name, value) in settings {
-        match (name.get_ref().as_ref(), value.get_ref()) {
-            ("directory", _) => url(text, value.span(), secrets),
-            ("eab", DeValue::Table(account)) => {
-                let is_hidden = |name: &str| !public::<Eab>().any(|public| name == public);
-                let hidden = account.iter().filter(|(name, _)| is_hidden(name.get_ref()));
-                hidden.for_each(|(_, value)| hide_unless_reference(value, secrets));
-            }
-            (name, _) if public::<Acme>().any(|public| name == public) => {}
-            _ => hide_unless_reference(value, secrets),
-        }
-    }
-}
-
-/// Adds a value, unless it only names a variable of the environment or a file.
-fn hide_unless_reference(value: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>) {
-    if !value.get_ref().as_str().is_some_and(is_reference) {
-        hide_whole(value, secrets);
-    }
-}
-
-/// Adds a value and everything in it, but not the names of tables.
-fn hide_whole(value: &Spanned<DeValue<'_>>, secrets: &mut Vec<Range<usize>>) {
-    match value.get_ref() {
-        DeValue::Table(inner) => inner.values().for_each(|value| hide_whole(value, secrets)),
-        DeValue::Array(items) => items.iter().for_each(|item| hide_whole(item, secrets)),
-        _ => secrets.push(value.span()),
     }
 }
 
@@ -256,24 +239,6 @@ fn is_reference(value: &str) -> bool {
     }
     let name = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     name.is_some_and(|name| !name.contains(['$', '{', '}']))
-}
-
-/// Adds the parts of a url that may be secret: all before the last `@`, because a password may
-/// contain an unescaped `/`, and what follows a `?`, where other programs accept a password.
-fn url(text: &str, place: Range<usize>, secrets: &mut Vec<Range<usize>>) {
-    let Some(url) = text.get(place.clone()) else { return };
-    let start = url.find("://").map_or(1, |at| at + 3);
-    let login = url.rfind('@').unwrap_or(0);
-    secrets.push(place.start + start..place.start + login);
-    if let Some(query) = url[login..].find(['?', '#']) {
-        secrets.push(place.start + login + query + 1..place.end.saturating_sub(1));
-    }
-}
-
-/// The span of a value, unless it is a digest.
-fn hidden(value: &Spanned<DeValue<'_>>) -> Option<Range<usize>> {
-    let shown = value.get_ref().as_str().is_some_and(is_digest);
-    (!shown).then(|| value.span())
 }
 
 /// The text with an asterisk for every byte of every range except line breaks.

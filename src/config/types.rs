@@ -9,14 +9,12 @@ use super::diagnostic::Diagnostic;
 use super::entries;
 use super::foreign;
 use super::listener;
+use super::row::{DefaultValue, Form, Row, Shown, Unit};
 use super::secrets::is_key_place;
 use super::suggest;
 use super::walk::Value;
 use crate::base::text::cut;
 use crate::limit::cost::Cost;
-
-/// Durations that are written in seconds or in milliseconds, depending on their size.
-const BREAKER_TIMES: [&str; 4] = ["window", "open", "open_max", "ramp_step"];
 
 /// How much of a value a message shows, in characters.
 const SHOWN: usize = 40;
@@ -53,6 +51,8 @@ pub(super) struct Mismatch<'a> {
     pub(super) expected: Expected,
     /// The names that lead to the setting.
     pub(super) path: &'a [String],
+    /// The setting, or the one that the value is an entry of.
+    pub(super) row: Option<&'static Row>,
     /// Whether the value is an item of the setting's list.
     pub(super) in_list: bool,
     pub(super) value: &'a Value<'a>,
@@ -177,8 +177,8 @@ impl Mismatch<'_> {
             {
                 entries::single(self.path, value)
             }
-            (Expected::Table | Expected::NamedTables, _) if table_line(self.name()).is_some() => {
-                table_line(self.name()).map(|line| format!("write `{line}`"))
+            (Expected::Table | Expected::NamedTables, _) if self.table_line().is_some() => {
+                self.table_line().map(|line| format!("write `{line}`"))
             }
             (Expected::List, DeValue::Table(_)) if *self.path == ["listeners"] => {
                 Some("write `[[listeners]]`, in double brackets, for each listener".to_owned())
@@ -195,83 +195,83 @@ impl Mismatch<'_> {
         }
     }
 
-    /// The line as it should be, where that can be guessed.
+    /// The line as it should be, where that can be guessed; of an item of a list, the item.
     fn instead(&self) -> Option<String> {
-        let name = self.name();
-        let is_in = |table: &str| self.path.first().is_some_and(|first| first == table);
-        if is_in("keys") && name == "sha256" {
-            return None;
+        let value = self.meant()?;
+        if self.in_list {
+            return Some(value);
         }
-        let value = match (self.expected, self.value.get_ref()) {
-            (Expected::Text, DeValue::Integer(number)) if is_in("server") && name == "listen" => {
-                return listener::meant(name, &number.to_string())
-                    .map(|found| format!("\"{found}\""));
-            }
-            (Expected::Text, DeValue::Integer(number)) if is_in("server") && name == "admin" => {
-                format!("\"{}\"", listener::meant(name, &number.to_string())?)
+        (value.len() < 2 * SHOWN).then(|| format!("{} = {value}", self.name()))
+    }
+
+    /// The value that is meant, as TOML. What may be a secret is not repeated.
+    fn meant(&self) -> Option<String> {
+        let row = self.row?;
+        match (self.expected, self.value.get_ref()) {
+            (Expected::Text, DeValue::Integer(number)) if row.form == Form::Address => {
+                self.address(&number.to_string())
             }
             (Expected::Text, DeValue::Integer(number)) if self.in_list => {
-                return Some(format!("\"{number}\""));
+                Some(format!("\"{number}\""))
             }
-            _ if self.in_list => return None,
-            (Expected::Cost, DeValue::String(text)) => Cost::parse(text.trim())?.to_string(),
+            _ if self.in_list => None,
+            (Expected::Text, DeValue::Integer(number)) => {
+                let number = number.to_string();
+                Some(format!("\"{number}{}\"", unit(row.form, &number)?))
+            }
+            // Not of an entry of the setting: that of `request_headers.set` may be a credential.
+            (Expected::Text, DeValue::Array(items))
+                if row.shown == Shown::Whole && self.name() == row.name =>
+            {
+                let mut items = items.iter();
+                let only = items.next().filter(|_| items.next().is_none())?;
+                quoted(only.get_ref().as_str()?)
+            }
             (Expected::Number, DeValue::String(text)) => {
-                let text = text.trim();
-                let number = text.parse().ok();
-                let number = number.or_else(|| bytes(text).filter(|_| name.ends_with("_bytes")));
-                let percent = || text.strip_suffix('%')?.trim().parse().ok();
-                number.or_else(|| percent().filter(|_| self.is_share()))?.to_string()
+                Some(number(row.form, text.trim())?.to_string())
             }
-            (Expected::Text, DeValue::Array(items)) if is_in("routes") || is_in("rules") => {
-                match items.iter().collect::<Vec<_>>().as_slice() {
-                    [only] => {
-                        let text = only.get_ref().as_str()?;
-                        let is_plain = !text.contains(['"', '\\']) && text.chars().count() <= SHOWN;
-                        is_plain.then(|| format!("\"{}\"", cut(text, SHOWN)))?
-                    }
-                    _ => return None,
-                }
-            }
+            (Expected::Cost, DeValue::String(text)) => Some(Cost::parse(text.trim())?.to_string()),
             (
                 Expected::Number | Expected::NumberOrDuration | Expected::Cost,
                 DeValue::Float(number),
-            ) => whole(number.as_str())?.to_string(),
-            (Expected::Boolean, DeValue::String(text)) => switch(text.trim())?.to_string(),
-            (Expected::Text, DeValue::Integer(number)) => {
-                format!("\"{number}{}\"", unit(name, &number.to_string(), is_in("tracing"))?)
-            }
-            (Expected::SwitchOrTable, _) => "{ retry_after = \"10m\" }".to_owned(),
-            (Expected::TextOrTable, _) if name == "hsts" => "\"365d\"".to_owned(),
-            (Expected::List, _) if is_in("listeners") && name == "certificates" => {
-                "[{ cert = \"api.pem\", key = \"api.key\" }]".to_owned()
-            }
-            (Expected::List, DeValue::String(text)) if name == "api_key" && !is_key_place(text) => {
-                return None;
-            }
-            (Expected::List, DeValue::Integer(number))
-                if name == "ramp" && number.as_str() == "100" =>
+            ) => Some(whole(number.as_str())?.to_string()),
+            (Expected::Boolean, DeValue::String(text)) => Some(switch(text.trim())?.to_string()),
+            (Expected::List | Expected::SwitchOrTable | Expected::TextOrTable, _)
+                if row.example.is_some() =>
             {
-                "[100]".to_owned()
+                row.example.map(str::to_owned)
             }
-            (Expected::List, DeValue::String(text)) if is_in("server") && name == "listen" => {
-                format!("[\"{}\"]", listener::meant(name, text)?)
+            (Expected::List, DeValue::String(text)) => {
+                let item = match (row.form, row.shown) {
+                    (Form::Address, _) => self.address(text)?,
+                    (_, Shown::KeyPlaces) if !is_key_place(text) => return None,
+                    _ => quoted(text)?,
+                };
+                Some(format!("[{item}]"))
             }
-            (Expected::List, DeValue::Integer(number)) if is_in("server") && name == "listen" => {
-                format!("[\"{}\"]", listener::meant(name, &number.to_string())?)
-            }
-            (Expected::List, DeValue::String(text))
-                if text.chars().count() <= SHOWN && !text.contains(['"', '\\']) =>
-            {
-                format!("[\"{}\"]", cut(text, SHOWN))
-            }
-            _ => return None,
-        };
-        (value.len() < 2 * SHOWN).then(|| format!("{name} = {value}"))
+            (Expected::List, DeValue::Integer(number)) => match row.default {
+                _ if row.form == Form::Address => {
+                    Some(format!("[{}]", self.address(&number.to_string())?))
+                }
+                // The last item of such a list is the same in all files.
+                DefaultValue::Numbers([.., last]) if number.as_str() == last.to_string() => {
+                    Some(format!("[{last}]"))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
-    /// Whether the setting is a weight of `split`.
-    fn is_share(&self) -> bool {
-        matches!(self.path, [routes, _, split, _] if routes == "routes" && split == "split")
+    /// The address and port that are meant, in quotes.
+    fn address(&self, text: &str) -> Option<String> {
+        listener::meant(self.name(), text).map(|address| format!("\"{address}\""))
+    }
+
+    /// The line of a table that was written as another value.
+    fn table_line(&self) -> Option<String> {
+        let example = self.row?.example?;
+        Some(format!("{} = {example}", self.name()))
     }
 
     /// The head of a table that was written as another value.
@@ -281,20 +281,6 @@ impl Mismatch<'_> {
             _ => None,
         }
     }
-}
-
-/// The line of a table of a route that was written as another value.
-fn table_line(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "request_headers" => "request_headers = { set = { X-Client = \"{client.id}\" } }",
-        "response_headers" => "response_headers = { set = { X-Frame-Options = \"DENY\" } }",
-        "respond" => "respond = { status = 503, body = \"closed\" }",
-        "redirect" => "redirect = { to = \"https://new.example{path}{query}\" }",
-        "set" => "set = { X-Client = \"{client.id}\" }",
-        "split" => "split = { api = 95, canary = 5 }",
-        "add" => "add = { Via = \"1.1 gateway\" }",
-        _ => return None,
-    })
 }
 
 impl Expected {
@@ -382,20 +368,33 @@ fn contained<'a>(text: &str, words: &[&'a str]) -> Option<&'a str> {
     parts.max_by_key(|word| word.len()).copied()
 }
 
-/// The unit that a number without one most likely has: `/s` for a rate, a unit of time otherwise.
-fn unit(name: &str, number: &str, is_tracing: bool) -> Option<&'static str> {
+/// A text in quotes, if it is short and needs no escapes.
+fn quoted(text: &str) -> Option<String> {
+    let is_plain = !text.contains(['"', '\\']) && text.chars().count() <= SHOWN;
+    is_plain.then(|| format!("\"{}\"", cut(text, SHOWN)))
+}
+
+/// The number that a text is, or means in this form.
+fn number(form: Form, text: &str) -> Option<u64> {
+    match form {
+        Form::Bytes => text.parse().ok().or_else(|| bytes(text)),
+        Form::Percentages => text.strip_suffix('%').unwrap_or(text).trim().parse().ok(),
+        _ => text.parse().ok(),
+    }
+}
+
+/// The unit that a number without one most likely has.
+fn unit(form: Form, number: &str) -> Option<&'static str> {
     // No rate, and no time but a delay, can be 0; the help is the line to write.
     if number.len() > 9 || !number.parse::<u32>().is_ok_and(|number| number > 0) {
         return None;
     }
-    match name {
-        "rate" | "limit" => Some("/s"),
-        "timeout" if !is_tracing => Some("ms"),
-        "timeout" => Some("s"),
-        _ if name.ends_with("_timeout") => Some("s"),
-        _ if !BREAKER_TIMES.contains(&name) => None,
-        _ if number.len() > 2 => Some("ms"),
-        _ => Some("s"),
+    match form {
+        Form::Rate => Some("/s"),
+        Form::Duration(Unit::Milliseconds) => Some("ms"),
+        Form::Duration(Unit::BySize) if number.len() > 2 => Some("ms"),
+        Form::Duration(Unit::Seconds | Unit::BySize) => Some("s"),
+        _ => None,
     }
 }
 

@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::foreign::{self, Advice, Unknown};
 use super::handling::SwitchOr;
+use super::row::{Contents, DefaultValue, Row};
 use super::rules::{Burst, Lease, LimitText};
 use super::spanned::Spanned;
 use super::suggest;
@@ -25,12 +26,21 @@ pub(super) type Value<'a> = toml::Spanned<DeValue<'a>>;
 
 /// A type that values of the file are read into.
 pub(super) trait FromToml: Sized {
+    /// The default of a setting of this type that states no other.
+    const DEFAULT: DefaultValue = DefaultValue::Unstated;
+
+    /// What a setting of this type is made of.
+    const CONTENTS: Contents = Contents::Value;
+
     /// Reads `value`. If it does not fit, it is reported and the result is none.
     fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self>;
 }
 
 /// A table with a fixed set of names; see [`table`].
 pub(super) trait Table: Default {
+    /// Its settings.
+    const ROWS: &'static [Row];
+
     /// The names of its settings.
     const NAMES: &'static [&'static str];
 
@@ -44,17 +54,24 @@ pub(super) struct Walk<'a> {
     diagnostics: &'a mut Diagnostics,
     /// The names that lead to the current value; an item of a list has the list's names.
     path: Vec<String>,
+    /// The setting that the current value is of, or an entry of.
+    row: Option<&'static Row>,
     in_list: bool,
     /// The names of the upstreams of the file, for suggestions.
     upstreams: Vec<String>,
 }
 
-/// Declares a table of the file: a struct whose fields are its settings, all of them optional.
+/// Declares a table of the file: a struct whose fields are its settings, all of them optional. What
+/// is known of a setting follows its type, in braces, as fields of [`Row`]; it is in the constant of
+/// the setting's name.
 macro_rules! table {
     (
         $(#[$about:meta])*
         pub struct $table:ident {
-            $($(#[$about_setting:meta])* pub $name:ident: $kind:ty,)*
+            $(
+                $(#[$about_setting:meta])*
+                pub $name:ident: $kind:ty $({ $($fact:ident: $value:expr),* $(,)? })?,
+            )*
         }
     ) => {
         $(#[$about])*
@@ -64,7 +81,20 @@ macro_rules! table {
             $($(#[$about_setting])* pub $name: $kind,)*
         }
 
+        #[allow(non_upper_case_globals, reason = "a row has the name of its setting")]
+        impl $table {
+            $(
+                $(#[$about_setting])*
+                pub const $name: $crate::config::row::Row = $crate::config::row::Row {
+                    $($($fact: $value,)*)?
+                    ..$crate::config::row::Row::new::<$kind>(stringify!($name))
+                };
+            )*
+        }
+
         impl $crate::config::walk::Table for $table {
+            const ROWS: &'static [$crate::config::row::Row] = &[$(Self::$name),*];
+
             const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
 
             fn set(
@@ -85,6 +115,9 @@ macro_rules! table {
         }
 
         impl $crate::config::walk::FromToml for $table {
+            const CONTENTS: $crate::config::row::Contents =
+                $crate::config::row::Contents::Table(<Self as $crate::config::walk::Table>::ROWS);
+
             fn from_toml(
                 value: &$crate::config::walk::Value<'_>,
                 walk: &mut $crate::config::walk::Walk<'_>,
@@ -96,11 +129,12 @@ macro_rules! table {
 }
 pub(super) use table;
 
-/// Declares settings that take one of a few words: enums, each variant with its word.
+/// Declares settings that take one of a few words: enums, each variant with its word. The default
+/// follows the name of the enum.
 macro_rules! words {
     ($(
         $(#[$about:meta])*
-        pub enum $setting:ident {
+        pub enum $setting:ident $(= $default:ident)? {
             $($(#[$about_word:meta])* $variant:ident = $word:literal,)*
         }
     )*) => {$(
@@ -129,7 +163,18 @@ macro_rules! words {
             }
         }
 
+        $(
+            impl Default for $setting {
+                fn default() -> Self {
+                    Self::$default
+                }
+            }
+        )?
+
         impl $crate::config::walk::FromToml for $setting {
+            const DEFAULT: $crate::config::row::DefaultValue =
+                $crate::config::row::DefaultValue::word(&[$(Self::$default.name())?]);
+
             fn from_toml(
                 value: &$crate::config::walk::Value<'_>,
                 walk: &mut $crate::config::walk::Walk<'_>,
@@ -150,7 +195,7 @@ impl<'a> Walk<'a> {
         let upstreams = upstreams
             .map(|named| named.keys().map(|name| name.get_ref().to_string()).collect())
             .unwrap_or_default();
-        let mut walk = Self { diagnostics, path: Vec::new(), in_list: false, upstreams };
+        let mut walk = Self { diagnostics, path: Vec::new(), row: None, in_list: false, upstreams };
         walk.settings(file)
     }
 
@@ -167,8 +212,10 @@ impl<'a> Walk<'a> {
         let mut read = T::default();
         let in_list = std::mem::take(&mut self.in_list);
         let mut unknown = Vec::new();
+        let of = self.row;
         for (name, value) in table {
             self.path.push(name.get_ref().to_string());
+            self.row = T::ROWS.iter().find(|row| row.name == name.get_ref());
             let is_known = read.set(name.get_ref(), value, self);
             self.path.pop();
             if !is_known {
@@ -180,6 +227,7 @@ impl<'a> Walk<'a> {
             self.unknown_names(table, &unknown, T::NAMES);
         }
         self.in_list = in_list;
+        self.row = of;
         read
     }
 
@@ -275,7 +323,8 @@ impl<'a> Walk<'a> {
             self.diagnostics.push(Diagnostic::new(value.span(), ""));
             return None;
         }
-        let mismatch = Mismatch { expected, path: &self.path, in_list: self.in_list, value };
+        let (path, row, in_list) = (&self.path, self.row, self.in_list);
+        let mismatch = Mismatch { expected, path, row, in_list, value };
         self.diagnostics.push(types::mismatch(&mismatch));
         self.mark_missing(None);
         None
@@ -298,6 +347,8 @@ impl FromToml for String {
 }
 
 impl<T: Table> FromToml for TextOr<T> {
+    const CONTENTS: Contents = Contents::Table(T::ROWS);
+
     fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
         match value.get_ref() {
             DeValue::String(text) => Some(Self::Text(text.to_string())),
@@ -318,6 +369,8 @@ impl FromToml for TextOrList {
 }
 
 impl<T: Table> FromToml for SwitchOr<T> {
+    const CONTENTS: Contents = Contents::Table(T::ROWS);
+
     fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
         match value.get_ref() {
             DeValue::Boolean(is_on) => Some(Self::Switch(*is_on)),
@@ -422,6 +475,9 @@ impl FromToml for f64 {
 
 /// A setting that may be left out.
 impl<T: FromToml> FromToml for Option<Spanned<T>> {
+    const DEFAULT: DefaultValue = T::DEFAULT;
+    const CONTENTS: Contents = T::CONTENTS;
+
     fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
         T::from_toml(value, walk).map(|read| Some(Spanned::new(read, value.span())))
     }
@@ -429,6 +485,8 @@ impl<T: FromToml> FromToml for Option<Spanned<T>> {
 
 /// A list, without the items that do not fit.
 impl<T: FromToml> FromToml for Vec<Spanned<T>> {
+    const CONTENTS: Contents = T::CONTENTS;
+
     fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
         let DeValue::Array(items) = value.get_ref() else {
             return walk.reject(Expected::List, value);
@@ -445,6 +503,11 @@ impl<T: FromToml> FromToml for Vec<Spanned<T>> {
 
 /// A table whose names the user chooses, without the values that do not fit.
 impl<T: FromToml> FromToml for BTreeMap<Spanned<String>, Spanned<T>> {
+    const CONTENTS: Contents = match T::CONTENTS {
+        Contents::Table(rows) => Contents::Named(rows),
+        Contents::Value | Contents::Named(_) => Contents::Named(&[]),
+    };
+
     fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
         let DeValue::Table(entries) = value.get_ref() else {
             return walk.reject(Expected::NamedTables, value);

@@ -1,4 +1,5 @@
-//! Settings that take one of a few words, which are in lower case in the file.
+//! Settings that take one of a few words, which are in lower case in the file. `= Variant` is the
+//! default.
 
 use super::walk::words;
 
@@ -13,10 +14,8 @@ pub trait Word: Sized {
 
 words! {
     /// How a rule counts. All grants of a rule have its kind.
-    #[derive(Default)]
-    pub enum Kind {
+    pub enum Kind = TokenBucket {
         /// Tokens that are added at a constant rate, up to the burst.
-        #[default]
         TokenBucket = "token_bucket",
         /// A number of tokens in each calendar period, such as a day or a month.
         FixedWindow = "fixed_window",
@@ -29,7 +28,7 @@ words! {
     }
 
     /// Whether a rule is enforced.
-    pub enum Mode {
+    pub enum Mode = Enforce {
         /// Refuse requests beyond the limit.
         Enforce = "enforce",
         /// Count and report such requests, never refuse them.
@@ -37,10 +36,8 @@ words! {
     }
 
     /// How a rule per key counts a client without one.
-    #[derive(Default)]
-    pub enum OnMissing {
+    pub enum OnMissing = Ip {
         /// Count the client by its address.
-        #[default]
         Ip = "ip",
         /// Do not apply the rule.
         Skip = "skip",
@@ -51,10 +48,8 @@ words! {
     }
 
     /// How requests are decided while Redis fails.
-    #[derive(Default)]
-    pub enum OnFailure {
+    pub enum OnFailure = Local {
         /// Decide with buckets in this process, within the gateway's local share.
-        #[default]
         Local = "local",
         /// Allow the request without taking tokens.
         Allow = "allow",
@@ -92,50 +87,40 @@ words! {
     }
 
     /// Which buckets have a common hash tag in a Redis Cluster.
-    #[derive(Default)]
-    pub enum Colocate {
+    pub enum Colocate = Off {
         /// Those of an API key, of all rules whose `per` has `key`.
         Key = "key",
         /// None, except by chance.
-        #[default]
         Off = "off",
     }
 
     /// What `/ready` answers while Redis fails.
-    #[derive(Default)]
-    pub enum Ready {
+    pub enum Ready = Always {
         /// 200, because the gateway still serves requests.
-        #[default]
         Always = "always",
         /// 503, so that a load balancer prefers gateways that reach Redis.
         Connected = "connected",
     }
 
     /// Content of the buckets of a gateway that has not reached Redis since it started.
-    #[derive(Default)]
-    pub enum StartWithout {
+    pub enum StartWithout = Empty {
         /// No tokens; buckets fill from the start on.
-        #[default]
         Empty = "empty",
         /// The gateway's share of the burst.
         Full = "full",
     }
 
     /// What happens to a request without a key.
-    #[derive(Default)]
-    pub enum OnMissingKey {
+    pub enum OnMissingKey = Anonymous {
         /// Treat it as a request of an anonymous client.
-        #[default]
         Anonymous = "anonymous",
         /// Refuse the request with 401.
         Deny = "deny",
     }
 
     /// What happens to a CORS preflight request without a key, if a key is required.
-    #[derive(Default)]
-    pub enum OnPreflight {
+    pub enum OnPreflight = Deny {
         /// Refuse it with 401, as any other request without a key.
-        #[default]
         Deny = "deny",
         /// Treat it as a request of an anonymous client.
         Anonymous = "anonymous",
@@ -152,17 +137,15 @@ words! {
     }
 
     /// What happens to a request with two different keys.
-    #[derive(Default)]
-    pub enum OnConflictingKeys {
+    pub enum OnConflictingKeys = Deny {
         /// Refuse the request with 400.
-        #[default]
         Deny = "deny",
         /// Use the first, in the order of `api_key`.
         First = "first",
     }
 
     /// Whether routes match paths case-sensitively.
-    pub enum PathCase {
+    pub enum PathCase = Sensitive {
         /// `/API` and `/api` are two paths.
         Sensitive = "sensitive",
         /// `/API` and `/api` are one path.
@@ -170,20 +153,17 @@ words! {
     }
 
     /// Whether clients need a certificate.
-    #[derive(Default)]
-    pub enum ClientAuthMode {
+    pub enum ClientAuthMode = Required {
         /// Refuse the connection of a client without a valid certificate.
-        #[default]
         Required = "required",
         /// Serve clients without a certificate, too. An invalid one is refused.
         Optional = "optional",
     }
 
     /// A version of TLS.
-    #[derive(Default, PartialOrd, Ord)]
-    pub enum TlsVersion {
+    #[derive(PartialOrd, Ord)]
+    pub enum TlsVersion = V1_2 {
         /// TLS 1.2 and 1.3.
-        #[default]
         V1_2 = "1.2",
         /// Only TLS 1.3.
         V1_3 = "1.3",
@@ -196,20 +176,16 @@ words! {
     }
 
     /// How the gateway proves that it serves a domain.
-    #[derive(Default)]
-    pub enum Challenge {
+    pub enum Challenge = Http01 {
         /// By a response on port 80, from any listener without TLS.
-        #[default]
         Http01 = "http-01",
         /// By a certificate on port 443, from a listener with `"acme"`.
         TlsAlpn01 = "tls-alpn-01",
     }
 
     /// Version of HTTP to an upstream.
-    #[derive(Default)]
-    pub enum Protocol {
+    pub enum Protocol = Auto {
         /// HTTP/1.1 to `host:port`; to `https://` servers, what the server selects by ALPN.
-        #[default]
         Auto = "auto",
         /// HTTP/1.1.
         Http1 = "http1",
@@ -228,30 +204,24 @@ words! {
     }
 
     /// Whether a trailing slash makes another path.
-    #[derive(Default)]
-    pub enum TrailingSlash {
+    pub enum TrailingSlash = Same {
         /// `/api` and `/api/` are one path.
-        #[default]
         Same = "same",
         /// `/api` and `/api/` are two paths.
         Distinct = "distinct",
     }
 
     /// What selects the upstream of a route with several.
-    #[derive(Default)]
-    pub enum SplitBy {
+    pub enum SplitBy = Request {
         /// Each request in turn.
-        #[default]
         Request = "request",
         /// The client, by the id of its key, else by its address: it keeps its upstream.
         Client = "client",
     }
 
     /// Which headers responses have.
-    #[derive(Default)]
-    pub enum HeaderStyle {
+    pub enum HeaderStyle = Both {
         /// The headers of `draft` and of `x`.
-        #[default]
         Both = "both",
         /// Only `RateLimit` and `RateLimit-Policy`, those of the IETF draft.
         Draft = "draft",
@@ -263,30 +233,24 @@ words! {
     }
 
     /// Which rules the headers describe.
-    #[derive(Default)]
-    pub enum HeaderPolicies {
+    pub enum HeaderPolicies = Binding {
         /// The rule that refused the request, else the one with the fewest tokens left.
-        #[default]
         Binding = "binding",
         /// All enforced rules that applied.
         All = "all",
     }
 
     /// Whether `X-RateLimit-Reset` is a Unix time or a number of seconds.
-    #[derive(Default)]
-    pub enum ResetForm {
+    pub enum ResetForm = Epoch {
         /// Unix time at which the bucket is full, in seconds.
-        #[default]
         Epoch = "epoch",
         /// Seconds until the bucket is full.
         Delta = "delta",
     }
 
     /// Whose `traceparent` is continued.
-    #[derive(Default)]
-    pub enum Follow {
+    pub enum Follow = Trusted {
         /// That of trusted proxies, with their sampling decision.
-        #[default]
         Trusted = "trusted",
         /// That of all clients, but the sampling decision only of trusted proxies.
         All = "all",
@@ -295,34 +259,28 @@ words! {
     }
 
     /// Form of the log of the process.
-    #[derive(Default)]
-    pub enum LogFormat {
+    pub enum LogFormat = Text {
         /// One event a line: time, level, event, `name=value`.
-        #[default]
         Text = "text",
         /// One JSON object a line, with the members `time`, `level`, `event` and `fields`.
         Json = "json",
     }
 
     /// Which events of the process are logged.
-    #[derive(Default)]
-    pub enum LogLevel {
+    pub enum LogLevel = Info {
         /// What the gateway cannot continue with, and rejected files.
         Error = "error",
         /// Also failures that it continues with.
         Warn = "warn",
         /// Also what changes: start, reloads, Redis, refusals.
-        #[default]
         Info = "info",
         /// Also details.
         Debug = "debug",
     }
 
     /// How a client's address is shown.
-    #[derive(Default)]
-    pub enum ClientIp {
+    pub enum ClientIp = Plain {
         /// The address itself, in text.
-        #[default]
         Plain = "plain",
         /// As a salted hash, which identifies a client but does not reveal its address.
         Hashed = "hashed",

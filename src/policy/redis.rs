@@ -5,13 +5,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::OnFailure;
+use crate::config::tables;
 pub use crate::config::words::{Colocate, Ready, StartWithout};
 use crate::limit::breaker;
 use crate::net::address::HostPort;
 use crate::net::tls::ClientTls;
 
 /// Default of [`Redis::prefix`], also shown in bucket keys without `[redis]`.
-pub const DEFAULT_PREFIX: &str = "tollgate:";
+pub const DEFAULT_PREFIX: &str = match tables::Redis::prefix.text() {
+    Some(prefix) => prefix,
+    None => "",
+};
 
 /// Maximum number of lanes.
 pub const MAX_LANES: u16 = 1_024;

@@ -7,6 +7,9 @@ use super::listener::ListenAddress;
 use super::redis::{Address, Login, Redis};
 use super::settings::{Log, Server};
 use super::{OnFailure, Policy};
+use crate::config::listeners::Listener;
+use crate::config::row::Row;
+use crate::config::{Config, tables};
 use crate::net::tls::ClientTls;
 
 /// Table and name of a setting in the file.
@@ -14,23 +17,26 @@ pub type SettingPath = [&'static str; 2];
 
 /// Settings that differ between `old` and `new` and take effect only after a restart.
 pub fn needed(old: &Policy, new: &Policy) -> Vec<SettingPath> {
+    let Log { format, level } = old.log;
     let mut changed = of_server(&old.server, &new.server);
     changed.extend(of_listeners(old, new));
-    let Log { format, level } = old.log;
-    changed.extend(differing([
-        (["log", "format"], format == new.log.format),
-        (["log", "level"], level == new.log.level),
-    ]));
-    if old.memory.max_buckets != new.memory.max_buckets {
-        changed.push(["memory", "max_buckets"]);
-    }
-    if old.usage.file != new.usage.file {
-        changed.push(["usage", "file"]);
-    }
+    changed.extend(differing(
+        &Config::log,
+        [
+            (&tables::Log::format, format == new.log.format),
+            (&tables::Log::level, level == new.log.level),
+        ],
+    ));
+    let is_same = old.memory.max_buckets == new.memory.max_buckets;
+    changed.extend(differing(&Config::memory, [(&tables::Memory::max_buckets, is_same)]));
+    let is_same = old.usage.file == new.usage.file;
+    changed.extend(differing(&Config::usage, [(&tables::Usage::file, is_same)]));
     match (&old.redis, &new.redis) {
         (None, None) => {}
         (Some(old), Some(new)) => changed.extend(of_redis(old, new)),
-        (Some(_), None) | (None, Some(_)) => changed.push(["redis", "url"]),
+        (Some(_), None) | (None, Some(_)) => {
+            changed.extend(differing(&Config::redis, [(&tables::Redis::url, false)]));
+        }
     }
     changed
 }
@@ -81,26 +87,30 @@ fn of_server(old: &Server, new: &Server) -> Vec<SettingPath> {
         limits: _,
         http2: _,
     } = old;
-    differing([
-        (["server", "listen"], *listen == new.listen),
-        (["server", "admin"], *admin == new.admin),
-        (["server", "threads"], *threads == new.threads),
-        (["server", "drain_delay"], *drain_delay == new.drain_delay),
-        (["server", "drain_timeout"], *drain_timeout == new.drain_timeout),
-        (["server", "instances"], *instances == new.instances),
-    ])
+    differing(
+        &Config::server,
+        [
+            (&tables::Server::listen, *listen == new.listen),
+            (&tables::Server::admin, *admin == new.admin),
+            (&tables::Server::threads, *threads == new.threads),
+            (&tables::Server::drain_delay, *drain_delay == new.drain_delay),
+            (&tables::Server::drain_timeout, *drain_timeout == new.drain_timeout),
+            (&tables::Server::instances, *instances == new.instances),
+        ],
+    )
 }
 
 /// Sockets are bound at the start: the addresses of `[[listeners]]`. What a listener does with
 /// a connection can change, and the order of the listeners.
-fn of_listeners(old: &Policy, new: &Policy) -> Option<SettingPath> {
+fn of_listeners(old: &Policy, new: &Policy) -> Vec<SettingPath> {
     fn addresses(policy: &Policy) -> Vec<&ListenAddress> {
         let own = policy.listeners.iter().skip(policy.server.listen.len());
         let mut addresses: Vec<_> = own.map(|listener| &listener.address).collect();
         addresses.sort();
         addresses
     }
-    (addresses(old) != addresses(new)).then_some(["listeners", "address"])
+    let is_same = addresses(old) == addresses(new);
+    differing(&Config::listeners, [(&Listener::address, is_same)])
 }
 
 fn of_redis(old: &Redis, new: &Redis) -> Vec<SettingPath> {
@@ -132,38 +142,43 @@ fn of_redis(old: &Redis, new: &Redis) -> Vec<SettingPath> {
         }
         (old, new) => old == new,
     };
-    differing([
-        (["redis", "url"], is_same_address && tls.is_some() == new.tls.is_some()),
-        (["redis", "username"], login.username == new.login.username),
-        (["redis", "password"], login.password == new.login.password),
-        (
-            ["redis", "sentinel_username"],
-            sentinel(address).username == sentinel(&new.address).username,
-        ),
-        (
-            ["redis", "sentinel_password"],
-            sentinel(address).password == sentinel(&new.address).password,
-        ),
-        (["redis", "ca"], was.ca == is.ca),
-        (["redis", "client_cert"], was.certificate == is.certificate),
-        (["redis", "database"], *database == new.database),
-        (["redis", "timeout"], *timeout == new.timeout),
-        (["redis", "prefix"], *prefix == new.prefix),
-        (["redis", "lanes"], *lanes == new.lanes),
-        (["redis", "colocate"], *colocate == new.colocate),
-        (["redis", "repair"], *repair == new.repair),
-        (["redis", "ready"], *ready == new.ready),
-        (["redis", "start_without"], *start_without == new.start_without),
-        (["redis", "breaker"], *breaker == new.breaker),
-    ])
+    let chain = |tls: &ClientTls| tls.certificate.as_ref().map(|files| files.chain.clone());
+    let key = |tls: &ClientTls| tls.certificate.as_ref().map(|files| files.key.clone());
+    let (was_login, is_login) = (sentinel(address), sentinel(&new.address));
+    differing(
+        &Config::redis,
+        [
+            (&tables::Redis::url, is_same_address && tls.is_some() == new.tls.is_some()),
+            (&tables::Redis::username, login.username == new.login.username),
+            (&tables::Redis::password, login.password == new.login.password),
+            (&tables::Redis::sentinel_username, was_login.username == is_login.username),
+            (&tables::Redis::sentinel_password, was_login.password == is_login.password),
+            (&tables::Redis::ca, was.ca == is.ca),
+            (&tables::Redis::client_cert, chain(&was) == chain(&is)),
+            (&tables::Redis::client_key, key(&was) == key(&is)),
+            (&tables::Redis::database, *database == new.database),
+            (&tables::Redis::timeout, *timeout == new.timeout),
+            (&tables::Redis::prefix, *prefix == new.prefix),
+            (&tables::Redis::lanes, *lanes == new.lanes),
+            (&tables::Redis::colocate, *colocate == new.colocate),
+            (&tables::Redis::repair, *repair == new.repair),
+            (&tables::Redis::ready, *ready == new.ready),
+            (&tables::Redis::start_without, *start_without == new.start_without),
+            (&tables::Redis::breaker, *breaker == new.breaker),
+        ],
+    )
 }
 
-fn differing<const N: usize>(settings: [(SettingPath, bool); N]) -> Vec<SettingPath> {
-    settings.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
+/// The settings of `table` that are not the same, of those that need a restart.
+fn differing<const N: usize>(table: &Row, settings: [(&Row, bool); N]) -> Vec<SettingPath> {
+    let differing = settings.into_iter().filter(|(row, is_same)| row.needs_restart && !is_same);
+    differing.map(|(row, _)| [table.name, row.name]).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::load::from_text;
 
@@ -231,6 +246,47 @@ mod tests {
         let local = from_text("local", &format!("{local}{listener}")).unwrap();
         assert_eq!(needed(&old, &local), [["redis", "url"]]);
         assert_eq!(needed(&local, &old), [["redis", "url"]]);
+    }
+
+    #[test]
+    fn each_setting_that_needs_a_restart_is_compared() {
+        let file = |n: usize, redis: &str| {
+            let word = |words: [&'static str; 2]| words[n - 1];
+            let text = format!(
+                "[upstreams.api]\nservers = ['demo']\n[routes.all]\n\
+                 [server]\nlisten = ['127.0.0.1:{n}']\nadmin = '127.0.0.1:8{n}'\nthreads = {n}\n\
+                 drain_delay = '{n}s'\ndrain_timeout = '{n}s'\ninstances = {n}\n\
+                 [[listeners]]\naddress = '127.0.0.1:9{n}'\n[memory]\nmax_buckets = {n}\n\
+                 [log]\nformat = '{}'\nlevel = '{}'\n{redis}",
+                word(["text", "json"]),
+                word(["info", "warn"]),
+            );
+            let text = text
+                .replace('#', &n.to_string())
+                .replace("REPAIR", word(["true", "false"]))
+                .replace("READY", word(["always", "connected"]))
+                .replace("START", word(["empty", "full"]))
+                .replace("COLOCATE", word(["key", "off"]));
+            from_text("file", &text).unwrap_or_else(|report| panic!("{report}"))
+        };
+        let sentinels = "[redis]\nurl = 'rediss+sentinel://h#/m'\nusername = 'u#'\npassword = 'p#'\n\
+            sentinel_username = 'u#'\nsentinel_password = 'p#'\nca = '/ca#'\nclient_cert = '/c#'\n\
+            client_key = '/k#'\ndatabase = #\ntimeout = '#ms'\nprefix = 'p#:'\nrepair = REPAIR\n\
+            ready = 'READY'\nstart_without = 'START'\nbreaker.probes = #\n";
+        let cluster = "[redis]\nurl = 'redis+cluster://h'\nlanes = #\ncolocate = 'COLOCATE'\n";
+        let compared: BTreeSet<SettingPath> = [sentinels, cluster, "[usage]\nfile = '/u#'\n"]
+            .into_iter()
+            .flat_map(|redis| needed(&file(1, redis), &file(2, redis)))
+            .collect();
+        let of_table = |table: &'static Row| {
+            let rows = table.rows().iter().filter(|row| row.needs_restart);
+            rows.map(|row| [table.name, row.name])
+        };
+        let mut declared: BTreeSet<SettingPath> =
+            Config::rows().iter().flat_map(of_table).collect();
+        // The permissions of a Unix socket are part of its address.
+        declared.remove(&[Config::listeners.name, Listener::mode.name]);
+        assert_eq!(compared, declared);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use ipnet::IpNet;
 
 use super::redis::Secret;
 use super::servers::{self, Balance, Sticky};
+use crate::config::tables::Limits;
 pub use crate::config::words::{
     HeaderPolicies, HeaderStyle, LogFormat, LogLevel, Protocol, ProxyVersion, ResetForm,
 };
@@ -87,7 +88,8 @@ pub struct ServerLimits {
 impl ServerLimits {
     /// Maximum number of open connections.
     pub fn max_connections(&self) -> usize {
-        self.max_connections.unwrap_or(20_000)
+        let default = || Limits::max_connections.number().and_then(|most| most.try_into().ok());
+        self.max_connections.or_else(default).unwrap_or(usize::MAX)
     }
 }
 

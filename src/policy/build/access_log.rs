@@ -4,7 +4,7 @@ mod fields;
 
 use std::path::PathBuf;
 
-use super::environment::{Environment, expand, expand_path};
+use super::environment::{Environment, expand};
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::client::settings::KeySource;
@@ -37,7 +37,7 @@ pub(super) fn access_log(
         Some(field) => self::salt(field, environment, diagnostics).map(Some),
     };
     let sample = match sample {
-        None => Some(SampleRate::ALL),
+        None => tables::AccessLog::sample.fraction().and_then(SampleRate::of),
         Some(field) => self::sample(field, diagnostics),
     };
     let fields = fields::fields(fields, key_sources, diagnostics);
@@ -50,7 +50,7 @@ fn output(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Output> {
-    match expand_path(field, environment, diagnostics)?.as_str() {
+    match expand(&tables::AccessLog::output, field, environment, diagnostics)?.as_str() {
         "stdout" => Some(Output::Stdout),
         "off" => Some(Output::Off),
         // A relative path would depend on the working directory of the process.
@@ -73,7 +73,7 @@ fn salt(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Secret> {
-    let salt = expand(field, environment, diagnostics)?;
+    let salt = expand(&tables::AccessLog::salt, field, environment, diagnostics)?;
     if salt.chars().count() >= MIN_SALT_CHARACTERS {
         return Some(Secret::new(salt));
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use http::uri::Uri;
 
-use super::environment::{Environment, expand, expand_part, expand_path};
+use super::environment::{Environment, expand, expand_part};
 use super::names::twice;
 use super::words::meaning;
 use crate::base::text::cut;
@@ -18,12 +18,6 @@ use crate::config::spanned::Spanned;
 use crate::net::address::{HostPort, is_host};
 use crate::policy::acme::{Acme, AcmeStorage, Eab, EabKey};
 use crate::policy::redis::Secret;
-
-/// The directory of Let's Encrypt.
-const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
-
-/// Default of `storage`.
-const FOLDER: &str = "acme";
 
 /// Lengths of `storage_key`, in bytes.
 const STORAGE_KEY_BYTES: std::ops::RangeInclusive<usize> = 32..=1024;
@@ -40,8 +34,9 @@ pub(super) fn acme(
     let email = acme.email.as_ref().map(|field| email(field, environment, diagnostics));
     let domains = domains(table, diagnostics);
     let storage = storage(config, acme, environment, diagnostics);
-    let path = |field| expand_path(field, environment, diagnostics).map(PathBuf::from);
-    let ca = acme.ca.as_ref().map(path);
+    let ca = acme.ca.as_ref().map(|field| {
+        expand(&written::Acme::ca, field, environment, diagnostics).map(PathBuf::from)
+    });
     let eab = acme.eab.as_ref().map(|table| eab(table, environment, diagnostics));
     Some(Acme {
         directory: directory?,
@@ -83,12 +78,13 @@ fn directory(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<String> {
-    let Some(field) = field else { return Some(LETS_ENCRYPT.to_owned()) };
+    let lets_encrypt = written::Acme::directory.text()?;
+    let Some(field) = field else { return Some(lets_encrypt.to_owned()) };
     let part = expand_part(field.get_ref(), field, environment, &|value| value, diagnostics)?;
     if part.is_assumed || is_directory(&part.text) {
         return Some(part.text);
     }
-    let help = format!("it looks like `{LETS_ENCRYPT}`");
+    let help = format!("it looks like `{lets_encrypt}`");
     refuse(field.span(), "`directory` is not a URL with `https://`", help, diagnostics)
 }
 
@@ -202,7 +198,7 @@ fn storage(
         }
         return None;
     };
-    let text = expand(key, environment, diagnostics)?;
+    let text = expand(&written::Acme::storage_key, key, environment, diagnostics)?;
     if STORAGE_KEY_BYTES.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Some(AcmeStorage::Redis { key: Secret::new(text) });
     }
@@ -215,8 +211,10 @@ fn folder(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<AcmeStorage> {
-    let Some(field) = field else { return Some(AcmeStorage::Folder(PathBuf::from(FOLDER))) };
-    let text = expand_path(field, environment, diagnostics)?;
+    let Some(field) = field else {
+        return written::Acme::storage.text().map(|folder| AcmeStorage::Folder(folder.into()));
+    };
+    let text = expand(&written::Acme::storage, field, environment, diagnostics)?;
     if text.is_empty() || text.contains("://") || text.contains('\0') {
         let help = "it is the path of a folder, such as `\"acme\"`, or `\"redis\"`";
         return refuse(field.span(), "`storage` is not a folder", help, diagnostics);
@@ -241,7 +239,7 @@ fn eab(
         }
         return None;
     };
-    let id = expand(key_id, environment, diagnostics);
+    let id = expand(&written::Eab::key_id, key_id, environment, diagnostics);
     let key = expand_part(key_field.get_ref(), key_field, environment, &|value| value, diagnostics);
     let (id, key) = (id?, key?);
     if id.is_empty() {

@@ -1,9 +1,9 @@
 //! `[admin]`.
 
 use super::environment::{Environment, expand};
-use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
+use crate::config::{Config, tables};
 use crate::policy::redis::Secret;
 use crate::policy::settings::{Admin, Server};
 
@@ -44,7 +44,7 @@ fn token(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Secret> {
-    let text = expand(field, environment, diagnostics)?;
+    let text = expand(&tables::Admin::token, field, environment, diagnostics)?;
     let message = if text.len() < MIN_TOKEN_BYTES {
         "`token` is shorter than 16 characters: it can be guessed"
     } else if text.len() > MAX_TOKEN_BYTES {

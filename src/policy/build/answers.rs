@@ -11,7 +11,7 @@ use super::address::networks;
 use super::environment::Environment;
 use super::header_edits::{self, Direction};
 use super::template::{Expanded, template};
-use super::values::duration_in;
+use super::values::{Bounds, written_duration};
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::handling::{self, SwitchOr};
@@ -24,11 +24,8 @@ use crate::policy::template::{Template, Values};
 /// Maximum length of a body, in bytes.
 const MAX_BODY_BYTES: usize = 65_536;
 
-/// Default of `content_type`.
-const TEXT: &str = "text/plain; charset=utf-8";
-
-/// Minimum and maximum of `retry_after`, in milliseconds and as text.
-const RETRY_AFTER: ((u64, &str), (u64, &str)) = ((1_000, "1s"), (30 * 86_400_000, "30d"));
+/// Bounds of `retry_after`.
+const RETRY_AFTER: Bounds = Bounds::new("1s", "30d");
 
 /// Statuses of redirects.
 const REDIRECTS: [u64; 5] = [301, 302, 303, 307, 308];
@@ -90,7 +87,7 @@ fn fixed(
         diagnostics.push(Diagnostic::new(field.span(), message).help("leave it out, or write 200"));
     }
     let content_type = match &table.content_type {
-        None => HeaderValue::from_static(TEXT),
+        None => HeaderValue::from_static(handling::Respond::content_type.text()?),
         Some(field) => {
             let text = field.get_ref();
             let is_type = text.split_once('/').is_some_and(|(kind, rest)| {
@@ -230,13 +227,12 @@ pub(super) fn maintenance(
         Some(SwitchOr::Switch(true)) => return Some(Maintenance::default()),
         Some(SwitchOr::Table(table)) => table,
     };
-    let field = table.retry_after.as_ref();
-    let retry_after = duration_in(RETRY_AFTER, "retry_after", field, 0, diagnostics);
+    let retry_after = table.retry_after.as_ref().and_then(|field| {
+        written_duration(RETRY_AFTER, &handling::Maintenance::retry_after, field, diagnostics)
+    });
     let retry_after_s = retry_after.map(|time| time.as_millis().div_ceil(1000));
     Some(Maintenance {
-        retry_after_s: retry_after_s
-            .and_then(|seconds| u64::try_from(seconds).ok())
-            .filter(|s| *s > 0),
+        retry_after_s: retry_after_s.and_then(|seconds| u64::try_from(seconds).ok()),
         allow_ips: networks(&table.allow_ips, diagnostics),
     })
 }

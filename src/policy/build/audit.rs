@@ -5,21 +5,12 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::{Config, tables};
 use crate::policy::settings::Audit;
 
-/// Default of `audit.max_records`, in records.
-const MAX_RECORDS: u64 = 10_000;
-
 /// The audit; no stream without the table.
 pub(super) fn audit(config: &Config, diagnostics: &mut Diagnostics) -> Option<Audit> {
     let Some(table) = &config.audit else { return Some(Audit::default()) };
     let tables::Audit { stream, max_records } = table.get_ref();
-    let most = number(
-        "max_records",
-        max_records.as_ref(),
-        MAX_RECORDS,
-        // Redis drops records in blocks of a hundred.
-        100..=10_000_000,
-        diagnostics,
-    );
+    // Redis drops records in blocks of a hundred.
+    let most = number(&tables::Audit::max_records, max_records, 100..=10_000_000, diagnostics);
     let Some(stream) = stream.as_ref().filter(|stream| *stream.get_ref()) else {
         return most.map(|_| Audit::default());
     };

@@ -3,12 +3,12 @@
 use http::HeaderName;
 
 use super::environment::{Environment, expand};
-use super::values::duration;
+use super::values::optional_duration;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::suggest::closest;
-use crate::config::tables;
+use crate::config::tables::{self, Field};
 use crate::policy::redis::Secret;
 use crate::policy::servers::{Balance, HashSource, Sticky};
 
@@ -94,10 +94,7 @@ pub(super) fn sticky(
         }
         Some(field) => cookie_name(field, diagnostics),
     };
-    let ttl = match ttl {
-        None => Some(None),
-        Some(field) => ttl_of(field, diagnostics).map(Some),
-    };
+    let ttl = self::ttl(ttl, diagnostics);
     let secret = match secret {
         None => Some(None),
         Some(field) => secret_of(field, environment, diagnostics).map(Some),
@@ -118,9 +115,18 @@ fn cookie_name(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option
     None
 }
 
-fn ttl_of(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<std::time::Duration> {
-    let ttl = duration("ttl", Some(field), 0, diagnostics)?;
-    if ttl.subsec_nanos() == 0 {
+/// The time of a cookie; the inner result is none if it is left out.
+#[allow(
+    clippy::option_option,
+    reason = "an error and a setting that is left out are different things"
+)]
+fn ttl(
+    field: &Field<String>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Option<std::time::Duration>> {
+    let ttl = optional_duration(&tables::Sticky::ttl, field, diagnostics)?;
+    let (Some(field), Some(time)) = (field, ttl) else { return Some(None) };
+    if time.subsec_nanos() == 0 {
         return Some(ttl);
     }
     let diagnostic = Diagnostic::new(field.span(), "`ttl` is a whole number of seconds");
@@ -133,7 +139,7 @@ fn secret_of(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Secret> {
-    let secret = expand(field, environment, diagnostics)?;
+    let secret = expand(&tables::Sticky::secret, field, environment, diagnostics)?;
     if secret.chars().count() >= MIN_SECRET_CHARACTERS {
         return Some(Secret::new(secret));
     }
@@ -145,11 +151,7 @@ fn secret_of(
 }
 
 /// The time of `slow_start`, in microseconds; 0 without it.
-pub(super) fn slow_start_us(
-    field: Option<&Spanned<String>>,
-    diagnostics: &mut Diagnostics,
-) -> Option<u64> {
-    let Some(field) = field else { return Some(0) };
-    let time = duration("slow_start", Some(field), 0, diagnostics)?;
-    u64::try_from(time.as_micros()).ok()
+pub(super) fn slow_start_us(field: &Field<String>, diagnostics: &mut Diagnostics) -> Option<u64> {
+    let time = optional_duration(&tables::Upstream::slow_start, field, diagnostics)?;
+    u64::try_from(time.unwrap_or_default().as_micros()).ok()
 }

@@ -4,17 +4,21 @@ use crate::base::duration::micros;
 use crate::config::spanned::Spanned;
 
 use super::redis_url::UrlAddress;
-use super::values::{duration_up_to, number};
+use super::values::{Bounds, duration_in, number, written_duration};
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::row::DefaultValue;
 use crate::config::tables;
 use crate::limit::breaker::Settings;
 
-/// Maximum of the durations of `[redis.breaker]`, in milliseconds and as text.
-const LONGEST: (u64, &str) = (3_600_000, "1h");
+/// Bounds of the durations of `[redis.breaker]`.
+const TIMES: Bounds = Bounds::up_to("1h");
 
 /// Microseconds in a millisecond.
 const MICROS_PER_MILLISECOND: u64 = MICROS_PER_SECOND / 1_000;
+
+/// Default of `open_max` with one server.
+const OPEN_MAX_US: u64 = 15 * MICROS_PER_SECOND;
 
 /// Default of `open_max` with sentinels and in a cluster: rare probes would notice the end of a
 /// failover late.
@@ -31,34 +35,33 @@ pub(super) fn breaker(
 ) -> Option<Settings> {
     let left_out = tables::Breaker::default();
     let table = redis.breaker.as_ref().map_or(&left_out, |table| table.get_ref());
-    let mut default = Settings::default();
-    if let Some(UrlAddress::Sentinel(..) | UrlAddress::Cluster(_)) = place {
-        default.open_max_us = FAILOVER_OPEN_MAX_US;
-    }
-    let mut count = |name, field: &Option<Spanned<u64>>, default: u32, most| {
-        let value = number(name, field.as_ref(), u64::from(default), 1..=most, diagnostics)?;
-        u32::try_from(value).ok()
+    let mut count = |row, field, most| {
+        number(row, field, 1..=most, diagnostics).and_then(|count| u32::try_from(count).ok())
     };
-    let timeouts = count("timeouts", &table.timeouts, default.timeouts, 1_000);
-    let window_calls = count("window_calls", &table.window_calls, default.window_calls, 100_000);
-    let window_timeouts =
-        count("window_timeouts", &table.window_timeouts, default.window_timeouts_percent, 100);
-    let probes = count("probes", &table.probes, default.probes, 100);
-    let mut time = |name, field: &Option<Spanned<String>>, default_us: u64| {
-        let default_ms = default_us / MICROS_PER_MILLISECOND;
-        duration_up_to(LONGEST, name, field.as_ref(), default_ms, diagnostics).map(micros)
+    let timeouts = count(&tables::Breaker::timeouts, &table.timeouts, 1_000);
+    let window_calls = count(&tables::Breaker::window_calls, &table.window_calls, 100_000);
+    let window_timeouts = count(&tables::Breaker::window_timeouts, &table.window_timeouts, 100);
+    let probes = count(&tables::Breaker::probes, &table.probes, 100);
+    let mut time = |row, field| duration_in(TIMES, row, field, diagnostics).map(micros);
+    let window = time(&tables::Breaker::window, &table.window);
+    let open = time(&tables::Breaker::open, &table.open);
+    let ramp_step = time(&tables::Breaker::ramp_step, &table.ramp_step);
+    let open_max = match (&table.open_max, place) {
+        (Some(field), _) => {
+            written_duration(TIMES, &tables::Breaker::open_max, field, diagnostics).map(micros)
+        }
+        (None, Some(UrlAddress::Sentinel(..) | UrlAddress::Cluster(_))) => {
+            Some(FAILOVER_OPEN_MAX_US)
+        }
+        (None, _) => Some(OPEN_MAX_US),
     };
-    let window = time("window", &table.window, default.window_us);
-    let open = time("open", &table.open, default.open_us);
-    let open_max = time("open_max", &table.open_max, default.open_max_us);
-    let ramp_step = time("ramp_step", &table.ramp_step, default.ramp_step_us);
     // The default of `open_max` depends on the place.
     if let (Some(open), Some(open_max)) = (open, open_max)
         && (place.is_some() || table.open_max.is_some())
     {
         check_order(table, open, open_max, place, diagnostics);
     }
-    let ramp = ramp(table.ramp.as_ref(), default.ramp, diagnostics);
+    let ramp = ramp(table.ramp.as_ref(), diagnostics);
     Some(Settings {
         timeouts: timeouts?,
         window_us: window?,
@@ -126,10 +129,12 @@ fn written(duration_us: u64) -> String {
 /// The percentages of requests that use Redis again, step by step.
 fn ramp(
     field: Option<&Spanned<Vec<Spanned<u64>>>>,
-    default: Vec<u32>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Vec<u32>> {
-    let Some(field) = field else { return Some(default) };
+    let Some(field) = field else {
+        let DefaultValue::Numbers(steps) = tables::Breaker::ramp.default else { return None };
+        return steps.iter().map(|step| u32::try_from(*step).ok()).collect();
+    };
     let list = field.get_ref();
     let is_damaged = diagnostics.explain_absence(&["redis", "breaker", "ramp"]);
     let help = "it looks like `ramp = [1, 10, 50, 100]`; `[100]` returns all at once";

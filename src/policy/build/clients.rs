@@ -6,7 +6,7 @@ use http::HeaderName;
 
 use super::names::{Names, twice};
 use super::path;
-use super::values::number;
+use super::values::{number, switch};
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::client::settings::{Clients, KeySource, OnUnknownKey};
@@ -38,7 +38,8 @@ pub(super) fn clients(
     let key_sources = key_sources(&clients.api_key, diagnostics);
     let anonymous_plan =
         anonymous_plan(config, clients.anonymous_plan.as_ref(), names, diagnostics);
-    let ipv6_prefix = number("ipv6_prefix", clients.ipv6_prefix.as_ref(), 64, 1..=128, diagnostics);
+    let ipv6_prefix =
+        number(&tables::Clients::ipv6_prefix, &clients.ipv6_prefix, 1..=128, diagnostics);
     let limits_path = clients.limits_path.as_ref().map(|field| limits_path(field, diagnostics));
     Some(Clients {
         key_sources,
@@ -50,7 +51,7 @@ pub(super) fn clients(
             word => meaning(word.as_ref()),
         },
         on_conflicting_keys: meaning(clients.on_conflicting_keys.as_ref()),
-        hide_key: clients.hide_key.as_ref().is_some_and(|hide| *hide.get_ref()),
+        hide_key: switch(&tables::Clients::hide_key, &clients.hide_key),
         ipv6_prefix: u8::try_from(ipv6_prefix?).ok()?,
         limits_path: match limits_path {
             Some(path) => Some(path?),

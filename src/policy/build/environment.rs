@@ -6,6 +6,7 @@ use sha2::{Digest as _, Sha256};
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::reference::{Broken, Piece, Reference, files, pieces};
+use crate::config::row::{References, Row};
 use crate::config::spanned::Spanned;
 
 /// Looks up what a `${…}` names. A parameter, so that building a policy does not depend on the
@@ -43,30 +44,22 @@ pub(super) struct Expanded {
     pub(super) is_assumed: bool,
 }
 
-/// Replaces every reference in a setting by its value.
+/// Replaces every reference in a setting by its value. Errors and logs show a setting that takes
+/// variables only, the path of a file: so it cannot be the content of another file.
 pub(super) fn expand(
+    row: &Row,
     field: &Spanned<String>,
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<String> {
+    if row.references == References::Variables && !files(field.get_ref()).is_empty() {
+        let message = "this setting is a path, and the content of a file is not one";
+        let help = "write the path itself, without `${file:…}`";
+        diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+        return None;
+    }
     let expanded = expand_part(field.get_ref(), field, environment, &|value| value, diagnostics);
     expanded.map(|expanded| expanded.text)
-}
-
-/// As [`expand`], for a setting that is the path of a file, which errors and logs show. So it
-/// cannot be the content of another file.
-pub(super) fn expand_path(
-    field: &Spanned<String>,
-    environment: Environment<'_>,
-    diagnostics: &mut Diagnostics,
-) -> Option<String> {
-    if files(field.get_ref()).is_empty() {
-        return expand(field, environment, diagnostics);
-    }
-    let message = "this setting is a path, and the content of a file is not one";
-    let help = "write the path itself, without `${file:…}`";
-    diagnostics.push(Diagnostic::new(field.span(), message).help(help));
-    None
 }
 
 /// As [`expand`], for a part of a setting; `quote` encodes each value.

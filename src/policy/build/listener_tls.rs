@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use super::environment::{Environment, expand_path};
-use super::values::duration_up_to;
+use super::environment::{Environment, expand};
+use super::values::{Bounds, switch, written_duration};
 use super::words::meaning;
 use crate::base::period;
 use crate::base::text::cut;
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::listeners as written;
+use crate::config::row::Row;
 use crate::config::spanned::Spanned;
 use crate::config::tables::TextOr;
 use crate::policy::listener::{CertificateFiles, ClientAuth, Hsts, ListenerTls};
@@ -17,8 +18,8 @@ use crate::policy::listener::{CertificateFiles, ClientAuth, Hsts, ListenerTls};
 /// The item of `certificates` for those of `[acme]`.
 const ACME: &str = "acme";
 
-/// Maximum of `hsts`, in milliseconds and as text.
-const MAX_HSTS: (u64, &str) = (3_650 * 86_400_000, "3650d");
+/// Bounds of `hsts`.
+const HSTS: Bounds = Bounds::up_to("3650d");
 
 /// The shortest time that the lists of browsers accept, in seconds: a year.
 const PRELOAD_S: u64 = 365 * 86_400;
@@ -84,8 +85,8 @@ fn files_of(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<CertificateFiles> {
-    let mut path = |field: &Option<Spanned<String>>| {
-        let path = expand_path(field.as_ref()?, environment, diagnostics)?;
+    let mut path = |row, field: &Option<Spanned<String>>| {
+        let path = expand(row, field.as_ref()?, environment, diagnostics)?;
         if path.is_empty() {
             let help = "write the path of a PEM file";
             let span = field.as_ref().map_or_else(|| span.clone(), Spanned::span);
@@ -94,7 +95,9 @@ fn files_of(
         }
         Some(PathBuf::from(path))
     };
-    let (cert, key, ocsp) = (path(&files.cert), path(&files.key), path(&files.ocsp));
+    let cert = path(&written::CertificateFiles::cert, &files.cert);
+    let key = path(&written::CertificateFiles::key, &files.key);
+    let ocsp = path(&written::CertificateFiles::ocsp, &files.ocsp);
     for (name, field) in [("cert", &files.cert), ("key", &files.key)] {
         if field.is_none() && !diagnostics.explain_absence(&["listeners", "certificates", name]) {
             let message = format!("a certificate has no `{name}`");
@@ -121,8 +124,8 @@ fn client_auth(
         }
         return None;
     };
-    let ca = PathBuf::from(expand_path(field, environment, diagnostics)?);
-    Some(ClientAuth { ca, mode: meaning(listener.client_auth.as_ref()) })
+    let ca = expand(&written::Listener::client_ca, field, environment, diagnostics)?;
+    Some(ClientAuth { ca: ca.into(), mode: meaning(listener.client_auth.as_ref()) })
 }
 
 /// Reports settings of TLS in a listener without it.
@@ -150,7 +153,7 @@ pub(super) fn hsts(listener: &written::Listener, diagnostics: &mut Diagnostics) 
     let field = listener.hsts.as_ref()?;
     let hsts = match field.get_ref() {
         TextOr::Text(text) => Hsts {
-            max_age_s: max_age("hsts", &field.with(text.clone()), diagnostics)?,
+            max_age_s: max_age(&written::Listener::hsts, &field.with(text.clone()), diagnostics)?,
             include_subdomains: false,
             preload: false,
         },
@@ -163,11 +166,13 @@ pub(super) fn hsts(listener: &written::Listener, diagnostics: &mut Diagnostics) 
                 }
                 return None;
             };
-            let is = |field: &Option<Spanned<bool>>| field.as_ref().is_some_and(|is| *is.get_ref());
             Hsts {
-                max_age_s: max_age("max_age", max_age_field, diagnostics)?,
-                include_subdomains: is(&table.include_subdomains),
-                preload: is(&table.preload),
+                max_age_s: max_age(&written::Hsts::max_age, max_age_field, diagnostics)?,
+                include_subdomains: switch(
+                    &written::Hsts::include_subdomains,
+                    &table.include_subdomains,
+                ),
+                preload: switch(&written::Hsts::preload, &table.preload),
             }
         }
     };
@@ -185,13 +190,13 @@ pub(super) fn hsts(listener: &written::Listener, diagnostics: &mut Diagnostics) 
 }
 
 /// A time in whole seconds; 0 is allowed.
-fn max_age(name: &str, field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<u64> {
+fn max_age(row: &Row, field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<u64> {
     if period::milliseconds(field.get_ref()) == Ok(0) {
         return Some(0);
     }
-    let time = duration_up_to(MAX_HSTS, name, Some(field), 0, diagnostics)?;
+    let time = written_duration(HSTS, row, field, diagnostics)?;
     if time.subsec_millis() > 0 {
-        let message = format!("`{name}` is in whole seconds");
+        let message = format!("`{}` is in whole seconds", row.name);
         diagnostics.push(Diagnostic::new(field.span(), message).help("it looks like `365d`"));
         return None;
     }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::environment::Environment;
+use super::values::switch;
 use super::{address, listener_tls};
 use crate::base::text::cut;
 use crate::config::Config;
@@ -56,7 +57,7 @@ pub(super) fn listeners(
             address,
             tls,
             http2: listener.http2.as_ref().map_or(has_certificates, |http2| *http2.get_ref()),
-            proxy_protocol: listener.proxy_protocol.as_ref().is_some_and(|is| *is.get_ref()),
+            proxy_protocol: switch(&written::Listener::proxy_protocol, &listener.proxy_protocol),
             redirect: listener.redirect.as_ref().map(|redirect| *redirect.get_ref()),
             hsts,
         });

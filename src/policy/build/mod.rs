@@ -7,6 +7,8 @@
 //! Lists are in the order of the file. An entry with an error keeps its index, so that references
 //! to it are not errors too.
 
+#![allow(clippy::ref_option, reason = "a setting is read by its row and its field")]
+
 mod access_log;
 mod acme;
 mod address;
@@ -72,33 +74,42 @@ pub fn build(
     diagnostics: &mut Diagnostics,
 ) -> Option<Policy> {
     let names = Names::of(config, diagnostics);
-    let mut limits = Limits::default();
 
+    // The process, and how it is reached.
     let server = server::server(config, diagnostics);
     let listeners = listeners::listeners(config, server.as_ref(), environment, diagnostics);
     let acme = acme::acme(config, environment, diagnostics);
     let admin = admin::admin(config, server.as_ref(), environment, diagnostics);
-    let memory = server::memory(config, diagnostics);
-    let usage = usage::usage(config, environment, diagnostics);
-    let redis = redis::redis(config, environment, diagnostics);
     let tracing = tracing::tracing(config, environment, diagnostics);
     let audit = audit::audit(config, diagnostics);
+
+    // Where buckets and counts are.
+    let memory = server::memory(config, diagnostics);
+    let redis = redis::redis(config, environment, diagnostics);
+    let usage = usage::usage(config, environment, diagnostics);
+
+    // Clients.
     let clients = clients::clients(config, &names, diagnostics);
     let key_sources = clients.as_ref().map_or(&[][..], |clients| &clients.key_sources);
     let access_log = access_log::access_log(config, environment, key_sources, diagnostics);
     let keys = keys::keys(config, &names, diagnostics);
     let priorities = plans::priorities(config, diagnostics);
+    let ip_access = ip_access::access(config, environment, diagnostics);
+
+    // Routes, and where they lead.
     let upstreams = upstreams::upstreams(config, environment, diagnostics);
     let matchers = routes::matchers(config, diagnostics);
     let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
     let settings =
         routes::settings(config, environment, matchers.as_deref(), ignore_case, diagnostics);
     let destinations = routes::destinations(config, &names, diagnostics);
-    let ip_access = ip_access::access(config, environment, diagnostics);
+    let router = routes::router(config, matchers.as_deref(), ignore_case, diagnostics);
+
+    // Rules.
+    let mut limits = Limits::default();
     let rules = rules::rules(config, &names, &mut limits, diagnostics);
     costs::check(config, &rules, diagnostics);
     rules_per_route::check(config, &rules.list, diagnostics);
-    let router = routes::router(config, matchers.as_deref(), ignore_case, diagnostics);
 
     warnings::add(config, server.as_ref(), &keys, &rules, diagnostics);
     warnings::add_of_routes(config, clients.as_ref(), &listeners, settings.as_ref(), diagnostics);
@@ -112,18 +123,22 @@ pub fn build(
         listeners,
         acme,
         admin: admin?,
-        clients: clients?,
-        headers: server::headers(config),
-        memory: memory?,
-        redis,
-        usage: usage?,
-        access_log: access_log?,
         tracing,
         audit: audit?,
         log: log::log(config),
+        headers: server::headers(config),
+
+        memory: memory?,
+        redis,
+        usage: usage?,
+
+        clients: clients?,
+        access_log: access_log?,
+        keys,
         plans: names.plans.names().to_vec(),
         priorities: priorities?,
-        keys,
+        ip_access: ip_access.server,
+
         upstreams,
         routes: routes::routes(
             config,
@@ -134,13 +149,14 @@ pub fn build(
             ip_access.routes,
             &rules.list,
         ),
+        router: router?,
+
         counted_headers: rules::counted_headers(&rules.list),
         counts_certificates: rules::counts_certificates(&rules.list),
         rules: rules.list,
         has_quotas: limits.has_quotas(),
         limits: limits.into_list(),
-        router: router?,
-        ip_access: ip_access.server,
+
         warnings: Findings::default(),
     })
 }

@@ -4,12 +4,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::breaker;
-use super::environment::{Environment, expand, expand_part, expand_path};
+use super::environment::{Environment, expand, expand_part};
 use super::redis_url::{self, MAX_DATABASE, Url, UrlAddress};
-use super::values::{duration_up_to, number};
+use super::values::{Bounds, duration_in, number, switch};
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
+use crate::config::tables::Field;
 use crate::config::{Config, tables, words};
 use crate::net::address::HostPort;
 use crate::net::percent;
@@ -17,8 +18,6 @@ use crate::net::tls::{CertificateFiles, ClientTls};
 use crate::policy::redis::{
     Address, Colocate, DEFAULT_PREFIX, Login, MAX_LANES, Redis, Secret, Sentinel,
 };
-
-const DEFAULT_LANES: u16 = 6;
 
 /// Maximum length of a prefix, which is part of every key in memory and on the wire.
 const MAX_PREFIX_BYTES: usize = 64;
@@ -34,25 +33,29 @@ pub(super) fn redis(
     let url = url(table, environment, diagnostics);
     let is_assumed = url.as_ref().is_some_and(|(_, is_assumed)| *is_assumed);
     let url = url.map(|(url, _)| url);
-    let mut expanded =
-        |field: &Option<Spanned<String>>| expand(field.as_ref()?, environment, diagnostics);
-    let username = expanded(&redis.username);
-    let password = expanded(&redis.password);
-    let sentinel_username = expanded(&redis.sentinel_username);
-    let sentinel_password = expanded(&redis.sentinel_password);
-    let mut path =
-        |field: &Option<Spanned<String>>| expand_path(field.as_ref()?, environment, diagnostics);
-    let files = [path(&redis.ca), path(&redis.client_cert), path(&redis.client_key)];
+    let mut text = |row, field: &Option<Spanned<String>>| {
+        expand(row, field.as_ref()?, environment, diagnostics)
+    };
+    let username = text(&tables::Redis::username, &redis.username);
+    let password = text(&tables::Redis::password, &redis.password);
+    let sentinel_username = text(&tables::Redis::sentinel_username, &redis.sentinel_username);
+    let sentinel_password = text(&tables::Redis::sentinel_password, &redis.sentinel_password);
+    let files = [
+        text(&tables::Redis::ca, &redis.ca),
+        text(&tables::Redis::client_cert, &redis.client_cert),
+        text(&tables::Redis::client_key, &redis.client_key),
+    ];
     let fields = [redis.username.as_ref(), redis.password.as_ref()];
     check_login("password", fields, password.as_deref(), diagnostics);
     let fields = [redis.sentinel_username.as_ref(), redis.sentinel_password.as_ref()];
     check_login("sentinel_password", fields, sentinel_password.as_deref(), diagnostics);
-    let timeout = duration_up_to((1_000, "1s"), "timeout", redis.timeout.as_ref(), 10, diagnostics);
+    let timeout =
+        duration_in(Bounds::up_to("1s"), &tables::Redis::timeout, &redis.timeout, diagnostics);
     let prefix = prefix(redis.prefix.as_ref(), diagnostics);
     let place = url.as_ref().map(|url| &url.address);
-    let lanes = lanes(redis.lanes.as_ref(), place, diagnostics);
+    let lanes = lanes(&redis.lanes, place, diagnostics);
     let colocate = colocate(redis.colocate.as_ref(), place, diagnostics);
-    let database = number("database", redis.database.as_ref(), 0, 0..=MAX_DATABASE, diagnostics);
+    let database = number(&tables::Redis::database, &redis.database, 0..=MAX_DATABASE, diagnostics);
     if let (Some(url), false) = (&url, is_assumed) {
         check_against_url(url, redis, diagnostics);
     }
@@ -81,7 +84,7 @@ pub(super) fn redis(
         prefix: prefix?,
         lanes: lanes?,
         colocate: colocate?,
-        repair: redis.repair.as_ref().is_none_or(|field| *field.get_ref()),
+        repair: switch(&tables::Redis::repair, &redis.repair),
         ready: meaning(redis.ready.as_ref()),
         start_without: meaning(redis.start_without.as_ref()),
         breaker: breaker?,
@@ -214,7 +217,7 @@ fn tls(
 /// The number of lanes; `Some(None)` without a cluster, and for 0.
 #[allow(clippy::option_option, reason = "the outer one is an error")]
 fn lanes(
-    field: Option<&Spanned<u64>>,
+    field: &Field<u64>,
     place: Option<&UrlAddress>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Option<u16>> {
@@ -226,7 +229,7 @@ fn lanes(
         return None;
     }
     let most = u64::from(MAX_LANES);
-    let lanes = number("lanes", field, u64::from(DEFAULT_LANES), 0..=most, diagnostics)?;
+    let lanes = number(&tables::Redis::lanes, field, 0..=most, diagnostics)?;
     let lanes = u16::try_from(lanes).ok()?;
     Some((is_cluster && lanes > 0).then_some(lanes))
 }

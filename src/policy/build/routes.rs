@@ -12,12 +12,12 @@ use super::hosts;
 use super::names::{Names, twice};
 use super::path;
 use super::split;
-use super::values::{duration, number};
+use super::values::{duration, number_in};
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::tables::{self, List};
+use crate::config::tables::{self, Field, List};
 use crate::config::{Config, in_order};
 use crate::limit::cost::Cost;
 use crate::policy::SMALLEST_FILE;
@@ -31,12 +31,6 @@ use crate::policy::{Route, Rule};
 
 /// Maximum of `max_body_bytes`.
 const MAX_BODY_BYTES: u64 = 1 << 50;
-
-/// Default of `max_body_bytes`.
-const DEFAULT_BODY_BYTES: u64 = 100 * 1024 * 1024;
-
-/// Default of `websocket_idle_timeout`, in milliseconds.
-const WEBSOCKET_IDLE_MS: u64 = 3_600_000;
 
 /// Checks that there is a route.
 fn check(config: &Config, diagnostics: &mut Diagnostics) {
@@ -111,8 +105,8 @@ fn idle_timeouts(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<D
     let entries = in_order(&config.routes).into_iter();
     let timeouts: Vec<Option<Duration>> = entries
         .map(|(_, table)| {
-            let field = table.get_ref().websocket_idle_timeout.as_ref();
-            duration("websocket_idle_timeout", field, WEBSOCKET_IDLE_MS, diagnostics)
+            let field = &table.get_ref().websocket_idle_timeout;
+            duration(&tables::Route::websocket_idle_timeout, field, diagnostics)
         })
         .collect();
     timeouts.into_iter().collect()
@@ -121,19 +115,17 @@ fn idle_timeouts(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<D
 /// `max_body_bytes` of each route, in the order of the file: its own, else that of the server. None
 /// if one of them has an error.
 fn body_limits(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Option<u64>>> {
-    let mut limit = |field: Option<&Spanned<u64>>, default| {
-        number("max_body_bytes", field, default, 0..=MAX_BODY_BYTES, diagnostics)
-            .and_then(|limit| u64::try_from(limit).ok())
+    let row = &tables::Limits::max_body_bytes;
+    let mut limit = |field: &Field<u64>, default: Option<u64>| match field {
+        Some(field) => number_in(row, field, 0..=MAX_BODY_BYTES, diagnostics),
+        None => default,
     };
     let server = config.server.as_ref().and_then(|server| server.get_ref().limits.as_ref());
-    let server = server.and_then(|limits| limits.get_ref().max_body_bytes.as_ref());
-    let server = limit(server, DEFAULT_BODY_BYTES);
+    let server = server.map_or(&None, |limits| &limits.get_ref().max_body_bytes);
+    let server = limit(server, row.number());
     let entries = in_order(&config.routes).into_iter();
-    let limits: Vec<Option<u64>> = entries
-        .map(|(_, table)| {
-            limit(table.get_ref().max_body_bytes.as_ref(), server.unwrap_or_default())
-        })
-        .collect();
+    let limits: Vec<Option<u64>> =
+        entries.map(|(_, table)| limit(&table.get_ref().max_body_bytes, server)).collect();
     let limits: Option<Vec<u64>> = limits.into_iter().collect();
     server?;
     Some(limits?.into_iter().map(|limit| Some(limit).filter(|limit| *limit > 0)).collect())

@@ -5,14 +5,14 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::values::{duration, duration_up_to, number};
+use super::values::{Bounds, duration, duration_in, number, number_in, optional_duration, switch};
 use super::words::meaning;
 use super::{address, names};
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::outline::Outline;
 use crate::config::spanned::Spanned;
-use crate::config::tables::{self, List};
+use crate::config::tables::{self, Field, List};
 use crate::config::words::PathCase;
 use crate::policy::settings::{Headers, Http2, MaxBytes, Memory, Server, ServerLimits};
 
@@ -22,13 +22,10 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPEC
 /// Default of `server.admin`: port 9090 on the loopback address.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
-/// Maximum of the limits of new connections, in milliseconds and as text.
-const MAX_LIMIT: (u64, &str) = (600_000, "10m");
+/// Bounds of the time limits of new connections.
+const LIMIT: Bounds = Bounds::up_to("10m");
 
-/// Default of `body_min_rate` and `send_min_rate`.
-const DEFAULT_RATE: u64 = 240;
-
-/// Maximum of both. With it, 30 s of bytes are still below 2^64 millionths.
+/// Maximum of `body_min_rate` and `send_min_rate`. With it, 30 s of bytes are still below 2^64 millionths.
 const MAX_RATE: u64 = 1_000_000_000;
 
 /// Maximum of `max_headers`: Pingora reads no more header lines of a request over HTTP/1.
@@ -49,42 +46,42 @@ pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<S
     if let (Some(listen), Some(admin)) = (&listen, &admin) {
         check_admin_is_apart(listen, admin, diagnostics);
     }
-    let threads = number("threads", server.threads.as_ref(), 1, 1..=1024, diagnostics)
-        .filter(|_| server.threads.is_some());
-    let mut time = |name, field, default_ms| duration(name, field, default_ms, diagnostics);
-    let keepalive_timeout = time("keepalive_timeout", server.keepalive_timeout.as_ref(), 75_000);
-    let read_timeout = time("read_timeout", server.read_timeout.as_ref(), 60_000);
-    let write_timeout = time("write_timeout", server.write_timeout.as_ref(), 30_000);
-    let drain_timeout = time("drain_timeout", server.drain_timeout.as_ref(), 20_000);
-    let drain_delay = time("drain_delay", server.drain_delay.as_ref(), 1)
-        .filter(|_| server.drain_delay.is_some());
-    let upgrade_timeout = time("upgrade_timeout", server.upgrade_timeout.as_ref(), 30_000);
-    let headers = server.max_header_bytes.as_ref();
+    let mut optional = |row, field: &Field<u64>, most| {
+        let number = field.as_ref().map(|field| number_in(row, field, 1..=most, diagnostics));
+        number.flatten()
+    };
+    let threads = optional(&tables::Server::threads, &server.threads, 1024);
+    let instances = optional(&tables::Server::instances, &server.instances, 10_000);
+    let mut time = |row, field| duration(row, field, diagnostics);
+    let keepalive_timeout = time(&tables::Server::keepalive_timeout, &server.keepalive_timeout);
+    let read_timeout = time(&tables::Server::read_timeout, &server.read_timeout);
+    let write_timeout = time(&tables::Server::write_timeout, &server.write_timeout);
+    let drain_timeout = time(&tables::Server::drain_timeout, &server.drain_timeout);
+    let upgrade_timeout = time(&tables::Server::upgrade_timeout, &server.upgrade_timeout);
+    let drain_delay =
+        optional_duration(&tables::Server::drain_delay, &server.drain_delay, diagnostics);
+    let mut size = |row, field, bounds| number(row, field, bounds, diagnostics);
     let max_header_bytes =
-        number("max_header_bytes", headers, 32_768, 1024..=1_048_576, diagnostics);
-    let max_uri_bytes =
-        number("max_uri_bytes", server.max_uri_bytes.as_ref(), 8192, 128..=65_536, diagnostics);
-    let instances = number("instances", server.instances.as_ref(), 1, 1..=10_000, diagnostics)
-        .filter(|_| server.instances.is_some())
-        .and_then(|instances| u32::try_from(instances).ok());
+        size(&tables::Server::max_header_bytes, &server.max_header_bytes, 1024..=1_048_576);
+    let max_uri_bytes = size(&tables::Server::max_uri_bytes, &server.max_uri_bytes, 128..=65_536);
     let limits = limits(server.limits.as_ref(), diagnostics);
     let http2 = http2(server.http2.as_ref(), keepalive_timeout, diagnostics);
     let path_case = server.path_case.as_ref().map(|word| *word.get_ref());
     Some(Server {
         listen: listen?.into_iter().map(|(address, _)| address).collect(),
         admin: admin?.0,
-        threads,
+        threads: threads.and_then(|threads| usize::try_from(threads).ok()),
         trusted_proxies: address::networks(&server.trusted_proxies, diagnostics),
         keepalive_timeout: keepalive_timeout?,
         read_timeout: read_timeout?,
         write_timeout: write_timeout?,
-        drain_delay,
+        drain_delay: drain_delay?,
         drain_timeout: drain_timeout?,
         upgrade_timeout: upgrade_timeout?,
         max_header_bytes: max_header_bytes?,
         max_uri_bytes: max_uri_bytes?,
         ignore_path_case: path_case == Some(PathCase::Insensitive),
-        instances,
+        instances: instances.and_then(|instances| u32::try_from(instances).ok()),
         limits: limits?,
         http2: http2?,
     })
@@ -97,32 +94,32 @@ fn limits(
 ) -> Option<ServerLimits> {
     let default = tables::Limits::default();
     let limits = table.map_or(&default, Spanned::get_ref);
-    let mut time = |name, field: &Option<_>, default_ms| {
-        duration_up_to(MAX_LIMIT, name, field.as_ref(), default_ms, diagnostics)
-    };
-    let handshake_timeout = time("handshake_timeout", &limits.handshake_timeout, 5_000);
-    let head_timeout = time("head_timeout", &limits.head_timeout, 10_000);
-    let mut count = |name, field: &Option<_>, default, bounds| {
-        number(name, field.as_ref(), default, bounds, diagnostics)
-    };
+    let mut time = |row, field| duration_in(LIMIT, row, field, diagnostics);
+    let handshake_timeout = time(&tables::Limits::handshake_timeout, &limits.handshake_timeout);
+    let head_timeout = time(&tables::Limits::head_timeout, &limits.head_timeout);
+    let mut count = |row, field, bounds| number(row, field, bounds, diagnostics);
     let max_requests = count(
-        "max_requests_per_connection",
+        &tables::Limits::max_requests_per_connection,
         &limits.max_requests_per_connection,
-        10_000,
         0..=1_000_000_000,
     );
-    let mut rate = |name, field| count(name, field, DEFAULT_RATE, 0..=MAX_RATE);
-    let body_min_rate = rate("body_min_rate", &limits.body_min_rate);
-    let send_min_rate = rate("send_min_rate", &limits.send_min_rate);
-    let max_headers = count("max_headers", &limits.max_headers, 100, 1..=MAX_HEADERS);
+    let body_min_rate = count(&tables::Limits::body_min_rate, &limits.body_min_rate, 0..=MAX_RATE);
+    let send_min_rate = count(&tables::Limits::send_min_rate, &limits.send_min_rate, 0..=MAX_RATE);
+    let max_headers = count(&tables::Limits::max_headers, &limits.max_headers, 1..=MAX_HEADERS);
     let max_connections = match &limits.max_connections {
         None => Some(None),
-        set => count("max_connections", set, 1, 1..=MAX_CONNECTIONS).map(Some),
+        set => count(&tables::Limits::max_connections, set, 1..=MAX_CONNECTIONS).map(Some),
     };
-    let max_connections_per_ip =
-        count("max_connections_per_ip", &limits.max_connections_per_ip, 1000, 1..=MAX_CONNECTIONS);
-    let max_waiting =
-        count("max_waiting_requests", &limits.max_waiting_requests, 10_000, 1..=MAX_CONNECTIONS);
+    let max_connections_per_ip = count(
+        &tables::Limits::max_connections_per_ip,
+        &limits.max_connections_per_ip,
+        1..=MAX_CONNECTIONS,
+    );
+    let max_waiting = count(
+        &tables::Limits::max_waiting_requests,
+        &limits.max_waiting_requests,
+        1..=MAX_CONNECTIONS,
+    );
     Some(ServerLimits {
         handshake_timeout: handshake_timeout?,
         head_timeout: head_timeout?,
@@ -133,7 +130,10 @@ fn limits(
         max_connections: max_connections?,
         max_connections_per_ip: max_connections_per_ip?,
         max_waiting_requests: max_waiting?,
-        unready_on_overload: limits.unready_on_overload.as_ref().is_some_and(|it| *it.get_ref()),
+        unready_on_overload: switch(
+            &tables::Limits::unready_on_overload,
+            &limits.unready_on_overload,
+        ),
     })
 }
 
@@ -150,19 +150,19 @@ fn http2(
 ) -> Option<Http2> {
     let default = tables::Http2::default();
     let http2 = table.map_or(&default, Spanned::get_ref);
-    let mut limit = |name, field: &Option<_>, default, bounds| {
-        number(name, field.as_ref(), default, bounds, diagnostics)
-    };
-    let streams = limit("max_concurrent_streams", &http2.max_concurrent_streams, 100, 1..=10_000);
-    let header_list =
-        limit("max_header_list_bytes", &http2.max_header_list_bytes, 65_536, 1024..=1_048_576);
-    let max_pending_resets = limit("max_pending_resets", &http2.max_pending_resets, 20, 1..=10_000);
-    let mut time = |name, field: &Option<Spanned<String>>| match field {
-        Some(field) => duration(name, Some(field), 0, diagnostics).map(Some),
-        None => Some(None),
-    };
-    let idle_timeout = time("idle_timeout", &http2.idle_timeout);
-    let max_connection_age = time("max_connection_age", &http2.max_connection_age);
+    let mut limit = |row, field, bounds| number(row, field, bounds, diagnostics);
+    let streams =
+        limit(&tables::Http2::max_concurrent_streams, &http2.max_concurrent_streams, 1..=10_000);
+    let header_list = limit(
+        &tables::Http2::max_header_list_bytes,
+        &http2.max_header_list_bytes,
+        1024..=1_048_576,
+    );
+    let max_pending_resets =
+        limit(&tables::Http2::max_pending_resets, &http2.max_pending_resets, 1..=10_000);
+    let mut time = |row, field| optional_duration(row, field, diagnostics);
+    let idle_timeout = time(&tables::Http2::idle_timeout, &http2.idle_timeout);
+    let max_connection_age = time(&tables::Http2::max_connection_age, &http2.max_connection_age);
     Some(Http2 {
         max_concurrent_streams: u32::try_from(streams?).ok()?,
         max_header_list_bytes: u32::try_from(header_list?).ok()?,
@@ -256,7 +256,7 @@ pub(super) fn headers(config: &Config) -> Headers {
         style: meaning(style.as_ref()),
         policies: meaning(policies.as_ref()),
         reset: meaning(reset.as_ref()),
-        mode: mode.as_ref().is_some_and(|mode| *mode.get_ref()),
+        mode: switch(&tables::Headers::mode, mode),
     }
 }
 
@@ -265,7 +265,7 @@ pub(super) fn memory(config: &Config, diagnostics: &mut Diagnostics) -> Option<M
     let default = tables::Memory::default();
     let memory = config.memory.as_ref().map_or(&default, |memory| memory.get_ref());
     let max_buckets =
-        number("max_buckets", memory.max_buckets.as_ref(), 1_000_000, 1..=100_000_000, diagnostics);
+        number(&tables::Memory::max_buckets, &memory.max_buckets, 1..=100_000_000, diagnostics);
     let max_bytes = match memory.max_bytes.as_ref() {
         None => Some(MaxBytes::Cgroup),
         Some(field) if *field.get_ref() == 0 => Some(MaxBytes::Off),

@@ -1,5 +1,6 @@
 //! Policies of valid files, and diagnostics of invalid ones.
 
+mod defaults;
 mod diagnostics;
 mod meaning;
 mod mutations;

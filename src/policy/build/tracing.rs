@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use http::uri::Uri;
 use http::{HeaderName, HeaderValue};
 
-use super::environment::{Environment, Expanded, expand, expand_part, expand_path};
-use super::values::duration_up_to;
+use super::environment::{Environment, Expanded, expand, expand_part};
+use super::values::{Bounds, duration_in};
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -16,17 +16,11 @@ use crate::net::address::{AddressError, HostPort};
 use crate::net::tls::ClientTls;
 use crate::policy::tracing::{Endpoint, SamplingRatio, Tracing};
 
-/// Default of `endpoint`: a collector on the same machine, on the default port of OTLP over HTTP.
-const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:4318";
-
 /// The endpoint that is checked if a part of it is assumed and `ca` is set.
 const ASSUMED_TLS_ENDPOINT: &str = "https://assumed.invalid";
 
 /// Path for traces, which is appended to the address of the collector.
 const TRACES_PATH: &str = "/v1/traces";
-
-/// Default of `tracing.sample`: one request in a hundred.
-const DEFAULT_SAMPLE: f64 = 0.01;
 
 const MAX_SERVICE_NAME_BYTES: usize = 255;
 
@@ -59,13 +53,13 @@ pub(super) fn tracing(
         .collect();
     let headers: Option<Vec<_>> = headers.into_iter().collect();
     let headers = headers.filter(|_| !is_twice);
-    let timeout = duration_up_to((60_000, "1m"), "timeout", timeout.as_ref(), 10_000, diagnostics);
+    let timeout = duration_in(Bounds::up_to("1m"), &tables::Tracing::timeout, timeout, diagnostics);
     let sample = match sample {
-        None => SamplingRatio::of(DEFAULT_SAMPLE),
+        None => tables::Tracing::sample.fraction().and_then(SamplingRatio::of),
         Some(field) => self::sample(field, diagnostics),
     };
     let service_name = match service_name {
-        None => Some("tollgate".to_owned()),
+        None => tables::Tracing::service_name.text().map(str::to_owned),
         Some(field) => self::service_name(field, environment, diagnostics),
     };
     Some(Tracing {
@@ -87,15 +81,17 @@ fn endpoint(
 ) -> Option<Endpoint> {
     let ca_path = match ca {
         None => Some(None),
-        Some(ca) => expand_path(ca, environment, diagnostics).map(|path| Some(PathBuf::from(path))),
+        Some(ca) => expand(&tables::Tracing::ca, ca, environment, diagnostics)
+            .map(|path| Some(PathBuf::from(path))),
     };
+    let default = tables::Tracing::endpoint.text()?;
     let Expanded { text, is_assumed } = match field {
-        None => Expanded { text: DEFAULT_ENDPOINT.to_owned(), is_assumed: false },
+        None => Expanded { text: default.to_owned(), is_assumed: false },
         Some(field) => {
             expand_part(field.get_ref(), field, environment, &|value| value, diagnostics)?
         }
     };
-    let assumed = if ca.is_some() { ASSUMED_TLS_ENDPOINT } else { DEFAULT_ENDPOINT };
+    let assumed = if ca.is_some() { ASSUMED_TLS_ENDPOINT } else { default };
     let endpoint =
         match parse(&text).or_else(|why| if is_assumed { parse(assumed) } else { Err(why) }) {
             Ok(endpoint) => endpoint,
@@ -175,7 +171,7 @@ fn header(
         diagnostics.push(Diagnostic::new(name.span(), message).help("leave it out"));
         return None;
     }
-    let text = expand(value, environment, diagnostics)?;
+    let text = expand(&tables::Tracing::headers, value, environment, diagnostics)?;
     let Some(mut value_of) = HeaderValue::from_str(&text).ok().filter(|_| text.is_ascii()) else {
         let message = format!("the value of `{shown}` holds a character that no header can carry");
         let help = "it can have visible ASCII characters and spaces; is there a line break?";
@@ -218,7 +214,7 @@ fn service_name(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<String> {
-    let name = expand(field, environment, diagnostics)?;
+    let name = expand(&tables::Tracing::service_name, field, environment, diagnostics)?;
     if (1..=MAX_SERVICE_NAME_BYTES).contains(&name.len()) {
         return Some(name);
     }

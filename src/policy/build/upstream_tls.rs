@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::environment::{Environment, expand_path};
+use super::environment::{Environment, expand};
 use super::origin::Scheme;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -27,12 +27,12 @@ pub(super) fn tls(
         let diagnostic = Diagnostic::new(table.span(), "`tls` is for servers with `https://`");
         diagnostics.push(diagnostic.help(help));
     }
-    let mut path = |field: Option<&Spanned<String>>| {
-        expand_path(field?, environment, diagnostics).map(PathBuf::from)
+    let mut path = |row, field: &Option<Spanned<String>>| {
+        expand(row, field.as_ref()?, environment, diagnostics).map(PathBuf::from)
     };
-    let ca = path(settings.ca.as_ref());
-    let chain = path(settings.cert.as_ref());
-    let key = path(settings.key.as_ref());
+    let ca = path(&tables::UpstreamTls::ca, &settings.ca);
+    let chain = path(&tables::UpstreamTls::cert, &settings.cert);
+    let key = path(&tables::UpstreamTls::key, &settings.key);
     let lonely = match (&settings.cert, &settings.key) {
         (Some(field), None) => Some((field, "`cert` needs its `key`", "key")),
         (None, Some(field)) => Some((field, "`key` needs its `cert`", "cert")),

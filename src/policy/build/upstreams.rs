@@ -9,13 +9,12 @@ use super::environment::Environment;
 use super::names::twice;
 use super::origin::{Scheme, origin};
 use super::upstream_tls;
-use super::values::duration;
-use super::values::number;
+use super::values::{duration, number, number_in, switch};
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::tables::TextOr;
+use crate::config::tables::{TextOr, UpstreamServer};
 use crate::config::words::Auto;
 use crate::config::{Config, in_order, tables};
 use crate::policy::servers::Server;
@@ -49,17 +48,17 @@ fn upstream(
         upstream_tls::check_protocol(scheme, upstream.protocol.as_ref(), diagnostics);
     }
     let max_in_flight = max_in_flight(upstream.max_in_flight.as_ref(), diagnostics);
-    let mut time = |name, field, default_ms| duration(name, field, default_ms, diagnostics);
-    let connect_timeout = time("connect_timeout", upstream.connect_timeout.as_ref(), 1_000);
-    let read_timeout = time("read_timeout", upstream.read_timeout.as_ref(), 30_000);
-    let write_timeout = time("write_timeout", upstream.write_timeout.as_ref(), 30_000);
-    let idle_timeout = time("idle_timeout", upstream.idle_timeout.as_ref(), 60_000);
+    let mut time = |row, field| duration(row, field, diagnostics);
+    let connect_timeout = time(&tables::Upstream::connect_timeout, &upstream.connect_timeout);
+    let read_timeout = time(&tables::Upstream::read_timeout, &upstream.read_timeout);
+    let write_timeout = time(&tables::Upstream::write_timeout, &upstream.write_timeout);
+    let idle_timeout = time(&tables::Upstream::idle_timeout, &upstream.idle_timeout);
     let balance = balance::balance(upstream.balance.as_ref(), diagnostics);
     let sticky = match &upstream.sticky {
         None => Some(None),
         Some(table) => balance::sticky(table, environment, diagnostics).map(Some),
     };
-    let slow_start_us = balance::slow_start_us(upstream.slow_start.as_ref(), diagnostics);
+    let slow_start_us = balance::slow_start_us(&upstream.slow_start, diagnostics);
     Some(Upstream {
         name: Arc::from(name.get_ref().as_str()),
         target: target?.0,
@@ -186,10 +185,12 @@ fn weight_and_priority(
     diagnostics: &mut Diagnostics,
 ) -> Option<(u16, u8)> {
     let Some(settings) = settings else { return Some((1, 0)) };
-    let weight = number("weight", settings.weight.as_ref(), 1, 1..=1000, diagnostics);
-    let is_backup = settings.backup.as_ref().is_some_and(|backup| *backup.get_ref());
-    let default = u64::from(is_backup);
-    let priority = number("priority", settings.priority.as_ref(), default, 0..=100, diagnostics);
+    let weight = number(&UpstreamServer::weight, &settings.weight, 1..=1000, diagnostics);
+    let is_backup = switch(&UpstreamServer::backup, &settings.backup);
+    let priority = match &settings.priority {
+        None => Some(u64::from(is_backup)),
+        Some(field) => number_in(&UpstreamServer::priority, field, 0..=100, diagnostics),
+    };
     if let (true, Some(field)) = (is_backup, &settings.priority) {
         let message = "`backup = true` is the priority 1, so `priority` cannot be set, too";
         diagnostics.push(Diagnostic::new(field.span(), message).help("take one of them out"));

@@ -1,4 +1,4 @@
-//! Numbers and durations within their bounds.
+//! Numbers, durations and switches: within their bounds, or the default of their setting.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -6,64 +6,115 @@ use std::time::Duration;
 use crate::base::period::{self, PeriodError};
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::row::Row;
 use crate::config::spanned::Spanned;
+use crate::config::tables::Field;
 
-/// Maximum of most durations: a day, in milliseconds.
-const MAX_MILLISECONDS: u64 = 86_400_000;
+/// The shortest and the longest duration that a setting takes, as the file has them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    least: &'static str,
+    most: &'static str,
+}
 
-/// Checks that a whole number is in the range; if it is left out, returns `default`.
+impl Bounds {
+    /// Those of most durations.
+    const USUAL: Self = Self::up_to("1d");
+
+    pub(super) const fn new(least: &'static str, most: &'static str) -> Self {
+        Self { least, most }
+    }
+
+    pub(super) const fn up_to(most: &'static str) -> Self {
+        Self::new("1ms", most)
+    }
+}
+
+/// Whether a setting is on.
+pub(super) fn switch(row: &Row, field: &Field<bool>) -> bool {
+    field.as_ref().map_or(row.is_on(), |field| *field.get_ref())
+}
+
+/// Checks that a whole number is in the range.
 pub(super) fn number(
-    name: &str,
-    field: Option<&Spanned<u64>>,
-    default: u64,
+    row: &Row,
+    field: &Field<u64>,
     bounds: RangeInclusive<u64>,
     diagnostics: &mut Diagnostics,
 ) -> Option<usize> {
-    let value = field.map_or(default, |field| *field.get_ref());
-    if let Some(field) = field
-        && !bounds.contains(&value)
-    {
-        let (least, most) = bounds.into_inner();
+    let value = match field {
+        Some(field) => number_in(row, field, bounds, diagnostics)?,
+        None => row.number()?,
+    };
+    usize::try_from(value).ok()
+}
+
+/// As [`number`], for a setting that the file has.
+pub(super) fn number_in(
+    row: &Row,
+    field: &Spanned<u64>,
+    bounds: RangeInclusive<u64>,
+    diagnostics: &mut Diagnostics,
+) -> Option<u64> {
+    let value = *field.get_ref();
+    if !bounds.contains(&value) {
+        let (name, least, most) = (row.name, bounds.start(), bounds.end());
         let message = format!("`{name}` is at least {least} and at most {most}");
         diagnostics.push(Diagnostic::new(field.span(), message));
         return None;
     }
-    usize::try_from(value).ok()
+    Some(value)
 }
 
-/// Checks that a duration is a millisecond to a day; if it is left out, returns `default_ms`.
+/// Checks that a duration is a millisecond to a day.
 pub(super) fn duration(
-    name: &str,
-    field: Option<&Spanned<String>>,
-    default_ms: u64,
+    row: &Row,
+    field: &Field<String>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Duration> {
-    duration_up_to((MAX_MILLISECONDS, "1d"), name, field, default_ms, diagnostics)
+    duration_in(Bounds::USUAL, row, field, diagnostics)
 }
 
-/// As [`duration`], with another maximum, in milliseconds and as text.
-pub(super) fn duration_up_to(
-    most: (u64, &str),
-    name: &str,
-    field: Option<&Spanned<String>>,
-    default_ms: u64,
-    diagnostics: &mut Diagnostics,
-) -> Option<Duration> {
-    duration_in(((1, "1ms"), most), name, field, default_ms, diagnostics)
-}
-
-/// As [`duration`], with another minimum and maximum, each in milliseconds and as text.
+/// As [`duration`], with other bounds.
 pub(super) fn duration_in(
-    ((least_ms, least), (most_ms, most)): ((u64, &str), (u64, &str)),
-    name: &str,
-    field: Option<&Spanned<String>>,
-    default_ms: u64,
+    bounds: Bounds,
+    row: &Row,
+    field: &Field<String>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Duration> {
+    match field {
+        Some(field) => written_duration(bounds, row, field, diagnostics),
+        None => Some(Duration::from_millis(period::milliseconds(row.text()?).ok()?)),
+    }
+}
+
+/// As [`duration`], for a setting without a default; the inner result is none if it is left out.
+#[allow(
+    clippy::option_option,
+    reason = "an error and a setting that is left out are different things"
+)]
+pub(super) fn optional_duration(
+    row: &Row,
+    field: &Field<String>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Option<Duration>> {
+    match field {
+        Some(field) => written_duration(Bounds::USUAL, row, field, diagnostics).map(Some),
+        None => Some(None),
+    }
+}
+
+/// As [`duration_in`], for a setting that the file has.
+pub(super) fn written_duration(
+    bounds: Bounds,
+    row: &Row,
+    field: &Spanned<String>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Duration> {
+    let (name, Bounds { least, most }) = (row.name, bounds);
+    let least_ms = period::milliseconds(least).unwrap_or_default();
+    let most_ms = period::milliseconds(most).unwrap_or_default();
     let shortest = || format!("the shortest is `{least}`");
-    let Some(field) = field else {
-        return Some(Duration::from_millis(default_ms));
-    };
     let text = field.get_ref();
     let (message, help) = match period::milliseconds(text) {
         Ok(0) => (format!("`{name}` cannot be 0"), shortest()),

@@ -3,22 +3,19 @@
 use std::ops::Range;
 
 use super::super::rate::{self, Setting};
-use super::super::values::duration_up_to;
+use super::super::values::{Bounds, duration_in};
 use super::{ReadLimit, Written, is_explained};
 use crate::base::duration::micros;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::rules::Rule;
 use crate::config::spanned::Spanned;
 use crate::limit::Limit;
 use crate::limit::leaky_bucket::capacity;
 use crate::limit::token_bucket::{TokenBucket, TokenBucketError};
 use crate::policy::{Rate, WrittenLimit};
 
-/// Longest delay, in milliseconds and as text: clients and proxies before the gateway wait for no
-/// longer.
-const MAX_DELAY: (u64, &str) = (600_000, "10m");
-
-/// Delay of a rule without one, in milliseconds.
-const DEFAULT_DELAY_MS: u64 = 1_000;
+/// Bounds of a delay: clients and proxies before the gateway wait for no longer.
+const DELAY: Bounds = Bounds::up_to("10m");
 
 /// Reads the grant in the table at `path`; none without a rate, or with an error.
 pub(super) fn read(
@@ -46,7 +43,7 @@ pub(super) fn read(
         return None;
     }
     let delay = written.max_delay.as_ref();
-    let max_delay = duration_up_to(MAX_DELAY, "max_delay", delay, DEFAULT_DELAY_MS, diagnostics)?;
+    let max_delay = duration_in(DELAY, &Rule::max_delay, written.max_delay, diagnostics)?;
     let max_delay_us = micros(max_delay);
     let span = delay.map_or_else(|| field.span(), Spanned::span);
     let bucket = bucket(rate, max_delay_us, written.parts, &field.span())

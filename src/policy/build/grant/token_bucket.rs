@@ -3,18 +3,18 @@
 use std::ops::Range;
 
 use super::super::rate::{self, Setting, default_burst};
-use super::super::values::duration_up_to;
+use super::super::values::{Bounds, written_duration};
 use super::{LEAVE_OUT, ReadLimit, Written, is_explained};
 use crate::base::duration::micros;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::rules::Burst;
+use crate::config::rules::{Burst, Rule};
 use crate::config::spanned::Spanned;
 use crate::limit::token_bucket::{TokenBucket, TokenBucketError};
 use crate::limit::{Limit, MAX_UNITS};
 use crate::policy::{Rate, WrittenLimit};
 
-/// Longest burst by time, in milliseconds and as text.
-const MAX_BURST: (u64, &str) = (366 * 86_400_000, "366d");
+/// Bounds of a burst by time.
+const BURST: Bounds = Bounds::up_to("366d");
 
 /// A burst, as far as it can be known without the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,7 @@ fn capacity(
         return None;
     }
     let text = burst.with(text.clone());
-    let time = duration_up_to(MAX_BURST, "burst", Some(&text), 0, diagnostics)?;
+    let time = written_duration(BURST, &Rule::burst, &text, diagnostics)?;
     Some(Capacity::Time(micros(time)))
 }
 

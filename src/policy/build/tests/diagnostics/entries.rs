@@ -40,7 +40,7 @@ fn every_table_with_names_suggests_a_head() {
     error: `keys` is a table with names, not a list
      --> gateway.toml:1:1
       |
-    1 | ********
+    1 | [[keys]]
       | ^^^^^^^^
       |
       = help: write `[keys.key-1]`, with its settings below

@@ -411,6 +411,8 @@ fn limits_of_connections_are_out_of_range() {
       |
     8 | max_connection_age = 3600
       |                      ^^^^
+      |
+      = help: write `max_connection_age = "3600s"`
 
     error: `idle_timeout` cannot be 0
      --> gateway.toml:9:16

@@ -88,6 +88,7 @@ fn servers_and_balance_are_invalid() {
     `balance` has no value `leastconn`
     = help: write `balance = "least_request"`
     `slow_start` is a string, not a number
+    = help: write `slow_start = "30s"`
     `sticky` needs the name of its `cookie`
     = help: write `sticky = { cookie = "srv" }`
     `ttl` is a whole number of seconds
