@@ -89,6 +89,34 @@ enum Event {
     Due,
 }
 
+/// A connection between two events.
+struct State<'a> {
+    limits: &'a Http2Limits,
+    lifetime: Lifetime,
+    connection: Arc<ConnectionInfo>,
+    requests: Arc<Requests>,
+    malformed: usize,
+    closing: Option<Closing>,
+}
+
+/// What follows from an event. The connection waits for the same time as before unless it says
+/// otherwise.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one at a time, on the stack; a box would be one more allocation"
+)]
+enum Next {
+    Serve(HttpSession),
+    /// The client has had enough time to learn of the end.
+    Refuse(HttpSession),
+    Ignore,
+    /// Nothing, until this time, in microseconds.
+    Check(u64),
+    /// The end is announced, for this reason; the connection stays open for this time.
+    Close(Ended, Duration),
+    End(Ended),
+}
+
 /// Serves requests until the connection closes.
 pub(super) async fn serve<A>(
     app: &Arc<A>,
@@ -107,13 +135,12 @@ where
         Ok(Err(_)) => return Ended::Preface,
         Err(_) => return Ended::HeadTimeout,
     };
-    let lifetime = lifetime(&limits.http2);
     let requests = Arc::new(Requests::new(&connection, clock::now()));
-    let mut malformed = 0;
-    let mut closing: Option<Closing> = None;
+    let lifetime = lifetime(&limits.http2);
+    let mut state = State { limits, lifetime, connection, requests, malformed: 0, closing: None };
     let mut timer = pin!(sleep_until(Instant::now()));
     loop {
-        let is_closing = closing.is_some();
+        let is_closing = state.closing.is_some();
         let event = tokio::select! {
             biased;
             // An error means that the server has ended.
@@ -122,52 +149,85 @@ where
                 Event::Accepted(accepted)
             }
             () = timer.as_mut() => Event::Due,
-            _ = connection.shed(), if !is_closing => Event::Shed,
+            _ = state.connection.shed(), if !is_closing => Event::Shed,
         };
-        let due = match event {
-            Event::Accepted(Ok(Some(H2Accept::Session(mut session)))) => {
-                if closing.as_mut().is_some_and(|closing| closing.refuses(limits)) {
-                    session.shutdown_with_reason(Reason::REFUSED_STREAM);
+        let wait = match state.next(event) {
+            Next::Serve(session) => {
+                state.requests.serve(app, session, &shutdown);
+                if !state.is_last_request() {
                     continue;
                 }
-                requests.serve(app, session, &shutdown);
-                if is_closing || !connection.is_last_request(limits.max_requests) {
-                    continue;
-                }
-                Due::Close
+                http2.graceful_shutdown();
+                state.close(Ended::Uncounted, limits.close_timeout)
             }
-            Event::Accepted(Ok(Some(H2Accept::Rejected))) => {
-                malformed += 1;
-                if malformed >= MAX_MALFORMED {
-                    return Ended::Malformed;
-                }
+            Next::Refuse(mut session) => {
+                session.shutdown_with_reason(Reason::REFUSED_STREAM);
                 continue;
             }
-            // The connection has ended, by either side.
-            Event::Accepted(Ok(None) | Err(_)) => return ended(&connection, closing),
-            Event::Due => match &mut closing {
-                None => lifetime.check(clock::now(), requests.activity()),
-                Some(closing) => match closing.check(clock::now(), requests.activity()) {
-                    Due::Close => return closing.ended,
-                    later @ Due::At(_) => later,
-                },
-            },
-            Event::Shed => {
-                let Some(cause) = requests.shed_cause() else { continue };
-                closing = Some(Closing::new(Ended::Shed(cause), SHED_TIMEOUT));
-                Due::Close
-            }
-            Event::Drain => Due::Close,
-        };
-        let wait = match due {
-            Due::At(time) => Duration::from_micros(time.saturating_sub(clock::now())),
-            Due::Close => {
+            Next::Ignore => continue,
+            Next::Check(time) => Duration::from_micros(time.saturating_sub(clock::now())),
+            Next::Close(ended, timeout) => {
                 http2.graceful_shutdown();
-                let ordinary = || Closing::new(Ended::Uncounted, limits.close_timeout);
-                closing.get_or_insert_with(ordinary).timeout
+                state.close(ended, timeout)
             }
+            Next::End(ended) => return ended,
         };
         timer.as_mut().reset(Instant::now() + wait);
+    }
+}
+
+impl State<'_> {
+    /// What follows from an event.
+    fn next(&mut self, event: Event) -> Next {
+        match event {
+            Event::Accepted(Ok(Some(H2Accept::Session(session)))) => {
+                let limits = self.limits;
+                let is_refused =
+                    self.closing.as_mut().is_some_and(|closing| closing.refuses(limits));
+                if is_refused { Next::Refuse(session) } else { Next::Serve(session) }
+            }
+            Event::Accepted(Ok(Some(H2Accept::Rejected))) => {
+                self.malformed += 1;
+                if self.malformed >= MAX_MALFORMED {
+                    Next::End(Ended::Malformed)
+                } else {
+                    Next::Ignore
+                }
+            }
+            // The connection has ended, by either side.
+            Event::Accepted(Ok(None) | Err(_)) => Next::End(ended(&self.connection, self.closing)),
+            Event::Due => self.check(),
+            Event::Shed => match self.requests.shed_cause() {
+                Some(cause) => Next::Close(Ended::Shed(cause), SHED_TIMEOUT),
+                None => Next::Ignore,
+            },
+            Event::Drain => Next::Close(Ended::Uncounted, self.limits.close_timeout),
+        }
+    }
+
+    /// What follows from the time and the requests.
+    fn check(&mut self) -> Next {
+        let (now, activity) = (clock::now(), self.requests.activity());
+        match &mut self.closing {
+            None => match self.lifetime.check(now, activity) {
+                Due::At(time) => Next::Check(time),
+                Due::Close => Next::Close(Ended::Uncounted, self.limits.close_timeout),
+            },
+            Some(closing) => match closing.check(now, activity) {
+                Due::At(time) => Next::Check(time),
+                Due::Close => Next::End(closing.ended),
+            },
+        }
+    }
+
+    /// Whether a request that was accepted is the last one of a connection that is not closing.
+    fn is_last_request(&self) -> bool {
+        self.closing.is_none() && self.connection.is_last_request(self.limits.max_requests)
+    }
+
+    /// Notes that the end has been announced. Returns how long the connection stays open.
+    fn close(&mut self, ended: Ended, timeout: Duration) -> Duration {
+        self.closing.insert(Closing::new(ended, timeout)).timeout
     }
 }
 

@@ -14,6 +14,7 @@ use super::lease::lease;
 use super::names::{Names, twice};
 use super::refund::refund_on;
 use super::routes::cost;
+use super::values::switch;
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -80,8 +81,8 @@ pub(super) fn rules(
             require_whole_costs(config, &rule, table.get_ref(), diagnostics);
         }
         let parts = parts(config, &rule);
-        let placed = (name, table.get_ref());
-        let grants = plan_grants(placed, parts, names, &mut rule, limits, diagnostics);
+        let grants =
+            plan_grants(name, table.get_ref(), parts, names, &mut rule, limits, diagnostics);
         rules.list.push(rule);
         rules.parts.push(parts);
         rules.grants.push(grants);
@@ -143,7 +144,7 @@ fn rule(
         description: table.description.as_ref().map(|text| text.get_ref().clone()),
         kind: meaning(table.kind.as_ref()),
         per,
-        enabled: table.enabled.as_ref().is_none_or(|enabled| *enabled.get_ref()),
+        enabled: switch(&written::Rule::enabled, &table.enabled),
         routes,
         mode: meaning(table.mode.as_ref()),
         on_missing: meaning(table.on_missing.as_ref()),
@@ -200,21 +201,17 @@ fn require_whole_costs(
 
 /// Adds the grant for all plans and those of single plans to a rule, and returns them.
 fn plan_grants(
-    (name, table): (&Spanned<String>, &written::Rule),
+    name: &Spanned<String>,
+    table: &written::Rule,
     parts: u16,
     names: &Names,
     rule: &mut Rule,
     limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) -> Vec<PlacedGrant> {
-    let mut grants = Vec::new();
     let rule_name = name.get_ref().as_str();
-    let explained = ["kind", "rate", "limit", "plans"]
-        .iter()
-        .any(|name| diagnostics.explain_absence(&["rules", rule_name, name]));
-    let kind = rule.kind;
-    let plain = Written {
-        kind,
+    let own = Written {
+        kind: rule.kind,
         parts,
         rate: &table.rate,
         limit: &table.limit,
@@ -223,47 +220,28 @@ fn plan_grants(
         zone: &table.zone,
         anchor: &table.anchor,
     };
-    if !plain.is_limit() && !explained {
-        if let Some(example) = kind.limit_example() {
-            if table.plans.is_empty() {
-                let message = format!("the rule `{}` has no limit", cut(rule_name, 64));
-                let help = format!(
-                    "add `limit = {example}`, or `plans.<plan> = {{ limit = {example} }}` for each plan"
-                );
-                diagnostics.push(Diagnostic::new(name.span(), message).help(help));
-            }
-        } else if let Some(burst) = &table.burst {
-            let help = "add `rate = \"10/s\"`";
-            diagnostics.push(
-                Diagnostic::new(burst.span(), "`burst` without a `rate` or `limit`").help(help),
-            );
-        } else if table.plans.is_empty() {
-            let message = format!("the rule `{}` has no rate", cut(rule_name, 64));
-            let help =
-                "add `rate = \"10/s\"`, or `plans.<plan> = { rate = \"10/s\" }` for each plan";
-            diagnostics.push(Diagnostic::new(name.span(), message).help(help));
-        }
+    if !own.is_limit() {
+        explain_no_limit(name, table, rule.kind, diagnostics);
     }
-    if diagnostics.is_rejected(&["rules", rule_name, "kind"]) {
-        return grants;
+    let is_rejected = |setting| diagnostics.is_rejected(&["rules", rule_name, setting]);
+    if is_rejected("kind") {
+        return Vec::new();
     }
-    if !has_fitting_settings(rule.kind, table, diagnostics)
-        || diagnostics.is_rejected(&["rules", rule_name, "zone"])
-        || diagnostics.is_rejected(&["rules", rule_name, "anchor"])
-    {
+    let is_placed = !is_rejected("zone") && !is_rejected("anchor");
+    if !has_fitting_settings(rule.kind, table, diagnostics) || !is_placed {
         // Nor are the grants of keys, whose errors would follow from these.
         diagnostics.mark_missing(["rules", rule_name, "kind"].into_iter());
-        return grants;
+        return Vec::new();
     }
-    if let Some(placed) = grant::optional(plain, &["rules", rule_name], limits, diagnostics) {
+    let mut grants = Vec::new();
+    if let Some(placed) = grant::optional(own, &["rules", rule_name], limits, diagnostics) {
         rule.grant_by_plan.fill(Some(placed.grant));
         grants.push(placed);
     }
     for (plan, granted) in in_order(&table.plans) {
         let index = names.plans.find(plan, diagnostics);
         let path = ["rules", rule_name, "plans", plan.get_ref()];
-        let granted = granted.get_ref();
-        let written = written(kind, parts, granted, Some(table));
+        let written = written(rule.kind, parts, granted.get_ref(), Some(table));
         let placed = grant::required(written, &path, plan.span(), limits, diagnostics);
         let (Some(index), Some(placed)) = (index, placed) else { continue };
         set(&mut rule.grant_by_plan, index, Some(placed.grant));
@@ -272,6 +250,39 @@ fn plan_grants(
         grants.push(PlacedGrant { owner, ..placed });
     }
     grants
+}
+
+/// Reports a rule without a limit of its own, unless its plans have theirs, or an error explains it.
+fn explain_no_limit(
+    name: &Spanned<String>,
+    table: &written::Rule,
+    kind: Kind,
+    diagnostics: &mut Diagnostics,
+) {
+    let rule_name = name.get_ref().as_str();
+    let mut settings = ["kind", "rate", "limit", "plans"].iter();
+    if settings.any(|setting| diagnostics.explain_absence(&["rules", rule_name, setting])) {
+        return;
+    }
+    let has_plans = !table.plans.is_empty();
+    let diagnostic = match (kind.limit_example(), &table.burst) {
+        (None, Some(burst)) => Diagnostic::new(burst.span(), "`burst` without a `rate` or `limit`")
+            .help("add `rate = \"10/s\"`"),
+        _ if has_plans => return,
+        (Some(example), _) => {
+            let message = format!("the rule `{}` has no limit", cut(rule_name, 64));
+            Diagnostic::new(name.span(), message).help(format!(
+                "add `limit = {example}`, or `plans.<plan> = {{ limit = {example} }}` for each plan"
+            ))
+        }
+        (None, None) => {
+            let message = format!("the rule `{}` has no rate", cut(rule_name, 64));
+            Diagnostic::new(name.span(), message).help(
+                "add `rate = \"10/s\"`, or `plans.<plan> = { rate = \"10/s\" }` for each plan",
+            )
+        }
+    };
+    diagnostics.push(diagnostic);
 }
 
 /// Adds the grants of single keys to their rules.
