@@ -27,6 +27,7 @@ use tollgate::gateway::limit_headers;
 use tollgate::limit::share::Share;
 use tollgate::load;
 use tollgate::policy::Policy;
+use tollgate::policy::matcher::RequestParts;
 use tollgate::runtime::Snapshot;
 use tollgate::store::limiter::{Source, Taken};
 use tollgate::store::memory::MemoryStore;
@@ -145,23 +146,29 @@ mod identity {
 mod route {
     use super::*;
 
+    fn get(headers: &HeaderMap) -> RequestParts<'_> {
+        RequestParts { method: &Method::GET, headers }
+    }
+
     #[divan::bench(args = [1, 20, 1_000])]
     fn the_last_prefix(bencher: Bencher, routes: usize) {
+        let headers = HeaderMap::new();
         let policy = policy(routes, 1, "");
         let path = format!("/service-{}/items/4711/orders", routes - 1);
-        assert!(policy.router.find("api.example.com", &path, &Method::GET).unwrap().is_some());
+        assert!(policy.router.find("api.example.com", &path, get(&headers)).unwrap().is_some());
         bencher.bench_local(|| {
-            policy.router.find(black_box("api.example.com"), black_box(&path), &Method::GET)
+            policy.router.find(black_box("api.example.com"), black_box(&path), get(&headers))
         });
     }
 
     #[divan::bench]
     fn an_encoded_path(bencher: Bencher) {
+        let headers = HeaderMap::new();
         let policy = policy(20, 1, "");
         let path = "/service-3/items/a%20b%2Fc";
-        assert!(policy.router.find("api.example.com", path, &Method::GET).unwrap().is_some());
+        assert!(policy.router.find("api.example.com", path, get(&headers)).unwrap().is_some());
         bencher.bench_local(|| {
-            policy.router.find(black_box("api.example.com"), black_box(path), &Method::GET)
+            policy.router.find(black_box("api.example.com"), black_box(path), get(&headers))
         });
     }
 }

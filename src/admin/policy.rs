@@ -254,7 +254,7 @@ impl Route {
             host: route.matcher.hosts.text(),
             path: route.matcher.path.to_string(),
             trailing_slash: route.matcher.trailing_slash.name(),
-            methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
+            methods: route.matcher.conditions.methods.iter().map(ToString::to_string).collect(),
             upstream: upstream.map_or_else(String::new, |upstream| upstream.name.to_string()),
             split_by: route.destination.split().map(|split| split.by.name()),
             split: split_shares(policy, &route.destination),

@@ -37,6 +37,7 @@ use crate::policy::charges::{KeyRequired, RequestAttributes, Scope};
 use crate::policy::handling::NoLocation;
 use crate::policy::hosts;
 use crate::policy::ip_access::IpDenial;
+use crate::policy::matcher::RequestParts;
 use crate::policy::path::PathError;
 use crate::policy::rewrite::Rewrite;
 use guard::Malformed;
@@ -210,6 +211,13 @@ impl<'a> Precheck<'a> {
     }
 }
 
+impl<'a> Head<'a> {
+    /// The parts that the conditions of routes are about, beside host and path.
+    pub const fn parts(&self) -> RequestParts<'a> {
+        RequestParts { method: self.method, headers: self.headers }
+    }
+}
+
 /// The API key of a request, to be looked up in [`Policy::keys`].
 ///
 /// # Errors
@@ -242,7 +250,7 @@ pub fn precheck<'a>(
     let found = if is_own_limits {
         Ok(None)
     } else {
-        policy.router.find(&precheck.host, head.uri.path(), head.method)
+        policy.router.find(&precheck.host, head.uri.path(), head.parts())
     };
     precheck.route = found.ok().flatten();
     precheck.is_own_limits = is_own_limits;

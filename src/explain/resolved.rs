@@ -15,7 +15,7 @@ use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
 use crate::policy::charges::Scope;
-use crate::policy::matcher::{self, Matcher, TrailingSlash};
+use crate::policy::matcher::{Matcher, TrailingSlash};
 use crate::policy::path::Readings;
 use crate::policy::split::{Destination, Split};
 use crate::policy::{Policy, Route};
@@ -173,7 +173,7 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
 /// of its own.
 fn readings(policy: &Policy, head: &Head<'_>, host: &str, readings: &Readings<'_>) -> Vec<Reading> {
     let route = |host: &str, reading: &str| {
-        let route = policy.router.find_reading(host, reading, head.method)?;
+        let route = policy.router.find_reading(host, reading, head.parts())?;
         Some(policy.routes.get(route as usize)?.name.to_string())
     };
     let of_request = readings.iter().map(|reading| Reading {
@@ -217,7 +217,7 @@ fn candidates(
         .filter(|candidate| seen.insert(candidate.route))
         .filter_map(|candidate| policy.routes.get(candidate.route as usize))
         .collect();
-    let takes = |matcher: &Matcher| matcher::takes(&matcher.methods, head.method);
+    let takes = |matcher: &Matcher| matcher.conditions.hold(head.parts());
     let place = routes.iter().position(|route| route.name == winner.name).unwrap_or_default();
     let next = routes.iter().skip(place + 1).find(|route| takes(&route.matcher));
     let is_other =
@@ -237,7 +237,7 @@ fn candidates(
             let why = wording::precedence_reason(&winner.matcher, &route.matcher, host);
             format!("matches too, but {why}")
         } else {
-            wording::only_for(&route.matcher.methods, head.method)
+            route.matcher.conditions.why_not(head.parts())
         };
         candidate(route, wins, why)
     });
@@ -249,12 +249,12 @@ fn near_misses(policy: &Policy, head: &Head<'_>, host: &str, reading: &str) -> V
     let ignore_case = policy.server.ignore_path_case;
     let each = policy.routes.iter().filter_map(|route| {
         let fit =
-            |matcher: &Matcher| matcher.matched_parts(host, reading, head.method, ignore_case);
+            |matcher: &Matcher| matcher.matched_parts(host, reading, head.parts(), ignore_case);
         let matcher = &route.matcher;
         let same = Matcher { trailing_slash: TrailingSlash::Same, ..matcher.clone() };
         let parts = fit(matcher);
-        let is_above = parts.host && parts.method && matcher.is_above(reading, ignore_case);
-        let why = match wording::difference(parts, matcher, host, head.method) {
+        let is_above = parts.host && parts.conditions && matcher.is_above(reading, ignore_case);
+        let why = match wording::difference(parts, matcher, host, head.parts()) {
             None if fit(&same).all() => "its `trailing_slash` is \"distinct\"".to_owned(),
             None if is_above => wording::only_this_path(matcher),
             why => why?,
@@ -270,7 +270,7 @@ fn candidate(route: &Route, wins: bool, why: String) -> Candidate {
         path: route.matcher.path.to_string(),
         trailing_slash: route.matcher.trailing_slash.name(),
         host: route.matcher.hosts.text(),
-        methods: route.matcher.methods.iter().map(ToString::to_string).collect(),
+        methods: route.matcher.conditions.methods.iter().map(ToString::to_string).collect(),
         wins,
         why,
     }

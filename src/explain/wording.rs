@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use http::Method;
-
 use super::report;
 use crate::client::address::AddressSource;
 use crate::client::settings::KeySource;
@@ -11,7 +9,7 @@ use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::Mode;
 use crate::policy::charges::WhyNot;
 use crate::policy::hosts::HostFit;
-use crate::policy::matcher::{MatchedParts, Matcher, PathPattern};
+use crate::policy::matcher::{MatchedParts, Matcher, PathPattern, RequestParts};
 use crate::policy::servers::{Balance, Server};
 use crate::policy::settings::{Target, Upstream};
 use crate::policy::{Policy, Rule, params};
@@ -105,10 +103,7 @@ pub(super) fn precedence_reason(first: &Matcher, other: &Matcher, host: &str) ->
         (Exact(a), Exact(b)) if segments(a) != segments(b) => {
             "the configured path takes precedence over one with another trailing slash"
         }
-        _ if !first.methods.is_empty() && !other.methods.is_empty() => {
-            "a route that lists HEAD takes precedence over one that accepts it as GET"
-        }
-        _ => "a route that lists the method takes precedence over one for all methods",
+        _ => first.conditions.precedence_over(&other.conditions),
     }
 }
 
@@ -117,13 +112,13 @@ pub(super) fn difference(
     fit: MatchedParts,
     matcher: &Matcher,
     host: &str,
-    method: &Method,
+    request: RequestParts<'_>,
 ) -> Option<String> {
     match fit {
-        MatchedParts { host: true, path: true, method: false } => {
-            Some(only_for(&matcher.methods, method))
+        MatchedParts { host: true, path: true, conditions: false } => {
+            Some(matcher.conditions.why_not(request))
         }
-        MatchedParts { host: false, path: true, method: true } => {
+        MatchedParts { host: false, path: true, conditions: true } => {
             let own = matcher.hosts.text().unwrap_or_default();
             Some(format!("only for the host {own}, not for {host}"))
         }
@@ -136,15 +131,6 @@ pub(super) fn only_this_path(matcher: &Matcher) -> String {
     let path = matcher.path.to_string();
     let bare = path.trim_end_matches('/');
     format!("only for this path: the prefix is `{bare}/*`")
-}
-
-/// Why a route does not match a method.
-pub(super) fn only_for(methods: &[Method], method: &Method) -> String {
-    if methods.is_empty() {
-        return format!("matches {method} only if its `methods` list it");
-    }
-    let methods: Vec<&str> = methods.iter().map(Method::as_str).collect();
-    format!("only for {}, not for {method}", methods.join(", "))
 }
 
 /// Why a rule does not apply to a request with the route `route` and the plan `plan`.

@@ -79,7 +79,6 @@ fn clients(policy: &Policy) -> String {
 fn route(policy: &Policy, route: &Route) -> String {
     let matcher = &route.matcher;
     let hosts = matcher.hosts.patterns().iter().map(ToString::to_string);
-    let methods = matcher.methods.iter().map(ToString::to_string);
     let rule = |rule: &u32| policy.rules.get(*rule as usize).map(|rule| rule.name.to_string());
     format!(
         "route {:?} {:?} {:?} {} {:?} {} {:?}",
@@ -87,7 +86,7 @@ fn route(policy: &Policy, route: &Route) -> String {
         sorted(hosts),
         matcher.path.to_string(),
         matcher.trailing_slash.name(),
-        sorted(methods),
+        sorted(matcher.conditions.words().into_iter()),
         route.cost,
         sorted(route.rules.iter().filter_map(rule))
     )

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use http::Method;
+use http::{HeaderMap, Method};
 
 use super::hosts::Hosts;
 use super::params::{self, Params, PathParams};
@@ -19,8 +19,27 @@ pub struct Matcher {
     pub params: PathParams,
     /// Whether a trailing slash makes a different path.
     pub trailing_slash: TrailingSlash,
+    /// What requests must have beside a host and a path.
+    pub conditions: Conditions,
+}
+
+/// What a route asks of requests beside their host and their path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Conditions {
     /// Methods listed in the file; empty: all. See [`takes`].
     pub methods: Vec<Method>,
+}
+
+/// See [`Conditions::rank`].
+pub type ConditionsRank = (bool, bool);
+
+/// The parts of a request that [`Conditions`] are about.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestParts<'a> {
+    /// Request method, case-sensitive.
+    pub method: &'a Method,
+    /// Request headers, before any is removed for the upstream.
+    pub headers: &'a HeaderMap,
 }
 
 /// Path condition of a route.
@@ -59,7 +78,58 @@ impl std::fmt::Display for PathPattern {
 pub struct MatchedParts {
     pub host: bool,
     pub path: bool,
-    pub method: bool,
+    pub conditions: bool,
+}
+
+impl Conditions {
+    /// Whether a request meets all of them.
+    pub fn hold(&self, request: RequestParts<'_>) -> bool {
+        takes(&self.methods, request.method)
+    }
+
+    /// Whether they are those of any request: the route is for all that have its host and path.
+    pub const fn is_empty(&self) -> bool {
+        self.methods.is_empty()
+    }
+
+    /// Each of them, in text.
+    pub fn words(&self) -> Vec<String> {
+        self.methods.iter().map(ToString::to_string).collect()
+    }
+
+    /// Why a request does not meet them.
+    pub fn why_not(&self, request: RequestParts<'_>) -> String {
+        let method = request.method;
+        if self.methods.is_empty() {
+            return format!("matches {method} only if its `methods` list it");
+        }
+        let methods: Vec<&str> = self.methods.iter().map(Method::as_str).collect();
+        format!("only for {}, not for {method}", methods.join(", "))
+    }
+
+    /// Why those of one route take precedence over those of another with the same host and path.
+    pub const fn precedence_over(&self, other: &Self) -> &'static str {
+        if self.methods.is_empty() || other.methods.is_empty() {
+            "a route that lists the method takes precedence over one for all methods"
+        } else {
+            "a route that lists HEAD takes precedence over one that accepts it as GET"
+        }
+    }
+
+    /// Sort key: of two routes for one path, those of the more specific one are less. A route that
+    /// lists HEAD takes precedence over one that matches it as GET.
+    pub fn rank(&self) -> ConditionsRank {
+        (self.methods.is_empty(), !self.methods.contains(&Method::HEAD))
+    }
+
+    /// Whether a request exists that meets both with equal precedence.
+    pub fn conflict_with(&self, other: &Self) -> bool {
+        match (self.methods.is_empty(), other.methods.is_empty()) {
+            (true, true) => true,
+            (false, false) => self.methods.iter().any(|method| other.methods.contains(method)),
+            _ => false,
+        }
+    }
 }
 
 impl Matcher {
@@ -69,14 +139,14 @@ impl Matcher {
         &self,
         host: &str,
         reading: &str,
-        method: &Method,
+        request: RequestParts<'_>,
         ignore_case: bool,
     ) -> MatchedParts {
         MatchedParts {
             host: self.hosts.fit(host).is_some(),
             path: self.path.matches(reading, ignore_case)
                 || self.is_slash_variant(reading, ignore_case),
-            method: takes(&self.methods, method),
+            conditions: self.conditions.hold(request),
         }
     }
 
@@ -131,7 +201,7 @@ pub fn takes(methods: &[Method], method: &Method) -> bool {
 impl MatchedParts {
     /// Whether the route matches the request.
     pub fn all(self) -> bool {
-        self.host && self.path && self.method
+        self.host && self.path && self.conditions
     }
 }
 

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use http::Method;
 
 use super::hosts::HostIndex;
-use super::matcher::{Matcher, PathPattern, takes};
+use super::matcher::{Conditions, ConditionsRank, Matcher, PathPattern, RequestParts};
 use super::network_path::{self, NetworkPath};
 use super::params::{PathParams, param_name, segments};
 use super::path::{self, PathError, Readings};
@@ -64,7 +64,7 @@ pub struct Candidate {
     /// Index of the route.
     pub route: u32,
     spelling: MatchKind,
-    methods: Vec<Method>,
+    conditions: Conditions,
 }
 
 /// How a candidate's path relates to the route's path in the file, the most specific first.
@@ -96,7 +96,7 @@ impl Router {
             }
             let fold = |path: &str| shape(path, ignore_case);
             let candidate =
-                |spelling| Candidate { route, spelling, methods: matcher.methods.clone() };
+                |spelling| Candidate { route, spelling, conditions: matcher.conditions.clone() };
             let (PathPattern::Exact(path) | PathPattern::Prefix(path)) = &matcher.path;
             let path = fold(path);
             let variant = matcher.slash_variant().map(|path| fold(&path));
@@ -127,18 +127,23 @@ impl Router {
     }
 
     /// Index of the route of a request, if one matches. `host` is in lower case, without port;
-    /// `path` is the request's target, not decoded, without its query.
+    /// `path` is the request's target, not decoded, without its query; `request` is the rest.
     ///
     /// # Errors
     /// The readings of the path match different routes or have different parameters, or the path is
     /// malformed.
-    pub fn find(&self, host: &str, path: &str, method: &Method) -> Result<Option<u32>, PathError> {
+    pub fn find(
+        &self,
+        host: &str,
+        path: &str,
+        request: RequestParts<'_>,
+    ) -> Result<Option<u32>, PathError> {
         let (readings, own) = path::readings_and_own(path, self.ignore_case, self.longest)?;
-        let mut routes = readings.iter().map(|reading| self.find_reading(host, reading, method));
+        let mut routes = readings.iter().map(|reading| self.find_reading(host, reading, request));
         let route = routes.next().flatten();
         let is_one = routes.all(|other| other == route)
             && self.has_same_params(route, &readings)
-            && self.has_same_route_on_own_host(route, path, &own, method);
+            && self.has_same_route_on_own_host(route, path, &own, request);
         if is_one { Ok(route) } else { Err(PathError::Ambiguous) }
     }
 
@@ -161,13 +166,13 @@ impl Router {
         route: Option<u32>,
         path: &str,
         readings: &Readings<'_>,
-        method: &Method,
+        request: RequestParts<'_>,
     ) -> bool {
         let Some((authority, _)) = network_path::split(path).filter(|_| self.has_hosts) else {
             return true;
         };
         network_path::host(authority).is_some_and(|host| {
-            readings.iter().all(|reading| self.find_reading(&host, reading, method) == route)
+            readings.iter().all(|reading| self.find_reading(&host, reading, request) == route)
         })
     }
 
@@ -193,9 +198,15 @@ impl Router {
     }
 
     /// Index of the route for one reading of the path, if one matches.
-    pub fn find_reading(&self, host: &str, reading: &str, method: &Method) -> Option<u32> {
+    pub fn find_reading(
+        &self,
+        host: &str,
+        reading: &str,
+        request: RequestParts<'_>,
+    ) -> Option<u32> {
         let mut candidates = self.candidates(host, reading);
-        candidates.find(|candidate| candidate.takes(method)).map(|candidate| candidate.route)
+        let first = candidates.find(|candidate| candidate.conditions.hold(request));
+        first.map(|candidate| candidate.route)
     }
 
     /// The methods that the routes for a host and a path list, unsorted and with duplicates; `None`
@@ -205,16 +216,16 @@ impl Router {
         let candidates = readings.iter().flat_map(|reading| self.candidates(host, reading));
         let mut methods = Vec::new();
         for candidate in candidates {
-            if candidate.methods.is_empty() {
+            if candidate.conditions.methods.is_empty() {
                 return None;
             }
-            methods.extend_from_slice(&candidate.methods);
+            methods.extend_from_slice(&candidate.conditions.methods);
         }
         Some(methods)
     }
 
-    /// The routes whose host and path match, the most specific first. The first of them that takes
-    /// the request's method is the route. A route with several hosts may be there more than once.
+    /// The routes whose host and path match, the most specific first. The first of them whose
+    /// conditions the request meets is the route. A route with several hosts may be there more than once.
     pub fn candidates<'a>(
         &'a self,
         host: &'a str,
@@ -257,27 +268,14 @@ impl Paths {
 }
 
 impl Candidate {
-    /// Whether the route is for requests with this method.
-    pub fn takes(&self, method: &Method) -> bool {
-        takes(&self.methods, method)
-    }
-
-    /// Sort key: the more specific of two candidates for one path is less. A route that lists HEAD
-    /// takes precedence over one that matches it as GET.
-    fn rank(&self) -> (MatchKind, bool, bool) {
-        (self.spelling, self.methods.is_empty(), !self.methods.contains(&Method::HEAD))
+    /// Sort key: the more specific of two candidates for one path is less.
+    fn rank(&self) -> (MatchKind, ConditionsRank) {
+        (self.spelling, self.conditions.rank())
     }
 
     /// Whether a request exists that both match with equal precedence.
     fn conflicts_with(&self, other: &Self) -> bool {
-        if self.spelling != other.spelling {
-            return false;
-        }
-        match (self.methods.is_empty(), other.methods.is_empty()) {
-            (true, true) => true,
-            (false, false) => self.methods.iter().any(|method| other.methods.contains(method)),
-            _ => false,
-        }
+        self.spelling == other.spelling && self.conditions.conflict_with(&other.conditions)
     }
 }
 
@@ -297,9 +295,18 @@ fn shape(path: &str, ignore_case: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
+    use http::HeaderMap;
+
     use super::*;
     use crate::policy::hosts::{HostPattern, Hosts};
     use crate::policy::matcher::TrailingSlash;
+
+    fn of(method: &Method) -> RequestParts<'_> {
+        static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+        RequestParts { method, headers: &NONE }
+    }
 
     fn host_pattern(text: &str) -> HostPattern {
         match text.strip_prefix('*') {
@@ -318,7 +325,7 @@ mod tests {
             params: PathParams::of(&path.to_string()),
             path,
             trailing_slash: TrailingSlash::Same,
-            methods: methods.to_vec(),
+            conditions: Conditions { methods: methods.to_vec() },
         }
     }
 
@@ -359,9 +366,17 @@ mod tests {
         let backward = Router::new(&reversed, false).unwrap();
         let last = u32::try_from(all().len()).unwrap() - 1;
         for (host, path, method, expected) in table {
-            assert_eq!(forward.find(host, path, &method), Ok(expected), "{method} {host}{path}");
+            assert_eq!(
+                forward.find(host, path, of(&method)),
+                Ok(expected),
+                "{method} {host}{path}"
+            );
             let mirrored = expected.map(|route| last - route);
-            assert_eq!(backward.find(host, path, &method), Ok(mirrored), "{method} {host}{path}");
+            assert_eq!(
+                backward.find(host, path, of(&method)),
+                Ok(mirrored),
+                "{method} {host}{path}"
+            );
         }
     }
 
@@ -398,12 +413,17 @@ mod tests {
                 {
                     let reading = &router.readings(path).unwrap()[0];
                     let candidates = router.candidates(host, reading);
-                    let mut taken: Vec<u32> =
-                        candidates.filter(|one| one.takes(&method)).map(|one| one.route).collect();
-                    assert_eq!(taken.first().copied(), router.find_reading(host, reading, &method));
+                    let mut taken: Vec<u32> = candidates
+                        .filter(|one| one.conditions.hold(of(&method)))
+                        .map(|one| one.route)
+                        .collect();
+                    assert_eq!(
+                        taken.first().copied(),
+                        router.find_reading(host, reading, of(&method))
+                    );
                     taken.sort_unstable();
                     let matches = |matcher: &Matcher| {
-                        matcher.matched_parts(host, reading, &method, ignore_case).all()
+                        matcher.matched_parts(host, reading, of(&method), ignore_case).all()
                     };
                     let matching = (0..).zip(spellings()).filter(|(_, matcher)| matches(matcher));
                     let matching: Vec<u32> = matching.map(|(route, _)| route).collect();
@@ -461,15 +481,15 @@ mod tests {
         ];
         let router = Router::new(&spellings(), false).unwrap();
         for (path, method, expected) in table {
-            assert_eq!(router.find("x", path, &method), Ok(expected), "{method} {path}");
+            assert_eq!(router.find("x", path, of(&method)), Ok(expected), "{method} {path}");
         }
         // Some servers treat `//` at the end like `/`, others do not.
-        assert_eq!(router.find("x", "/slash//", &Method::GET), Err(PathError::Ambiguous));
+        assert_eq!(router.find("x", "/slash//", of(&Method::GET)), Err(PathError::Ambiguous));
         let distinct = [matcher(None, "/*", &[]), matcher(None, "/own/*", &[])];
         let distinct =
             distinct.map(|one| Matcher { trailing_slash: TrailingSlash::Distinct, ..one });
         let router = Router::new(&distinct, false).unwrap();
-        assert_eq!(router.find("x", "/own", &Method::GET), Ok(rest));
+        assert_eq!(router.find("x", "/own", of(&Method::GET)), Ok(rest));
     }
 
     #[test]
@@ -510,22 +530,22 @@ mod tests {
             "/api/%2e%2e/api/search",
         ];
         for path in refused {
-            assert!(router.find("x", path, &Method::GET).is_err(), "{path}");
+            assert!(router.find("x", path, of(&Method::GET)).is_err(), "{path}");
         }
         // A path passes if all of its readings match the same route.
-        assert_eq!(router.find("x", "/api/%73earch", &Method::GET), Ok(Some(2)));
-        assert_eq!(router.find("x", "/api/group%2Fproject", &Method::GET), Ok(Some(1)));
-        assert_eq!(router.find("x", "/files//a;b", &Method::GET), Ok(Some(0)));
-        assert_eq!(router.find("x", "/API/SEARCH", &Method::GET), Ok(Some(0)));
+        assert_eq!(router.find("x", "/api/%73earch", of(&Method::GET)), Ok(Some(2)));
+        assert_eq!(router.find("x", "/api/group%2Fproject", of(&Method::GET)), Ok(Some(1)));
+        assert_eq!(router.find("x", "/files//a;b", of(&Method::GET)), Ok(Some(0)));
+        assert_eq!(router.find("x", "/API/SEARCH", of(&Method::GET)), Ok(Some(0)));
         let ignoring_case = Router::new(&all(), true).unwrap();
-        assert_eq!(ignoring_case.find("x", "/API/SEARCH", &Method::GET), Ok(Some(2)));
+        assert_eq!(ignoring_case.find("x", "/API/SEARCH", of(&Method::GET)), Ok(Some(2)));
     }
 
     #[test]
     fn path_with_a_host_of_its_own_is_also_matched_on_that_host() {
         let matchers = [matcher(None, "/*", &[]), matcher(Some("dear.test"), "/*", &[])];
         let router = Router::new(&matchers, false).unwrap();
-        let find = |host, path| router.find(host, path, &Method::GET);
+        let find = |host, path| router.find(host, path, of(&Method::GET));
         for path in [
             "//dear.test/x",
             "/\\dear.test/x",
@@ -544,7 +564,7 @@ mod tests {
         assert_eq!(find("cheap.test", "/a//dear.test/x"), Ok(Some(0)));
         // Without routes for hosts, the host makes no difference.
         let router = Router::new(&matchers[..1], false).unwrap();
-        assert_eq!(router.find("cheap.test", "//de%61r.test/x", &Method::GET), Ok(Some(0)));
+        assert_eq!(router.find("cheap.test", "//de%61r.test/x", of(&Method::GET)), Ok(Some(0)));
     }
 
     #[test]
@@ -573,7 +593,7 @@ mod tests {
         ];
         let router = Router::new(&matchers, false).unwrap();
         for (path, method, expected) in table {
-            assert_eq!(router.find("x", path, &method), Ok(expected), "{method} {path}");
+            assert_eq!(router.find("x", path, of(&method)), Ok(expected), "{method} {path}");
         }
     }
 
@@ -585,7 +605,7 @@ mod tests {
             matcher(None, "/files/{owner}/*", &[]),
         ];
         let router = Router::new(&matchers, false).unwrap();
-        let find = |path| router.find("x", path, &Method::GET);
+        let find = |path| router.find("x", path, of(&Method::GET));
         for path in [
             "/v1/a%2Fb/chat",
             "/v1/a\\b/chat",

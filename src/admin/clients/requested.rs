@@ -15,6 +15,7 @@ use crate::client::{Client, ClientKey};
 use crate::decide::applicability::{Absent, Subject};
 use crate::observe::address::AddressQueryError;
 use crate::policy::Policy;
+use crate::policy::matcher::RequestParts;
 
 /// Parameters of the query.
 const NAMES: [&str; 7] = ["path", "method", "host", "route", "header", "ip", "key"];
@@ -138,7 +139,8 @@ impl RequestedClient {
                 let path = path.split('?').next().unwrap_or_default();
                 let host = self.host.as_deref().unwrap_or(DEFAULT_HOST);
                 let method = self.method.as_ref().unwrap_or(&Method::GET);
-                match policy.router.find(host, path, method) {
+                let request = RequestParts { method, headers: &self.headers };
+                match policy.router.find(host, path, request) {
                     Ok(Some(route)) => Ok(Some(route)),
                     Ok(None) => Err(not_found("no route has this host, path and method")),
                     Err(error) => Err(bad(&error.to_string())),

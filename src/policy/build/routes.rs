@@ -23,7 +23,7 @@ use crate::limit::cost::Cost;
 use crate::policy::SMALLEST_FILE;
 use crate::policy::handling::Handling;
 use crate::policy::ip_access::IpAccess;
-use crate::policy::matcher::{Matcher, PathPattern};
+use crate::policy::matcher::{Conditions, Matcher, PathPattern};
 use crate::policy::params::PathParams;
 use crate::policy::router::Router;
 use crate::policy::split::Destination;
@@ -258,12 +258,12 @@ fn matcher(name: &str, route: &tables::Route, diagnostics: &mut Diagnostics) -> 
         },
     };
     let hosts = hosts::hosts(name, route.host.as_ref(), diagnostics);
-    let methods = methods(name, &route.methods, diagnostics);
+    let conditions = Conditions { methods: methods(name, &route.methods, diagnostics) };
     let trailing_slash = meaning(route.trailing_slash.as_ref());
     let path = path?;
     let (PathPattern::Exact(text) | PathPattern::Prefix(text)) = &path;
     let params = PathParams::of(text);
-    Some(Matcher { hosts: hosts?, path, params, trailing_slash, methods })
+    Some(Matcher { hosts: hosts?, path, params, trailing_slash, conditions })
 }
 
 /// The methods; empty: all.
