@@ -60,7 +60,8 @@ pub(super) struct Refusals {
 /// The refusal runs that match the query.
 pub(super) async fn show(
     snapshot: &Snapshot,
-    (audit, limiter): (&Audit, &Limiter),
+    audit: &Audit,
+    limiter: &Limiter,
     query: Option<&str>,
 ) -> Result<Answer, Box<Answer>> {
     let query = Query::read_with(query, &NAMES, &[], &SYNONYMS)?;

@@ -182,7 +182,7 @@ impl Admin {
             Call::Reloads => reload::reloads(&self.reloader, snapshot.generation),
             Call::Upstreams => Answer::json(&Upstreams::of(&snapshot)),
             Call::Certificates => Answer::json(&Certificates::of(tls)),
-            Call::Audit => audit::show(&snapshot, (audit, limiter), query).await?,
+            Call::Audit => audit::show(&snapshot, audit, limiter, query).await?,
             Call::Usage => usage::show(&snapshot, stores, query, &self.reads).await?,
             Call::Top => clients::top::show(&snapshot, query)?,
             Call::Buckets => clients::buckets::show(&snapshot, limiter, parts, query).await?,

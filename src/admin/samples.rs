@@ -88,7 +88,7 @@ impl Sampler {
     fn sample(&self, before: &Totals, span_ms: u64) -> Totals {
         let (counted, totals) = (self.metrics.increases(), self.metrics.totals(&self.store));
         let at_ms = clock::unix_us() / 1_000;
-        let mut sample = Sample::of(counted, (before, &totals), at_ms, span_ms);
+        let mut sample = Sample::of(counted, before, &totals, at_ms, span_ms);
         let mut kept = self.kept.lock();
         kept.push(&mut sample);
         let json = serde_json::to_vec(&self.view(&sample)).unwrap_or_default();

@@ -163,7 +163,7 @@ pub(super) async fn show(
     let usage = match kept {
         Some(Kept::Redis(writer)) => {
             let cursor = query.get("cursor").map(position).transpose()?;
-            of_redis(writer, &wanted, (cursor, now_us)).await?
+            of_redis(writer, &wanted, cursor, now_us).await?
         }
         Some(Kept::File(keeper)) => {
             let Some(file) = keeper.file() else {
@@ -171,12 +171,12 @@ pub(super) async fn show(
                 return Err(Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, detail));
             };
             let cursor = query.get("cursor").map(place).transpose()?;
-            of_file(file, wanted, (cursor, now_us), calls).await?
+            of_file(file, wanted, cursor, now_us, calls).await?
         }
         None if wanted.period == Period::Current => {
             let cursor = query.get("cursor").map_or(Ok(0), str::parse);
             let first = cursor.map_err(|_| bad_cursor())?;
-            of_buckets(snapshot, limiter, &wanted, (first, now_us)).await
+            of_buckets(snapshot, limiter, &wanted, first, now_us).await
         }
         None => {
             let detail = "periods that have ended are kept in Redis or in `usage.file`, and the configuration has neither";
@@ -273,7 +273,8 @@ impl Wanted {
 async fn of_file(
     file: Arc<UsageFile>,
     wanted: Wanted,
-    (cursor, now_us): (Option<Place>, u64),
+    cursor: Option<Place>,
+    now_us: u64,
     calls: &BlockingCalls,
 ) -> Result<Usage, Box<Answer>> {
     let read = move || {
@@ -305,7 +306,8 @@ async fn of_file(
 async fn of_redis(
     writer: &Writer,
     wanted: &Wanted,
-    (cursor, now_us): (Option<Position>, u64),
+    cursor: Option<Position>,
+    now_us: u64,
 ) -> Result<Usage, Box<Answer>> {
     let wants = |period: &RulePeriod| {
         wanted.rule.as_ref().is_none_or(|rule| **rule == *period.rule)
@@ -332,7 +334,8 @@ async fn of_buckets(
     snapshot: &Snapshot,
     limiter: &Limiter,
     wanted: &Wanted,
-    (first, now_us): (usize, u64),
+    first: usize,
+    now_us: u64,
 ) -> Usage {
     let policy = &snapshot.policy;
     let mut entries = Vec::new();

@@ -129,7 +129,7 @@ where
         connection.hsts = listener.hsts.as_ref().and_then(hsts);
         let head = head_limits(&policy.server);
         let progress = WriteProgress::new(self.front.unwritten.clone());
-        let writes = (progress, SendGuard::new(limits.send_min_rate));
+        let guard = SendGuard::new(limits.send_min_rate);
         let stream = if listener.tls.is_some() {
             let handshake = self.handshake(socket, deadline);
             let stream = entry.unless_shed(handshake).await.map_err(Ended::Shed)??;
@@ -139,7 +139,7 @@ where
             }
             connection.tls = Some(client::info(tls));
             connection.entry = Some(entry);
-            ClientStream::tls(stream, connection, head, writes)
+            ClientStream::tls(stream, connection, head, progress, guard)
         } else {
             if listener.http2 {
                 let first_request = http1::first_request(&policy.server);
@@ -147,7 +147,7 @@ where
                 connection.protocol = entry.unless_shed(detected).await.map_err(Ended::Shed)??;
             }
             connection.entry = Some(entry);
-            ClientStream::clear(socket, connection, head, writes)
+            ClientStream::clear(socket, connection, head, progress, guard)
         };
         Ok(Opened { stream: Box::new(stream), http2: Http2Limits::of(&policy.server) })
     }
@@ -171,7 +171,7 @@ where
         policy: &Policy,
     ) -> Result<(), Ended> {
         let max = self.front.pressure.max_connections_per_ip(policy);
-        count_by_address(entry, (peer, is_hidden), policy, max)
+        count_by_address(entry, peer, is_hidden, policy, max)
     }
 
     /// The settings of the listener and their index, in this policy. A listener that a reload has
@@ -189,7 +189,8 @@ where
 /// proxy.
 fn count_by_address(
     entry: &Entry,
-    (peer, is_hidden): (Option<IpAddr>, bool),
+    peer: Option<IpAddr>,
+    is_hidden: bool,
     policy: &Policy,
     max: usize,
 ) -> Result<(), Ended> {
@@ -260,16 +261,16 @@ mod tests {
             let open = OpenConnections::default();
             let entries = [open.add(2).unwrap(), open.add(2).unwrap()];
             let count =
-                |entry, ip: &str| count_by_address(entry, (ip.parse().ok(), false), &policy, 1);
+                |entry, ip: &str| count_by_address(entry, ip.parse().ok(), false, &policy, 1);
             assert_eq!(count(&entries[0], first), Ok(()));
             assert_eq!(count(&entries[1], second).is_err(), is_refused, "{first} {second}");
-            assert_eq!(count_by_address(&entries[1], (None, false), &policy, 1), Ok(()));
+            assert_eq!(count_by_address(&entries[1], None, false, &policy, 1), Ok(()));
             // A client whose proxy sends no address counts by that of the proxy.
             let open = OpenConnections::default();
-            let hidden = ("10.1.2.3".parse().ok(), true);
+            let hidden = "10.1.2.3".parse().ok();
             let entries = [open.add(2).unwrap(), open.add(2).unwrap()];
-            assert_eq!(count_by_address(&entries[0], hidden, &policy, 1), Ok(()));
-            assert!(count_by_address(&entries[1], hidden, &policy, 1).is_err());
+            assert_eq!(count_by_address(&entries[0], hidden, true, &policy, 1), Ok(()));
+            assert!(count_by_address(&entries[1], hidden, true, &policy, 1).is_err());
         }
     }
 }

@@ -81,11 +81,12 @@ impl ClientStream {
         socket: Socket,
         connection: ConnectionInfo,
         head: HeadLimits,
-        (progress, guard): (WriteProgress, SendGuard),
+        progress: WriteProgress,
+        guard: SendGuard,
     ) -> Self {
         let digest = digest(&socket, &connection);
         let head = HeadTimer::new(head, connection.protocol);
-        Self::new(Transport::Clear(socket), digest, connection, head, (progress, guard))
+        Self::new(Transport::Clear(socket), digest, connection, head, progress, guard)
     }
 
     /// Wraps a connection over TLS, after its handshake.
@@ -93,11 +94,12 @@ impl ClientStream {
         stream: TlsStream<Socket>,
         connection: ConnectionInfo,
         head: HeadLimits,
-        (progress, guard): (WriteProgress, SendGuard),
+        progress: WriteProgress,
+        guard: SendGuard,
     ) -> Self {
         let digest = digest(stream.get_ref().0, &connection);
         let head = HeadTimer::new(head, connection.protocol);
-        Self::new(Transport::Tls(Box::new(stream)), digest, connection, head, (progress, guard))
+        Self::new(Transport::Tls(Box::new(stream)), digest, connection, head, progress, guard)
     }
 
     fn new(
@@ -105,7 +107,8 @@ impl ClientStream {
         digest: Arc<SocketDigest>,
         connection: ConnectionInfo,
         head: HeadTimer,
-        (progress, guard): (WriteProgress, SendGuard),
+        progress: WriteProgress,
+        guard: SendGuard,
     ) -> Self {
         Self {
             transport,
@@ -531,7 +534,8 @@ mod tests {
                 Socket::unix(here),
                 connection,
                 LIMITS,
-                (progress, SendGuard::new(None)),
+                progress,
+                SendGuard::new(None),
             ),
             there,
         )
@@ -627,7 +631,8 @@ mod tests {
             Socket::unix(here),
             connection,
             LIMITS,
-            (progress, SendGuard::new(None)),
+            progress,
+            SendGuard::new(None),
         );
         let body = vec![0; 4_000_000];
         let write = async {

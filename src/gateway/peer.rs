@@ -38,7 +38,7 @@ impl Gateway {
         let pool = index.and_then(|index| snapshot.pools.get(index));
         let chosen = upstream
             .zip(pool)
-            .and_then(|(upstream, pool)| choose(session, exchange, (upstream, pool), now));
+            .and_then(|(upstream, pool)| choose(session, exchange, upstream, pool, now));
         let (Some(upstream), Some(pool), Some((endpoint, cookie))) = (upstream, pool, chosen)
         else {
             self.count_upstream(exchange, UpstreamResult::NoServer);
@@ -161,7 +161,8 @@ impl Gateway {
 fn choose(
     session: &Session,
     exchange: &Exchange,
-    (upstream, pool): (&Upstream, &Pool),
+    upstream: &Upstream,
+    pool: &Pool,
     now: u64,
 ) -> Option<(InFlight, Option<HeaderValue>)> {
     let headers = &session.req_header().headers;

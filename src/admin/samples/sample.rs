@@ -67,7 +67,8 @@ impl Sample {
     /// at its beginning, `now` those at its end.
     pub(super) fn of(
         counted: Increases,
-        (before, now): (&Totals, &Totals),
+        before: &Totals,
+        now: &Totals,
         at_ms: u64,
         span_ms: u64,
     ) -> Self {

@@ -22,7 +22,7 @@ pub(in crate::admin::samples) fn sample(
     counted.statuses[2] = allowed;
     counted.statuses[4] = refused;
     let totals = Totals::default();
-    Sample::of(counted, (&totals, &totals), at_ms, 1_000)
+    Sample::of(counted, &totals, &totals, at_ms, 1_000)
 }
 
 #[test]
@@ -50,9 +50,8 @@ fn rejected_connections_are_the_increase_by_reason() {
         let rejected = [("shed".to_owned(), shed), ("preface".to_owned(), preface)];
         Totals { rejected_connections: rejected.into(), ..Totals::default() }
     };
-    let of = |before: &Totals, now: &Totals| {
-        Sample::of(Increases::default(), (before, now), 1_000, 1_000)
-    };
+    let of =
+        |before: &Totals, now: &Totals| Sample::of(Increases::default(), before, now, 1_000, 1_000);
     let mut sample = of(&Totals::default(), &totals(3, 0));
     sample.add(&of(&totals(3, 0), &totals(7, 1)));
     let rows: Vec<_> = sample.rejected_connections.iter().collect();

@@ -117,7 +117,7 @@ fn largest_sample(at_ms: u64) -> Sample {
         counted.upstreams.insert(name, upstream);
     }
     let totals = Totals::default();
-    Sample::of(counted, (&totals, &totals), at_ms, 1_000)
+    Sample::of(counted, &totals, &totals, at_ms, 1_000)
 }
 
 fn bytes(sample: &Sample) -> usize {
