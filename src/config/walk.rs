@@ -62,8 +62,8 @@ pub(super) struct Walk<'a> {
 }
 
 /// Declares a table of the file: a struct whose fields are its settings, all of them optional. What
-/// is known of a setting follows its type, in braces, as fields of [`Row`]; it is in the constant of
-/// the setting's name.
+/// is known of a setting follows its type, in braces, as fields of [`Row`]; it is in the constant
+/// of the setting's name.
 macro_rules! table {
     (
         $(#[$about:meta])*

@@ -85,8 +85,8 @@ impl<T: Copy + Eq + Hash, L: Clone, S: BuildHasher> Sketch<T, L, S> {
         &self.counters
     }
 
-    /// Returns a copy in which each item is replaced by `map(item, label)`. Items that map to `None`
-    /// lose their counter; of items that map to the same one, the first stays.
+    /// Returns a copy in which each item is replaced by `map(item, label)`. Items that map to
+    /// `None` lose their counter; of items that map to the same one, the first stays.
     pub fn map_items(&self, map: impl Fn(T, &L) -> Option<T>, hasher: S) -> Self {
         let mut mapped = Self::new(self.capacity, hasher);
         for counter in &self.counters {

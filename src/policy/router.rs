@@ -225,7 +225,8 @@ impl Router {
     }
 
     /// The routes whose host and path match, the most specific first. The first of them whose
-    /// conditions the request meets is the route. A route with several hosts may be there more than once.
+    /// conditions the request meets is the route. A route with several hosts may be there more than
+    /// once.
     pub fn candidates<'a>(
         &'a self,
         host: &'a str,

@@ -1,5 +1,5 @@
-//! The parts of a policy that are not rules: listeners, headers, upstreams. Those of `[clients]` are
-//! in [`client::settings`](crate::client::settings).
+//! The parts of a policy that are not rules: listeners, headers, upstreams. Those of `[clients]`
+//! are in [`client::settings`](crate::client::settings).
 
 use std::fmt;
 use std::net::SocketAddr;

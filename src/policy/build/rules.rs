@@ -252,7 +252,8 @@ fn plan_grants(
     grants
 }
 
-/// Reports a rule without a limit of its own, unless its plans have theirs, or an error explains it.
+/// Reports a rule without a limit of its own, unless its plans have theirs, or an error explains
+/// it.
 fn explain_no_limit(
     name: &Spanned<String>,
     table: &written::Rule,

@@ -25,7 +25,8 @@ const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 /// Bounds of the time limits of new connections.
 const LIMIT: Bounds = Bounds::up_to("10m");
 
-/// Maximum of `body_min_rate` and `send_min_rate`. With it, 30 s of bytes are still below 2^64 millionths.
+/// Maximum of `body_min_rate` and `send_min_rate`. With it, 30 s of bytes are still below 2^64
+/// millionths.
 const MAX_RATE: u64 = 1_000_000_000;
 
 /// Maximum of `max_headers`: Pingora reads no more header lines of a request over HTTP/1.
