@@ -60,6 +60,13 @@ async fn row_07_gateway_connects_to_the_promoted_master() {
         replica.ask("INFO replication").contains("role:master")
     })
     .await;
+    // Sentinels learn of it from each other, and ask the replica only once a second.
+    for sentinel in &sentinels {
+        eventually("the sentinels name the promoted master", async || {
+            sentinel.ask("SENTINEL GET-MASTER-ADDR-BY-NAME main").contains(&replica_port)
+        })
+        .await;
+    }
     let timer = Timer::start();
     running.until_writes().await;
     timer.assert_below(Duration::from_secs(2));
