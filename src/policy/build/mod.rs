@@ -98,12 +98,8 @@ pub fn build(
 
     // Routes, and where they lead.
     let upstreams = upstreams::upstreams(config, environment, diagnostics);
-    let matchers = routes::matchers(config, diagnostics);
     let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
-    let settings =
-        routes::settings(config, environment, matchers.as_deref(), ignore_case, diagnostics);
-    let destinations = routes::destinations(config, &names, diagnostics);
-    let router = routes::router(config, matchers.as_deref(), ignore_case, diagnostics);
+    let parts = routes::Parts::of(config, &names, environment, ignore_case, diagnostics);
 
     // Rules.
     let mut limits = Limits::default();
@@ -112,12 +108,19 @@ pub fn build(
     rules_per_route::check(config, &rules.list, diagnostics);
 
     warnings::add(config, server.as_ref(), &keys, &rules, diagnostics);
-    warnings::add_of_routes(config, clients.as_ref(), &listeners, settings.as_ref(), diagnostics);
+    warnings::add_of_routes(
+        config,
+        clients.as_ref(),
+        &listeners,
+        parts.settings.as_ref(),
+        diagnostics,
+    );
     warnings::add_of_listeners(config, acme.as_ref(), &listeners, &rules, diagnostics);
 
     if diagnostics.has_errors() {
         return None;
     }
+    let (router, all_routes) = parts.with_rules(config, &names, ip_access.routes, &rules.list)?;
     Some(Policy {
         server: server?,
         listeners,
@@ -127,36 +130,23 @@ pub fn build(
         audit: audit?,
         log: log::log(config),
         headers: server::headers(config),
-
         memory: memory?,
         redis,
         usage: usage?,
-
         clients: clients?,
         access_log: access_log?,
         keys,
         plans: names.plans.names().to_vec(),
         priorities: priorities?,
         ip_access: ip_access.server,
-
         upstreams,
-        routes: routes::routes(
-            config,
-            &names,
-            matchers?,
-            destinations?,
-            settings?,
-            ip_access.routes,
-            &rules.list,
-        ),
-        router: router?,
-
+        routes: all_routes,
+        router,
         counted_headers: rules::counted_headers(&rules.list),
         counts_certificates: rules::counts_certificates(&rules.list),
         rules: rules.list,
         has_quotas: limits.has_quotas(),
         limits: limits.into_list(),
-
         warnings: Findings::default(),
     })
 }

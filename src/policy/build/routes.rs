@@ -32,6 +32,64 @@ use crate::policy::{Route, Rule};
 /// Maximum of `max_body_bytes`.
 const MAX_BODY_BYTES: u64 = 1 << 50;
 
+/// What is known of all routes before the rules are. A part is none if a route has an error in it.
+pub(super) struct Parts {
+    matchers: Option<Vec<Matcher>>,
+    pub(super) settings: Option<Settings>,
+    destinations: Option<Vec<Destination>>,
+    router: Option<Router>,
+}
+
+impl Parts {
+    pub(super) fn of(
+        config: &Config,
+        names: &Names,
+        environment: Environment<'_>,
+        ignore_case: bool,
+        diagnostics: &mut Diagnostics,
+    ) -> Self {
+        let all = matchers(config, diagnostics);
+        let matchers = all.as_deref();
+        let settings = settings(config, environment, matchers, ignore_case, diagnostics);
+        let destinations = destinations(config, names, diagnostics);
+        let router = router(config, matchers, ignore_case, diagnostics);
+        Self { matchers: all, settings, destinations, router }
+    }
+
+    /// The index over all routes; and all routes in the order of the file, each with the enabled
+    /// rules that count its requests.
+    pub(super) fn with_rules(
+        self,
+        config: &Config,
+        names: &Names,
+        ip_access: Vec<Option<Arc<IpAccess>>>,
+        rules: &[Rule],
+    ) -> Option<(Router, Vec<Route>)> {
+        let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
+        let Settings { idle_timeouts, body_limits, handlings } = self.settings?;
+        let settings = idle_timeouts.into_iter().zip(body_limits).zip(handlings).zip(ip_access);
+        let resolved = self.matchers?.into_iter().zip(self.destinations?).zip(settings).zip(0..);
+        let routes = entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
+            let ((matcher, destination), settings) = resolved;
+            let (((websocket_idle_timeout, max_body_bytes), handling), ip_access) = settings;
+            let counting =
+                rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
+            Route {
+                name: name.clone(),
+                matcher,
+                destination,
+                cost: cost(table.get_ref()),
+                websocket_idle_timeout,
+                max_body_bytes,
+                handling,
+                ip_access,
+                rules: counting.map(|(_, rule)| rule).collect(),
+            }
+        });
+        Some((self.router?, routes.collect()))
+    }
+}
+
 /// Checks that there is a route.
 fn check(config: &Config, diagnostics: &mut Diagnostics) {
     if config.routes.is_empty() && !diagnostics.explain_unknown(&["routes"]) {
@@ -41,7 +99,7 @@ fn check(config: &Config, diagnostics: &mut Diagnostics) {
 }
 
 /// What each route matches, in the order of the file; none if one of them has an error.
-pub(super) fn matchers(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Matcher>> {
+fn matchers(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Matcher>> {
     check(config, diagnostics);
     let entries = in_order(&config.routes).into_iter();
     let matchers: Vec<Option<Matcher>> = entries
@@ -52,7 +110,7 @@ pub(super) fn matchers(config: &Config, diagnostics: &mut Diagnostics) -> Option
 
 /// Where each route forwards its requests, in the order of the file; none if one of them has an
 /// error.
-pub(super) fn destinations(
+fn destinations(
     config: &Config,
     names: &Names,
     diagnostics: &mut Diagnostics,
@@ -86,7 +144,7 @@ pub(super) struct Settings {
 }
 
 /// The settings of each route, in the order of the file; none if one of them has an error.
-pub(super) fn settings(
+fn settings(
     config: &Config,
     environment: Environment<'_>,
     matchers: Option<&[Matcher]>,
@@ -131,47 +189,13 @@ fn body_limits(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Opt
     Some(limits?.into_iter().map(|limit| Some(limit).filter(|limit| *limit > 0)).collect())
 }
 
-/// All routes in the order of the file, each with the enabled rules that count its requests.
-pub(super) fn routes(
-    config: &Config,
-    names: &Names,
-    matchers: Vec<Matcher>,
-    destinations: Vec<Destination>,
-    settings: Settings,
-    ip_access: Vec<Option<Arc<IpAccess>>>,
-    rules: &[Rule],
-) -> Vec<Route> {
-    let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
-    let Settings { idle_timeouts, body_limits, handlings } = settings;
-    let settings = idle_timeouts.into_iter().zip(body_limits).zip(handlings).zip(ip_access);
-    let resolved = matchers.into_iter().zip(destinations).zip(settings).zip(0..);
-    let routes = entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
-        let ((matcher, destination), settings) = resolved;
-        let (((websocket_idle_timeout, max_body_bytes), handling), ip_access) = settings;
-        let counting =
-            rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
-        Route {
-            name: name.clone(),
-            matcher,
-            destination,
-            cost: cost(table.get_ref()),
-            websocket_idle_timeout,
-            max_body_bytes,
-            handling,
-            ip_access,
-            rules: counting.map(|(_, rule)| rule).collect(),
-        }
-    });
-    routes.collect()
-}
-
 /// Tokens that a request takes from each bucket.
 pub(super) fn cost(table: &tables::Route) -> Cost {
     table.cost.as_ref().map_or(Cost::ONE, |cost| *cost.get_ref())
 }
 
 /// The index over all routes; none if two of them match the same requests.
-pub(super) fn router(
+fn router(
     config: &Config,
     matchers: Option<&[Matcher]>,
     ignore_case: bool,
