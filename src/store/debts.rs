@@ -10,6 +10,7 @@ use tracing::warn;
 
 use super::rule::StoredRule;
 use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::now::Now;
 use crate::base::unix_time;
 use crate::limit::Limit;
 use crate::limit::charge::{BucketId, Charge};
@@ -122,10 +123,8 @@ impl Debts {
             return 0;
         }
         let shard = self.shard(bucket).lock();
-        shard
-            .owed
-            .get(&bucket)
-            .map_or(0, |owed| owed.debt.left_under(limit, unix_time::at(now)).max(0))
+        let owed = shard.owed.get(&bucket);
+        owed.map_or(0, |owed| owed.debt.left_under(limit, unix_time::at(now)).max(0))
     }
 
     /// Adds `units`, granted locally at `now`, to the debt of the charge's bucket. `rule` is the
@@ -141,7 +140,7 @@ impl Debts {
             };
         };
         let owed = || BucketDebt { debt: debt(), rule: rule.clone(), since: self.removals() };
-        self.put(charge.bucket, owed, join, now);
+        self.put(charge.bucket, owed, join, at);
     }
 
     /// Removes what a request was granted and does not use from the debt to the charge's bucket,
@@ -185,15 +184,16 @@ impl Debts {
             self.note_removed(1);
             owed
         };
-        let units = owed.debt.left_under(limit, unix_time::at(now));
-        self.note_lapsed(bucket, &owed.debt, now);
+        let at = unix_time::at(now);
+        let units = owed.debt.left_under(limit, at);
+        self.note_lapsed(bucket, &owed.debt, at);
         (units > 0).then_some((owed, units))
     }
 
     /// Removes at most `most` debts of any buckets, for settlement. Units are those of the limits
     /// under which the debts were made.
     pub fn take_some(&self, most: usize, now: u64) -> Vec<(BucketId, BucketDebt, i64)> {
-        let mut taken = Vec::new();
+        let (at, mut taken) = (unix_time::at(now), Vec::new());
         for shard in &self.shards {
             let mut shard = shard.lock();
             while taken.len() < most
@@ -201,8 +201,8 @@ impl Debts {
                 && let Some(owed) = shard.owed.remove(&bucket)
             {
                 self.note_removed(1);
-                let units = owed.debt.left(unix_time::at(now));
-                self.note_lapsed(bucket, &owed.debt, now);
+                let units = owed.debt.left(at);
+                self.note_lapsed(bucket, &owed.debt, at);
                 if units > 0 {
                     taken.push((bucket, owed, units));
                 }
@@ -213,16 +213,16 @@ impl Debts {
 
     /// Adds back a debt that was removed, but possibly not settled.
     pub fn put_back(&self, bucket: BucketId, owed: BucketDebt, now: u64) {
-        let (debt, since) = (owed.debt, owed.since);
-        if debt.lapsed(unix_time::at(now)).is_some() {
-            return self.note_lapsed(bucket, &debt, now);
+        let (debt, since, at) = (owed.debt, owed.since, unix_time::at(now));
+        if debt.lapsed(at).is_some() {
+            return self.note_lapsed(bucket, &debt, at);
         }
         // The bucket may have a new debt since: both are added.
         let join = |kept: &mut BucketDebt| {
-            kept.debt = kept.debt.joined(&debt, unix_time::at(now));
+            kept.debt = kept.debt.joined(&debt, at);
             kept.since = kept.since.min(since);
         };
-        self.put(bucket, || owed, join, now);
+        self.put(bucket, || owed, join, at);
     }
 
     /// Removes the debts that have shrunk to 0 at `now`.
@@ -230,8 +230,9 @@ impl Debts {
         if self.is_empty() {
             return;
         }
+        let at = unix_time::at(now);
         for shard in &self.shards {
-            self.search(&mut shard.lock(), now);
+            self.search(&mut shard.lock(), at);
         }
     }
 
@@ -241,8 +242,8 @@ impl Debts {
         std::mem::take(&mut *self.lapsed.lock())
     }
 
-    fn note_lapsed(&self, bucket: BucketId, debt: &Debt, now: u64) {
-        let Some((units, ended_us)) = debt.lapsed(unix_time::at(now)) else { return };
+    fn note_lapsed(&self, bucket: BucketId, debt: &Debt, now: Now) {
+        let Some((units, ended_us)) = debt.lapsed(now) else { return };
         let mut lapsed = self.lapsed.lock();
         if lapsed.len() < self.bound.saturating_mul(SHARDS) {
             lapsed.push(Lapsed { bucket, limit: debt.limit(), units, ended_us });
@@ -250,14 +251,14 @@ impl Debts {
     }
 
     /// Removes expired debts of one shard.
-    fn search(&self, shard: &mut Shard, now: u64) {
+    fn search(&self, shard: &mut Shard, now: Now) {
         let before = shard.owed.len();
         shard.owed.retain(|bucket, owed| {
             self.note_lapsed(*bucket, &owed.debt, now);
-            owed.debt.left(unix_time::at(now)) > 0
+            owed.debt.left(now) > 0
         });
         self.note_removed(before - shard.owed.len());
-        shard.search_at = now.saturating_add(SWEEP_INTERVAL_US);
+        shard.search_at = now.us.saturating_add(SWEEP_INTERVAL_US);
     }
 
     /// Counts debts that were removed, while the caller has the lock of their shard.
@@ -272,7 +273,7 @@ impl Debts {
         bucket: BucketId,
         owed: impl FnOnce() -> BucketDebt,
         join: impl FnOnce(&mut BucketDebt),
-        now: u64,
+        now: Now,
     ) {
         let mut shard = self.shard(bucket).lock();
         if let Some(kept) = shard.owed.get_mut(&bucket) {
@@ -281,7 +282,7 @@ impl Debts {
             return;
         }
         // `sweep` is not called while Redis is unavailable.
-        if shard.owed.len() >= self.bound && now >= shard.search_at {
+        if shard.owed.len() >= self.bound && now.us >= shard.search_at {
             self.search(&mut shard, now);
         }
         if shard.owed.len() < self.bound {
@@ -289,7 +290,7 @@ impl Debts {
             self.count.fetch_add(1, Ordering::Relaxed);
         } else {
             drop(shard);
-            self.note_dropped(now);
+            self.note_dropped(now.us);
         }
     }
 
