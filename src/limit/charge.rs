@@ -195,6 +195,15 @@ pub fn held(charges: &[Charge]) -> impl Iterator<Item = &Charge> {
     charges.iter().filter(|charge| charge.limit.is_held())
 }
 
+/// The other charges, and their outcomes. Their levels follow from what is charged and from the
+/// time that passes, so that a level says something about later ones.
+pub fn not_held<'a>(
+    charges: &'a [Charge],
+    answer: &'a Answer,
+) -> impl Iterator<Item = (&'a Charge, &'a Outcome)> {
+    charges.iter().zip(&answer.outcomes).filter(|(charge, _)| !charge.limit.is_held())
+}
+
 /// The charges whose units a request with this answer holds until it ends, and the units.
 pub fn held_units<'a>(
     charges: &'a [Charge],
@@ -204,15 +213,6 @@ pub fn held_units<'a>(
     let held = each
         .filter(|(charge, outcome)| answer.allowed() && outcome.enough && charge.limit.is_held());
     held.map(|(charge, _)| (charge, charge.limit.units(charge.cost)))
-}
-
-/// The charges whose levels follow from what is charged and from the time that passes, so that a
-/// level says something about later ones, and their outcomes.
-pub fn lasting<'a>(
-    charges: &'a [Charge],
-    answer: &'a Answer,
-) -> impl Iterator<Item = (&'a Charge, &'a Outcome)> {
-    charges.iter().zip(&answer.outcomes).filter(|(charge, _)| !charge.limit.is_held())
 }
 
 /// Decides one request and takes its tokens. `buckets[i]` is the bucket of `charges[i]`, already

@@ -131,7 +131,12 @@ impl Limit {
     /// Start value of a bucket at `now` of which nothing is known but that it may have been
     /// dropped: all that were dropped are full at `full_at`, and the emptiest lacks `missing` units
     /// until then. `full_at` is in microseconds.
-    pub fn undropped(&self, full_at: u64, missing: impl FnOnce() -> i64, now: Now) -> Bucket {
+    pub fn start_if_dropped(
+        &self,
+        full_at: u64,
+        missing: impl FnOnce() -> i64,
+        now: Now,
+    ) -> Bucket {
         let until_full = full_at.saturating_sub(now.us);
         match self {
             Self::TokenBucket(bucket) => {
@@ -190,7 +195,7 @@ impl Limit {
 impl Limit {
     /// Level of a bucket at `now`, and the age in microseconds of each stamp of its
     /// log, for a store with another clock. `log` returns the log, if that is known.
-    pub fn aged<'a>(
+    pub fn level_and_ages<'a>(
         &self,
         bucket: Bucket,
         log: impl FnOnce() -> Option<&'a StampLog>,
@@ -210,9 +215,14 @@ impl Limit {
         }
     }
 
-    /// The bucket at `now` of [`aged`](Self::aged), and its log. If the ages are not
-    /// known, all stamps are of `now`.
-    pub fn of_aged(&self, level: i64, ages: &[i64], now: Now) -> (Bucket, Option<StampLog>) {
+    /// The bucket at `now` of [`level_and_ages`](Self::level_and_ages), and its log. If the ages
+    /// are not known, all stamps are of `now`.
+    pub fn of_level_and_ages(
+        &self,
+        level: i64,
+        ages: &[i64],
+        now: Now,
+    ) -> (Bucket, Option<StampLog>) {
         let bucket = self.bucket(level, now);
         match self {
             Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => (bucket, None),
@@ -227,7 +237,7 @@ impl Limit {
         }
     }
 
-    /// Appends the ages of [`aged`](Self::aged), for a kind that has them.
+    /// Appends the ages of [`level_and_ages`](Self::level_and_ages), for a kind that has them.
     pub fn export_ages(&self, ages: &[i64], bytes: &mut Vec<u8>) {
         match self {
             Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {}

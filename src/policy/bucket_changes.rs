@@ -2,6 +2,7 @@
 //! docs/reload.md has the same as a table.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{Dimension, OnMissing, Policy, Rule};
 use crate::limit::Limit;
@@ -161,12 +162,12 @@ impl Pair<'_> {
 
     /// The limits of a rule by plan and by key.
     fn limits(self, policy: &Policy, rule: &Rule) -> BTreeMap<(bool, String), Limit> {
-        let of_plan = |(index, name): (usize, &std::sync::Arc<str>)| {
+        let of_plan = |(index, name): (usize, &Arc<str>)| {
             let grant = rule.grant_by_plan.get(index).copied().flatten()?;
             let is_shared = [self.old, self.new].iter().all(|policy| policy.plans.contains(name));
             is_shared.then(|| ((false, name.to_string()), whole(grant.limit)))
         };
-        let of_key = |(key, grant): (&std::sync::Arc<str>, &super::Grant)| {
+        let of_key = |(key, grant): (&Arc<str>, &super::Grant)| {
             let is_in = |policy: &&Policy| policy.keys.named(key).is_some();
             let is_shared = [self.old, self.new].iter().all(is_in);
             is_shared.then(|| ((true, key.to_string()), whole(grant.limit)))

@@ -84,7 +84,7 @@ impl DenyCache {
     /// the call was sent, in microseconds.
     pub fn remember(&self, charges: &[Charge], answer: &Answer, sent_at: u64) {
         let enforced = |(charge, _): &(&Charge, &Outcome)| charge.mode == Mode::Enforce;
-        for (charge, outcome) in charge::lasting(charges, answer).filter(enforced) {
+        for (charge, outcome) in charge::not_held(charges, answer).filter(enforced) {
             let (bucket, reported) = (charge.bucket, Reported::of(charge, outcome, sent_at));
             let mut slot = self.slot(bucket).lock();
             let replaces = match &*slot {

@@ -153,7 +153,7 @@ impl Fallback {
     /// count.
     pub fn learn(&self, charges: &[Charge], answer: &Answer, sent_at: u64, now: u64) {
         self.reservations.forget(charges, now);
-        for (charge, outcome) in charge::lasting(charges, answer) {
+        for (charge, outcome) in charge::not_held(charges, answer) {
             self.learn_level(charge, outcome.level, sent_at, now);
         }
     }

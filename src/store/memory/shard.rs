@@ -257,7 +257,8 @@ impl Shard {
     pub(super) fn export(&self, limits: &[Known], now: Now) -> Vec<(Name, u32, i64, Vec<i64>)> {
         let level = |entry: &Entry| {
             let limit = limits.get(entry.limit_index as usize)?.limit;
-            let (level, ages) = limit.aged(entry.bucket(), || self.logs.get(entry.name), now);
+            let (level, ages) =
+                limit.level_and_ages(entry.bucket(), || self.logs.get(entry.name), now);
             (level != limit.full()).then_some((entry.name, entry.limit_index, level, ages))
         };
         self.table.entries().filter_map(level).collect()
@@ -289,8 +290,9 @@ impl Shard {
         }
         self.make_room(limits, now);
         let limit = limits.load().get(number as usize).map(|known| known.limit);
-        let (bucket, log) = limit
-            .map_or((Bucket { level, at: now.us }, None), |limit| limit.of_aged(level, ages, now));
+        let (bucket, log) = limit.map_or((Bucket { level, at: now.us }, None), |limit| {
+            limit.of_level_and_ages(level, ages, now)
+        });
         self.table.insert(Entry::new(name, number, bucket));
         if let Some(log) = log {
             self.logs.put(name, log);
@@ -463,7 +465,7 @@ impl Dropped {
 
     /// The emptiest bucket of `limit` that may have been dropped, at `now`.
     fn emptiest(&self, limit: &Limit, now: Now) -> Bucket {
-        limit.undropped(self.full_at, || self.missing(now), now)
+        limit.start_if_dropped(self.full_at, || self.missing(now), now)
     }
 }
 

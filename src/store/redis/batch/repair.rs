@@ -66,7 +66,7 @@ impl Seen {
     /// Notes the levels in an answer to a call that was sent at `sent_at` (microseconds). Redis
     /// decided at `seen_at`, in microseconds of Unix time by its clock.
     pub fn note(&self, charges: &[Charge], answer: &Answer, (sent_at, seen_at): (u64, u64)) {
-        for (charge, outcome) in charge::lasting(charges, answer) {
+        for (charge, outcome) in charge::not_held(charges, answer) {
             let Charge { bucket, limit, .. } = *charge;
             let mut level = outcome.level;
             let mut slot = self.slot(bucket).lock();
