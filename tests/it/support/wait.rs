@@ -104,6 +104,14 @@ pub(crate) fn timed_below<T>(limit: Duration, work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Reports `what` as inconclusive if the processes of the test have waited for a CPU for longer
+/// than `least` since `waits`. Panics otherwise: no machine is to blame.
+#[track_caller]
+pub(crate) fn inconclusive_if_waited(what: &str, waits: &CpuWaits, least: Duration) {
+    let why = waits.judge(2 * least, least).unwrap_or_default();
+    inconclusive(&format!("{what}; {why}"));
+}
+
 /// Sleeps for the length of a fault, which is part of the scenario.
 #[allow(clippy::disallowed_methods, reason = "an outage is a length of time")]
 pub(crate) fn sleep_for(length: Duration) {
