@@ -9,8 +9,7 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use crate::client::address;
-use crate::client::address::counted_address;
+use crate::client::address::{self, counted_address};
 use crate::policy::Policy;
 use crate::policy::access_log::ClientIp;
 

@@ -159,20 +159,44 @@ fn bounded() -> Upstream {
     })
 }
 
-/// 40 requests a second of enterprise, and of the plan free as many as 80 clients send that wait
-/// for each response, 800 a second at most. Returns the reports of enterprise and free, after a
-/// start, and the seconds that they cover.
-fn overload(gateway: &Gateway, free_clients: u32) -> (Report, Report, f64) {
-    let enterprise = ClientGroup::new(gateway, &enterprise(), 20, Duration::from_millis(500));
+/// The answers of one phase.
+struct Phase {
+    enterprise: Report,
+    free: Report,
+    /// From a gateway without a limit before a server that is never overloaded.
+    control: Report,
+    /// What `enterprise` and `free` cover: the phase without its first three seconds.
+    seconds: f64,
+}
+
+/// 40 requests a second of enterprise, and of the plan free as many as these clients send that wait
+/// for each response, ten a second each at most. Beside them, 40 requests a second to `control`.
+fn overload(gateway: &Gateway, control: &Gateway, free_clients: u32) -> Phase {
+    let of_20 = |gateway| ClientGroup::new(gateway, &enterprise(), 20, Duration::from_millis(500));
     let free =
         ClientGroup::new(gateway, &Request::get("/"), free_clients, Duration::from_millis(100));
-    let load = Load::start(vec![enterprise, free]);
+    let load = Load::start(vec![of_20(gateway), free, of_20(control)]);
     let from = Duration::from_secs(3);
     sleep_for(Duration::from_secs(7));
     let until = load.elapsed();
-    let reports = load.stop();
-    let seen = |index: usize| reports[index].during(&(from..until));
-    (seen(0), seen(1), until.saturating_sub(from).as_secs_f64())
+    let seconds = until.saturating_sub(from).as_secs_f64();
+    let [enterprise, free, control] = <[Report; 3]>::try_from(load.stop()).ok().unwrap();
+    let seen = |report: Report| report.during(&(from..until));
+    Phase { enterprise: seen(enterprise), free: seen(free), control, seconds }
+}
+
+impl Phase {
+    /// Whether the machine delayed the control. A pause of a third of a second makes few requests
+    /// of a phase late, but more than a twentieth of those in the part that is judged.
+    fn is_disturbed(&self) -> bool {
+        let slow = [(950, SERVICE * 3 / 2), (1_000, SERVICE * 5 / 2)];
+        let late = slow.into_iter().find(|(part, most)| self.control.quantile(*part) > *most);
+        if let Some((part, _)) = late {
+            let took = self.control.quantile(part);
+            inconclusive(&format!("control: {part} of 1000 within {took:?}, {SERVICE:?} of work"));
+        }
+        late.is_some()
+    }
 }
 
 fn ok(report: &Report) -> u32 {
@@ -183,18 +207,15 @@ fn ok(report: &Report) -> u32 {
 fn overloaded_upstream_serves_high_priorities_in_time_and_loses_no_throughput() {
     let upstream = bounded();
     let gateway = Gateway::start(&config(&upstream, "max_in_flight = \"auto\""));
-    // The same without a limit, at the same time: what is slow there, too, is the machine.
     let other = bounded();
     let control = Gateway::start(&config(&other, ""));
-    let (alone, undisturbed) = std::thread::scope(|scope| {
-        let control = scope.spawn(|| overload(&control, 1).0);
-        (overload(&gateway, 1).0, control.join().unwrap())
-    });
-    let (unloaded, control) = (alone.quantile(950), undisturbed.quantile(950));
-    let (enterprise, free, seconds) = overload(&gateway, 80);
-    let possible = f64::from(WORKERS) / SERVICE.as_secs_f64() * seconds;
-    let goodput = f64::from(ok(&enterprise) + ok(&free)) / possible;
-    let served = f64::from(ok(&enterprise)) / f64::from(u32::try_from(enterprise.len()).unwrap());
+    let alone = overload(&gateway, &control, 1);
+    let unloaded = alone.enterprise.quantile(950);
+    let phase = overload(&gateway, &control, 80);
+    let (enterprise, free) = (&phase.enterprise, &phase.free);
+    let possible = f64::from(WORKERS) / SERVICE.as_secs_f64() * phase.seconds;
+    let goodput = f64::from(ok(enterprise) + ok(free)) / possible;
+    let served = f64::from(ok(enterprise)) / f64::from(u32::try_from(enterprise.len()).unwrap());
     let (p95, shed) = (enterprise.quantile(950), free.counts().get(&503).copied());
     eprintln!(
         "goodput {goodput:.2}, served {served:.2}, {p95:?} instead of {unloaded:?}, {shed:?}"
@@ -202,16 +223,16 @@ fn overloaded_upstream_serves_high_priorities_in_time_and_loses_no_throughput() 
     assert!(shed.is_some_and(|shed| shed > 100), "{shed:?}");
     // Whatever the machine does.
     assert!(served > 0.5 && goodput > 0.3, "{served} {goodput}");
-    if control > SERVICE * 3 / 2 {
-        return inconclusive(&format!("without a limit, {control:?} for {SERVICE:?} of work"));
+    if alone.is_disturbed() || phase.is_disturbed() {
+        return;
     }
-    assert!(unloaded < 2 * control, "{unloaded:?}, {control:?} without a limit");
+    let control_p95 = alone.control.quantile(950);
+    assert!(unloaded < 2 * control_p95, "{unloaded:?}, {control_p95:?} without a limit");
     assert!(goodput > 0.75, "{goodput}");
     assert!(served > 0.9, "{served}");
     assert!(p95 < 5 * unloaded / 2, "{p95:?} instead of {unloaded:?}");
 
     gateway.apply(&config(&upstream, ""));
-    let (enterprise, _, _) = overload(&gateway, 80);
-    let collapsed = enterprise.quantile(950);
+    let collapsed = overload(&gateway, &control, 80).enterprise.quantile(950);
     assert!(collapsed > 5 * unloaded, "without a limit {collapsed:?}, {unloaded:?} unloaded");
 }

@@ -187,7 +187,7 @@ fn operator_reads_grants_and_resets_a_window() {
 fn full_log_takes_8_bytes_for_each_stamp_in_redis() {
     let redis = Redis::start();
     for limit in [100_u64, 4_096] {
-        let text = config(&redis.table_with_timeout("500ms"), &format!("{limit}/h"));
+        let text = config(&redis.table_with_timeout("1s"), &format!("{limit}/h"));
         let gateway = Gateway::start(&text);
         gateway.wait_for_redis();
         let count = usize::try_from(limit).unwrap();
