@@ -1,49 +1,23 @@
 //! The proxy: one request in Pingora's phases.
 //!
-//! Reading order: this file (the phases), `exchange` (the state of one request), `attempts` (those
-//! at its upstream), `http2_request` (requests that clients send over HTTP/2), `redirect`
-//! (listeners that only redirect), `judge` (whether a request is allowed), `waiting` (requests that
-//! leaky buckets delay), `respond` (responses of the gateway itself), `route_answer` (answers of
-//! routes without an upstream), `limit_headers` and `header_text` (rate limit headers), `split`
-//! (which upstream of a route with several), `peer` (which upstream server gets the request),
-//! `forward` (the request to the upstream), `header_edits` (changes of headers by a route), `http2`
-//! (requests to upstreams over HTTP/2; Pingora sends those over HTTP/1.1), `refund` (tokens of
-//! requests that reached no server), `grpc_deadline`, `upstream_response` (the response from the
-//! upstream), `body_drain` (unread request bodies), `own_limits` (a client's own limits),
-//! `acme_challenge` (automatic certificates), `upgrade` (WebSockets), `demo` (the built-in
-//! upstream), `telemetry` (metrics and log record of a request), `trace` (its spans), `drain`
-//! (responses during a graceful shutdown).
+//! Reading order: this file (the phases) and `exchange` (the state of one request), then the life
+//! of a request, a folder for each part: `request` (what the client sent), `judge` (whether it is
+//! allowed), `answers` (the gateway's own, instead of an upstream), `attempts` (those to send it to
+//! a server of its upstream), `respond` (the response to the client), `telemetry` (metrics, log and
+//! trace of it). Beside them are the headers that several parts set: `limit_headers` and
+//! `header_text` (rate limits), `header_edits` (changes by a route).
 
 pub mod exchange;
 pub mod judge;
 pub mod limit_headers;
 
-mod acme_challenge;
-mod affinity;
+mod answers;
 mod attempts;
-mod bearer_hint;
-mod body_drain;
-mod demo;
-mod drain;
-mod forward;
-mod grpc_deadline;
 mod header_edits;
 mod header_text;
-mod http2;
-mod http2_request;
-
-mod own_limits;
-mod peer;
-mod redirect;
-mod refund;
+mod request;
 mod respond;
-mod route_answer;
-mod split;
 mod telemetry;
-mod trace;
-mod upgrade;
-mod upstream_response;
-mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,12 +46,16 @@ use crate::runtime::{CurrentSnapshot, Runtime};
 use crate::store::limiter::{Limiter, Source};
 use crate::upstream::connection::{Attempt, TimedOut};
 use crate::usage::kept::Kept;
-use bearer_hint::BearerHint;
+use answers::{acme_challenge, redirect};
+use attempts::{forward, http2};
 use exchange::Exchange;
 use judge::Judged;
-use respond::failure;
-use split::Turns;
-use waiting::Queue;
+use judge::split::Turns;
+use judge::waiting::Queue;
+use request::{body_drain, grpc_deadline, upgrade};
+use respond::{drain, failure, upstream_response};
+use telemetry::bearer_hint::BearerHint;
+use telemetry::trace;
 
 /// Maximum number of attempts to send a request to an upstream: one retry.
 pub const MAX_TRIES: usize = 2;
@@ -150,7 +128,7 @@ impl ProxyHttp for Gateway {
             crate::base::failure::test_point("request");
         }
         if session.is_http2() {
-            http2_request::normalize(session.req_header_mut())?;
+            request::http2::normalize(session.req_header_mut())?;
         } else {
             upgrade::remove_unless_websocket(session.req_header_mut());
         }

@@ -240,7 +240,7 @@ fn request_needs_exactly_one_host() {
     }
 }
 
-/// The limit of one line a minute is tested in `gateway::bearer_hint`.
+/// The limit of one line a minute is tested in `gateway::telemetry::bearer_hint`.
 #[test]
 fn refused_bearer_tokens_are_explained_in_the_log() {
     let gateway = gateway("");

@@ -3,9 +3,15 @@
 //!
 //! They keep the connection open where HTTP allows it, so that a client that has to wait need not
 //! also reconnect.
+//!
+//! Reading order: this file, `failure` (requests that failed), `grpc` (its form of a refusal),
+//! `upstream_response` (the response of an upstream, as it is passed on), `drain` (responses after
+//! which the connection closes).
 
+pub(super) mod drain;
 pub(super) mod failure;
 pub(super) mod grpc;
+pub(super) mod upstream_response;
 
 use std::sync::Arc;
 
@@ -16,8 +22,10 @@ use pingora::protocols::http::ServerSession;
 use pingora::proxy::{FailToProxy, Session};
 use serde::Serialize;
 
+use super::answers::{demo, own_limits, route_answer};
 use super::exchange::Exchange;
-use super::{body_drain, demo, drain, header_edits, limit_headers, own_limits, route_answer};
+use super::request::body_drain;
+use super::{header_edits, limit_headers};
 use crate::base::duration::seconds_up;
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;

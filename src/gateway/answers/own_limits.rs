@@ -1,0 +1,83 @@
+//! Response to a client that asks for its own limits on `clients.limits_path`. Takes no tokens;
+//! nothing is sent to an upstream.
+//!
+//! Reading order: this file (the decision and the response), `view` (the body).
+
+mod view;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, header};
+use pingora::proxy::Session;
+
+use crate::client::{Client, ClientKey};
+use crate::decide;
+use crate::decide::applicability::{Absent, Subject};
+use crate::decide::decision::{Decision, LimitCheck};
+use crate::decide::problem::OWN_LIMITS_METHODS;
+use crate::gateway::{Gateway, respond};
+use crate::runtime::Snapshot;
+use view::ClientRules;
+
+impl Gateway {
+    /// Decides on a request of a client for its own limits. `check` is the result of the rules by
+    /// address, if the request may be an attempt to guess a key.
+    ///
+    /// A client with a known key is denied if its address has no tokens left, as it is on any
+    /// route: otherwise the response would reveal which keys are known to a client that must stop
+    /// guessing.
+    pub(in crate::gateway) async fn own_limits(
+        &self,
+        session: &Session,
+        snapshot: &Snapshot,
+        client: &Client,
+        check: Option<LimitCheck>,
+    ) -> Decision {
+        let request = session.req_header();
+        if request.method == Method::OPTIONS {
+            return Decision::OwnLimits { check, view: None };
+        }
+        let headers = &request.headers;
+        let host = decide::host(headers);
+        let rules = ClientRules::of(
+            &snapshot.policy,
+            &Subject {
+                client,
+                by_key: client.key != ClientKey::Missing,
+                route: None,
+                method: None,
+                host: Some(&host),
+                headers,
+                absent: Absent::AllOthers,
+            },
+        );
+        let peeking = client.known_or_address(snapshot.policy.clients.ipv6_prefix).id();
+        let charges = rules.charges();
+        let levels = self.limiter.peek_cached(peeking, &charges, &snapshot.stored_rules).await;
+        // A client with an unknown key has been charged for its guess.
+        if client.principal().is_some() {
+            let by_address = LimitCheck::of(rules.by_address(&levels));
+            if !by_address.allowed() {
+                return Decision::Limited { check: by_address, unauthenticated: None };
+            }
+        }
+        Decision::OwnLimits { check, view: Some(respond::pretty(&rules.view(&levels))) }
+    }
+}
+
+/// Writes the response. `view` is the body; `None` for `OPTIONS`.
+///
+/// # Errors
+/// The client has closed the connection.
+pub(in crate::gateway) async fn respond(
+    session: &mut Session,
+    view: Option<Bytes>,
+) -> pingora::Result<()> {
+    let mut head = respond::ok(4)?;
+    head.insert_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
+    let (name, value) = match view {
+        None => ("Allow", OWN_LIMITS_METHODS),
+        Some(_) => ("Content-Type", "application/json"),
+    };
+    head.insert_header(name, HeaderValue::from_static(value))?;
+    respond::send_body(session, head, view.unwrap_or_default()).await
+}

@@ -1,0 +1,308 @@
+//! The request as it is forwarded to the upstream: with forwarding headers that the upstream can
+//! trust, and without the API key if `clients.hide_key` is set.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use percent_encoding::{CONTROLS, percent_encode, utf8_percent_encode};
+use pingora::prelude::{Error, ErrorType, RequestHeader, Result};
+use pingora::protocols::l4::socket::SocketAddr;
+
+use crate::base::request_id::RequestId;
+use crate::client::address::canonical;
+use crate::client::credential;
+use crate::client::settings::{Clients, KeySource};
+use crate::gateway::exchange::Exchange;
+use crate::gateway::header_edits::{self, Subject};
+use crate::gateway::header_text::HeaderText;
+use crate::net::framing;
+use crate::policy::Policy;
+use crate::policy::handling::UpstreamHost;
+use crate::policy::rewrite::Rewrite;
+
+pub(in crate::gateway) const REQUEST_ID: &str = "X-Request-Id";
+const FORWARDED_FOR: &str = "X-Forwarded-For";
+pub(in crate::gateway) const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
+const FORWARDED_HOST: &str = "X-Forwarded-Host";
+const FORWARDED_PREFIX_NAME: &str = "X-Forwarded-Prefix";
+
+/// Headers that a proxy sets and upstreams trust, and all that begin with [`FORWARDED_PREFIX`].
+/// Those of a client are removed unless the request came through a trusted proxy.
+const FORWARDING: [&str; 3] = [FORWARDED, "x-real-ip", "x-request-id"];
+
+const FORWARDED: &str = "forwarded";
+
+/// Also `X-Forwarded-Port`, `-Prefix`, `-Ssl` and others, which the gateway does not set.
+const FORWARDED_PREFIX: &str = "x-forwarded";
+
+/// Prefixes of these names. Not only `x-`: that of an API key's header often begins so.
+const FORWARDING_PREFIXES: [&str; 3] = [FORWARDED_PREFIX, "x-re", FORWARDED];
+
+/// Headers that decide where a request ends.
+const FRAMING: [&str; 2] = ["content-length", "transfer-encoding"];
+
+/// CGI hands it to programs as the variable `HTTP_PROXY`, which names the proxy for their own
+/// requests (httpoxy). No client uses it.
+const PROXY: &str = "proxy";
+
+/// Prepares the request for the upstream. `peer` is the address of the client's end of the
+/// connection.
+///
+/// # Errors
+/// If a value is not valid in a header or as a target, which cannot happen with a head that was
+/// parsed.
+pub(in crate::gateway) fn prepare(
+    peer: Option<&SocketAddr>,
+    request: &mut RequestHeader,
+    exchange: &Exchange,
+) -> Result<()> {
+    let clients = &exchange.snapshot.policy.clients;
+    if !matches!(request.raw_path(), [b'/' | b'*', ..]) {
+        // A URL, as clients send to a proxy. An origin server gets the path (RFC 9112, section
+        // 3.2.1), which is all that the parsed URI has.
+        request.set_uri(request.uri.clone());
+    }
+    if !request.raw_path().is_ascii() {
+        // curl sends the letters of a URL as they are. Not all servers accept them.
+        let encoded = percent_encode(request.raw_path(), CONTROLS).to_string();
+        request.set_raw_path(encoded.as_bytes())?;
+    }
+    let present = Present::among(&request.headers);
+    if present.aliases || (present.forwarding && !exchange.via_trusted_proxy()) {
+        remove_untrusted(request, exchange);
+    }
+    let keeps_forwarding = present.forwarding && exchange.via_trusted_proxy();
+    set_forwarding(peer, request, exchange, keeps_forwarding)?;
+    if present.content_length
+        && let Some(length) = framing::one_length(&request.headers)
+    {
+        request.insert_header(header::CONTENT_LENGTH, length)?;
+    }
+    if !request.headers.contains_key(header::HOST) {
+        // Of HTTP/1.0. The upstream gets HTTP/1.1, which requires one (RFC 9112, section 3.2).
+        request.insert_header(header::HOST, HeaderValue::from_static(""))?;
+    }
+    if clients.hide_key {
+        hide_key(request, clients)?;
+    }
+    let Some(handling) = exchange.handling() else { return Ok(()) };
+    // Variables have the values of the client's request.
+    let subject = Subject::for_request(request, handling);
+    let rewritten = exchange.judged.as_ref().and_then(|judged| judged.rewritten.as_deref());
+    if let Some((rewrite, path)) = handling.rewrite.as_ref().zip(rewritten) {
+        rewrite_path(request, rewrite, path, exchange)?;
+    }
+    match &handling.upstream_host {
+        None => {}
+        Some(UpstreamHost::Fixed(host)) => request.insert_header(header::HOST, host.clone())?,
+        Some(UpstreamHost::OfServer) => {
+            if let Some(host) = host_of_server(exchange) {
+                request.insert_header(header::HOST, host)?;
+            }
+        }
+    }
+    header_edits::edit_request(request, subject.as_ref(), exchange)
+}
+
+/// The identifier that a trusted proxy has given a request.
+pub(in crate::gateway) fn given_id(request: &RequestHeader) -> Option<RequestId> {
+    RequestId::adopt(request.headers.get(REQUEST_ID)?.as_bytes())
+}
+
+/// Replaces the path, and announces the prefix that was taken away. The query stays.
+fn rewrite_path(
+    request: &mut RequestHeader,
+    rewrite: &Rewrite,
+    path: &str,
+    exchange: &Exchange,
+) -> Result<()> {
+    let mut target = utf8_percent_encode(path, CONTROLS).to_string();
+    if let Some(query) = request.uri.query() {
+        target.push('?');
+        target.push_str(query);
+    }
+    request.set_raw_path(target.as_bytes())?;
+    if rewrite.is_announced {
+        let outer =
+            request.headers.get(FORWARDED_PREFIX_NAME).filter(|_| exchange.via_trusted_proxy());
+        let outer =
+            outer.and_then(|outer| outer.to_str().ok()).map(|outer| outer.trim_end_matches('/'));
+        let outer = outer.filter(|outer| outer.starts_with('/')).unwrap_or_default();
+        request.insert_header(FORWARDED_PREFIX_NAME, format!("{outer}{}", rewrite.prefix))?;
+    }
+    Ok(())
+}
+
+/// The host of the server that was selected, as configured, with the port unless it is that of the
+/// scheme.
+fn host_of_server(exchange: &Exchange) -> Option<String> {
+    let server = exchange.pool()?.server(exchange.attempts.last()?.server)?;
+    let is_tls = exchange.upstream()?.tls.is_some();
+    let default_port = if is_tls { 443 } else { 80 };
+    let text = server.to_string();
+    let port = format!(":{default_port}");
+    Some(text.strip_suffix(&port).map_or(text.clone(), str::to_owned))
+}
+
+/// Kinds of headers that a request has, found in one pass over the names. Most requests have none
+/// of them, and a look-up of every name would cost more.
+#[derive(Default)]
+struct Present {
+    /// A name with an underscore, or [`PROXY`].
+    aliases: bool,
+    /// A name with one of [`FORWARDING_PREFIXES`].
+    forwarding: bool,
+    /// Whether there is a `Content-Length`.
+    content_length: bool,
+}
+
+impl Present {
+    fn among(headers: &HeaderMap) -> Self {
+        let mut present = Self::default();
+        for name in headers.keys() {
+            present.content_length |= *name == header::CONTENT_LENGTH;
+            let name = name.as_str();
+            present.aliases |= name.contains('_') || name == PROXY;
+            present.forwarding |= FORWARDING_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        }
+        present
+    }
+}
+
+/// Removes [`PROXY`], forwarding headers that do not come from a trusted proxy, and headers that
+/// some servers read as others which the gateway checks or sets, because they treat `_` as `-`.
+fn remove_untrusted(request: &mut RequestHeader, exchange: &Exchange) {
+    let is_untrusted = |name: &&HeaderName| {
+        let is_alias = name.as_str().contains('_');
+        if name.as_str() == PROXY {
+            true
+        } else if is_forwarding(name.as_str()) {
+            is_alias || !exchange.via_trusted_proxy()
+        } else {
+            is_alias && is_alias_of_ours(name.as_str(), &exchange.snapshot.policy)
+        }
+    };
+    let untrusted: Vec<HeaderName> = request.headers.keys().filter(is_untrusted).cloned().collect();
+    for name in untrusted {
+        request.remove_header(&name);
+    }
+}
+
+/// Whether upstreams may read a header as one of [`FORWARDING`], or as one with their prefix.
+fn is_forwarding(name: &str) -> bool {
+    let begins = |prefix: &str| {
+        let letters = |(own, wanted): (u8, u8)| own == wanted || (own == b'_' && wanted == b'-');
+        name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(letters)
+    };
+    begins(FORWARDED_PREFIX) || FORWARDING.iter().any(|own| name.len() == own.len() && begins(own))
+}
+
+/// Whether upstreams may read a header as one of an API key, one that limits count by, or one of
+/// [`FRAMING`].
+fn is_alias_of_ours(name: &str, policy: &Policy) -> bool {
+    let sources = policy.clients.key_sources.iter().filter_map(|source| match source {
+        KeySource::Header(name) => Some(name.as_str()),
+        KeySource::Bearer | KeySource::Query(_) => None,
+    });
+    let counted = policy.counted_headers.iter().map(HeaderName::as_str);
+    FRAMING.into_iter().chain(sources).chain(counted).any(|own| credential::is_alias(name, own))
+}
+
+/// Sets the forwarding headers. With `keeps_forwarding`, those that a trusted proxy sent are kept
+/// or extended.
+fn set_forwarding(
+    peer: Option<&SocketAddr>,
+    request: &mut RequestHeader,
+    exchange: &Exchange,
+    keeps_forwarding: bool,
+) -> Result<()> {
+    let mut hops = HeaderText::new();
+    if keeps_forwarding {
+        for line in &request.headers.get_all(FORWARDED_FOR) {
+            hops.element(line.as_bytes());
+        }
+    }
+    if let Some(peer) = peer.and_then(SocketAddr::as_inet) {
+        hops.address(canonical(peer.ip()));
+    }
+    if !hops.is_empty() {
+        request.insert_header(FORWARDED_FOR, hops)?;
+    }
+    if !(keeps_forwarding && request.headers.contains_key(FORWARDED_PROTO)) {
+        let scheme = if exchange.connection.tls.is_some() { "https" } else { "http" };
+        request.insert_header(FORWARDED_PROTO, HeaderValue::from_static(scheme))?;
+    }
+    if !(keeps_forwarding && request.headers.contains_key(FORWARDED_HOST))
+        && let Some(host) = request.headers.get(header::HOST).cloned()
+    {
+        request.insert_header(FORWARDED_HOST, host)?;
+    }
+    request.insert_header(REQUEST_ID, exchange.request_id.as_str())
+}
+
+fn hide_key(request: &mut RequestHeader, clients: &Clients) -> Result<()> {
+    for source in &clients.key_sources {
+        match source {
+            KeySource::Header(name) => {
+                request.remove_header(name);
+            }
+            KeySource::Bearer => hide_bearer(request)?,
+            KeySource::Query(name) => hide_parameter(request, name)?,
+        }
+    }
+    Ok(())
+}
+
+/// Removes the lines of `Authorization` that contain a key; those of other schemes stay.
+fn hide_bearer(request: &mut RequestHeader) -> Result<()> {
+    let is_key = |value: &&HeaderValue| credential::bearer(value.as_bytes()).is_some();
+    let lines = request.headers.get_all(header::AUTHORIZATION);
+    if !lines.iter().any(|value| is_key(&value)) {
+        return Ok(());
+    }
+    let kept: Vec<HeaderValue> = lines.iter().filter(|value| !is_key(value)).cloned().collect();
+    request.remove_header(&header::AUTHORIZATION);
+    for value in kept {
+        request.append_header(header::AUTHORIZATION, value)?;
+    }
+    Ok(())
+}
+
+/// Removes a parameter from the query and leaves the rest unchanged.
+fn hide_parameter(request: &mut RequestHeader, name: &str) -> Result<()> {
+    let Some(query) = request.uri.query() else { return Ok(()) };
+    let is_key = |parameter: &&str| {
+        let bare = parameter.split_once('=').map_or(*parameter, |(bare, _)| bare);
+        credential::is_parameter(bare, name)
+    };
+    if !query.split('&').any(|parameter| is_key(&parameter)) {
+        return Ok(());
+    }
+    let kept: Vec<&str> = query.split('&').filter(|parameter| !is_key(parameter)).collect();
+    let path = request.uri.path();
+    let target =
+        if kept.is_empty() { path.to_string() } else { format!("{path}?{}", kept.join("&")) };
+    let mut parts = request.uri.clone().into_parts();
+    let broken = |_| Error::new(ErrorType::InvalidHTTPHeader);
+    parts.path_and_query = Some(target.parse().map_err(broken)?);
+    request.set_uri(Uri::from_parts(parts).map_err(|_| Error::new(ErrorType::InvalidHTTPHeader))?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_forwarding_header_is_detected() {
+        let names = ["x-forwarded", "x-forwarded-for", "x-forwarded-port", "x_forwarded-ssl"];
+        for name in names.into_iter().chain(FORWARDING) {
+            let mut headers = HeaderMap::new();
+            headers.insert(HeaderName::try_from(name).unwrap(), HeaderValue::from_static("x"));
+            let present = Present::among(&headers);
+            assert!(present.forwarding || present.aliases, "{name}");
+            assert!(is_forwarding(name), "{name}");
+        }
+        for name in ["x-forward", "forwarded-for", "x-real-ips", "x-api-key", "x-request"] {
+            assert!(!is_forwarding(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Requests to upstreams over HTTP/2: an attempt at a server, and a retry if the request was not
+//! processed.
+
+mod call;
+mod request;
+mod timeout;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pingora::prelude::{Error, ErrorType, Result};
+use pingora::proxy::Session;
+use tokio::time::Instant;
+
+use super::Handed;
+use crate::gateway::exchange::Exchange;
+use crate::gateway::request::grpc_deadline;
+use crate::gateway::respond::{self, failure, grpc};
+use crate::gateway::{Gateway, MAX_TRIES};
+use crate::policy::settings::{Protocol, Upstream};
+use crate::upstream::dial::{Dial, Offer};
+use crate::upstream::http2::{Acquired, Stream};
+use call::Call;
+use timeout::Limits;
+
+/// Bytes of a request's body that are kept, so that the request can be sent again.
+const MAX_REPLAY_BYTES: usize = 64 * 1024;
+
+/// The body of a request as far as it has come from the client, to send it again.
+#[derive(Debug, Default)]
+struct Replay {
+    chunks: Vec<Bytes>,
+    len: usize,
+    /// Whether the client has sent all of it.
+    is_whole: bool,
+}
+
+/// How an attempt ended.
+enum Outcome {
+    /// The response has been written.
+    Done,
+    /// The server has not processed the request.
+    Unprocessed(Box<Error>),
+    Failed(Box<Error>),
+}
+
+impl Replay {
+    fn push(&mut self, chunk: &Bytes) {
+        self.len = self.len.saturating_add(chunk.len());
+        if self.is_complete() {
+            self.chunks.push(chunk.clone());
+        }
+    }
+
+    /// Whether nothing is missing.
+    fn is_complete(&self) -> bool {
+        self.len <= MAX_REPLAY_BYTES
+    }
+}
+
+impl Gateway {
+    /// Forwards a request over HTTP/2, if its upstream speaks that. Returns whether the response
+    /// has been written; if not, the request is for HTTP/1.1.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub(in crate::gateway) async fn forward_http2(
+        &self,
+        session: &mut Session,
+        exchange: &mut Box<Exchange>,
+    ) -> Result<bool> {
+        let mut replay = Replay::default();
+        loop {
+            let selected = self.select(session, exchange)?;
+            let Some(offer) = offer(session, exchange) else {
+                exchange.attempts.handed = Some(Handed { dial: selected, opened: None });
+                return refuse_grpc(session).map(|()| false);
+            };
+            let stream = match self.acquire(session, exchange, &selected, offer).await {
+                Ok(Acquired::Http2(stream)) => stream,
+                Ok(Acquired::Http1(_)) if replay.len > 0 => return Err(changed_version()),
+                Ok(Acquired::Http1(opened)) => {
+                    exchange.attempts.handed =
+                        Some(Handed { dial: selected, opened: Some(opened) });
+                    return refuse_grpc(session).map(|()| false);
+                }
+                Err(error) => {
+                    let error = self.failed_to_connect(exchange, error);
+                    if error.retry() {
+                        continue;
+                    }
+                    return Err(error);
+                }
+            };
+            self.connected(exchange, stream.is_reused);
+            match self.call(session, exchange, stream, &mut replay).await {
+                Outcome::Done => return Ok(true),
+                Outcome::Unprocessed(_)
+                    if exchange.attempts.count() < MAX_TRIES && replay.is_complete() => {}
+                Outcome::Unprocessed(error) | Outcome::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Opens a stream within `connect_timeout` and the deadline of a gRPC call.
+    async fn acquire(
+        &self,
+        session: &Session,
+        exchange: &Exchange,
+        dial: &Dial,
+        offer: Offer,
+    ) -> Result<Acquired> {
+        let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
+        // After one connection was closed, for example by a restart of the server, others are
+        // likely to be closed, too.
+        let is_new = exchange.attempts.count() > 1;
+        let pool = Arc::clone(&dial.pool);
+        let acquired = pool.http2.acquire(dial, offer, is_new, upstream.idle_timeout);
+        let now = Instant::now();
+        let limits =
+            Limits::of(&exchange.snapshot.policy.server, upstream, session, exchange.started);
+        let until = now.checked_add(upstream.connect_timeout);
+        let deadline = limits.deadline().filter(|end| Some(*end) < until);
+        let timeout =
+            deadline.map_or(upstream.connect_timeout, |end| end.saturating_duration_since(now));
+        tokio::time::timeout(timeout, acquired).await.unwrap_or_else(|_| {
+            Err(match deadline {
+                Some(_) => grpc_deadline::passed(),
+                None => Error::new(ErrorType::ConnectTimedout).into_up(),
+            })
+        })
+    }
+
+    async fn call(
+        &self,
+        session: &mut Session,
+        exchange: &mut Box<Exchange>,
+        stream: Stream,
+        replay: &mut Replay,
+    ) -> Outcome {
+        let Some(upstream) = exchange.upstream() else {
+            return Outcome::Failed(respond::no_server());
+        };
+        let server = &exchange.snapshot.policy.server;
+        let limits = Limits::of(server, upstream, session, exchange.started);
+        match Call::begin(self, session, exchange, stream, replay, limits).await {
+            Ok(call) => call.run().await,
+            Err(outcome) => outcome,
+        }
+    }
+}
+
+/// The error of a request whose first server spoke HTTP/2 and refused it, and whose second one
+/// speaks HTTP/1.1: the part of the body that has been read from the client would be missing.
+#[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
+fn changed_version() -> Box<Error> {
+    let words = "the server changed to HTTP/1.1 after a part of the request was sent";
+    Error::new(ErrorType::Custom(words)).into_up()
+}
+
+/// Whether no request to this upstream uses HTTP/2.
+pub(in crate::gateway) fn is_excluded(upstream: &Upstream) -> bool {
+    match upstream.protocol {
+        Protocol::Http1 => true,
+        Protocol::Auto => upstream.tls.is_none(),
+        Protocol::H2 | Protocol::H2c => false,
+    }
+}
+
+/// What the TLS handshake of a new connection offers; `None`: the request is for HTTP/1.1.
+fn offer(session: &Session, exchange: &Exchange) -> Option<Offer> {
+    let upstream = exchange.upstream()?;
+    match (upstream.protocol, upstream.tls.is_some()) {
+        (Protocol::H2 | Protocol::H2c, _) => Some(Offer::Http2),
+        (Protocol::Http1, _) | (Protocol::Auto, false) => None,
+        // Only HTTP/1.1 has upgrades.
+        (Protocol::Auto, true) if session.is_upgrade_req() => None,
+        (Protocol::Auto, true) => Some(Offer::Both),
+    }
+}
+
+/// Refuses a gRPC call over HTTP/2 to a server that speaks HTTP/1.1.
+pub(in crate::gateway) fn refuse_grpc(session: &Session) -> Result<()> {
+    if grpc::is_call(session) {
+        return Err(Error::new(ErrorType::Custom(failure::NO_GRPC)).into_up());
+    }
+    Ok(())
+}

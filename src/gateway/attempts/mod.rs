@@ -1,0 +1,143 @@
+//! The attempts to send a request to a server of its upstream, one after the other.
+//!
+//! Reading order: this file (what is known of them), `peer` (which server gets the request),
+//! `affinity` (what makes it the same server for the same client), `forward` (the request that it
+//! gets), `http2` (the attempts over HTTP/2; Pingora makes those over HTTP/1.1), `refund` (tokens
+//! of requests that reached no server).
+
+pub(super) mod forward;
+pub(super) mod http2;
+
+mod affinity;
+mod peer;
+mod refund;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::{HeaderValue, StatusCode};
+use pingora::prelude::Result;
+use smallvec::SmallVec;
+
+use super::{MAX_TRIES, respond};
+use crate::observe::access_log::UpstreamMarks;
+use crate::upstream::connection::{self, Opened};
+use crate::upstream::dial::Dial;
+use crate::upstream::endpoint::InFlight;
+
+/// Maximum number of interim responses (102, 103) to one request.
+const MAX_INTERIM: usize = 32;
+
+/// The attempts of one request. Times are microseconds of the monotonic clock.
+#[derive(Default)]
+pub struct Attempts {
+    list: SmallVec<[Attempt; MAX_TRIES]>,
+    /// The final response, once its head has been received.
+    pub answer: Option<Answer>,
+    /// How the last attempt failed, as a label of the metrics; `None` if it did not.
+    pub failure: Option<&'static str>,
+    /// The endpoint of the last attempt, if it speaks HTTP/1.1 and Pingora has not asked for it
+    /// yet.
+    pub(super) handed: Option<Handed>,
+    /// Bytes of the request's body that the current attempt has received from the client.
+    pub(super) body_bytes: u64,
+    /// Number of interim responses (102, 103) received so far.
+    interim: usize,
+}
+
+pub struct Attempt {
+    /// Address of the endpoint that was selected.
+    pub server: SocketAddr,
+    /// Counts the request as in flight at that endpoint, until its work is done.
+    pub(super) endpoint: Option<InFlight>,
+    /// When the endpoint was selected.
+    pub began: u64,
+    /// Whether the connection to the endpoint had served a request before; `None`: there is no
+    /// connection.
+    pub is_reused: Option<bool>,
+    /// When the parts of its time ended.
+    pub marks: UpstreamMarks,
+    /// The header `Set-Cookie` of the response, if the client gets another endpoint than its cookie
+    /// selects.
+    pub(super) set_cookie: Option<HeaderValue>,
+    /// The attempt over HTTP/1.1, as its connection sees it.
+    pub(super) connection: Option<Arc<connection::Attempt>>,
+    /// Whether the endpoint could not be connected to.
+    pub(super) is_refused: bool,
+}
+
+/// The final response of the upstream.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    /// Microseconds from the first attempt to its head.
+    pub took_us: u64,
+}
+
+/// An endpoint that speaks HTTP/1.1.
+pub(super) struct Handed {
+    pub(super) dial: Dial,
+    /// A connection to it, if one was needed to know its version of HTTP.
+    pub(super) opened: Option<Opened>,
+}
+
+impl Attempts {
+    /// Begins an attempt at an endpoint that was selected at `now`.
+    pub(super) fn begin(&mut self, endpoint: InFlight, set_cookie: Option<HeaderValue>, now: u64) {
+        let selected = Some(self.first_began().unwrap_or(now));
+        if let Some(last) = self.list.last_mut() {
+            (last.endpoint, last.connection) = (None, None);
+        }
+        self.list.push(Attempt {
+            server: endpoint.address(),
+            endpoint: Some(endpoint),
+            began: now,
+            is_reused: None,
+            marks: UpstreamMarks { selected, ..UpstreamMarks::default() },
+            set_cookie,
+            connection: None,
+            is_refused: false,
+        });
+    }
+
+    /// Counts an interim response.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(super) fn count_interim(&mut self) -> Result<()> {
+        self.interim += 1;
+        if self.interim > MAX_INTERIM { Err(respond::too_many_interim()) } else { Ok(()) }
+    }
+
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// When the first attempt began.
+    pub fn first_began(&self) -> Option<u64> {
+        self.list.first().map(|first| first.began)
+    }
+
+    pub fn last(&self) -> Option<&Attempt> {
+        self.list.last()
+    }
+
+    pub(super) fn last_mut(&mut self) -> Option<&mut Attempt> {
+        self.list.last_mut()
+    }
+
+    /// The connection of the last attempt, over HTTP/1.1.
+    pub(super) fn connection(&self) -> Option<&connection::Attempt> {
+        self.last()?.connection.as_deref()
+    }
+
+    /// The endpoint that could not be connected to, the last if there are several.
+    pub(super) fn refused(&self) -> Option<SocketAddr> {
+        self.list.iter().rev().find(|attempt| attempt.is_refused).map(|attempt| attempt.server)
+    }
+
+    /// Whether any endpoint has been connected to.
+    pub(super) fn any_connected(&self) -> bool {
+        self.list.iter().any(|attempt| attempt.is_reused.is_some())
+    }
+}

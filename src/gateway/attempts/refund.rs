@@ -1,0 +1,113 @@
+//! Tokens of a request that failed before it reached a server: they are given back to the buckets
+//! of the rules whose `refund_on` has its reason.
+
+use std::time::Duration;
+
+use pingora::prelude::Error;
+
+use crate::base::clock;
+use crate::decide::decision::{Decision, LimitCheck};
+use crate::decide::reason::Failure;
+use crate::gateway::Gateway;
+use crate::gateway::exchange::Exchange;
+use crate::gateway::respond::failure;
+use crate::policy::refund::RefundReason;
+use crate::store::limiter::{Failed, Refund};
+
+/// Longest time that the response waits for Redis. A call that gives back tokens is given up long
+/// before.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Gateway {
+    /// Gives back the tokens of a request that failed, if it reached no server. Its response
+    /// reports the limits without what it took. Takes about as long as a check, so that a client
+    /// which has the response has its tokens, too.
+    pub(in crate::gateway) async fn refund(
+        &self,
+        exchange: &mut Exchange,
+        failure: Failure,
+        error: &Error,
+    ) {
+        let Some(reason) = reason(exchange, failure, error) else { return };
+        let (snapshot, Some(judged)) = (&exchange.snapshot, &mut exchange.judged) else { return };
+        let (Some(identity), Some(check)) = (&judged.identity, judged.check) else { return };
+        let Decision::Allowed { check: Some(limits), .. } = &mut judged.decision else { return };
+        let rule = |index: usize| {
+            let charge = limits.taken.charges.get(index)?;
+            snapshot.policy.rules.get(charge.rule as usize)
+        };
+        let is_refunded = |index| rule(index).is_some_and(|rule| rule.refund_on.has(reason));
+        let failed = Failed {
+            taken: &limits.taken,
+            rules: &snapshot.stored_rules,
+            checked_at: check.started,
+        };
+        // The buckets may be of other limits now.
+        let is_in_force = self.current.load().generation == snapshot.generation;
+        let refund = if is_in_force {
+            let mut refund = self.limiter.refund(failed, is_refunded, clock::now());
+            self.limiter.refunded(&mut refund, &limits.taken, TIMEOUT, clock::now).await;
+            refund
+        } else {
+            Refund::lost(failed, is_refunded)
+        };
+        if refund.levels.is_empty() && refund.lost.is_empty() {
+            return;
+        }
+        let series = &self.metrics.refunds;
+        let given = refund.levels.iter().map(|(index, _)| (*index, &series.given));
+        let lost = refund.lost.iter().map(|index| (*index, &series.lost));
+        for (index, series) in given.chain(lost) {
+            if let Some(rule) = rule(index) {
+                series.with_label_values(&[&*rule.name, reason.name()]).inc();
+            }
+        }
+        if let Some(usage) = self.usage.as_ref().filter(|_| is_in_force) {
+            // Redis may have given back what is lost, too.
+            let given = refund.levels.iter().map(|(index, _)| *index);
+            let indexes = given.chain(refund.lost.iter().copied());
+            let policy = &snapshot.policy;
+            usage.ledger().note_refunded(
+                policy,
+                &identity.client,
+                &limits.taken,
+                indexes,
+                check.started,
+            );
+        }
+        *limits = without_taken(limits, &refund);
+    }
+}
+
+/// Why a request reached no server; `None` if it may have, or if its client can fail it at will.
+fn reason(exchange: &Exchange, failure: Failure, error: &Error) -> Option<RefundReason> {
+    let reason = match failure {
+        Failure::NoServer => RefundReason::NoServer,
+        Failure::UpstreamConnect => RefundReason::UpstreamConnect,
+        Failure::UpstreamTls => RefundReason::UpstreamTls,
+        Failure::UpstreamConnectTimeout => RefundReason::UpstreamConnectTimeout,
+        Failure::ClientClosed
+        | Failure::BodyTooLarge
+        | Failure::SlowBody
+        | Failure::SlowReader
+        | Failure::ClientTimeout
+        | Failure::UnreadableRequest
+        | Failure::UpstreamTimeout
+        | Failure::UpstreamBroken
+        | Failure::Internal => return None,
+    };
+    // An earlier attempt may have sent it.
+    let may_have_arrived = exchange.attempts.any_connected() || failure::is_at_will(error);
+    (!may_have_arrived).then_some(reason)
+}
+
+/// The limits with the levels after a refund.
+fn without_taken(limits: &LimitCheck, refund: &Refund) -> LimitCheck {
+    let mut taken = limits.taken.clone();
+    for (index, level) in &refund.levels {
+        if let Some(outcome) = taken.answer.outcomes.get_mut(*index) {
+            outcome.level = *level;
+        }
+    }
+    LimitCheck::of(taken)
+}

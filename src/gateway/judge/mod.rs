@@ -1,0 +1,215 @@
+//! The steps of one decision, in order.
+//!
+//! Reading order: this file, `split` (which upstream of a route with several), `waiting` (requests
+//! that leaky buckets delay).
+
+pub(super) mod split;
+pub(super) mod waiting;
+
+use std::net::SocketAddr;
+
+use http::header;
+use pingora::proxy::Session;
+
+use super::Gateway;
+use super::exchange::Exchange;
+use crate::base::clock;
+use crate::client::Client;
+use crate::client::identity::Identity;
+use crate::decide::decision::Decision;
+use crate::decide::raw_head::RawHead;
+use crate::decide::{self, Head, Precheck, Rejection};
+use crate::downstream::ConnectionInfo;
+use crate::limit::charge::Charges;
+use crate::runtime::Snapshot;
+use crate::store::held::Holds;
+use crate::store::limiter::Taken;
+use crate::upstream::load::Slot;
+use waiting::Wait;
+
+/// What is decided about a request, and what it takes until its end.
+pub struct Judged {
+    pub decision: Decision,
+    /// Who the client is; `None` if the request was refused before that was known.
+    pub identity: Option<Identity>,
+    /// Index of the route.
+    pub route: Option<u32>,
+    /// Index of the upstream, unless the request was refused before its limits were checked.
+    pub upstream: Option<u32>,
+    /// Path that the upstream gets, if the route rewrites it.
+    pub(super) rewritten: Option<String>,
+    /// Time of the check of the rate limits, if any rule applies.
+    pub check: Option<CheckTime>,
+    /// The units of limits on requests in flight that it holds. Released when they are dropped.
+    pub(super) holds: Holds,
+    /// Its place among the requests in flight at the upstream.
+    pub(super) slot: Option<Slot>,
+    /// The wait that leaky buckets demand, until it begins.
+    pub(super) wait: Option<Wait>,
+}
+
+/// Time of a check of rate limits, in microseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckTime {
+    /// Time at which it began.
+    pub started: u64,
+    /// Its duration.
+    pub took: u64,
+}
+
+impl CheckTime {
+    /// Time at which the decision was known.
+    const fn ended(self) -> u64 {
+        self.started.saturating_add(self.took)
+    }
+}
+
+impl Judged {
+    /// A decision that takes nothing, about a request of which nothing more is known.
+    pub fn of(decision: Decision) -> Self {
+        Self {
+            decision,
+            identity: None,
+            route: None,
+            upstream: None,
+            rewritten: None,
+            check: None,
+            holds: Holds::new(),
+            slot: None,
+            wait: None,
+        }
+    }
+}
+
+impl Gateway {
+    /// Decides on a request and takes its tokens.
+    pub(super) async fn judge(&self, session: &Session, exchange: &Exchange) -> Judged {
+        let snapshot = &exchange.snapshot;
+        let policy = &snapshot.policy;
+        let head = head_over(session, &exchange.connection);
+        let credential = decide::credential(policy, &head);
+        let found = credential.map(|credential| policy.keys.look_up(credential));
+        let precheck = decide::precheck(policy, &head, found);
+        let required_by = precheck.key_required_by();
+        let Precheck { identity, is_own_limits, route, rewritten, charges, scope, refusal, .. } =
+            precheck;
+        let identity = match identity {
+            Ok(identity) => identity,
+            Err(rejection) => return Judged::of(Decision::Rejected(rejection)),
+        };
+        let client = &identity.client;
+        let mut chosen = None;
+        if refusal.is_none() {
+            let route = route.and_then(|route| policy.routes.get(route as usize));
+            chosen = route.and_then(|route| self.turns.upstream(policy, route, client));
+        }
+        let upstream = chosen.as_ref().map(|chosen| chosen.upstream);
+        let judged = |identity, decision| Judged {
+            identity: Some(identity),
+            route,
+            upstream,
+            ..Judged::of(decision)
+        };
+
+        if let Some(rule) = required_by {
+            snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
+        }
+        let mut slot = None;
+        if let (None, Some(upstream), false) = (refusal, upstream, is_own_limits) {
+            slot = match self.enter(snapshot, upstream as usize, client.plan) {
+                Ok(slot) => slot,
+                Err(rejection) => return judged(identity, Decision::Rejected(rejection)),
+            };
+        }
+        let mut place = None;
+        if waiting::can_delay(policy, &charges) {
+            place = self.waiting.enter(policy.server.limits.max_waiting_requests);
+            if place.is_none() {
+                return judged(identity, Decision::Rejected(Rejection::QueueFull));
+            }
+        }
+        let (taken, check, holds) = self.take(snapshot, client, charges).await;
+        let mut decision = Decision::of(refusal, taken, || self.limiter.retry_after_us());
+        let Decision::Allowed { check: checked, shadow_key_rules } = &mut decision else {
+            return Judged { check, holds, ..judged(identity, decision) };
+        };
+        if is_own_limits {
+            let checked = checked.take();
+            let decision = Box::pin(self.own_limits(session, snapshot, client, checked)).await;
+            return Judged { check, holds, ..judged(identity, decision) };
+        }
+        if let Some(chosen) = &mut chosen {
+            chosen.is_used = true;
+        }
+        let denials = |route| policy.shadow_key_denials(client, route, scope);
+        for rule in route.into_iter().flat_map(denials) {
+            snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
+            shadow_key_rules.push(rule);
+        }
+        let wait = match (place, checked) {
+            (Some(place), Some(checked)) => Wait::of(policy, checked, place, check),
+            _ => None,
+        };
+        Judged { rewritten, check, holds, slot, wait, ..judged(identity, decision) }
+    }
+
+    /// Adds a request to those in flight at its upstream.
+    ///
+    /// # Errors
+    /// There are as many as may be.
+    fn enter(
+        &self,
+        snapshot: &Snapshot,
+        upstream: usize,
+        plan: u32,
+    ) -> Result<Option<Slot>, Rejection> {
+        let policy = &snapshot.policy;
+        let max = policy.upstreams.get(upstream).and_then(|upstream| upstream.max_in_flight);
+        let Some(load) = snapshot.loads.get(upstream) else { return Ok(None) };
+        let slot = load.enter(max, &policy.priorities, plan);
+        if slot.is_none() {
+            snapshot.series.shed(&self.metrics, policy, upstream, plan);
+        }
+        slot.map(Some).ok_or(Rejection::Shed)
+    }
+
+    /// Takes the tokens of the charges; `None` if there are no charges.
+    async fn take(
+        &self,
+        snapshot: &Snapshot,
+        client: &Client,
+        charges: Charges,
+    ) -> (Option<Taken>, Option<CheckTime>, Holds) {
+        if charges.is_empty() {
+            return (None, None, Holds::new());
+        }
+        let started = clock::now();
+        let (taken, holds) = self.limiter.take(charges, &snapshot.stored_rules, started).await;
+        let took = clock::now().saturating_sub(started);
+        self.observe_check(taken.source, took);
+        snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
+        snapshot.consumption.record(&snapshot.policy, client, &taken, started);
+        if let Some(usage) = &self.usage {
+            usage.ledger().note(&snapshot.policy, client, &taken, started);
+        }
+        (Some(taken), Some(CheckTime { started, took }), holds)
+    }
+}
+
+/// As [`head`], with what is known of the connection.
+fn head_over<'a>(session: &'a Session, connection: &'a ConnectionInfo) -> Head<'a> {
+    head(session)
+        .with_certificate(connection.certificate_subject())
+        .with_hidden_client(connection.is_client_hidden)
+}
+
+/// The parts of a request that the decision depends on.
+pub(super) fn head(session: &Session) -> Head<'_> {
+    let request = session.req_header();
+    let peer = session.client_addr().and_then(|address| address.as_inet()).map(SocketAddr::ip);
+    let raw = session.as_http1().map_or(RawHead::Plain, |http1| {
+        let is_chunked = request.headers.contains_key(header::TRANSFER_ENCODING);
+        RawHead::of(&http1.get_headers_raw_bytes(), is_chunked)
+    });
+    Head::of(request, request.raw_path(), peer, raw)
+}
