@@ -1,13 +1,13 @@
 //! The decision on a request. Pure: no I/O, no clock, no Pingora, so that a request which was never
 //! sent can be explained by the same code.
 //!
-//! Reading order: [`precheck`] (everything that is decided before a bucket is read: client, route
-//! and charges), `guard` (malformed requests), `raw_head` (what only their bytes show), `headers`
-//! (headers that limits count by), `location` (whether a redirect has a URL), `decision` (the
-//! decision that follows from the store's answer), `label` (its labels in logs and metrics),
-//! `outcome` (how a complete request counts), `problem` (status and detail of a refusal), `reason`
-//! (its code in logs and metrics), `applicability` (which rules apply to a client without a
-//! request).
+//! Reading order: `step` (the order of everything that can end a request), [`precheck`] (everything
+//! that is decided before a bucket is read: client, route and charges), `guard` (malformed
+//! requests), `raw_head` (what only their bytes show), `headers` (headers that limits count by),
+//! `location` (whether a redirect has a URL), `decision` (the decision that follows from the
+//! store's answer), `label` (its labels in logs and metrics), `outcome` (how a complete request
+//! counts), `problem` (status and detail of a refusal), `reason` (its code in logs and metrics),
+//! `applicability` (which rules apply to a client without a request).
 
 pub mod applicability;
 pub mod decision;
@@ -19,6 +19,7 @@ pub mod outcome;
 pub mod problem;
 pub mod raw_head;
 pub mod reason;
+pub mod step;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -43,6 +44,7 @@ use crate::policy::rewrite::Rewrite;
 use guard::Malformed;
 use headers::UncountableHeader;
 use raw_head::RawHead;
+use step::Step;
 
 /// The parts of a request that the decision depends on.
 #[derive(Clone, Copy, Debug)]
@@ -205,10 +207,6 @@ impl<'a> Precheck<'a> {
             _ => None,
         }
     }
-
-    fn rejected(self, rejection: Rejection) -> Self {
-        Self { refusal: Some(Refusal::Rejected(rejection)), ..self }
-    }
 }
 
 impl<'a> Head<'a> {
@@ -227,8 +225,8 @@ pub fn credential(policy: &Policy, head: &Head<'_>) -> Result<Option<Credential>
     Credential::of(&policy.clients, head.headers, head.uri.query()).map_err(Rejection::Identity)
 }
 
-/// Decides everything else about a request that needs no bucket. `found` is the result of the
-/// look-up of its [`credential`].
+/// Decides everything else about a request that needs no bucket, in the order of [`Step::ALL`].
+/// `found` is the result of the look-up of its [`credential`].
 pub fn precheck<'a>(
     policy: &Policy,
     head: &Head<'a>,
@@ -244,61 +242,127 @@ pub fn precheck<'a>(
         scope: Scope::All,
         refusal: None,
     };
-    let Ok(identity) = &precheck.identity else { return precheck };
-    let is_own_limits =
+    if precheck.identity.is_err() {
+        return precheck;
+    }
+    precheck.is_own_limits =
         policy.clients.is_limits_path(head.uri.path(), policy.server.ignore_path_case);
-    let found = if is_own_limits {
+    let found = if precheck.is_own_limits {
         Ok(None)
     } else {
         policy.router.find(&precheck.host, head.uri.path(), head.parts())
     };
     precheck.route = found.ok().flatten();
-    precheck.is_own_limits = is_own_limits;
-    if let Some(access) = policy.ip_access(precheck.route)
-        && let Some(denial) = access.denial(identity.client.ip)
-    {
-        return precheck.rejected(Rejection::IpDenied(denial));
-    }
-    if is_own_limits {
-        return own_limits(policy, head, precheck);
-    }
-    match found {
-        Ok(Some(_)) => {}
-        Ok(None) if *head.method == Method::TRACE => {
-            return precheck.rejected(Rejection::TraceNotNamed);
-        }
-        Ok(None) => return precheck.rejected(Rejection::NoRoute),
-        Err(error) => return precheck.rejected(Rejection::Path(error)),
-    }
-    if let Some(retry_after_s) = maintenance(policy, identity, precheck.route) {
-        return precheck.rejected(Rejection::Maintenance { retry_after_s });
-    }
-    match rewritten(policy, head, precheck.route) {
-        Ok(path) => precheck.rewritten = path,
-        Err(error) => return precheck.rejected(Rejection::Path(error)),
-    }
-    if let Some(max_bytes) = exceeded_body_limit(policy, head, precheck.route) {
-        return precheck.rejected(Rejection::BodyTooLarge { max_bytes });
-    }
-    let precheck = charge(policy, head, precheck);
-    with_location(policy, head, precheck)
+    let mut steps = Step::ALL.into_iter();
+    precheck.refusal = steps.find_map(|step| precheck.take(step, policy, head, found));
+    precheck.bound_guesses(policy, head);
+    precheck
 }
 
-/// Refuses a request whose route has no URL to redirect it to, before it takes a token. Guessing
-/// keys must cost as much here as elsewhere: a request with an unknown key is charged by the rules
-/// that count by address.
-fn with_location<'a>(policy: &Policy, head: &Head<'a>, precheck: Precheck<'a>) -> Precheck<'a> {
-    let (None, Ok(identity)) = (precheck.refusal, &precheck.identity) else { return precheck };
-    let Some(missing) = location::missing(policy, head, identity, &precheck) else {
-        return precheck;
-    };
-    let charges = match precheck.attributes(head) {
-        Some(attributes) if may_be_guessed(identity) => {
-            policy.address_charges(&identity.client, &attributes)
-        }
-        _ => Charges::new(),
-    };
-    Precheck { charges, scope: Scope::Address, ..precheck }.rejected(Rejection::NoLocation(missing))
+impl<'a> Precheck<'a> {
+    /// Takes a step. Returns why it refuses the request; `None` if it does not, or if the step is
+    /// not one of the precheck. `found` is the route, or why the path has none.
+    fn take(
+        &mut self,
+        step: Step,
+        policy: &Policy,
+        head: &Head<'a>,
+        found: Result<Option<u32>, PathError>,
+    ) -> Option<Refusal> {
+        let identity = self.identity.as_ref().ok()?;
+        let client = &identity.client;
+        let rejection = match step {
+            Step::IpAccess => Rejection::IpDenied(policy.ip_access(self.route)?.denial(client.ip)?),
+            Step::OwnLimits => {
+                let is_allowed =
+                    matches!(*head.method, Method::GET | Method::HEAD | Method::OPTIONS);
+                (self.is_own_limits && !is_allowed).then_some(Rejection::OwnLimitsMethod)?
+            }
+            Step::Route => match found {
+                Err(error) => Rejection::Path(error),
+                Ok(None) if self.is_own_limits => return None,
+                Ok(None) if *head.method == Method::TRACE => Rejection::TraceNotNamed,
+                Ok(None) => Rejection::NoRoute,
+                Ok(Some(_)) => return None,
+            },
+            Step::Maintenance => {
+                let retry_after_s = maintenance(policy, identity, self.route)?;
+                Rejection::Maintenance { retry_after_s }
+            }
+            Step::Rewrite => match rewritten(policy, head, self.route) {
+                Err(error) => Rejection::Path(error),
+                Ok(path) => {
+                    self.rewritten = path;
+                    return None;
+                }
+            },
+            Step::BodyLength => {
+                let max_bytes = exceeded_body_limit(policy, head, self.route)?;
+                Rejection::BodyTooLarge { max_bytes }
+            }
+            Step::Key if self.is_own_limits && *head.method == Method::OPTIONS => {
+                // A preflight request of a browser has no key.
+                return None;
+            }
+            Step::Key if !self.is_own_limits && is_open_preflight(policy, head, identity) => {
+                self.scope = Scope::Preflight;
+                return None;
+            }
+            Step::Key => return unauthenticated(policy, identity).map(Refusal::Unauthenticated),
+            Step::Headers => {
+                let attributes = self.attributes(head)?;
+                Rejection::Header(headers::uncountable(policy, client, &attributes, self.scope)?)
+            }
+            Step::RequiredKey => {
+                match policy.charges(client, &self.attributes(head)?, self.scope) {
+                    Err(required) => {
+                        let reason = Unauthenticated::KeyRequired(required);
+                        return Some(Refusal::Unauthenticated(reason));
+                    }
+                    Ok(charges) => {
+                        self.charges = charges;
+                        return None;
+                    }
+                }
+            }
+            Step::Location => {
+                Rejection::NoLocation(location::missing(policy, head, identity, self)?)
+            }
+            Step::AcmeChallenge
+            | Step::Redirect
+            | Step::Head
+            | Step::Credential
+            | Step::Shed
+            | Step::Queue
+            | Step::Buckets => return None,
+        };
+        Some(Refusal::Rejected(rejection))
+    }
+
+    /// Replaces the charges of a request that is refused, or that is for the client's own limits.
+    /// If it may be a guess at a key, the rules that count by address charge it, and may deny it
+    /// first: guesses must cost as much there as anywhere.
+    fn bound_guesses(&mut self, policy: &Policy, head: &Head<'a>) {
+        let Ok(identity) = &self.identity else { return };
+        let (is_guess, scope) = match self.refusal {
+            None if !self.is_own_limits => return,
+            None if *head.method != Method::OPTIONS && may_be_guessed(identity) => {
+                (true, Scope::Address)
+            }
+            Some(Refusal::Unauthenticated(_)) => (true, Scope::Address),
+            Some(Refusal::Rejected(Rejection::NoLocation(_))) => {
+                (may_be_guessed(identity), Scope::Address)
+            }
+            None | Some(Refusal::Rejected(_)) => (false, Scope::All),
+        };
+        let client = &identity.client;
+        let charges = match self.attributes(head) {
+            _ if !is_guess => Charges::new(),
+            Some(attributes) => policy.address_charges(client, &attributes),
+            None => policy.address_charges_anywhere(client, head.method, &self.host, head.headers),
+        };
+        (self.charges, self.scope) = (charges, scope);
+    }
 }
 
 /// Whether the request has a key that is unknown.
@@ -336,27 +400,6 @@ fn exceeded_body_limit(policy: &Policy, head: &Head<'_>, route: Option<u32>) -> 
     (!is_within).then_some(max_bytes)
 }
 
-/// A request of a client for its own limits. Guessing keys must cost as much here as on any route:
-/// the rules that count by address charge a request with an unknown key, whether it is refused or
-/// not.
-fn own_limits<'a>(policy: &Policy, head: &Head<'a>, precheck: Precheck<'a>) -> Precheck<'a> {
-    let Ok(identity) = &precheck.identity else { return precheck };
-    let client = &identity.client;
-    let reason = match *head.method {
-        // A preflight request of a browser has no key.
-        Method::OPTIONS => return precheck,
-        Method::GET | Method::HEAD => unauthenticated(policy, identity),
-        _ => return precheck.rejected(Rejection::OwnLimitsMethod),
-    };
-    if reason.is_none() && !may_be_guessed(identity) {
-        return precheck;
-    }
-    let charges =
-        policy.address_charges_anywhere(client, head.method, &precheck.host, head.headers);
-    let refusal = reason.map(Refusal::Unauthenticated);
-    Precheck { charges, scope: Scope::Address, refusal, ..precheck }
-}
-
 fn identity(policy: &Policy, head: &Head<'_>, found: Found) -> Identity {
     let peer = Peer { address: head.peer, is_relay: head.is_client_hidden };
     let certificate = head.certificate.filter(|_| policy.counts_certificates);
@@ -364,38 +407,12 @@ fn identity(policy: &Policy, head: &Head<'_>, found: Found) -> Identity {
     identify(&policy.clients, trusted, (peer, head.headers), certificate, found)
 }
 
-/// Adds the charges of a request whose client and route are known. Without a valid key, the rules
-/// that count by address charge it before it is refused, and may deny it first: otherwise guesses
-/// at keys would be free.
-fn charge<'a>(policy: &Policy, head: &Head<'a>, precheck: Precheck<'a>) -> Precheck<'a> {
-    let Ok(identity) = &precheck.identity else { return precheck };
-    let Some(attributes) = precheck.attributes(head) else { return precheck };
-    let client = &identity.client;
-    let is_open_preflight = policy.clients.on_preflight == OnPreflight::Anonymous
-        && client.key == ClientKey::Missing
+/// Whether `[clients]` treats a preflight request without a key as an anonymous one.
+fn is_open_preflight(policy: &Policy, head: &Head<'_>, identity: &Identity) -> bool {
+    policy.clients.on_preflight == OnPreflight::Anonymous
+        && identity.client.key == ClientKey::Missing
         && identity.key_from.is_none()
-        && is_preflight(head);
-    let (scope, mut reason) = if is_open_preflight {
-        (Scope::Preflight, None)
-    } else {
-        (Scope::All, unauthenticated(policy, identity))
-    };
-    if reason.is_none()
-        && let Some(header) = headers::uncountable(policy, client, &attributes, scope)
-    {
-        return precheck.rejected(Rejection::Header(header));
-    }
-    let mut charges = Charges::new();
-    if reason.is_none() {
-        match policy.charges(client, &attributes, scope) {
-            Ok(all) => charges = all,
-            Err(required) => reason = Some(Unauthenticated::KeyRequired(required)),
-        }
-    }
-    let Some(reason) = reason else { return Precheck { charges, scope, ..precheck } };
-    let charges = policy.address_charges(client, &attributes);
-    let refusal = Some(Refusal::Unauthenticated(reason));
-    Precheck { charges, scope: Scope::Address, refusal, ..precheck }
+        && is_preflight(head)
 }
 
 /// Whether this is a CORS preflight request: a browser asks whether a page may send another

@@ -3,6 +3,7 @@
 
 mod decisions;
 mod outcomes;
+mod steps;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};

@@ -89,6 +89,35 @@ fn request_above_the_limit_is_503_and_takes_no_token() {
     assert_eq!(gateway.count("tollgate_upstream_limit", &[("upstream", "api")]), 2);
 }
 
+/// The last steps of the list in `decide::step`, which need a running gateway. Each request could
+/// be refused by all steps after the one that refuses it.
+#[test]
+fn shedding_precedes_a_full_queue_and_that_an_exhausted_limit() {
+    let (upstream, latch) = holding();
+    let rest = "[upstreams.demo]\nservers = [\"demo\"]\n\
+                [routes.shaped]\npath = \"/shaped\"\nupstream = \"demo\"\n\
+                [routes.plain]\npath = \"/plain\"\nupstream = \"demo\"\n\
+                [rules.shape]\nper = []\nroutes = [\"all\", \"shaped\"]\n\
+                kind = \"leaky_bucket\"\nrate = \"1/m\"\nmax_delay = \"10m\"\n\
+                [rules.limit]\nper = []\nrate = \"2/d\"\n\
+                [server.limits]\nmax_waiting_requests = 1\n";
+    let gateway = Gateway::start(&(config(&upstream, "max_in_flight = 1") + rest));
+    let mut held = gateway.connect();
+    held.write(&get(""));
+    arrived(&upstream, 1);
+    let mut queued = gateway.connect();
+    queued.write(b"GET /shaped HTTP/1.1\r\nHost: a\r\n\r\n");
+    gateway.wait_for_count("tollgate_waiting_requests", &[], 1);
+    for (path, status, reason) in
+        [("/", 503, "shed"), ("/shaped", 429, "queue_full"), ("/plain", 429, "limited")]
+    {
+        assert_eq!(gateway.get(path).status, status, "{path}");
+        gateway.wait_for_count("tollgate_rejections_total", &[("reason", reason)], 1);
+    }
+    latch.open();
+    assert_eq!(held.read_response("GET").status, 200);
+}
+
 #[test]
 fn grpc_call_above_the_limit_is_unavailable() {
     let (upstream, latch) = holding();

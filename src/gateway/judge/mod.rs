@@ -18,14 +18,15 @@ use crate::client::Client;
 use crate::client::identity::Identity;
 use crate::decide::decision::Decision;
 use crate::decide::raw_head::RawHead;
+use crate::decide::step::Step;
 use crate::decide::{self, Head, Precheck, Rejection};
 use crate::downstream::ConnectionInfo;
-use crate::limit::charge::Charges;
+use crate::limit::charge::{Charge, Charges};
 use crate::runtime::Snapshot;
 use crate::store::held::Holds;
 use crate::store::limiter::Taken;
 use crate::upstream::load::Slot;
-use waiting::Wait;
+use waiting::{Place, Wait};
 
 /// What is decided about a request, and what it takes until its end.
 pub struct Judged {
@@ -46,6 +47,24 @@ pub struct Judged {
     pub(super) slot: Option<Slot>,
     /// The wait that leaky buckets demand, until it begins.
     pub(super) wait: Option<Wait>,
+}
+
+/// What decides which places a request needs before it takes tokens.
+struct Wanted<'a> {
+    /// Index of the upstream; `None`: the request is not forwarded.
+    upstream: Option<u32>,
+    /// Index of the client's plan.
+    plan: u32,
+    charges: &'a [Charge],
+}
+
+/// The places of a request, until it ends or its wait does.
+#[derive(Default)]
+struct Places {
+    /// Among the requests in flight at the upstream, if their number is bounded or measured.
+    slot: Option<Slot>,
+    /// Among the requests that wait, if it may have to.
+    queued: Option<Place>,
 }
 
 /// Time of a check of rate limits, in microseconds of the monotonic clock.
@@ -114,19 +133,13 @@ impl Gateway {
         if let Some(rule) = required_by {
             snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
         }
-        let mut slot = None;
-        if let (None, Some(upstream), false) = (refusal, upstream, is_own_limits) {
-            slot = match self.enter(snapshot, upstream as usize, client.plan) {
-                Ok(slot) => slot,
-                Err(rejection) => return judged(identity, Decision::Rejected(rejection)),
-            };
-        }
-        let mut place = None;
-        if waiting::can_delay(policy, &charges) {
-            place = self.waiting.enter(policy.server.limits.max_waiting_requests);
-            if place.is_none() {
-                return judged(identity, Decision::Rejected(Rejection::QueueFull));
-            }
+        let wanted = Wanted { upstream, plan: client.plan, charges: &charges };
+        let mut places = Places::default();
+        let mut steps = Step::ALL.into_iter();
+        if let Err(rejection) =
+            steps.try_for_each(|step| self.reserve(step, snapshot, &wanted, &mut places))
+        {
+            return judged(identity, Decision::Rejected(rejection));
         }
         let (taken, check, holds) = self.take(snapshot, client, charges).await;
         let mut decision = Decision::of(refusal, taken, || self.limiter.retry_after_us());
@@ -146,11 +159,38 @@ impl Gateway {
             snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
             shadow_key_rules.push(rule);
         }
-        let wait = match (place, checked) {
-            (Some(place), Some(checked)) => Wait::of(policy, checked, place, check),
+        let Places { slot, queued } = places;
+        let wait = match (queued, checked) {
+            (Some(queued), Some(checked)) => Wait::of(policy, checked, queued, check),
             _ => None,
         };
         Judged { rewritten, check, holds, slot, wait, ..judged(identity, decision) }
+    }
+
+    /// Takes a step that looks for a place for the request; the other steps are those of `decide`
+    /// and of the store.
+    ///
+    /// # Errors
+    /// No place is left.
+    fn reserve(
+        &self,
+        step: Step,
+        snapshot: &Snapshot,
+        wanted: &Wanted<'_>,
+        places: &mut Places,
+    ) -> Result<(), Rejection> {
+        let policy = &snapshot.policy;
+        match (step, wanted.upstream) {
+            (Step::Shed, Some(upstream)) => {
+                places.slot = self.enter(snapshot, upstream as usize, wanted.plan)?;
+            }
+            (Step::Queue, _) if waiting::can_delay(policy, wanted.charges) => {
+                let queued = self.waiting.enter(policy.server.limits.max_waiting_requests);
+                places.queued = Some(queued.ok_or(Rejection::QueueFull)?);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Adds a request to those in flight at its upstream.
