@@ -62,7 +62,8 @@ impl KeptLog {
     pub(super) fn read(
         bucket: BucketId,
         mut limit: &[u8],
-        (base, tail): (&[u8], &[u8]),
+        base: &[u8],
+        tail: &[u8],
         unix_us: u64,
     ) -> Option<Self> {
         let window = Limit::import_window(&mut limit)?;
@@ -128,7 +129,7 @@ mod tests {
     fn read(of: &KeptLog, base: &[u8], tail: &[u8], unix_us: u64) -> Option<Vec<i64>> {
         let mut limit = Vec::new();
         of.limit().export(&mut limit);
-        KeptLog::read(of.bucket, &limit, (base, tail), unix_us).map(|log| log.stamps)
+        KeptLog::read(of.bucket, &limit, base, tail, unix_us).map(|log| log.stamps)
     }
 
     #[test]
@@ -174,11 +175,11 @@ mod tests {
         assert_eq!(read(&log, &tail, &base, 30), None, "not in order");
         assert_eq!(read(&log, &base[..7], &tail, 30), None);
         assert_eq!(read(&log, &base, &tail[..1], 30), None);
-        assert_eq!(KeptLog::read(log.bucket, &[3, 1], (&base, &tail), 30), None);
-        assert_eq!(KeptLog::read(log.bucket, &[], (&base, &tail), 30), None);
+        assert_eq!(KeptLog::read(log.bucket, &[3, 1], &base, &tail, 30), None);
+        assert_eq!(KeptLog::read(log.bucket, &[], &base, &tail, 30), None);
         let mut other = Vec::new();
         Limit::token_bucket(1, 1, 1).unwrap().export(&mut other);
-        assert_eq!(KeptLog::read(log.bucket, &other, (&base, &tail), 30), None);
+        assert_eq!(KeptLog::read(log.bucket, &other, &base, &tail, 30), None);
     }
 
     proptest! {
@@ -190,7 +191,7 @@ mod tests {
             tail in prop::collection::vec(any::<u8>(), 0..40),
             unix_us in any::<u64>(),
         ) {
-            if let Some(log) = KeptLog::read(BucketId(1), &limit, (&base, &tail), unix_us) {
+            if let Some(log) = KeptLog::read(BucketId(1), &limit, &base, &tail, unix_us) {
                 prop_assert!(log.stamps.len() as u64 <= log.window.limit());
             }
             let window = log(3, Vec::new());

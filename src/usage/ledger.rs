@@ -11,8 +11,9 @@ use super::record::{Owner, Place, Record};
 use crate::base::shard::{SHARDS, Sharded};
 use crate::base::unix_time;
 use crate::client::Client;
+use crate::limit::calendar::Bounds;
 use crate::limit::charge::{Charge, Outcome};
-use crate::policy::Policy;
+use crate::policy::{Policy, Rule};
 use crate::store::limiter::{Source, Taken};
 use crate::store::rule::StoredRule;
 
@@ -74,6 +75,16 @@ pub struct UnreadRecord {
     pub is_read_again: bool,
 }
 
+/// A charge of a client, and the period of usage that it counts in.
+struct Counted<'a> {
+    policy: &'a Policy,
+    client: &'a Client,
+    charge: &'a Charge,
+    /// Unix time at which the period begins, in microseconds.
+    start_us: u64,
+    place: Place,
+}
+
 impl Ledger {
     /// A ledger of buckets in this process.
     pub fn local() -> Self {
@@ -111,13 +122,13 @@ impl Ledger {
             }
             let left_us = outcome.times.left_us;
             let Some(bounds) = charge.limit.usage_period_with(left_us, unix_us) else { continue };
-            let place = Place { end_us: bounds.end_us, bucket: charge.bucket };
-            let at = (bounds.start_us, place);
+            let counted = Counted::of(policy, client, charge, bounds);
             let is_kept = if self.is_shared && taken.source_of(index) != Source::Redis {
-                shard.note_unread(policy, client, charge, at, unix_us)
+                shard.note_unread(&counted, unix_us)
             } else {
-                let answered_at_us = if self.is_shared { answered_at(outcome, place) } else { 0 };
-                shard.note(policy, client, (charge, outcome), at, (answered_at_us, unix_us))
+                let answered_at_us =
+                    if self.is_shared { answered_at(outcome, counted.place) } else { 0 };
+                shard.note(&counted, outcome.level, answered_at_us, unix_us)
             };
             if !is_kept {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -137,21 +148,20 @@ impl Ledger {
         let unix_us = unix_time::of(now);
         for (charge, level) in charges.iter().zip(levels) {
             let Some(bounds) = charge.limit.usage_period(unix_us) else { continue };
-            let place = Place { end_us: bounds.end_us, bucket: charge.bucket };
-            let at = (bounds.start_us, place);
+            let counted = Counted::of(policy, client, charge, bounds);
             let Some(own) = self.shards.own() else { continue };
             if self.is_shared {
                 // The level says nothing about its time: it is read again.
-                own.lock().note_unread(policy, client, charge, at, 0);
+                own.lock().note_unread(&counted, 0);
                 continue;
             }
             for shard in self.all() {
-                shard.lock().changes.remove(&place);
+                shard.lock().changes.remove(&counted.place);
             }
             let used = charge.limit.full().saturating_sub(*level);
-            if let Some(record) = new(policy, client, charge, at, used, unix_us) {
+            if let Some(record) = counted.record(used, unix_us) {
                 let change = Change { record, set: Some(used), answered_at_us: 0 };
-                own.lock().changes.insert(place, change);
+                own.lock().changes.insert(counted.place, change);
             }
         }
     }
@@ -176,9 +186,8 @@ impl Ledger {
             };
             let left_us = outcome.times.left_us;
             let Some(bounds) = charge.limit.usage_period_with(left_us, unix_us) else { continue };
-            let place = Place { end_us: bounds.end_us, bucket: charge.bucket };
-            let at = (bounds.start_us, place);
-            if !shard.note_unread(policy, client, charge, at, unix_us) {
+            let counted = Counted::of(policy, client, charge, bounds);
+            if !shard.note_unread(&counted, unix_us) {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -248,48 +257,32 @@ impl Ledger {
 }
 
 impl Shard {
-    /// Notes what an answer says. Returns whether there was room.
-    fn note(
-        &mut self,
-        policy: &Policy,
-        client: &Client,
-        (charge, outcome): (&Charge, &Outcome),
-        at: (u64, Place),
-        (answered_at_us, unix_us): (u64, u64),
-    ) -> bool {
-        let used = charge.limit.full().saturating_sub(outcome.level);
-        if let Some(change) = self.changes.get_mut(&at.1) {
-            change.count(charge, used, answered_at_us, unix_us);
+    /// Notes an answer by which the bucket has this level. Returns whether there was room.
+    fn note(&mut self, counted: &Counted, level: i64, answered_at_us: u64, unix_us: u64) -> bool {
+        let used = counted.charge.limit.full().saturating_sub(level);
+        if let Some(change) = self.changes.get_mut(&counted.place) {
+            change.count(counted.charge, used, answered_at_us, unix_us);
             return true;
         }
         let has_room = self.changes.len() < MAX_RECORDS;
-        if has_room && let Some(record) = new(policy, client, charge, at, used, unix_us) {
-            self.changes.insert(at.1, Change { record, set: None, answered_at_us });
+        if has_room && let Some(record) = counted.record(used, unix_us) {
+            self.changes.insert(counted.place, Change { record, set: None, answered_at_us });
         }
         has_room
     }
 
     /// Notes that the number in Redis has to be read. Returns whether there was room.
-    fn note_unread(
-        &mut self,
-        policy: &Policy,
-        client: &Client,
-        charge: &Charge,
-        at: (u64, Place),
-        unix_us: u64,
-    ) -> bool {
-        if let Some(unread) = self.unread.get_mut(&at.1) {
+    fn note_unread(&mut self, counted: &Counted, unix_us: u64) -> bool {
+        if let Some(unread) = self.unread.get_mut(&counted.place) {
             unread.record.counted_at_us = unread.record.counted_at_us.max(unix_us);
             unread.is_read_again = true;
             return true;
         }
         let has_room = self.unread.len() < MAX_RECORDS;
-        let rule = policy.rules.get(charge.rule as usize);
-        let record = new(policy, client, charge, at, 0, unix_us);
-        if has_room && let (Some(rule), Some(record)) = (rule, record) {
-            let rule = StoredRule::of(rule);
-            let is_read_again = true;
-            self.unread.insert(at.1, UnreadRecord { record, charge: *charge, rule, is_read_again });
+        if has_room && let Some((rule, record)) = counted.rule().zip(counted.record(0, unix_us)) {
+            let (charge, rule) = (*counted.charge, StoredRule::of(rule));
+            let unread = UnreadRecord { record, charge, rule, is_read_again: true };
+            self.unread.insert(counted.place, unread);
         }
         has_room
     }
@@ -345,26 +338,31 @@ fn add_all(all: &mut Changes, changes: Changes) {
     }
 }
 
-/// A record of the charge; `None` if the policy does not have its rule.
-fn new(
-    policy: &Policy,
-    client: &Client,
-    charge: &Charge,
-    (start_us, place): (u64, Place),
-    used: i64,
-    counted_at_us: u64,
-) -> Option<Record> {
-    let rule = policy.rules.get(charge.rule as usize)?;
-    Some(Record {
-        place,
-        start_us,
-        rule: Arc::clone(&rule.name),
-        owner: Owner::of(policy, rule, client),
-        plan: policy.plan_name(client.plan).into(),
-        limit: charge.limit,
-        used,
-        counted_at_us,
-    })
+impl<'a> Counted<'a> {
+    fn of(policy: &'a Policy, client: &'a Client, charge: &'a Charge, period: Bounds) -> Self {
+        let place = Place { end_us: period.end_us, bucket: charge.bucket };
+        Self { policy, client, charge, start_us: period.start_us, place }
+    }
+
+    /// Its rule; `None` if the policy does not have it.
+    fn rule(&self) -> Option<&'a Rule> {
+        self.policy.rules.get(self.charge.rule as usize)
+    }
+
+    /// A record of it; `None` if the policy does not have its rule.
+    fn record(&self, used: i64, counted_at_us: u64) -> Option<Record> {
+        let rule = self.rule()?;
+        Some(Record {
+            place: self.place,
+            start_us: self.start_us,
+            rule: Arc::clone(&rule.name),
+            owner: Owner::of(self.policy, rule, self.client),
+            plan: self.policy.plan_name(self.client.plan).into(),
+            limit: self.charge.limit,
+            used,
+            counted_at_us,
+        })
+    }
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ impl UsageFile {
             let (limit, newest, _, tail) = row.value();
             let base = bases.get(bucket.value())?;
             let base = base.as_ref().map_or(&[][..], |base| base.value());
-            let log = KeptLog::read(BucketId(bucket.value()), limit, (base, tail), unix_us);
+            let log = KeptLog::read(BucketId(bucket.value()), limit, base, tail, unix_us);
             match log.filter(|log| log.stamps.is_empty() || log.newest() == newest) {
                 None => damaged += 1,
                 Some(log) if log.stamps.is_empty() => {}

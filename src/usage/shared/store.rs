@@ -190,7 +190,8 @@ impl Store {
     pub async fn write(
         &self,
         index: &mut Index,
-        (changes, grants): (Changes, Vec<Grant>),
+        changes: Changes,
+        grants: Vec<Grant>,
         bounds: Bounds,
         unix_us: u64,
     ) -> Written {
@@ -214,7 +215,7 @@ impl Store {
         while !calls.is_empty() {
             let rest = calls.split_off(calls.len().min(CALLS_AT_ONCE));
             let now = std::mem::replace(&mut calls, rest);
-            if !self.write_some(now, index, (bounds, &mut added), &mut written).await {
+            if !self.write_some(now, index, bounds, &mut added, &mut written).await {
                 break;
             }
         }
@@ -231,7 +232,8 @@ impl Store {
         &self,
         calls: Vec<Call>,
         index: &mut Index,
-        (bounds, added): (Bounds, &mut HashMap<RulePeriod, u64>),
+        bounds: Bounds,
+        added: &mut HashMap<RulePeriod, u64>,
         written: &mut Written,
     ) -> bool {
         let commands: Vec<Cmd> =
@@ -292,7 +294,8 @@ impl Store {
         index: Index,
         from: Option<Position>,
         includes: impl Fn(&Record) -> bool,
-        (limit, ends): (usize, u64),
+        limit: usize,
+        ends: u64,
     ) -> Result<Page, RecordsError> {
         let mut periods: Vec<(RulePeriod, u64)> = index.into_iter().collect();
         periods.sort_unstable();

@@ -140,7 +140,7 @@ impl Writer {
         let bounds = *self.bounds.lock();
         let mut index = self.store.index(bounds, unix_time::of(now)).await?;
         index.retain(|period, _| wants(period));
-        self.store.read(index, from, includes, (limit, now.saturating_add(READ_TIMEOUT_US))).await
+        self.store.read(index, from, includes, limit, now.saturating_add(READ_TIMEOUT_US)).await
     }
 
     async fn run(&self, store: &Store, mut closing: UnboundedReceiver<Sender<()>>) {
@@ -188,7 +188,7 @@ impl Writer {
         }
         let grants = std::mem::take(&mut state.grants);
         let Written { changes, grants, without_room, error } =
-            store.write(&mut state.index, (changes, grants), bounds, unix_us).await;
+            store.write(&mut state.index, changes, grants, bounds, unix_us).await;
         let left = changes.len() + grants.len();
         self.ledger.put_back(changes);
         state.grants = grants;

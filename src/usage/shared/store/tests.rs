@@ -78,10 +78,10 @@ async fn write(store: &Store, each: Vec<Change>, grants: Vec<Grant>) -> Index {
     // A place is that of one rule.
     for change in each {
         let change = changes([change]);
-        let written = store.write(&mut index, (change, Vec::new()), BOUNDS, 0).await;
+        let written = store.write(&mut index, change, Vec::new(), BOUNDS, 0).await;
         assert!(written.error.is_none(), "{written:?}");
     }
-    let written = store.write(&mut index, (Changes::default(), grants), BOUNDS, 0).await;
+    let written = store.write(&mut index, Changes::default(), grants, BOUNDS, 0).await;
     assert!(written.error.is_none() && written.without_room == 0, "{written:?}");
     store.index(BOUNDS, 0).await.unwrap()
 }
@@ -91,7 +91,7 @@ async fn all(store: &Store, limit: usize) -> Vec<Record> {
     let (mut found, mut from) = (Vec::new(), None);
     loop {
         let index = store.index(BOUNDS, 0).await.unwrap();
-        let (page, next) = store.read(index, from, |_| true, (limit, u64::MAX)).await.unwrap();
+        let (page, next) = store.read(index, from, |_| true, limit, u64::MAX).await.unwrap();
         assert!(page.len() <= limit);
         found.extend(page);
         from = next;
@@ -132,7 +132,7 @@ async fn pages_of_large_periods_are_complete_and_cut_in_time() {
     let store = store(&server);
     let mut index = store.index(BOUNDS, 0).await.unwrap();
     let each = changes((0..20_000).map(|number| day("quota", spread(number), 1)));
-    let written = store.write(&mut index, (each, Vec::new()), BOUNDS, 0).await;
+    let written = store.write(&mut index, each, Vec::new(), BOUNDS, 0).await;
     assert!(written.error.is_none() && written.changes.is_empty(), "{:?}", written.error);
     assert_eq!(store.index(BOUNDS, 0).await.unwrap().into_values().collect::<Vec<_>>(), [20_000]);
     let mut expected: Vec<u128> = (0..20_000).map(spread).collect();
@@ -145,7 +145,7 @@ async fn pages_of_large_periods_are_complete_and_cut_in_time() {
     // Without time, a page has one group of hashes, and the next one begins after it.
     let (mut pages, mut found, mut from) = (0, 0, None);
     loop {
-        let (page, next) = store.read(index.clone(), from, |_| true, (10_000, 0)).await.unwrap();
+        let (page, next) = store.read(index.clone(), from, |_| true, 10_000, 0).await.unwrap();
         (pages, found) = (pages + 1, found + page.len());
         from = next;
         if from.is_none() {
@@ -184,7 +184,7 @@ async fn known_records_are_written_and_new_ones_refused_when_there_is_no_room() 
         // Hours have a number of their own.
         vec![change(record("hourly", 6, hour, 1), 1)],
     ] {
-        let written = store.write(&mut index, (changes(each), Vec::new()), bounds, 0).await;
+        let written = store.write(&mut index, changes(each), Vec::new(), bounds, 0).await;
         assert!(written.error.is_none());
         without_room.push(written.without_room);
     }
@@ -203,12 +203,11 @@ async fn key_of_another_type_keeps_no_other_record_from_being_written() {
     redis::cmd("SET").arg(key).arg("x").query::<()>(&mut connection).unwrap();
     let mut index = Index::new();
     let each = changes((0..=255).map(|slice| day("quota", (slice << 120) + 7, 1)));
-    let written = store.write(&mut index, (each, Vec::new()), BOUNDS, 0).await;
+    let written = store.write(&mut index, each, Vec::new(), BOUNDS, 0).await;
     assert!(written.error.unwrap().to_string().contains("WRONGTYPE"));
     assert_eq!(written.changes.keys().map(|place| place.bucket.0).collect::<Vec<_>>(), [7]);
     redis::cmd("DEL").arg(key).query::<()>(&mut connection).unwrap();
-    let left = (written.changes, Vec::new());
-    assert!(store.write(&mut index, left, BOUNDS, 0).await.error.is_none());
+    assert!(store.write(&mut index, written.changes, Vec::new(), BOUNDS, 0).await.error.is_none());
     assert_eq!(all(&store, 1_000).await.len(), 256);
 }
 
@@ -370,7 +369,7 @@ async fn hundred_thousand_records_in_redis() {
                 let Change { record, .. } = day("quota", spread(number), used);
                 change(record, at)
             });
-            let written = store.write(&mut index, (changes(each), Vec::new()), BOUNDS, 0).await;
+            let written = store.write(&mut index, changes(each), Vec::new(), BOUNDS, 0).await;
             assert!(written.error.is_none());
         }
         *took = (clock::now() - begun) / 1_000;
