@@ -42,7 +42,8 @@ impl Limit {
         log: impl FnOnce() -> Option<&'a StampLog>,
         before: impl FnOnce() -> Bucket,
         level: i64,
-        (share, cost): (Share, u64),
+        share: Share,
+        cost: u64,
         now: Now,
     ) -> Times {
         match self {

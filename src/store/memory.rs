@@ -95,10 +95,14 @@ pub struct MemoryStore {
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
 
-/// Numbers of the shards of one request, each once, ascending.
-type Numbers = SmallVec<[usize; INLINE_CHARGES]>;
-/// The same shards, locked.
-type Locked<'a> = SmallVec<[MutexGuard<'a, Shard>; INLINE_CHARGES]>;
+/// The shards of one request, locked.
+struct Locked<'a> {
+    /// Their numbers, each once, ascending.
+    numbers: SmallVec<[usize; INLINE_CHARGES]>,
+    /// The shards of these numbers.
+    shards: SmallVec<[MutexGuard<'a, Shard>; INLINE_CHARGES]>,
+}
+
 /// Result of the search for each charge's bucket.
 type Places = SmallVec<[Place; INLINE_CHARGES]>;
 /// The bucket of each charge, in the order of the charges.
@@ -190,45 +194,36 @@ impl MemoryStore {
             return (self.take(charges, now, share), Holds::new());
         }
         let now = unix_time::at(now);
-        let numbers = self.shard_numbers(charges);
-        let mut locked = self.lock(&numbers);
-        let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
+        let mut locked = self.lock(charges);
+        let (places, mut buckets) = self.read(&locked, charges, now);
         let held = self.held.lock(charges);
         held.read(charges, share, now.us, &mut buckets);
-        let (answer, buckets) =
-            self.decide(charges, &numbers, &locked, (&places, buckets), share, now);
+        let (answer, buckets) = self.decide(charges, &locked, &places, buckets, share, now);
         if !answer.allowed() {
             return (answer, Holds::new());
         }
         let took = |index: usize| answer.outcomes[index].spent(&charges[index]) > 0;
-        self.write(&numbers, &mut locked, charges, (&places, &buckets), now, took);
-        self.forget_replaced(&numbers, &mut locked, charges, &answer);
+        self.write(&mut locked, charges, &places, &buckets, now, took);
+        self.forget_replaced(&mut locked, charges, &answer);
         let holds = held.hold(charges, rules, &answer);
         (answer, holds)
     }
 
     /// Removes buckets of another kind that a request replaces by units that it holds: the rule had
     /// that kind before a reload. If it has it again, the bucket starts full, as in Redis.
-    fn forget_replaced(
-        &self,
-        numbers: &Numbers,
-        locked: &mut Locked<'_>,
-        charges: &[Charge],
-        answer: &Answer,
-    ) {
+    fn forget_replaced(&self, locked: &mut Locked<'_>, charges: &[Charge], answer: &Answer) {
         for (charge, _) in charge::held_units(charges, answer) {
-            locked[self.position(numbers, charge)].forget_bucket(charge.bucket);
+            locked.shard_mut(self.shard_number(charge.bucket)).forget_bucket(charge.bucket);
         }
     }
 
     /// Returns what [`take`](Self::take) would answer, without taking tokens or adding buckets.
     pub fn peek(&self, charges: &[Charge], now: u64, share: Share) -> Answer {
         let now = unix_time::at(now);
-        let numbers = self.shard_numbers(charges);
-        let locked = self.lock(&numbers);
-        let (places, mut buckets) = self.read(&numbers, &locked, charges, now);
+        let locked = self.lock(charges);
+        let (places, mut buckets) = self.read(&locked, charges, now);
         self.held.lock(charges).read(charges, share, now.us, &mut buckets);
-        self.decide(charges, &numbers, &locked, (&places, buckets), share, now).0
+        self.decide(charges, &locked, &places, buckets, share, now).0
     }
 
     /// State of the charge's bucket at `now`; if it is not in the store, its start value.
@@ -246,7 +241,8 @@ impl MemoryStore {
         let shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
         let bucket = self.bucket_at(&shard, charge, place, now);
-        let times = self.times(&shard, charge, (place, bucket), bucket.level, part, now);
+        let log = || shard.log(charge, place, &self.limits);
+        let times = charge.limit.times(log, || bucket, bucket.level, part, charge.cost, now);
         Reading { level: bucket.level, times }
     }
 
@@ -264,19 +260,18 @@ impl MemoryStore {
     /// after.
     pub fn adjust(&self, charges: &[Charge], adjustment: Adjustment, now: u64) -> Vec<(i64, i64)> {
         let now = unix_time::at(now);
-        let numbers = self.shard_numbers(charges);
-        let mut locked = self.lock(&numbers);
-        let (places, before) = self.read(&numbers, &locked, charges, now);
+        let mut locked = self.lock(charges);
+        let (places, before) = self.read(&locked, charges, now);
         let after = charges.iter().zip(&before);
         let after: Buckets =
             after.map(|(charge, bucket)| adjustment.apply(*bucket, &charge.limit)).collect();
         if let Adjustment::GiveBack(_) = adjustment {
-            self.undo(&numbers, &mut locked, charges, (&places, &after), now);
+            self.undo(&mut locked, charges, &places, &after, now);
         }
         let held = charges.iter().map(|charge| self.held.adjust(charge, adjustment));
         let held: SmallVec<[Option<(i64, i64)>; INLINE_CHARGES]> = held.collect();
         let is_kept = |index: usize| held[index].is_none();
-        self.write(&numbers, &mut locked, charges, (&places, &after), now, is_kept);
+        self.write(&mut locked, charges, &places, &after, now, is_kept);
         let each = held.iter().zip(before.iter().zip(&after));
         each.map(|(held, (before, after))| held.unwrap_or((before.level, after.level))).collect()
     }
@@ -329,7 +324,8 @@ impl MemoryStore {
         if enough {
             bucket = bucket.less(part.taken(&charge.limit, charge.cost));
         }
-        let times = self.times(&shard, charge, (place, before), bucket.level, part, now);
+        let log = || shard.log(charge, place, &self.limits);
+        let times = charge.limit.times(log, || before, bucket.level, part, charge.cost, now);
         if enough {
             self.store(&mut shard, charge, place, bucket, now);
         }
@@ -339,16 +335,14 @@ impl MemoryStore {
     }
 
     fn take_all(&self, charges: &[Charge], now: Now, share: Share) -> Answer {
-        let numbers = self.shard_numbers(charges);
-        let mut locked = self.lock(&numbers);
-        let (places, buckets) = self.read(&numbers, &locked, charges, now);
-        let (answer, buckets) =
-            self.decide(charges, &numbers, &locked, (&places, buckets), share, now);
+        let mut locked = self.lock(charges);
+        let (places, buckets) = self.read(&locked, charges, now);
+        let (answer, buckets) = self.decide(charges, &locked, &places, buckets, share, now);
         if !answer.allowed() {
             return answer;
         }
         let took = |index: usize| answer.outcomes[index].enough;
-        self.write(&numbers, &mut locked, charges, (&places, &buckets), now, took);
+        self.write(&mut locked, charges, &places, &buckets, now, took);
         answer
     }
 
@@ -356,9 +350,9 @@ impl MemoryStore {
     fn decide(
         &self,
         charges: &[Charge],
-        numbers: &Numbers,
         locked: &Locked<'_>,
-        (places, mut buckets): (&Places, Buckets),
+        places: &Places,
+        mut buckets: Buckets,
         part: Share,
         now: Now,
     ) -> (Answer, Buckets) {
@@ -367,30 +361,14 @@ impl MemoryStore {
         let answer = answer.with_times(|index, outcome| {
             let charge = &charges[index];
             let log = || {
-                let shard = &locked[self.position(numbers, charge)];
+                let shard = locked.shard(self.shard_number(charge.bucket));
                 shard.log(charge, places[index], &self.limits)
             };
             let before =
                 || Bucket { level: outcome.level_before(charge, allowed), ..buckets[index] };
-            charge.limit.times(log, before, outcome.level, (part, charge.cost), now)
+            charge.limit.times(log, before, outcome.level, part, charge.cost, now)
         });
         (answer, buckets)
-    }
-
-    /// Times of the charge's bucket, found in `place` as `before`, once its level has changed to
-    /// `level`.
-    #[inline]
-    fn times(
-        &self,
-        shard: &Shard,
-        charge: &Charge,
-        (place, before): (Place, Bucket),
-        level: i64,
-        part: Share,
-        now: Now,
-    ) -> Times {
-        let log = || shard.log(charge, place, &self.limits);
-        charge.limit.times(log, || before, level, (part, charge.cost), now)
     }
 
     /// Writes a bucket that was found in `place`.
@@ -428,14 +406,14 @@ impl MemoryStore {
     /// Removes the newest stamps from the logs of these buckets, so that their levels are as given.
     fn undo(
         &self,
-        numbers: &Numbers,
         locked: &mut Locked<'_>,
         charges: &[Charge],
-        (places, buckets): (&Places, &Buckets),
+        places: &Places,
+        buckets: &Buckets,
         now: Now,
     ) {
         for (index, charge) in charges.iter().enumerate() {
-            let shard = &mut locked[self.position(numbers, charge)];
+            let shard = locked.shard_mut(self.shard_number(charge.bucket));
             let log = || shard.take_log(charge, places[index], &self.limits);
             if let Some(log) = charge.limit.undone(log, buckets[index].level, now.us) {
                 shard.put_log(charge, log);
@@ -446,17 +424,17 @@ impl MemoryStore {
     /// Writes the buckets of the charges for whose index `is_moved` is true.
     fn write(
         &self,
-        numbers: &Numbers,
         locked: &mut Locked<'_>,
         charges: &[Charge],
-        (places, buckets): (&Places, &Buckets),
+        places: &Places,
+        buckets: &Buckets,
         now: Now,
         is_moved: impl Fn(usize) -> bool,
     ) {
         let mut logs: SmallVec<[(usize, Bucket, StampLog); 1]> = SmallVec::new();
         for (index, charge) in charges.iter().enumerate() {
             let before = || {
-                let shard = &mut locked[self.position(numbers, charge)];
+                let shard = locked.shard_mut(self.shard_number(charge.bucket));
                 self.before(shard, charge, places[index], now)
             };
             if is_moved(index)
@@ -472,51 +450,42 @@ impl MemoryStore {
         // Existing entries first: an insertion may move them to other slots.
         for (index, charge) in charges.iter().enumerate() {
             if let (true, Place::At(slot)) = (is_moved(index), places[index]) {
-                let shard = &mut locked[self.position(numbers, charge)];
+                let shard = locked.shard_mut(self.shard_number(charge.bucket));
                 shard.replace(slot, charge, bucket(index));
             }
         }
         for (index, charge) in charges.iter().enumerate() {
             if let (true, Place::Absent) = (is_moved(index), places[index]) {
-                let shard = &mut locked[self.position(numbers, charge)];
+                let shard = locked.shard_mut(self.shard_number(charge.bucket));
                 shard.insert(charge, bucket(index), &self.limits, now);
             }
         }
         for (index, _, log) in logs {
             let charge = &charges[index];
-            self.put_log(&mut locked[self.position(numbers, charge)], charge, log, now);
+            let shard = locked.shard_mut(self.shard_number(charge.bucket));
+            self.put_log(shard, charge, log, now);
         }
     }
 
-    fn shard_numbers(&self, charges: &[Charge]) -> Numbers {
-        let mut numbers = Numbers::new();
+    /// Locks the shards of the charges' buckets, in ascending order.
+    fn lock(&self, charges: &[Charge]) -> Locked<'_> {
+        let mut locked = Locked { numbers: SmallVec::new(), shards: SmallVec::new() };
         for charge in charges {
-            numbers.push(self.shard_number(charge.bucket));
+            locked.numbers.push(self.shard_number(charge.bucket));
         }
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers
-    }
-
-    fn lock(&self, numbers: &Numbers) -> Locked<'_> {
-        let mut locked = Locked::new();
-        for number in numbers {
-            locked.push(self.shards[*number].0.lock());
+        locked.numbers.sort_unstable();
+        locked.numbers.dedup();
+        for number in &locked.numbers {
+            locked.shards.push(self.shards[*number].0.lock());
         }
         locked
     }
 
     /// Finds the bucket of each charge and refills it to `now`.
-    fn read(
-        &self,
-        numbers: &Numbers,
-        locked: &Locked<'_>,
-        charges: &[Charge],
-        now: Now,
-    ) -> (Places, Buckets) {
+    fn read(&self, locked: &Locked<'_>, charges: &[Charge], now: Now) -> (Places, Buckets) {
         let (mut places, mut buckets) = (Places::new(), Buckets::new());
         for charge in charges {
-            let shard = &locked[self.position(numbers, charge)];
+            let shard = locked.shard(self.shard_number(charge.bucket));
             let place = shard.find(charge.bucket);
             places.push(place);
             buckets.push(self.bucket_at(shard, charge, place, now));
@@ -533,16 +502,22 @@ impl MemoryStore {
         }
     }
 
-    /// Index of the charge's shard in `numbers`.
-    fn position(&self, numbers: &Numbers, charge: &Charge) -> usize {
-        let number = self.shard_number(charge.bucket);
-        numbers.partition_point(|other| *other < number)
-    }
-
     /// Number of the shard of a bucket, from bits that do not affect its slot there.
     fn shard_number(&self, bucket: BucketId) -> usize {
         let high = (bucket.0 >> 64) as u64;
         scaled(high.wrapping_mul(self.seed), self.shards.len())
+    }
+}
+
+impl Locked<'_> {
+    /// The shard of this number, which is among them.
+    fn shard(&self, number: usize) -> &Shard {
+        &self.shards[self.numbers.partition_point(|other| *other < number)]
+    }
+
+    /// Same as [`shard`](Self::shard), to change it.
+    fn shard_mut(&mut self, number: usize) -> &mut Shard {
+        &mut self.shards[self.numbers.partition_point(|other| *other < number)]
     }
 }
 

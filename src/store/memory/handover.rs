@@ -124,14 +124,14 @@ impl MemoryStore {
                 let level = i64::from_le_bytes(reader.array()?);
                 let limit = limits.get(old).ok_or(HandoverError::Malformed)?;
                 let ages = limit.import_ages(&mut reader.0).ok_or(HandoverError::Malformed)?;
-                shard.import(name, number, (level, &ages), &self.limits, at);
+                shard.import(name, number, level, &ages, &self.limits, at);
                 imported += 1;
             }
             let list = self.limits.load();
             for old in 0..reader.length()? {
                 let full_at = now.saturating_add(u64::from_le_bytes(reader.array()?));
                 let missing = i64::from_le_bytes(reader.array()?);
-                shard.import_dropped(number_of(old)?, (full_at, missing), &list, at);
+                shard.import_dropped(number_of(old)?, full_at, missing, &list, at);
             }
         }
         Ok(imported)
@@ -151,7 +151,7 @@ impl MemoryStore {
                 .entry(limit)
                 .or_insert_with(|| self.limits.import(&[limit], now).first().copied().unwrap_or(0));
             let mut shard = self.shards[self.shard_number(bucket)].0.lock();
-            shard.import(Name::of(bucket), number, (level, &ages), &self.limits, at);
+            shard.import(Name::of(bucket), number, level, &ages, &self.limits, at);
             restored += 1;
         }
         restored

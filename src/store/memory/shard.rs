@@ -278,7 +278,8 @@ impl Shard {
         &mut self,
         name: Name,
         number: u32,
-        (level, ages): (i64, &[i64]),
+        level: i64,
+        ages: &[i64],
         limits: &Limits,
         now: Now,
     ) {
@@ -305,7 +306,8 @@ impl Shard {
     pub(super) fn import_dropped(
         &mut self,
         number: u32,
-        (full_at, units): (u64, i64),
+        full_at: u64,
+        units: i64,
         limits: &[Known],
         now: Now,
     ) {
