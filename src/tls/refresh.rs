@@ -105,6 +105,14 @@ pub struct Times {
     pub unix_s: u64,
 }
 
+/// What was read of the files of a certificate, or of a list of authorities.
+struct Load<'a, T> {
+    /// Its name in events.
+    name: &'a Arc<str>,
+    file: &'a Path,
+    result: Result<T, CertificateError>,
+}
+
 impl Refresher {
     /// Reads the files of `in_force` again that may have changed. Blocks as long as the file system
     /// does.
@@ -120,11 +128,10 @@ impl Refresher {
                 continue;
             }
             let name = certificate.name();
-            let Some(loaded) = on_disk.settle(
-                Certificate::load_again(files, certificate, times.unix_s),
-                |loaded| Arc::ptr_eq(loaded, certificate),
-                (name, &files.cert, times, &mut round),
-            ) else {
+            let result = Certificate::load_again(files, certificate, times.unix_s);
+            let load = Load { name, file: &files.cert, result };
+            let is_in_force = |loaded: &Arc<Certificate>| Arc::ptr_eq(loaded, certificate);
+            let Some(loaded) = on_disk.settle(load, is_in_force, times, &mut round) else {
                 continue;
             };
             round.events.push(if is_staple_over && loaded.is_same(certificate) {
@@ -145,11 +152,9 @@ impl Refresher {
                 continue;
             }
             let name: Arc<str> = path.display().to_string().into();
-            let Some(loaded) = on_disk.settle(
-                Authorities::load(path),
-                |loaded| loaded.digest == authorities.digest,
-                (&name, path, times, &mut round),
-            ) else {
+            let load = Load { name: &name, file: path, result: Authorities::load(path) };
+            let is_in_force = |loaded: &Authorities| loaded.digest == authorities.digest;
+            let Some(loaded) = on_disk.settle(load, is_in_force, times, &mut round) else {
                 continue;
             };
             round.events.push(RefreshEvent::Replaced { name, file: path.clone(), not_after: None });
@@ -170,11 +175,13 @@ impl OnDisk {
     /// Takes the result of a load: what has changed, if it has.
     fn settle<T>(
         &mut self,
-        loaded: Result<T, CertificateError>,
+        load: Load<'_, T>,
         is_in_force: impl FnOnce(&T) -> bool,
-        (name, file, times, round): (&Arc<str>, &Path, Times, &mut Round),
+        times: Times,
+        round: &mut Round,
     ) -> Option<T> {
-        match loaded {
+        let Load { name, file, result } = load;
+        match result {
             Ok(loaded) => {
                 let failing = self.failing.take();
                 if !is_in_force(&loaded) {
