@@ -87,7 +87,7 @@ fn identify(
 ) -> Result<Identity, IdentityError> {
     let found = policy.keys.look_up(Credential::of(&policy.clients, headers, query)?);
     let trusted = &policy.server.trusted_proxies;
-    Ok(client::identify(&policy.clients, trusted, (peer, headers), None, found))
+    Ok(client::identify(&policy.clients, trusted, peer, headers, None, found))
 }
 
 fn prechecked<'a>(policy: &Policy, head: &Head<'a>) -> Precheck<'a> {

@@ -40,7 +40,8 @@ pub struct Peer {
 pub fn identify(
     clients: &Clients,
     trusted: &[IpNet],
-    (peer, headers): (Peer, &HeaderMap),
+    peer: Peer,
+    headers: &HeaderMap,
     certificate: Option<&str>,
     found: Found,
 ) -> Identity {

@@ -31,7 +31,7 @@ fn identity(
 ) -> Result<Identity, IdentityError> {
     let found = policy.keys.look_up(Credential::of(&policy.clients, headers, query)?);
     let trusted = &policy.server.trusted_proxies;
-    Ok(identify(&policy.clients, trusted, (peer, headers), None, found))
+    Ok(identify(&policy.clients, trusted, peer, headers, None, found))
 }
 
 fn address(policy: &Policy, peer: &str, forwarded: &[&'static str]) -> String {

@@ -404,7 +404,7 @@ fn identity(policy: &Policy, head: &Head<'_>, found: Found) -> Identity {
     let peer = Peer { address: head.peer, is_relay: head.is_client_hidden };
     let certificate = head.certificate.filter(|_| policy.counts_certificates);
     let trusted = &policy.server.trusted_proxies;
-    identify(&policy.clients, trusted, (peer, head.headers), certificate, found)
+    identify(&policy.clients, trusted, peer, head.headers, certificate, found)
 }
 
 /// Whether `[clients]` treats a preflight request without a key as an anonymous one.

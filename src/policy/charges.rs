@@ -112,7 +112,7 @@ impl Policy {
         let client = self.counted(client, scope);
         for &index in &route.rules {
             let Some(rule) = self.rules.get(index as usize) else { continue };
-            match self.charge_of((index, rule), route, &client, attributes, scope) {
+            match self.charge_of(index, rule, route, &client, attributes, scope) {
                 Ok(charge) => charges.push(charge),
                 // A shadow rule does not refuse; `shadow_key_denials` returns it.
                 Err(WhyNot::NoKeyDenied) if rule.mode == Mode::Enforce => {
@@ -138,7 +138,7 @@ impl Policy {
         let rule = self.rules.get(index as usize).ok_or(WhyNot::Disabled)?;
         let route = self.routes.get(attributes.route as usize).ok_or(WhyNot::OtherRoutes)?;
         rule.applies_to_route(attributes.route)?;
-        self.charge_of((index, rule), route, &self.counted(client, scope), attributes, scope)
+        self.charge_of(index, rule, route, &self.counted(client, scope), attributes, scope)
     }
 
     /// The charges of a request that will be refused with 401: only of rules that count by address.
@@ -211,7 +211,8 @@ impl Policy {
     /// The charge of a rule that applies to the request's route.
     fn charge_of(
         &self,
-        (index, rule): (u32, &Rule),
+        index: u32,
+        rule: &Rule,
         route: &Route,
         client: &Client,
         attributes: &RequestAttributes,

@@ -127,7 +127,8 @@ impl Fallback {
         &self,
         charge: &Charge,
         share: Share,
-        (taken_at, removals): (u64, u64),
+        taken_at: u64,
+        removals: u64,
         is_leaky: bool,
         now: u64,
     ) -> bool {

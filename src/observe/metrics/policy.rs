@@ -109,7 +109,7 @@ impl PolicySeries {
         let waived = waived.iter().filter(|_| answer.allowed());
         let waived = waived.map(|charge| (charge, DecisionLabel::Allow, Source::Policy));
         for (charge, decision, source) in decided.chain(waived) {
-            self.count_decision(metrics, policy, (charge.rule, plan), decision, source);
+            self.count_decision(metrics, policy, charge.rule, plan, decision, source);
         }
     }
 
@@ -118,14 +118,15 @@ impl PolicySeries {
     pub fn refused_by_policy(&self, metrics: &Metrics, policy: &Policy, rule: u32, plan: u32) {
         let Some(mode) = policy.rules.get(rule as usize).map(|rule| rule.mode) else { return };
         let decision = DecisionLabel::of_missing_key(mode);
-        self.count_decision(metrics, policy, (rule, plan), decision, Source::Policy);
+        self.count_decision(metrics, policy, rule, plan, decision, Source::Policy);
     }
 
     fn count_decision(
         &self,
         metrics: &Metrics,
         policy: &Policy,
-        (rule, plan): (u32, u32),
+        rule: u32,
+        plan: u32,
         decision: DecisionLabel,
         source: Source,
     ) {

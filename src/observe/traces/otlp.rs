@@ -106,7 +106,7 @@ fn server(record: &TraceRecord) -> Span {
         None => Some(CANCELED.to_owned()),
     };
     attributes.status(request.status, failure.as_deref());
-    let span = span(record, record.trace.span, record.trace.parent, (0, request.timings.total));
+    let span = span(record, record.trace.span, record.trace.parent, 0, request.timings.total);
     let (kind, status) = (SpanKind::Server as i32, status(failure.is_some()));
     let is_remote = record.trace.parent.is_some();
     Span { name, kind, status, attributes: attributes.0, flags: flags(is_remote), ..span }
@@ -118,7 +118,7 @@ fn check(record: &TraceRecord) -> Option<Span> {
     let duration_us = record.request.timings.check?;
     let mut attributes = Attributes::default();
     attributes.decision(record);
-    let span = span(record, id, Some(record.trace.span), (offset_us, duration_us));
+    let span = span(record, id, Some(record.trace.span), offset_us, duration_us);
     let (name, kind) = ("check limits".to_owned(), SpanKind::Internal as i32);
     Some(Span { name, kind, attributes: attributes.0, ..span })
 }
@@ -147,8 +147,8 @@ fn upstream(record: &TraceRecord, call: &Call) -> Span {
         (None, None) => Some(CANCELED.to_owned()),
     };
     attributes.status(call.status, failure.as_deref());
-    let times = (call.offset_us, call.duration_us);
-    let span = span(record, record.trace.upstream, Some(record.trace.span), times);
+    let (id, parent) = (record.trace.upstream, Some(record.trace.span));
+    let span = span(record, id, parent, call.offset_us, call.duration_us);
     let (kind, status) = (SpanKind::Client as i32, status(failure.is_some()));
     Span { name, kind, status, attributes: attributes.0, ..span }
 }
@@ -158,7 +158,8 @@ fn span(
     record: &TraceRecord,
     id: SpanId,
     parent: Option<SpanId>,
-    (offset_us, duration_us): (u64, u64),
+    offset_us: u64,
+    duration_us: u64,
 ) -> Span {
     let start = record.request.time.saturating_add(offset_us);
     Span {

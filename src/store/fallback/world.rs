@@ -143,11 +143,11 @@ impl World {
 
     fn refund(&mut self, every: usize) {
         let failing = std::mem::take(&mut self.failing);
-        for (number, (gateway, charge, at)) in failing.into_iter().enumerate() {
+        for (number, (gateway, charge, (at, removals))) in failing.into_iter().enumerate() {
             if number % every == 0 {
-                self.gateways[gateway].refund(&charge, self.share, at, false, self.now);
+                self.gateways[gateway].refund(&charge, self.share, at, removals, false, self.now);
             } else {
-                self.failing.push((gateway, charge, at));
+                self.failing.push((gateway, charge, (at, removals)));
             }
         }
     }

@@ -141,9 +141,9 @@ impl Limiter {
                     self.memory.give_back(charge, &returned.of_leaky(is_leaky), now)
                 }
                 (Some(shared), Source::Local) => {
-                    let times = (taken.taken_at.reserved, taken.taken_at.removals);
-                    let is_back =
-                        shared.fallback.refund(charge, outcome.share, times, is_leaky, now);
+                    let TakenAt { reserved, removals, .. } = taken.taken_at;
+                    let (fallback, share) = (&shared.fallback, outcome.share);
+                    let is_back = fallback.refund(charge, share, reserved, removals, is_leaky, now);
                     is_lost = !is_back;
                     is_back.then(|| level_of(&self.memory, charge, outcome, now))
                 }
