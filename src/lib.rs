@@ -76,6 +76,9 @@ pub mod explain;
 /// Reloads the configuration file while requests continue.
 pub mod reload;
 
+/// The responses of the admin API, as the gateway writes them and commands read them.
+pub mod api;
+
 /// The admin port: dashboard, metrics, health and admin API.
 pub mod admin;
 

@@ -2,45 +2,25 @@
 //! rehearsal.
 
 use http::StatusCode;
-use serde::Serialize;
 use serde_json::Value;
 
 use super::answer::Answer;
 use super::members::{self, BadBody};
+use crate::api::status::{Breaker, Override};
 use crate::store::limiter::Limiter;
-use crate::store::redis::link::breaker::{BreakerStatus, Override};
+use crate::store::redis::link::breaker::BreakerStatus;
 
-/// State of the circuit breaker. In a Redis Cluster, of those of all masters: closed if all are,
-/// open if all are, otherwise half open.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Breaker {
-    /// State, with the override applied: `closed`, `half_open` or `open`.
-    state: &'static str,
-    /// The operator's override: `open`, `closed`, or `auto` for none.
-    r#override: &'static str,
-    /// Milliseconds since the breaker entered this state.
-    since_ms: u64,
-    /// Percent of the requests that use Redis; in a cluster, the mean over its slots.
-    admits_percent: u32,
-    /// Milliseconds until the next probe of Redis, rounded up; 0 unless the breaker is open and not
-    /// overridden.
-    retry_after_ms: u64,
-}
-
-impl Breaker {
-    /// The breaker of the limiter's nodes; of several, all of them as one. `None` without Redis.
-    pub(super) fn of(limiter: &Limiter) -> Option<Self> {
-        limiter.redis()?.breaker().map(Self::from)
-    }
+/// The breaker of the limiter's nodes; of several, all of them as one. `None` without Redis.
+pub(super) fn of(limiter: &Limiter) -> Option<Breaker> {
+    limiter.redis()?.breaker().map(Breaker::from)
 }
 
 impl From<BreakerStatus> for Breaker {
     fn from(status: BreakerStatus) -> Self {
         let BreakerStatus { state, r#override, since_us, admits_percent, retry_after_us } = status;
         Self {
-            state: state.name(),
-            r#override: name(r#override),
+            state,
+            r#override,
             since_ms: since_us / 1_000,
             admits_percent,
             retry_after_ms: retry_after_us.div_ceil(1_000),
@@ -48,17 +28,9 @@ impl From<BreakerStatus> for Breaker {
     }
 }
 
-fn name(r#override: Override) -> &'static str {
-    match r#override {
-        Override::Auto => "auto",
-        Override::Open => "open",
-        Override::Closed => "closed",
-    }
-}
-
 /// Answers with the state of the breaker.
 pub(super) fn show(limiter: &Limiter) -> Answer {
-    Breaker::of(limiter).map_or_else(no_breaker, |breaker| Answer::json(&breaker))
+    of(limiter).map_or_else(no_breaker, |breaker| Answer::json(&breaker))
 }
 
 /// Sets or ends the override as the body says, and answers with the state afterwards.
@@ -67,12 +39,13 @@ pub(super) fn set(limiter: &Limiter, body: &[u8]) -> Answer {
         Ok(wanted) => wanted,
         Err(error) => return Answer::problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };
-    let Some(before) = Breaker::of(limiter) else { return no_breaker() };
+    let Some(before) = of(limiter) else { return no_breaker() };
     if let Some(nodes) = limiter.redis() {
         nodes.set_override(wanted);
     }
-    let Some(after) = Breaker::of(limiter) else { return no_breaker() };
-    let shown = |breaker: &Breaker| format!("{} ({})", breaker.state, breaker.r#override);
+    let Some(after) = of(limiter) else { return no_breaker() };
+    let shown =
+        |breaker: &Breaker| format!("{} ({})", breaker.state.name(), breaker.r#override.name());
     let note = format!("{} -> {}", shown(&before), shown(&after));
     Answer::json(&after).noting(note)
 }

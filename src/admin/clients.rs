@@ -9,29 +9,17 @@ pub(super) mod buckets;
 mod requested;
 pub(super) mod top;
 
-use serde::Serialize;
+use std::borrow::Cow;
 
 use crate::decide::applicability::Applicability;
 use crate::store::limiter::Source;
 
-/// A client as responses show it.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Client {
-    /// What identifies the client: `key` or `ip`.
-    kind: &'static str,
-    id: String,
-    plan: String,
-    /// The address or network by which rules count the client, if it is known.
-    counted_as: Option<String>,
-}
-
 /// Store of the levels: `redis` or `local`.
-fn levels(source: Source) -> &'static str {
-    match source {
+fn levels(source: Source) -> Cow<'static, str> {
+    Cow::Borrowed(match source {
         Source::Redis | Source::Cache | Source::Lease => "redis",
         Source::Local | Source::Policy => "local",
-    }
+    })
 }
 
 /// The values of `per` that identify the rule's bucket and were not given, as the file writes them.

@@ -38,6 +38,8 @@ use pingora::apps::http_app::ServeHttp;
 use pingora::protocols::http::ServerSession;
 use tracing::info;
 
+use crate::api::status::Status;
+use crate::api::upstreams::Upstreams;
 use crate::base::blocking::BlockingCalls;
 use crate::base::clock;
 use crate::explain::{Explainer, json};
@@ -54,8 +56,6 @@ use policy::Policy;
 pub use readiness::Readiness;
 use routes::{ApiRoute, Call, Match, Verb};
 pub use samples::Sampler;
-use status::Status;
-use upstreams::Upstreams;
 
 /// Handles the requests of the admin port.
 pub struct Admin {

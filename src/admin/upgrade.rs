@@ -3,20 +3,10 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use serde::Serialize;
 
 use super::answer::Answer;
+use crate::api::upgrade::Upgraded;
 use crate::process::handover::{UpgradeError, Upgrader};
-
-/// The process that serves from now on.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Upgraded {
-    /// Id of the process that was asked, which drains and ends.
-    previous_pid: u32,
-    /// Id of the process that serves.
-    pid: u32,
-}
 
 /// Upgrades, and answers once the new process serves or has failed.
 pub(super) async fn upgrade(upgrader: &Arc<Upgrader>) -> Answer {

@@ -11,9 +11,10 @@ use serde_json::Value;
 use super::file::ConfigFile;
 use super::target::{TargetFlags, exit_of};
 use super::{EXIT_BAD_FILE, print};
+use crate::api::clients::ClientBuckets;
 use crate::net::percent::encode_component;
 use crate::top::{Client, GatewayError};
-use page::{Buckets, Page, Refusals, Search};
+use page::{Page, Refusals, Search};
 
 /// Maximum number of clients whose buckets are requested.
 const MAX_CLIENTS: usize = 4;
@@ -93,7 +94,7 @@ async fn text(client: &Client, flags: &Flags) -> Result<String, GatewayError> {
         return Ok(serde_json::to_string_pretty(&answer).unwrap_or_default() + "\n");
     }
     let refusals: Refusals = client.get(&path).await?;
-    let mut buckets: Vec<(String, Buckets)> = Vec::new();
+    let mut buckets: Vec<(String, ClientBuckets)> = Vec::new();
     for path in refusals.limited_clients().into_iter().take(MAX_CLIENTS) {
         // A client of an earlier configuration has no buckets now.
         if let Ok(found) = client.get(&format!("{path}/buckets")).await {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use clap::Args;
 use http::HeaderValue;
-use serde::Deserialize;
 
 use super::file::ConfigFile;
 use super::target::TargetFlags;
 use super::{EXIT_BAD_FILE, EXIT_UNAVAILABLE, print, time_within};
+use crate::api::upgrade::Upgraded;
 use crate::top::GatewayError;
 
 /// Allowed values of `--timeout`, in milliseconds.
@@ -26,13 +26,6 @@ pub(super) struct Flags {
     /// The gateway.
     #[command(flatten)]
     target: TargetFlags,
-}
-
-/// The answer of the gateway.
-#[derive(Debug, Deserialize)]
-struct Upgraded {
-    previous_pid: u32,
-    pid: u32,
 }
 
 /// Asks the gateway to start the program on disk, and prints which process serves then.

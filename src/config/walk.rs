@@ -139,10 +139,10 @@ macro_rules! words {
         }
     )*) => {$(
         $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
         #[cfg_attr(test, derive(schemars::JsonSchema))]
         pub enum $setting {
-            $($(#[$about_word])* #[cfg_attr(test, schemars(rename = $word))] $variant,)*
+            $($(#[$about_word])* #[serde(rename = $word)] $variant,)*
         }
 
         impl $setting {

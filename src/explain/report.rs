@@ -1,10 +1,12 @@
 //! The explanation of a request. Names and codes are a contract, listed in `docs/explain.md`.
 
-use crate::limit::cost::Cost;
-use crate::policy::refund::RefundOn;
+use std::borrow::Cow;
 use std::net::IpAddr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::limit::cost::Cost;
+use crate::policy::refund::RefundOn;
 
 /// The response to a request, and why. Every `why` is a sentence for people; programs use the other
 /// members.
@@ -218,12 +220,12 @@ impl ExplainedRule {
 }
 
 /// Why a rule does not apply to a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WhyNot {
     /// `disabled`, `other_routes`, `exempt_ip`, `exempt_key`, `on_missing_skip`,
     /// `on_missing_deny`, `no_rate`, `not_by_address`, `refused_before` or `own_limits`.
-    pub code: &'static str,
+    pub code: Cow<'static, str>,
     /// The reason as a sentence.
     pub why: String,
 }

@@ -179,7 +179,7 @@ impl Page {
             self.line("rules", "the configuration has none");
         }
         if let Some(ExplainedRule { why_not: Some(not), .. }) = rules.first()
-            && matches!(not.code, "refused_before" | "own_limits")
+            && matches!(&*not.code, "refused_before" | "own_limits")
         {
             self.line("rules", &format!("none applies: {}", not.why));
             return;

@@ -172,19 +172,19 @@ pub(crate) fn why_not(
             ("not_by_address", why.to_owned())
         }
     };
-    report::WhyNot { code, why }
+    report::WhyNot { code: code.into(), why }
 }
 
 /// The reason for every rule if the request is refused before any rule is checked.
 pub(super) fn refused_before(status: u16) -> report::WhyNot {
     let why = format!("the request is refused with {status} before any rule is checked");
-    report::WhyNot { code: "refused_before", why }
+    report::WhyNot { code: "refused_before".into(), why }
 }
 
 /// The reason for every rule if a client asks for its own limits.
 pub(super) fn own_limits() -> report::WhyNot {
     let why = "the gateway itself responds and takes no tokens".to_owned();
-    report::WhyNot { code: "own_limits", why }
+    report::WhyNot { code: "own_limits".into(), why }
 }
 
 /// Where the periods of a fixed window begin: `days of UTC`, `months from day 15 in Europe/Berlin`.

@@ -1,5 +1,6 @@
 //! Checks one request against several buckets: it takes tokens from all of them or from none.
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::Limit;
@@ -61,7 +62,8 @@ impl Charge {
 pub struct BucketId(pub u128);
 
 /// Whether a rule can deny requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// A request without enough tokens is denied.
     #[default]

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::api::{Audit, Buckets, Reloads, Sample, Samples, Status, Top, Upstreams};
+use super::api::{Audit, Reloads, Sample, Samples};
 use super::client::{Client, GatewayError};
 use super::stream::{Event, Parser};
+use crate::api::clients::{ClientBuckets, Top};
+use crate::api::status::Status;
+use crate::api::upstreams::Upstreams;
 
 /// Time between the end of a stream and the next attempt to open one.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,7 +44,7 @@ pub(super) struct Data {
     pub(super) recent: Samples,
     pub(super) audit: Audit,
     /// The buckets of the open client, or why the gateway refuses to show them.
-    pub(super) buckets: Option<(ClientId, Result<Buckets, String>)>,
+    pub(super) buckets: Option<(ClientId, Result<ClientBuckets, String>)>,
 }
 
 /// All data for `--once`.
@@ -153,7 +156,10 @@ fn known<T: Default>(response: Result<T, GatewayError>) -> Result<T, GatewayErro
 }
 
 /// Reads the buckets of a client. The inner error is the reason of the gateway, if it refuses.
-async fn buckets(client: &Client, of: &ClientId) -> Result<Result<Buckets, String>, GatewayError> {
+async fn buckets(
+    client: &Client,
+    of: &ClientId,
+) -> Result<Result<ClientBuckets, String>, GatewayError> {
     match client.get(&format!("/api/clients/{}/{}/buckets", of.kind, of.id)).await {
         Ok(buckets) => Ok(Ok(buckets)),
         Err(GatewayError::Refused { why, .. }) => Ok(Err(why)),

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::api::{Reload, Status, Traffic};
+use super::api::{Reload, Traffic};
 use super::feed::Summary;
 use super::rates::{Named, Rates, RequestRate, TrafficRate};
 use super::screen::words::{count, latency, name, rate, run_span, span};
 use super::screen::{overload, refusals, words};
 use super::state::{Listed, Sort, listed};
 use super::zone::Zone;
+use crate::api::status::Status;
 
 /// Maximum number of clients, or of refusal runs, in a list.
 const MAX_CLIENTS: usize = 10;
@@ -99,7 +100,7 @@ fn gateway(page: &mut String, at: &str, status: &Status, zone: &Zone, reload: Op
     let redis = match (&status.breaker, status.redis.configured) {
         (Some(breaker), true) => {
             let connected = if status.redis.connected { "connected" } else { "no connection" };
-            let state = name(&breaker.state, 16);
+            let state = breaker.state.name();
             let away = status.redis.away.as_ref().map(|away| format!("; {}", name(away, 160)));
             let away = away.unwrap_or_default();
             let others = words::other_limits(status).map(|text| format!(", {text}"));
@@ -110,7 +111,7 @@ fn gateway(page: &mut String, at: &str, status: &Status, zone: &Zone, reload: Op
     };
     let _ = writeln!(page, "redis      {redis}");
     let _ = writeln!(page, "time zone  {}", zone.label());
-    let counts = status.buckets;
+    let counts = &status.buckets;
     let _ = writeln!(
         page,
         "buckets    {} of {} here, {} evicted, {} with debt",
@@ -206,7 +207,7 @@ fn upstreams(page: &mut String, summary: &Summary) {
             let _ = writeln!(page, "{own:32}{servers:32}-");
         }
         for server in &one.addresses {
-            let (address, health) = (name(&server.address, 31), name(&server.health, 16));
+            let (address, health) = (name(&server.address, 31), server.health.name());
             let _ = writeln!(page, "{own:32}{address:32}{health}");
         }
         if let Some(limit) = one.limit {
@@ -219,7 +220,7 @@ fn upstreams(page: &mut String, summary: &Summary) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::api::Top;
+    use crate::api::clients::Top;
     use crate::top::rates::tests::sample;
     use crate::top::state::tests::data;
 

@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use super::api::{RefusalRun, Sample, TopClient};
+use super::api::{RefusalRun, Sample};
 use super::client::GatewayError;
 use super::feed::{ClientId, Data, Selection, Update};
 use super::rates::{DecisionRate, Named, Rates, RequestRate, TrafficRate};
 use super::zone::Zone;
+use crate::api::clients::{TopClient, TopOfRule};
 
 /// Maximum number of samples, as in the gateway.
 const MAX_SAMPLES: usize = 300;
@@ -294,7 +295,7 @@ fn of_client(client: &TopClient) -> Result<ClientId, &'static str> {
     }
     // An IPv6 network is one client, and each of its addresses has the same buckets.
     let id = client.id.split('/').next().unwrap_or_default().to_owned();
-    Ok(ClientId { kind: client.kind.clone(), id })
+    Ok(ClientId { kind: client.kind.to_string(), id })
 }
 
 /// The client of a refusal run, or why its buckets cannot be read.
@@ -313,12 +314,11 @@ fn of_run(run: &RefusalRun) -> Result<ClientId, &'static str> {
 
 /// Returns the clients of all rules in one list.
 pub(super) fn listed<'a>(
-    rules: impl Iterator<Item = &'a super::api::TopOfRule>,
+    rules: impl Iterator<Item = &'a TopOfRule>,
     sort: Sort,
 ) -> Vec<Listed<'a>> {
-    let of_rule = |rule: &'a super::api::TopOfRule| {
-        rule.clients.iter().map(|client| Listed { rule: &rule.rule, client })
-    };
+    let of_rule =
+        |rule: &'a TopOfRule| rule.clients.iter().map(|client| Listed { rule: &rule.rule, client });
     let mut listed: Vec<Listed<'a>> = rules.flat_map(of_rule).collect();
     let name = |one: &Listed<'a>| (&one.client.kind, &one.client.id, one.rule);
     match sort {

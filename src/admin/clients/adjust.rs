@@ -1,15 +1,18 @@
 //! `POST /api/clients/{kind}/{id}/reset` fills the buckets of a client, `…/grant` adds tokens to
 //! them.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::buckets::{name, tokens};
 use super::requested::RequestedClient;
-use super::{Client, levels, unknown};
+use super::{levels, unknown};
 use crate::admin::answer::Answer;
 use crate::admin::members::{self, BadBody};
+use crate::api::clients::Client;
 use crate::base::clock;
 use crate::base::text::cut;
 use crate::decide::applicability::{Applicability, applicabilities};
@@ -28,7 +31,7 @@ use crate::usage::kept::Kept;
 pub(in crate::admin) struct Adjusted {
     client: Client,
     /// Where the buckets are stored: `redis` or `local`.
-    levels: &'static str,
+    levels: Cow<'static, str>,
     buckets: Vec<ChangedBucket>,
     /// Rules that were skipped, because the values that identify their buckets were not given.
     left_out: Vec<LeftOut>,
@@ -110,7 +113,7 @@ pub(in crate::admin) async fn adjust(
     let client = requested.view(policy);
     if charges.is_empty() {
         let buckets = Vec::new();
-        let levels = if limiter.is_shared() { "redis" } else { "local" };
+        let levels = if limiter.is_shared() { "redis" } else { "local" }.into();
         return Ok(Answer::json(&Adjusted { client, levels, buckets, left_out }));
     }
     let adjusted = limiter.adjust(&charges, &snapshot.stored_rules, adjustment).await;

@@ -1,12 +1,11 @@
 //! `GET /api/clients/{kind}/{id}/buckets`: the buckets of one client.
 
-use serde::Serialize;
-
 use super::requested::RequestedClient;
-use super::{Client, levels, unknown};
+use super::{levels, unknown};
 use crate::admin::answer::Answer;
+use crate::api::clients::{ClientBuckets, RuleBucket};
 use crate::decide::applicability::{Applicability, applicabilities};
-use crate::explain::{report, wording};
+use crate::explain::wording;
 use crate::limit::charge::Charge;
 use crate::limit::reading::Reading;
 use crate::limit::share::Share;
@@ -15,51 +14,6 @@ use crate::runtime::Snapshot;
 use crate::store::limiter::{Levels, Limiter};
 use crate::store::redis::keys::key_with;
 use crate::store::rule::StoredRule;
-
-/// Response of `GET /api/clients/{kind}/{id}/buckets`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::admin) struct ClientBuckets {
-    client: Client,
-    /// Where the buckets are stored: `redis` or `local`.
-    levels: &'static str,
-    /// All rules, in the order of the file.
-    rules: Vec<RuleBucket>,
-}
-
-/// One rule, and the client's bucket.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct RuleBucket {
-    rule: String,
-    /// Whether the rule applies to the client, as far as the request is known.
-    applies: bool,
-    /// Whether the rule is enforced: `enforce` or `shadow`.
-    mode: &'static str,
-    per: Vec<String>,
-    /// Whether only this client uses the bucket.
-    own: bool,
-    /// Kind of the rule, as in the configuration file.
-    kind: &'static str,
-    /// Rate or limit as in the configuration file.
-    rate: Option<String>,
-    burst: Option<u64>,
-    /// Milliseconds in which an empty bucket becomes full, or length of the period or window,
-    /// rounded up.
-    window_ms: Option<u64>,
-    /// The values of `per` that identify the bucket and were not given.
-    unknown: Vec<String>,
-    /// Key of the bucket in Redis.
-    bucket: Option<String>,
-    /// Whole tokens; negative if the bucket is in debt.
-    tokens: Option<i64>,
-    full_after_ms: Option<u64>,
-    /// Milliseconds until a request is allowed, rounded up; 0 if it is allowed now.
-    next_after_ms: Option<u64>,
-    /// Why the rule does not apply.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why_not: Option<report::WhyNot>,
-}
 
 /// Lists the client's bucket of each rule.
 pub(in crate::admin) async fn show(
@@ -109,10 +63,10 @@ impl RuleBucket {
         Self {
             rule: rule.name.to_string(),
             applies: charge.is_ok(),
-            mode: rule.mode.name(),
+            mode: rule.mode,
             per: rule.per.iter().map(ToString::to_string).collect(),
             own: *own,
-            kind: rule.kind.name(),
+            kind: rule.kind,
             rate: charge.as_ref().ok().and_then(rate),
             burst: charge.as_ref().ok().map(|charge| charge.limit.capacity()),
             window_ms: charge.as_ref().ok().map(|charge| charge.limit.window_us().div_ceil(1_000)),

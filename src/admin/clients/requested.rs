@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
-use super::Client as ClientView;
 use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
+use crate::api::clients::Client as ClientView;
 use crate::base::text::cut;
 use crate::client::address::{counted_address, counted_as, parse_address};
 use crate::client::{Client, ClientKey};
@@ -166,7 +166,7 @@ impl RequestedClient {
         let prefix = policy.clients.ipv6_prefix;
         let counted = self.client.ip.map(|ip| counted_address(ip, prefix));
         ClientView {
-            kind: if self.by_key { "key" } else { "ip" },
+            kind: if self.by_key { "key" } else { "ip" }.into(),
             id: self.id.clone(),
             plan: policy.plan_name(self.client.plan).to_owned(),
             counted_as: counted.map(|ip| counted_as(ip, prefix)),

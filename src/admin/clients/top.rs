@@ -2,10 +2,9 @@
 
 use std::cmp::Reverse;
 
-use serde::Serialize;
-
 use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query};
+use crate::api::clients::{Top, TopClient, TopOfRule};
 use crate::base::clock;
 use crate::base::text::cut;
 use crate::observe::consumption::{Counted, Merged};
@@ -17,44 +16,6 @@ const DEFAULT_LIMIT: usize = 20;
 
 /// Maximum of the parameter `limit`.
 const MAX_LIMIT: usize = 100;
-
-/// Response of `GET /api/clients`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::admin) struct Top {
-    /// Sort order: `requests` or `refused`.
-    by: &'static str,
-    /// Time that the counts cover, in milliseconds.
-    since_ms: u64,
-    /// Number of decisions of all rules about all clients.
-    counted: u64,
-    /// Upper bound of the error of every count, and of the count of a client that is not listed.
-    error_at_most: u64,
-    rules: Vec<TopOfRule>,
-}
-
-/// A rule, and its clients with the most requests or refusals.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct TopOfRule {
-    rule: String,
-    clients: Vec<TopClient>,
-}
-
-/// A client, and how many of its requests a rule counted and refused.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct TopClient {
-    /// What identifies the client: `key`, `ip` or `unknown_key`.
-    kind: &'static str,
-    id: String,
-    /// Requests that the rule counted; never too low.
-    requests: u64,
-    /// Requests that the rule refused; never too low.
-    refused: u64,
-    /// Upper bound of the excess of the number that the list is sorted by.
-    error: u64,
-}
 
 /// Sort order of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,8 +54,8 @@ pub(in crate::admin) fn show(
     });
     Ok(Answer::json(&Top {
         by: match by {
-            SortBy::Requests => "requests",
-            SortBy::Refused => "refused",
+            SortBy::Requests => "requests".into(),
+            SortBy::Refused => "refused".into(),
         },
         since_ms: merged.span / 1_000,
         counted: merged.total,
@@ -114,7 +75,7 @@ fn top(policy: &Policy, merged: &Merged, rule: u32, by: SortBy, limit: usize) ->
     let client = |counted: &Counted| {
         let (kind, id) = counted.shown(policy);
         let Counted { requests, refused, .. } = *counted;
-        TopClient { kind, id, requests, refused, error: key(counted).1 }
+        TopClient { kind: kind.into(), id, requests, refused, error: key(counted).1 }
     };
     found.into_iter().take(limit).map(client).collect()
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::DOCUMENT;
@@ -22,6 +23,9 @@ fn generated() -> Value {
         settings.definitions_path = "/components/schemas".into();
         settings.meta_schema = None;
     });
+    // Defaults are for members that an older gateway does not send: this one sends all.
+    let without_default = |schema: &mut Schema| drop(schema.remove("default"));
+    let settings = settings.with_transform(RecursiveTransform(without_default));
     let mut generator = settings.into_generator();
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for route in ROUTES {

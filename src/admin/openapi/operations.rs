@@ -4,21 +4,19 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use crate::admin::audit::Refusals;
-use crate::admin::breaker::Breaker;
 use crate::admin::certificates::Certificates;
 use crate::admin::clients::adjust::Adjusted;
-use crate::admin::clients::buckets::ClientBuckets;
-use crate::admin::clients::top::Top;
 use crate::admin::dry_run::DryRun;
 use crate::admin::events::KIND;
 use crate::admin::policy::Policy;
 use crate::admin::reload::{Answer as Reload, Reloads};
 use crate::admin::routes::Call;
 use crate::admin::samples::SampleRange;
-use crate::admin::status::Status;
-use crate::admin::upgrade::Upgraded;
-use crate::admin::upstreams::Upstreams;
 use crate::admin::usage::Usage;
+use crate::api::clients::{ClientBuckets, Top};
+use crate::api::status::{Breaker, Status};
+use crate::api::upgrade::Upgraded;
+use crate::api::upstreams::Upstreams;
 use crate::explain::report::Explanation;
 
 /// The description of one operation.

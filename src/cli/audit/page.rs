@@ -9,11 +9,13 @@ use std::fmt::Write as _;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
+use crate::api::clients::{ClientBuckets, RuleBucket};
 use crate::base::text::cut;
 use crate::base::time::{UtcTime, zone};
 use crate::cli::columns::aligned;
 use crate::limit::cost::Cost;
 use crate::net::percent::encode_component;
+use crate::policy::Kind;
 
 /// Columns of the table, besides `gateway`.
 const HEADINGS: [&str; 11] = [
@@ -87,40 +89,12 @@ struct Run {
     gateway: Option<String>,
 }
 
-/// Response of `GET /api/clients/{kind}/{id}/buckets`.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Buckets {
-    /// `redis`, `local`.
-    #[serde(default)]
-    levels: String,
-    rules: Vec<Bucket>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Bucket {
-    rule: String,
-    #[serde(default)]
-    kind: String,
-    #[serde(default)]
-    burst: Option<u64>,
-    /// Milliseconds from empty to full.
-    #[serde(default)]
-    window_ms: Option<u64>,
-    tokens: Option<i64>,
-    full_after_ms: Option<u64>,
-    /// Milliseconds until a request of one token is allowed.
-    #[serde(default)]
-    next_after_ms: Option<u64>,
-}
-
-impl Bucket {
+impl RuleBucket {
     /// Milliseconds until the bucket holds `cost` tokens; 0 if it does. An upper bound for a
     /// sliding window.
     fn wait_ms(&self, cost: Cost) -> Option<u64> {
         let burst = self.burst?;
-        // Earlier versions, which had token buckets alone, do not name the kind.
-        let refills = matches!(self.kind.as_str(), "" | "token_bucket" | "leaky_bucket");
-        if !refills {
+        if !matches!(self.kind, Kind::TokenBucket | Kind::LeakyBucket) {
             let has_enough = u64::try_from(self.tokens?).is_ok_and(|tokens| !cost.exceeds(tokens));
             let of_one = self.next_after_ms.filter(|_| cost == Cost::ONE);
             // A fixed window is full again at once; a unit of requests in flight is free.
@@ -139,7 +113,7 @@ pub(super) struct Page {
     pub(super) search: Search,
     pub(super) refusals: Refusals,
     /// The present buckets of clients, by the path of the client.
-    pub(super) buckets: Vec<(String, Buckets)>,
+    pub(super) buckets: Vec<(String, ClientBuckets)>,
 }
 
 /// Runs with the same client, rule, limit and reason.
@@ -276,11 +250,11 @@ impl Page {
     fn present(&self, run: &Run) -> String {
         let path = run.path();
         let of_client = self.buckets.iter().find(|(own, _)| Some(own) == path.as_ref());
-        let Some((_, Buckets { levels, rules })) = of_client else {
+        let Some((_, ClientBuckets { levels, rules, .. })) = of_client else {
             return String::new();
         };
         let bucket = rules.iter().find(|bucket| Some(&bucket.rule) == run.rule.as_ref());
-        let Some(bucket @ Bucket { tokens: Some(tokens), full_after_ms: Some(full_ms), .. }) =
+        let Some(bucket @ RuleBucket { tokens: Some(tokens), full_after_ms: Some(full_ms), .. }) =
             bucket
         else {
             return String::new();

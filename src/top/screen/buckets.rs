@@ -9,7 +9,8 @@ use super::Theme;
 use super::table::right;
 use super::theme::{FAINT, STRONG};
 use super::words::{count, cut, name, span};
-use crate::top::api::{Bucket, Buckets};
+use crate::api::clients::{ClientBuckets, RuleBucket};
+use crate::limit::charge::Mode;
 use crate::top::feed::ClientId;
 use crate::top::state::State;
 
@@ -45,7 +46,7 @@ pub(super) fn draw(
     frame.render_widget(table(found, area.width, theme).block(block), area);
 }
 
-fn table(found: &Buckets, width: u16, theme: Theme) -> Table<'_> {
+fn table(found: &ClientBuckets, width: u16, theme: Theme) -> Table<'_> {
     let room = usize::from(width.saturating_sub(62)).max(12);
     let rows = found.rules.iter().map(|bucket| {
         let rule = Cell::from(cut(&bucket.rule, room));
@@ -53,7 +54,7 @@ fn table(found: &Buckets, width: u16, theme: Theme) -> Table<'_> {
             (Some(tokens), Some(burst)) => {
                 let full = bucket.full_after_ms.unwrap_or_default();
                 let full = if full == 0 { "full".to_owned() } else { format!("in {}", span(full)) };
-                let shadow = if bucket.mode == "shadow" { " shadow" } else { "" };
+                let shadow = if bucket.mode == Mode::Shadow { " shadow" } else { "" };
                 let rate = bucket.rate.as_deref().unwrap_or_default();
                 Row::new([
                     rule,
@@ -84,9 +85,9 @@ fn table(found: &Buckets, width: u16, theme: Theme) -> Table<'_> {
 }
 
 /// Why a bucket has no level.
-fn why(bucket: &Bucket) -> String {
+fn why(bucket: &RuleBucket) -> String {
     match (&bucket.why_not, bucket.unknown.as_slice()) {
-        (Some(not), _) if not.why.contains("no rate") => "no rate for its plan".to_owned(),
+        (Some(not), _) if not.code == "no_rate" => "no rate for its plan".to_owned(),
         (Some(_), _) => "does not apply".to_owned(),
         (None, []) => "unknown".to_owned(),
         (None, unknown) => cut(&format!("one per {}", unknown.join(", ")), 20),

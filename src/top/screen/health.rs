@@ -9,7 +9,9 @@ use ratatui::widgets::{Block, Borders, Paragraph};
 use super::theme::FAINT;
 use super::words::{count, cut, other_limits, span};
 use super::{Theme, overload, waiting};
-use crate::top::api::{EndpointHealth, Master, Reload, Status, UpstreamHealth};
+use crate::api::status::{BreakerState, Master, Override, Status};
+use crate::api::upstreams::{EndpointHealth, Health, UpstreamHealth};
+use crate::top::api::Reload;
 use crate::top::feed::Data;
 use crate::top::state::State;
 use crate::top::zone::Zone;
@@ -50,22 +52,23 @@ fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>>
     lines.push(fact("ready", ready.0.to_owned(), ready.1));
     match (&status.breaker, status.redis.configured) {
         (Some(breaker), true) => {
-            let style = if breaker.state == "closed" { theme.good() } else { theme.bad() };
+            let style =
+                if breaker.state == BreakerState::Closed { theme.good() } else { theme.bad() };
             let connected = if status.redis.connected { "connected" } else { "no connection" };
-            let state = cut(&breaker.state.replace('_', " "), 16);
+            let state = breaker.state.name().replace('_', " ");
             let mut parts =
                 vec![format!("{connected}; breaker {state} for {}", span(breaker.since_ms))];
-            match breaker.state.as_str() {
-                "half_open" => {
+            match breaker.state {
+                BreakerState::HalfOpen => {
                     parts.push(format!("{} % of requests use it", breaker.admits_percent));
                 }
-                "open" if breaker.retry_after_ms > 0 => {
+                BreakerState::Open if breaker.retry_after_ms > 0 => {
                     parts.push(format!("next probe in {}", span(breaker.retry_after_ms)));
                 }
                 _ => {}
             }
-            if breaker.r#override != "auto" {
-                parts.push(format!("overridden: {}", cut(&breaker.r#override, 8)));
+            if breaker.r#override != Override::Auto {
+                parts.push(format!("overridden: {}", breaker.r#override.name()));
             }
             let text = parts.join(", ");
             lines.push(fact("Redis", text, style));
@@ -82,11 +85,10 @@ fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>>
         }
         _ => lines.push(fact("Redis", "none: buckets in this process".to_owned(), Style::new())),
     }
-    let counts = status.buckets;
+    let counts = &status.buckets;
     let mut parts = vec![format!("{} of {} here", count(counts.local), count(counts.max))];
-    for (number, what) in [(counts.evictions, "evicted"), (counts.debts, "with debt")] {
-        parts.extend((number > 0).then(|| format!("{} {what}", count(number))));
-    }
+    parts.extend((counts.evictions > 0).then(|| format!("{} evicted", count(counts.evictions))));
+    parts.extend((counts.debts > 0).then(|| format!("{} with debt", count(counts.debts))));
     let text = parts.join(", ");
     lines.push(fact("buckets", text, Style::new()));
     lines.extend(load(status, theme));
@@ -102,7 +104,7 @@ fn masters<'a>(masters: &[Master], theme: Theme) -> impl Iterator<Item = Line<'a
     masters.iter().map(move |master| {
         let style = if master.connected { theme.good() } else { theme.bad() };
         let connected = if master.connected { "connected" } else { "away" };
-        let state = cut(&master.breaker.state.replace('_', " "), 16);
+        let state = master.breaker.state.name().replace('_', " ");
         let since = span(master.breaker.since_ms);
         let address = cut(&master.address, 40);
         fact("", format!("{address} {connected}; breaker {state} for {since}"), style)
@@ -175,11 +177,11 @@ fn servers<'a>(one: &UpstreamHealth, theme: Theme) -> Vec<Line<'a>> {
         return vec![Line::styled(format!(" {name:24} {servers:40} {text}"), style)];
     }
     let server = |(place, server): (usize, &EndpointHealth)| {
-        let is_down = server.health == "down";
+        let is_down = server.health == Health::Down;
         let state = if is_down {
             format!("ejected, retried in {}", span(server.retry_after_ms))
         } else {
-            cut(&server.health, 16)
+            server.health.name().to_owned()
         };
         let name = if place == 0 { name.as_str() } else { "" };
         let style = if is_down { theme.bad() } else { Style::new() };

@@ -1,7 +1,7 @@
 //! Client connections and memory against their limits, in words.
 
 use super::words::{count, cut};
-use crate::top::api::{Connections, Status};
+use crate::api::status::{Connections, Status};
 
 /// Reasons that are named; the connections of the others are added up.
 const NAMED_REASONS: usize = 2;

@@ -8,7 +8,9 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 
 use super::*;
-use crate::top::api::{self, Buckets, Reloads, Sample, Upstreams};
+use crate::api::clients::ClientBuckets;
+use crate::api::upstreams::Upstreams;
+use crate::top::api::{self, Reloads, Sample};
 use crate::top::client::GatewayError;
 use crate::top::feed::{ClientId, Update};
 use crate::top::rates::tests::sample;
@@ -117,7 +119,7 @@ fn buckets_of_a_client_are_shown() {
     let mut state = state(Tab::Clients);
     state.open = Some(ClientId { kind: "key".to_owned(), id: "acme".to_owned() });
     insta::assert_snapshot!("buckets_pending", drawn(&state));
-    let buckets: Buckets = from_json(
+    let buckets: ClientBuckets = from_json(
         r#"{"client": {"kind": "key", "id": "acme", "plan": "pro", "counted_as": null},
         "levels": "redis", "rules": [
         {"rule": "per-key", "applies": true, "mode": "enforce", "per": ["key"], "own": true,

@@ -1,11 +1,14 @@
 //! Formats of numbers and times.
 
+use std::fmt::Display;
+
+use crate::api::status::Status;
 use crate::base::text;
-use crate::top::api::{RefusalRun, Status};
+use crate::top::api::RefusalRun;
 use crate::top::zone::span_ms;
 
-/// Formats a number: `1,234,567`.
-pub(in crate::top) fn count(number: u64) -> String {
+/// Formats a whole number: `1,234,567`.
+pub(in crate::top) fn count(number: impl Display + Copy) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;
     let mut text = String::with_capacity(digits.len() * 4 / 3);

@@ -1,9 +1,10 @@
-use super::super::api::{Connections, Memory, Status, Top, TopOfRule};
 use super::super::rates::tests::sample;
 use super::*;
+use crate::api::clients::Top;
+use crate::api::status::{Connections, Memory, Status};
 
 fn client(kind: &str, id: &str, requests: u64, refused: u64) -> TopClient {
-    TopClient { kind: kind.to_owned(), id: id.to_owned(), requests, refused }
+    TopClient { kind: kind.to_owned().into(), id: id.to_owned(), requests, refused, error: 0 }
 }
 
 const RECENT: &str = r#"{"time_zone": "Europe/Berlin", "utc_offset_s": 3600, "total": {
@@ -48,6 +49,7 @@ pub(in crate::top) fn data() -> Data {
         top: Top {
             since_ms: 431_000,
             rules: vec![rule("per-key", per_key), rule("per-ip", per_ip)],
+            ..Top::default()
         },
         recent: serde_json::from_str(RECENT).unwrap(),
         audit: serde_json::from_str(AUDIT).unwrap(),

@@ -92,7 +92,7 @@ fn nothing_found_on_this_gateway_is_not_said_of_all_gateways() {
 
 #[test]
 fn wait_for_the_cost_follows_from_the_time_to_full() {
-    let bucket = |window_ms: Option<u64>, burst, full_after_ms| -> Bucket {
+    let bucket = |window_ms: Option<u64>, burst, full_after_ms| -> RuleBucket {
         let bucket = json!({
             "rule": "r", "window_ms": window_ms, "burst": burst, "tokens": 0, "full_after_ms": full_after_ms
         });
@@ -120,7 +120,7 @@ fn wait_for_the_cost_follows_from_the_time_to_full() {
 #[test]
 fn bucket_of_a_gateway_without_redis_is_named_as_such() {
     let mut page = page(of_acme(), &[run("09:03:01", "09:03:50", 212, &json!({}))], &json!({}));
-    page.buckets[0].1.levels = "local".to_owned();
+    page.buckets[0].1.levels = "local".into();
     let text = page.render();
     let expected = "with 429; this gateway, without Redis, holds its bucket, which has 2 tokens now, 5 in 1 s, \
                     and is full again in 5 s.";

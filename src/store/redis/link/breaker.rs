@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus::{IntCounterVec, IntGauge};
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
@@ -22,7 +23,8 @@ pub struct BreakerSeries {
 }
 
 /// Whether an operator overrides the breaker.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Override {
     /// No override: the outcomes of calls decide.
     #[default]
@@ -35,7 +37,8 @@ pub enum Override {
 
 /// State of a circuit breaker as operators see it: an override takes precedence over the results of
 /// calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BreakerState {
     /// Every request calls Redis.
     Closed = 0,
@@ -283,6 +286,17 @@ impl Inner {
             Override::Auto => self.breaker.admits_percent(now),
             Override::Open => 0,
             Override::Closed => 100,
+        }
+    }
+}
+
+impl Override {
+    /// `auto`, `open` or `closed`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Open => "open",
+            Self::Closed => "closed",
         }
     }
 }

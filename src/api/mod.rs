@@ -1,0 +1,9 @@
+//! The responses of the admin API: the types that the gateway writes, and that commands such as
+//! `tollgate top` read. `docs/admin-api.md` describes their members.
+//!
+//! A member that an older gateway does not send has a default. Unknown members are ignored.
+
+pub mod clients;
+pub mod status;
+pub mod upgrade;
+pub mod upstreams;
