@@ -2,16 +2,15 @@
 
 mod all;
 
-use serde::Serialize;
-
 use super::answer::Answer;
 use super::query::{BadQuery, Query, TimeRange};
+use crate::api::audit::Refusals;
 use crate::base::clock;
 use crate::base::text::cut;
 use crate::base::time::{self, UtcTime};
 use crate::config::suggest;
 use crate::observe::address::ShownAddress;
-use crate::observe::audit::{self, Audit, Kind, RefusalRunView};
+use crate::observe::audit::{self, Audit, Kind};
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
@@ -29,33 +28,6 @@ const NAMES: [&str; 10] =
 
 /// Their names elsewhere.
 const SYNONYMS: [(&str, &str); 3] = [("from", "since"), ("to", "until"), ("key_id", "key")];
-
-/// Response of `GET /api/audit`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Refusals {
-    /// Runs of refusals, the latest first.
-    refusal_runs: Vec<RefusalRunView>,
-    /// Matching runs beyond `limit`, all of them earlier.
-    more: usize,
-    /// Refusals, of all clients, whose runs were dropped because the audit was full.
-    dropped: u64,
-    /// Time since which all runs are kept, in UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    kept_since: UtcTime,
-    /// The zone of times in the query that have no offset.
-    time_zone: String,
-    /// The time that the parameter `since` has, in UTC.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
-    since: Option<UtcTime>,
-    /// The time that the parameter `until` has, in UTC.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
-    until: Option<UtcTime>,
-    /// Name of this process, as in `gateway` of its runs; null without Redis.
-    gateway: Option<String>,
-    /// Why runs of other gateways may be missing; null if none is, and without `all`.
-    incomplete: Option<String>,
-}
 
 /// The refusal runs that match the query.
 pub(super) async fn show(

@@ -1,89 +1,16 @@
 //! `POST /api/reload?dry_run=true`: what a reload would change, and what needs a restart.
 
 use http::StatusCode;
-use serde::Serialize;
 
 use super::answer::Answer as Sent;
-use super::finding::{self, Finding};
 use super::query::Query;
-use super::reload::{ChangedSetting, MAX_ERRORS, Warnings};
+use super::reload::MAX_ERRORS;
+use crate::api::reloads::{ChangedBuckets, ChangedSetting, DryRun, DryRunResult, Warnings};
+use crate::config::findings::Findings;
 use crate::load::LoadError;
-use crate::policy::bucket_changes::{self, Effect};
+use crate::policy::bucket_changes::BucketChange;
 use crate::reload::dry_run::{self, Plan};
 use crate::reload::{Reloader, history};
-
-/// Result of a dry run. Nothing is applied.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct DryRun<'a> {
-    // Always true, unlike in the answer of a reload.
-    #[serde(rename = "dry_run")]
-    applies_nothing: bool,
-    result: DryRunResult,
-    /// Generation of the configuration in force.
-    generation: u64,
-    changes: Vec<ChangedSetting<'a>>,
-    more_changes: usize,
-    /// Settings that differ and that a reload cannot change.
-    restart: &'a [String],
-    /// Whether `tollgate upgrade` would change them, without closing a port.
-    by_upgrade: bool,
-    /// What happens to the buckets of clients; rules whose buckets are kept as they are have no
-    /// entry.
-    buckets: Vec<ChangedBuckets<'a>>,
-    /// Settings that are not compared, because they are secret.
-    not_compared: &'a [String],
-    /// What has an assumed value, as it is written in the file.
-    assumed: &'a [String],
-    errors: Vec<Finding>,
-    more_errors: usize,
-    #[serde(flatten)]
-    warnings: Warnings,
-}
-
-/// What a reload would do.
-#[derive(Serialize, Clone, Copy)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-enum DryRunResult {
-    /// It would apply the file.
-    WouldApply,
-    /// It would find nothing to change.
-    Unchanged,
-    /// It would reject the file, because of settings that need a restart.
-    NeedsRestart,
-    /// It would reject the file, because of errors.
-    Rejected,
-}
-
-/// What happens to the buckets of a rule.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ChangedBuckets<'a> {
-    rule: &'a str,
-    effect: BucketEffect,
-    /// The clients concerned, in words.
-    clients: String,
-    /// The reason, in words.
-    why: &'static str,
-}
-
-/// What happens to buckets.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-enum BucketEffect {
-    /// Clients keep the fraction that they have left.
-    KeepFraction,
-    /// What clients have used of a fixed window stays used.
-    KeepUsed,
-    /// Requests in flight still count.
-    KeepHeld,
-    /// Clients get a full bucket.
-    StartFull,
-    /// The bucket is not used any more.
-    Expire,
-}
 
 /// Whether a request to reload asks for a dry run. Without one, a body would be ignored, so it is
 /// an error.
@@ -123,8 +50,8 @@ pub(super) async fn answer(reloader: &Reloader, body: Vec<u8>) -> Sent {
     }
 }
 
-impl<'a> DryRun<'a> {
-    fn of(generation: u64, plan: &'a Plan) -> Self {
+impl DryRun {
+    fn of(generation: u64, plan: &Plan) -> Self {
         let Plan { changes, restart, by_upgrade, buckets, not_compared, assumed, warnings } = plan;
         let result = if !restart.is_empty() {
             DryRunResult::NeedsRestart
@@ -139,11 +66,11 @@ impl<'a> DryRun<'a> {
             generation,
             changes: changes.list.iter().map(ChangedSetting::of).collect(),
             more_changes: changes.not_kept,
-            restart,
+            restart: restart.clone(),
             by_upgrade: *by_upgrade,
             buckets: buckets.iter().map(ChangedBuckets::of).collect(),
-            not_compared,
-            assumed,
+            not_compared: not_compared.clone(),
+            assumed: assumed.clone(),
             errors: Vec::new(),
             more_errors: 0,
             warnings: Warnings::of(warnings),
@@ -151,35 +78,24 @@ impl<'a> DryRun<'a> {
     }
 
     fn rejected(generation: u64, error: &LoadError) -> Self {
-        let (errors, more_errors) = finding::members(&history::errors_of(error, MAX_ERRORS));
+        let Findings { list: errors, not_kept: more_errors } =
+            history::errors_of(error, MAX_ERRORS);
         Self {
             applies_nothing: true,
             result: DryRunResult::Rejected,
             generation,
-            changes: Vec::new(),
-            more_changes: 0,
-            restart: &[],
-            by_upgrade: false,
-            buckets: Vec::new(),
-            not_compared: &[],
-            assumed: &[],
             errors,
             more_errors,
             warnings: Warnings::of(&history::warnings_of(error, MAX_ERRORS)),
+            ..Self::default()
         }
     }
 }
 
-impl<'a> ChangedBuckets<'a> {
-    fn of(change: &'a bucket_changes::BucketChange) -> Self {
-        let bucket_changes::BucketChange { rule, effect, clients, why } = change;
-        let effect = match effect {
-            Effect::KeepFraction => BucketEffect::KeepFraction,
-            Effect::KeepUsed => BucketEffect::KeepUsed,
-            Effect::KeepHeld => BucketEffect::KeepHeld,
-            Effect::StartFull => BucketEffect::StartFull,
-            Effect::Expire => BucketEffect::Expire,
-        };
-        Self { rule, effect, clients: clients.to_string(), why }
+impl ChangedBuckets {
+    fn of(change: &BucketChange) -> Self {
+        let BucketChange { rule, effect, clients, why } = change;
+        let (rule, clients) = (rule.clone(), clients.to_string());
+        Self { rule, effect: *effect, clients, why: (*why).into() }
     }
 }

@@ -13,7 +13,6 @@ mod certificates;
 mod clients;
 mod dry_run;
 mod events;
-mod finding;
 mod guard;
 mod members;
 mod openapi;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::finding::{self, Finding};
 use super::upstreams::servers;
 use crate::client::principal::Principal;
+use crate::config::findings::{Finding, Findings};
 use crate::explain::report::SplitShare;
 use crate::explain::resolved::split_shares;
 use crate::explain::wording;
@@ -214,7 +214,7 @@ impl Policy {
             id: key.id.to_string(),
             plan: policy.plan_name(key.plan).to_owned(),
         };
-        let (warnings, more_warnings) = finding::members(&policy.warnings);
+        let Findings { list: warnings, not_kept: more_warnings } = policy.warnings.clone();
         Self {
             generation: snapshot.generation,
             server: ServerSettings::of(policy),

@@ -3,7 +3,9 @@
 //!
 //! A member that an older gateway does not send has a default. Unknown members are ignored.
 
+pub mod audit;
 pub mod clients;
+pub mod reloads;
 pub mod status;
 pub mod upgrade;
 pub mod upstreams;

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use jiff::civil::{DateTime, Time};
 use jiff::fmt::temporal::DateTimePrinter;
 use jiff::tz::{Offset, TimeZone};
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub(crate) use moment::{Moment, zone, zone_name};
 
@@ -17,7 +18,7 @@ pub(crate) use moment::{Moment, zone, zone_name};
 ///
 /// A time after the last that [`Timestamp`] supports, at the end of the year 9999, is shown as
 /// that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UtcTime(pub u64);
 
 const MICROSECONDS: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
@@ -80,6 +81,13 @@ impl fmt::Display for UtcTime {
 impl Serialize for UtcTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for UtcTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| D::Error::custom("a time is not in the form of RFC 3339"))
     }
 }
 

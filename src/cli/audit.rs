@@ -11,10 +11,11 @@ use serde_json::Value;
 use super::file::ConfigFile;
 use super::target::{TargetFlags, exit_of};
 use super::{EXIT_BAD_FILE, print};
+use crate::api::audit::Refusals;
 use crate::api::clients::ClientBuckets;
 use crate::net::percent::encode_component;
 use crate::top::{Client, GatewayError};
-use page::{Page, Refusals, Search};
+use page::{Page, Search};
 
 /// Maximum number of clients whose buckets are requested.
 const MAX_CLIENTS: usize = 4;

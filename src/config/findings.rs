@@ -1,6 +1,8 @@
 //! The errors or warnings of a report as plain values: for the log and the admin API, and for as
 //! long as a configuration is in force.
 
+use serde::{Deserialize, Serialize};
+
 use super::diagnostic::{Diagnostic, Kept, Report};
 
 /// Errors of a file, or warnings.
@@ -12,16 +14,20 @@ pub struct Findings {
     pub not_kept: usize,
 }
 
-/// An error or a warning. It has no position if it concerns the file as a whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An error or a warning of the file. `line` and `column` are missing if it concerns the file as a
+/// whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
-    /// What is wrong, in one line.
+    // What is wrong, in one line.
     pub message: String,
-    /// Its line, counted from 1; `None` without a position.
+    // Counted from 1, as the column, which is in characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// Its column in characters, counted from 1; `None` without a position.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<usize>,
-    /// What to write instead.
+    // What to write instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
 }
 

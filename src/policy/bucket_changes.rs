@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Dimension, OnMissing, Policy, Rule};
 use crate::limit::Limit;
 
@@ -20,18 +22,20 @@ pub struct BucketChange {
 }
 
 /// What happens to buckets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "BucketEffect"))]
+#[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Clients keep the fraction of the bucket that they have left.
+    /// Clients keep the fraction that they have left.
     KeepFraction,
-    /// What clients have used stays used: of a fixed window in the current period, of a sliding
-    /// window until it leaves.
+    /// What clients have used of a fixed window stays used.
+    // Until the end of the period; of a sliding window until it leaves the window.
     KeepUsed,
     /// Requests in flight still count.
     KeepHeld,
-    /// Clients get a full bucket; the old one expires.
+    /// Clients get a full bucket.
     StartFull,
-    /// The bucket is not used any more, and expires.
+    /// The bucket is not used any more.
     Expire,
 }
 

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tracing::{info, warn};
 
@@ -62,12 +63,23 @@ pub struct Reloader {
 }
 
 /// What started a reload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The file may have changed. A file that was rejected before is not logged again.
     FileChanged,
     /// An operator requested it: by SIGHUP or the admin API.
     Requested,
+}
+
+impl Cause {
+    /// `file_changed` or `requested`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FileChanged => "file_changed",
+            Self::Requested => "requested",
+        }
+    }
 }
 
 #[derive(Debug)]

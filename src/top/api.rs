@@ -5,33 +5,6 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// Response of `GET /api/reloads`.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Reloads {
-    pub(super) reloads: Vec<Reload>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Reload {
-    pub(super) at: String,
-    pub(super) cause: String,
-    pub(super) result: String,
-    #[serde(default)]
-    pub(super) changes: Vec<serde::de::IgnoredAny>,
-    #[serde(default)]
-    pub(super) more_changes: usize,
-    #[serde(default)]
-    pub(super) errors: Vec<Diagnostic>,
-    #[serde(default)]
-    pub(super) more_errors: usize,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Diagnostic {
-    pub(super) message: String,
-    pub(super) line: Option<u64>,
-}
-
 /// A sample of `GET /api/events` or `GET /api/samples`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Sample {
@@ -105,30 +78,6 @@ pub(super) struct Samples {
     pub(super) utc_offset_s: i32,
     /// The sum of the samples of the range.
     pub(super) total: Option<Sample>,
-}
-
-/// Response of `GET /api/audit`.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Audit {
-    pub(super) refusal_runs: Vec<RefusalRun>,
-    #[serde(default)]
-    pub(super) more: u64,
-}
-
-/// The refusals of one client by one rule, each within 10 s of the one before.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct RefusalRun {
-    pub(super) first: String,
-    pub(super) last: String,
-    pub(super) count: u64,
-    pub(super) key: Option<String>,
-    pub(super) ip: Option<String>,
-    pub(super) rule: Option<String>,
-    pub(super) kind: Option<String>,
-    pub(super) reason: Option<String>,
-    pub(super) status: Option<u16>,
-    #[serde(default)]
-    pub(super) open: bool,
 }
 
 fn yes() -> bool {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::api::{Reload, Traffic};
+use super::api::Traffic;
 use super::feed::Summary;
 use super::rates::{Named, Rates, RequestRate, TrafficRate};
 use super::screen::words::{count, latency, name, rate, run_span, span};
 use super::screen::{overload, refusals, words};
 use super::state::{Listed, Sort, listed};
 use super::zone::Zone;
+use crate::api::reloads::Reload;
 use crate::api::status::Status;
 
 /// Maximum number of clients, or of refusal runs, in a list.
@@ -94,7 +95,7 @@ fn gateway(page: &mut String, at: &str, status: &Status, zone: &Zone, reload: Op
     let _ = writeln!(page, "tollgate   {version} at {at}, up {up}, {ready}");
     let last = reload.map_or_else(
         || "no reload since the start".to_owned(),
-        |reload| format!("last reload {} at {}", name(&reload.result, 16), zone.time(&reload.at)),
+        |reload| format!("last reload {} at {}", reload.answer.name(), zone.time(reload.at)),
     );
     let _ = writeln!(page, "file       generation {}, {last}", count(status.generation));
     let redis = match (&status.breaker, status.redis.configured) {
@@ -177,7 +178,7 @@ fn refusal_runs(page: &mut String, summary: &Summary, zone: &Zone) {
         let _ = writeln!(
             page,
             "{:21}{:11}{:32}{:20}{:>7}{:>10}",
-            zone.time(&run.first),
+            zone.time(run.first),
             run_span(run),
             name(&refusals::client(run), 31),
             name(&refusals::rule(run), 19),

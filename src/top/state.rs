@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use super::api::{RefusalRun, Sample};
+use super::api::Sample;
 use super::client::GatewayError;
 use super::feed::{ClientId, Data, Selection, Update};
 use super::rates::{DecisionRate, Named, Rates, RequestRate, TrafficRate};
 use super::zone::Zone;
+use crate::api::audit::RefusalRunView;
 use crate::api::clients::{TopClient, TopOfRule};
 
 /// Maximum number of samples, as in the gateway.
@@ -278,7 +279,7 @@ impl State {
     }
 
     /// Returns the refusal runs, the latest first.
-    pub(super) fn refusal_runs(&self) -> &[RefusalRun] {
+    pub(super) fn refusal_runs(&self) -> &[RefusalRunView] {
         self.data.as_ref().map_or(&[], |data| &data.audit.refusal_runs)
     }
 
@@ -299,7 +300,7 @@ fn of_client(client: &TopClient) -> Result<ClientId, &'static str> {
 }
 
 /// The client of a refusal run, or why its buckets cannot be read.
-fn of_run(run: &RefusalRun) -> Result<ClientId, &'static str> {
+fn of_run(run: &RefusalRunView) -> Result<ClientId, &'static str> {
     match (&run.key, &run.ip) {
         (Some(key), _) => Ok(ClientId { kind: "key".to_owned(), id: key.clone() }),
         (None, Some(ip)) if ip.starts_with("h:") => {

@@ -1,9 +1,9 @@
 //! The time zone of the gateway, in which times are shown.
 
-use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
 use super::api::Samples;
+use crate::base::time::UtcTime;
 
 /// The zone of the gateway. If this machine does not know it, its present offset.
 #[derive(Debug, Clone)]
@@ -38,29 +38,15 @@ impl Zone {
         }
     }
 
-    /// A time of RFC 3339 in the zone: `2026-11-21 17:40:00`. Other text is shown as it is, cut.
-    pub(super) fn time(&self, text: &str) -> String {
-        self.formatted(text, "%Y-%m-%d %H:%M:%S")
+    /// A time in the zone: `2026-11-21 17:40:00`.
+    pub(super) fn time(&self, time: UtcTime) -> String {
+        time.in_zone(self.times.clone(), "%Y-%m-%d %H:%M:%S")
     }
 
     /// The same without the year: `11-21 17:40:00`.
-    pub(super) fn short_time(&self, text: &str) -> String {
-        self.formatted(text, "%m-%d %H:%M:%S")
+    pub(super) fn short_time(&self, time: UtcTime) -> String {
+        time.in_zone(self.times.clone(), "%m-%d %H:%M:%S")
     }
-
-    fn formatted(&self, text: &str, format: &str) -> String {
-        match text.parse::<Timestamp>() {
-            Ok(time) => time.to_zoned(self.times.clone()).strftime(format).to_string(),
-            Err(_) => super::screen::words::cut(text, 24),
-        }
-    }
-}
-
-/// Milliseconds from one time of RFC 3339 to another; 0 for other text.
-pub(super) fn span_ms(first: &str, last: &str) -> u64 {
-    let parse = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_millisecond);
-    let span = parse(first).zip(parse(last)).map(|(first, last)| last.saturating_sub(first));
-    span.and_then(|span| u64::try_from(span).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -74,7 +60,8 @@ mod tests {
 
     #[test]
     fn times_are_in_the_zone_of_the_gateway() {
-        let (winter, summer) = ("2026-11-21T16:40:00.123456Z", "2026-07-21T16:40:00Z");
+        let [winter, summer] = ["2026-11-21T16:40:00.123456Z", "2026-07-21T16:40:00Z"]
+            .map(|text| UtcTime::parse(text).unwrap());
         let berlin = zone(Some("Europe/Berlin"), 3_600);
         assert_eq!(berlin.label(), "Europe/Berlin (UTC+01:00)");
         assert_eq!(berlin.time(winter), "2026-11-21 17:40:00");
@@ -88,9 +75,6 @@ mod tests {
             assert_eq!(utc.time(winter), "2026-11-21 16:40:00");
         }
         assert_eq!(zone(None, 3_600).label(), "UTC+01:00");
-        assert_eq!(zone(None, i32::MAX).time("malformed"), "malformed");
-        assert_eq!(span_ms(summer, summer), 0);
-        assert_eq!(span_ms("2026-11-21T16:40:00Z", winter), 123);
-        assert_eq!(span_ms("malformed", winter), 0);
+        assert_eq!(zone(None, i32::MAX).time(winter), "2026-11-21 16:40:00");
     }
 }

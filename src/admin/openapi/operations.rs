@@ -3,17 +3,16 @@
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
-use crate::admin::audit::Refusals;
 use crate::admin::certificates::Certificates;
 use crate::admin::clients::adjust::Adjusted;
-use crate::admin::dry_run::DryRun;
 use crate::admin::events::KIND;
 use crate::admin::policy::Policy;
-use crate::admin::reload::{Answer as Reload, Reloads};
 use crate::admin::routes::Call;
 use crate::admin::samples::SampleRange;
 use crate::admin::usage::Usage;
+use crate::api::audit::Refusals;
 use crate::api::clients::{ClientBuckets, Top};
+use crate::api::reloads::{Answer as Reload, DryRun, Reloads};
 use crate::api::status::{Breaker, Status};
 use crate::api::upgrade::Upgraded;
 use crate::api::upstreams::Upstreams;
@@ -144,7 +143,7 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
         Call::Policy => {
             Operation::json::<Policy>(generator, "The configuration in force, without secrets.")
         }
-        Call::Reloads => Operation::json::<Reloads<'_>>(generator, "The last reloads."),
+        Call::Reloads => Operation::json::<Reloads>(generator, "The last reloads."),
         Call::Upstreams => Operation::json::<Upstreams>(generator, "Upstreams and their health."),
         Call::Certificates => Operation::json::<Certificates>(
             generator,
@@ -196,11 +195,11 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
 
 /// A reload, or a dry run of one.
 fn reload(generator: &mut SchemaGenerator) -> Operation {
-    let mut operation = Operation::json::<Reload<'_>>(
+    let mut operation = Operation::json::<Reload>(
         generator,
         "Reloads gateway.toml, or says what a reload would do.",
     );
-    let dry_run = generator.subschema_for::<DryRun<'_>>().to_value();
+    let dry_run = generator.subschema_for::<DryRun>().to_value();
     for reply in &mut operation.replies {
         reply.schema = json!({ "anyOf": [reply.schema.take(), dry_run.clone()] });
     }

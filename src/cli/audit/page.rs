@@ -3,12 +3,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use jiff::tz::TimeZone;
-use serde::Deserialize;
 
+use crate::api::audit::{RefusalKind, RefusalRunView, Refusals};
 use crate::api::clients::{ClientBuckets, RuleBucket};
 use crate::base::text::cut;
 use crate::base::time::{UtcTime, zone};
@@ -48,47 +48,6 @@ pub(super) struct Search {
     pub(super) all_gateways: bool,
 }
 
-/// Response of `GET /api/audit`.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Refusals {
-    refusal_runs: Vec<Run>,
-    more: u64,
-    kept_since: String,
-    time_zone: String,
-    since: Option<String>,
-    until: Option<String>,
-    incomplete: Option<String>,
-}
-
-/// A refusal run.
-#[derive(Debug, Clone, Default, Deserialize)]
-struct Run {
-    first: String,
-    last: String,
-    count: u64,
-    kind: String,
-    status: Option<u16>,
-    reason: Option<String>,
-    key: Option<String>,
-    #[serde(default)]
-    key_state: Option<String>,
-    key_from: Option<String>,
-    ip: Option<String>,
-    rule: Option<String>,
-    plan: Option<String>,
-    rate: Option<String>,
-    burst: Option<u64>,
-    route: Option<String>,
-    #[serde(default)]
-    other_routes: bool,
-    cost: Option<Cost>,
-    tokens: Option<u64>,
-    #[serde(default)]
-    generation: Option<u64>,
-    open: bool,
-    gateway: Option<String>,
-}
-
 impl RuleBucket {
     /// Milliseconds until the bucket holds `cost` tokens; 0 if it does. An upper bound for a
     /// sliding window.
@@ -118,19 +77,19 @@ pub(super) struct Page {
 
 /// Runs with the same client, rule, limit and reason.
 struct Group<'a> {
-    run: &'a Run,
+    run: &'a RefusalRunView,
     count: u64,
-    first: &'a str,
-    last: &'a str,
-    open: bool,
+    first: UtcTime,
+    last: UtcTime,
+    is_open: bool,
 }
 
 impl Refusals {
     /// Paths of the clients that a limit refused, the latest first.
     pub(super) fn limited_clients(&self) -> Vec<String> {
         let mut paths: Vec<String> = Vec::new();
-        for path in self.refusal_runs.iter().filter(|run| run.kind == "limit").filter_map(Run::path)
-        {
+        let limited = self.refusal_runs.iter().filter(|run| run.kind == RefusalKind::Limit);
+        for path in limited.filter_map(RefusalRunView::path) {
             if !paths.contains(&path) {
                 paths.push(path);
             }
@@ -139,7 +98,7 @@ impl Refusals {
     }
 }
 
-impl Run {
+impl RefusalRunView {
     /// Path of the client in the admin API; `None` if its address is hashed or unknown.
     fn path(&self) -> Option<String> {
         match (&self.key, &self.ip) {
@@ -205,10 +164,11 @@ impl Page {
     }
 
     fn sentence(&self, group: &Group<'_>) -> String {
-        let Group { run, count, first, last, open } = group;
-        let requests = if *count == 1 { "request" } else { "requests" };
+        let Group { run, count, first, last, is_open } = *group;
+        let requests = if count == 1 { "request" } else { "requests" };
         // A 401 says so at its end.
-        let key = if run.kind == "unauthorized" { String::new() } else { run.key_words() };
+        let key =
+            if run.kind == RefusalKind::Unauthorized { String::new() } else { run.key_words() };
         let what = format!("{count} {requests} of {}{key}", run.client());
         let (from, to) = (self.time(first), self.after(first, last));
         let mut when = if self.time(last) == from {
@@ -216,7 +176,7 @@ impl Page {
         } else {
             format!("from {from} to {to}")
         };
-        if *open {
+        if is_open {
             when += " (still going on)";
         }
         let rule = run.rule.as_deref().unwrap_or("The gateway");
@@ -224,8 +184,8 @@ impl Page {
             limit if limit.is_empty() => String::new(),
             limit => format!(" ({limit})"),
         };
-        match run.kind.as_str() {
-            "unauthorized" => {
+        match run.kind {
+            RefusalKind::Unauthorized => {
                 let why = match (run.reason.as_deref(), &run.key_from) {
                     (Some("unknown_key"), Some(from)) => {
                         format!("the API key in {from} is unknown")
@@ -235,19 +195,21 @@ impl Page {
                 };
                 format!("{rule} refused {what} {when}, with 401: {why}.")
             }
-            "unavailable" => format!(
+            RefusalKind::Unavailable => format!(
                 "{rule}{limit} refused {what} {when}, with 503: Redis was unavailable, and the rule has \
                  on_failure = \"deny\"."
             ),
-            "shadow" => {
+            RefusalKind::Shadow => {
                 format!("{rule}{limit}, in shadow mode, would have refused {what} {when}.")
             }
-            _ => format!("{rule}{limit} refused {what} {when}, with 429{}.", self.present(run)),
+            RefusalKind::Limit => {
+                format!("{rule}{limit} refused {what} {when}, with 429{}.", self.present(run))
+            }
         }
     }
 
     /// The present state of the bucket, if it is known.
-    fn present(&self, run: &Run) -> String {
+    fn present(&self, run: &RefusalRunView) -> String {
         let path = run.path();
         let of_client = self.buckets.iter().find(|(own, _)| Some(own) == path.as_ref());
         let Some((_, ClientBuckets { levels, rules, .. })) = of_client else {
@@ -286,16 +248,16 @@ impl Page {
             let more = if run.other_routes { " …" } else { "" };
             let route = run.route.as_ref().map_or_else(dash, |route| format!("{route}{more}"));
             rows.push(vec![
-                self.time(&run.first),
-                self.after(&run.first, &run.last),
-                run.kind.clone(),
+                self.time(run.first),
+                self.after(run.first, run.last),
+                run.kind.name().to_owned(),
                 number(run.status.map(u64::from)),
                 run.rule.clone().unwrap_or_else(dash),
                 run.client(),
                 route,
                 run.cost.map_or_else(dash, |cost| cost.to_string()),
                 number(run.tokens),
-                number(run.generation),
+                run.generation.to_string(),
                 run.count.to_string(),
             ]);
         }
@@ -327,12 +289,12 @@ impl Page {
         }
         for (word, time) in [("since", since), ("until", until)] {
             if let Some(time) = time {
-                let _ = write!(what, " {word} {}", self.time(time));
+                let _ = write!(what, " {word} {}", self.time(*time));
             }
         }
         let are_all = *all_gateways && incomplete.is_none();
         let gateways = if are_all { "all gateways" } else { "this gateway" };
-        let kept = self.time(kept_since);
+        let kept = self.time(*kept_since);
         let _ = writeln!(text, "{what} on {gateways} (times are in {time_zone}).");
         let _ = writeln!(text, "This gateway has all refusals since {kept} in memory.\n");
         let _ = writeln!(text, "What else to try:");
@@ -361,8 +323,8 @@ impl Page {
     }
 
     /// A time that is shown after an earlier one: without the date if that is the same.
-    fn after(&self, earlier: &str, text: &str) -> String {
-        let (earlier, time) = (self.time(earlier), self.time(text));
+    fn after(&self, earlier: UtcTime, time: UtcTime) -> String {
+        let (earlier, time) = (self.time(earlier), self.time(time));
         match (earlier.split_once(' '), time.split_once(' ')) {
             (Some((earlier, _)), Some((date, clock))) if earlier == date => clock.to_owned(),
             _ => time,
@@ -370,21 +332,18 @@ impl Page {
     }
 
     /// A time in the zone of the page, to the second.
-    fn time(&self, text: &str) -> String {
-        let Some(time) = UtcTime::parse(text) else {
-            return cut(text, 32);
-        };
+    fn time(&self, time: UtcTime) -> String {
         let zone = zone(&self.refusals.time_zone).unwrap_or(TimeZone::UTC);
         time.in_zone(zone, "%Y-%m-%d %H:%M:%S")
     }
 }
 
 /// Groups runs, the latest first.
-fn groups(runs: &[Run]) -> Vec<Group<'_>> {
+fn groups(runs: &[RefusalRunView]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    let mut index: BTreeMap<_, usize> = BTreeMap::new();
+    let mut index: HashMap<_, usize> = HashMap::new();
     for run in runs {
-        let Run { kind, reason, key, key_state, key_from, rule, rate, burst, .. } = run;
+        let RefusalRunView { kind, reason, key, key_state, key_from, rule, rate, burst, .. } = run;
         let ip = run.ip.as_ref().filter(|_| key.is_none());
         let id = (kind, reason, key, (key_state, key_from), rule, rate, burst, ip, &run.plan);
         let at = *index.entry(id).or_insert(groups.len());
@@ -392,16 +351,16 @@ fn groups(runs: &[Run]) -> Vec<Group<'_>> {
             Some(group) => {
                 // Records of the stream can have any count.
                 group.count = group.count.saturating_add(run.count);
-                group.first = group.first.min(&run.first);
-                group.last = group.last.max(&run.last);
-                group.open |= run.open;
+                group.first = group.first.min(run.first);
+                group.last = group.last.max(run.last);
+                group.is_open |= run.is_open;
             }
             None => groups.push(Group {
                 run,
                 count: run.count,
-                first: &run.first,
-                last: &run.last,
-                open: run.open,
+                first: run.first,
+                last: run.last,
+                is_open: run.is_open,
             }),
         }
     }

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use http::HeaderValue;
-use serde::Deserialize;
 use serde_json::Value;
 
+use crate::api::reloads::{ChangedBuckets, ChangedSetting, DryRun, DryRunResult, How};
 use crate::cli::{EXIT_BAD_FILE, EXIT_UNAVAILABLE, print};
+use crate::config::findings::Finding;
+use crate::policy::bucket_changes::Effect;
 use crate::top::target::Target;
 use crate::top::{Client, GatewayError};
 
@@ -19,47 +21,6 @@ const PATH: &str = "/api/reload?dry_run=true";
 const DOCUMENT: &str = "/api/openapi.json";
 
 const TOML: HeaderValue = HeaderValue::from_static("application/toml");
-
-/// Response of the dry run. docs/admin-api.md describes it.
-#[derive(Debug, Default, Deserialize)]
-struct DryRun {
-    result: String,
-    generation: u64,
-    changes: Vec<Change>,
-    more_changes: usize,
-    restart: Vec<String>,
-    /// False if the gateway is older than this member.
-    #[serde(default)]
-    by_upgrade: bool,
-    buckets: Vec<Buckets>,
-    not_compared: Vec<String>,
-    errors: Vec<Finding>,
-    more_errors: usize,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Change {
-    kind: String,
-    name: String,
-    what: String,
-    setting: Option<String>,
-    from: Option<String>,
-    to: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Buckets {
-    rule: String,
-    effect: String,
-    clients: String,
-    why: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Finding {
-    message: String,
-    line: Option<usize>,
-}
 
 /// Prints how `text`, the content of `file`, differs from the configuration of a gateway.
 pub(super) fn compare(file: &Path, text: &str, target: Target, json: bool) -> ExitCode {
@@ -89,7 +50,11 @@ pub(super) fn compare(file: &Path, text: &str, target: Target, json: bool) -> Ex
     if !json {
         let _ = print(&render(&file.display().to_string(), &at, &plan));
     }
-    if plan.result == "rejected" { ExitCode::from(EXIT_BAD_FILE) } else { ExitCode::SUCCESS }
+    if plan.result == DryRunResult::Rejected {
+        ExitCode::from(EXIT_BAD_FILE)
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 fn ask(client: &Client, text: &str) -> Result<Value, GatewayError> {
@@ -117,17 +82,17 @@ fn render(file: &str, at: &str, plan: &DryRun) -> String {
 fn differences(plan: &DryRun, text: &mut String) -> std::fmt::Result {
     let mut block = String::new();
     for change in &plan.changes {
-        let Change { kind, name, what, setting, .. } = change;
+        let ChangedSetting { kind, name, what, setting, .. } = change;
         // A setting of a table without names is shown in a block for the table.
-        let (title, setting) = match (kind.as_str(), name.split_once('.')) {
+        let (title, setting) = match (&**kind, name.split_once('.')) {
             ("setting", Some((table, setting))) => (table.to_owned(), setting),
             ("setting", None) => (name.clone(), ""),
             _ => (format!("{kind} {name}"), setting.as_deref().unwrap_or_default()),
         };
-        match what.as_str() {
-            "added" => writeln!(text, "+ {title}")?,
-            "removed" => writeln!(text, "- {title}")?,
-            _ => {
+        match what {
+            How::Added => writeln!(text, "+ {title}")?,
+            How::Removed => writeln!(text, "- {title}")?,
+            How::Changed | How::FileChanged | How::SecretChanged => {
                 if block != title {
                     writeln!(text, "~ {title}")?;
                 }
@@ -148,12 +113,11 @@ fn differences(plan: &DryRun, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn values(change: &Change) -> String {
-    if change.what == "secret_changed" {
-        return "the secret changes".to_owned();
-    }
-    if change.what == "file_changed" {
-        return "the file of networks changes".to_owned();
+fn values(change: &ChangedSetting) -> String {
+    match change.what {
+        How::SecretChanged => return "the secret changes".to_owned(),
+        How::FileChanged => return "the file of networks changes".to_owned(),
+        How::Added | How::Removed | How::Changed => {}
     }
     let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "(default)".to_owned());
     format!("{} -> {}", shown(&change.from), shown(&change.to))
@@ -186,14 +150,13 @@ fn is_listed(plan: &DryRun, name: &str) -> bool {
 fn consequences(plan: &DryRun, text: &mut String) -> std::fmt::Result {
     if !plan.buckets.is_empty() {
         writeln!(text, "Tokens of clients (all others stay as they are):")?;
-        for Buckets { rule, effect, clients, why } in &plan.buckets {
-            let effect = match effect.as_str() {
-                "keep_fraction" => "keep the fraction that is left",
-                "keep_used" => "keep what they have used",
-                "keep_held" => "keep their requests in flight, which still count",
-                "start_full" => "start with a full bucket",
-                "expire" => "are not limited by it any more",
-                other => other,
+        for ChangedBuckets { rule, effect, clients, why } in &plan.buckets {
+            let effect = match effect {
+                Effect::KeepFraction => "keep the fraction that is left",
+                Effect::KeepUsed => "keep what they have used",
+                Effect::KeepHeld => "keep their requests in flight, which still count",
+                Effect::StartFull => "start with a full bucket",
+                Effect::Expire => "are not limited by it any more",
             };
             writeln!(text, "  rule {rule}: {clients} {effect}, because {why}")?;
         }
@@ -205,15 +168,17 @@ fn consequences(plan: &DryRun, text: &mut String) -> std::fmt::Result {
     }
     let count = plan.changes.len() + plan.more_changes;
     let changes = if count == 1 { "1 change".to_owned() } else { format!("{count} changes") };
-    match plan.result.as_str() {
-        "unchanged" if plan.not_compared.is_empty() => writeln!(text, "No changes."),
-        "unchanged" => writeln!(text, "No changes in what was compared."),
-        "would_apply" => writeln!(text, "{changes}. A reload applies the file without a restart."),
-        "needs_restart" => {
+    match plan.result {
+        DryRunResult::Unchanged if plan.not_compared.is_empty() => writeln!(text, "No changes."),
+        DryRunResult::Unchanged => writeln!(text, "No changes in what was compared."),
+        DryRunResult::WouldApply => {
+            writeln!(text, "{changes}. A reload applies the file without a restart.")
+        }
+        DryRunResult::NeedsRestart => {
             writeln!(text, "{changes}. A reload rejects the whole file: {}", way(plan))
         }
-        _ => {
-            for Finding { message, line } in &plan.errors {
+        DryRunResult::Rejected => {
+            for Finding { message, line, .. } in &plan.errors {
                 let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
                 writeln!(text, "error: {line}{message}")?;
             }
@@ -288,7 +253,7 @@ mod tests {
 
     #[test]
     fn equal_and_rejected_files_are_one_line() {
-        let plan = DryRun { result: "unchanged".to_owned(), generation: 3, ..DryRun::default() };
+        let plan = DryRun { result: DryRunResult::Unchanged, generation: 3, ..DryRun::default() };
         insta::assert_snapshot!(render("gateway.toml", "127.0.0.1:9090", &plan), @r"
         gateway.toml compared with 127.0.0.1:9090, generation 3
 
@@ -304,8 +269,9 @@ mod tests {
         No changes in what was compared.
         ");
         let plan = DryRun { not_compared: Vec::new(), ..plan };
-        let errors = vec![Finding { message: "unknown name `x`".to_owned(), line: Some(7) }];
-        let plan = DryRun { result: "rejected".to_owned(), errors, ..plan };
+        let message = "unknown name `x`".to_owned();
+        let errors = vec![Finding { message, line: Some(7), column: None, help: None }];
+        let plan = DryRun { result: DryRunResult::Rejected, errors, ..plan };
         insta::assert_snapshot!(render("gateway.toml", "127.0.0.1:9090", &plan), @r"
         gateway.toml compared with 127.0.0.1:9090, generation 3
 

@@ -1,16 +1,17 @@
 //! Kinds of refusals.
 
 use http::StatusCode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::decide::problem;
 
 /// What happened to the requests of a run. The numbers are indexes into [`Kind::ALL`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RefusalKind"))]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A rate limit refused them: 429.
+    #[default]
     Limit,
     /// Redis was unavailable, and a rule has `on_failure = "deny"`: 503.
     Unavailable,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Kind;
 use crate::base::time::UtcTime;
@@ -10,7 +10,7 @@ use crate::limit::cost::Cost;
 
 /// A refusal run. It contains no secret: keys are shown by their id, and addresses as
 /// `access_log.client_ip` says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RefusalRun"))]
 pub struct RefusalRunView {
     /// Time of the first refusal, in UTC.
@@ -22,6 +22,7 @@ pub struct RefusalRunView {
     /// Number of refusals in the run.
     pub count: u64,
     /// What happened to the requests.
+    #[serde(default)]
     pub kind: Kind,
     /// Status of the responses; null for the kind `shadow`, whose requests were allowed.
     pub status: Option<u16>,
@@ -48,15 +49,17 @@ pub struct RefusalRunView {
     /// Name of the route of the last refusal; null if it matched none.
     pub route: Option<String>,
     /// Whether other refusals of the run were on other routes.
+    #[serde(default)]
     pub other_routes: bool,
     /// Tokens that the last refused request would have taken; null for the kind `unauthorized`.
     pub cost: Option<Cost>,
     /// Whole tokens left under the rule at the last refusal; null if no bucket was read.
     pub tokens: Option<u64>,
     /// Generation of the configuration that refused the requests.
+    #[serde(default)]
     pub generation: u64,
     /// Whether the run continues.
-    #[serde(rename = "open")]
+    #[serde(rename = "open", default)]
     pub is_open: bool,
     /// Name of the process that refused the requests; null without Redis.
     pub gateway: Option<String>,

@@ -9,9 +9,9 @@ use ratatui::widgets::{Block, Borders, Paragraph};
 use super::theme::FAINT;
 use super::words::{count, cut, other_limits, span};
 use super::{Theme, overload, waiting};
+use crate::api::reloads::{Answer, Reload};
 use crate::api::status::{BreakerState, Master, Override, Status};
 use crate::api::upstreams::{EndpointHealth, Health, UpstreamHealth};
-use crate::top::api::Reload;
 use crate::top::feed::Data;
 use crate::top::state::State;
 use crate::top::zone::Zone;
@@ -137,25 +137,25 @@ fn reloaded<'a>(data: &Data, zone: &Zone, theme: Theme) -> Vec<Line<'a>> {
 }
 
 fn reload<'a>(one: &Reload, zone: &Zone, theme: Theme) -> Line<'a> {
-    let style = if one.result == "rejected" { theme.bad() } else { Style::new() };
-    let what = match one.result.as_str() {
-        "rejected" => {
-            let errors = one.errors.len() + one.more_errors;
-            let first = one.errors.first().map(|diagnostic| {
-                let line = diagnostic.line.map(|line| format!("line {line}: ")).unwrap_or_default();
-                format!(": {line}{}", diagnostic.message)
+    let (what, style) = match &one.answer {
+        Answer::Rejected { errors, more_errors, .. } => {
+            let first = errors.first().map(|error| {
+                let line = error.line.map(|line| format!("line {line}: ")).unwrap_or_default();
+                format!(": {line}{}", error.message)
             });
-            let first = first.unwrap_or_default();
-            format!("rejected, {errors} error{}{first}", if errors == 1 { "" } else { "s" })
+            let (first, errors) = (first.unwrap_or_default(), errors.len() + more_errors);
+            let s = if errors == 1 { "" } else { "s" };
+            (format!("rejected, {errors} error{s}{first}"), theme.bad())
         }
-        "applied" => {
-            let changes = one.changes.len() + one.more_changes;
-            format!("applied, {changes} change{}", if changes == 1 { "" } else { "s" })
+        Answer::Applied { changes, more_changes, .. } => {
+            let changes = changes.len() + more_changes;
+            let s = if changes == 1 { "" } else { "s" };
+            (format!("applied, {changes} change{s}"), Style::new())
         }
-        other => other.to_owned(),
+        Answer::Unchanged { .. } => (one.answer.name().to_owned(), Style::new()),
     };
-    let cause = one.cause.replace('_', " ");
-    let line = format!(" {}  {:12} {}", zone.time(&one.at), cut(&cause, 12), cut(&what, 160));
+    let cause = one.cause.name().replace('_', " ");
+    let line = format!(" {}  {cause:12} {}", zone.time(one.at), cut(&what, 160));
     Line::styled(line, style)
 }
 

@@ -8,7 +8,7 @@ use super::table::{draw_selectable, right};
 use super::theme::FAINT;
 use super::words::{count, cut, name, run_span};
 use super::{Theme, waiting};
-use crate::top::api::RefusalRun;
+use crate::api::audit::{RefusalKind, RefusalRunView};
 use crate::top::state::State;
 
 /// Width of the columns other than client and rule, with the spaces between them.
@@ -34,7 +34,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
         let span = run_span(run);
         let status = right(status(run));
         Row::new([
-            Cell::from(zone.short_time(&run.first)),
+            Cell::from(zone.short_time(run.first)),
             Cell::from(span),
             Cell::from(cut(&client(run), (room * 3 / 5).max(4))),
             Cell::from(name(&rule(run), (room * 2 / 5).max(4))),
@@ -54,7 +54,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
 }
 
 /// The client of a run: the id of its key, else its address.
-pub(in crate::top) fn client(run: &RefusalRun) -> String {
+pub(in crate::top) fn client(run: &RefusalRunView) -> String {
     match (&run.key, &run.ip) {
         (Some(key), _) => format!("key {key}"),
         (None, Some(ip)) => format!("ip {ip}"),
@@ -63,19 +63,19 @@ pub(in crate::top) fn client(run: &RefusalRun) -> String {
 }
 
 /// The rule of a run; for a refusal without one its reason, such as `unknown key`.
-pub(in crate::top) fn rule(run: &RefusalRun) -> String {
+pub(in crate::top) fn rule(run: &RefusalRunView) -> String {
     let rule = run.rule.clone().filter(|rule| !rule.is_empty());
-    match (rule, run.kind.as_deref()) {
-        (Some(rule), Some("shadow")) => format!("{rule} (shadow)"),
+    match (rule, run.kind) {
+        (Some(rule), RefusalKind::Shadow) => format!("{rule} (shadow)"),
         (Some(rule), _) => rule,
-        (None, kind) => run.reason.as_deref().or(kind).unwrap_or_default().replace('_', " "),
+        (None, kind) => run.reason.as_deref().unwrap_or(kind.name()).replace('_', " "),
     }
 }
 
 /// The status of the responses of a run. A gateway that does not send it counts only 429.
-pub(in crate::top) fn status(run: &RefusalRun) -> String {
-    match (run.kind.as_deref(), run.status) {
-        (Some("shadow"), None) => "-".to_owned(),
+pub(in crate::top) fn status(run: &RefusalRunView) -> String {
+    match (run.kind, run.status) {
+        (RefusalKind::Shadow, None) => "-".to_owned(),
         (_, Some(status)) => status.to_string(),
         (_, None) => "429".to_owned(),
     }

@@ -9,8 +9,9 @@ use ratatui::style::Color;
 
 use super::*;
 use crate::api::clients::ClientBuckets;
+use crate::api::reloads::Reloads;
 use crate::api::upstreams::Upstreams;
-use crate::top::api::{self, Reloads, Sample};
+use crate::top::api::{self, Sample};
 use crate::top::client::GatewayError;
 use crate::top::feed::{ClientId, Update};
 use crate::top::rates::tests::sample;
@@ -162,7 +163,7 @@ fn degraded() -> State {
         {"at": "2026-11-21T16:40:00.123Z", "cause": "file_changed", "result": "rejected", "generation": 2,
          "errors": [{"message": "`rate` is not a rate", "line": 12, "column": 8}], "more_errors": 1},
         {"at": "2026-11-21T16:39:00.001Z", "cause": "requested", "result": "applied", "generation": 2,
-         "changes": [{}], "more_changes": 0}]}"#,
+         "changes": [{"kind": "plan", "name": "trial", "what": "added"}], "more_changes": 0}]}"#,
     );
     data.upstreams = from_json::<Upstreams>(
         r#"{"upstreams": [

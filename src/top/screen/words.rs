@@ -2,10 +2,9 @@
 
 use std::fmt::Display;
 
+use crate::api::audit::RefusalRunView;
 use crate::api::status::Status;
 use crate::base::text;
-use crate::top::api::RefusalRun;
-use crate::top::zone::span_ms;
 
 /// Formats a whole number: `1,234,567`.
 pub(in crate::top) fn count(number: impl Display + Copy) -> String {
@@ -61,9 +60,10 @@ pub(in crate::top) fn other_limits(status: &Status) -> Option<String> {
 
 /// Formats the time from the first to the last refusal of a run; `...` follows if it continues, and
 /// `-` is a single refusal.
-pub(in crate::top) fn run_span(run: &RefusalRun) -> String {
-    let length = span(span_ms(&run.first, &run.last));
-    match (run.count, run.open) {
+pub(in crate::top) fn run_span(run: &RefusalRunView) -> String {
+    let [first_ms, last_ms] = [run.first, run.last].map(|time| time.0 / 1_000);
+    let length = span(last_ms.saturating_sub(first_ms));
+    match (run.count, run.is_open) {
         (0 | 1, _) => "-".to_owned(),
         (_, true) => format!("{length}..."),
         (_, false) => length,
