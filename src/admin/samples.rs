@@ -24,16 +24,14 @@ use pingora::services::background::BackgroundService;
 use tokio::sync::broadcast;
 use tokio::time::MissedTickBehavior;
 
+use crate::api::samples::Sample as SampleView;
 use crate::base::clock;
 use crate::observe::metrics::{Metrics, Totals};
 use crate::process::handover::History;
 use crate::store::memory::MemoryStore;
 use sample::Sample;
-#[cfg(test)]
-pub(super) use show::SampleRange;
 pub(super) use show::show;
 use store::{Found, SampleStore};
-use view::SampleView;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -67,7 +65,8 @@ impl Sampler {
         let receiver = self.subscribers.subscribe();
         let history: Vec<Arc<Sample>> = kept.finest().map(Arc::clone).collect();
         drop(kept);
-        let history: Vec<SampleView<'_>> = history.iter().map(|sample| self.view(sample)).collect();
+        let history: Vec<SampleView<&str>> =
+            history.iter().map(|sample| self.view(sample)).collect();
         (serde_json::to_vec(&history).unwrap_or_default(), receiver)
     }
 
@@ -81,7 +80,7 @@ impl Sampler {
         self.kept.lock().rejected_connections((clock::unix_us() / 1_000).saturating_sub(MINUTE_MS))
     }
 
-    fn view<'a>(&self, sample: &'a Sample) -> SampleView<'a> {
+    fn view<'a>(&self, sample: &'a Sample) -> SampleView<&'a str> {
         SampleView::of(sample, self.shares_redis)
     }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use http::header::LINK;
 use http::{HeaderMap, StatusCode};
 use ipnet::IpNet;
-use serde::Serialize;
 
 use super::answer::Answer;
 use super::query::{BadQuery, Query, TimeRange};
+use crate::api::usage::{QuotaUsage, Usage};
 use crate::base::blocking::BlockingCalls;
 use crate::base::clock;
 use crate::base::text::cut;
@@ -65,55 +65,6 @@ const COLUMNS: [&str; 11] = [
     "bucket",
     "zone",
 ];
-
-/// Response of `GET /api/usage`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Usage {
-    /// Where counts are from: `redis` (of all gateways that share it), `file` (`usage.file`), or
-    /// `local` (the buckets, of the keys in the file of the configuration, in current periods
-    /// only).
-    source: &'static str,
-    /// Time of the response, in UTC. Redis and the file are at most a second behind.
-    #[cfg_attr(test, schemars(with = "String"))]
-    at: UtcTime,
-    /// Quotas that were used, by the end of their periods.
-    entries: Vec<QuotaUsage>,
-    /// The parameter `cursor` of the request for further entries; null after the last.
-    next: Option<String>,
-}
-
-/// What one client used of one quota in one period.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct QuotaUsage {
-    rule: String,
-    /// What identifies the client: `key`, `ip` or `unknown_key`; `shared` if the rule counts
-    /// several clients together.
-    client_kind: &'static str,
-    /// The client; empty if several are counted together.
-    client: String,
-    plan: String,
-    /// First instant of the period, in UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    period_start: UtcTime,
-    /// First instant after the period, in UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    period_end: UtcTime,
-    /// Tokens of the quota.
-    limit: u64,
-    /// Tokens that requests took, less what an operator has granted: below zero after a grant above
-    /// the limit.
-    used: f64,
-    /// Time of the last request, in UTC; null if it is not known.
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
-    counted_at: Option<UtcTime>,
-    /// The bucket, in hexadecimal: distinguishes entries of rules that count by more than the
-    /// client.
-    bucket: String,
-    /// Time zone that the period begins and ends in, such as `Europe/Berlin`.
-    zone: &'static str,
-}
 
 /// Which entries are wanted.
 #[derive(Debug)]
@@ -298,7 +249,7 @@ async fn of_file(
     };
     let read = calls.run(DEADLINE, read).await.map_err(|error| unavailable(&error.to_string()))?;
     let (entries, next) = read.map_err(|error| unavailable(&error.to_string()))?;
-    Ok(Usage { source: "file", at: UtcTime(now_us), entries, next })
+    Ok(Usage { source: "file".into(), at: UtcTime(now_us), entries, next })
 }
 
 /// Entries from Redis, from `cursor` on.
@@ -324,7 +275,7 @@ async fn of_redis(
         })?;
     let entries = records.iter().map(QuotaUsage::of).collect();
     let next = next.as_ref().map(shown_position);
-    Ok(Usage { source: "redis", at: UtcTime(now_us), entries, next })
+    Ok(Usage { source: "redis".into(), at: UtcTime(now_us), entries, next })
 }
 
 /// Entries of the current periods from the buckets of the keys in the configuration, from the key
@@ -357,7 +308,7 @@ async fn of_buckets(
         }));
     }
     let next = (next < keys.len() && policy.has_quotas).then(|| next.to_string());
-    Usage { source: "local", at: UtcTime(now_us), entries, next }
+    Usage { source: "local".into(), at: UtcTime(now_us), entries, next }
 }
 
 /// The wanted quotas of a client with a key whose buckets do not depend on the request.
@@ -387,7 +338,7 @@ impl QuotaUsage {
     fn of(record: &Record) -> Self {
         Self {
             rule: record.rule.to_string(),
-            client_kind: record.owner.kind,
+            client_kind: record.owner.kind.into(),
             client: record.owner.id.clone(),
             plan: record.plan.to_string(),
             period_start: UtcTime(record.start_us),
@@ -396,7 +347,7 @@ impl QuotaUsage {
             used: tokens(record.used),
             counted_at: Some(UtcTime(record.counted_at_us)),
             bucket: format!("{:032x}", record.place.bucket.0),
-            zone: record.limit.usage_zone(),
+            zone: record.limit.usage_zone().into(),
         }
     }
 
@@ -414,7 +365,7 @@ impl QuotaUsage {
         let owner = Owner::of(policy, rule, client);
         (used != 0).then(|| Self {
             rule: rule.name.to_string(),
-            client_kind: owner.kind,
+            client_kind: owner.kind.into(),
             client: owner.id,
             plan: policy.plan_name(client.plan).to_owned(),
             period_start: UtcTime(bounds.start_us),
@@ -423,7 +374,7 @@ impl QuotaUsage {
             used: tokens(used),
             counted_at: None,
             bucket: format!("{:032x}", charge.bucket.0),
-            zone: charge.limit.usage_zone(),
+            zone: charge.limit.usage_zone().into(),
         })
     }
 }

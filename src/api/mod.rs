@@ -6,6 +6,8 @@
 pub mod audit;
 pub mod clients;
 pub mod reloads;
+pub mod samples;
 pub mod status;
 pub mod upgrade;
 pub mod upstreams;
+pub mod usage;

@@ -1,5 +1,6 @@
 //! `tollgate usage`: asks a running gateway what clients used of their quotas.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use super::columns::aligned;
 use super::file::ConfigFile;
 use super::print;
 use super::target::{TargetFlags, exit_of};
+use crate::api::usage::{QuotaUsage, Usage};
 use crate::base::text::cut;
 use crate::base::time::{self, UtcTime};
 use crate::net::percent::encode_component;
@@ -23,7 +25,7 @@ const PAGE: usize = 1_000;
 
 const HEADINGS: [&str; 8] = ["rule", "client", "plan", "from", "to", "zone", "used", "of"];
 
-/// Zone of the periods that a gateway of an earlier version shows.
+/// Zone of periods whose zone this machine lacks.
 const DEFAULT_ZONE: &str = "UTC";
 
 /// Which usage to show.
@@ -63,37 +65,10 @@ pub(super) struct Flags {
     target: TargetFlags,
 }
 
-/// A response of `GET /api/usage`.
-#[derive(Debug, Deserialize)]
-struct Usage {
-    source: String,
-    entries: Vec<Value>,
-    next: Option<String>,
-}
-
-/// An entry, as far as it is shown.
-#[derive(Debug, Deserialize)]
-struct Entry {
-    rule: String,
-    client_kind: String,
-    client: String,
-    plan: String,
-    period_start: String,
-    period_end: String,
-    limit: u64,
-    used: f64,
-    #[serde(default = "default_zone")]
-    zone: String,
-}
-
-fn default_zone() -> String {
-    DEFAULT_ZONE.to_owned()
-}
-
 /// All entries that are wanted, up to `--limit`.
 #[derive(Debug)]
 struct Found {
-    source: String,
+    source: Cow<'static, str>,
     entries: Vec<Value>,
     has_more: bool,
 }
@@ -123,7 +98,7 @@ async fn found(client: &Client, flags: &Flags) -> Result<Found, GatewayError> {
     let mut cursor = None;
     loop {
         let wanted = flags.limit.get().saturating_sub(entries.len()).clamp(1, PAGE);
-        let usage: Usage = client.get(&flags.path(wanted, cursor.as_deref())).await?;
+        let usage: Usage<Value> = client.get(&flags.path(wanted, cursor.as_deref())).await?;
         entries.extend(usage.entries);
         let is_full = entries.len() >= flags.limit.get();
         cursor = usage.next;
@@ -159,7 +134,7 @@ impl Flags {
 /// The entries as a table, with times in `zone`, else in that of each rule.
 fn page(Found { source, entries, has_more }: &Found, zone: Option<&str>) -> String {
     let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
-    let each = entries.iter().filter_map(|entry| Entry::deserialize(entry).ok());
+    let each = entries.iter().filter_map(|entry| QuotaUsage::deserialize(entry).ok());
     rows.extend(each.map(|entry| entry.row(zone)));
     let mut text = if rows.len() > 1 {
         aligned(&rows).join("\n") + "\n"
@@ -178,22 +153,21 @@ fn page(Found { source, entries, has_more }: &Found, zone: Option<&str>) -> Stri
     text
 }
 
-impl Entry {
+impl QuotaUsage {
     fn row(&self, zone: Option<&str>) -> Vec<String> {
-        let client = match (self.client_kind.as_str(), self.client.as_str()) {
+        let client = match (&*self.client_kind, &*self.client) {
             (kind, "") => cut(kind, 64),
             (kind, client) => format!("{} {}", cut(kind, 16), cut(client, 64)),
         };
         let zone = zone.unwrap_or(&self.zone);
-        // This machine may lack the zone.
         let (zone, times) =
             time::zone(zone).map_or((DEFAULT_ZONE, TimeZone::UTC), |times| (zone, times));
         vec![
             cut(&self.rule, 64),
             client,
             cut(&self.plan, 64),
-            minute(&self.period_start, &times),
-            minute(&self.period_end, &times),
+            minute(self.period_start, &times),
+            minute(self.period_end, &times),
             zone.to_owned(),
             self.used.to_string(),
             self.limit.to_string(),
@@ -202,9 +176,8 @@ impl Entry {
 }
 
 /// A time without seconds: `2026-11-01 00:00`.
-fn minute(text: &str, zone: &TimeZone) -> String {
-    let time = UtcTime::parse(text);
-    time.map_or_else(|| cut(text, 32), |time| time.in_zone(zone.clone(), "%Y-%m-%d %H:%M"))
+fn minute(time: UtcTime, zone: &TimeZone) -> String {
+    time.in_zone(zone.clone(), "%Y-%m-%d %H:%M")
 }
 
 #[cfg(test)]
@@ -218,7 +191,7 @@ mod tests {
                 "limit": 100_000, "used": used, "counted_at": null, "bucket": "00", "zone": "Europe/Berlin" })
         };
         let entries = vec![entry("acme", 2_081.0), entry("other", 0.5)];
-        Found { source: source.to_owned(), entries, has_more }
+        Found { source: source.to_owned().into(), entries, has_more }
     }
 
     #[test]

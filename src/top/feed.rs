@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::api::{Sample, Samples};
 use super::client::{Client, GatewayError};
 use super::stream::{Event, Parser};
 use crate::api::audit::Refusals;
 use crate::api::clients::{ClientBuckets, Top};
 use crate::api::reloads::Reloads;
+use crate::api::samples::{Sample, SampleRange};
 use crate::api::status::Status;
 use crate::api::upstreams::Upstreams;
 
@@ -43,7 +43,7 @@ pub(super) struct Data {
     pub(super) upstreams: Upstreams,
     pub(super) reloads: Reloads,
     /// The sum of the last ten seconds, and the time zone.
-    pub(super) recent: Samples,
+    pub(super) recent: SampleRange,
     pub(super) audit: Refusals,
     /// The buckets of the open client, or why the gateway refuses to show them.
     pub(super) buckets: Option<(ClientId, Result<ClientBuckets, String>)>,

@@ -1,12 +1,11 @@
 //! `tollgate top`: shows a gateway live in a terminal. It uses only the admin API.
 //!
-//! Reading order: `target`, `client` and `feed` (requests to the admin port), `api` (responses),
-//! `stream` (events), `state`, `rates` and `zone` (what is shown; pure), `screen` (how it is
-//! drawn), `plain` (all of it once, as text), `terminal` (screen and keys).
+//! Reading order: `target`, `client` and `feed` (requests to the admin port), `stream` (events),
+//! `state`, `rates` and `zone` (what is shown; pure), `screen` (how it is drawn), `plain` (all of
+//! it once, as text), `terminal` (screen and keys).
 
 pub mod target;
 
-mod api;
 mod client;
 mod feed;
 mod plain;

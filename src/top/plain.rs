@@ -1,9 +1,7 @@
 //! The output of `tollgate top --once`.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::api::Traffic;
 use super::feed::Summary;
 use super::rates::{Named, Rates, RequestRate, TrafficRate};
 use super::screen::words::{count, latency, name, rate, run_span, span};
@@ -11,6 +9,7 @@ use super::screen::{overload, refusals, words};
 use super::state::{Listed, Sort, listed};
 use super::zone::Zone;
 use crate::api::reloads::Reload;
+use crate::api::samples::Latency;
 use crate::api::status::Status;
 
 /// Maximum number of clients, or of refusal runs, in a list.
@@ -31,14 +30,13 @@ pub(super) fn page(at: &str, summary: &Summary) -> String {
     let rules = Sort::Requests.sorted(rates.rules).into_iter();
     let rules = rules.map(|(name, row)| (name, [row.allowed, row.refused, row.shadow_refused]));
     rates_table(&mut page, "RULE", "shadow/s", rules.collect());
-    let none = BTreeMap::new();
     let total = summary.data.recent.total.as_ref();
-    let (by_route, by_upstream) =
-        total.map_or((&none, &none), |total| (&total.routes, &total.upstreams));
+    let of_route = |name: &str| Some(total?.routes.get(name)?.latency);
+    let of_upstream = |name: &str| Some(total?.upstreams.get(name)?.latency);
     let routes = Sort::Requests.sorted(rates.routes);
-    traffic(&mut page, "ROUTE", "", routes, by_route);
+    traffic(&mut page, "ROUTE", "", routes, of_route);
     let upstreams_by_load = Sort::Requests.sorted(rates.upstreams);
-    traffic(&mut page, "ATTEMPTS AT UPSTREAM", "failed/s", upstreams_by_load, by_upstream);
+    traffic(&mut page, "ATTEMPTS AT UPSTREAM", "failed/s", upstreams_by_load, of_upstream);
     let busiest = listed(summary.data.top.rules.iter(), Sort::Requests);
     clients(&mut page, "BUSIEST", &busiest);
     let refused = listed(summary.most_refused.rules.iter(), Sort::Refused);
@@ -145,7 +143,7 @@ fn traffic(
     title: &str,
     failed: &str,
     rows: Named<TrafficRate>,
-    latencies: &BTreeMap<String, Traffic>,
+    latency_of: impl Fn(&str) -> Option<Latency>,
 ) {
     let _ = writeln!(
         page,
@@ -153,7 +151,7 @@ fn traffic(
         "requests/s", "5xx/s", "p50 ms", "p99 ms"
     );
     for (own, row) in rows {
-        let found = latencies.get(&own).map(|found| found.latency).unwrap_or_default();
+        let found = latency_of(&own).unwrap_or_default();
         let failures = if failed.is_empty() { String::new() } else { rate(row.failures) };
         let _ = writeln!(
             page,

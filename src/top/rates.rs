@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::api::{Decisions, Outcomes, Sample, Traffic};
+use crate::api::samples::{OutcomeCounts, RuleCounts, Sample};
 
 /// Number of samples that a rate is the mean of: a rate of one second changes too fast to be read.
 const SAMPLES_PER_RATE: usize = 5;
@@ -63,15 +63,22 @@ impl Rates {
         for row in last.iter().flat_map(|sample| sample.plans.values()) {
             add(&mut total, row.counts());
         }
-        let traffic = |rows: fn(&Sample) -> &BTreeMap<String, Traffic>| {
-            named(&last, rows, Traffic::counts, TrafficRate::from)
-        };
         Self {
             total: per_second(total, span_ms(&last)).into(),
-            plans: named(&last, |sample| &sample.plans, Outcomes::counts, RequestRate::from),
-            rules: named(&last, |sample| &sample.rules, Decisions::counts, DecisionRate::from),
-            routes: traffic(|sample| &sample.routes),
-            upstreams: traffic(|sample| &sample.upstreams),
+            plans: named(&last, |sample| &sample.plans, OutcomeCounts::counts, RequestRate::from),
+            rules: named(&last, |sample| &sample.rules, RuleCounts::counts, DecisionRate::from),
+            routes: named(
+                &last,
+                |sample| &sample.routes,
+                |row| [row.requests, row.errors, 0],
+                TrafficRate::from,
+            ),
+            upstreams: named(
+                &last,
+                |sample| &sample.upstreams,
+                |row| [row.requests, row.errors, row.failures],
+                TrafficRate::from,
+            ),
             statuses: named(&last, |sample| &sample.statuses, |count| [*count], |[rate]| rate),
         }
     }
@@ -108,21 +115,15 @@ fn per_second<const N: usize>(counts: [u64; N], span_ms: u64) -> [f64; N] {
     counts.map(|count| count as f64 * 1_000.0 / span_ms.max(1) as f64)
 }
 
-impl Outcomes {
+impl OutcomeCounts {
     fn counts(&self) -> [u64; 5] {
         [self.allowed, self.refused, self.unavailable, self.unauthorized, self.rejected]
     }
 }
 
-impl Decisions {
+impl RuleCounts {
     fn counts(&self) -> [u64; 3] {
         [self.allowed, self.refused, self.shadow_refused]
-    }
-}
-
-impl Traffic {
-    fn counts(&self) -> [u64; 3] {
-        [self.requests, self.errors, self.failures]
     }
 }
 
@@ -200,8 +201,8 @@ pub(super) mod tests {
 
     /// One second with requests of one plan and decisions of one rule.
     pub(in crate::top) fn sample(at_s: u64, allowed: u64, refused: u64) -> Sample {
-        let requests = Outcomes { allowed, refused, ..Outcomes::default() };
-        let decisions = Decisions { allowed, refused, shadow_refused: 0 };
+        let requests = OutcomeCounts { allowed, refused, ..OutcomeCounts::default() };
+        let decisions = RuleCounts { allowed, refused, shadow_refused: 0 };
         Sample {
             at_ms: at_s * 1_000,
             span_ms: 1_000,

@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use super::api::Sample;
 use super::client::GatewayError;
 use super::feed::{ClientId, Data, Selection, Update};
 use super::rates::{DecisionRate, Named, Rates, RequestRate, TrafficRate};
 use super::zone::Zone;
 use crate::api::audit::RefusalRunView;
 use crate::api::clients::{TopClient, TopOfRule};
+use crate::api::samples::Sample;
 
 /// Maximum number of samples, as in the gateway.
 const MAX_SAMPLES: usize = 300;

@@ -1,6 +1,6 @@
 //! Parser of server-sent events.
 
-use super::api::Sample;
+use crate::api::samples::Sample;
 
 /// Maximum size of one event. Five minutes of very many names have 3 MB.
 const MAX_EVENT_BYTES: usize = 16 << 20;
@@ -90,7 +90,7 @@ mod tests {
                 all.extend(parser.take(&TEXT.as_bytes()[cut[0]..cut[1]]).unwrap());
             }
             let all: Vec<String> = all.iter().map(shown).collect();
-            let row = "Some(Outcomes { allowed: 4, refused: 2, unavailable: 0, unauthorized: 0, rejected: 0 })";
+            let row = "Some(OutcomeCounts { allowed: 4, refused: 2, unavailable: 0, unauthorized: 0, rejected: 0 })";
             prop_assert_eq!(all, ["history of 1".to_owned(), format!("2: {row}")]);
         }
     }

@@ -2,7 +2,7 @@
 
 use jiff::tz::{Offset, TimeZone};
 
-use super::api::Samples;
+use crate::api::samples::SampleRange;
 use crate::base::time::UtcTime;
 
 /// The zone of the gateway. If this machine does not know it, its present offset.
@@ -15,7 +15,7 @@ pub(super) struct Zone {
 
 impl Zone {
     /// The zone that a response names; UTC without one.
-    pub(super) fn of(samples: Option<&Samples>) -> Self {
+    pub(super) fn of(samples: Option<&SampleRange>) -> Self {
         let seconds = samples.map_or(0, |samples| samples.utc_offset_s);
         let offset = Offset::from_seconds(seconds).unwrap_or(Offset::UTC);
         let name = samples.and_then(|samples| samples.time_zone.clone());
@@ -55,7 +55,7 @@ mod tests {
 
     fn zone(name: Option<&str>, utc_offset_s: i32) -> Zone {
         let time_zone = name.map(str::to_owned);
-        Zone::of(Some(&Samples { time_zone, utc_offset_s, total: None }))
+        Zone::of(Some(&SampleRange { time_zone, utc_offset_s, ..SampleRange::default() }))
     }
 
     #[test]

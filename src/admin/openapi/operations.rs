@@ -8,14 +8,14 @@ use crate::admin::clients::adjust::Adjusted;
 use crate::admin::events::KIND;
 use crate::admin::policy::Policy;
 use crate::admin::routes::Call;
-use crate::admin::samples::SampleRange;
-use crate::admin::usage::Usage;
 use crate::api::audit::Refusals;
 use crate::api::clients::{ClientBuckets, Top};
 use crate::api::reloads::{Answer as Reload, DryRun, Reloads};
+use crate::api::samples::SampleRange;
 use crate::api::status::{Breaker, Status};
 use crate::api::upgrade::Upgraded;
 use crate::api::upstreams::Upstreams;
+use crate::api::usage::Usage;
 use crate::explain::report::Explanation;
 
 /// The description of one operation.
@@ -130,7 +130,7 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
         Call::Ready => Operation::text("Readiness for requests.").or(503, "Not ready."),
         Call::Metrics => Operation::text("Metrics in the Prometheus exposition format 0.0.4."),
         Call::Events => events(),
-        Call::Samples => Operation::json::<SampleRange<'_>>(
+        Call::Samples => Operation::json::<SampleRange>(
             generator,
             "Samples of a range of the last 24 hours.",
         )

@@ -2,12 +2,11 @@
 
 use http::StatusCode;
 use jiff::Timestamp;
-use serde::Serialize;
 
 use super::Sampler;
-use super::view::SampleView;
 use crate::admin::answer::Answer;
 use crate::admin::query::{BadQuery, Query, TimeRange};
+use crate::api::samples::SampleRange;
 use crate::base::clock;
 
 /// Default of the parameter `from`, in microseconds before now.
@@ -17,26 +16,6 @@ const NAMES: [&str; 2] = ["from", "to"];
 
 /// Their names in `GET /api/audit`.
 const SYNONYMS: [(&str, &str); 2] = [("since", "from"), ("until", "to")];
-
-/// Response of `GET /api/samples`.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::admin) struct SampleRange<'a> {
-    /// Time between two samples, in milliseconds.
-    step_ms: u64,
-    /// Beginning of the range, in milliseconds since the Unix epoch.
-    from_ms: u64,
-    /// End of the range.
-    to_ms: u64,
-    /// Name of the time zone of the gateway, such as `Europe/Berlin`; `null` if it has no name.
-    time_zone: Option<String>,
-    /// Present difference of that zone from UTC, in seconds.
-    utc_offset_s: i32,
-    /// The sum of the samples; `null` without any.
-    total: Option<SampleView<'a>>,
-    /// The samples that overlap the range, in the order of time.
-    samples: Vec<SampleView<'a>>,
-}
 
 /// The samples of the range that the query selects.
 pub(in crate::admin) fn show(

@@ -120,27 +120,29 @@ pub const STATUS_CLASSES: usize = 10;
 
 /// Complete requests by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RequestOutcomes"))]
 #[serde(default)]
 pub struct OutcomeCounts {
     /// Requests that passed all checks.
     pub allowed: u64,
-    /// Requests that a rate limit refused.
+    /// Requests that a rate limit refused (429).
     pub refused: u64,
-    /// Requests that a rule with `on_failure = "deny"` could not check.
+    /// Requests that a rule with `on_failure = "deny"` could not check (503).
     pub unavailable: u64,
-    /// Requests without a valid API key that needed one.
+    /// Requests without a valid API key that needed one (401).
     pub unauthorized: u64,
-    /// Requests refused for another reason.
+    /// Requests refused for another reason before rate limits (400, 404, 405, …).
     pub rejected: u64,
 }
 
 /// Decisions of one rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RuleDecisions"))]
 #[serde(default)]
 pub struct RuleCounts {
     /// Requests that had enough tokens.
     pub allowed: u64,
-    /// Requests that this rule refused. A request that several rules refuse counts for one of them.
+    /// Requests that the rule refused. A request that several rules refuse counts for one of them.
     pub refused: u64,
     /// Requests that the rule would have refused if it were enforced.
     pub shadow_refused: u64,

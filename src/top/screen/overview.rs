@@ -10,6 +10,7 @@ use super::table::right;
 use super::theme::FAINT;
 use super::words::{latency, name, rate};
 use super::{Theme, waiting};
+use crate::api::samples::Sample;
 use crate::top::rates::{DecisionRate, Named, Rates, RequestRate, Series};
 use crate::top::state::State;
 
@@ -82,7 +83,7 @@ fn others<'a>(state: &State, total: &RequestRate) -> Line<'a> {
         let lead = if spans.is_empty() { " " } else { "   " };
         spans.push(Span::styled(format!("{lead}{name} {}/s", rate(other)), style));
     }
-    let from = |sample: &crate::top::api::Sample| {
+    let from = |sample: &Sample| {
         let each = sample.sources.iter().map(|(source, count)| format!("{source} {count}"));
         each.collect::<Vec<_>>().join(", ")
     };

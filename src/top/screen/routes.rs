@@ -1,7 +1,5 @@
 //! Requests, errors and latency by route and by upstream.
 
-use std::collections::BTreeMap;
-
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::widgets::{Block, Borders, Cell, Row, Table};
@@ -10,7 +8,7 @@ use super::table::right;
 use super::theme::FAINT;
 use super::words::{latency, name, rate};
 use super::{Theme, waiting};
-use crate::top::api::Traffic;
+use crate::api::samples::Latency;
 use crate::top::rates::{Named, TrafficRate};
 use crate::top::state::State;
 
@@ -22,10 +20,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
         return waiting(frame, area, state);
     }
     let rates = state.rates();
-    let none = BTreeMap::new();
     let total = state.data.as_ref().and_then(|data| data.recent.total.as_ref());
-    let (by_route, by_upstream) =
-        total.map_or((&none, &none), |total| (&total.routes, &total.upstreams));
+    let of_route = |name: &str| Some(total?.routes.get(name)?.latency);
+    let of_upstream = |name: &str| Some(total?.upstreams.get(name)?.latency);
     let [routes, upstreams] =
         Layout::vertical([Constraint::Percentage(60), Constraint::Percentage(40)]).areas(area);
     let order = match state.sort {
@@ -33,10 +30,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, theme: Them
         sort => sort.name(),
     };
     let rows = state.sort.sorted(rates.routes);
-    table(frame, routes, &format!("Routes, by {order}"), ("", rows, by_route), theme);
+    table(frame, routes, &format!("Routes, by {order}"), ("", rows), of_route, theme);
     let rows = state.sort.sorted(rates.upstreams);
     let title = format!("Upstreams, by {order}: attempts");
-    table(frame, upstreams, &title, ("failed/s", rows, by_upstream), theme);
+    table(frame, upstreams, &title, ("failed/s", rows), of_upstream, theme);
 }
 
 /// Draws one table. `failed` is the title of the column of failures, empty without it.
@@ -44,7 +41,8 @@ fn table(
     frame: &mut Frame<'_>,
     area: Rect,
     title: &str,
-    (failed, rows, latencies): (&str, Named<TrafficRate>, &BTreeMap<String, Traffic>),
+    (failed, rows): (&str, Named<TrafficRate>),
+    latency_of: impl Fn(&str) -> Option<Latency>,
     theme: Theme,
 ) {
     let fitting = usize::from(area.height.saturating_sub(2));
@@ -56,7 +54,7 @@ fn table(
     };
     let widest = usize::from(area.width.saturating_sub(NUMBER_COLUMNS)).max(4);
     let each = rows.into_iter().map(|(own, row)| {
-        let found = latencies.get(&own).map(|found| found.latency).unwrap_or_default();
+        let found = latency_of(&own).unwrap_or_default();
         Row::new([
             Cell::from(name(&own, widest)),
             right(rate(row.requests)),

@@ -10,8 +10,8 @@ use ratatui::style::Color;
 use super::*;
 use crate::api::clients::ClientBuckets;
 use crate::api::reloads::Reloads;
+use crate::api::samples::{OutcomeCounts, RouteRequests, RuleCounts, Sample, UpstreamRequests};
 use crate::api::upstreams::Upstreams;
-use crate::top::api::{self, Sample};
 use crate::top::client::GatewayError;
 use crate::top::feed::{ClientId, Update};
 use crate::top::rates::tests::sample;
@@ -34,32 +34,34 @@ fn drawn(state: &State) -> String {
 fn state(tab: Tab) -> State {
     let mut state = State { tab, ..State::new("127.0.0.1:9090".to_owned()) };
     let samples = (0..300).map(|at| {
-        let decisions = |allowed, refused| api::Decisions { allowed, refused, shadow_refused: 0 };
+        let decisions = |allowed, refused| RuleCounts { allowed, refused, shadow_refused: 0 };
         let rules = BTreeMap::from([
             ("per-key".to_owned(), decisions(100 + at, at / 3)),
             ("everyone".to_owned(), decisions(100 + at, 0)),
-            ("trial".to_owned(), api::Decisions { shadow_refused: 7, ..decisions(90 + at, 0) }),
+            ("trial".to_owned(), RuleCounts { shadow_refused: 7, ..decisions(90 + at, 0) }),
         ]);
-        let requests = |allowed, refused| api::Outcomes { allowed, refused, ..Default::default() };
+        let requests = |allowed, refused| OutcomeCounts { allowed, refused, ..Default::default() };
         let plans = BTreeMap::from([
-            (String::new(), api::Outcomes { rejected: 2, ..requests(0, 0) }),
-            ("free".to_owned(), api::Outcomes { unauthorized: 4, ..requests(8 + at, at / 3) }),
-            ("pro".to_owned(), api::Outcomes { unavailable: 1, ..requests(1_000, 0) }),
+            (String::new(), OutcomeCounts { rejected: 2, ..requests(0, 0) }),
+            ("free".to_owned(), OutcomeCounts { unauthorized: 4, ..requests(8 + at, at / 3) }),
+            ("pro".to_owned(), OutcomeCounts { unavailable: 1, ..requests(1_000, 0) }),
         ]);
-        let traffic = |requests, errors, failures| api::Traffic {
+        let route =
+            |requests, errors| RouteRequests { requests, errors, ..RouteRequests::default() };
+        let upstream = |requests, errors, failures| UpstreamRequests {
             requests,
             errors,
             failures,
-            ..api::Traffic::default()
+            ..UpstreamRequests::default()
         };
         let routes = BTreeMap::from([
-            (String::new(), traffic(2, 0, 0)),
-            ("search".to_owned(), traffic(1_005 + at, 3, 0)),
-            ("rest".to_owned(), traffic(at / 3 + 8, 0, 0)),
+            (String::new(), route(2, 0)),
+            ("search".to_owned(), route(1_005 + at, 3)),
+            ("rest".to_owned(), route(at / 3 + 8, 0)),
         ]);
         let upstreams = BTreeMap::from([
-            ("api".to_owned(), traffic(1_000 + at, 2, 1)),
-            ("trial".to_owned(), traffic(8, 0, 0)),
+            ("api".to_owned(), upstream(1_000 + at, 2, 1)),
+            ("trial".to_owned(), upstream(8, 0, 0)),
         ]);
         let statuses = [("2xx", 1_005 + at), ("4xx", 6 + at / 3), ("5xx", 3), ("none", 1)];
         let statuses = statuses.map(|(class, count)| (class.to_owned(), count)).into();
