@@ -246,6 +246,21 @@ fn path_of_a_unix_socket_that_is_in_use_is_named() {
     assert!(outcome.stderr.contains(&expected), "{}", outcome.stderr);
 }
 
+/// The step after the ACME challenge in the list of `decide::step`. The example of docs/acme.md
+/// tests that the challenge precedes it.
+#[test]
+fn redirect_precedes_every_decision_on_the_client() {
+    let authority = Authority::new();
+    let secure = format!("certificates = [{}]", authority.issue("api", &["api.test"]).entry());
+    let listeners = [&*secure, "redirect = \"https\""].map(listener).concat();
+    let gateway = Gateway::start(&format!("deny_ips = [\"127.0.0.0/8\"]\n{listeners}{DEMO}"));
+    assert_eq!(gateway.get("/").status, 403);
+    let mut clear = Connection::open(gateway.listener(2));
+    let two_keys = Request::get("/").header("X-Api-Key", "a").header("X-Api-Key", "b");
+    assert_eq!(clear.send(&two_keys).status, 308);
+    assert_eq!(gateway.count("tollgate_rejections_total", &[("reason", "ip_denied")]), 1);
+}
+
 #[test]
 fn tls_listener_serves_both_protocols_and_clear_one_redirects() {
     let upstream = Upstream::echo();
