@@ -184,8 +184,9 @@ impl Pressure {
             self.look_at_memory(max_bytes);
             self.look_at_usage(clock::now());
             let connections = self.0.open.count();
-            let max = (self.max_connections(&policy), self.max_connections_per_ip(&policy));
-            self.0.series.show(connections, max, max_bytes);
+            let max = self.max_connections(&policy);
+            let max_per_ip = self.max_connections_per_ip(&policy);
+            self.0.series.show(connections, max, max_per_ip, max_bytes);
             tokio::time::sleep(INTERVAL).await;
         }
     }

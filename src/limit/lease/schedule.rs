@@ -130,18 +130,18 @@ pub(crate) fn excess(schedule: &Schedule, bucket: &mut impl SharedBucket) -> i64
                 }
             }
             Event::Send { gateway, wanted, returned } => {
-                let request = request(&mut leases[gateway], &limit, (wanted, returned), now);
+                let request = request(&mut leases[gateway], &limit, wanted, returned, now);
                 let generation = generations[gateway];
                 calls.push(Call { gateway, generation, sent_at: now, request, loan: None });
             }
             Event::Borrow { gateway, wanted } => {
-                let request = request(&mut leases[gateway], &limit, (wanted, 0.0), now);
+                let request = request(&mut leases[gateway], &limit, wanted, 0.0, now);
                 leases[gateway].lent(bucket.lend(&request, 1, now - slow), now, now);
             }
             Event::Arrive { call, divisor } => {
                 arrive(&mut calls, call, divisor, bucket, now - slow);
             }
-            Event::Reply { call } => reply(&mut calls, call, (&mut leases, &generations), now),
+            Event::Reply { call } => reply(&mut calls, call, &mut leases, &generations, now),
             Event::Die { gateway } => {
                 leases[gateway] = Lease::default();
                 generations[gateway] += 1;
@@ -170,7 +170,8 @@ fn arrive(
 fn reply(
     calls: &mut Vec<Call>,
     call: prop::sample::Index,
-    (leases, generations): (&mut [Lease], &[u32]),
+    leases: &mut [Lease],
+    generations: &[u32],
     now: u64,
 ) {
     let answered: Vec<usize> = (0..calls.len()).filter(|at| calls[*at].loan.is_some()).collect();
@@ -188,7 +189,8 @@ fn reply(
 fn request(
     lease: &mut Lease,
     limit: &TokenBucket,
-    (wanted, returned): (f64, f64),
+    wanted: f64,
+    returned: f64,
     now: u64,
 ) -> Request {
     lease.expire(now);

@@ -230,7 +230,8 @@ impl OverloadSeries {
     pub fn show(
         &self,
         connections: usize,
-        (max_connections, max_connections_per_ip): (usize, usize),
+        max_connections: usize,
+        max_connections_per_ip: usize,
         max_bytes: Option<u64>,
     ) {
         self.connections.set(i64::try_from(connections).unwrap_or(i64::MAX));

@@ -118,7 +118,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// A chart over the time of the traffic, up to `most`.
-fn chart<'a, 'b>(area: &'a Area<'b>, title: &str, (of, most): (&str, f64)) -> Chart<'a, 'b> {
+fn chart<'a, 'b>(area: &'a Area<'b>, title: &str, of: &str, most: f64) -> Chart<'a, 'b> {
     let font = |size: i32| ("sans-serif", size).into_font().color(&TEXT);
     let mut builder = ChartBuilder::on(area);
     builder.margin_right(16).margin_left(8).x_label_area_size(24).y_label_area_size(56);
@@ -160,10 +160,10 @@ fn picture(title: &str, passed: &[u64], of: &Sums) -> String {
         let root = SVGBackend::with_string(&mut svg, (760, 320)).into_drawing_area();
         root.fill(&WHITE).unwrap();
         let (upper, lower) = root.split_vertically(180);
-        let mut each = chart(&upper, title, ("requests in 2 s", 12.0));
+        let mut each = chart(&upper, title, "requests in 2 s", 12.0);
         draw_bars(&mut each, &bars(&traffic()), ASKED);
         draw_bars(&mut each, &bars(passed), PASSED);
-        let mut sums = chart(&lower, "", (of.title, of.most));
+        let mut sums = chart(&lower, "", of.title, of.most);
         let at = number(of.limit);
         let ends = [(0.0, at), (number(SECONDS), at)];
         sums.draw_series(LineSeries::new(ends, LIMIT.stroke_width(1))).unwrap();
