@@ -16,7 +16,7 @@ use tollgate::store::limiter::{Limiter, Source};
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::batch::{Batcher, Target};
 use tollgate::store::redis::link::Link;
-use tollgate::store::redis::node::Node;
+use tollgate::store::redis::nodes::Nodes;
 use tollgate::store::rule::StoredRule;
 
 use crate::arithmetic::Limit;
@@ -39,15 +39,15 @@ impl Ours {
         while link.current().is_none() {
             tokio::task::yield_now().await;
         }
-        let series = Metrics::new("bench").unwrap().redis().all.calls;
-        let Redis { prefix, timeout, .. } = settings;
+        let series = Metrics::new("bench").unwrap().redis();
+        let Redis { prefix, timeout, .. } = &settings;
         let debts = Arc::new(Debts::new(1_000));
         // Checks that time out are decided locally; the benchmark counts them separately.
         let memory = Arc::new(MemoryStore::new(1_000_000, &[Kind::token_bucket(1, 1, 1).unwrap()]));
         let batcher = || {
             let held = Arc::clone(memory.held());
-            let target = Target::server(Arc::clone(&link), &prefix, Arc::clone(&debts), held);
-            Batcher::new(target, timeout, series.clone())
+            let target = Target::server(Arc::clone(&link), prefix, Arc::clone(&debts), held);
+            Batcher::new(target, *timeout, series.calls.clone())
         };
         let rule = StoredRule {
             name: Arc::from("bench"),
@@ -56,13 +56,10 @@ impl Ours {
             lease: Lease::Off,
             is_leaky: false,
         };
+        let nodes = Nodes::over(&settings, batcher(), series.clone());
         Self {
             batcher: batcher(),
-            limiter: Arc::new(Limiter::shared(
-                Arc::clone(&memory),
-                Node::over("bench", batcher()),
-                None,
-            )),
+            limiter: Arc::new(Limiter::shared(Arc::clone(&memory), nodes, None)),
             rules: Arc::from([rule]),
         }
     }

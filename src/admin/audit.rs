@@ -14,7 +14,6 @@ use crate::observe::audit::{self, Audit, Kind};
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
-use crate::store::redis::nodes::Nodes;
 use all::FromAll;
 
 /// Default of the parameter `limit`.
@@ -68,7 +67,7 @@ pub(super) async fn show(
     if let (Some(detail), None) = (&unknown, &history) {
         return Err(bad(detail.clone()));
     }
-    let gateway = limiter.redis().map(Nodes::gateway);
+    let gateway = limiter.redis().map(|nodes| nodes.gateway());
     let mut own = audit.find(&wanted);
     own.runs.iter_mut().for_each(|run| run.gateway.clone_from(&gateway));
     let (dropped, kept_since) = (own.dropped, own.kept_since);

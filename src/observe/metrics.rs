@@ -30,7 +30,7 @@ use crate::decide::reason::Reason;
 use crate::observe::process_log;
 use crate::store::limiter::Source;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::cluster::ClusterSeries;
+use crate::store::redis::nodes::RedisSeries;
 use counts::{Count, Counts, OutcomeLabel, RequestCount, RequestLabels};
 pub use counts::{
     Increases, Name, OutcomeCounts, RouteCounts, RuleCounts, STATUS_CLASSES, UpstreamCounts,
@@ -104,7 +104,7 @@ pub struct Metrics {
     upstreams: UpstreamFamilies,
     /// The configuration in force, and reloads.
     pub config: ConfigSeries,
-    redis: ClusterSeries,
+    redis: RedisSeries,
     local_buckets: IntGauge,
     local_evictions: IntCounter,
     log_dropped: IntCounter,
@@ -265,7 +265,7 @@ impl Metrics {
     }
 
     /// The series of Redis: calls, breakers and membership.
-    pub fn redis(&self) -> ClusterSeries {
+    pub fn redis(&self) -> RedisSeries {
         self.redis.clone()
     }
 

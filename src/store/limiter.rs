@@ -52,7 +52,7 @@ pub struct Limiter {
 /// Everything that a limiter with Redis has.
 struct Shared {
     memory: Arc<MemoryStore>,
-    nodes: Nodes,
+    nodes: Arc<Nodes>,
     denied: Arc<DenyCache>,
     fallback: Arc<Fallback>,
     leases: Arc<Leases>,
@@ -110,16 +110,10 @@ impl Limiter {
         Self { memory, shared: None, adjusted: Adjusted::default() }
     }
 
-    /// A limiter over the shared buckets of `node`. While the node is unavailable, it decides in
-    /// `memory`: it grants the share of one of `instances` gateways, or of as many as were counted,
-    /// and adds what it grants to the node's debts.
-    pub fn shared(memory: Arc<MemoryStore>, node: Node, instances: Option<u32>) -> Self {
-        Self::over(memory, Nodes::One(Arc::new(node)), instances)
-    }
-
-    /// Like [`shared`](Self::shared), over one server or the masters of a cluster. While one is
-    /// unavailable, the limiter decides on its buckets in `memory`.
-    pub fn over(memory: Arc<MemoryStore>, nodes: Nodes, instances: Option<u32>) -> Self {
+    /// A limiter over the shared buckets of `nodes`. While one of them is unavailable, it decides
+    /// on its buckets in `memory`: it grants the share of one of `instances` gateways, or of as
+    /// many as were counted, and adds what it grants to their debts.
+    pub fn shared(memory: Arc<MemoryStore>, nodes: Arc<Nodes>, instances: Option<u32>) -> Self {
         let fallback = Fallback::new(Arc::clone(&memory), Arc::clone(nodes.debts()));
         let fallback = Arc::new(fallback);
         let (denied, peek_cache) = (Arc::default(), PeekCache::default());
@@ -255,13 +249,13 @@ impl Limiter {
     }
 
     /// The servers of Redis; `None` without `[redis]`.
-    pub fn redis(&self) -> Option<&Nodes> {
+    pub fn redis(&self) -> Option<&Arc<Nodes>> {
         self.shared.as_ref().map(|shared| &shared.nodes)
     }
 
     /// The nodes of Redis at this time: none without `[redis]`, the masters of a cluster.
     pub fn nodes(&self) -> Vec<Arc<Node>> {
-        self.redis().map_or_else(Vec::new, Nodes::all)
+        self.redis().map_or_else(Vec::new, |nodes| nodes.all())
     }
 
     /// Number of buckets with a debt.
@@ -292,7 +286,7 @@ impl Limiter {
 
     /// Whether all nodes of Redis can be called. True without Redis.
     pub fn is_connected(&self) -> bool {
-        self.redis().is_none_or(Nodes::is_connected)
+        self.redis().is_none_or(|nodes| nodes.is_connected())
     }
 
     /// Number of live gateways that share Redis, as far as it was counted; 1 without Redis.
@@ -324,11 +318,8 @@ impl Shared {
             Ok(reserved) => reserved,
             Err(refused) => return (*refused, Holds::new()),
         };
-        let node = match &self.nodes {
-            Nodes::One(node) => node,
-            Nodes::Cluster(cluster) => {
-                return self.take_parts(cluster, charges, rules, now, reserved).await;
-            }
+        let Some(node) = self.nodes.one() else {
+            return self.take_parts(charges, rules, now, reserved).await;
         };
         let decided = node.batcher().take(charges.clone(), Arc::clone(rules)).await;
         // Before a local decision, which would count it beside what the request holds then.
@@ -342,7 +333,7 @@ impl Shared {
                 (Taken { taken_at, ..taken }, answered.holds)
             }
             Err(Undecided::Unreadable(buckets)) => {
-                let taken = self.take_split(node, &charges, rules, &buckets, now).await;
+                let taken = self.take_split(&node, &charges, rules, &buckets, now).await;
                 taken.unwrap_or_else(|| self.take_locally(&charges, rules))
             }
             Err(Undecided::NotTaken | Undecided::Ambiguous) => self.take_locally(&charges, rules),

@@ -11,7 +11,6 @@ use crate::observe::audit::{Kind, Matches, Query, RefusalRunView};
 use crate::policy::Policy;
 use crate::store::limiter::Limiter;
 use crate::store::redis::link::history::{History, Range, Record};
-use crate::store::redis::nodes::Nodes;
 
 /// How much later than its last refusal the record of a run can be written: a run is at most a
 /// minute old, and records wait while Redis is unavailable.
@@ -41,7 +40,7 @@ pub(super) fn history(policy: &Policy, limiter: &Limiter) -> Result<Arc<History>
         );
         Answer::refusal(StatusCode::CONFLICT, &detail)
     };
-    let Some(history) = limiter.redis().and_then(Nodes::history) else {
+    let Some(history) = limiter.redis().map(|nodes| nodes.history()) else {
         return Err(missing("the file has no [redis]: add it, and `stream = true` under [audit]"));
     };
     if policy.audit.stream.is_none() {

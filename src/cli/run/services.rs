@@ -187,7 +187,7 @@ pub(super) fn threads(settings: &settings::Server) -> usize {
 /// Completes when clients may connect: after the first connection attempt to Redis, and after the
 /// process that this one replaces has handed over its buckets.
 async fn begin(
-    nodes: Option<Nodes>,
+    nodes: Option<Arc<Nodes>>,
     takeover: Option<Takeover>,
     (upgrader, taken): (Arc<Upgrader>, watch::Sender<bool>),
 ) {
@@ -248,5 +248,5 @@ pub(super) fn limiter(
         // The number of gateways is unknown until Redis is reached.
         store.start_empty(Share::one_of(instances.unwrap_or(1)), nodes.reached(), clock::now());
     }
-    (Limiter::over(store, nodes, instances), Some(supervisor))
+    (Limiter::shared(store, nodes, instances), Some(supervisor))
 }

@@ -11,11 +11,9 @@ use prometheus::{
 use super::docs::Described;
 use super::{BATCH_CHECKS, UsageSeries, WAIT_SECONDS, WaitSeries};
 use crate::store::redis::batch::CallSeries;
-use crate::store::redis::cluster::ClusterSeries;
 use crate::store::redis::heartbeat::PeerSeries;
-use crate::store::redis::link::LinkSeries;
 use crate::store::redis::link::breaker::BreakerSeries;
-use crate::store::redis::node::NodeSeries;
+use crate::store::redis::nodes::RedisSeries;
 
 /// A registry under construction.
 #[derive(Default)]
@@ -123,26 +121,30 @@ impl Registrar {
         self.keep(GaugeVec::new(Opts::new("tollgate_held_units", help), &["rule"])?)
     }
 
-    pub(super) fn redis(&self) -> Result<ClusterSeries, prometheus::Error> {
-        let all = NodeSeries { link: self.link()?, calls: self.redis_calls()? };
+    pub(super) fn redis(&self) -> Result<RedisSeries, prometheus::Error> {
+        let (breaker, peers) = (self.breaker()?, self.peers()?);
+        let calls = self.redis_calls()?;
         let help = "State of the circuit breaker of each master of a Redis Cluster, as in `tollgate_breaker_state`.";
         let breakers = Opts::new("tollgate_redis_node_breaker_state", help);
         let breakers = self.keep(IntGaugeVec::new(breakers, &["node"])?)?;
-        Ok(ClusterSeries { all, breakers })
+        Ok(RedisSeries { breaker, breakers, calls, peers })
     }
 
-    fn link(&self) -> Result<LinkSeries, prometheus::Error> {
+    fn breaker(&self) -> Result<BreakerSeries, prometheus::Error> {
         let help = "State of the circuit breaker: 0 closed (all requests use Redis), 1 half open (some do), 2 open (none does). In a Redis Cluster, of all masters: 0 if all are closed, 2 if all are open, otherwise 1; `tollgate_redis_node_breaker_state` has each.";
         let state = self.gauge("tollgate_breaker_state", help)?;
         let help =
             "State changes of the circuit breaker by the new state: closed, half_open, open.";
         let transitions = self.counters("tollgate_breaker_transitions_total", help, &["to"])?;
+        Ok(BreakerSeries { state, transitions })
+    }
+
+    fn peers(&self) -> Result<PeerSeries, prometheus::Error> {
         let help = "Live gateways that share this Redis, including this one; 1 without Redis.";
         let gateways = self.gauge("tollgate_gateways", help)?;
         gateways.set(1);
         let help = "Live gateways that share this Redis and have other limits than this one: another hash of `tollgate_limits_info`. Gateways of versions before this series do not count.";
         let others = self.gauge("tollgate_gateways_with_other_limits", help)?;
-        let peers = PeerSeries { gateways, others };
-        Ok(LinkSeries { breaker: BreakerSeries { state, transitions }, peers })
+        Ok(PeerSeries { gateways, others })
     }
 }

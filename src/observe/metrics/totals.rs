@@ -51,10 +51,9 @@ impl Metrics {
             let count = series.get_histogram().get_sample_count();
             *totals.sources.entry(label(series, "source")).or_default() += count;
         });
-        totals.redis_calls = by_label(&self.redis.all.calls.calls.collect(), "result");
+        totals.redis_calls = by_label(&self.redis.calls.calls.collect(), "result");
         totals.rejected_connections = by_label(&self.connections.rejected.collect(), "reason");
-        totals.transitions =
-            Arc::new(by_label(&self.redis.all.link.breaker.transitions.collect(), "to"));
+        totals.transitions = Arc::new(by_label(&self.redis.breaker.transitions.collect(), "to"));
         totals
     }
 
@@ -62,8 +61,8 @@ impl Metrics {
         Gauges {
             in_flight: self.in_flight.get(),
             local_buckets: store.len(),
-            breaker: self.redis.all.link.breaker.state.get(),
-            gateways: self.redis.all.link.peers.gateways.get(),
+            breaker: self.redis.breaker.state.get(),
+            gateways: self.redis.peers.gateways.get(),
             generation: self.config.generation(),
             config_valid: self.config.is_good(),
         }

@@ -100,7 +100,7 @@ impl Shared {
                     leases: Arc::clone(&self.leases),
                     denied: Arc::clone(&self.denied),
                     fallback: Arc::clone(&self.fallback),
-                    nodes: self.nodes.clone(),
+                    nodes: Arc::clone(&self.nodes),
                     instances: self.instances,
                 };
                 tokio::spawn(failure::watch_task("lease keeper", keeper.run()));
@@ -147,7 +147,7 @@ struct Keeper {
     leases: Arc<Leases>,
     denied: Arc<DenyCache>,
     fallback: Arc<Fallback>,
-    nodes: Nodes,
+    nodes: Arc<Nodes>,
     /// Number of gateways, if it is configured.
     instances: Option<u32>,
 }

@@ -16,7 +16,7 @@ use crate::base::clock;
 use crate::limit::charge::{Answer, Charge, Charges, Outcome, Outcomes};
 use crate::store::held::{Holds, Reservation};
 use crate::store::redis::batch::{Answered, Undecided};
-use crate::store::redis::cluster::{Cluster, Part, Parts};
+use crate::store::redis::nodes::{Nodes, Part, Parts};
 use crate::store::rule::StoredRule;
 
 /// What has become of the parts of a request.
@@ -36,19 +36,18 @@ impl Shared {
     /// (microseconds).
     pub(super) async fn take_parts(
         &self,
-        cluster: &Cluster,
         charges: Charges,
         rules: &Arc<[StoredRule]>,
         started: u64,
         reserved: Option<Reservation>,
     ) -> (Taken, Holds) {
         let mut decided = Decided::default();
-        decided.ask(cluster, cluster.parts(&charges, rules), rules).await;
+        decided.ask(&self.nodes, self.nodes.parts(&charges, rules), rules).await;
         if decided.is_allowed() && !decided.again.is_empty() {
             let spent = Duration::from_micros(clock::now().saturating_sub(started));
             let again = std::mem::take(&mut decided.again);
-            if spent < cluster.budget() {
-                decided.ask(cluster, again, rules).await;
+            if spent < self.nodes.budget() {
+                decided.ask(&self.nodes, again, rules).await;
             } else {
                 decided.local.extend(again.into_iter().flat_map(|part| part.charges));
             }
@@ -145,7 +144,7 @@ impl Shared {
 
 impl Decided {
     /// Asks the masters of all parts at once.
-    async fn ask(&mut self, cluster: &Cluster, parts: Parts, rules: &Arc<[StoredRule]>) {
+    async fn ask(&mut self, nodes: &Nodes, parts: Parts, rules: &Arc<[StoredRule]>) {
         let asked = parts.iter().map(|part| async move {
             let node = part.node.as_ref().ok_or(Undecided::NotTaken)?;
             node.batcher().take_in(part.slot, part.charges.clone(), Arc::clone(rules)).await
@@ -162,8 +161,8 @@ impl Decided {
                         self.again.push(Part { charges: readable, ..part });
                     }
                 }
-                Err(Undecided::NotTaken) if cluster.is_migrating(part.slot) => {
-                    self.again.extend(cluster.by_bucket(&part));
+                Err(Undecided::NotTaken) if nodes.is_migrating(part.slot) => {
+                    self.again.extend(nodes.by_bucket(&part));
                 }
                 Err(Undecided::NotTaken | Undecided::Ambiguous) => {
                     self.local.extend(part.charges);

@@ -20,7 +20,6 @@ use crate::limit::returned::Returned;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::Answered;
 use crate::store::redis::batch::giveback::GivenSender;
-use crate::store::redis::nodes::Nodes;
 use crate::store::redis::script::Given;
 use crate::store::rule::StoredRule;
 
@@ -211,14 +210,7 @@ impl Shared {
         taken_at: &TakenAt,
         done: &GivenSender,
     ) {
-        let cluster = match &self.nodes {
-            Nodes::One(node) => {
-                let (charges, taken_at, done) = (charges.to_vec(), taken_at.redis, done.clone());
-                return node.batcher().give_back(0, charges, rules, taken_at, Some(done));
-            }
-            Nodes::Cluster(cluster) => cluster,
-        };
-        for part in cluster.parts(charges, rules) {
+        for part in self.nodes.parts(charges, rules) {
             let Some(node) = part.node else { continue };
             for charge in part.charges {
                 let taken_at = taken_at.in_redis(charge.bucket);

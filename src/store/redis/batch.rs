@@ -34,9 +34,9 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::cluster::Cluster;
 use super::keys::{KeySpace, Keys};
 use super::link::Link;
+use super::nodes::Nodes;
 use super::script::{self, Added, Batch};
 use super::server_clock::ServerClock;
 use crate::base::clock;
@@ -76,7 +76,7 @@ pub struct Batcher {
     keys: Arc<KeySpace>,
     /// The cluster that the server is a master of: it has the address of another one that has a
     /// slot.
-    cluster: Option<Weak<Cluster>>,
+    cluster: Option<Weak<Nodes>>,
     /// Maximum time that a check may wait, in microseconds.
     budget_us: u64,
     debts: Arc<Debts>,
@@ -140,7 +140,7 @@ pub struct Target {
     /// Names the keys of buckets.
     pub keys: Arc<KeySpace>,
     /// The cluster that it is a master of; `None`: a server by itself.
-    pub cluster: Option<Weak<Cluster>>,
+    pub cluster: Option<Weak<Nodes>>,
     /// Debts that calls settle.
     pub debts: Arc<Debts>,
     /// Units that requests of this process hold, which calls state.
@@ -237,8 +237,20 @@ impl Batcher {
         })
     }
 
+    /// Where its calls are sent, and what they carry.
+    pub fn target(&self) -> Target {
+        Target {
+            link: Arc::clone(&self.link),
+            keys: Arc::clone(&self.keys),
+            cluster: self.cluster.clone(),
+            debts: Arc::clone(&self.debts),
+            held: Arc::clone(&self.held),
+            seen: self.seen.clone(),
+        }
+    }
+
     /// Connection that calls are sent on, and its circuit breaker.
-    pub fn link(&self) -> &Link {
+    pub fn link(&self) -> &Arc<Link> {
         &self.link
     }
 

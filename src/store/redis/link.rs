@@ -17,7 +17,7 @@ mod connect;
 pub(super) mod error;
 mod health;
 pub mod history;
-mod journal;
+pub(super) mod journal;
 pub mod records;
 mod sentinel;
 mod stream;
@@ -28,8 +28,8 @@ pub mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -43,7 +43,7 @@ use tracing::{info, warn};
 use super::batch::repair::REPAIR_US;
 use super::class::{ErrorClass, classify};
 use super::error_text::Secrets;
-use super::heartbeat::{PeerSeries, Peers};
+use super::nodes::Nodes;
 use crate::base::clock;
 use crate::limit::breaker::Settings;
 use crate::net::lookup::system_resolver;
@@ -51,7 +51,7 @@ use crate::policy::redis::Redis;
 use breaker::{BreakerHandle, BreakerSeries, BreakerStatus, Override};
 use health::Health;
 use journal::LogThrottle;
-pub use supervise::Supervisor;
+pub use supervise::{Connections, Supervisor};
 use watch::{CallResult, Reason};
 
 /// Current connection, and whether requests may use it.
@@ -62,14 +62,13 @@ pub struct Link {
     breaker: BreakerHandle,
     connections: AtomicU64,
     attempts: Sender<Attempts>,
-    reached: Arc<AtomicBool>,
+    reached: AtomicBool,
     /// Time in microseconds until which other gateways may not have stated what they hold, after an
     /// outage.
     settling_until: AtomicU64,
     /// Time in microseconds of the last connection after another one; 0 if there was none. From
     /// then on, the server may be a replica that took over.
     replaced_at: AtomicU64,
-    peers: Peers,
     journal: Mutex<LogThrottle>,
     misses_windows: AtomicBool,
     /// Secrets that no error may show.
@@ -83,15 +82,6 @@ pub struct Link {
 struct Attempts {
     succeeded: u64,
     failed: u64,
-}
-
-/// Prometheus series of a link.
-#[derive(Debug, Clone)]
-pub struct LinkSeries {
-    /// Series of the circuit breaker.
-    pub breaker: BreakerSeries,
-    /// The gateways that share the server.
-    pub peers: PeerSeries,
 }
 
 /// A connection. The result of each call has to be reported together with the connection it was
@@ -112,41 +102,35 @@ impl Default for Link {
 
 impl Link {
     /// Creates a link without a connection, and the supervisor that connects it. Does no I/O.
-    pub fn new(settings: &Redis, series: Option<LinkSeries>) -> (Arc<Self>, Supervisor) {
-        Self::start(settings, series, false)
+    pub fn new(settings: &Redis, series: Option<BreakerSeries>) -> (Arc<Self>, Supervisor) {
+        let link = Self::with(settings.breaker.clone(), series);
+        let link = Arc::new(Self { secrets: Secrets::of(&settings.login), ..link });
+        (Arc::clone(&link), Supervisor::new(link, settings.clone(), system_resolver()))
     }
 
     /// Like [`new`](Self::new), to a master of a cluster.
-    pub(super) fn in_cluster(settings: &Redis, series: LinkSeries) -> (Arc<Self>, Supervisor) {
-        Self::start(settings, Some(series), true)
-    }
-
-    fn start(
+    pub(super) fn in_cluster(
         settings: &Redis,
-        series: Option<LinkSeries>,
-        is_in_cluster: bool,
+        series: BreakerSeries,
+        cluster: Weak<Nodes>,
     ) -> (Arc<Self>, Supervisor) {
-        let mut link = Self::with(settings.breaker.clone(), series);
-        if is_in_cluster {
-            link.breaker = link.breaker.of_master(settings.address.to_string());
-        }
+        let mut link = Self::with(settings.breaker.clone(), Some(series));
+        link.breaker = link.breaker.of_master(settings.address.to_string());
         let secrets = Secrets::of(&settings.login);
-        let link = Arc::new(Self { secrets, is_in_cluster, ..link });
-        let resolver = system_resolver();
-        (Arc::clone(&link), Supervisor::new(link, settings.clone(), resolver))
+        let link = Arc::new(Self { secrets, is_in_cluster: true, ..link });
+        let supervisor = Supervisor::new(Arc::clone(&link), settings.clone(), system_resolver());
+        (link, supervisor.in_cluster(cluster))
     }
 
-    fn with(breaker: Settings, series: Option<LinkSeries>) -> Self {
-        let (breaker_series, peers) = series.map(|series| (series.breaker, series.peers)).unzip();
+    fn with(breaker: Settings, series: Option<BreakerSeries>) -> Self {
         Self {
             current: ArcSwapOption::empty(),
-            breaker: BreakerHandle::new(breaker, breaker_series),
+            breaker: BreakerHandle::new(breaker, series),
             connections: AtomicU64::new(0),
             attempts: Sender::default(),
-            reached: Arc::default(),
+            reached: AtomicBool::new(false),
             settling_until: AtomicU64::new(0),
             replaced_at: AtomicU64::new(0),
-            peers: Peers::new(peers),
             journal: Mutex::default(),
             misses_windows: AtomicBool::new(false),
             secrets: Secrets::default(),
@@ -189,11 +173,6 @@ impl Link {
     /// Whether Redis has been reached since the start.
     pub fn is_reached(&self) -> bool {
         self.reached.load(Ordering::Relaxed)
-    }
-
-    /// Flag that is set once Redis has been reached.
-    pub fn reached(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.reached)
     }
 
     /// Waits for the result of the first connection attempt, at most for `limit`.
@@ -240,11 +219,6 @@ impl Link {
             let _ = timeout_at(ends, attempts.wait_for(|attempts| *attempts != before)).await;
         }
         self.is_up()
-    }
-
-    /// The gateways that share the server.
-    pub fn peers(&self) -> &Peers {
-        &self.peers
     }
 
     /// Microseconds until the next probe of Redis; 0 while the breaker is closed.

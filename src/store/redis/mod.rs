@@ -6,9 +6,9 @@
 //! [`append`] (records for a stream), [`durability`] (whether the server keeps quotas), [`link`]
 //! (connection and circuit breaker), [`batch`] (when a check is sent, and with which others),
 //! `server_clock` (when the server decided), [`stating`] (units that requests hold), [`heartbeat`]
-//! (the gateways that share it), [`node`] (all of it for one server), [`cluster`] (the masters of a
-//! Redis Cluster), [`availability`] (which of them can be called), [`nodes`] (one server or a
-//! cluster).
+//! (the gateways that share it), [`node`] (all of it for one server), [`cluster`] (which master has
+//! which keys), [`availability`] (which masters can be called), [`nodes`] (the masters of a
+//! cluster, or one server).
 
 pub mod append;
 pub mod availability;

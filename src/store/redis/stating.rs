@@ -1,6 +1,5 @@
 //! Statements to Redis of the units that requests of this process hold, in calls without checks.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use redis::RedisError;
@@ -43,16 +42,6 @@ pub enum Stated {
     Failed,
 }
 
-/// States everything at once, since Redis may have lost it, then what changes, and each third of a
-/// lease again. Has no effect on the circuit breaker. Keys start with `prefix`.
-pub async fn keep_stating(connection: &Connection, held: &Held, prefix: &str) -> Infallible {
-    held.renew(true, clock::now());
-    let mut interval = tokio::time::interval(RENEWAL_INTERVAL);
-    loop {
-        until_next(state_some(connection, held, prefix).await, held, &mut interval).await;
-    }
-}
-
 /// Waits until the next statements are due, after a call with this result.
 pub(super) async fn until_next(last: Stated, held: &Held, interval: &mut Interval) {
     match last {
@@ -64,15 +53,6 @@ pub(super) async fn until_next(last: Stated, held: &Held, interval: &mut Interva
         () = held.until_due() => sleep(STATEMENT_DELAY).await,
         _ = interval.tick() => held.renew(false, clock::now()),
     }
-}
-
-/// Makes one call with statements that are due.
-pub async fn state_some(connection: &Connection, held: &Held, prefix: &str) -> Stated {
-    let due = held.take_due(MAX_STATEMENTS, clock::now());
-    if due.is_empty() {
-        return Stated::Nothing;
-    }
-    state(connection, held, due, prefix.into(), |_| false).await
 }
 
 /// Makes one call with these statements. In a cluster, all are of buckets in one slot, and `moved`

@@ -18,9 +18,9 @@ use crate::store::debts::BucketDebt;
 use crate::store::held::Held;
 use crate::store::redis::call;
 use crate::store::redis::class::ErrorClass;
-use crate::store::redis::cluster::CallReply;
 use crate::store::redis::cluster::redirect::Redirect;
 use crate::store::redis::link::Connection;
+use crate::store::redis::nodes::CallReply;
 use crate::store::redis::script::{Batch, Reply};
 
 /// Debts that a call settles: the bucket, the debt, and its units as they were sent.
@@ -205,7 +205,7 @@ impl Batcher {
                 self.link.answered(connection);
                 (via.node.batcher().link(), &via.connection)
             }
-            None => (&*self.link, connection),
+            None => (&self.link, connection),
         };
         match reply {
             // The node that has the slot now cannot be called. The one that says so has not failed.

@@ -1,16 +1,11 @@
-//! Calls with checks of units that requests hold: their end, and the statements at the end of the
-//! process.
+//! The end of calls with checks of units that requests hold.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::{Instant, timeout_at};
 
 use super::Batcher;
 use crate::limit::charge::BucketId;
 use crate::store::held::Held;
 use crate::store::redis::script::Batch;
-use crate::store::redis::stating;
 
 /// Buckets of a call whose units are held. If it is dropped before [`end`](Self::end), by a panic,
 /// what Redis has of them is unknown, and is stated again.
@@ -47,18 +42,6 @@ impl Batcher {
         let unknown = || batch.held().map(|bucket| (bucket, None)).collect();
         for (bucket, units) in units.unwrap_or_else(unknown) {
             self.held.answered(bucket, units);
-        }
-    }
-
-    /// Makes all statements that are due, within about `timeout`. Those that are not made end with
-    /// their leases.
-    pub async fn state_all(&self, timeout: Duration) {
-        let ends = Instant::now() + timeout;
-        while let Some(connection) = self.link.current() {
-            let state = stating::state_some(&connection, &self.held, self.keys.prefix());
-            if !matches!(timeout_at(ends, state).await, Ok(stating::Stated::Some)) {
-                return;
-            }
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::charge::BucketId;
 use crate::store::debts::{BucketDebt, Debts};
 use crate::store::redis::call;
-use crate::store::redis::script::{Added, Batch, MAX_CHECKS};
+use crate::store::redis::script::{Added, Batch};
 
 /// Result of a settlement.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -85,33 +85,6 @@ impl Sum {
 }
 
 impl Batcher {
-    /// Settles all debts in Redis, within about `timeout`. If the circuit breaker is open, Redis is
-    /// probed once, at once. A call that is not answered is not repeated: Redis may have settled
-    /// its debts.
-    ///
-    /// Debts that Redis has certainly not settled are kept.
-    pub async fn settle_all(&self, timeout: Duration) -> Settlement {
-        let ends = Instant::now() + timeout;
-        let mut settlement = Settlement::default();
-        while !self.debts.is_empty() {
-            if !self.link.probe_and_wait(ends).await {
-                settlement.why = Some("Redis is unavailable".to_owned());
-                break;
-            }
-            let taken = self.debts.take_some(MAX_CHECKS, clock::now());
-            if taken.is_empty() {
-                break;
-            }
-            let (part, result) = self.settle_some(taken, ends).await;
-            settlement.add(part);
-            if let Err(why) = result {
-                settlement.why = Some(why);
-                break;
-            }
-        }
-        settlement
-    }
-
     /// Makes one call. In a cluster, all debts are to buckets of one slot. The result has why no
     /// further call is made.
     pub(in crate::store::redis) async fn settle_some(

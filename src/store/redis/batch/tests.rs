@@ -1,10 +1,10 @@
 mod holding;
 mod unreadable;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use pingora::services::background::BackgroundService as _;
 
 use super::*;
 use crate::limit::Limit;
@@ -12,13 +12,13 @@ use crate::limit::adjust::Adjustment;
 use crate::limit::breaker::Settings;
 use crate::limit::charge::{BucketId, Charge, Mode};
 use crate::limit::share::Share;
+use crate::observe::metrics::Metrics;
 use crate::policy::OnFailure;
 use crate::policy::redis::{Address, Colocate, Login, Ready, Redis, StartWithout};
 use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::adjust::NotAdjusted;
 use crate::store::redis::fixture::{RedisServer, Timer, rule};
-use crate::store::redis::node::Node;
 
 /// A breaker that closes at once: a probe may be late while other tests run.
 fn quick() -> Settings {
@@ -28,8 +28,17 @@ fn quick() -> Settings {
 
 /// A link to the server, connected until the runtime of the test ends.
 pub(super) async fn connected(server: &RedisServer) -> Arc<Link> {
-    let settings = Redis {
-        address: Address::Socket(server.socket()),
+    let (link, supervisor) = Link::new(&settings(server.socket()), None);
+    tokio::spawn(async move { supervisor.run().await });
+    while link.current().is_none() {
+        tokio::task::yield_now().await;
+    }
+    link
+}
+
+fn settings(socket: PathBuf) -> Redis {
+    Redis {
+        address: Address::Socket(socket),
         tls: None,
         login: Login::default(),
         database: 0,
@@ -42,20 +51,17 @@ pub(super) async fn connected(server: &RedisServer) -> Arc<Link> {
         repair: true,
         start_without: StartWithout::default(),
         breaker: quick(),
-    };
-    let (link, supervisor) = Link::new(&settings, None);
-    tokio::spawn(async move {
-        let (_keep, shutdown) = tokio::sync::watch::channel(false);
-        supervisor.start(shutdown).await;
-    });
-    while link.current().is_none() {
-        tokio::task::yield_now().await;
     }
-    link
+}
+
+/// The one server that is reached through `batcher`.
+pub(super) fn one_node(batcher: &Arc<Batcher>) -> Arc<Nodes> {
+    let series = Metrics::new("test").unwrap().redis();
+    Nodes::over(&settings(PathBuf::new()), Arc::clone(batcher), series)
 }
 
 pub(super) fn series() -> CallSeries {
-    crate::observe::metrics::Metrics::new("test").unwrap().redis().all.calls
+    Metrics::new("test").unwrap().redis().calls
 }
 
 pub(super) fn rules() -> Arc<[StoredRule]> {
@@ -326,7 +332,7 @@ async fn costs_one_call_a_second(charges: &Charges) {
     let batcher = batcher(connected(&server).await, 5_000, series.clone());
     let limits: Vec<Limit> = charges.iter().map(|charge| charge.limit).collect();
     let memory = Arc::new(MemoryStore::new(1_000, &limits));
-    let limiter = Limiter::shared(memory, Node::over("test", batcher), None);
+    let limiter = Limiter::shared(memory, one_node(&batcher), None);
     let mut sources = [0_u64; Source::COUNT];
     #[allow(clippy::disallowed_methods, reason = "measures how long it takes")]
     let started = Instant::now();

@@ -7,7 +7,7 @@ use crate::net::address::{HostPort, MAX_HOST_BYTES};
 use crate::store::redis::keys::hex;
 
 /// Maximum number of masters that are used. Redis recommends at most 1,000 nodes.
-pub(super) const MAX_MASTERS: usize = 1_024;
+pub const MAX_MASTERS: usize = 1_024;
 
 /// Steps in which the number of a bucket of probes is found in all likelihood.
 const MAX_PROBE_STEPS: u64 = 200_000;

@@ -7,7 +7,7 @@ const LOG_INTERVAL_US: u64 = 60_000_000;
 
 /// Limits how often lines of one kind are logged.
 #[derive(Debug, Default)]
-pub(super) struct LogThrottle {
+pub(in crate::store::redis) struct LogThrottle {
     /// Time of the last line of each kind, in microseconds.
     last: HashMap<&'static str, u64>,
     /// Kinds of failures that were logged, and whose end was not.
@@ -18,7 +18,7 @@ pub(super) struct LogThrottle {
 
 impl LogThrottle {
     /// Whether a failure of this kind is logged now.
-    pub(super) fn wants(&mut self, kind: &'static str, now: u64) -> bool {
+    pub(in crate::store::redis) fn wants(&mut self, kind: &'static str, now: u64) -> bool {
         let last = self.last.get(kind).copied();
         let wanted = last.is_none_or(|last| now.saturating_sub(last) >= LOG_INTERVAL_US);
         if wanted {
@@ -29,7 +29,7 @@ impl LogThrottle {
     }
 
     /// Whether the end of failures of this kind is logged now: only if a failure was.
-    pub(super) fn wants_end(&mut self, kind: &'static str) -> bool {
+    pub(in crate::store::redis) fn wants_end(&mut self, kind: &'static str) -> bool {
         self.failing.remove(kind)
     }
 

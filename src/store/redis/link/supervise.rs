@@ -2,20 +2,16 @@
 //! in the background. No request waits for any of it.
 
 use std::convert::Infallible;
-use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, sleep, timeout};
 use tracing::{info, warn};
 
 use super::connect::{self, NewConnection};
 use super::error::ConnectError;
-use super::history::History;
 use super::watch::{CallResult, Reason};
 use super::{Connection, Link};
 use crate::base::blocking::BlockingCalls;
@@ -23,14 +19,9 @@ use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::net::lookup::Resolver;
 use crate::policy::redis::{Address, Redis};
-use crate::store::held::Held;
-use crate::store::redis::append::Appending;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
-use crate::store::redis::cluster::Cluster;
-use crate::store::redis::durability;
-use crate::store::redis::heartbeat::{self, Sender};
-use crate::store::redis::stating;
+use crate::store::redis::nodes::Nodes;
 
 /// Interval of PINGs on an idle connection. Two per second also keep it open at a server with an
 /// idle timeout of a second.
@@ -49,6 +40,21 @@ const STATING_US: u64 = 2 * MICROS_PER_SECOND;
 /// After a connection of this duration, failures are logged again, in milliseconds.
 const STEADY_MS: u64 = 10_000;
 
+/// Connections of one or more supervisors that requests may use, or could.
+#[derive(Debug, Default)]
+pub struct Connections {
+    pub changes: watch::Sender<Changes>,
+    /// Set with the first connection.
+    pub has_been_one: Arc<AtomicBool>,
+}
+
+/// How often requests have got a connection that they may use, and lost it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Changes {
+    pub connected: u64,
+    pub lost: u64,
+}
+
 /// Keeps a [`Link`] connected, for as long as the process lives.
 pub struct Supervisor {
     link: Arc<Link>,
@@ -56,84 +62,32 @@ pub struct Supervisor {
     resolver: Resolver,
     /// Threads that read certificates.
     reads: BlockingCalls,
-    /// Random number that identifies this process.
-    process: u64,
-    /// Records for the stream of refusals.
-    appending: Option<Appending>,
-    /// Units that requests of this process hold.
-    held: Option<Arc<Held>>,
-    /// Whether limits are counted whose counts must not be lost.
-    has_quotas: bool,
-    /// Whether the server has been asked whether it keeps them.
-    has_asked: AtomicBool,
-    /// The cluster that the server is a master of. It makes all calls but checks and probes.
-    cluster: Option<Weak<Cluster>>,
-}
-
-#[async_trait]
-impl BackgroundService for Supervisor {
-    /// Does not stop at a shutdown, as requests in flight still use the connection. Only the
-    /// heartbeats end.
-    async fn start(&self, shutdown: ShutdownWatch) {
-        tokio::join!(self.run(), self.link.peers.leave_at(shutdown));
-    }
+    /// Number of the bucket of probes, without a cluster. Random.
+    probed: u64,
+    /// Those of all servers, with this one.
+    all: Arc<Connections>,
+    /// The cluster that the server is a master of.
+    cluster: Option<Weak<Nodes>>,
 }
 
 impl Supervisor {
     pub(super) fn new(link: Arc<Link>, settings: Redis, resolver: Resolver) -> Self {
-        let process = link.breaker.random();
-        let reads = BlockingCalls::default();
-        Self {
-            link,
-            settings,
-            resolver,
-            reads,
-            process,
-            appending: None,
-            held: None,
-            has_quotas: false,
-            has_asked: AtomicBool::new(false),
-            cluster: None,
-        }
+        let (probed, reads) = (link.breaker.random(), BlockingCalls::default());
+        Self { link, settings, resolver, reads, probed, all: Arc::default(), cluster: None }
     }
 
-    /// Also sends records to the stream of refusals.
-    pub fn appending(self, appending: Appending) -> Self {
-        Self { appending: Some(appending), ..self }
-    }
-
-    /// Also states what requests of this process hold.
-    pub fn stating(self, held: Arc<Held>) -> Self {
-        Self { held: Some(held), ..self }
-    }
-
-    /// Warns once if the server does not keep the counts of quotas.
-    pub fn keeping_quotas(self, has_quotas: bool) -> Self {
-        Self { has_quotas, ..self }
+    /// Adds its connections to `all`.
+    pub(in crate::store::redis) fn counting(self, all: Arc<Connections>) -> Self {
+        Self { all, ..self }
     }
 
     /// Connects to a master of `cluster`.
-    pub fn in_cluster(self, cluster: Weak<Cluster>) -> Self {
+    pub(super) fn in_cluster(self, cluster: Weak<Nodes>) -> Self {
         Self { cluster: Some(cluster), ..self }
     }
 
-    /// Name of this process in records: 16 hexadecimal digits.
-    pub fn gateway(&self) -> String {
-        format!("{:016x}", self.process)
-    }
-
-    /// A reader of streams in the same Redis.
-    pub fn history(&self) -> History {
-        History::new(self.settings.clone(), Arc::clone(&self.resolver))
-    }
-
-    /// Link that it connects.
-    pub fn link(&self) -> Arc<Link> {
-        Arc::clone(&self.link)
-    }
-
     /// Connects and reconnects. Never returns.
-    pub async fn run(&self) {
+    pub async fn run(&self) -> Infallible {
         let mut kept = None;
         loop {
             self.link.breaker.until_probe().await;
@@ -223,7 +177,7 @@ impl Supervisor {
         let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
         match (&self.settings.address, cluster) {
             (Address::Server(at), Some(cluster)) => cluster.probe_number(at),
-            _ => Some(self.process),
+            _ => Some(self.probed),
         }
     }
 
@@ -246,18 +200,17 @@ impl Supervisor {
         }
         self.link.breaker.recovered();
         self.link.reached.store(true, Ordering::Relaxed);
+        self.all.has_been_one.store(true, Ordering::Relaxed);
+        self.all.changes.send_modify(|changes| changes.connected += 1);
         self.link.attempts.send_modify(|attempts| attempts.succeeded += 1);
         let reason = tokio::select! {
             reason = connection.health.until_broken() => Some(reason),
             () = driver.until_closed() => Some(connection.health.broken().unwrap_or(Reason::Closed)),
             reason = until_ping_fails(&connection) => Some(reason),
             () = self.link.breaker.until_open() => connection.health.broken(),
-            never = self.keep_sending_heartbeats(&connection) => match never {},
-            never = self.keep_appending(&connection) => match never {},
-            never = self.keep_stating(&connection) => match never {},
-            never = self.ask_for_durability(&connection) => match never {},
             () = self.link.breaker.keep_advancing() => None,
         };
+        self.all.changes.send_modify(|changes| changes.lost += 1);
         let Some(reason) = reason else {
             return Some(NewConnection { connection, driver, address, secrets });
         };
@@ -269,96 +222,6 @@ impl Supervisor {
         self.link.journal.lock().wants_down("lost", clock::now());
         self.link.breaker.open(&format!("lost Redis at {address}: {}", reason.text()));
         None
-    }
-
-    /// States what requests of this process hold.
-    async fn keep_stating(&self, connection: &Connection) -> Infallible {
-        match &self.held {
-            Some(held) => stating::keep_stating(connection, held, &self.settings.prefix).await,
-            None => pending().await,
-        }
-    }
-
-    /// Asks the server once whether it keeps the counts of quotas, and warns if not.
-    async fn ask_for_durability(&self, connection: &Connection) -> Infallible {
-        if self.has_quotas && !self.has_asked.load(Ordering::Relaxed) {
-            let mut redis = connection.redis.clone();
-            match timeout(REPLY_TIMEOUT, durability::ask(&mut redis)).await {
-                Ok(found) => durability::log(found),
-                Err(_) => return pending().await,
-            }
-            self.has_asked.store(true, Ordering::Relaxed);
-        }
-        pending().await
-    }
-
-    /// Sends heartbeats until the gateway leaves, and records the number of live gateways. A
-    /// failure has no effect on checks.
-    async fn keep_sending_heartbeats(&self, connection: &Connection) -> Infallible {
-        if self.cluster.is_some() {
-            return pending().await;
-        }
-        let (peers, mut redis) = (&self.link.peers, connection.redis.clone());
-        let sender = Sender { prefix: &self.settings.prefix, process: self.process };
-        let mut interval = tokio::time::interval(heartbeat::INTERVAL);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                biased;
-                () = peers.until_leaving() => {
-                    // Otherwise the others miss the gateway only later.
-                    let _ = timeout(REPLY_TIMEOUT, peers.announce_leave(&mut redis, sender)).await;
-                    return pending().await;
-                }
-                _ = interval.tick() => {}
-            }
-            match timeout(REPLY_TIMEOUT, peers.announce(&mut redis, sender)).await {
-                Ok(Ok(counts)) => {
-                    peers.counted(counts);
-                    if self.link.journal.lock().wants_end("announce") {
-                        info!("Redis counts this gateway again");
-                    }
-                }
-                Ok(Err(error)) if self.link.journal.lock().wants("announce", clock::now()) => {
-                    warn!(
-                        "Redis does not count this gateway: {}; for its part in an outage, set \
-                         `instances` under `[server]`",
-                        self.link.describe(&error)
-                    );
-                }
-                Ok(Err(_)) | Err(_) => {}
-            }
-        }
-    }
-
-    /// Sends records to the stream, one at a time, so that the result of each is known. A failure
-    /// has no effect on checks.
-    async fn keep_appending(&self, connection: &Connection) -> Infallible {
-        let Some(appending) = &self.appending else { return pending().await };
-        while let Some(mut sending) = appending.next().await {
-            sending.entry.fields.push(("gateway", self.gateway()));
-            let key = format!("{}{}", self.settings.prefix, sending.entry.stream);
-            let mut redis = connection.redis.clone();
-            match timeout(REPLY_TIMEOUT, call::append(&mut redis, &key, &sending.entry)).await {
-                Ok(Ok(())) => {
-                    connection.health.note(CallResult::Answered);
-                    sending.arrived();
-                    if self.link.journal.lock().wants_end("append") {
-                        info!("Redis takes refusals into {key} again");
-                    }
-                }
-                Ok(Err(error)) if self.link.journal.lock().wants("append", clock::now()) => {
-                    let help = match classify(&error) {
-                        ErrorClass::NoPermission => "; its user needs `+xadd`",
-                        _ => "",
-                    };
-                    let text = self.link.describe(&error);
-                    warn!("Redis does not take refusals into {key}: {text}{help}");
-                }
-                Ok(Err(_)) | Err(_) => {}
-            }
-        }
-        pending().await
     }
 }
 

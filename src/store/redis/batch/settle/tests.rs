@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nix::sys::signal::Signal;
 
-use super::super::tests::{batcher, charges, connected, rules, series};
+use super::super::tests::{batcher, charges, connected, one_node, rules, series};
 use super::*;
 use crate::limit::share::Share;
 use crate::store::redis::fixture::{RedisServer, rule};
@@ -22,7 +22,7 @@ async fn settlement_of_many_debts_uses_several_calls() {
     let series = series();
     let batcher = batcher(connected(&server).await, 5_000, series.clone());
     (0..300).for_each(|bucket| add_debt(&batcher, bucket, 7));
-    let settlement = batcher.settle_all(Duration::from_secs(60)).await;
+    let settlement = one_node(&batcher).settle_all(Duration::from_secs(60)).await;
     assert_eq!((settlement.settled.buckets, settlement.settled.whole_tokens()), (300, 2_100));
     assert_eq!((settlement.lost, settlement.why), (Sum::default(), None));
     assert!(batcher.debts.is_empty());
@@ -40,7 +40,7 @@ async fn only_the_debt_to_a_key_of_another_type_is_lost() {
     let mut connection = server.client().get_connection().unwrap();
     let taken = key("t:", BucketId(1), &rule());
     redis::cmd("RPUSH").arg(&taken).arg("x").exec(&mut connection).unwrap();
-    let settlement = batcher.settle_all(Duration::from_secs(60)).await;
+    let settlement = one_node(&batcher).settle_all(Duration::from_secs(60)).await;
     assert_eq!((settlement.settled.buckets, settlement.lost.buckets), (2, 1));
     assert_eq!(settlement.why.unwrap(), "a key holds another type of value than a bucket");
 }
@@ -54,7 +54,7 @@ async fn unanswered_settlement_is_not_repeated() {
     assert!(batcher.take(charges(1, 100), rules()).await.is_ok());
     add_debt(&batcher, 1, 7);
     server.signal(Signal::SIGSTOP);
-    let settlement = batcher.settle_all(Duration::from_millis(200)).await;
+    let settlement = one_node(&batcher).settle_all(Duration::from_millis(200)).await;
     assert_eq!((settlement.settled.buckets, settlement.lost.buckets), (0, 1));
     assert_eq!(settlement.why.unwrap(), "Redis does not answer");
     assert!(batcher.debts.is_empty());
@@ -73,7 +73,7 @@ async fn unanswered_settlement_is_not_repeated() {
 async fn debts_are_kept_if_redis_is_unavailable() {
     let batcher = batcher(Arc::default(), 1_000, series());
     add_debt(&batcher, 1, 7);
-    let settlement = batcher.settle_all(Duration::from_millis(10)).await;
+    let settlement = one_node(&batcher).settle_all(Duration::from_millis(10)).await;
     assert_eq!(settlement.why.unwrap(), "Redis is unavailable");
     assert_eq!((Sum::of(&batcher.debts).whole_tokens(), batcher.debts.len()), (7, 1));
 }

@@ -72,7 +72,7 @@ async fn lost_reply_and_client_that_left_leave_nothing_in_redis() {
         let _ = tokio::time::timeout(Duration::from_millis(5), leaves).await;
         server.signal(Signal::SIGCONT);
         while link.current().is_none() || !batcher.held().is_empty() {
-            batcher.state_all(Duration::from_secs(1)).await;
+            one_node(&batcher).state_all(Duration::from_secs(1)).await;
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(free(&server, &charges), 5, "{round}");
@@ -103,7 +103,7 @@ async fn adjustment_of_an_operator_frees_units_of_all_gateways() {
     assert_eq!(answered.answer.outcomes[0].level, 0);
     drop((holds, answered));
     for gateway in &gateways {
-        gateway.state_all(Duration::from_secs(1)).await;
+        one_node(gateway).state_all(Duration::from_secs(1)).await;
         assert!(gateway.held().is_empty());
     }
     assert_eq!(free(&server, &charges), 5);

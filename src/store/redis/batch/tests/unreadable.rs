@@ -41,7 +41,7 @@ impl Scene {
         let batcher = batcher(connected(&server).await, 5_000, series.clone());
         let limits: Vec<Limit> = charges.iter().map(|charge| charge.limit).collect();
         let memory = Arc::new(MemoryStore::new(1_000, &limits));
-        let limiter = Limiter::shared(memory, Node::over("test", batcher), Some(1));
+        let limiter = Limiter::shared(memory, one_node(&batcher), Some(1));
         Self { server, limiter, charges, rules, series }
     }
 

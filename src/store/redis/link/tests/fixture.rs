@@ -16,9 +16,12 @@ use super::super::{Connection, Link, Supervisor};
 use crate::base::blocking::BlockingCalls;
 use crate::load::from_text_in;
 use crate::net::lookup::{Resolver, system_resolver};
+use crate::observe::metrics::Metrics;
 use crate::policy::redis::Redis;
+use crate::store::held::Held;
 use crate::store::redis::append::Appending;
 use crate::store::redis::class::ErrorClass;
+use crate::store::redis::nodes::Nodes;
 
 #[path = "../../../../../tests/it/support/ports.rs"]
 mod ports;
@@ -148,22 +151,21 @@ pub(super) struct Running {
 impl Running {
     pub(super) fn start(lines: &str) -> Self {
         let (link, supervisor) = Link::new(&settings(lines), None);
-        let task = tokio::spawn(async move { supervisor.run().await });
-        Self { link, task }
+        Self { link, task: tokio::spawn(async move { match supervisor.run().await {} }) }
     }
 
     pub(super) fn start_appending(lines: &str, appending: Appending) -> Self {
-        let (link, supervisor) = Link::new(&settings(lines), None);
+        let (held, series) = (Arc::new(Held::new(true)), Metrics::new("test").unwrap().redis());
+        let (nodes, supervisor) = Nodes::new(&settings(lines), 1_000, held, series);
         let supervisor = supervisor.appending(appending);
-        let task = tokio::spawn(async move { supervisor.run().await });
-        Self { link, task }
+        let link = Arc::clone(nodes.one().unwrap().batcher().link());
+        Self { link, task: tokio::spawn(async move { supervisor.run().await }) }
     }
 
     pub(super) fn start_with(settings: Redis, resolver: Resolver) -> Self {
         let link = Arc::new(Link::default());
         let supervisor = Supervisor::new(Arc::clone(&link), settings, resolver);
-        let task = tokio::spawn(async move { supervisor.run().await });
-        Self { link, task }
+        Self { link, task: tokio::spawn(async move { match supervisor.run().await {} }) }
     }
 
     /// Waits for a connection.

@@ -7,12 +7,12 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult};
 
-use super::Cluster;
-use super::redirect::Redirect;
-use super::topology::address;
+use super::Nodes;
 use crate::base::clock;
 use crate::net::address::HostPort;
 use crate::store::redis::call;
+use crate::store::redis::cluster::redirect::Redirect;
+use crate::store::redis::cluster::topology::address;
 use crate::store::redis::link::Connection;
 use crate::store::redis::node::Node;
 use crate::store::redis::script::Batch;
@@ -37,7 +37,7 @@ pub struct Via {
     pub connection: Connection,
 }
 
-impl Cluster {
+impl Nodes {
     /// Follows the redirection that `error` is, not after `ends` (microseconds). `connection` is
     /// that of the node that has redirected the call. Other errors are returned.
     pub async fn follow(
@@ -161,7 +161,7 @@ impl Cluster {
     /// Address of a node in a redirection. Without a host, it has that of the first master: a
     /// cluster that names no hosts is reached by one.
     fn named(&self, host: &str, port: u16) -> Option<HostPort> {
-        let known = self.members.load().masters.first().map(|member| member.at.clone());
+        let known = self.members.load().masters.first().and_then(|member| member.at.clone());
         address(host, port, &known?)
     }
 }

@@ -1,12 +1,11 @@
-//! [`ClusterSupervisor`]: learns the masters of a cluster, and makes the calls that concern no
-//! single master: heartbeats, records for streams, and statements of what requests hold. All in the
-//! background; no request waits for it.
+//! [`NodesSupervisor`]: connects one server, or learns the masters of a cluster; and makes the
+//! calls that concern no single node: heartbeats, records for streams, and statements of what
+//! requests hold. All in the background; no request waits for it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,7 +18,7 @@ use redis::{RedisError, RedisResult};
 use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
 use tracing::{info, warn};
 
-use super::{Cluster, Members, NO_MASTER};
+use super::{Member, Members, Nodes};
 use crate::base::blocking::BlockingCalls;
 use crate::base::clock;
 use crate::net::address::HostPort;
@@ -30,11 +29,14 @@ use crate::store::redis::availability::{self, MasterStatus};
 use crate::store::redis::batch::settle::Settlement;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
+use crate::store::redis::cluster::topology::NO_MASTER;
 use crate::store::redis::durability;
 use crate::store::redis::heartbeat::{self, Sender};
 use crate::store::redis::link::breaker::{BreakerState, Override};
 use crate::store::redis::link::cluster::topology;
-use crate::store::redis::link::history::History;
+use crate::store::redis::link::journal::LogThrottle;
+use crate::store::redis::link::{Connection, Supervisor};
+use crate::store::redis::node::Node;
 use crate::store::redis::script::MAX_CHECKS;
 use crate::store::redis::stating::{self, MAX_STATEMENTS, PAUSE, RENEWAL_INTERVAL, Stated};
 
@@ -53,9 +55,11 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Timeout of commands of the supervisor.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Keeps a [`Cluster`] up to date, for as long as the process lives.
-pub struct ClusterSupervisor {
-    cluster: Arc<Cluster>,
+/// Keeps [`Nodes`] connected and up to date, for as long as the process lives.
+pub struct NodesSupervisor {
+    nodes: Arc<Nodes>,
+    /// Connects the one server; `None` for a cluster, each of whose masters has its own.
+    one: Option<Supervisor>,
     resolver: Resolver,
     /// Threads that read certificates.
     reads: BlockingCalls,
@@ -66,18 +70,18 @@ pub struct ClusterSupervisor {
 }
 
 #[async_trait]
-impl BackgroundService for ClusterSupervisor {
+impl BackgroundService for NodesSupervisor {
     /// Does not stop at a shutdown, as requests in flight still use the connections. Only the
     /// heartbeats end.
     async fn start(&self, shutdown: ShutdownWatch) {
-        tokio::join!(self.run(), self.cluster.peers.leave_at(shutdown));
+        tokio::join!(self.run(), self.nodes.peers.leave_at(shutdown));
     }
 }
 
-impl ClusterSupervisor {
-    pub(super) fn new(cluster: Arc<Cluster>) -> Self {
+impl NodesSupervisor {
+    pub(super) fn new(nodes: Arc<Nodes>, one: Option<Supervisor>) -> Self {
         let (resolver, reads) = (system_resolver(), BlockingCalls::default());
-        Self { cluster, resolver, reads, appending: None, has_quotas: false }
+        Self { nodes, one, resolver, reads, appending: None, has_quotas: false }
     }
 
     /// Also sends records to the stream of refusals.
@@ -85,21 +89,24 @@ impl ClusterSupervisor {
         Self { appending: Some(appending), ..self }
     }
 
-    /// Warns if a master does not keep the counts of quotas.
+    /// Warns once if a server does not keep the counts of quotas.
     pub fn keeping_quotas(self, has_quotas: bool) -> Self {
         Self { has_quotas, ..self }
     }
 
-    /// The cluster that it keeps up to date.
-    pub fn cluster(&self) -> &Arc<Cluster> {
-        &self.cluster
-    }
-
-    /// Keeps the cluster up to date. Never returns.
+    /// Keeps the nodes connected and up to date. Never returns.
     pub async fn run(&self) {
+        let keep_connected = async {
+            if let Some(one) = &self.one {
+                return one.run().await;
+            }
+            tokio::select! {
+                never = self.keep_refreshing() => never,
+                never = self.keep_watching() => never,
+            }
+        };
         tokio::select! {
-            never = self.keep_refreshing() => match never {},
-            never = self.keep_watching() => match never {},
+            never = keep_connected => match never {},
             never = self.keep_sending_heartbeats() => match never {},
             never = self.keep_appending() => match never {},
             never = self.keep_stating() => match never {},
@@ -114,24 +121,27 @@ impl ClusterSupervisor {
         loop {
             match self.learn().await {
                 Ok(()) if std::mem::take(&mut is_logged) => {
-                    info!("the masters of {} are known again", self.cluster.address());
+                    info!("the masters of {} are known again", self.nodes.settings.address);
                 }
                 Ok(()) => {}
                 Err(error) => {
                     if !is_logged {
-                        warn!("cannot learn the masters of {}: {error}", self.cluster.address());
+                        warn!(
+                            "cannot learn the masters of {}: {error}",
+                            self.nodes.settings.address
+                        );
                     }
                     is_logged = true;
-                    self.cluster.attempts.send_modify(|attempts| *attempts += 1);
                 }
             }
+            self.nodes.lookups.send_modify(|lookups| *lookups += 1);
             let interval =
-                if self.cluster.is_connected() { REFRESH_INTERVAL } else { SEARCH_INTERVAL };
+                if self.nodes.is_connected() { REFRESH_INTERVAL } else { SEARCH_INTERVAL };
             // Gateways that have started together do not ask together.
             let spread = interval.mul_f64(f64::from(random_byte()) / 1_024.0);
             sleep(REFRESH_PAUSE).await;
             tokio::select! {
-                () = self.cluster.refresh.notified() => {}
+                () = self.nodes.refresh.notified() => {}
                 () = sleep(interval + spread) => {}
             }
         }
@@ -139,18 +149,18 @@ impl ClusterSupervisor {
 
     async fn learn(&self) -> Result<(), String> {
         let (settings, Address::Cluster(seeds)) =
-            (&self.cluster.settings, &self.cluster.settings.address)
+            (&self.nodes.settings, &self.nodes.settings.address)
         else {
             return Err("the configuration has no cluster".to_owned());
         };
-        let nodes = asked(&self.cluster.members.load(), seeds);
+        let nodes = asked(&self.nodes.members.load(), seeds);
         let learned = topology(settings, &nodes, &self.resolver, &self.reads).await;
         let topology = learned.map_err(|error| error.to_string())?;
         let without = topology.owners.iter().filter(|owner| **owner == NO_MASTER).count();
-        if self.cluster.apply(topology) {
-            let members = self.cluster.members.load();
-            let masters = members.masters.iter().map(|member| member.at.to_string());
-            info!("the cluster's masters are {}", masters.collect::<Vec<String>>().join(", "));
+        if self.nodes.apply(topology) {
+            let members = self.nodes.members.load();
+            let masters = members.masters.iter().map(|member| member.node.address());
+            info!("the cluster's masters are {}", masters.collect::<Vec<&str>>().join(", "));
             if let Some(lanes) = settings.lanes
                 && usize::from(lanes) < members.masters.len()
             {
@@ -166,37 +176,24 @@ impl ClusterSupervisor {
         Ok(())
     }
 
-    /// Shows the breakers as one, logs which masters are away, and counts the first attempts to
-    /// connect.
+    /// Shows the breakers as one, and logs which masters are away.
     async fn keep_watching(&self) -> Infallible {
         let mut interval = tokio::time::interval(WATCH_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut logged, mut was_connected) = (None, false);
         loop {
             interval.tick().await;
-            let is_connected = self.cluster.is_connected();
+            let is_connected = self.nodes.is_connected();
             if std::mem::replace(&mut was_connected, is_connected) && !is_connected {
                 // The present wait of `keep_refreshing` is that of a cluster whose masters can all
                 // be called.
-                self.cluster.refresh.notify_one();
+                self.nodes.refresh.notify_one();
             }
-            let masters = self.cluster.masters();
+            let masters = self.nodes.masters();
             let state = availability::breaker(&masters).map(|breaker| breaker.state);
             let state = state.unwrap_or(BreakerState::Closed);
-            self.cluster.series.all.link.breaker.state.set(state as i64);
+            self.nodes.series.breaker.state.set(state as i64);
             log_away(&masters, &mut logged);
-            let nodes = self.cluster.nodes();
-            let is_reached = nodes.iter().any(|node| node.is_reached());
-            if is_reached {
-                self.cluster.reached.store(true, Ordering::Relaxed);
-            }
-            if is_connected {
-                self.cluster.attempts.send_if_modified(|attempts| {
-                    let is_first = *attempts == 0;
-                    *attempts += u64::from(is_first);
-                    is_first
-                });
-            }
         }
     }
 
@@ -205,11 +202,11 @@ impl ClusterSupervisor {
     async fn keep_sending_heartbeats(&self) -> Infallible {
         let mut interval = tokio::time::interval(heartbeat::INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (peers, prefix) = (&self.cluster.peers, self.cluster.keys().prefix());
-        let sender = Sender { prefix, process: self.cluster.process };
+        let (peers, prefix) = (&self.nodes.peers, &self.nodes.settings.prefix);
+        let sender = Sender { prefix, process: self.nodes.process };
         let key = heartbeat::key(prefix);
-        let mut is_logged = false;
-        let mut is_counted = false;
+        let mut changes = self.nodes.connections.changes.subscribe();
+        let mut journal = LogThrottle::default();
         loop {
             tokio::select! {
                 biased;
@@ -218,126 +215,144 @@ impl ClusterSupervisor {
                         async move { peers.announce_leave(&mut redis, sender).await }.boxed()
                     };
                     // Otherwise the others miss the gateway only later.
-                    let _ = self.cluster.on_key(&key, announce_leave).await;
+                    let _ = self.nodes.on_key(&key, announce_leave).await;
                     return pending().await;
                 }
+                // A server may have lost the heartbeats before.
+                _ = changes.changed() => {}
                 _ = interval.tick() => {}
             }
             let announce = |mut redis: MultiplexedConnection| {
                 async move { peers.announce(&mut redis, sender).await }.boxed()
             };
-            match self.cluster.on_key(&key, announce).await {
+            match self.nodes.on_key(&key, announce).await {
                 Some(Ok(counts)) => {
                     peers.counted(counts);
-                    is_counted = true;
-                    if std::mem::take(&mut is_logged) {
+                    if journal.wants_end("announce") {
                         info!("Redis counts this gateway again");
                     }
                 }
-                Some(Err(why)) if !is_logged => {
-                    is_logged = true;
+                Some(Err((_, why))) if journal.wants("announce", clock::now()) => {
                     warn!(
                         "Redis does not count this gateway: {why}; for its part in an outage, set \
                          `instances` under `[server]`"
                     );
                 }
-                // The first heartbeats may find no connection yet.
-                None if !is_counted => interval.reset_after(PAUSE),
                 Some(Err(_)) | None => {}
             }
         }
     }
 
-    /// Sends records to the stream, one at a time, so that the result of each is known.
+    /// Sends records to the stream, one at a time, so that the result of each is known. They wait
+    /// while its server cannot be called. A failure has no effect on checks.
     async fn keep_appending(&self) -> Infallible {
         let Some(appending) = &self.appending else { return pending().await };
-        let mut is_logged = false;
-        while let Some(mut sending) = appending.next().await {
-            sending.entry.fields.push(("gateway", self.cluster.gateway()));
-            let key = self.cluster.keys().named(sending.entry.stream);
-            let (key, entry) = (&key, &sending.entry);
+        let mut changes = self.nodes.connections.changes.subscribe();
+        let mut journal = LogThrottle::default();
+        loop {
+            self.nodes.until(Nodes::is_partly_connected).await;
+            let next = tokio::select! {
+                biased;
+                _ = changes.changed() => continue,
+                next = appending.next() => next,
+            };
+            let Some(mut sending) = next else { return pending().await };
+            sending.entry.fields.push(("gateway", self.nodes.gateway()));
+            let key = &self.nodes.carried.keys.named(sending.entry.stream);
+            self.nodes.until(|nodes| nodes.connection_of_key(key).is_some()).await;
+            let entry = &sending.entry;
             let append = |mut redis: MultiplexedConnection| {
                 async move { call::append(&mut redis, key, entry).await }.boxed()
             };
-            match self.cluster.on_key(key, append).await {
+            match self.nodes.on_key(key, append).await {
                 Some(Ok(())) => {
                     sending.arrived();
-                    if std::mem::take(&mut is_logged) {
+                    if journal.wants_end("append") {
                         info!("Redis takes refusals into {key} again");
                     }
                 }
-                Some(Err(why)) if !is_logged => {
-                    is_logged = true;
-                    warn!("Redis does not take refusals into {key}: {why}");
+                Some(Err((class, why))) if journal.wants("append", clock::now()) => {
+                    let help = match class {
+                        ErrorClass::NoPermission => "; its user needs `+xadd`",
+                        _ => "",
+                    };
+                    warn!("Redis does not take refusals into {key}: {why}{help}");
                 }
-                Some(Err(_)) => {}
-                None => sleep(PAUSE).await,
+                Some(Err(_)) | None => {}
             }
         }
-        pending().await
     }
 
     /// States what requests of this process hold.
     async fn keep_stating(&self) -> Infallible {
-        let held = &self.cluster.held;
+        let held = &self.nodes.carried.held;
         let mut interval = tokio::time::interval(RENEWAL_INTERVAL);
-        let mut connections: u64 = 0;
+        let mut changes = self.nodes.connections.changes.subscribe();
+        let mut connected = 0;
         loop {
-            let now_connections =
-                self.cluster.nodes().iter().map(|node| node.batcher().link().connections()).sum();
-            if now_connections != connections {
-                // A master that was away, or another one, may have lost the statements.
-                connections = now_connections;
+            let now_connected = changes.borrow_and_update().connected;
+            if now_connected != connected {
+                // A node that was away, or another one, may have lost the statements.
+                connected = now_connected;
                 held.renew(true, clock::now());
             }
-            stating::until_next(self.cluster.state_some().await, held, &mut interval).await;
+            let last = self.nodes.state_some().await;
+            tokio::select! {
+                biased;
+                _ = changes.changed() => {}
+                () = stating::until_next(last, held, &mut interval) => {}
+            }
         }
     }
 
-    /// Asks a master once whether it keeps the counts of quotas, and warns if not.
+    /// Asks a node once whether it keeps the counts of quotas, and warns if not.
     async fn ask_for_durability(&self) -> Infallible {
         if !self.has_quotas {
             return pending().await;
         }
+        let mut changes = self.nodes.connections.changes.subscribe();
         loop {
-            sleep(REPLY_TIMEOUT).await;
-            let nodes = self.cluster.nodes();
-            let Some(connection) = nodes.iter().find_map(|node| node.batcher().link().current())
-            else {
-                continue;
-            };
-            let mut redis = connection.redis.clone();
-            if let Ok(found) = timeout(REPLY_TIMEOUT, durability::ask(&mut redis)).await {
-                durability::log(found);
-                return pending().await;
+            let nodes = self.nodes.all();
+            if let Some(connection) = nodes.iter().find_map(|node| node.link().current()) {
+                let mut redis = connection.redis.clone();
+                if let Ok(found) = timeout(REPLY_TIMEOUT, durability::ask(&mut redis)).await {
+                    durability::log(found);
+                    return pending().await;
+                }
             }
+            // An error means that the nodes are gone.
+            let _ = changes.changed().await;
         }
     }
 }
 
-impl Cluster {
-    /// Name of this process in records: 16 hexadecimal digits.
-    pub fn gateway(&self) -> String {
-        format!("{:016x}", self.process)
+impl Nodes {
+    /// Waits until nodes can be called.
+    async fn until(&self, can_be_called: impl Fn(&Self) -> bool) {
+        let mut changes = self.connections.changes.subscribe();
+        while !can_be_called(self) {
+            // A topology may name another master without a new connection.
+            let _ = timeout(PAUSE, changes.changed()).await;
+        }
     }
 
-    /// A reader of streams in the cluster.
-    pub fn history(&self) -> Arc<History> {
-        Arc::clone(&self.history)
+    fn connection_of_key(&self, key: &str) -> Option<(Arc<Node>, Connection)> {
+        let node = self.node_of_key(key)?;
+        let connection = node.link().current()?;
+        Some((node, connection))
     }
 
-    /// Runs a command on the master that has a key; also on another one that it has moved to.
-    /// `None` if it cannot be called.
+    /// Runs a command on the node that has a key; also on another one that it has moved to. `None`
+    /// if it cannot be called.
     ///
     /// # Errors
-    /// The text of the error that the master answers.
-    pub async fn on_key<'a, T>(
+    /// Class and text of the error that the node answers.
+    async fn on_key<'a, T>(
         &self,
         key: &str,
         run: impl Fn(MultiplexedConnection) -> BoxFuture<'a, RedisResult<T>>,
-    ) -> Option<Result<T, String>> {
-        let node = self.node_of_key(key)?;
-        let mut connection = node.batcher().link().current()?;
+    ) -> Option<Result<T, (ErrorClass, String)>> {
+        let (node, mut connection) = self.connection_of_key(key)?;
         for _ in 0..2 {
             let reply = timeout(REPLY_TIMEOUT, run(connection.redis.clone())).await.ok()?;
             let error = match reply {
@@ -348,24 +363,37 @@ impl Cluster {
                 (Some(other), _) => connection = other,
                 // The node notices it by its own calls.
                 (None, ErrorClass::Connection | ErrorClass::Cluster) => return None,
-                (None, class) => {
-                    let text = node.batcher().link().describe(&error);
-                    return Some(Err(text + class.help()));
-                }
+                (None, class) => return Some(Err((class, node.link().describe(&error)))),
             }
         }
         None
     }
 
-    /// Waits until all masters are connected or an attempt has failed, at most for `limit`.
-    pub async fn until_first_attempt(&self, limit: Duration) {
-        let mut attempts = self.attempts.subscribe();
-        let _ = timeout(limit, attempts.wait_for(|attempts| *attempts > 0)).await;
+    /// Waits for the result of the first attempt to connect to each node, at most for `limit`.
+    /// Returns whether a node was reached.
+    pub async fn until_first_attempt(&self, limit: Duration) -> bool {
+        let attempted = async {
+            if self.is_cluster() {
+                // An error means that the nodes are gone.
+                let _ = self.lookups.subscribe().wait_for(|lookups| *lookups > 0).await;
+            }
+            let nodes = self.all();
+            join_all(nodes.iter().map(|node| node.link().until_first_attempt(limit))).await;
+        };
+        let _ = timeout(limit, attempted).await;
+        self.all().iter().any(|node| node.is_reached())
+    }
+
+    /// Settles all debts, and states what requests hold, within about `limit`.
+    pub async fn settle(&self, limit: Duration) -> Settlement {
+        self.state_all(limit).await;
+        self.settle_all(limit).await
     }
 
     /// Makes statements that are due: one call for each slot.
     async fn state_some(&self) -> Stated {
-        let due = self.held.take_due(MAX_STATEMENTS, clock::now());
+        let held = &self.carried.held;
+        let due = held.take_due(MAX_STATEMENTS, clock::now());
         if due.is_empty() {
             return Stated::Nothing;
         }
@@ -374,37 +402,43 @@ impl Cluster {
             slots.entry(self.slot_of(one.bucket, &one.rule)).or_default().push(one);
         }
         let states = slots.into_iter().map(|(slot, due)| async move {
-            let node = self.node_of_slot(slot);
-            let connection = node.and_then(|node| node.batcher().link().current());
+            let connection = self.node_of_slot(slot).and_then(|node| node.link().current());
             if let Some(connection) = connection {
                 let moved = |error: &RedisError| self.note_redirect(error, slot);
-                let keys = self.keys.keys();
-                return stating::state(&connection, &self.held, due, keys, moved).await;
+                let keys = self.carried.keys.keys();
+                return stating::state(&connection, held, due, keys, moved).await;
             }
             for one in due {
-                self.held.stated(one.bucket, one.statement, false);
+                held.stated(one.bucket, one.statement, false);
             }
             Stated::Failed
         });
         if join_all(states).await.contains(&Stated::Failed) { Stated::Failed } else { Stated::Some }
     }
 
-    /// Makes all statements that are due, within about `limit`.
+    /// Makes all statements that are due, within about `limit`. Those that are not made end with
+    /// their leases.
     pub async fn state_all(&self, limit: Duration) {
         let all = async { while self.state_some().await == Stated::Some {} };
         let _ = timeout(limit, all).await;
     }
 
-    /// Settles all debts, within about `limit`: see
-    /// [`Batcher::settle_all`](crate::store::redis::batch::Batcher::settle_all).
+    /// Settles all debts in Redis, within about `limit`. Where the circuit breaker is open, the
+    /// node is probed once, at once. A call that is not answered is not repeated: Redis may have
+    /// settled its debts.
+    ///
+    /// Debts that Redis has certainly not settled are kept.
     pub async fn settle_all(&self, limit: Duration) -> Settlement {
         let ends = Instant::now() + limit;
         let mut settlement = Settlement::default();
+        if self.debts().is_empty() {
+            return settlement;
+        }
         let mut left = Vec::new();
-        let nodes = self.nodes();
-        join_all(nodes.iter().map(|node| node.batcher().link().probe_and_wait(ends))).await;
+        let nodes = self.all();
+        join_all(nodes.iter().map(|node| node.link().probe_and_wait(ends))).await;
         while Instant::now() < ends {
-            let taken = self.debts.take_some(MAX_CHECKS, clock::now());
+            let taken = self.debts().take_some(MAX_CHECKS, clock::now());
             if taken.is_empty() {
                 break;
             }
@@ -433,11 +467,12 @@ impl Cluster {
                 break;
             }
         }
-        if !left.is_empty() {
-            settlement.why = settlement.why.take().or(Some("a master is unavailable".to_owned()));
-            for (bucket, owed, _) in left {
-                self.debts.put_back(bucket, owed, clock::now());
-            }
+        for (bucket, owed, _) in left {
+            self.debts().put_back(bucket, owed, clock::now());
+        }
+        if settlement.why.is_none() && !self.debts().is_empty() {
+            let whole = if self.is_cluster() { "a master" } else { "Redis" };
+            settlement.why = Some(format!("{whole} is unavailable"));
         }
         settlement
     }
@@ -463,9 +498,11 @@ fn log_away(masters: &[MasterStatus], logged: &mut Option<String>) {
 fn asked(members: &Members, seeds: &[HostPort]) -> Vec<HostPort> {
     let (up, down): (Vec<_>, Vec<_>) =
         members.masters.iter().partition(|member| member.node.is_connected());
-    let at = |member: &&super::Member| member.at.clone();
     let mut nodes: Vec<HostPort> = Vec::new();
-    let all = up.iter().map(at).chain(seeds.iter().cloned()).chain(down.iter().map(at));
+    let at = |members: &[&Member]| {
+        members.iter().filter_map(|member| member.at.clone()).collect::<Vec<_>>()
+    };
+    let all = at(&up).into_iter().chain(seeds.iter().cloned()).chain(at(&down));
     for node in all {
         if !nodes.contains(&node) {
             nodes.push(node);

@@ -1,19 +1,18 @@
-//! Redis Cluster: the masters that have the buckets, and which of them has a key.
+//! [`Nodes`]: the servers that have the buckets, the masters of a Redis Cluster or one server, and
+//! which of them has a key.
 //!
-//! Each master is a [`Node`] with a connection, a batcher and a circuit breaker, so that one that
-//! fails sends only its buckets to local decisions. The client of the `redis` crate for clusters is
-//! not used: it makes requests wait while it connects, and repeats commands.
+//! Each is a [`Node`] with a connection, a batcher and a circuit breaker, so that one that fails
+//! sends only its buckets to local decisions. One server is a cluster with one master, which has
+//! all buckets and never moves any. The client of the `redis` crate for clusters is not used: it
+//! makes requests wait while it connects, and repeats commands.
 //!
-//! Reading order: [`slots`] (slot of a key), [`topology`] (master of a slot), [`redirect`] (errors
-//! by which a node names another one), this file (the current masters), `follow` (calls that a node
-//! redirects), [`supervise`] (keeps the masters up to date, and makes the calls that concern no
-//! single master).
+//! Reading order: this file (the nodes at this time), `follow` (calls that a node redirects),
+//! `operator` (reading and adjusting buckets of several nodes), [`supervise`] (keeps the nodes up
+//! to date, and makes the calls that concern no single one).
 
 mod follow;
-pub mod redirect;
-pub mod slots;
+mod operator;
 pub mod supervise;
-pub mod topology;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -27,19 +26,22 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::availability::MasterStatus;
-use super::batch::Target;
+use super::availability::{self, MasterStatus};
 use super::batch::repair::Seen;
-use super::heartbeat::Peers;
+use super::batch::settle::Sum;
+use super::batch::{Batcher, CallSeries, Target};
+use super::cluster::slots;
+use super::cluster::topology::{self, NO_MASTER, Topology, probe_number};
+use super::heartbeat::{PeerSeries, Peers};
 use super::keys::KeySpace;
-use super::link::breaker::Override;
+use super::link::breaker::{BreakerSeries, BreakerStatus, Override};
 use super::link::history::History;
-use super::link::{Connection, Supervisor};
-use super::node::{Node, NodeSeries};
+use super::link::{Connection, Connections, Link};
+use super::node::Node;
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::failure;
-use crate::limit::charge::{BucketId, Charge, Charges};
+use crate::limit::charge::{self, BucketId, Charge, Charges};
 use crate::net::address::HostPort;
 use crate::net::lookup::system_resolver;
 use crate::policy::redis::{Address, Redis};
@@ -47,8 +49,7 @@ use crate::store::debts::Debts;
 use crate::store::held::Held;
 use crate::store::rule::StoredRule;
 pub use follow::{CallReply, Via};
-pub use supervise::ClusterSupervisor;
-use topology::{NO_MASTER, Topology, probe_number};
+pub use supervise::NodesSupervisor;
 
 /// Time in microseconds after a redirection by which a slot counts as being moved.
 const MIGRATION_US: u64 = 2 * MICROS_PER_SECOND;
@@ -60,21 +61,19 @@ const MOVE_US: u64 = MICROS_PER_SECOND;
 /// Masters that slots have moved to, by redirections, and the time of each in microseconds.
 type Moves = HashMap<u16, (HostPort, u64)>;
 
-/// The masters of a Redis Cluster.
-pub struct Cluster {
+/// The servers that have the buckets.
+pub struct Nodes {
     settings: Redis,
-    keys: Arc<KeySpace>,
+    carried: Carried,
     members: ArcSwap<Members>,
     /// Slots that have moved lately. Held while the masters are changed.
     moves: Mutex<Moves>,
     /// Ends the wait for the next question for the topology.
     refresh: Notify,
-    /// Number of attempts to learn the topology and to reach its masters.
-    attempts: watch::Sender<u64>,
-    reached: Arc<AtomicBool>,
-    debts: Arc<Debts>,
-    held: Arc<Held>,
-    series: ClusterSeries,
+    /// Number of attempts to learn the topology of a cluster.
+    lookups: watch::Sender<u64>,
+    connections: Arc<Connections>,
+    series: RedisSeries,
     peers: Peers,
     /// Override of the circuit breakers, also for masters to come.
     r#override: Mutex<Override>,
@@ -84,38 +83,52 @@ pub struct Cluster {
     migrating: Mutex<HashMap<u16, u64>>,
     /// Whether there may be any.
     has_migrating: AtomicBool,
-    /// Levels that the masters reported, to repair a replica that takes over.
-    seen: Option<Arc<Seen>>,
     /// Reads streams.
     history: Arc<History>,
-    /// This cluster, for its nodes.
+    /// These nodes, for each master of a cluster.
     this: Weak<Self>,
 }
 
-/// Prometheus series of a cluster.
-#[derive(Clone, Debug)]
-pub struct ClusterSeries {
-    /// Those that all nodes count in, and the state of the breaker that is furthest from closed.
-    pub all: NodeSeries,
-    /// State of the breaker of each node, by `node`.
-    pub breakers: IntGaugeVec,
+/// What calls to any of the nodes carry.
+#[derive(Clone)]
+struct Carried {
+    keys: Arc<KeySpace>,
+    debts: Arc<Debts>,
+    held: Arc<Held>,
+    /// Levels that the nodes reported, to repair a replica that takes over.
+    seen: Option<Arc<Seen>>,
 }
 
-/// The masters at one time.
+/// Prometheus series of Redis.
+#[derive(Clone, Debug)]
+pub struct RedisSeries {
+    /// The circuit breaker; in a cluster the changes of all, and the state of all as that of one.
+    pub breaker: BreakerSeries,
+    /// State of the breaker of each master of a cluster, by `node`.
+    pub breakers: IntGaugeVec,
+    /// Calls and their checks.
+    pub calls: CallSeries,
+    /// The gateways that share Redis.
+    pub peers: PeerSeries,
+}
+
+/// The nodes at one time.
 #[derive(Default)]
 struct Members {
     masters: Vec<Member>,
-    /// Index of the master of each slot; [`NO_MASTER`] without one. Empty before the topology is
-    /// known.
+    /// Index of the master of each slot; [`NO_MASTER`] without one. Empty before the topology of a
+    /// cluster is known. One server has one slot.
     owners: Vec<AtomicU16>,
 }
 
-/// A master, and the task that keeps it connected.
+/// A master of a cluster, or the one server.
 #[derive(Clone)]
 struct Member {
-    at: HostPort,
+    /// `None`: the one server is a socket, or the master that sentinels name.
+    at: Option<HostPort>,
     node: Arc<Node>,
-    _task: Arc<Task>,
+    /// Keeps a master of a cluster connected.
+    _task: Option<Arc<Task>>,
 }
 
 /// A task that is stopped when dropped.
@@ -129,7 +142,7 @@ impl Drop for Task {
 
 /// The charges of a request whose buckets are in one slot.
 pub struct Part {
-    /// Slot of the buckets.
+    /// Slot of the buckets; 0 of one server.
     pub slot: u16,
     /// Master of the slot; `None` if it is unknown.
     pub node: Option<Arc<Node>>,
@@ -140,38 +153,72 @@ pub struct Part {
 /// Parts of a request, one for each slot.
 pub type Parts = SmallVec<[Part; 2]>;
 
-impl Cluster {
-    /// The cluster of `settings`, and the supervisor that learns its masters. It keeps at most
-    /// `max_debts` debts, and states `held`. Does no I/O.
+impl Nodes {
+    /// The nodes of `settings`, without connections, and the supervisor that connects them. They
+    /// keep at most `max_debts` debts, and state `held`. Does no I/O.
     pub fn new(
         settings: &Redis,
         max_debts: usize,
         held: Arc<Held>,
-        series: ClusterSeries,
-    ) -> (Arc<Self>, ClusterSupervisor) {
-        let debts = Debts::new(max_debts).counting(series.all.calls.dropped.clone());
-        let peers = Peers::new(Some(series.all.link.peers.clone()));
-        let cluster = Arc::new_cyclic(|this| Self {
+        series: RedisSeries,
+    ) -> (Arc<Self>, NodesSupervisor) {
+        let debts = Arc::new(Debts::new(max_debts).counting(series.calls.dropped.clone()));
+        let seen = settings.has_repair().then(Arc::<Seen>::default);
+        if let Address::Cluster(_) = settings.address {
+            let keys = KeySpace::new(&settings.prefix, settings.lanes, settings.colocate);
+            let carried = Carried { keys: Arc::new(keys), debts, held, seen };
+            let nodes = Self::with(settings, carried, Members::default(), series);
+            return (Arc::clone(&nodes), NodesSupervisor::new(nodes, None));
+        }
+        let (link, supervisor) = Link::new(settings, Some(series.breaker.clone()));
+        let target = Target { seen, ..Target::server(link, &settings.prefix, debts, held) };
+        let batcher = Batcher::new(target, settings.timeout, series.calls.clone());
+        let nodes = Self::over(settings, batcher, series);
+        let supervisor = supervisor.counting(Arc::clone(&nodes.connections));
+        (Arc::clone(&nodes), NodesSupervisor::new(nodes, Some(supervisor)))
+    }
+
+    /// The one server of `settings`, which is reached through `batcher`.
+    pub fn over(settings: &Redis, batcher: Arc<Batcher>, series: RedisSeries) -> Arc<Self> {
+        let Target { keys, debts, held, seen, .. } = batcher.target();
+        let at = match &settings.address {
+            Address::Server(at) => Some(at.clone()),
+            Address::Sentinel(_) | Address::Socket(_) | Address::Cluster(_) => None,
+        };
+        let node = Arc::new(Node::over(&settings.address.to_string(), batcher));
+        let member = Member { at, node, _task: None };
+        let members = Members { masters: vec![member], owners: vec![AtomicU16::new(0)] };
+        Self::with(settings, Carried { keys, debts, held, seen }, members, series)
+    }
+
+    fn with(
+        settings: &Redis,
+        carried: Carried,
+        members: Members,
+        series: RedisSeries,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
             settings: settings.clone(),
-            keys: Arc::new(KeySpace::new(&settings.prefix, settings.lanes, settings.colocate)),
-            members: ArcSwap::default(),
+            carried,
+            members: ArcSwap::from_pointee(members),
             moves: Mutex::default(),
             refresh: Notify::new(),
-            attempts: watch::Sender::new(0),
-            reached: Arc::default(),
-            debts: Arc::new(debts),
-            held,
+            lookups: watch::Sender::new(0),
+            connections: Arc::default(),
+            peers: Peers::new(Some(series.peers.clone())),
             series,
-            peers,
             r#override: Mutex::default(),
             process: getrandom::u64().unwrap_or_else(|_| clock::now()),
             migrating: Mutex::default(),
             has_migrating: AtomicBool::new(false),
-            seen: settings.has_repair().then(Arc::<Seen>::default),
             history: Arc::new(History::new(settings.clone(), system_resolver())),
             this: this.clone(),
-        });
-        (Arc::clone(&cluster), ClusterSupervisor::new(cluster))
+        })
+    }
+
+    /// Whether they are the masters of a Redis Cluster.
+    fn is_cluster(&self) -> bool {
+        matches!(self.settings.address, Address::Cluster(_))
     }
 
     /// Splits the charges of a request by slot, and those of a slot that is being moved by bucket.
@@ -206,13 +253,22 @@ impl Cluster {
         part.charges.iter().map(one).collect()
     }
 
-    /// The current masters.
-    pub fn nodes(&self) -> Vec<Arc<Node>> {
+    /// All of them at this time.
+    pub fn all(&self) -> Vec<Arc<Node>> {
         self.members.load().masters.iter().map(|member| Arc::clone(&member.node)).collect()
     }
 
-    /// State of each master.
+    /// The one server; `None` for a cluster.
+    pub fn one(&self) -> Option<Arc<Node>> {
+        (!self.is_cluster()).then(|| self.node_of_slot(0)).flatten()
+    }
+
+    /// State of each master of a cluster; empty with one server.
     pub fn masters(&self) -> Vec<MasterStatus> {
+        if self.is_cluster() { self.status() } else { Vec::new() }
+    }
+
+    fn status(&self) -> Vec<MasterStatus> {
         let members = self.members.load();
         let mut slots = vec![0; members.masters.len()];
         for owner in &members.owners {
@@ -223,7 +279,7 @@ impl Cluster {
         }
         let each = members.masters.iter().zip(slots);
         let status = |(member, slots): (&Member, usize)| MasterStatus {
-            address: member.at.to_string(),
+            address: member.node.address().to_owned(),
             slots,
             is_connected: member.node.is_connected(),
             breaker: member.node.breaker(),
@@ -231,48 +287,65 @@ impl Cluster {
         each.map(status).collect()
     }
 
-    /// The master that has a key.
-    pub fn node_of_key(&self, key: &str) -> Option<Arc<Node>> {
-        self.node_of_slot(slots::slot_of_key(key.as_bytes()))
+    /// The circuit breaker, in a cluster those of all masters as one: see
+    /// [`availability::breaker`]. `None` while no master is known.
+    pub fn breaker(&self) -> Option<BreakerStatus> {
+        availability::breaker(&self.status())
     }
 
-    /// The master of a slot.
+    /// The node that has a bucket; `None` if it is not known.
+    pub fn node_of(&self, bucket: BucketId, rule: &StoredRule) -> Option<Arc<Node>> {
+        self.node_of_slot(self.slot_of(bucket, rule))
+    }
+
+    /// The node that has a key.
+    fn node_of_key(&self, key: &str) -> Option<Arc<Node>> {
+        let slot = if self.is_cluster() { slots::slot_of_key(key.as_bytes()) } else { 0 };
+        self.node_of_slot(slot)
+    }
+
+    /// The node that has a slot.
     pub fn node_of_slot(&self, slot: u16) -> Option<Arc<Node>> {
         self.members.load().of(slot).map(|member| Arc::clone(&member.node))
     }
 
-    pub fn slot_of(&self, bucket: BucketId, rule: &StoredRule) -> u16 {
-        self.keys.keys().slot(bucket, rule)
+    fn slot_of(&self, bucket: BucketId, rule: &StoredRule) -> u16 {
+        if self.is_cluster() { self.carried.keys.keys().slot(bucket, rule) } else { 0 }
     }
 
-    /// Names of the keys.
-    pub fn keys(&self) -> &KeySpace {
-        &self.keys
-    }
-
-    /// Debts of this process to its buckets.
+    /// Debts of this process to the buckets.
     pub fn debts(&self) -> &Arc<Debts> {
-        &self.debts
+        &self.carried.debts
     }
 
-    /// Units that requests of this process hold.
-    pub fn held(&self) -> &Arc<Held> {
-        &self.held
+    /// Whether a statement of what requests hold is due.
+    pub fn has_statements(&self) -> bool {
+        !self.carried.held.is_empty()
     }
 
-    /// Flag that is set once a master has been reached.
+    /// Sum of the debts that are not settled.
+    pub fn unsettled(&self) -> Sum {
+        Sum::of(self.debts())
+    }
+
+    /// Flag that is set once a node has been reached.
     pub fn reached(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.reached)
+        Arc::clone(&self.connections.has_been_one)
     }
 
-    /// The gateways that share the cluster.
+    /// The gateways that share them.
     pub fn peers(&self) -> &Peers {
         &self.peers
     }
 
-    /// Address of the configuration, for logs and status.
-    pub fn address(&self) -> &Address {
-        &self.settings.address
+    /// Name of this process in the records of streams: 16 hexadecimal digits.
+    pub fn gateway(&self) -> String {
+        format!("{:016x}", self.process)
+    }
+
+    /// Reads streams.
+    pub fn history(&self) -> Arc<History> {
+        Arc::clone(&self.history)
     }
 
     /// Maximum time that a check may wait.
@@ -280,7 +353,7 @@ impl Cluster {
         self.settings.timeout
     }
 
-    /// Whether every slot has a master that can be called.
+    /// Whether all buckets can be called: every slot has a node that can be called.
     pub fn is_connected(&self) -> bool {
         let members = self.members.load();
         !members.owners.is_empty()
@@ -288,10 +361,31 @@ impl Cluster {
             && members.masters.iter().all(|member| member.node.is_connected())
     }
 
+    /// Whether some buckets can be called.
+    pub fn is_partly_connected(&self) -> bool {
+        self.members.load().masters.iter().any(|member| member.node.is_connected())
+    }
+
+    /// Whether every request calls Redis: the breakers of all nodes are closed.
+    pub fn admits_all(&self) -> bool {
+        self.is_connected()
+            && self.members.load().masters.iter().all(|member| member.node.admits_all())
+    }
+
+    /// Whether a node of these charges was unavailable until shortly before `now` (microseconds),
+    /// so that gateways may not have stated there yet what they hold.
+    pub fn is_settling(&self, charges: &[Charge], rules: &[StoredRule], now: u64) -> bool {
+        let is_settling = |part: &Part| {
+            charge::held(&part.charges).next().is_some()
+                && part.node.as_ref().is_none_or(|node| node.is_settling(now))
+        };
+        self.parts(charges, rules).iter().any(is_settling)
+    }
+
     /// Sets or ends the override of all circuit breakers.
     pub fn set_override(&self, wanted: Override) {
         *self.r#override.lock() = wanted;
-        for node in self.nodes() {
+        for node in self.all() {
             node.set_override(wanted);
         }
     }
@@ -300,7 +394,7 @@ impl Cluster {
     /// slot.
     pub(super) fn probe_number(&self, at: &HostPort) -> Option<u64> {
         let members = self.members.load();
-        let index = members.masters.iter().position(|member| member.at == *at)?;
+        let index = members.masters.iter().position(|member| member.is_at(at))?;
         probe_number(self.process, |slot| members.index_of(slot) == Some(index))
     }
 
@@ -328,7 +422,7 @@ impl Cluster {
         moves.insert(slot, (at.clone(), clock::now()));
         self.adopt(at, Some(slot));
         let members = self.members.load();
-        let found = members.masters.iter().position(|member| member.at == *at);
+        let found = members.masters.iter().position(|member| member.is_at(at));
         if let (Some(index), Some(owner)) = (found, members.owners.get(usize::from(slot))) {
             owner.store(u16::try_from(index).unwrap_or(NO_MASTER), Ordering::Relaxed);
         }
@@ -339,7 +433,7 @@ impl Cluster {
     /// The master at `at`, if it is known.
     fn node_at(&self, at: &HostPort) -> Option<Arc<Node>> {
         let members = self.members.load();
-        let member = members.masters.iter().find(|member| member.at == *at);
+        let member = members.masters.iter().find(|member| member.is_at(at));
         member.map(|member| Arc::clone(&member.node))
     }
 
@@ -354,7 +448,7 @@ impl Cluster {
     /// has taken over, or a new master. It has `slot`; its others follow with the topology.
     fn adopt(&self, at: &HostPort, slot: Option<u16>) {
         let before = self.members.load_full();
-        let is_known = before.masters.iter().any(|member| member.at == *at);
+        let is_known = before.masters.iter().any(|member| member.is_at(at));
         if is_known || before.masters.len() >= topology::MAX_MASTERS {
             return;
         }
@@ -376,7 +470,7 @@ impl Cluster {
         let topology = topology.after(moves.iter().map(|(slot, (at, _))| (*slot, at)));
         let before = self.members.load_full();
         let member = |at: &HostPort| {
-            let kept = before.masters.iter().find(|member| member.at == *at);
+            let kept = before.masters.iter().find(|member| member.is_at(at));
             kept.cloned().unwrap_or_else(|| self.start(at))
         };
         let masters: Vec<Member> = topology.masters.iter().map(member).collect();
@@ -384,8 +478,9 @@ impl Cluster {
         let has_changed = masters.len() != before.masters.len()
             || masters.iter().any(|one| before.masters.iter().all(|was| was.at != one.at));
         self.members.store(Arc::new(Members { masters, owners }));
-        for gone in before.masters.iter().filter(|was| !topology.masters.contains(&was.at)) {
-            let _ = self.series.breakers.remove_label_values(&[&gone.at.to_string()]);
+        let is_gone = |was: &&Member| !topology.masters.iter().any(|at| was.is_at(at));
+        for gone in before.masters.iter().filter(is_gone) {
+            let _ = self.series.breakers.remove_label_values(&[gone.node.address()]);
             self.dismiss(gone.clone());
         }
         has_changed
@@ -400,29 +495,31 @@ impl Cluster {
         });
     }
 
-    /// Starts a node for the master at `at`.
+    /// Starts a node for the master of a cluster at `at`.
     fn start(&self, at: &HostPort) -> Member {
         let settings = Redis { address: Address::Server(at.clone()), ..self.settings.clone() };
-        let mut series = self.series.all.clone();
-        series.link.breaker.state = self.series.breakers.with_label_values(&[&at.to_string()]);
-        let target = |link| Target {
-            link,
-            keys: Arc::clone(&self.keys),
-            cluster: Some(self.this.clone()),
-            debts: Arc::clone(&self.debts),
-            held: Arc::clone(&self.held),
-            seen: self.seen.clone(),
-        };
-        let (node, supervisor) = Node::in_cluster(&settings, series, self.this.clone(), target);
+        let address = settings.address.to_string();
+        let state = self.series.breakers.with_label_values(&[&address]);
+        let series = BreakerSeries { state, ..self.series.breaker.clone() };
+        let (link, supervisor) = Link::in_cluster(&settings, series, self.this.clone());
+        let Carried { keys, debts, held, seen } = self.carried.clone();
+        let target = Target { link, keys, cluster: Some(self.this.clone()), debts, held, seen };
+        let batcher = Batcher::new(target, self.settings.timeout, self.series.calls.clone());
+        let node = Arc::new(Node::over(&address, batcher));
         node.set_override(*self.r#override.lock());
-        let task =
-            Arc::new(Task(tokio::spawn(failure::watch_task("redis master", run(supervisor)))));
-        Member { at: at.clone(), node: Arc::new(node), _task: task }
+        let supervisor = supervisor.counting(Arc::clone(&self.connections));
+        let run = async move {
+            supervisor.run().await;
+        };
+        let task = Task(tokio::spawn(failure::watch_task("redis master", run)));
+        Member { at: Some(at.clone()), node, _task: Some(Arc::new(task)) }
     }
 }
 
-async fn run(supervisor: Supervisor) {
-    supervisor.run().await;
+impl Member {
+    fn is_at(&self, at: &HostPort) -> bool {
+        self.at.as_ref() == Some(at)
+    }
 }
 
 impl Members {
