@@ -117,6 +117,15 @@ impl Limit {
         }
     }
 
+    /// The bucket at `now` (microseconds) whose log is not needed any more, for a kind that has
+    /// logs.
+    pub fn without_log(&self, now: u64) -> Option<Bucket> {
+        match self {
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => None,
+            Self::SlidingWindow(window) => Some(Bucket { level: window.full(), at: now }),
+        }
+    }
+
     /// The window of a log, and the stamps in it at `now` (microseconds), the oldest first.
     pub fn inside(&self, log: &StampLog, now: u64) -> Option<(SlidingWindow, Vec<i64>)> {
         match self {

@@ -266,6 +266,25 @@ mod tests {
         assert_eq!(buckets(&file, BEGUN_AT, 1_000).unwrap().count(), 50);
     }
 
+    /// Its stamps are from before the process began.
+    #[test]
+    fn bucket_is_full_once_its_restored_log_is_freed() {
+        let (_folder, file) = file();
+        let limit = limit(100, HOUR_US);
+        let process = Process::start(&file, limit, BEGUN_AT);
+        assert!(process.take(1, limit, 35, BEGUN_AT));
+        process.write(&file, BEGUN_AT);
+        let process = Process::start(&file, limit, BEGUN_AT + HOUR_US / 2);
+        let later = BEGUN_AT + HOUR_US + 10_000_000;
+        assert_eq!(process.left(1, limit, later), 100);
+        // So many logs that those are freed that are not needed, and few enough that no bucket is
+        // dropped.
+        for id in 10..2_200 {
+            assert!(process.take(id, limit, 1, later));
+        }
+        assert_eq!(process.left(1, limit, later), 100);
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
         Take { id: u128, cost: u64 },

@@ -50,7 +50,7 @@ impl Logs {
 
     /// Removes the logs for which `is_needed` is false, unless there are few more than after the
     /// last search.
-    pub(super) fn sweep(&mut self, is_needed: impl Fn(Name, &StampLog) -> bool) {
+    pub(super) fn sweep(&mut self, mut is_needed: impl FnMut(Name, &StampLog) -> bool) {
         if self.weight < self.sweep_at.max(MIN_SWEEP) {
             return;
         }

@@ -173,16 +173,25 @@ impl Shard {
         limit.inside(self.logs.get(name)?, now)
     }
 
-    /// Frees the logs whose stamps have left the window, and drops buckets until the rest is within
-    /// the bound. One log is kept even if it is larger.
+    /// Frees the logs whose stamps have left the window: their buckets are full. Then drops buckets
+    /// until the rest is within the bound. One log is kept even if it is larger.
     pub(super) fn shed(&mut self, limits: &Limits, now: Now) {
         let list = limits.load();
         let (table, logs) = (&self.table, &mut self.logs);
+        let mut freed = Vec::new();
         logs.sweep(|name, log| {
             let Place::At(slot) = table.find(name) else { return false };
-            let number = table.slot(slot).map_or(0, |entry| entry.limit_index as usize);
-            list.get(number).is_some_and(|known| known.limit.needs_log(log, now.us))
+            let number = table.slot(slot).map_or(0, |entry| entry.limit_index);
+            let Some(Known { limit, .. }) = list.get(number as usize) else { return false };
+            let is_needed = limit.needs_log(log, now.us);
+            if let Some(bucket) = limit.without_log(now.us).filter(|_| !is_needed) {
+                freed.push((slot, Entry::new(name, number, bucket)));
+            }
+            is_needed
         });
+        for (slot, entry) in freed {
+            self.table.replace(slot, entry);
+        }
         while self.table.len() > 1 && self.size() > self.bound {
             self.evict(&list, now);
         }
