@@ -111,6 +111,16 @@ impl FixedWindow {
         Bucket { level, at: self.calendar.bounds(now.unix_us).end_us }
     }
 
+    /// Bucket at `now` with this level, that was seen to end at `end_us` (Unix time). If the next
+    /// period ends about then, the clock went back over its start, and the bucket is of that one.
+    /// Not exactly then, since Unix time may have been corrected meanwhile.
+    pub fn bucket_until(&self, level: i64, end_us: u64, now: Now) -> Bucket {
+        let bounds = self.calendar.bounds(now.unix_us);
+        let half_us = bounds.next_end_us.saturating_sub(bounds.end_us) / 2;
+        let is_of_next = end_us.abs_diff(bounds.next_end_us) < half_us;
+        Bucket { level, at: if is_of_next { bounds.next_end_us } else { bounds.end_us } }
+    }
+
     /// Returns the bucket at `now`: full if its period is over.
     pub fn refilled(&self, bucket: Bucket, now: Now) -> Bucket {
         self.advanced(bucket, self.calendar.bounds(now.unix_us), now.unix_us)

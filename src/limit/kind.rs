@@ -369,13 +369,12 @@ impl Limit {
         }
     }
 
-    /// A bucket of a kind without refill that has at least this level, and is full at `full_at` at
-    /// the latest, in microseconds.
+    /// A bucket of a kind without refill that has this level at `now`, and is full at `full_at`, in
+    /// microseconds. A fixed window is full at the end of the current period, or of the next one.
     pub fn bucket_until(&self, level: i64, full_at: u64, now: Now) -> Bucket {
         match self {
-            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
-                self.bucket(level, now)
-            }
+            Self::TokenBucket(_) | Self::Concurrency(_) => self.bucket(level, now),
+            Self::FixedWindow(window) => window.bucket_until(level, now.at(full_at).unix_us, now),
             Self::SlidingWindow(window) => {
                 Bucket { level, at: full_at.saturating_sub(window.window_us()) }
             }

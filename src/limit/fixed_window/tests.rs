@@ -61,6 +61,16 @@ fn clock_that_goes_back_over_a_boundary_resets_nothing_twice() {
 }
 
 #[test]
+fn unknown_bucket_ends_with_the_current_period_or_with_the_next_after_the_clock_went_back() {
+    let (window, now) = (daily(10), Now::unix(DAY - 1));
+    // Unix time was corrected by 5 us since the end was computed, or the period was a longer one.
+    let ends = [(DAY - 5, DAY), (DAY + 5, DAY), (2 * DAY - 5, 2 * DAY), (9 * DAY, DAY)];
+    for (end_us, at) in ends {
+        assert_eq!(window.bucket_until(3, end_us, now), Bucket { level: 3, at });
+    }
+}
+
+#[test]
 fn standing_waits_for_the_end_of_the_period() {
     let window = daily(10);
     // (level, needed) -> (retry after, reset)

@@ -156,6 +156,23 @@ fn without_full_buckets_the_one_nearest_to_full_is_evicted_and_grants_no_more() 
 }
 
 #[test]
+fn evicted_fixed_window_is_not_reset_twice_if_the_clock_goes_back_over_its_start() {
+    let second = Calendar::new(Period::Second, "UTC", 1).unwrap();
+    let limit = Limit::FixedWindow(FixedWindow::new(3, second).unwrap());
+    let store = MemoryStore::with_seed(1, &[limit], 1);
+    let take = |bucket, tokens: u64, now| {
+        let charge = Charge { limit, cost: tokens * limit.parts(), ..charge(bucket, 0) };
+        store.take(&[charge], now, Share::WHOLE).allowed()
+    };
+    assert!(take(1, 2, SECOND + 38));
+    assert!(take(2, 1, SECOND + 38), "evicts bucket 1");
+    assert!(take(1, 1, SECOND - 3), "a thread that read the clock earlier");
+    assert!(!take(1, 1, SECOND), "all three tokens of the second are used");
+    assert!(!take(1, 1, 2 * SECOND - 1));
+    assert!(take(1, 3, 2 * SECOND));
+}
+
+#[test]
 fn drained_bucket_survives_a_flood() {
     let store = store(2_000);
     store.take(&[charge(0, 5)], 0, Share::WHOLE);
