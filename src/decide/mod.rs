@@ -300,30 +300,13 @@ impl<'a> Precheck<'a> {
                 let max_bytes = exceeded_body_limit(policy, head, self.route)?;
                 Rejection::BodyTooLarge { max_bytes }
             }
-            Step::Key if self.is_own_limits && *head.method == Method::OPTIONS => {
-                // A preflight request of a browser has no key.
-                return None;
-            }
-            Step::Key if !self.is_own_limits && is_open_preflight(policy, head, identity) => {
-                self.scope = Scope::Preflight;
-                return None;
-            }
-            Step::Key => return unauthenticated(policy, identity).map(Refusal::Unauthenticated),
+            Step::Key => return self.check_key(policy, head).map(Refusal::Unauthenticated),
             Step::Headers => {
                 let attributes = self.attributes(head)?;
                 Rejection::Header(headers::uncountable(policy, client, &attributes, self.scope)?)
             }
             Step::RequiredKey => {
-                match policy.charges(client, &self.attributes(head)?, self.scope) {
-                    Err(required) => {
-                        let reason = Unauthenticated::KeyRequired(required);
-                        return Some(Refusal::Unauthenticated(reason));
-                    }
-                    Ok(charges) => {
-                        self.charges = charges;
-                        return None;
-                    }
-                }
+                return self.charge(policy, head).map(Refusal::Unauthenticated);
             }
             Step::Location => {
                 Rejection::NoLocation(location::missing(policy, head, identity, self)?)
@@ -337,6 +320,33 @@ impl<'a> Precheck<'a> {
             | Step::Buckets => return None,
         };
         Some(Refusal::Rejected(rejection))
+    }
+
+    /// Returns why `[clients]` refuses the API key, or the request without one.
+    fn check_key(&mut self, policy: &Policy, head: &Head<'_>) -> Option<Unauthenticated> {
+        let identity = self.identity.as_ref().ok()?;
+        if self.is_own_limits {
+            // A preflight request of a browser has no key.
+            let is_options = *head.method == Method::OPTIONS;
+            return if is_options { None } else { unauthenticated(policy, identity) };
+        }
+        if is_open_preflight(policy, head, identity) {
+            self.scope = Scope::Preflight;
+            return None;
+        }
+        unauthenticated(policy, identity)
+    }
+
+    /// Adds the charges of the rules. Returns the rule that demands an API key, if there is none.
+    fn charge(&mut self, policy: &Policy, head: &Head<'_>) -> Option<Unauthenticated> {
+        let client = &self.identity.as_ref().ok()?.client;
+        match policy.charges(client, &self.attributes(head)?, self.scope) {
+            Ok(charges) => {
+                self.charges = charges;
+                None
+            }
+            Err(required) => Some(Unauthenticated::KeyRequired(required)),
+        }
     }
 
     /// Replaces the charges of a request that is refused, or that is for the client's own limits.
