@@ -40,19 +40,13 @@ const STATING_US: u64 = 2 * MICROS_PER_SECOND;
 /// After a connection of this duration, failures are logged again, in milliseconds.
 const STEADY_MS: u64 = 10_000;
 
-/// Connections of one or more supervisors that requests may use, or could.
+/// The connections of one or more supervisors.
 #[derive(Debug, Default)]
 pub struct Connections {
-    pub changes: watch::Sender<Changes>,
-    /// Set with the first connection.
-    pub has_been_one: Arc<AtomicBool>,
-}
-
-/// How often requests have got a connection that they may use, and lost it.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Changes {
-    pub connected: u64,
-    pub lost: u64,
+    /// Number of connections so far that requests could use. Also notified when one is lost.
+    pub count: watch::Sender<u64>,
+    /// Set with the first of them.
+    pub reached: Arc<AtomicBool>,
 }
 
 /// Keeps a [`Link`] connected, for as long as the process lives.
@@ -200,8 +194,8 @@ impl Supervisor {
         }
         self.link.breaker.recovered();
         self.link.reached.store(true, Ordering::Relaxed);
-        self.all.has_been_one.store(true, Ordering::Relaxed);
-        self.all.changes.send_modify(|changes| changes.connected += 1);
+        self.all.reached.store(true, Ordering::Relaxed);
+        self.all.count.send_modify(|count| *count += 1);
         self.link.attempts.send_modify(|attempts| attempts.succeeded += 1);
         let reason = tokio::select! {
             reason = connection.health.until_broken() => Some(reason),
@@ -210,7 +204,7 @@ impl Supervisor {
             () = self.link.breaker.until_open() => connection.health.broken(),
             () = self.link.breaker.keep_advancing() => None,
         };
-        self.all.changes.send_modify(|changes| changes.lost += 1);
+        self.all.count.send_modify(|_| {});
         let Some(reason) = reason else {
             return Some(NewConnection { connection, driver, address, secrets });
         };

@@ -128,7 +128,7 @@ impl Nodes {
         };
         let node = self.node_at(&self.named(host, *port)?)?;
         let left = Duration::from_micros(ends.saturating_sub(clock::now()));
-        node.batcher().link().until_first_attempt(left).await;
+        node.link().until_first_attempt(left).await;
         self.target(redirect, slot)
     }
 

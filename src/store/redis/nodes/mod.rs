@@ -70,8 +70,8 @@ pub struct Nodes {
     moves: Mutex<Moves>,
     /// Ends the wait for the next question for the topology.
     refresh: Notify,
-    /// Number of attempts to learn the topology of a cluster.
-    lookups: watch::Sender<u64>,
+    /// Whether the first attempt to learn the topology of a cluster has ended.
+    has_asked: watch::Sender<bool>,
     connections: Arc<Connections>,
     series: RedisSeries,
     peers: Peers,
@@ -203,7 +203,7 @@ impl Nodes {
             members: ArcSwap::from_pointee(members),
             moves: Mutex::default(),
             refresh: Notify::new(),
-            lookups: watch::Sender::new(0),
+            has_asked: watch::Sender::new(false),
             connections: Arc::default(),
             peers: Peers::new(Some(series.peers.clone())),
             series,
@@ -313,6 +313,20 @@ impl Nodes {
         if self.is_cluster() { self.carried.keys.keys().slot(bucket, rule) } else { 0 }
     }
 
+    /// Groups what concerns buckets by the slot of each.
+    fn by_slot<T>(
+        &self,
+        all: Vec<T>,
+        bucket: impl Fn(&T) -> (BucketId, &StoredRule),
+    ) -> HashMap<u16, Vec<T>> {
+        let mut slots: HashMap<u16, Vec<T>> = HashMap::new();
+        for one in all {
+            let (id, rule) = bucket(&one);
+            slots.entry(self.slot_of(id, rule)).or_default().push(one);
+        }
+        slots
+    }
+
     /// Debts of this process to the buckets.
     pub fn debts(&self) -> &Arc<Debts> {
         &self.carried.debts
@@ -330,7 +344,7 @@ impl Nodes {
 
     /// Flag that is set once a node has been reached.
     pub fn reached(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.connections.has_been_one)
+        Arc::clone(&self.connections.reached)
     }
 
     /// The gateways that share them.
@@ -440,7 +454,7 @@ impl Nodes {
     /// Connection to the master at `at`, if it is known and can be called.
     fn connection_to(&self, at: &HostPort) -> Option<(Arc<Node>, Connection)> {
         let node = self.node_at(at)?;
-        let connection = node.batcher().link().current()?;
+        let connection = node.link().current()?;
         Some((node, connection))
     }
 

@@ -60,14 +60,8 @@ impl Nodes {
             let failed = |error| if done > 0 { NotAdjusted::Unknown } else { error };
             let node = part.node.ok_or_else(|| failed(NotAdjusted::Unchanged))?;
             let adjusted = node.batcher().adjust(&part.charges, rules, adjustment).await;
-            let adjusted = adjusted.map_err(|error| match error {
-                NotAdjusted::Unreadable(at) => {
-                    let charge = part.charges.get(at);
-                    let at = charge.and_then(|charge| positions(charges, charge).next());
-                    failed(at.map_or(NotAdjusted::Unchanged, NotAdjusted::Unreadable))
-                }
-                NotAdjusted::Unchanged | NotAdjusted::Unknown => failed(error),
-            })?;
+            let adjusted =
+                adjusted.map_err(|error| failed(of_all(error, &part.charges, charges)))?;
             for (charge, change) in part.charges.iter().zip(adjusted) {
                 for at in positions(charges, charge) {
                     moved[at] = change;
@@ -94,24 +88,23 @@ impl Nodes {
             return Ok(());
         }
         let nothing = Adjustment::GiveBack(0);
-        let error = |error, part: &[Charge]| match error {
-            NotAdjusted::Unreadable(at) => {
-                let charge = part.get(at);
-                let at = charge.and_then(|charge| positions(charges, charge).next());
-                at.map_or(NotAdjusted::Unchanged, NotAdjusted::Unreadable)
-            }
-            error => error,
-        };
         let mut result = Ok(());
         for part in self.parts(&owed, rules) {
             let settled = match &part.node {
                 Some(node) => node.batcher().adjust(&part.charges, rules, nothing).await.map(drop),
                 None => Err(NotAdjusted::Unchanged),
             };
-            result = result.and(settled.map_err(|why| error(why, &part.charges)));
+            result = result.and(settled.map_err(|error| of_all(error, &part.charges, charges)));
         }
         result
     }
+}
+
+/// The error of a part of the charges, as one of all of them.
+fn of_all(error: NotAdjusted, part: &[Charge], charges: &[Charge]) -> NotAdjusted {
+    let NotAdjusted::Unreadable(at) = error else { return error };
+    let at = part.get(at).and_then(|charge| positions(charges, charge).next());
+    at.map_or(NotAdjusted::Unchanged, NotAdjusted::Unreadable)
 }
 
 /// Places of the charges of a bucket.

@@ -2,7 +2,6 @@
 //! calls that concern no single node: heartbeats, records for streams, and statements of what
 //! requests hold. All in the background; no request waits for it.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
@@ -134,7 +133,7 @@ impl NodesSupervisor {
                     is_logged = true;
                 }
             }
-            self.nodes.lookups.send_modify(|lookups| *lookups += 1);
+            self.nodes.has_asked.send_replace(true);
             let interval =
                 if self.nodes.is_connected() { REFRESH_INTERVAL } else { SEARCH_INTERVAL };
             // Gateways that have started together do not ask together.
@@ -205,7 +204,7 @@ impl NodesSupervisor {
         let (peers, prefix) = (&self.nodes.peers, &self.nodes.settings.prefix);
         let sender = Sender { prefix, process: self.nodes.process };
         let key = heartbeat::key(prefix);
-        let mut changes = self.nodes.connections.changes.subscribe();
+        let mut connections = self.nodes.connections.count.subscribe();
         let mut journal = LogThrottle::default();
         loop {
             tokio::select! {
@@ -219,7 +218,7 @@ impl NodesSupervisor {
                     return pending().await;
                 }
                 // A server may have lost the heartbeats before.
-                _ = changes.changed() => {}
+                _ = connections.changed() => {}
                 _ = interval.tick() => {}
             }
             let announce = |mut redis: MultiplexedConnection| {
@@ -247,13 +246,13 @@ impl NodesSupervisor {
     /// while its server cannot be called. A failure has no effect on checks.
     async fn keep_appending(&self) -> Infallible {
         let Some(appending) = &self.appending else { return pending().await };
-        let mut changes = self.nodes.connections.changes.subscribe();
+        let mut connections = self.nodes.connections.count.subscribe();
         let mut journal = LogThrottle::default();
         loop {
             self.nodes.until(Nodes::is_partly_connected).await;
             let next = tokio::select! {
                 biased;
-                _ = changes.changed() => continue,
+                _ = connections.changed() => continue,
                 next = appending.next() => next,
             };
             let Some(mut sending) = next else { return pending().await };
@@ -287,19 +286,19 @@ impl NodesSupervisor {
     async fn keep_stating(&self) -> Infallible {
         let held = &self.nodes.carried.held;
         let mut interval = tokio::time::interval(RENEWAL_INTERVAL);
-        let mut changes = self.nodes.connections.changes.subscribe();
-        let mut connected = 0;
+        let mut connections = self.nodes.connections.count.subscribe();
+        let mut last_count = 0;
         loop {
-            let now_connected = changes.borrow_and_update().connected;
-            if now_connected != connected {
+            let count = *connections.borrow_and_update();
+            if count != last_count {
                 // A node that was away, or another one, may have lost the statements.
-                connected = now_connected;
+                last_count = count;
                 held.renew(true, clock::now());
             }
             let last = self.nodes.state_some().await;
             tokio::select! {
                 biased;
-                _ = changes.changed() => {}
+                _ = connections.changed() => {}
                 () = stating::until_next(last, held, &mut interval) => {}
             }
         }
@@ -310,7 +309,7 @@ impl NodesSupervisor {
         if !self.has_quotas {
             return pending().await;
         }
-        let mut changes = self.nodes.connections.changes.subscribe();
+        let mut connections = self.nodes.connections.count.subscribe();
         loop {
             let nodes = self.nodes.all();
             if let Some(connection) = nodes.iter().find_map(|node| node.link().current()) {
@@ -321,7 +320,7 @@ impl NodesSupervisor {
                 }
             }
             // An error means that the nodes are gone.
-            let _ = changes.changed().await;
+            let _ = connections.changed().await;
         }
     }
 }
@@ -329,10 +328,10 @@ impl NodesSupervisor {
 impl Nodes {
     /// Waits until nodes can be called.
     async fn until(&self, can_be_called: impl Fn(&Self) -> bool) {
-        let mut changes = self.connections.changes.subscribe();
+        let mut connections = self.connections.count.subscribe();
         while !can_be_called(self) {
             // A topology may name another master without a new connection.
-            let _ = timeout(PAUSE, changes.changed()).await;
+            let _ = timeout(PAUSE, connections.changed()).await;
         }
     }
 
@@ -375,7 +374,7 @@ impl Nodes {
         let attempted = async {
             if self.is_cluster() {
                 // An error means that the nodes are gone.
-                let _ = self.lookups.subscribe().wait_for(|lookups| *lookups > 0).await;
+                let _ = self.has_asked.subscribe().wait_for(|has_asked| *has_asked).await;
             }
             let nodes = self.all();
             join_all(nodes.iter().map(|node| node.link().until_first_attempt(limit))).await;
@@ -397,10 +396,7 @@ impl Nodes {
         if due.is_empty() {
             return Stated::Nothing;
         }
-        let mut slots: HashMap<u16, Vec<_>> = HashMap::new();
-        for one in due {
-            slots.entry(self.slot_of(one.bucket, &one.rule)).or_default().push(one);
-        }
+        let slots = self.by_slot(due, |one| (one.bucket, &one.rule));
         let states = slots.into_iter().map(|(slot, due)| async move {
             let connection = self.node_of_slot(slot).and_then(|node| node.link().current());
             if let Some(connection) = connection {
@@ -442,12 +438,8 @@ impl Nodes {
             if taken.is_empty() {
                 break;
             }
-            let mut slots: HashMap<u16, Vec<_>> = HashMap::new();
-            for one in taken {
-                slots.entry(self.slot_of(one.0, &one.1.rule)).or_default().push(one);
-            }
             let mut calls = Vec::new();
-            for (slot, taken) in slots {
+            for (slot, taken) in self.by_slot(taken, |one| (one.0, &one.1.rule)) {
                 match self.node_of_slot(slot).filter(|node| node.is_connected()) {
                     Some(node) => {
                         calls.push(async move { node.batcher().settle_some(taken, ends).await });
@@ -471,8 +463,13 @@ impl Nodes {
             self.debts().put_back(bucket, owed, clock::now());
         }
         if settlement.why.is_none() && !self.debts().is_empty() {
-            let whole = if self.is_cluster() { "a master" } else { "Redis" };
-            settlement.why = Some(format!("{whole} is unavailable"));
+            let why = match (self.is_connected(), self.is_cluster()) {
+                // The time was over.
+                (true, _) => "Redis does not answer",
+                (false, true) => "a master is unavailable",
+                (false, false) => "Redis is unavailable",
+            };
+            settlement.why = Some(why.to_owned());
         }
         settlement
     }
