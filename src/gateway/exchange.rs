@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, StatusCode};
+use http::HeaderValue;
 use pingora::prelude::Result;
 use prometheus::IntGauge;
 
@@ -16,12 +16,11 @@ use crate::client::settings::KeySource;
 use crate::decide::decision::Decision;
 use crate::decide::reason::{Failure, Reason};
 use crate::downstream::ConnectionInfo;
-use crate::limit::in_flight::adaptive::Outcome;
 use crate::observe::metrics::{Metrics, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
 use crate::policy::handling::Handling;
-use crate::policy::settings::{MaxInFlight, Upstream};
+use crate::policy::settings::Upstream;
 use crate::runtime::Snapshot;
 use crate::upstream::pool::Pool;
 
@@ -149,29 +148,6 @@ impl Exchange {
             return Err(failure::body_too_large());
         }
         Ok(())
-    }
-
-    /// Adapts the limit on requests in flight of an upstream with `max_in_flight = "auto"` to the
-    /// last attempt, which ended at `now`: with a response of this status, or with none.
-    pub(super) fn sample(&self, status: Option<StatusCode>, now: u64) {
-        let upstream = self.upstream_index();
-        let is_adaptive = |upstream: &Upstream| upstream.max_in_flight == Some(MaxInFlight::Auto);
-        if !self.upstream().is_some_and(is_adaptive) {
-            return;
-        }
-        let Some(load) = upstream.and_then(|index| self.snapshot.loads.get(index)) else { return };
-        let Some(attempt) = self.attempts.last() else { return };
-        let outcome = match status {
-            None | Some(StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT) => {
-                Outcome::Failed
-            }
-            // The time that the client takes for the body is not the upstream's.
-            Some(_) => {
-                let sent = attempt.marks.request.unwrap_or(attempt.began).max(attempt.began);
-                Outcome::Answered(now.saturating_sub(sent))
-            }
-        };
-        load.sample(attempt.began, outcome, now);
     }
 
     /// Ends the work of the upstream: the request is in flight there no more.

@@ -26,9 +26,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::StatusCode;
 use pingora::modules::http::HttpModules;
-use pingora::prelude::{
-    Error, ErrorSource, ErrorType, HttpPeer, RequestHeader, ResponseHeader, Result,
-};
+use pingora::prelude::{Error, HttpPeer, RequestHeader, ResponseHeader, Result};
 use pingora::protocols::Digest;
 use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use prometheus::Histogram;
@@ -44,10 +42,11 @@ use crate::observe::metrics::{Metrics, seconds};
 use crate::observe::traces::Traces;
 use crate::runtime::{CurrentSnapshot, Runtime};
 use crate::store::limiter::{Limiter, Source};
-use crate::upstream::connection::{Attempt, TimedOut};
+use crate::upstream::connection::Attempt;
 use crate::usage::kept::Kept;
 use answers::{acme_challenge, redirect};
-use attempts::{forward, http2};
+pub use attempts::retry::MAX_TRIES;
+use attempts::{forward, http1, http2};
 use exchange::Exchange;
 use judge::Judged;
 use judge::split::Turns;
@@ -56,9 +55,6 @@ use request::{body_drain, grpc_deadline, upgrade};
 use respond::{drain, failure, upstream_response};
 use telemetry::bearer_hint::BearerHint;
 use telemetry::trace;
-
-/// Maximum number of attempts to send a request to an upstream: one retry.
-pub const MAX_TRIES: usize = 2;
 
 /// The proxy. Lives as long as the process.
 pub struct Gateway {
@@ -267,21 +263,18 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
-        if !respond::is_final(response.status) {
-            let connection = exchange.attempts.connection();
-            if let (StatusCode::CONTINUE, Some(connection)) = (response.status, connection) {
-                connection.note_continue();
-            }
-            return exchange.attempts.count_interim();
-        }
-        if response.status == StatusCode::SWITCHING_PROTOCOLS && !session.is_upgrade_req() {
+        let status = response.status;
+        if status == StatusCode::SWITCHING_PROTOCOLS && !session.is_upgrade_req() {
             return Err(respond::unrequested_upgrade());
         }
         if let Some(connection) = exchange.attempts.connection() {
-            connection.note_head(&session.req_header().method, response);
+            if respond::is_final(status) {
+                connection.note_head(&session.req_header().method, response);
+            } else if status == StatusCode::CONTINUE {
+                connection.note_continue();
+            }
         }
-        self.count_response(exchange, response.status);
-        Ok(())
+        self.responded(exchange, status)
     }
 
     fn upstream_response_body_filter(
@@ -353,16 +346,16 @@ impl ProxyHttp for Gateway {
 
     fn fail_to_connect(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         _peer: &HttpPeer,
         exchange: &mut Self::CTX,
         error: Box<Error>,
     ) -> Box<Error> {
-        self.failed_to_connect(exchange, error)
+        self.failed_to_connect(&session.req_header().method, exchange, error)
     }
 
-    /// Like Pingora's default, which does not know that the connection was reused: `upstream` keeps
-    /// idle connections, not Pingora.
+    /// Pingora's default does not know that the connection was reused: `upstream` keeps idle
+    /// connections, not Pingora.
     fn error_while_proxy(
         &self,
         peer: &HttpPeer,
@@ -371,36 +364,7 @@ impl ProxyHttp for Gateway {
         exchange: &mut Self::CTX,
         _reused: bool,
     ) -> Box<Error> {
-        let mut error = error.more_context(format!("Peer: {peer}"));
-        let attempt = exchange.attempts.connection();
-        let is_reused = attempt.is_some_and(Attempt::is_reused);
-        error.retry.decide_reuse(is_reused);
-        // By default, Pingora retries only if reading the head failed. On a closed connection, a
-        // write can fail first.
-        let write_failed =
-            (error.esource(), error.etype()) == (&ErrorSource::Upstream, &ErrorType::WriteError);
-        if write_failed && session.response_written().is_none() {
-            error.set_retry(is_reused);
-        }
-        let is_idempotent = session.req_header().method.is_idempotent();
-        if !is_idempotent || session.as_ref().retry_buffer_truncated() {
-            error.set_retry(false);
-        }
-        let late = match attempt.and_then(Attempt::timed_out) {
-            None => return error,
-            Some(TimedOut::Server) => (error.esource.clone(), ErrorType::ReadTimedout),
-            Some(TimedOut::Deadline) => {
-                error.set_retry(false);
-                (ErrorSource::Upstream, ErrorType::Custom(failure::DEADLINE_PASSED))
-            }
-            Some(TimedOut::ClientSilent) => (ErrorSource::Downstream, ErrorType::ReadTimedout),
-            Some(TimedOut::ClientSlow) => (ErrorSource::Downstream, failure::SLOW_BODY),
-        };
-        if late.0 == ErrorSource::Downstream {
-            error.set_retry(false);
-        }
-        (error.esource, error.etype) = late;
-        error
+        http1::failed(session, exchange, error.more_context(format!("Peer: {peer}")))
     }
 
     async fn fail_to_proxy(
@@ -412,7 +376,7 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
-        self.count_failure(exchange, error);
+        self.failed(exchange, error);
         let failure = failure::failure(error);
         let failure = self.count_slowness(exchange, failure);
         exchange.failure = Some(failure);

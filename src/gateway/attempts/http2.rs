@@ -13,10 +13,10 @@ use pingora::proxy::Session;
 use tokio::time::Instant;
 
 use super::Handed;
+use crate::gateway::Gateway;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::request::grpc_deadline;
 use crate::gateway::respond::{self, failure, grpc};
-use crate::gateway::{Gateway, MAX_TRIES};
 use crate::policy::settings::{Protocol, Upstream};
 use crate::upstream::dial::{Dial, Offer};
 use crate::upstream::http2::{Acquired, Stream};
@@ -33,15 +33,6 @@ struct Replay {
     len: usize,
     /// Whether the client has sent all of it.
     is_whole: bool,
-}
-
-/// How an attempt ended.
-enum Outcome {
-    /// The response has been written.
-    Done,
-    /// The server has not processed the request.
-    Unprocessed(Box<Error>),
-    Failed(Box<Error>),
 }
 
 impl Replay {
@@ -85,7 +76,8 @@ impl Gateway {
                     return refuse_grpc(session).map(|()| false);
                 }
                 Err(error) => {
-                    let error = self.failed_to_connect(exchange, error);
+                    let method = &session.req_header().method;
+                    let error = self.failed_to_connect(method, exchange, error);
                     if error.retry() {
                         continue;
                     }
@@ -94,10 +86,9 @@ impl Gateway {
             };
             self.connected(exchange, stream.is_reused);
             match self.call(session, exchange, stream, &mut replay).await {
-                Outcome::Done => return Ok(true),
-                Outcome::Unprocessed(_)
-                    if exchange.attempts.count() < MAX_TRIES && replay.is_complete() => {}
-                Outcome::Unprocessed(error) | Outcome::Failed(error) => return Err(error),
+                Ok(()) => return Ok(true),
+                Err(error) if error.retry() => {}
+                Err(error) => return Err(error),
             }
         }
     }
@@ -131,22 +122,20 @@ impl Gateway {
         })
     }
 
+    /// Makes an attempt. Returns when the response has been written; an error says whether the
+    /// request is sent again.
     async fn call(
         &self,
         session: &mut Session,
         exchange: &mut Box<Exchange>,
         stream: Stream,
         replay: &mut Replay,
-    ) -> Outcome {
-        let Some(upstream) = exchange.upstream() else {
-            return Outcome::Failed(respond::no_server());
-        };
+    ) -> Result<()> {
+        let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
         let server = &exchange.snapshot.policy.server;
         let limits = Limits::of(server, upstream, session, exchange.started);
-        match Call::begin(self, session, exchange, stream, replay, limits).await {
-            Ok(call) => call.run().await,
-            Err(outcome) => outcome,
-        }
+        let call = Call::begin(self, session, exchange, stream, replay, limits).await?;
+        call.run().await
     }
 }
 

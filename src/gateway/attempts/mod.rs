@@ -1,16 +1,24 @@
 //! The attempts to send a request to a server of its upstream, one after the other.
 //!
-//! Reading order: this file (what is known of them), `peer` (which server gets the request),
+//! Reading order: this file (what is known of them), `select` (which server gets the request),
 //! `affinity` (what makes it the same server for the same client), `forward` (the request that it
-//! gets), `http2` (the attempts over HTTP/2; Pingora makes those over HTTP/1.1), `refund` (tokens
-//! of requests that reached no server).
+//! gets), `http1` and `http2` (sending it, and its time limits), `outcome` (how it went), `retry`
+//! (whether it is sent again), `refund` (tokens of requests that reached no server).
+//!
+//! Connections are opened by `upstream::dial`. Over HTTP/2, [`Gateway::forward_http2`] makes the
+//! attempts. Over HTTP/1.1 Pingora does, and asks `http1` for the next one.
+//!
+//! [`Gateway::forward_http2`]: super::Gateway::forward_http2
 
 pub(super) mod forward;
+pub(super) mod http1;
 pub(super) mod http2;
+pub(super) mod retry;
 
 mod affinity;
-mod peer;
+mod outcome;
 mod refund;
+mod select;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +27,8 @@ use http::{HeaderValue, StatusCode};
 use pingora::prelude::Result;
 use smallvec::SmallVec;
 
-use super::{MAX_TRIES, respond};
+use self::retry::MAX_TRIES;
+use super::respond;
 use crate::observe::access_log::UpstreamMarks;
 use crate::upstream::connection::{self, Opened};
 use crate::upstream::dial::Dial;

@@ -9,11 +9,8 @@ pub(super) mod trace;
 
 use std::sync::Arc;
 
-use http::StatusCode;
-use pingora::prelude::{Error, ErrorSource};
 use pingora::proxy::Session;
 
-use super::attempts::Answer;
 use super::exchange::Exchange;
 use super::judge::Judged;
 use super::{Gateway, respond};
@@ -27,7 +24,7 @@ use crate::decide::reason::{Failure, Reason};
 use crate::downstream::connection::{ClientProtocol, Slow};
 use crate::observe::access_log::{Record, RequestParts, Timings, UpstreamMarks};
 use crate::observe::audit::AuditedRequest;
-use crate::observe::metrics::{CompleteRequest, UpstreamResult, seconds};
+use crate::observe::metrics::{CompleteRequest, seconds};
 use crate::policy::access_log::Output;
 use crate::store::limiter::Source;
 
@@ -106,55 +103,6 @@ impl Gateway {
         }
         if let Some(trace) = trace {
             self.record_trace(session, exchange, trace, record);
-        }
-    }
-
-    /// Counts a response of the upstream whose head has been received. Interim responses (103) are
-    /// not counted.
-    pub(super) fn count_response(&self, exchange: &mut Exchange, status: StatusCode) {
-        if !respond::is_final(status) {
-            return;
-        }
-        let now = clock::now();
-        if let Some(attempt) = exchange.attempts.last_mut() {
-            attempt.marks.head = Some(now);
-        }
-        let took_us = exchange.attempts.first_began().map_or(0, |at| now.saturating_sub(at));
-        exchange.attempts.answer = Some(Answer { status, took_us });
-        if let Some(series) = exchange.upstream_series(&self.metrics) {
-            series.observe(took_us);
-        }
-        exchange.sample(Some(status), now);
-        let digit = u8::try_from(status.as_u16() / 100).unwrap_or_default();
-        self.count_upstream(exchange, UpstreamResult::Answer(digit));
-    }
-
-    /// Counts a failure of the upstream after it was connected to. A failure to connect has been
-    /// counted already.
-    pub(super) fn count_failure(&self, exchange: &mut Exchange, error: &Error) {
-        let attempts = &exchange.attempts;
-        let is_connected = attempts.last().is_some_and(|attempt| attempt.is_reused.is_some());
-        if *error.esource() != ErrorSource::Upstream || !is_connected {
-            return;
-        }
-        if attempts.answer.is_none() && !respond::failure::is_at_will(error) {
-            exchange.sample(None, clock::now());
-        }
-        let result = match respond::failure::failure(error) {
-            Failure::UpstreamTimeout => UpstreamResult::Timeout,
-            _ => UpstreamResult::Broken,
-        };
-        self.count_upstream(exchange, result);
-    }
-
-    /// Counts the result of an attempt at the upstream.
-    pub(super) fn count_upstream(&self, exchange: &mut Exchange, result: UpstreamResult) {
-        exchange.attempts.failure = match result {
-            UpstreamResult::Answer(_) => None,
-            failure => Some(failure.label()),
-        };
-        if let Some(series) = exchange.upstream_series(&self.metrics) {
-            series.count(result, exchange.attempts.answer.is_some());
         }
     }
 }

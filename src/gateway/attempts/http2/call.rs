@@ -17,10 +17,11 @@ use pingora::proxy::{ProxyHttp, Session};
 use tokio::time::{Instant, Sleep};
 
 use super::timeout::{Limits, Waiting};
-use super::{Outcome, Replay, request};
+use super::{Replay, request};
 use crate::base::clock;
 use crate::decide::reason::Failure;
 use crate::gateway::Gateway;
+use crate::gateway::attempts::retry::Failed;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::request::body_drain;
 use crate::gateway::respond::{self, failure, grpc, upstream_response};
@@ -88,7 +89,10 @@ enum Event {
 }
 
 impl<'a> Call<'a> {
-    /// Sends the head of the request. If that fails, returns how the attempt ended.
+    /// Sends the head of the request.
+    ///
+    /// # Errors
+    /// Nothing was sent. The error says whether the request is sent again.
     pub(super) async fn begin(
         gateway: &'a Gateway,
         session: &'a mut Session,
@@ -96,13 +100,15 @@ impl<'a> Call<'a> {
         mut stream: Stream,
         replay: &'a mut Replay,
         limits: Limits,
-    ) -> Result<Self, Outcome> {
+    ) -> Result<Self> {
         let has_body = !session.is_body_empty();
         let head = head(gateway, session, exchange, has_body && replay.len == 0);
-        let head = head.await.map_err(Outcome::Failed)?;
+        let head = head.await?;
         // An error means that the connection is closing: nothing was sent.
         let sent = stream.sender.send_request(head, !has_body);
-        let (response, upload) = sent.map_err(|error| Outcome::Unprocessed(in_words(error)))?;
+        let (response, upload) = sent.map_err(|error| {
+            without_response(session, exchange, replay, Failed::NotProcessed, error)
+        })?;
         let mut pending = None;
         if replay.len > 0 {
             pending = Some(replay.chunks.concat().into());
@@ -138,12 +144,15 @@ impl<'a> Call<'a> {
     }
 
     /// Passes on the bodies and the head of the response, until the response has ended.
-    pub(super) async fn run(mut self) -> Outcome {
+    ///
+    /// # Errors
+    /// The attempt failed. The error says whether the request is sent again.
+    pub(super) async fn run(mut self) -> Result<()> {
         loop {
             let end = match self.next().await {
                 Event::FromClient(Ok(chunk)) => self.take_chunk(chunk),
                 Event::FromClient(Err(error)) | Event::ClientClosed(error) => {
-                    return Outcome::Failed(error.into_down());
+                    return Err(error.into_down());
                 }
                 Event::Sent(result) => {
                     self.since = Instant::now();
@@ -155,7 +164,7 @@ impl<'a> Call<'a> {
                 }
                 Event::Interim(response) => self.write_interim(response).await,
                 Event::Head(Ok(response)) => self.write_head(response).await,
-                Event::Head(Err(error)) => return self.without_head(error),
+                Event::Head(Err(error)) => return Err(self.without_head(error)),
                 Event::Data(Some(Ok(data))) => self.write_data(data).await,
                 Event::Data(None) => self.write_trailers().await,
                 Event::Data(Some(Err(error)))
@@ -170,8 +179,11 @@ impl<'a> Call<'a> {
             };
             match end {
                 None => {}
-                Some(Ok(())) => return self.finish().await,
-                Some(Err(error)) => return self.fail(error).await,
+                Some(Ok(())) => {
+                    self.finish().await;
+                    return Ok(());
+                }
+                Some(Err(error)) => return Err(self.fail(error).await),
             }
         }
     }
@@ -266,14 +278,14 @@ impl<'a> Call<'a> {
     /// itself.
     async fn write_interim(&mut self, response: http::Response<()>) -> Option<Result<()>> {
         self.stream.note_response();
-        if let Err(error) = self.exchange.attempts.count_interim() {
-            return Some(Err(error));
-        }
         let status = response.status();
-        let request = self.session.req_header();
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return Some(Err(respond::unrequested_upgrade()));
         }
+        if let Err(error) = self.gateway.responded(self.exchange, status) {
+            return Some(Err(error));
+        }
+        let request = self.session.req_header();
         if status == StatusCode::CONTINUE
             || self.session.as_http1().is_none()
             || request.version == http::Version::HTTP_10
@@ -298,7 +310,9 @@ impl<'a> Call<'a> {
             let words = "the head of the response is not valid";
             return Some(Err(Error::new(ErrorType::Custom(words)).into_up()));
         }
-        self.gateway.count_response(self.exchange, head.status);
+        if let Err(error) = self.gateway.responded(self.exchange, head.status) {
+            return Some(Err(error));
+        }
         self.missing =
             framing::content_length(&head.headers).and_then(|length| length.parse().ok());
         // Data after a head without a body is discarded.
@@ -394,7 +408,7 @@ impl<'a> Call<'a> {
     }
 
     /// The response has been written. What the client has not sent yet is not needed.
-    async fn finish(self) -> Outcome {
+    async fn finish(self) {
         if let Some(attempt) = self.exchange.attempts.last_mut() {
             attempt.marks.body = Some(clock::now());
         }
@@ -409,25 +423,22 @@ impl<'a> Call<'a> {
                 session.set_keepalive(None);
             }
         }
-        Outcome::Done
     }
 
-    fn without_head(self, error: h2::Error) -> Outcome {
-        let is_unprocessed = is_unprocessed(&error);
-        // The server may have closed an idle connection while the request was on its way.
-        let is_stale =
-            self.is_reused && error.is_io() && self.session.req_header().method.is_idempotent();
-        let error = in_words(error);
-        if is_unprocessed || is_stale {
-            Outcome::Unprocessed(error)
+    fn without_head(&self, error: h2::Error) -> Box<Error> {
+        let failed = if is_unprocessed(&error) {
+            Failed::NotProcessed
+        } else if self.is_reused && error.is_io() {
+            Failed::ClosedIdle
         } else {
-            Outcome::Failed(error)
-        }
+            Failed::Processed
+        };
+        without_response(self.session, self.exchange, self.replay, failed, error)
     }
 
     /// Ends a gRPC call whose head has been written by trailers with the status, so that the client
     /// learns it; another response can only be cut off.
-    async fn fail(self, error: Box<Error>) -> Outcome {
+    async fn fail(self, error: Box<Error>) -> Box<Error> {
         let Self { session, exchange, response, body, .. } = self;
         let is_begun = matches!(response, Response::Body(_));
         let is_of_server = *error.esource() == pingora::prelude::ErrorSource::Upstream;
@@ -446,8 +457,22 @@ impl<'a> Call<'a> {
                 body_drain::linger(session).await;
             }
         }
-        Outcome::Failed(error)
+        error
     }
+}
+
+/// The error of an attempt that got no response.
+fn without_response(
+    session: &Session,
+    exchange: &Exchange,
+    replay: &Replay,
+    failed: Failed,
+    error: h2::Error,
+) -> Box<Error> {
+    let method = &session.req_header().method;
+    let mut error = in_words(error);
+    error.set_retry(exchange.attempts.is_sent_again(failed, method, replay.is_complete()));
+    error
 }
 
 /// When the client sends the body too slowly unless more of it arrives before; `None`: never,

@@ -1,0 +1,139 @@
+//! Attempts over HTTP/1.1, which Pingora makes: the server and the time limits of the next one, and
+//! what its errors mean.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header;
+use parking_lot::Mutex;
+use pingora::prelude::{Error, ErrorSource, ErrorType, HttpPeer, Result};
+use pingora::proxy::Session;
+
+use super::Handed;
+use super::retry::Failed;
+use crate::downstream::connection::ClientProtocol;
+use crate::gateway::exchange::Exchange;
+use crate::gateway::request::grpc_deadline;
+use crate::gateway::respond::failure;
+use crate::gateway::{Gateway, respond};
+use crate::policy::settings::Upstream;
+use crate::upstream::connection::{Attempt, Connector, Connects, Progress, TimedOut};
+use crate::upstream::dial::Dial;
+
+impl Gateway {
+    /// The endpoint of the next attempt over HTTP/1.1.
+    ///
+    /// # Errors
+    /// If no endpoint has an address.
+    pub(in crate::gateway) fn peer(
+        &self,
+        session: &mut Session,
+        exchange: &mut Exchange,
+    ) -> Result<Box<HttpPeer>> {
+        // A retry sends the body from its beginning.
+        exchange.attempts.body_bytes = 0;
+        let Handed { dial, opened } = match exchange.attempts.handed.take() {
+            Some(handed) => handed,
+            None => Handed { dial: self.select(session, exchange)?, opened: None },
+        };
+        let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
+        let mut peer = HttpPeer::new(dial.server.address, false, String::new());
+        let options = &mut peer.options;
+        options.connection_timeout = Some(upstream.connect_timeout);
+        options.total_connection_timeout = Some(upstream.connect_timeout);
+        options.read_timeout = Some(upstream.read_timeout);
+        // A head without a body fits into the socket's send buffer, so a write does not wait, and a
+        // timer would cost more than the write.
+        let has_body = !session.is_body_empty();
+        options.write_timeout = has_body.then_some(upstream.write_timeout);
+        let connects = if session.is_upgrade_req() {
+            Connects::ForUpgrade
+        } else if exchange.attempts.count() > 1 {
+            Connects::Anew
+        } else {
+            Connects::IdleFirst
+        };
+        let mut attempt = attempt(exchange, upstream, dial, connects, has_body);
+        attempt.deadline = grpc_deadline::of(session, exchange.started);
+        let attempt = Arc::new(attempt);
+        if has_body {
+            let limits = &exchange.snapshot.policy.server.limits;
+            let awaits_continue = session.req_header().headers.contains_key(header::EXPECT);
+            let transfer = &exchange.connection.transfer;
+            *attempt.progress.lock() =
+                Progress::measured(limits.body_min_rate, transfer, awaits_continue);
+        }
+        *attempt.opened.lock() = opened;
+        if attempt.bounds_every_read() {
+            options.read_timeout = None;
+        }
+        // Pingora must not keep connections: `upstream::connection` does.
+        options.idle_timeout = Some(Duration::ZERO);
+        options.custom_l4 = Some(Arc::new(Connector(Arc::clone(&attempt))));
+        if let Some(last) = exchange.attempts.last_mut() {
+            last.connection = Some(attempt);
+        }
+        Ok(Box::new(peer))
+    }
+}
+
+/// The error of a request whose attempt failed after it was connected to: it says whether the
+/// request is sent again, and who was too slow, if that is why it failed.
+#[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
+pub(in crate::gateway) fn failed(
+    session: &Session,
+    exchange: &Exchange,
+    mut error: Box<Error>,
+) -> Box<Error> {
+    let attempt = exchange.attempts.connection();
+    let is_reused = attempt.is_some_and(Attempt::is_reused);
+    // Pingora expects a retry only if reading the head failed. On a closed connection, a write can
+    // fail first.
+    error.retry.decide_reuse(is_reused);
+    let is_write =
+        (error.esource(), error.etype()) == (&ErrorSource::Upstream, &ErrorType::WriteError);
+    let is_closed = error.retry() || is_write && is_reused && session.response_written().is_none();
+    let late = match attempt.and_then(Attempt::timed_out) {
+        None => None,
+        Some(TimedOut::Server) => Some((error.esource.clone(), ErrorType::ReadTimedout)),
+        Some(TimedOut::Deadline) => {
+            Some((ErrorSource::Upstream, ErrorType::Custom(failure::DEADLINE_PASSED)))
+        }
+        Some(TimedOut::ClientSilent) => Some((ErrorSource::Downstream, ErrorType::ReadTimedout)),
+        Some(TimedOut::ClientSlow) => Some((ErrorSource::Downstream, failure::SLOW_BODY)),
+    };
+    let failed = if is_closed && late.is_none() { Failed::ClosedIdle } else { Failed::Processed };
+    let method = &session.req_header().method;
+    let has_whole_body = !session.as_ref().retry_buffer_truncated();
+    error.set_retry(exchange.attempts.is_sent_again(failed, method, has_whole_body));
+    if let Some(late) = late {
+        (error.esource, error.etype) = late;
+    }
+    error
+}
+
+fn attempt(
+    exchange: &Exchange,
+    upstream: &Upstream,
+    dial: Dial,
+    connects: Connects,
+    has_body: bool,
+) -> Attempt {
+    let route = exchange.route();
+    Attempt {
+        dial,
+        request_id: exchange.request_id.clone(),
+        connects,
+        has_body,
+        read_timeout: upstream.read_timeout,
+        upgraded_idle_timeout: route.map_or(Duration::MAX, |route| route.websocket_idle_timeout),
+        idle_timeout: upstream.idle_timeout,
+        deadline: None,
+        opened: Mutex::default(),
+        progress: Mutex::default(),
+        client_timeout: match exchange.connection.protocol {
+            ClientProtocol::Http1 => None,
+            ClientProtocol::Http2 => Some(exchange.snapshot.policy.server.read_timeout),
+        },
+    }
+}

@@ -1,0 +1,94 @@
+//! Selects the server of an attempt.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use pingora::prelude::Result;
+use pingora::protocols::l4::socket::SocketAddr;
+use pingora::proxy::Session;
+
+use super::affinity;
+use crate::base::clock;
+use crate::gateway::exchange::Exchange;
+use crate::gateway::{Gateway, respond};
+use crate::net::proxy_protocol::{self, Addresses, Version};
+use crate::observe::metrics::UpstreamResult;
+use crate::policy::servers::Balance;
+use crate::policy::settings::{ProxyVersion, Upstream};
+use crate::upstream::dial::Dial;
+use crate::upstream::endpoint::InFlight;
+use crate::upstream::pool::{Pool, Wanted};
+use crate::upstream::sticky;
+
+impl Gateway {
+    /// Selects the next endpoint of the upstream: another one if the last could not be connected
+    /// to.
+    ///
+    /// # Errors
+    /// If no endpoint has an address.
+    pub(super) fn select(&self, session: &Session, exchange: &mut Exchange) -> Result<Dial> {
+        let snapshot = Arc::clone(&exchange.snapshot);
+        let index = exchange.upstream_index();
+        let upstream = index.and_then(|index| snapshot.policy.upstreams.get(index));
+        let now = clock::now();
+        let pool = index.and_then(|index| snapshot.pools.get(index));
+        let chosen = upstream
+            .zip(pool)
+            .and_then(|(upstream, pool)| choose(session, exchange, upstream, pool, now));
+        let (Some(upstream), Some(pool), Some((endpoint, cookie))) = (upstream, pool, chosen)
+        else {
+            self.count_upstream(exchange, UpstreamResult::NoServer);
+            return Err(respond::no_server());
+        };
+        let server = endpoint.address();
+        exchange.attempts.begin(endpoint, cookie, now);
+        let tries = exchange.attempts.count();
+        if let (2.., Some(series)) = (tries, exchange.upstream_series(&self.metrics)) {
+            series.retried();
+        }
+        let proxy_header = upstream.proxy_protocol.map(|version| proxy_header(session, version));
+        Ok(Dial { server: pool.endpoint(server), pool: Arc::clone(pool), proxy_header })
+    }
+}
+
+/// Selects an endpoint. If the client's cookie does not select it, also returns the cookie that the
+/// response sets.
+fn choose(
+    session: &Session,
+    exchange: &Exchange,
+    upstream: &Upstream,
+    pool: &Pool,
+    now: u64,
+) -> Option<(InFlight, Option<HeaderValue>)> {
+    let headers = &session.req_header().headers;
+    let sticky = upstream.sticky.as_ref();
+    let cookie = sticky.and_then(|sticky| sticky::of_request(sticky, headers));
+    let hash = match &upstream.balance {
+        Balance::Hash(source) => affinity::hash(source, headers, exchange),
+        Balance::RoundRobin | Balance::LeastRequest | Balance::RandomTwo => 0,
+    };
+    let endpoint = pool.select(Wanted { not: exchange.attempts.refused(), cookie, hash }, now)?;
+    let set_cookie = sticky.and_then(|sticky| {
+        let is_known =
+            |value: &str| cookie.is_some_and(|cookie| sticky::values(cookie).any(|it| it == value));
+        let value = pool.cookie(endpoint.address()).filter(|value| !is_known(value));
+        let is_https = exchange.connection.tls.is_some();
+        let others = exchange.snapshot.pools.iter();
+        let others = others.filter_map(|pool| pool.value_beside(upstream, cookie?));
+        sticky::set_cookie(sticky, &sticky::joined(&value?, others), is_https)
+    });
+    Some((endpoint, set_cookie))
+}
+
+/// The PROXY header with the addresses of the client's connection.
+fn proxy_header(session: &Session, version: ProxyVersion) -> Arc<[u8]> {
+    let inet = |address: Option<&SocketAddr>| address.and_then(SocketAddr::as_inet).copied();
+    let (source, destination) = (inet(session.client_addr()), inet(session.server_addr()));
+    let addresses =
+        source.zip(destination).map(|(source, destination)| Addresses { source, destination });
+    let version = match version {
+        ProxyVersion::V1 => Version::V1,
+        ProxyVersion::V2 => Version::V2,
+    };
+    proxy_protocol::encode(version, addresses).into()
+}
