@@ -110,7 +110,7 @@ end
 local function write_token_bucket(key, level, at, rate, full)
     local milliseconds = math.ceil((full - level) / rate / 1000) + 1000
     redis.call('SET', key, struct.pack('<ddd', level, at, full),
-        'PX', string.format('%.0f', milliseconds))
+        'PX', milliseconds)
 end
 
 -- Token buckets from which gateways have borrowed. Parameters: as of a token bucket.
@@ -153,7 +153,7 @@ local function leased_buckets(read_token_bucket)
     function leased.write(key, level, at, rate, full, lease)
         local milliseconds = math.ceil((full - level) / rate / 1000) + 6000
         redis.call('SET', key, struct.pack('<ddddd', level, at, full, lease[1], lease[2]),
-            'PX', string.format('%.0f', milliseconds))
+            'PX', milliseconds)
     end
 
     -- What a call reports of units that were lent in an epoch, and the level afterwards.
@@ -232,7 +232,7 @@ end
 -- A key expires only after its period, when it is full again, which equals no key.
 local function write_fixed_window(key, level, at, now, full)
     redis.call('SET', key, struct.pack('<ddd', level, at, -full) .. (level > full and '+' or ''),
-        'PX', string.format('%.0f', math.ceil((at - now) / 1000) + 1000))
+        'PX', math.ceil((at - now) / 1000) + 1000)
 end
 
 -- Requests in flight. Parameters: microseconds of a lease, units that can be held at once. Further parameters: id of the
@@ -295,7 +295,7 @@ local function write_concurrency(key, level, lease, entry)
     end
     redis.call('SET', key,
         'cc1' .. struct.pack('<c8I4I6I6', gateway, math.min(own, 2 ^ 32 - 1), last_end, number) .. others,
-        'PX', string.format('%.0f', math.ceil(lease / 1000) + 2000))
+        'PX', math.ceil(lease / 1000) + 2000)
 end
 
 -- Sliding window. Parameters: length of the window in microseconds, number of tokens in it.
@@ -473,7 +473,7 @@ local function sliding_windows(now)
         local count = kept + added
         local newest = added > 0 and log.stamp or log.newest
         local left = count > 0 and newest - now + log.window or 0
-        local milliseconds = string.format('%.0f', math.ceil(left / 1000) + 1000)
+        local milliseconds = math.ceil(left / 1000) + 1000
         if log.rewrite or count == 0 or count > log.slots
             or log.slots > MIN_SLOTS and 8 * count <= log.slots then
             return rewrite(log, kept, added, milliseconds)
@@ -515,7 +515,8 @@ local keys, call = KEYS, ARGV[2]
 local operation, position = string.byte(call), 2
 -- By bucket: its level; the time of the level, if that is after the current time, or the end of its
 -- period; whether it must be written. Values that are rarely needed again are unpacked again: a table costs more.
-local levels, later, moved = {}, nil, {}
+-- `{ nil }` has room for one element: to grow a table costs as much as to create it, and most calls have one bucket.
+local levels, later, moved = { nil }, nil, { nil }
 -- By bucket of requests in flight: its entries; nil if nothing may be written.
 local entries
 -- Of sliding windows: their functions, and the logs by bucket.
@@ -563,7 +564,7 @@ for bucket = 1, #keys do
         end
         levels[bucket] = level
         if at > now then
-            later = later or {}
+            later = later or { nil }
             later[bucket] = at
         end
         if changed then
@@ -574,7 +575,7 @@ for bucket = 1, #keys do
         finish, next_finish, further = unpack('<dd', call, further)
         local level, at, changed = read_fixed_window(stored, now, first, second, finish, next_finish)
         levels[bucket] = level
-        later = later or {}
+        later = later or { nil }
         later[bucket] = at
         if changed then
             moved[bucket] = true
@@ -686,7 +687,7 @@ if returned and returned ~= '' then
     end
 end
 
-local reply, length = { now }, 1
+local reply, length = { now, nil, nil, nil }, 1
 if operation == TAKE then
     while position <= #call do
         local passed, charges
