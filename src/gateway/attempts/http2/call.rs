@@ -425,6 +425,7 @@ impl<'a> Call<'a> {
         }
     }
 
+    #[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
     fn without_head(&self, error: h2::Error) -> Box<Error> {
         let failed = if is_unprocessed(&error) {
             Failed::NotProcessed
@@ -462,6 +463,7 @@ impl<'a> Call<'a> {
 }
 
 /// The error of an attempt that got no response.
+#[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
 fn without_response(
     session: &Session,
     exchange: &Exchange,
