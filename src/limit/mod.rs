@@ -35,10 +35,10 @@
 //!      the start value of an unknown bucket, and what is handed over to the next process;
 //!    - in [`reported`], how long a refusal is cached, and what is repaired after a failover;
 //!    - in [`returned`], what a failed request gets back.
-//! 3. In `lua/take.lua`, a function that reads a stored bucket and one that writes it, and the
-//!    number of the kind where they are called. A stored value must be invalid for all other kinds,
-//!    by its length or by the sign of its last number. `store/redis/parity.rs` compares the script
-//!    with this module.
+//! 3. In `lua/take.lua`, a function that creates the ones that read a stored bucket and write it,
+//!    the number of the kind where they are called, and what it gives back, in `give_back`. A
+//!    stored value must be invalid for all other kinds, by its length or by the sign of its last
+//!    number. `store/redis/parity.rs` compares the script with this module.
 //! 4. A way to configure it: a word of `config::words::Kind`. The compiler then lists each `match`
 //!    in `policy/kind.rs` and the one in `policy/build/grant.rs`, whose arm calls a file in
 //!    `policy/build/grant/` that reads the kind's settings of a grant. `WrittenLimit` in
