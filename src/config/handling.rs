@@ -3,6 +3,7 @@
 use super::Named;
 use super::row::DefaultValue::{InWords, Number, Text};
 use super::row::Form::Duration;
+use super::row::Range::Durations;
 use super::row::References::All;
 use super::row::Unit;
 use super::tables::{Field, List};
@@ -68,10 +69,11 @@ table! {
 table! {
     /// `maintenance` of a route or of `[server]`: requests are answered 503.
     pub struct Maintenance {
-        /// When clients are to try again, `1s` to `30d`.
+        /// When clients are to try again.
         pub retry_after: Field<String> {
             default: InWords("`Retry-After` is not sent"),
             form: Duration(Unit::Seconds),
+            range: Durations("1s", "30d"),
         },
         /// Addresses and networks of clients that are served all the same.
         pub allow_ips: List { default: InWords("none") },

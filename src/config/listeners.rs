@@ -2,6 +2,7 @@
 
 use super::row::DefaultValue::{InWords, Switch, Text};
 use super::row::Form::{Address, Duration, Matches};
+use super::row::Range::Durations;
 use super::row::References::Variables;
 use super::row::Unit;
 use super::spanned::Spanned;
@@ -45,6 +46,7 @@ table! {
         pub hsts: Option<Spanned<TextOr<Hsts>>> {
             default: InWords("none"),
             form: Duration(Unit::Unclear),
+            range: Durations("0s", "3650d"),
             example: Some("\"365d\""),
         },
     }
@@ -65,8 +67,11 @@ table! {
 table! {
     /// `hsts` of a listener.
     pub struct Hsts {
-        /// How long browsers use only HTTPS, up to `3650d`; `"0s"` makes them forget it.
-        pub max_age: Field<String> { form: Duration(Unit::Unclear) },
+        /// How long browsers use only HTTPS; `"0s"` makes them forget it.
+        pub max_age: Field<String> {
+            form: Duration(Unit::Unclear),
+            range: Durations("0s", "3650d"),
+        },
         /// Whether this includes all subdomains.
         pub include_subdomains: Field<bool> { default: Switch(false) },
         /// Whether the domain may be added to the lists that browsers contain.

@@ -1,6 +1,7 @@
 //! What is known of a setting beside its type and its description: one [`Row`] for each, which
-//! [`table`](super::walk::table) declares with the setting. The schema, the masking of secrets, the
-//! settings that need a restart, and what errors propose, are read from it.
+//! [`table`](super::walk::table) declares with the setting. The schema, the check of a value
+//! against its range, the masking of secrets, the settings that need a restart, and what errors
+//! propose, are read from it.
 
 use std::fmt;
 
@@ -15,6 +16,8 @@ pub struct Row {
     pub default: DefaultValue,
     /// What its text, its number, or the items of its list look like.
     pub form: Form,
+    /// What [`Row::range`] returns; durations that state none have the usual one.
+    pub(super) range: Range,
     /// A value, to show where the file has one of another type.
     pub example: Option<&'static str>,
     /// How its value is shown.
@@ -46,6 +49,22 @@ pub enum DefaultValue {
     Numbers(&'static [u64]),
     /// What holds instead of a value, such as that of another setting.
     InWords(&'static str),
+}
+
+/// The values that a setting takes; of a list or a table of values, each of them. The bounds belong
+/// to it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Range {
+    /// All of the type.
+    Any,
+    /// Whole numbers between these two.
+    Between(i64, i64),
+    /// 0, and whole numbers between these two.
+    ZeroOr(i64, i64),
+    /// Numbers between these two, with fractions.
+    Fractions(f64, f64),
+    /// Durations between these two, as the file has them.
+    Durations(&'static str, &'static str),
 }
 
 /// What a value looks like.
@@ -126,11 +145,20 @@ impl Row {
             name,
             default: T::DEFAULT,
             form: Form::Any,
+            range: Range::Any,
             example: None,
             shown: Shown::Whole,
             references: References::Literal,
             needs_restart: false,
             contents: T::CONTENTS,
+        }
+    }
+
+    /// The values that it takes.
+    pub const fn range(&self) -> Range {
+        match (self.range, self.form) {
+            (Range::Any, Form::Duration(_)) => Range::Durations("1ms", "1d"),
+            (range, _) => range,
         }
     }
 
@@ -182,6 +210,18 @@ impl DefaultValue {
     }
 }
 
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => Ok(()),
+            Self::Between(least, most) => write!(f, "{least} to {most}"),
+            Self::ZeroOr(least, most) => write!(f, "0, or {least} to {most}"),
+            Self::Fractions(least, most) => write!(f, "{least} to {most}"),
+            Self::Durations(least, most) => write!(f, "`{least}` to `{most}`"),
+        }
+    }
+}
+
 impl fmt::Display for DefaultValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -193,6 +233,38 @@ impl fmt::Display for DefaultValue {
             Self::Texts(texts) => write!(f, "`{texts:?}`"),
             Self::Numbers(numbers) => write!(f, "`{numbers:?}`"),
             Self::InWords(words) => f.write_str(words),
+        }
+    }
+}
+
+impl Range {
+    /// Whether a whole number is in the range.
+    pub fn has(self, number: impl Into<i128>) -> bool {
+        let number = number.into();
+        let is_between = |least: i64, most: i64| (least.into()..=most.into()).contains(&number);
+        match self {
+            Self::Between(least, most) => is_between(least, most),
+            Self::ZeroOr(least, most) => number == 0 || is_between(least, most),
+            Self::Any | Self::Fractions(..) | Self::Durations(..) => true,
+        }
+    }
+
+    /// Whether a number is in the range.
+    pub fn has_fraction(self, number: f64) -> bool {
+        match self {
+            Self::Fractions(least, most) => (least..=most).contains(&number),
+            _ => true,
+        }
+    }
+
+    /// The bounds of numbers in a message: `at least 1 and at most 100`.
+    pub fn in_words(self) -> String {
+        match self {
+            Self::Any | Self::Durations(..) => self.to_string(),
+            Self::Between(least, most) | Self::ZeroOr(least, most) => {
+                format!("at least {least} and at most {most}")
+            }
+            Self::Fractions(least, most) => format!("at least {least} and at most {most}"),
         }
     }
 }
@@ -241,12 +313,34 @@ mod tests {
         }
     }
 
+    /// What the documentation says of a range: both bounds; of a maximum only that, and nothing of
+    /// the range that most durations have.
+    fn bounds(range: Range) -> Vec<String> {
+        match range {
+            Range::Any | Range::Durations("1ms", "1d") => Vec::new(),
+            Range::Between(0, most) => vec![most.to_string()],
+            Range::Between(least, most) => vec![format!("{least} to {most}")],
+            Range::ZeroOr(least, most) => vec![format!("{least} to {most}"), "0: ".to_owned()],
+            Range::Fractions(least, most) => vec![format!("{least} to {most}")],
+            Range::Durations("0s", most) => vec![format!("`{most}`")],
+            Range::Durations(least, most) => vec![format!("`{least}` to `{most}`")],
+        }
+    }
+
     #[test]
     fn documentation_has_the_facts_of_each_row() {
         let (mut rows, mut documented, mut wrong) = (None, Vec::new(), Vec::new());
         let mut text = String::new();
         let mut sections: Vec<(&str, &'static [Row], String)> = Vec::new();
         let mut heading = "";
+        let mut tables_of_times = Vec::new();
+        for line in DOCS.lines() {
+            if line.starts_with("## ") || line.starts_with("### [") {
+                heading = line;
+            } else if let Some(range) = line.strip_prefix("Times here are ") {
+                tables_of_times.push((heading, range.trim_end_matches('.').to_owned()));
+            }
+        }
         for line in DOCS.lines().chain(["## "]) {
             if line.starts_with("## ") || line.starts_with("### [") {
                 if let Some(rows) = rows {
@@ -271,6 +365,14 @@ mod tests {
                 };
                 if !agrees(default, row.default) {
                     wrong.push(format!("{heading} {name}: {default}, not {}", row.default));
+                }
+                let numbers =
+                    about.replace("2^50", &(1_u64 << 50).to_string()).replace([',', '"'], "");
+                for bound in bounds(row.range()) {
+                    let is_of_table = tables_of_times.contains(&(heading, bound.clone()));
+                    if !numbers.contains(&bound) && !is_of_table {
+                        wrong.push(format!("{heading} {name}: range {bound}"));
+                    }
                 }
                 if about.contains("*Restart.*") != row.needs_restart {
                     wrong.push(format!("{heading} {name}: needs_restart: {}", row.needs_restart));

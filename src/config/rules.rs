@@ -3,6 +3,7 @@
 use super::Named;
 use super::row::DefaultValue::{InWords, Number, Switch, Text, Texts};
 use super::row::Form::{Duration, Matches, Rate};
+use super::row::Range::{Between, Durations};
 use super::row::Unit;
 use super::spanned::Spanned;
 use super::tables::{Field, List};
@@ -79,15 +80,21 @@ table! {
         pub burst: Field<Burst> {
             default: InWords("the number in the rate; with `limit`, a tenth of the limit"),
             form: Duration(Unit::Seconds),
+            range: Durations("1ms", "366d"),
         },
-        /// Of a leaky bucket: longest time that a request waits, `1ms` to `10m`.
-        pub max_delay: Field<String> { default: Text("1s"), form: Duration(Unit::BySize) },
+        /// Of a leaky bucket: longest time that a request waits.
+        pub max_delay: Field<String> {
+            default: Text("1s"),
+            form: Duration(Unit::BySize),
+            // Clients and proxies before the gateway wait for no longer.
+            range: Durations("1ms", "10m"),
+        },
         /// Of a fixed window: IANA name of the time zone in which days, weeks, months and years
         /// begin.
         pub zone: Field<String> { default: Text("UTC") },
         /// Of a fixed window: the day on which periods begin. Per month, 1 to 31, or the last day
         /// of a shorter month; per week, 1 (Monday) to 7 (Sunday).
-        pub anchor: Field<u64> { default: Number(1) },
+        pub anchor: Field<u64> { default: Number(1), range: Between(1, 31) },
         /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`; of a fixed or
         /// sliding window or of requests in flight, `{ limit }`; of a leaky bucket, `{ rate,
         /// max_delay }`.
@@ -134,11 +141,13 @@ table! {
         pub burst: Field<Burst> {
             default: InWords("the number in the rate; with `limit`, a tenth of the limit"),
             form: Duration(Unit::Seconds),
+            range: Durations("1ms", "366d"),
         },
-        /// Of a leaky bucket: longest time that a request waits, `1ms` to `10m`.
+        /// Of a leaky bucket: longest time that a request waits.
         pub max_delay: Field<String> {
             default: InWords("that of the rule"),
             form: Duration(Unit::BySize),
+            range: Durations("1ms", "10m"),
         },
     }
 }

@@ -11,7 +11,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::Config;
-use super::row::{DefaultValue, Form, References, Row};
+use super::row::{DefaultValue, Form, Range, References, Row};
 use super::tables::AccessLog;
 use crate::policy::access_log::fields::Field;
 
@@ -52,7 +52,8 @@ fn simplify(row: Option<&Row>, rows: &[Row], schema: &mut Value) {
             schema.insert("type".to_owned(), only);
         }
     }
-    if let Some(Value::Array(mut choices)) = schema.remove("anyOf") {
+    // A choice that may be left out is one in another.
+    while let Some(Value::Array(mut choices)) = schema.remove("anyOf") {
         choices.retain(|choice| choice["type"] != "null");
         match choices.as_mut_slice() {
             [Value::Object(only)] => {
@@ -69,10 +70,15 @@ fn simplify(row: Option<&Row>, rows: &[Row], schema: &mut Value) {
                 if let Some(pattern) = row.and_then(pattern) {
                     short.insert("pattern".to_owned(), json!(pattern));
                 }
+                if let Some(row) = row {
+                    bound(row, short);
+                    bound(row, long);
+                }
                 for choice in &mut choices {
                     simplify(None, rows, choice);
                 }
                 schema.insert("anyOf".to_owned(), Value::Array(choices));
+                break;
             }
             _ => panic!("{row:?}: a choice of types is not expected"),
         }
@@ -83,6 +89,9 @@ fn simplify(row: Option<&Row>, rows: &[Row], schema: &mut Value) {
         && let Some(pattern) = row.and_then(pattern)
     {
         schema.insert("pattern".to_owned(), json!(pattern));
+    }
+    if let Some(row) = row {
+        bound(row, schema);
     }
     for inner in ["additionalProperties", "items"] {
         if let Some(inner) = schema.get_mut(inner) {
@@ -111,9 +120,31 @@ fn pattern(row: &Row) -> Option<String> {
     }
 }
 
+/// Adds the bounds of a number.
+fn bound(row: &Row, schema: &mut Map<String, Value>) {
+    if !matches!(schema.get("type").and_then(Value::as_str), Some("integer" | "number")) {
+        return;
+    }
+    let (least, most) = match row.range() {
+        Range::Any | Range::Durations(..) => return,
+        Range::Between(least, most) => (json!(least), json!(most)),
+        Range::Fractions(least, most) => (json!(least), json!(most)),
+        Range::ZeroOr(least, most) => {
+            let choices = json!([{"const": 0}, {"minimum": least}]);
+            schema.insert("anyOf".to_owned(), choices);
+            (json!(0), json!(most))
+        }
+    };
+    schema.insert("minimum".to_owned(), least);
+    schema.insert("maximum".to_owned(), most);
+}
+
 /// Adds the facts of the row to the description of a setting.
 fn describe(row: &Row, property: &mut Value) {
     let mut about = property["description"].as_str().unwrap_or_default().replace('\n', " ");
+    if row.range() != Range::Any {
+        about = format!("{about} Range: {}.", row.range());
+    }
     if row.default != DefaultValue::Unstated {
         about = format!("{about} Default: {}.", row.default);
     }
@@ -169,6 +200,11 @@ pub(crate) fn assert_takes(text: &str) {
     if let Some(wrong) = wrong(text) {
         panic!("a valid file does not conform to the schema:\n{wrong}\n{text}");
     }
+}
+
+/// Whether a file conforms to the schema.
+pub(crate) fn takes(text: &str) -> bool {
+    wrong(text).is_none()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The tables of gateway.toml except `[rules]`, `[[listeners]]` and `[acme]`. Durations are text
 //! here, such as "10ms". The doc comment of a setting is also what editors show of it: what it
-//! does, its range and its default.
+//! does. They show the facts of its row as well.
 
 #![warn(missing_docs)]
 
@@ -8,6 +8,7 @@ use super::Named;
 use super::handling::{HeaderEdits, Maintenance, Redirect, Respond, SwitchOr};
 use super::row::DefaultValue::{Fraction, InWords, Number, Numbers, Switch, Text, Texts};
 use super::row::Form::{Address, Bytes, Duration, Matches, Percentages};
+use super::row::Range::{Between, Durations, Fractions, ZeroOr};
 use super::row::References::{All, Variables};
 use super::row::{Shown, Unit};
 use super::rules::Grant;
@@ -81,44 +82,55 @@ table! {
         /// `["192.0.2.7", "file:blocked.txt"]`. A file has one a line. Takes precedence over
         /// `allow_ips`.
         pub deny_ips: List { default: InWords("none") },
-        /// Worker threads, 1 to 1024.
-        pub threads: Field<u64> { default: InWords("one per core"), needs_restart: true },
-        /// Time limit for an idle connection, `1ms` to `1d`: between two requests, and before the
-        /// first one, which must begin within 60 s at most.
+        /// Worker threads.
+        pub threads: Field<u64> {
+            default: InWords("one per core"),
+            range: Between(1, 1024),
+            needs_restart: true,
+        },
+        /// Time limit for an idle connection: between two requests, and before the first one, which
+        /// must begin within 60 s at most.
         pub keepalive_timeout: Field<String> {
             default: Text("75s"),
             form: Duration(Unit::Seconds),
         },
-        /// Time limit for the next part of a request, `1ms` to `1d`.
+        /// Time limit for the next part of a request.
         pub read_timeout: Field<String> { default: Text("60s"), form: Duration(Unit::Seconds) },
-        /// Time limit for a client to accept the next part of a response, `1ms` to `1d`.
+        /// Time limit for a client to accept the next part of a response.
         pub write_timeout: Field<String> { default: Text("30s"), form: Duration(Unit::Seconds) },
-        /// Time between SIGTERM and the closing of the ports, `1ms` to `1d`, during which `/ready`
-        /// answers 503.
+        /// Time between SIGTERM and the closing of the ports, during which `/ready` answers 503.
         pub drain_delay: Field<String> {
             default: InWords("none"),
             form: Duration(Unit::Seconds),
             needs_restart: true,
         },
-        /// Time limit for requests in flight after SIGTERM, `1ms` to `1d`.
+        /// Time limit for requests in flight after SIGTERM.
         pub drain_timeout: Field<String> {
             default: Text("20s"),
             form: Duration(Unit::Seconds),
             needs_restart: true,
         },
-        /// Time limit for a new process to take over at an upgrade, `1ms` to `1d`.
+        /// Time limit for a new process to take over at an upgrade.
         pub upgrade_timeout: Field<String> { default: Text("30s"), form: Duration(Unit::Seconds) },
-        /// Maximum size of a request's header lines together, in bytes, 1024 to 1048576. Larger
-        /// requests get 431.
-        pub max_header_bytes: Field<u64> { default: Number(32_768), form: Bytes },
-        /// Maximum size of a request's target, in bytes, 128 to 65536. Larger requests get 414.
-        pub max_uri_bytes: Field<u64> { default: Number(8192), form: Bytes },
+        /// Maximum size of a request's header lines together, in bytes. Larger requests get 431.
+        pub max_header_bytes: Field<u64> {
+            default: Number(32_768),
+            form: Bytes,
+            range: Between(1024, 1 << 20),
+        },
+        /// Maximum size of a request's target, in bytes. Larger requests get 414.
+        pub max_uri_bytes: Field<u64> {
+            default: Number(8192),
+            form: Bytes,
+            range: Between(128, 65_536),
+        },
         /// Whether routes match paths case-sensitively.
         pub path_case: Field<PathCase>,
-        /// How many gateways share this Redis, 1 to 10000. While Redis fails, each grants rate and
-        /// burst divided by this number.
+        /// How many gateways share this Redis. While Redis fails, each grants rate and burst
+        /// divided by this number.
         pub instances: Field<u64> {
             default: InWords("the number of live gateways in Redis"),
+            range: Between(1, 10_000),
             needs_restart: true,
         },
         /// Whether requests of all routes are answered 503: `true`, or
@@ -137,34 +149,56 @@ table! {
 table! {
     /// `[server.limits]`: limits of connections and requests, against slow and greedy clients.
     pub struct Limits {
-        /// Time limit for the header of the PROXY protocol and the TLS handshake together, `1ms` to
-        /// `10m`.
-        pub handshake_timeout: Field<String> { default: Text("5s"), form: Duration(Unit::Seconds) },
-        /// Time limit for the whole head of a request, `1ms` to `10m`.
-        pub head_timeout: Field<String> { default: Text("10s"), form: Duration(Unit::Seconds) },
-        /// Minimum rate of a request's body, in bytes a second, up to 1000000000; 0: none. A slower
-        /// request gets 408.
-        pub body_min_rate: Field<u64> { default: Number(240) },
-        /// Minimum rate at which a client reads a response, in bytes a second, up to 1000000000; 0:
-        /// none. A slower client's connection is closed.
-        pub send_min_rate: Field<u64> { default: Number(240) },
-        /// Maximum number of requests on one connection, 1 to 1000000000; 0: any number. The
-        /// connection closes after the last one.
-        pub max_requests_per_connection: Field<u64> { default: Number(10_000) },
-        /// Maximum number of header lines of a request, 1 to 256. A request with more gets 431.
-        pub max_headers: Field<u64> { default: Number(100) },
-        /// Maximum size of a request's body, in bytes, up to 2^50; 0: any size. A larger one gets
-        /// 413. A route's `max_body_bytes` replaces it.
-        pub max_body_bytes: Field<u64> { default: Number(104_857_600), form: Bytes },
-        /// Maximum number of open client connections, 1 to 10000000. Never more than the limit of
-        /// open files allows.
-        pub max_connections: Field<u64> { default: Number(20_000) },
-        /// Maximum number of open connections from one address, 1 to 10000000; never more than half
-        /// of `max_connections`. The first `clients.ipv6_prefix` bits of an IPv6 address count.
-        pub max_connections_per_ip: Field<u64> { default: Number(1000) },
-        /// Maximum number of requests that wait because of rules with `kind = "leaky_bucket"`, 1 to
-        /// 10000000. Further ones get 429, and take nothing from any limit.
-        pub max_waiting_requests: Field<u64> { default: Number(10_000) },
+        /// Time limit for the header of the PROXY protocol and the TLS handshake together.
+        pub handshake_timeout: Field<String> {
+            default: Text("5s"),
+            form: Duration(Unit::Seconds),
+            range: Durations("1ms", "10m"),
+        },
+        /// Time limit for the whole head of a request.
+        pub head_timeout: Field<String> {
+            default: Text("10s"),
+            form: Duration(Unit::Seconds),
+            range: Durations("1ms", "10m"),
+        },
+        /// Minimum rate of a request's body, in bytes a second; 0: none. A slower request gets 408.
+        // With this maximum, 30 s of bytes are below 2^64 millionths.
+        pub body_min_rate: Field<u64> { default: Number(240), range: Between(0, 1_000_000_000) },
+        /// Minimum rate at which a client reads a response, in bytes a second; 0: none. A slower
+        /// client's connection is closed.
+        pub send_min_rate: Field<u64> { default: Number(240), range: Between(0, 1_000_000_000) },
+        /// Maximum number of requests on one connection; 0: any number. The connection closes after
+        /// the last one.
+        pub max_requests_per_connection: Field<u64> {
+            default: Number(10_000),
+            range: Between(0, 1_000_000_000),
+        },
+        /// Maximum number of header lines of a request. A request with more gets 431.
+        // Pingora reads no more header lines of a request over HTTP/1.
+        pub max_headers: Field<u64> { default: Number(100), range: Between(1, 256) },
+        /// Maximum size of a request's body, in bytes; 0: any size. A larger one gets 413. A
+        /// route's `max_body_bytes` replaces it.
+        pub max_body_bytes: Field<u64> {
+            default: Number(104_857_600),
+            form: Bytes,
+            range: Between(0, 1 << 50),
+        },
+        /// Maximum number of open client connections. Never more than the limit of open files
+        /// allows.
+        // The maximum is above what one machine can hold.
+        pub max_connections: Field<u64> { default: Number(20_000), range: Between(1, 10_000_000) },
+        /// Maximum number of open connections from one address; never more than half of
+        /// `max_connections`. The first `clients.ipv6_prefix` bits of an IPv6 address count.
+        pub max_connections_per_ip: Field<u64> {
+            default: Number(1000),
+            range: Between(1, 10_000_000),
+        },
+        /// Maximum number of requests that wait because of rules with `kind = "leaky_bucket"`.
+        /// Further ones get 429, and take nothing from any limit.
+        pub max_waiting_requests: Field<u64> {
+            default: Number(10_000),
+            range: Between(1, 10_000_000),
+        },
         /// Whether `/ready` answers 503 while the gateway is out of file descriptors or memory.
         pub unready_on_overload: Field<bool> { default: Switch(false) },
     }
@@ -173,19 +207,23 @@ table! {
 table! {
     /// `[server.http2]`: limits of HTTP/2 connections.
     pub struct Http2 {
-        /// Maximum number of requests at a time on one connection, 1 to 10000.
-        pub max_concurrent_streams: Field<u64> { default: Number(100) },
-        /// Maximum size of a request's decoded header list, in bytes, 1024 to 1048576.
-        pub max_header_list_bytes: Field<u64> { default: Number(65_536), form: Bytes },
-        /// Maximum number of streams that a client has reset and the gateway has not yet accepted,
-        /// 1 to 10000. The connection is closed beyond it.
-        pub max_pending_resets: Field<u64> { default: Number(20) },
-        /// Time limit for a connection without a request, `1ms` to `1d`.
+        /// Maximum number of requests at a time on one connection.
+        pub max_concurrent_streams: Field<u64> { default: Number(100), range: Between(1, 10_000) },
+        /// Maximum size of a request's decoded header list, in bytes.
+        pub max_header_list_bytes: Field<u64> {
+            default: Number(65_536),
+            form: Bytes,
+            range: Between(1024, 1 << 20),
+        },
+        /// Maximum number of streams that a client has reset and the gateway has not yet accepted.
+        /// The connection is closed beyond it.
+        pub max_pending_resets: Field<u64> { default: Number(20), range: Between(1, 10_000) },
+        /// Time limit for a connection without a request.
         pub idle_timeout: Field<String> {
             default: InWords("`server.keepalive_timeout`"),
             form: Duration(Unit::Seconds),
         },
-        /// Age from which a connection accepts no further requests, `1ms` to `1d`.
+        /// Age from which a connection accepts no further requests.
         pub max_connection_age: Field<String> {
             default: InWords("none"),
             form: Duration(Unit::Seconds),
@@ -212,10 +250,11 @@ table! {
         /// The server: `redis://host:6379`, `rediss://…`, `redis+sentinel://…/master`,
         /// `redis+cluster://host1,host2`, `unix:///path`.
         pub url: Field<String> { shown: Shown::Url, references: All, needs_restart: true },
-        /// Time limit of one check, `1ms` to `1s`.
+        /// Time limit of one check.
         pub timeout: Field<String> {
             default: Text("10ms"),
             form: Duration(Unit::Milliseconds),
+            range: Durations("1ms", "1s"),
             needs_restart: true,
         },
         /// How requests are decided while Redis fails, for rules that do not set it.
@@ -226,9 +265,9 @@ table! {
             form: Matches("^[!-z|~]{1,64}$"),
             needs_restart: true,
         },
-        /// Number of hash tags of the buckets in a Redis Cluster, 0 to 1024; the same on all
-        /// gateways. With 0, each client has its own.
-        pub lanes: Field<u64> { default: Number(6), needs_restart: true },
+        /// Number of hash tags of the buckets in a Redis Cluster; the same on all gateways. With 0,
+        /// each client has its own.
+        pub lanes: Field<u64> { default: Number(6), range: Between(0, 1024), needs_restart: true },
         /// Which buckets are in one slot of a Redis Cluster; the same on all gateways.
         pub colocate: Field<Colocate> { needs_restart: true },
         /// Whether a replica that takes over gets back what it lacks, as far as gateways saw it;
@@ -247,8 +286,12 @@ table! {
             references: All,
             needs_restart: true,
         },
-        /// Number of the database, 0 to 2147483647.
-        pub database: Field<u64> { default: Number(0), needs_restart: true },
+        /// Number of the database.
+        pub database: Field<u64> {
+            default: Number(0),
+            range: Between(0, 2_147_483_647),
+            needs_restart: true,
+        },
         /// User of the gateway at the sentinels.
         pub sentinel_username: Field<String> {
             default: InWords("the default user"),
@@ -293,28 +336,44 @@ table! {
     /// `[redis.breaker]`: the circuit breaker: when requests stop waiting for Redis, and how they
     /// return.
     pub struct Breaker {
-        /// Consecutive timeouts that open the breaker, 1 to 1000.
-        pub timeouts: Field<u64> { default: Number(5) },
-        /// Window over which the fraction of timeouts is measured, `1ms` to `1h`.
-        pub window: Field<String> { default: Text("5s"), form: Duration(Unit::BySize) },
-        /// Minimum number of calls within the window, 1 to 100000.
-        pub window_calls: Field<u64> { default: Number(20) },
-        /// Percentage of calls within the window that must time out to open the breaker, 1 to 100.
-        pub window_timeouts: Field<u64> { default: Number(50) },
-        /// How long the breaker stays open at first, `1ms` to `1h`; doubles with each failure.
-        pub open: Field<String> { default: Text("500ms"), form: Duration(Unit::BySize) },
-        /// How long the breaker stays open at most, `1ms` to `1h`.
+        /// Consecutive timeouts that open the breaker.
+        pub timeouts: Field<u64> { default: Number(5), range: Between(1, 1000) },
+        /// Window over which the fraction of timeouts is measured.
+        pub window: Field<String> {
+            default: Text("5s"),
+            form: Duration(Unit::BySize),
+            range: Durations("1ms", "1h"),
+        },
+        /// Minimum number of calls within the window.
+        pub window_calls: Field<u64> { default: Number(20), range: Between(1, 100_000) },
+        /// Percentage of calls within the window that must time out to open the breaker.
+        pub window_timeouts: Field<u64> { default: Number(50), range: Between(1, 100) },
+        /// How long the breaker stays open at first; doubles with each failure.
+        pub open: Field<String> {
+            default: Text("500ms"),
+            form: Duration(Unit::BySize),
+            range: Durations("1ms", "1h"),
+        },
+        /// How long the breaker stays open at most.
         pub open_max: Field<String> {
             default: InWords(r#"`"15s"`, with sentinels and in a cluster `"1s"`"#),
             form: Duration(Unit::BySize),
+            range: Durations("1ms", "1h"),
         },
-        /// Consecutive probes that must succeed, 1 to 100.
-        pub probes: Field<u64> { default: Number(3) },
+        /// Consecutive probes that must succeed.
+        pub probes: Field<u64> { default: Number(3), range: Between(1, 100) },
         /// Percentages of requests that use Redis again, 1 to 16 steps that do not decrease and end
         /// with 100.
-        pub ramp: Option<Spanned<Vec<Spanned<u64>>>> { default: Numbers(&[1, 10, 50, 100]) },
-        /// Duration of each step, `1ms` to `1h`.
-        pub ramp_step: Field<String> { default: Text("1s"), form: Duration(Unit::BySize) },
+        pub ramp: Option<Spanned<Vec<Spanned<u64>>>> {
+            default: Numbers(&[1, 10, 50, 100]),
+            range: Between(1, 100),
+        },
+        /// Duration of each step.
+        pub ramp_step: Field<String> {
+            default: Text("1s"),
+            form: Duration(Unit::BySize),
+            range: Durations("1ms", "1h"),
+        },
     }
 }
 
@@ -342,8 +401,8 @@ table! {
         pub on_conflicting_keys: Field<OnConflictingKeys>,
         /// Whether the key is removed before the request is forwarded.
         pub hide_key: Field<bool> { default: Switch(false) },
-        /// How many leading bits of an IPv6 address identify a client, 1 to 128.
-        pub ipv6_prefix: Field<u64> { default: Number(64) },
+        /// How many leading bits of an IPv6 address identify a client.
+        pub ipv6_prefix: Field<u64> { default: Number(64), range: Between(1, 128) },
         /// Path where clients read their own limits, such as `"/.well-known/ratelimit"`.
         pub limits_path: Field<String> { default: InWords("none") },
     }
@@ -378,9 +437,9 @@ table! {
             shown: Shown::Masked,
             references: All,
         },
-        /// Fraction of allowed requests that have a line, 0 to 1; refused and failed requests
-        /// always have one.
-        pub sample: Field<f64> { default: Fraction(1.0) },
+        /// Fraction of allowed requests that have a line; refused and failed requests always have
+        /// one.
+        pub sample: Field<f64> { default: Fraction(1.0), range: Fractions(0.0, 1.0) },
         /// Members of a line, in this order: `time`, `status`, …; `header:<name>` is a header of
         /// the request.
         pub fields: List { default: InWords("all, without headers") },
@@ -412,10 +471,14 @@ table! {
         pub ca: Field<String> { default: InWords("public authorities"), references: Variables },
         /// Additional headers of each export: `{ authorization = "Bearer ${OTLP_TOKEN}" }`.
         pub headers: Named<String> { shown: Shown::Values, references: All },
-        /// Time limit of one export, `1ms` to `1m`.
-        pub timeout: Field<String> { default: Text("10s"), form: Duration(Unit::Seconds) },
-        /// Fraction of requests that is recorded, 0 to 1, if no trusted proxy has decided already.
-        pub sample: Field<f64> { default: Fraction(0.01) },
+        /// Time limit of one export.
+        pub timeout: Field<String> {
+            default: Text("10s"),
+            form: Duration(Unit::Seconds),
+            range: Durations("1ms", "1m"),
+        },
+        /// Fraction of requests that is recorded, if no trusted proxy has decided already.
+        pub sample: Field<f64> { default: Fraction(0.01), range: Fractions(0.0, 1.0) },
         /// Whose `traceparent` is continued.
         pub follow: Field<Follow>,
         /// Name of the gateway in traces, 1 to 255 characters.
@@ -428,21 +491,28 @@ table! {
     pub struct Audit {
         /// Whether refusals are also written to a stream in Redis, those of all gateways together.
         pub stream: Field<bool> { default: Switch(false) },
-        /// Approximate number of records in the stream, 100 to 10000000.
-        pub max_records: Field<u64> { default: Number(10_000) },
+        /// Approximate number of records in the stream.
+        // Redis drops records in blocks of a hundred.
+        pub max_records: Field<u64> { default: Number(10_000), range: Between(100, 10_000_000) },
     }
 }
 
 table! {
     /// `[memory]`: the memory of this process.
     pub struct Memory {
-        /// Maximum number of buckets, 1 to 100000000.
-        pub max_buckets: Field<u64> { default: Number(1_000_000), needs_restart: true },
+        /// Maximum number of buckets.
+        pub max_buckets: Field<u64> {
+            default: Number(1_000_000),
+            range: Between(1, 100_000_000),
+            needs_restart: true,
+        },
         /// Memory of the process, in bytes, above which it accepts no connections and closes idle
-        /// ones: 16777216 to 1125899906842624; 0: no limit.
+        /// ones; 0: no limit.
         pub max_bytes: Field<u64> {
             default: InWords("90 % of the limit of its cgroup, if there is one"),
             form: Bytes,
+            // An idle gateway needs 16 MiB.
+            range: ZeroOr(1 << 24, 1 << 50),
         },
     }
 }
@@ -454,11 +524,17 @@ table! {
         /// File in which usage is kept without `[redis]`, so that a restart loses no counts. It is
         /// created, and no other process can use it.
         pub file: Field<String> { default: InWords("none"), references: Variables, needs_restart: true },
-        /// How long the usage of a period is kept after its end, `1d` to `3660d`; that of an hour
-        /// for at most `7d`.
-        pub keep: Field<String> { default: Text("100d"), form: Duration(Unit::Unclear) },
-        /// Maximum number of records, each of a client, a rule and a period: 1000 to 1000000000.
-        pub max_records: Field<u64> { default: InWords("10000000 in the file, 1000000 in Redis") },
+        /// How long the usage of a period is kept after its end; that of an hour for at most `7d`.
+        pub keep: Field<String> {
+            default: Text("100d"),
+            form: Duration(Unit::Unclear),
+            range: Durations("1d", "3660d"),
+        },
+        /// Maximum number of records, each of a client, a rule and a period.
+        pub max_records: Field<u64> {
+            default: InWords("10000000 in the file, 1000000 in Redis"),
+            range: Between(1000, 1_000_000_000),
+        },
     }
 }
 
@@ -466,8 +542,8 @@ table! {
     /// `[plans.<name>]`: a plan, which rules and keys refer to.
     pub struct Plan {
         /// Which requests are refused last while an upstream has its `max_in_flight`: those with
-        /// the highest number, -1000 to 1000.
-        pub priority: Field<i64> { default: Number(0) },
+        /// the highest number.
+        pub priority: Field<i64> { default: Number(0), range: Between(-1000, 1000) },
         /// Free text, which the gateway does not use.
         pub description: Field<String> { default: InWords("none") },
     }
@@ -501,17 +577,15 @@ table! {
         },
         /// A cookie that keeps the requests of a client on one server: `{ cookie, ttl, secret }`.
         pub sticky: Option<Spanned<Sticky>> { default: InWords("none") },
-        /// How long the weight of a server rises from 10 % after it has become healthy, `1ms` to
-        /// `1d`.
+        /// How long the weight of a server rises from 10 % after it has become healthy.
         pub slow_start: Field<String> { default: InWords("none"), form: Duration(Unit::Seconds) },
-        /// Time limit for connecting, `1ms` to `1d`.
+        /// Time limit for connecting.
         pub connect_timeout: Field<String> { default: Text("1s"), form: Duration(Unit::Seconds) },
-        /// Time limit for the head of a response, then for each next part of its body, `1ms` to
-        /// `1d`.
+        /// Time limit for the head of a response, then for each next part of its body.
         pub read_timeout: Field<String> { default: Text("30s"), form: Duration(Unit::Seconds) },
-        /// Time limit for the upstream to accept the next part of a request, `1ms` to `1d`.
+        /// Time limit for the upstream to accept the next part of a request.
         pub write_timeout: Field<String> { default: Text("30s"), form: Duration(Unit::Seconds) },
-        /// How long an unused connection is kept, `1ms` to `1d`.
+        /// How long an unused connection is kept.
         pub idle_timeout: Field<String> { default: Text("60s"), form: Duration(Unit::Seconds) },
         /// TLS to `https://` servers: `{ ca, cert, key, server_name }`. Their certificates are
         /// always verified.
@@ -520,10 +594,13 @@ table! {
         pub protocol: Field<Protocol>,
         /// Version of the PROXY protocol header that begins each connection.
         pub proxy_protocol: Field<ProxyVersion> { default: InWords("none") },
-        /// Maximum number of requests in flight, 1 to 10000000, or `"auto"`: as many as the
-        /// upstream serves without a queue. Further ones get 503, those of plans with the lowest
-        /// `priority` first, and take nothing from any limit.
-        pub max_in_flight: Field<MaxInFlight> { default: InWords("any number") },
+        /// Maximum number of requests in flight, or `"auto"`: as many as the upstream serves
+        /// without a queue. Further ones get 503, those of plans with the lowest `priority` first,
+        /// and take nothing from any limit.
+        pub max_in_flight: Field<MaxInFlight> {
+            default: InWords("any number"),
+            range: Between(1, 10_000_000),
+        },
     }
 }
 
@@ -532,13 +609,13 @@ table! {
     pub struct UpstreamServer {
         /// `host:port` or, with TLS, `https://host:port`. Required.
         pub address: Field<String>,
-        /// Its share of the requests, 1 to 1000.
-        pub weight: Field<u64> { default: Number(1) },
+        /// Its share of the requests.
+        pub weight: Field<u64> { default: Number(1), range: Between(1, 1000) },
         /// Whether it is used only if no server without `backup` is healthy: the same as
         /// `priority = 1`.
         pub backup: Field<bool> { default: Switch(false) },
-        /// 0 to 100: the servers of the lowest priority with a healthy one get the requests.
-        pub priority: Field<u64> { default: Number(0) },
+        /// The servers of the lowest priority with a healthy one get the requests.
+        pub priority: Field<u64> { default: Number(0), range: Between(0, 100) },
     }
 }
 
@@ -547,10 +624,11 @@ table! {
     pub struct Sticky {
         /// Name of the cookie. Required.
         pub cookie: Field<String>,
-        /// How long the browser keeps the cookie, `1s` to `1d`.
+        /// How long the browser keeps the cookie.
         pub ttl: Field<String> {
             default: InWords("until it is closed"),
             form: Duration(Unit::Seconds),
+            range: Durations("1s", "1d"),
         },
         /// Key of the hashes that are the cookie's values, 16 characters or more, best set from the
         /// environment as `"${NAME}"`; the same on all gateways.
@@ -590,11 +668,12 @@ table! {
         pub host: Field<TextOrList> { default: InWords("all") },
         /// Upstream; may be left out if there is only one.
         pub upstream: Field<String>,
-        /// Instead of `upstream`, the names of several with their weights, 0 to 1000:
+        /// Instead of `upstream`, the names of several with their weights:
         /// `{ api = 95, canary = 5 }`.
         pub split: Option<Spanned<Named<u64>>> {
             default: InWords("none"),
             form: Percentages,
+            range: Between(0, 1000),
             example: Some("{ api = 95, canary = 5 }"),
         },
         /// Whether requests are split one by one, or by client.
@@ -606,16 +685,16 @@ table! {
         pub deny_ips: List { default: InWords("none") },
         /// Tokens that a request takes from each bucket, above 0, with at most three decimals.
         pub cost: Field<Cost> { default: Number(1) },
-        /// Time limit for a WebSocket on which nothing is sent in either direction, `1ms` to `1d`.
+        /// Time limit for a WebSocket on which nothing is sent in either direction.
         pub websocket_idle_timeout: Field<String> {
             default: Text("1h"),
             form: Duration(Unit::Seconds),
         },
-        /// Maximum size of a request's body, in bytes, up to 2^50; 0: any size. A larger one gets
-        /// 413.
+        /// Maximum size of a request's body, in bytes; 0: any size. A larger one gets 413.
         pub max_body_bytes: Field<u64> {
             default: InWords("`server.limits.max_body_bytes`"),
             form: Bytes,
+            range: Between(0, 1 << 50),
         },
         /// Changes of the headers of requests, as the upstream gets them: `{ set, add, remove }`.
         pub request_headers: Option<Spanned<HeaderEdits>> {

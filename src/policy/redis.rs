@@ -17,9 +17,6 @@ pub const DEFAULT_PREFIX: &str = match tables::Redis::prefix.text() {
     None => "",
 };
 
-/// Maximum number of lanes.
-pub const MAX_LANES: u16 = 1_024;
-
 /// The shared bucket store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redis {

@@ -5,6 +5,7 @@ mod fields;
 use std::path::PathBuf;
 
 use super::environment::{Environment, expand};
+use super::values::fraction_in;
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::client::settings::KeySource;
@@ -38,7 +39,11 @@ pub(super) fn access_log(
     };
     let sample = match sample {
         None => tables::AccessLog::sample.fraction().and_then(SampleRate::of),
-        Some(field) => self::sample(field, diagnostics),
+        Some(field) => {
+            let help = "`0.1` writes one in ten of the requests that pass";
+            fraction_in(&tables::AccessLog::sample, field, help, diagnostics)
+                .and_then(SampleRate::of)
+        }
     };
     let fields = fields::fields(fields, key_sources, diagnostics);
     let client_ip = meaning(client_ip.as_ref());
@@ -82,13 +87,4 @@ fn salt(
                 `salt = \"${LOG_SALT}\"`";
     diagnostics.push(Diagnostic::new(field.span(), message).help(help));
     None
-}
-
-fn sample(field: &Spanned<f64>, diagnostics: &mut Diagnostics) -> Option<SampleRate> {
-    let sample = SampleRate::of(*field.get_ref());
-    if sample.is_none() {
-        let diagnostic = Diagnostic::new(field.span(), "`sample` is at least 0 and at most 1");
-        diagnostics.push(diagnostic.help("`0.1` writes one in ten of the requests that pass"));
-    }
-    sample
 }

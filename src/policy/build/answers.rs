@@ -11,7 +11,7 @@ use super::address::networks;
 use super::environment::Environment;
 use super::header_edits::{self, Direction};
 use super::template::{Expanded, template};
-use super::values::{Bounds, written_duration};
+use super::values::written_duration;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::handling::{self, SwitchOr};
@@ -23,9 +23,6 @@ use crate::policy::template::{Template, Values};
 
 /// Maximum length of a body, in bytes.
 const MAX_BODY_BYTES: usize = 65_536;
-
-/// Bounds of `retry_after`.
-const RETRY_AFTER: Bounds = Bounds::new("1s", "30d");
 
 /// Statuses of redirects.
 const REDIRECTS: [u64; 5] = [301, 302, 303, 307, 308];
@@ -228,7 +225,7 @@ pub(super) fn maintenance(
         Some(SwitchOr::Table(table)) => table,
     };
     let retry_after = table.retry_after.as_ref().and_then(|field| {
-        written_duration(RETRY_AFTER, &handling::Maintenance::retry_after, field, diagnostics)
+        written_duration(&handling::Maintenance::retry_after, field, diagnostics)
     });
     let retry_after_s = retry_after.map(|time| time.as_millis().div_ceil(1000));
     Some(Maintenance {

@@ -9,8 +9,7 @@ use crate::policy::settings::Audit;
 pub(super) fn audit(config: &Config, diagnostics: &mut Diagnostics) -> Option<Audit> {
     let Some(table) = &config.audit else { return Some(Audit::default()) };
     let tables::Audit { stream, max_records } = table.get_ref();
-    // Redis drops records in blocks of a hundred.
-    let most = number(&tables::Audit::max_records, max_records, 100..=10_000_000, diagnostics);
+    let most = number(&tables::Audit::max_records, max_records, diagnostics);
     let Some(stream) = stream.as_ref().filter(|stream| *stream.get_ref()) else {
         return most.map(|_| Audit::default());
     };

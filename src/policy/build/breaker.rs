@@ -4,15 +4,12 @@ use crate::base::duration::micros;
 use crate::config::spanned::Spanned;
 
 use super::redis_url::UrlAddress;
-use super::values::{Bounds, duration_in, number, written_duration};
+use super::values::{duration, number, written_duration};
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::row::DefaultValue;
 use crate::config::tables;
 use crate::limit::breaker::Settings;
-
-/// Bounds of the durations of `[redis.breaker]`.
-const TIMES: Bounds = Bounds::up_to("1h");
 
 /// Microseconds in a millisecond.
 const MICROS_PER_MILLISECOND: u64 = MICROS_PER_SECOND / 1_000;
@@ -35,20 +32,19 @@ pub(super) fn breaker(
 ) -> Option<Settings> {
     let left_out = tables::Breaker::default();
     let table = redis.breaker.as_ref().map_or(&left_out, |table| table.get_ref());
-    let mut count = |row, field, most| {
-        number(row, field, 1..=most, diagnostics).and_then(|count| u32::try_from(count).ok())
-    };
-    let timeouts = count(&tables::Breaker::timeouts, &table.timeouts, 1_000);
-    let window_calls = count(&tables::Breaker::window_calls, &table.window_calls, 100_000);
-    let window_timeouts = count(&tables::Breaker::window_timeouts, &table.window_timeouts, 100);
-    let probes = count(&tables::Breaker::probes, &table.probes, 100);
-    let mut time = |row, field| duration_in(TIMES, row, field, diagnostics).map(micros);
+    let mut count =
+        |row, field| number(row, field, diagnostics).and_then(|count| u32::try_from(count).ok());
+    let timeouts = count(&tables::Breaker::timeouts, &table.timeouts);
+    let window_calls = count(&tables::Breaker::window_calls, &table.window_calls);
+    let window_timeouts = count(&tables::Breaker::window_timeouts, &table.window_timeouts);
+    let probes = count(&tables::Breaker::probes, &table.probes);
+    let mut time = |row, field| duration(row, field, diagnostics).map(micros);
     let window = time(&tables::Breaker::window, &table.window);
     let open = time(&tables::Breaker::open, &table.open);
     let ramp_step = time(&tables::Breaker::ramp_step, &table.ramp_step);
     let open_max = match (&table.open_max, place) {
         (Some(field), _) => {
-            written_duration(TIMES, &tables::Breaker::open_max, field, diagnostics).map(micros)
+            written_duration(&tables::Breaker::open_max, field, diagnostics).map(micros)
         }
         (None, Some(UrlAddress::Sentinel(..) | UrlAddress::Cluster(_))) => {
             Some(FAILOVER_OPEN_MAX_US)
@@ -146,9 +142,11 @@ fn ramp(
     let mut steps = Vec::with_capacity(list.len());
     let mut before: Option<&Spanned<u64>> = None;
     for item in list {
-        let step = u32::try_from(*item.get_ref()).ok().filter(|step| (1..=100).contains(step));
+        let range = tables::Breaker::ramp.range();
+        let step = Some(*item.get_ref()).filter(|step| range.has(*step));
+        let step = step.and_then(|step| u32::try_from(step).ok());
         if step.is_none() {
-            let message = "a step of `ramp` is a percentage, at least 1 and at most 100";
+            let message = format!("a step of `ramp` is a percentage, {}", range.in_words());
             diagnostics.push(Diagnostic::new(item.span(), message));
         } else if let Some(before) = before.filter(|before| before.get_ref() > item.get_ref()) {
             let diagnostic =

@@ -38,8 +38,7 @@ pub(super) fn clients(
     let key_sources = key_sources(&clients.api_key, diagnostics);
     let anonymous_plan =
         anonymous_plan(config, clients.anonymous_plan.as_ref(), names, diagnostics);
-    let ipv6_prefix =
-        number(&tables::Clients::ipv6_prefix, &clients.ipv6_prefix, 1..=128, diagnostics);
+    let ipv6_prefix = number(&tables::Clients::ipv6_prefix, &clients.ipv6_prefix, diagnostics);
     let limits_path = clients.limits_path.as_ref().map(|field| limits_path(field, diagnostics));
     Some(Clients {
         key_sources,

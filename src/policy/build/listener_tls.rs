@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use super::environment::{Environment, expand};
-use super::values::{Bounds, switch, written_duration};
+use super::values::{switch, written_duration};
 use super::words::meaning;
-use crate::base::period;
 use crate::base::text::cut;
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -17,9 +16,6 @@ use crate::policy::listener::{CertificateFiles, ClientAuth, Hsts, ListenerTls};
 
 /// The item of `certificates` for those of `[acme]`.
 const ACME: &str = "acme";
-
-/// Bounds of `hsts`.
-const HSTS: Bounds = Bounds::up_to("3650d");
 
 /// The shortest time that the lists of browsers accept, in seconds: a year.
 const PRELOAD_S: u64 = 365 * 86_400;
@@ -191,10 +187,7 @@ pub(super) fn hsts(listener: &written::Listener, diagnostics: &mut Diagnostics) 
 
 /// A time in whole seconds; 0 is allowed.
 fn max_age(row: &Row, field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<u64> {
-    if period::milliseconds(field.get_ref()) == Ok(0) {
-        return Some(0);
-    }
-    let time = written_duration(HSTS, row, field, diagnostics)?;
+    let time = written_duration(row, field, diagnostics)?;
     if time.subsec_millis() > 0 {
         let message = format!("`{}` is in whole seconds", row.name);
         diagnostics.push(Diagnostic::new(field.span(), message).help("it looks like `365d`"));

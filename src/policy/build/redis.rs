@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::breaker;
 use super::environment::{Environment, expand, expand_part};
-use super::redis_url::{self, MAX_DATABASE, Url, UrlAddress};
-use super::values::{Bounds, duration_in, number, switch};
+use super::redis_url::{self, Url, UrlAddress};
+use super::values::{duration, number, switch};
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
@@ -15,9 +15,7 @@ use crate::config::{Config, tables, words};
 use crate::net::address::HostPort;
 use crate::net::percent;
 use crate::net::tls::{CertificateFiles, ClientTls};
-use crate::policy::redis::{
-    Address, Colocate, DEFAULT_PREFIX, Login, MAX_LANES, Redis, Secret, Sentinel,
-};
+use crate::policy::redis::{Address, Colocate, DEFAULT_PREFIX, Login, Redis, Secret, Sentinel};
 
 /// Maximum length of a prefix, which is part of every key in memory and on the wire.
 const MAX_PREFIX_BYTES: usize = 64;
@@ -49,13 +47,12 @@ pub(super) fn redis(
     check_login("password", fields, password.as_deref(), diagnostics);
     let fields = [redis.sentinel_username.as_ref(), redis.sentinel_password.as_ref()];
     check_login("sentinel_password", fields, sentinel_password.as_deref(), diagnostics);
-    let timeout =
-        duration_in(Bounds::up_to("1s"), &tables::Redis::timeout, &redis.timeout, diagnostics);
+    let timeout = duration(&tables::Redis::timeout, &redis.timeout, diagnostics);
     let prefix = prefix(redis.prefix.as_ref(), diagnostics);
     let place = url.as_ref().map(|url| &url.address);
     let lanes = lanes(&redis.lanes, place, diagnostics);
     let colocate = colocate(redis.colocate.as_ref(), place, diagnostics);
-    let database = number(&tables::Redis::database, &redis.database, 0..=MAX_DATABASE, diagnostics);
+    let database = number(&tables::Redis::database, &redis.database, diagnostics);
     if let (Some(url), false) = (&url, is_assumed) {
         check_against_url(url, redis, diagnostics);
     }
@@ -228,8 +225,7 @@ fn lanes(
         diagnostics.push(Diagnostic::new(field.span(), message).help(help));
         return None;
     }
-    let most = u64::from(MAX_LANES);
-    let lanes = number(&tables::Redis::lanes, field, 0..=most, diagnostics)?;
+    let lanes = number(&tables::Redis::lanes, field, diagnostics)?;
     let lanes = u16::try_from(lanes).ok()?;
     Some((is_cluster && lanes > 0).then_some(lanes))
 }

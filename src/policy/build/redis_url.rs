@@ -7,6 +7,7 @@ mod tests;
 use std::path::PathBuf;
 
 use crate::config::reference::covered;
+use crate::config::tables;
 use crate::net::address::{AddressError, HostPort};
 use crate::net::percent;
 use crate::policy::redis::{Login, Secret};
@@ -19,9 +20,6 @@ const SENTINEL_PORT: u16 = 26379;
 
 /// Maximum length of the path of a Unix socket, without its final NUL.
 const MAX_SOCKET_BYTES: usize = 107;
-
-/// Maximum number of a database.
-pub(super) const MAX_DATABASE: u64 = i32::MAX as u64;
 
 /// The parts of a `redis.url`, with the login percent-decoded.
 #[derive(Debug, PartialEq, Eq)]
@@ -221,7 +219,7 @@ fn database(path: &str) -> Result<Option<u32>, Reason> {
     }
     let is_number = path.bytes().all(|byte| byte.is_ascii_digit());
     match path.parse() {
-        Ok(number) if is_number && u64::from(number) <= MAX_DATABASE => Ok(Some(number)),
+        Ok(number) if is_number && tables::Redis::database.range().has(number) => Ok(Some(number)),
         _ => wrong(
             "the database in `url` is not a number",
             "it looks like `redis://127.0.0.1:6379/2`; Redis has databases 0 to 15 by default",

@@ -29,9 +29,6 @@ use crate::policy::router::Router;
 use crate::policy::split::Destination;
 use crate::policy::{Route, Rule};
 
-/// Maximum of `max_body_bytes`.
-const MAX_BODY_BYTES: u64 = 1 << 50;
-
 /// What is known of all routes before the rules are. A part is none if a route has an error in it.
 pub(super) struct Parts {
     matchers: Option<Vec<Matcher>>,
@@ -175,7 +172,7 @@ fn idle_timeouts(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<D
 fn body_limits(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Option<u64>>> {
     let row = &tables::Limits::max_body_bytes;
     let mut limit = |field: &Field<u64>, default: Option<u64>| match field {
-        Some(field) => number_in(row, field, 0..=MAX_BODY_BYTES, diagnostics),
+        Some(field) => number_in(row, field, diagnostics),
         None => default,
     };
     let server = config.server.as_ref().and_then(|server| server.get_ref().limits.as_ref());

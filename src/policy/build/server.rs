@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::values::{Bounds, duration, duration_in, number, number_in, optional_duration, switch};
+use super::values::{duration, number, number_in, optional_duration, out_of_range, switch};
 use super::words::meaning;
 use super::{address, names};
 use crate::config::Config;
@@ -22,22 +22,6 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPEC
 /// Default of `server.admin`: port 9090 on the loopback address.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
-/// Bounds of the time limits of new connections.
-const LIMIT: Bounds = Bounds::up_to("10m");
-
-/// Maximum of `body_min_rate` and `send_min_rate`. With it, 30 s of bytes are still below 2^64
-/// millionths.
-const MAX_RATE: u64 = 1_000_000_000;
-
-/// Maximum of `max_headers`: Pingora reads no more header lines of a request over HTTP/1.
-const MAX_HEADERS: u64 = 256;
-
-/// Maximum of the limits on open connections: above what one machine can hold.
-const MAX_CONNECTIONS: u64 = 10_000_000;
-
-/// Bounds of `memory.max_bytes`: 16 MiB, which an idle gateway needs, to 1 PiB.
-const MAX_BYTES: std::ops::RangeInclusive<u64> = 1 << 24..=1 << 50;
-
 /// Builds the settings of `[server]`; none if one of them has an error.
 pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<Server> {
     let default = tables::Server::default();
@@ -47,12 +31,11 @@ pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<S
     if let (Some(listen), Some(admin)) = (&listen, &admin) {
         check_admin_is_apart(listen, admin, diagnostics);
     }
-    let mut optional = |row, field: &Field<u64>, most| {
-        let number = field.as_ref().map(|field| number_in(row, field, 1..=most, diagnostics));
-        number.flatten()
+    let mut optional = |row, field: &Field<u64>| {
+        field.as_ref().and_then(|field| number_in(row, field, diagnostics))
     };
-    let threads = optional(&tables::Server::threads, &server.threads, 1024);
-    let instances = optional(&tables::Server::instances, &server.instances, 10_000);
+    let threads = optional(&tables::Server::threads, &server.threads);
+    let instances = optional(&tables::Server::instances, &server.instances);
     let mut time = |row, field| duration(row, field, diagnostics);
     let keepalive_timeout = time(&tables::Server::keepalive_timeout, &server.keepalive_timeout);
     let read_timeout = time(&tables::Server::read_timeout, &server.read_timeout);
@@ -61,10 +44,9 @@ pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<S
     let upgrade_timeout = time(&tables::Server::upgrade_timeout, &server.upgrade_timeout);
     let drain_delay =
         optional_duration(&tables::Server::drain_delay, &server.drain_delay, diagnostics);
-    let mut size = |row, field, bounds| number(row, field, bounds, diagnostics);
-    let max_header_bytes =
-        size(&tables::Server::max_header_bytes, &server.max_header_bytes, 1024..=1_048_576);
-    let max_uri_bytes = size(&tables::Server::max_uri_bytes, &server.max_uri_bytes, 128..=65_536);
+    let mut size = |row, field| number(row, field, diagnostics);
+    let max_header_bytes = size(&tables::Server::max_header_bytes, &server.max_header_bytes);
+    let max_uri_bytes = size(&tables::Server::max_uri_bytes, &server.max_uri_bytes);
     let limits = limits(server.limits.as_ref(), diagnostics);
     let http2 = http2(server.http2.as_ref(), keepalive_timeout, diagnostics);
     let path_case = server.path_case.as_ref().map(|word| *word.get_ref());
@@ -95,32 +77,22 @@ fn limits(
 ) -> Option<ServerLimits> {
     let default = tables::Limits::default();
     let limits = table.map_or(&default, Spanned::get_ref);
-    let mut time = |row, field| duration_in(LIMIT, row, field, diagnostics);
+    let mut time = |row, field| duration(row, field, diagnostics);
     let handshake_timeout = time(&tables::Limits::handshake_timeout, &limits.handshake_timeout);
     let head_timeout = time(&tables::Limits::head_timeout, &limits.head_timeout);
-    let mut count = |row, field, bounds| number(row, field, bounds, diagnostics);
-    let max_requests = count(
-        &tables::Limits::max_requests_per_connection,
-        &limits.max_requests_per_connection,
-        0..=1_000_000_000,
-    );
-    let body_min_rate = count(&tables::Limits::body_min_rate, &limits.body_min_rate, 0..=MAX_RATE);
-    let send_min_rate = count(&tables::Limits::send_min_rate, &limits.send_min_rate, 0..=MAX_RATE);
-    let max_headers = count(&tables::Limits::max_headers, &limits.max_headers, 1..=MAX_HEADERS);
+    let mut count = |row, field| number(row, field, diagnostics);
+    let max_requests =
+        count(&tables::Limits::max_requests_per_connection, &limits.max_requests_per_connection);
+    let body_min_rate = count(&tables::Limits::body_min_rate, &limits.body_min_rate);
+    let send_min_rate = count(&tables::Limits::send_min_rate, &limits.send_min_rate);
+    let max_headers = count(&tables::Limits::max_headers, &limits.max_headers);
     let max_connections = match &limits.max_connections {
         None => Some(None),
-        set => count(&tables::Limits::max_connections, set, 1..=MAX_CONNECTIONS).map(Some),
+        set => count(&tables::Limits::max_connections, set).map(Some),
     };
-    let max_connections_per_ip = count(
-        &tables::Limits::max_connections_per_ip,
-        &limits.max_connections_per_ip,
-        1..=MAX_CONNECTIONS,
-    );
-    let max_waiting = count(
-        &tables::Limits::max_waiting_requests,
-        &limits.max_waiting_requests,
-        1..=MAX_CONNECTIONS,
-    );
+    let max_connections_per_ip =
+        count(&tables::Limits::max_connections_per_ip, &limits.max_connections_per_ip);
+    let max_waiting = count(&tables::Limits::max_waiting_requests, &limits.max_waiting_requests);
     Some(ServerLimits {
         handshake_timeout: handshake_timeout?,
         head_timeout: head_timeout?,
@@ -151,16 +123,10 @@ fn http2(
 ) -> Option<Http2> {
     let default = tables::Http2::default();
     let http2 = table.map_or(&default, Spanned::get_ref);
-    let mut limit = |row, field, bounds| number(row, field, bounds, diagnostics);
-    let streams =
-        limit(&tables::Http2::max_concurrent_streams, &http2.max_concurrent_streams, 1..=10_000);
-    let header_list = limit(
-        &tables::Http2::max_header_list_bytes,
-        &http2.max_header_list_bytes,
-        1024..=1_048_576,
-    );
-    let max_pending_resets =
-        limit(&tables::Http2::max_pending_resets, &http2.max_pending_resets, 1..=10_000);
+    let mut limit = |row, field| number(row, field, diagnostics);
+    let streams = limit(&tables::Http2::max_concurrent_streams, &http2.max_concurrent_streams);
+    let header_list = limit(&tables::Http2::max_header_list_bytes, &http2.max_header_list_bytes);
+    let max_pending_resets = limit(&tables::Http2::max_pending_resets, &http2.max_pending_resets);
     let mut time = |row, field| optional_duration(row, field, diagnostics);
     let idle_timeout = time(&tables::Http2::idle_timeout, &http2.idle_timeout);
     let max_connection_age = time(&tables::Http2::max_connection_age, &http2.max_connection_age);
@@ -265,19 +231,17 @@ pub(super) fn headers(config: &Config) -> Headers {
 pub(super) fn memory(config: &Config, diagnostics: &mut Diagnostics) -> Option<Memory> {
     let default = tables::Memory::default();
     let memory = config.memory.as_ref().map_or(&default, |memory| memory.get_ref());
-    let max_buckets =
-        number(&tables::Memory::max_buckets, &memory.max_buckets, 1..=100_000_000, diagnostics);
+    let max_buckets = number(&tables::Memory::max_buckets, &memory.max_buckets, diagnostics);
     let max_bytes = match memory.max_bytes.as_ref() {
         None => Some(MaxBytes::Cgroup),
         Some(field) if *field.get_ref() == 0 => Some(MaxBytes::Off),
-        Some(field) if MAX_BYTES.contains(field.get_ref()) => {
+        Some(field) if tables::Memory::max_bytes.range().has(*field.get_ref()) => {
             Some(MaxBytes::Bytes(*field.get_ref()))
         }
         Some(field) => {
-            let (least, most) = (MAX_BYTES.start(), MAX_BYTES.end());
-            let message = format!("`max_bytes` is at least {least} and at most {most}");
             let help = "it is a number of bytes; 0 removes the limit";
-            diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+            let diagnostic = out_of_range(&tables::Memory::max_bytes, field.span());
+            diagnostics.push(diagnostic.help(help));
             None
         }
     };

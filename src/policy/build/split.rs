@@ -6,15 +6,13 @@ use super::names::Names;
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::row::Range;
 use crate::config::spanned::Spanned;
 use crate::config::{Named, in_order, tables};
 use crate::policy::split::{Destination, Share, Split};
 
 /// Maximum number of upstreams of a route.
 const MAX_UPSTREAMS: usize = 32;
-
-/// Maximum of a weight.
-const MAX_WEIGHT: u64 = 1000;
 
 /// The help for a split without upstreams.
 const HELP: &str = "write `split = { api = 95, canary = 5 }`, with the names of upstreams";
@@ -73,9 +71,11 @@ fn share(
 ) -> Option<Share> {
     let index = names.upstreams.find(upstream, diagnostics);
     let number = *weight.get_ref();
-    if number > MAX_WEIGHT {
+    if let Range::Between(_, most) = tables::Route::split.range()
+        && i128::from(number) > i128::from(most)
+    {
         let name = cut(upstream.get_ref(), 64);
-        let message = format!("the weight of `{name}` is at most {MAX_WEIGHT}");
+        let message = format!("the weight of `{name}` is at most {most}");
         let help = "weights are relative to their sum: 95 and 5 are 95 % and 5 %";
         diagnostics.push(Diagnostic::new(weight.span(), message).help(help));
         return None;

@@ -2,8 +2,10 @@
 
 mod defaults;
 mod diagnostics;
+mod files;
 mod meaning;
 mod mutations;
+mod ranges;
 mod robustness;
 
 /// The smallest valid file.

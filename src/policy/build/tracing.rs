@@ -6,7 +6,7 @@ use http::uri::Uri;
 use http::{HeaderName, HeaderValue};
 
 use super::environment::{Environment, Expanded, expand, expand_part};
-use super::values::{Bounds, duration_in};
+use super::values::{duration, fraction_in};
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -53,10 +53,14 @@ pub(super) fn tracing(
         .collect();
     let headers: Option<Vec<_>> = headers.into_iter().collect();
     let headers = headers.filter(|_| !is_twice);
-    let timeout = duration_in(Bounds::up_to("1m"), &tables::Tracing::timeout, timeout, diagnostics);
+    let timeout = duration(&tables::Tracing::timeout, timeout, diagnostics);
     let sample = match sample {
         None => tables::Tracing::sample.fraction().and_then(SamplingRatio::of),
-        Some(field) => self::sample(field, diagnostics),
+        Some(field) => {
+            let help = "`0.01` traces one in a hundred requests";
+            fraction_in(&tables::Tracing::sample, field, help, diagnostics)
+                .and_then(SamplingRatio::of)
+        }
     };
     let service_name = match service_name {
         None => tables::Tracing::service_name.text().map(str::to_owned),
@@ -198,15 +202,6 @@ fn twice(config: &Config, diagnostics: &mut Diagnostics) -> bool {
         }
     }
     found
-}
-
-fn sample(field: &Spanned<f64>, diagnostics: &mut Diagnostics) -> Option<SamplingRatio> {
-    let ratio = SamplingRatio::of(*field.get_ref());
-    if ratio.is_none() {
-        let diagnostic = Diagnostic::new(field.span(), "`sample` is at least 0 and at most 1");
-        diagnostics.push(diagnostic.help("`0.01` traces one in a hundred requests"));
-    }
-    ratio
 }
 
 fn service_name(

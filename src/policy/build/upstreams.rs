@@ -9,7 +9,7 @@ use super::environment::Environment;
 use super::names::twice;
 use super::origin::{Scheme, origin};
 use super::upstream_tls;
-use super::values::{duration, number, number_in, switch};
+use super::values::{duration, number, number_in, out_of_range, switch};
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -81,18 +81,17 @@ fn max_in_flight(
     setting: Option<&Spanned<tables::MaxInFlight>>,
     diagnostics: &mut Diagnostics,
 ) -> Option<MaxInFlight> {
-    const MAX: u32 = 10_000_000;
+    let row = &tables::Upstream::max_in_flight;
     let setting = setting?;
     let requests = match setting.get_ref() {
         tables::MaxInFlight::Word(Auto::Auto) => return Some(MaxInFlight::Auto),
         tables::MaxInFlight::Requests(requests) => *requests,
     };
-    if let Ok(requests @ 1..=MAX) = u32::try_from(requests) {
-        return Some(MaxInFlight::Requests(requests));
+    if row.range().has(requests) {
+        return u32::try_from(requests).ok().map(MaxInFlight::Requests);
     }
-    let message = format!("`max_in_flight` is at least 1 and at most {MAX}");
     let help = "for as many as the upstream serves well, write `max_in_flight = \"auto\"`";
-    diagnostics.push(Diagnostic::new(setting.span(), message).help(help));
+    diagnostics.push(out_of_range(row, setting.span()).help(help));
     None
 }
 
@@ -185,11 +184,11 @@ fn weight_and_priority(
     diagnostics: &mut Diagnostics,
 ) -> Option<(u16, u8)> {
     let Some(settings) = settings else { return Some((1, 0)) };
-    let weight = number(&UpstreamServer::weight, &settings.weight, 1..=1000, diagnostics);
+    let weight = number(&UpstreamServer::weight, &settings.weight, diagnostics);
     let is_backup = switch(&UpstreamServer::backup, &settings.backup);
     let priority = match &settings.priority {
         None => Some(u64::from(is_backup)),
-        Some(field) => number_in(&UpstreamServer::priority, field, 0..=100, diagnostics),
+        Some(field) => number_in(&UpstreamServer::priority, field, diagnostics),
     };
     if let (true, Some(field)) = (is_backup, &settings.priority) {
         let message = "`backup = true` is the priority 1, so `priority` cannot be set, too";

@@ -1,24 +1,18 @@
 //! `[usage]`.
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::environment::{Environment, expand};
-use super::values::{Bounds, duration_in, number_in};
+use super::values::{duration, number_in};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::{Config, tables};
 use crate::policy::settings::Usage;
-
-/// Bounds of `keep`: ten years.
-const KEEP: Bounds = Bounds::new("1d", "3660d");
 
 /// Default of `max_records` in a file: some 3 GB.
 const MAX_RECORDS: u64 = 10_000_000;
 
 /// Default of `max_records` in Redis: some 200 MB.
 const MAX_RECORDS_IN_REDIS: u64 = 1_000_000;
-
-const RECORDS: RangeInclusive<u64> = 1_000..=1_000_000_000;
 
 /// Builds the settings of `[usage]`; none if one of them has an error.
 pub(super) fn usage(
@@ -28,11 +22,11 @@ pub(super) fn usage(
 ) -> Option<Usage> {
     let default = tables::Usage::default();
     let usage = config.usage.as_ref().map_or(&default, |usage| usage.get_ref());
-    let keep = duration_in(KEEP, &tables::Usage::keep, &usage.keep, diagnostics);
+    let keep = duration(&tables::Usage::keep, &usage.keep, diagnostics);
     let max_records = match &usage.max_records {
         None if config.redis.is_some() => MAX_RECORDS_IN_REDIS,
         None => MAX_RECORDS,
-        Some(field) => number_in(&tables::Usage::max_records, field, RECORDS, diagnostics)?,
+        Some(field) => number_in(&tables::Usage::max_records, field, diagnostics)?,
     };
     let Some(field) = &usage.file else {
         return Some(Usage { file: None, keep: keep?, max_records });

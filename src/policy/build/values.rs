@@ -1,89 +1,75 @@
 //! Numbers, durations and switches: within their bounds, or the default of their setting.
 
-use std::ops::RangeInclusive;
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::base::period::{self, PeriodError};
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::row::Row;
+use crate::config::row::{self, Row};
 use crate::config::spanned::Spanned;
 use crate::config::tables::Field;
-
-/// The shortest and the longest duration that a setting takes, as the file has them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
-    least: &'static str,
-    most: &'static str,
-}
-
-impl Bounds {
-    /// Those of most durations.
-    const USUAL: Self = Self::up_to("1d");
-
-    pub(super) const fn new(least: &'static str, most: &'static str) -> Self {
-        Self { least, most }
-    }
-
-    pub(super) const fn up_to(most: &'static str) -> Self {
-        Self::new("1ms", most)
-    }
-}
 
 /// Whether a setting is on.
 pub(super) fn switch(row: &Row, field: &Field<bool>) -> bool {
     field.as_ref().map_or(row.is_on(), |field| *field.get_ref())
 }
 
-/// Checks that a whole number is in the range.
+/// Checks that a whole number is in the range of its setting.
 pub(super) fn number(
     row: &Row,
     field: &Field<u64>,
-    bounds: RangeInclusive<u64>,
     diagnostics: &mut Diagnostics,
 ) -> Option<usize> {
     let value = match field {
-        Some(field) => number_in(row, field, bounds, diagnostics)?,
+        Some(field) => number_in(row, field, diagnostics)?,
         None => row.number()?,
     };
     usize::try_from(value).ok()
 }
 
 /// As [`number`], for a setting that the file has.
-pub(super) fn number_in(
+pub(super) fn number_in<T: Copy + Into<i128>>(
     row: &Row,
-    field: &Spanned<u64>,
-    bounds: RangeInclusive<u64>,
+    field: &Spanned<T>,
     diagnostics: &mut Diagnostics,
-) -> Option<u64> {
+) -> Option<T> {
     let value = *field.get_ref();
-    if !bounds.contains(&value) {
-        let (name, least, most) = (row.name, bounds.start(), bounds.end());
-        let message = format!("`{name}` is at least {least} and at most {most}");
-        diagnostics.push(Diagnostic::new(field.span(), message));
+    if !row.range().has(value) {
+        diagnostics.push(out_of_range(row, field.span()));
         return None;
     }
     Some(value)
 }
 
-/// Checks that a duration is a millisecond to a day.
+/// Checks that a number with a fraction is in the range of its setting.
+pub(super) fn fraction_in(
+    row: &Row,
+    field: &Spanned<f64>,
+    help: &str,
+    diagnostics: &mut Diagnostics,
+) -> Option<f64> {
+    let value = *field.get_ref();
+    if !row.range().has_fraction(value) {
+        diagnostics.push(out_of_range(row, field.span()).help(help));
+        return None;
+    }
+    Some(value)
+}
+
+/// The diagnostic of a number that is not in the range of its setting.
+pub(super) fn out_of_range(row: &Row, span: Range<usize>) -> Diagnostic {
+    Diagnostic::new(span, format!("`{}` is {}", row.name, row.range().in_words()))
+}
+
+/// Checks that a duration is in the range of its setting.
 pub(super) fn duration(
     row: &Row,
     field: &Field<String>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Duration> {
-    duration_in(Bounds::USUAL, row, field, diagnostics)
-}
-
-/// As [`duration`], with other bounds.
-pub(super) fn duration_in(
-    bounds: Bounds,
-    row: &Row,
-    field: &Field<String>,
-    diagnostics: &mut Diagnostics,
-) -> Option<Duration> {
     match field {
-        Some(field) => written_duration(bounds, row, field, diagnostics),
+        Some(field) => written_duration(row, field, diagnostics),
         None => Some(Duration::from_millis(period::milliseconds(row.text()?).ok()?)),
     }
 }
@@ -99,25 +85,25 @@ pub(super) fn optional_duration(
     diagnostics: &mut Diagnostics,
 ) -> Option<Option<Duration>> {
     match field {
-        Some(field) => written_duration(Bounds::USUAL, row, field, diagnostics).map(Some),
+        Some(field) => written_duration(row, field, diagnostics).map(Some),
         None => Some(None),
     }
 }
 
-/// As [`duration_in`], for a setting that the file has.
+/// As [`duration`], for a setting that the file has.
 pub(super) fn written_duration(
-    bounds: Bounds,
     row: &Row,
     field: &Spanned<String>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Duration> {
-    let (name, Bounds { least, most }) = (row.name, bounds);
+    let row::Range::Durations(least, most) = row.range() else { return None };
+    let name = row.name;
     let least_ms = period::milliseconds(least).unwrap_or_default();
     let most_ms = period::milliseconds(most).unwrap_or_default();
     let shortest = || format!("the shortest is `{least}`");
     let text = field.get_ref();
     let (message, help) = match period::milliseconds(text) {
-        Ok(0) => (format!("`{name}` cannot be 0"), shortest()),
+        Ok(0) if least_ms > 0 => (format!("`{name}` cannot be 0"), shortest()),
         Ok(milliseconds) if milliseconds < least_ms => {
             (format!("`{name}` is too short"), shortest())
         }

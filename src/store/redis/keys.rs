@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::cluster::slots::{SLOTS, slot_of_tag};
 use crate::limit::charge::BucketId;
-use crate::policy::redis::{Colocate, DEFAULT_PREFIX, MAX_LANES, Redis};
+use crate::policy::redis::{Colocate, DEFAULT_PREFIX, Redis};
 use crate::store::rule::StoredRule;
 
 /// Number of hexadecimal digits of a client part.
@@ -135,8 +135,8 @@ pub fn key_with(redis: Option<&Redis>, bucket: BucketId, rule: &StoredRule) -> S
         return KeySpace::new(prefix, None, *colocate).keys().bucket(bucket, rule);
     };
     let part = bucket.0 ^ rule.salt;
-    let at = index(LaneBits::of(*colocate).of_part(part), usize::from(number.min(MAX_LANES)));
-    let (tag, _) = lane(u32::try_from(at).unwrap_or(0), u32::from(number.min(MAX_LANES)));
+    let at = index(LaneBits::of(*colocate).of_part(part), usize::from(number));
+    let (tag, _) = lane(u32::try_from(at).unwrap_or(0), u32::from(number));
     written(prefix, part, Tag::Lane(&tag), rule)
 }
 
@@ -183,7 +183,7 @@ impl LaneBits {
 
 impl Lanes {
     fn new(number: u16) -> Self {
-        let number = u32::from(number.clamp(1, MAX_LANES));
+        let number = u32::from(number.max(1));
         Self { lanes: (0..number).map(|at| lane(at, number)).collect() }
     }
 

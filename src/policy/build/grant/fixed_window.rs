@@ -74,15 +74,11 @@ fn calendar(
     Calendar::new(period, zone, anchor).map_err(|error| {
         match (error, written.anchor, written.zone) {
             (CalendarError::Anchor, Some(anchor), _) => {
-                let (message, help) = match period {
-                    Period::Week => (
-                        "the anchor of a week is a day from 1 to 7",
-                        "1 is Monday, the default; 7 is Sunday",
-                    ),
-                    _ => (
-                        "the anchor of a month is a day from 1 to 31",
-                        "in a shorter month, the period starts on its last day",
-                    ),
+                let (word, most) = (period.word(), period.max_anchor());
+                let message = format!("the anchor of a {word} is a day from 1 to {most}");
+                let help = match period {
+                    Period::Week => "1 is Monday, the default; 7 is Sunday",
+                    _ => "in a shorter month, the period starts on its last day",
                 };
                 Diagnostic::new(anchor.span(), message).help(help)
             }

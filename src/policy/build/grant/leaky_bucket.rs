@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::rate::{self, Setting};
-use super::super::values::{Bounds, duration_in};
+use super::super::values::duration;
 use super::{ReadLimit, Written, is_explained};
 use crate::base::duration::micros;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -13,9 +13,6 @@ use crate::limit::Limit;
 use crate::limit::leaky_bucket::capacity;
 use crate::limit::token_bucket::{TokenBucket, TokenBucketError};
 use crate::policy::{Rate, WrittenLimit};
-
-/// Bounds of a delay: clients and proxies before the gateway wait for no longer.
-const DELAY: Bounds = Bounds::up_to("10m");
 
 /// Reads the grant in the table at `path`; none without a rate, or with an error.
 pub(super) fn read(
@@ -43,7 +40,7 @@ pub(super) fn read(
         return None;
     }
     let delay = written.max_delay.as_ref();
-    let max_delay = duration_in(DELAY, &Rule::max_delay, written.max_delay, diagnostics)?;
+    let max_delay = duration(&Rule::max_delay, written.max_delay, diagnostics)?;
     let max_delay_us = micros(max_delay);
     let span = delay.map_or_else(|| field.span(), Spanned::span);
     let bucket = bucket(rate, max_delay_us, written.parts, &field.span())

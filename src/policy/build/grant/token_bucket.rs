@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::rate::{self, Setting, default_burst};
-use super::super::values::{Bounds, written_duration};
+use super::super::values::written_duration;
 use super::{LEAVE_OUT, ReadLimit, Written, is_explained};
 use crate::base::duration::micros;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -12,9 +12,6 @@ use crate::config::spanned::Spanned;
 use crate::limit::token_bucket::{TokenBucket, TokenBucketError};
 use crate::limit::{Limit, MAX_UNITS};
 use crate::policy::{Rate, WrittenLimit};
-
-/// Bounds of a burst by time.
-const BURST: Bounds = Bounds::up_to("366d");
 
 /// A burst, as far as it can be known without the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +99,7 @@ fn capacity(
         return None;
     }
     let text = burst.with(text.clone());
-    let time = written_duration(BURST, &Rule::burst, &text, diagnostics)?;
+    let time = written_duration(&Rule::burst, &text, diagnostics)?;
     Some(Capacity::Time(micros(time)))
 }
 

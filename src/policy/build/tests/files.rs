@@ -1,0 +1,88 @@
+//! Valid files, each with room for a setting of one table.
+
+/// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
+/// together, so a table may have several.
+pub(super) const FILES: [(&str, &str); 41] = [
+    ("server", "[server]\n@"),
+    ("server.limits", "[server.limits]\n@"),
+    ("server.http2", "[server.http2]\n@"),
+    ("server.maintenance", "[server.maintenance]\n@"),
+    ("listeners", "[[listeners]]\naddress = 'unix:/run/a.sock'\n@"),
+    (
+        "listeners",
+        "[acme]\ndomains = ['a.test']\n[[listeners]]\naddress = '127.0.0.1:8443'\n\
+         certificates = ['acme']\nclient_ca = '/ca.pem'\n@",
+    ),
+    (
+        "listeners.hsts",
+        "[acme]\ndomains = ['a.test']\n[[listeners]]\naddress = '127.0.0.1:8443'\n\
+         certificates = ['acme']\n[listeners.hsts]\nmax_age = '1d'\n@",
+    ),
+    ("acme", "[acme]\ndomains = ['a.test']\n@"),
+    ("redis", "[redis]\nurl = 'redis://h'\n@"),
+    ("redis", "[redis]\nurl = 'redis+cluster://h'\n@"),
+    ("redis.breaker", "[redis]\nurl = 'redis://h'\n[redis.breaker]\n@"),
+    ("redis.breaker", "[redis]\nurl = 'redis://h'\n[redis.breaker]\nopen_max = '1h'\n@"),
+    ("redis.breaker", "[redis]\nurl = 'redis://h'\n[redis.breaker]\nopen = '1ms'\n@"),
+    ("clients", "[keys.k]\nsha256 = '#'\n[clients]\n@"),
+    ("headers", "[headers]\n@"),
+    ("memory", "[memory]\n@"),
+    ("usage", "[usage]\n@"),
+    ("access_log", "[access_log]\n@"),
+    ("log", "[log]\n@"),
+    ("tracing", "[tracing]\n@"),
+    ("audit", "[redis]\nurl = 'redis://h'\n[audit]\nstream = true\n@"),
+    ("audit", "[audit]\n@"),
+    ("plans", "[plans.free]\n@"),
+    ("upstreams", "[upstreams.b]\nservers = ['127.0.0.1:1']\n@"),
+    ("upstreams.servers", "[[upstreams.b.servers]]\naddress = '127.0.0.1:1'\n@"),
+    (
+        "upstreams.sticky",
+        "[upstreams.b]\nservers = ['127.0.0.1:1']\n[upstreams.b.sticky]\ncookie = 'a'\n@",
+    ),
+    ("routes", "[routes.b]\nhost = 'b.test'\nupstream = 'api'\n@"),
+    ("routes", "[upstreams.b]\nservers = ['127.0.0.1:1']\n[routes.b]\nhost = 'b.test'\n@"),
+    ("routes", "[routes.b]\nhost = 'b.test'\nsplit = { api = 1 }\n@"),
+    ("routes.respond", "[routes.b]\nhost = 'b.test'\n[routes.b.respond]\nbody = 'a'\n@"),
+    ("routes.redirect", "[routes.b]\nhost = 'b.test'\n[routes.b.redirect]\nto = '/a'\n@"),
+    ("rules", "[rules.r]\nper = ['key']\nrate = '1/s'\n@"),
+    ("rules", "[rules.r]\nper = []\nkind = 'fixed_window'\nlimit = '5/month'\n@"),
+    ("rules", "[rules.r]\nper = []\nkind = 'leaky_bucket'\nrate = '1/s'\n@"),
+    (
+        "rules.plans",
+        "[plans.free]\n[rules.r]\nper = []\nkind = 'leaky_bucket'\n[rules.r.plans.free]\nrate = '1/s'\n@",
+    ),
+    ("rules.plans", "[plans.free]\n[rules.r]\nper = []\n[rules.r.plans.free]\nrate = '1/s'\n@"),
+    (
+        "keys.rules",
+        "[keys.k]\nsha256 = '#'\n[rules.r]\nper = ['key']\nkind = 'leaky_bucket'\nrate = '1/s'\n\
+         [keys.k.rules.r]\nrate = '1/s'\n@",
+    ),
+    (
+        "keys.rules",
+        "[keys.k]\nsha256 = '#'\n[rules.r]\nper = ['key']\nrate = '1/s'\n\
+         [keys.k.rules.r]\nrate = '1/s'\n@",
+    ),
+    (
+        "routes.maintenance",
+        "[routes.b]\nhost = 'b.test'\nupstream = 'api'\n[routes.b.maintenance]\n@",
+    ),
+    (
+        "listeners",
+        "[acme]\ndomains = ['a.test']\n[[listeners]]\naddress = '127.0.0.1:8443'\n\
+         certificates = ['acme']\n@",
+    ),
+    (
+        "listeners.hsts",
+        "[acme]\ndomains = ['a.test']\n[[listeners]]\naddress = '127.0.0.1:8443'\n\
+         certificates = ['acme']\n[listeners.hsts]\n@",
+    ),
+];
+
+/// What the files have beside. Some have a second upstream, so the route names its own.
+const REST: &str = "[upstreams.api]\nservers = ['demo']\n[routes.all]\nupstream = 'api'\n";
+
+/// A whole file: one of [`FILES`] with its setting.
+pub(super) fn whole(text: &str) -> String {
+    format!("{}\n{REST}", text.replace('#', &"0".repeat(64)))
+}
