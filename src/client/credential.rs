@@ -6,7 +6,7 @@ use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use super::settings::{Clients, KeySource, OnConflictingKeys, OnUnknownKey};
+use super::settings::{Clients, KeySource, OnConflictingKeys};
 use crate::base::hash::Digest;
 use crate::net::percent::decode_query;
 
@@ -79,7 +79,7 @@ impl Credential {
         headers: &HeaderMap,
         query: Option<&str>,
     ) -> Result<Option<Self>, IdentityError> {
-        if clients.on_unknown_key == OnUnknownKey::NotRead {
+        if clients.on_unknown_key.is_none() {
             return Ok(None);
         }
         let mut found: Option<(Cow<'_, [u8]>, usize)> = None;

@@ -47,7 +47,7 @@ pub fn identify(
 ) -> Identity {
     let Found { key, source: key_from } = found;
     let key = match key {
-        ClientKey::Unknown(_) if clients.on_unknown_key == OnUnknownKey::Anonymous => {
+        ClientKey::Unknown(_) if clients.on_unknown_key == Some(OnUnknownKey::Anonymous) => {
             ClientKey::Missing
         }
         key => key,

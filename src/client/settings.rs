@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::HeaderName;
 
-pub use crate::config::words::{OnConflictingKeys, OnMissingKey, OnPreflight};
+pub use crate::config::words::{OnConflictingKeys, OnMissingKey, OnPreflight, OnUnknownKey};
 
 /// `[clients]`: how clients are identified.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,19 +17,25 @@ pub struct Clients {
     pub on_missing_key: OnMissingKey,
     /// Treatment of a CORS preflight request without a key, if a key is required.
     pub on_preflight: OnPreflight,
-    /// Treatment of a request with a key that is not in the file.
-    pub on_unknown_key: OnUnknownKey,
+    /// Treatment of a request with a key that is not in the file; `None`: nothing is taken for a
+    /// key, because the file has none and does not say what an unknown one means.
+    pub on_unknown_key: Option<OnUnknownKey>,
     /// Treatment of a request with two different keys.
     pub on_conflicting_keys: OnConflictingKeys,
     /// Whether the key is removed before the request is forwarded.
     pub hide_key: bool,
-    /// Number of leading bits of an IPv6 address that identify a client, 1 to 128.
+    /// Number of leading bits of an IPv6 address that identify a client.
     pub ipv6_prefix: u8,
     /// Path at which clients read their own limits, in visible ASCII; `None`: off.
     pub limits_path: Option<Box<str>>,
 }
 
 impl Clients {
+    /// The word of [`on_unknown_key`](Self::on_unknown_key), in responses of the admin API.
+    pub fn on_unknown_key_name(&self) -> &'static str {
+        self.on_unknown_key.map_or("not_read", OnUnknownKey::name)
+    }
+
     /// Whether `path`, not decoded and without its query, is [`limits_path`](Self::limits_path).
     pub fn is_limits_path(&self, path: &str, ignore_case: bool) -> bool {
         match &self.limits_path {
@@ -57,32 +63,6 @@ impl fmt::Display for KeySource {
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Bearer => f.write_str("bearer"),
             Self::Query(name) => write!(f, "query:{name}"),
-        }
-    }
-}
-
-/// Treatment of a request with an unknown key.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum OnUnknownKey {
-    /// Refuse the request with 401.
-    #[default]
-    Deny,
-    /// Treat the client as anonymous.
-    Anonymous,
-    /// Treat each unknown key as one client, on the anonymous plan.
-    Accept,
-    /// Take nothing for a key: the file has none, and does not say what an unknown one means.
-    NotRead,
-}
-
-impl OnUnknownKey {
-    /// The word of the file, which has none for [`NotRead`](Self::NotRead).
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Deny => "deny",
-            Self::Anonymous => "anonymous",
-            Self::Accept => "accept",
-            Self::NotRead => "not_read",
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use super::Named;
 use super::row::DefaultValue::{InWords, Number, Switch, Text, Texts};
-use super::row::Form::{Duration, Matches, Rate};
+use super::row::Form::{Duration, Rate};
 use super::row::Range::{Between, Durations};
 use super::row::Unit;
 use super::spanned::Spanned;
 use super::tables::{Field, List};
 use super::walk::table;
-use super::words::{Kind, LeaseWord, Mode, OnFailure, OnMissing, RefundReason};
+use super::words::{Kind, LeaseWord, OnFailure, OnMissing, RefundReason};
+use crate::limit::charge::Mode;
 
 /// Capacity of a bucket, in one of two forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +65,7 @@ table! {
     pub struct Rule {
         /// What a bucket is counted by: any of `ip`, `key`, `plan`, `route`, `method`, `host`,
         /// `header:<name>`. `[]`: one bucket for all clients.
-        pub per: List { form: Matches("^(ip|key|plan|route|method|host|cert|header:.+)$") },
+        pub per: List,
         /// How the rule counts.
         pub kind: Field<Kind>,
         /// Refill rate, for plans that are not listed under `plans`: `10/s`, `300/m`, `100/10s`,

@@ -12,8 +12,11 @@ use serde_json::{Map, Value, json};
 
 use super::Config;
 use super::row::{DefaultValue, Form, Range, References, Row};
-use super::tables::AccessLog;
+use super::rules::Rule;
+use super::tables::{AccessLog, Upstream};
+use crate::policy::Dimension;
 use crate::policy::access_log::fields::Field;
+use crate::policy::servers::Balance;
 
 /// The file with the schema.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gateway.schema.json");
@@ -109,8 +112,17 @@ fn simplify(row: Option<&Row>, rows: &[Row], schema: &mut Value) {
 
 /// The pattern of the texts of a setting, or of the items of its list.
 fn pattern(row: &Row) -> Option<String> {
+    let any_of =
+        |words: Vec<String>, header: &str| Some(format!("^({}|{header}.+)$", words.join("|")));
     if row.name == AccessLog::fields.name {
-        return Some(format!("^({}|header:.+)$", Field::names().join("|")));
+        let words = Field::names().iter().map(ToString::to_string).collect();
+        return any_of(words, "header:");
+    }
+    if row.name == Rule::per.name {
+        return any_of(Dimension::PLAIN.map(|plain| plain.to_string()).into(), "header:");
+    }
+    if row.name == Upstream::balance.name {
+        return any_of(Balance::PLAIN.map(|plain| plain.to_string()).into(), "hash:header:");
     }
     match row.form {
         Form::Duration(_) => Some(TIME.to_owned()),

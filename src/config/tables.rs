@@ -17,9 +17,10 @@ use super::walk::table;
 use super::words::{
     Auto, ClientIp, Colocate, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel,
     OnConflictingKeys, OnFailure, OnMissingKey, OnPreflight, OnUnknownKey, PathCase, Protocol,
-    ProxyVersion, Ready, ResetForm, SplitBy, StartWithout, TrailingSlash,
+    Ready, ResetForm, SplitBy, StartWithout, TrailingSlash,
 };
 use crate::limit::cost::Cost;
+use crate::net::proxy_protocol::Version;
 
 /// An optional value with its span.
 pub type Field<T> = Option<Spanned<T>>;
@@ -571,10 +572,7 @@ table! {
         pub servers: Option<Spanned<Vec<Spanned<TextOr<UpstreamServer>>>>>,
         /// How requests are distributed over the servers: `round_robin`, `least_request`,
         /// `random_two`, `hash:ip`, `hash:key` or `hash:header:<name>`.
-        pub balance: Field<String> {
-            default: Text("round_robin"),
-            form: Matches("^(round_robin|least_request|random_two|hash:(ip|key|header:.+))$"),
-        },
+        pub balance: Field<String> { default: Text("round_robin") },
         /// A cookie that keeps the requests of a client on one server: `{ cookie, ttl, secret }`.
         pub sticky: Option<Spanned<Sticky>> { default: InWords("none") },
         /// How long the weight of a server rises from 10 % after it has become healthy.
@@ -593,7 +591,7 @@ table! {
         /// Version of HTTP.
         pub protocol: Field<Protocol>,
         /// Version of the PROXY protocol header that begins each connection.
-        pub proxy_protocol: Field<ProxyVersion> { default: InWords("none") },
+        pub proxy_protocol: Field<Version> { default: InWords("none") },
         /// Maximum number of requests in flight, or `"auto"`: as many as the upstream serves
         /// without a queue. Further ones get 503, those of plans with the lowest `priority` first,
         /// and take nothing from any limit.

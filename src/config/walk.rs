@@ -152,17 +152,6 @@ macro_rules! words {
             }
         }
 
-        impl $crate::config::words::Word for $setting {
-            const WORDS: &'static [&'static str] = &[$($word),*];
-
-            fn of_word(word: &str) -> Option<Self> {
-                match word {
-                    $($word => Some(Self::$variant),)*
-                    _ => None,
-                }
-            }
-        }
-
         $(
             impl Default for $setting {
                 fn default() -> Self {
@@ -170,6 +159,51 @@ macro_rules! words {
                 }
             }
         )?
+
+        $crate::config::walk::read_words!($setting $(= $default)? { $($variant,)* });
+    )*};
+}
+pub(super) use words;
+
+/// The same for an enum of a module above, whose `name` returns its words.
+macro_rules! words_of {
+    ($(
+        $setting:ident $(= $default:ident)? {
+            $($(#[doc = $about:literal])* $variant:ident,)*
+        }
+    )*) => {$(
+        #[cfg(test)]
+        impl schemars::JsonSchema for $setting {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($setting).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({"oneOf": [$({
+                    "type": "string",
+                    "const": Self::$variant.name(),
+                    "description": ([$($about.trim()),*].join(" ")),
+                }),*]})
+            }
+        }
+
+        $crate::config::walk::read_words!($setting $(= $default)? { $($variant,)* });
+    )*};
+}
+pub(super) use words_of;
+
+/// Reads the words of an enum, each by its `name`.
+macro_rules! read_words {
+    ($setting:ident $(= $default:ident)? { $($variant:ident,)* }) => {
+        impl $crate::config::words::Word for $setting {
+            const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            const WORDS: &'static [&'static str] = &[$(Self::$variant.name()),*];
+
+            fn of_word(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|one| one.name() == word)
+            }
+        }
 
         impl $crate::config::walk::FromToml for $setting {
             const DEFAULT: $crate::config::row::DefaultValue =
@@ -182,9 +216,9 @@ macro_rules! words {
                 walk.word(value)
             }
         }
-    )*};
+    };
 }
-pub(super) use words;
+pub(super) use read_words;
 
 // === impl Walk ===
 

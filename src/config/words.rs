@@ -1,15 +1,36 @@
 //! Settings that take one of a few words, which are in lower case in the file. `= Variant` is the
 //! default.
 
-use super::walk::words;
+use super::walk::{words, words_of};
+use crate::limit::charge::Mode;
+use crate::net::proxy_protocol::Version;
 
 /// A setting that takes one of a few words.
-pub trait Word: Sized {
+pub trait Word: Sized + 'static {
+    /// All of them.
+    const ALL: &'static [Self];
+
     /// All words.
     const WORDS: &'static [&'static str];
 
     /// The setting with this word.
     fn of_word(word: &str) -> Option<Self>;
+}
+
+words_of! {
+    Mode = Enforce {
+        /// Refuse requests beyond the limit.
+        Enforce,
+        /// Count and report such requests, never refuse them.
+        Shadow,
+    }
+
+    Version {
+        /// The text form.
+        V1,
+        /// The binary form.
+        V2,
+    }
 }
 
 words! {
@@ -25,14 +46,6 @@ words! {
         Concurrency = "concurrency",
         /// A number of tokens in any window of a length, exactly.
         SlidingWindow = "sliding_window",
-    }
-
-    /// Whether a rule is enforced.
-    pub enum Mode = Enforce {
-        /// Refuse requests beyond the limit.
-        Enforce = "enforce",
-        /// Count and report such requests, never refuse them.
-        Shadow = "shadow",
     }
 
     /// How a rule per key counts a client without one.
@@ -193,14 +206,6 @@ words! {
         H2 = "h2",
         /// HTTP/2 without TLS, by prior knowledge.
         H2c = "h2c",
-    }
-
-    /// Version of the PROXY protocol.
-    pub enum ProxyVersion {
-        /// The text form.
-        V1 = "v1",
-        /// The binary form.
-        V2 = "v2",
     }
 
     /// Whether a trailing slash makes another path.

@@ -446,7 +446,7 @@ fn unauthenticated(policy: &Policy, identity: &Identity) -> Option<Unauthenticat
         }
         ClientKey::Unknown(_) => {
             let source = identity.key_from.unwrap_or_default();
-            (clients.on_unknown_key == OnUnknownKey::Deny)
+            (clients.on_unknown_key == Some(OnUnknownKey::Deny))
                 .then_some(Unauthenticated::KeyUnknown { source })
         }
     }

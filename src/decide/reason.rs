@@ -7,6 +7,7 @@ use super::headers::HeaderFault;
 use super::{Rejection, Unauthenticated};
 use crate::client::credential::IdentityError;
 use crate::policy::path::PathError;
+use crate::policy::refund::RefundReason;
 
 /// Why a request did not get the complete response of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -219,7 +220,7 @@ impl Reason {
             Self::TooManyHeaders => "too_many_headers",
             Self::BodyTooLarge => "body_too_large",
             Self::QueueFull => "queue_full",
-            Self::Shed => "shed",
+            Self::Shed => RefundReason::Shed.name(),
             Self::DotSegment => "dot_segment",
             Self::InvalidEncoding => "invalid_encoding",
             Self::AmbiguousPath => "ambiguous_path",
@@ -240,10 +241,10 @@ impl Failure {
             Self::SlowReader => "slow_reader",
             Self::ClientTimeout => "client_timeout",
             Self::UnreadableRequest => "unreadable_request",
-            Self::NoServer => "no_server",
-            Self::UpstreamConnect => "upstream_connect",
-            Self::UpstreamTls => "upstream_tls",
-            Self::UpstreamConnectTimeout => "upstream_connect_timeout",
+            Self::NoServer => RefundReason::NoServer.name(),
+            Self::UpstreamConnect => RefundReason::UpstreamConnect.name(),
+            Self::UpstreamTls => RefundReason::UpstreamTls.name(),
+            Self::UpstreamConnectTimeout => RefundReason::UpstreamConnectTimeout.name(),
             Self::UpstreamTimeout => "upstream_timeout",
             Self::UpstreamBroken => "upstream_broken",
             Self::Internal => "internal",

@@ -10,7 +10,6 @@ use crate::base::text::cut;
 use crate::client::ClientKey;
 use crate::client::address::{counted_address, counted_as};
 use crate::client::identity::Identity;
-use crate::client::settings::OnUnknownKey;
 use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
@@ -78,9 +77,7 @@ fn client(
         ClientKey::Unknown(_) => (None, "unknown"),
         ClientKey::Missing if key_from.is_some() => (None, "unknown_as_none"),
         ClientKey::Missing if precheck.scope == Scope::Preflight => (None, "preflight"),
-        ClientKey::Missing if policy.clients.on_unknown_key == OnUnknownKey::NotRead => {
-            (None, "not_read")
-        }
+        ClientKey::Missing if policy.clients.on_unknown_key.is_none() => (None, "not_read"),
         ClientKey::Missing => (None, "none"),
     };
     let source = key_from.and_then(|index| policy.clients.key_sources.get(index));

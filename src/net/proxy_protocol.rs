@@ -27,6 +27,16 @@ pub enum Version {
     V2,
 }
 
+impl Version {
+    /// The word of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V2 => "v2",
+        }
+    }
+}
+
 /// The addresses of a connection to the proxy that sent a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {

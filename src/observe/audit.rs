@@ -35,7 +35,6 @@ use crate::base::failure;
 use crate::client::Client;
 use crate::client::address::counted_address;
 use crate::client::identifier::Identifier;
-use crate::client::settings::OnUnknownKey;
 use crate::decide::decision::Decision;
 use crate::limit::cost::Cost;
 use crate::policy::Policy;
@@ -233,7 +232,7 @@ impl Tally {
         let source = self.key_from.and_then(|source| policy.clients.key_sources.get(source));
         Start {
             key_from: source.map(ToString::to_string),
-            reads_keys: policy.clients.on_unknown_key != OnUnknownKey::NotRead,
+            reads_keys: policy.clients.on_unknown_key.is_some(),
             ip: counted.and_then(|ip| ShownAddress::of(ip, policy)),
             plan: policy.plans.get(client.plan as usize).filter(|_| is_limited).map(Arc::clone),
             limit: limit.map(|grant| {

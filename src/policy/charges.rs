@@ -308,7 +308,7 @@ impl Rule {
         let prefix = clients.ipv6_prefix;
         let identifier = if self.per.contains(&Dimension::Ip) && !self.counts_keys() {
             client.address(prefix)
-        } else if clients.on_unknown_key == OnUnknownKey::Accept {
+        } else if clients.on_unknown_key == Some(OnUnknownKey::Accept) {
             client.identifier(prefix)
         } else {
             // An unknown key is refused or treated as no key.

@@ -67,7 +67,7 @@ fn clients(policy: &Policy) -> String {
         policy.plan_name(clients.anonymous_plan),
         clients.on_missing_key.name(),
         clients.on_preflight.name(),
-        clients.on_unknown_key.name(),
+        clients.on_unknown_key_name(),
         clients.on_conflicting_keys.name(),
         clients.ipv6_prefix,
         clients.limits_path,

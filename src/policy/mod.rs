@@ -57,6 +57,7 @@ pub use kind::{Rate, WrittenLimit};
 use crate::client::principal::Keys;
 use crate::client::settings::Clients;
 use crate::config::findings::Findings;
+use crate::config::words::LeaseWord;
 pub use crate::config::words::{Kind, OnFailure, OnMissing};
 use crate::limit::Limit;
 use crate::limit::charge::Mode;
@@ -289,6 +290,10 @@ pub enum Dimension {
 }
 
 impl Dimension {
+    /// All but those by a header.
+    pub const PLAIN: [Self; 7] =
+        [Self::Ip, Self::Key, Self::Plan, Self::Route, Self::Method, Self::Host, Self::Certificate];
+
     /// Sort key within `per`: by kind, then headers by name.
     fn canonical_position(&self) -> (u8, &str) {
         match self {
@@ -336,8 +341,8 @@ impl std::fmt::Display for Lease {
     /// The syntax of the file, without quotes.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Off => formatter.write_str("off"),
-            Self::Auto => formatter.write_str("auto"),
+            Self::Off => formatter.write_str(LeaseWord::Off.name()),
+            Self::Auto => formatter.write_str(LeaseWord::Auto.name()),
             Self::UpTo(tokens) => tokens.fmt(formatter),
         }
     }

@@ -1,21 +1,15 @@
 //! `refund_on` of a rule: after which failures a request gets its tokens back.
 
+use crate::config::row::DefaultValue;
+use crate::config::rules::Rule;
 pub use crate::config::words::RefundReason;
+use crate::config::words::Word as _;
 
 /// The failures after which a request gets its tokens back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RefundOn(u8);
 
 impl RefundReason {
-    /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 5] = [
-        Self::UpstreamConnect,
-        Self::NoServer,
-        Self::Shed,
-        Self::UpstreamTls,
-        Self::UpstreamConnectTimeout,
-    ];
-
     const fn bit(self) -> u8 {
         1 << self as u8
     }
@@ -31,16 +25,15 @@ impl RefundOn {
 
     /// Its reasons, as the file writes them.
     pub fn names(self) -> Vec<&'static str> {
-        let each = RefundReason::ALL.into_iter().filter(|reason| self.has(*reason));
+        let each = RefundReason::ALL.iter().copied().filter(|reason| self.has(*reason));
         each.map(RefundReason::name).collect()
     }
 }
 
 impl Default for RefundOn {
     fn default() -> Self {
-        [RefundReason::UpstreamConnect, RefundReason::NoServer, RefundReason::Shed]
-            .into_iter()
-            .collect()
+        let DefaultValue::Texts(words) = Rule::refund_on.default else { return Self::NEVER };
+        words.iter().filter_map(|word| RefundReason::of_word(word)).collect()
     }
 }
 
@@ -57,7 +50,7 @@ mod tests {
 
     #[test]
     fn every_reason_is_one_of_the_access_log() {
-        for reason in RefundReason::ALL {
+        for reason in RefundReason::ALL.iter().copied() {
             let is_it = |other: &Reason| other.label() == reason.name();
             assert!(Reason::ALL.iter().any(is_it), "{}", reason.name());
         }
@@ -67,7 +60,7 @@ mod tests {
     fn set_has_the_reasons_that_it_was_made_of() {
         assert_eq!(RefundOn::default().names(), ["upstream_connect", "no_server", "shed"]);
         assert_eq!(RefundOn::NEVER.names(), [""; 0]);
-        for reason in RefundReason::ALL {
+        for reason in RefundReason::ALL.iter().copied() {
             let set: RefundOn = std::iter::once(reason).collect();
             assert_eq!(set.names(), [reason.name()]);
         }

@@ -61,6 +61,17 @@ impl fmt::Display for Server {
     }
 }
 
+impl Balance {
+    /// All but those by a header.
+    pub const PLAIN: [Self; 5] = [
+        Self::RoundRobin,
+        Self::LeastRequest,
+        Self::RandomTwo,
+        Self::Hash(HashSource::Ip),
+        Self::Hash(HashSource::Key),
+    ];
+}
+
 impl fmt::Display for Balance {
     /// As in the configuration file.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

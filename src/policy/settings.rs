@@ -13,9 +13,11 @@ use ipnet::IpNet;
 use super::redis::Secret;
 use super::servers::{self, Balance, Sticky};
 use crate::config::tables::Limits;
+use crate::config::words::Auto;
 pub use crate::config::words::{
-    HeaderPolicies, HeaderStyle, LogFormat, LogLevel, Protocol, ProxyVersion, ResetForm,
+    HeaderPolicies, HeaderStyle, LogFormat, LogLevel, Protocol, ResetForm,
 };
+use crate::net::proxy_protocol::Version;
 use crate::net::tls::ClientTls;
 
 /// `[server]`: listeners, threads, timeouts and size limits. Durations are whole milliseconds, at
@@ -204,7 +206,7 @@ pub struct Upstream {
     /// Version of HTTP.
     pub protocol: Protocol,
     /// Version of the PROXY protocol header that begins each connection; `None`: no header.
-    pub proxy_protocol: Option<ProxyVersion>,
+    pub proxy_protocol: Option<Version>,
     /// Maximum number of requests in flight; `None`: any number.
     pub max_in_flight: Option<MaxInFlight>,
 }
@@ -222,7 +224,7 @@ impl fmt::Display for MaxInFlight {
     /// The syntax of the file, without quotes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Auto => f.write_str("auto"),
+            Self::Auto => f.write_str(Auto::Auto.name()),
             Self::Requests(number) => number.fmt(f),
         }
     }

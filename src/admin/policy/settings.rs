@@ -171,7 +171,7 @@ impl ClientSettings {
             anonymous_plan: policy.plan_name(clients.anonymous_plan).to_owned(),
             on_missing_key: clients.on_missing_key.name(),
             on_preflight: clients.on_preflight.name(),
-            on_unknown_key: clients.on_unknown_key.name(),
+            on_unknown_key: clients.on_unknown_key_name(),
             on_conflicting_keys: clients.on_conflicting_keys.name(),
             hide_key: clients.hide_key,
             ipv6_prefix: clients.ipv6_prefix,

@@ -17,9 +17,9 @@ use crate::limit::Limit;
 use crate::load::{Checked, Source};
 use crate::net::address::HostPort;
 use crate::net::lookup::{Resolver, system_resolver};
-use crate::net::proxy_protocol::{self, Version};
+use crate::net::proxy_protocol;
 use crate::policy::Policy;
-use crate::policy::settings::{Protocol, ProxyVersion, Target, Upstream};
+use crate::policy::settings::{Protocol, Target, Upstream};
 use crate::store::redis::durability;
 use crate::store::redis::link::trial::{self, Uses};
 use crate::upstream::tls::{Offer, TlsClient};
@@ -143,13 +143,8 @@ impl Handshake {
     /// The handshake with the servers of an upstream. The PROXY header, if there is one, names no
     /// client.
     fn of(upstream: &Upstream) -> Self {
-        let proxy_header = upstream.proxy_protocol.map(|version| {
-            let version = match version {
-                ProxyVersion::V1 => Version::V1,
-                ProxyVersion::V2 => Version::V2,
-            };
-            proxy_protocol::encode(version, None)
-        });
+        let proxy_header =
+            upstream.proxy_protocol.map(|version| proxy_protocol::encode(version, None));
         let offer = match upstream.protocol {
             Protocol::Http1 => Offer::Http1,
             Protocol::H2 => Offer::Http2,

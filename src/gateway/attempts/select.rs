@@ -14,7 +14,7 @@ use crate::gateway::{Gateway, respond};
 use crate::net::proxy_protocol::{self, Addresses, Version};
 use crate::observe::metrics::UpstreamResult;
 use crate::policy::servers::Balance;
-use crate::policy::settings::{ProxyVersion, Upstream};
+use crate::policy::settings::Upstream;
 use crate::upstream::dial::Dial;
 use crate::upstream::endpoint::InFlight;
 use crate::upstream::pool::{Pool, Wanted};
@@ -81,14 +81,10 @@ fn choose(
 }
 
 /// The PROXY header with the addresses of the client's connection.
-fn proxy_header(session: &Session, version: ProxyVersion) -> Arc<[u8]> {
+fn proxy_header(session: &Session, version: Version) -> Arc<[u8]> {
     let inet = |address: Option<&SocketAddr>| address.and_then(SocketAddr::as_inet).copied();
     let (source, destination) = (inet(session.client_addr()), inet(session.server_addr()));
     let addresses =
         source.zip(destination).map(|(source, destination)| Addresses { source, destination });
-    let version = match version {
-        ProxyVersion::V1 => Version::V1,
-        ProxyVersion::V2 => Version::V2,
-    };
     proxy_protocol::encode(version, addresses).into()
 }

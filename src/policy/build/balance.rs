@@ -7,17 +7,13 @@ use super::values::optional_duration;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
-use crate::config::suggest::closest;
+use crate::config::suggest::{self, closest};
 use crate::config::tables::{self, Field};
 use crate::policy::redis::Secret;
 use crate::policy::servers::{Balance, HashSource, Sticky};
 
 /// Minimum length of a secret.
 const MIN_SECRET_CHARACTERS: usize = 16;
-
-/// The values of `balance`.
-const WORDS: [&str; 6] =
-    ["round_robin", "least_request", "random_two", "hash:ip", "hash:key", "hash:header:"];
 
 /// Other names of the same things.
 const FOREIGN: [(&str, &[&str]); 5] = [
@@ -41,21 +37,15 @@ pub(super) fn balance(
 ) -> Option<Balance> {
     let Some(field) = field else { return Some(Balance::default()) };
     let text = field.get_ref().as_str();
-    Some(match text {
-        "round_robin" => Balance::RoundRobin,
-        "least_request" => Balance::LeastRequest,
-        "random_two" => Balance::RandomTwo,
-        "hash:ip" => Balance::Hash(HashSource::Ip),
-        "hash:key" => Balance::Hash(HashSource::Key),
-        _ => {
-            let header = text.strip_prefix("hash:header:").map(str::trim);
-            if let Some(name) = header.and_then(|name| name.parse::<HeaderName>().ok()) {
-                return Some(Balance::Hash(HashSource::Header(name)));
-            }
-            diagnostics.push(unknown(field, header.is_some()));
-            return None;
-        }
-    })
+    if let Some(plain) = Balance::PLAIN.into_iter().find(|plain| plain.to_string() == text) {
+        return Some(plain);
+    }
+    let header = text.strip_prefix("hash:header:").map(str::trim);
+    if let Some(name) = header.and_then(|name| name.parse::<HeaderName>().ok()) {
+        return Some(Balance::Hash(HashSource::Header(name)));
+    }
+    diagnostics.push(unknown(field, header.is_some()));
+    None
 }
 
 fn unknown(field: &Spanned<String>, is_header: bool) -> Diagnostic {
@@ -67,13 +57,13 @@ fn unknown(field: &Spanned<String>, is_header: bool) -> Diagnostic {
     }
     let lower = text.to_ascii_lowercase();
     let foreign = FOREIGN.iter().find(|(_, names)| names.contains(&lower.as_str()));
-    let meant = foreign.map(|(word, _)| *word).or_else(|| closest(text, &WORDS));
-    let help = match meant {
-        Some(meant) => format!("write `balance = \"{meant}\"`"),
-        None => "possible here: `round_robin`, `least_request`, `random_two`, `hash:ip`, `hash:key` and \
-                 `hash:header:<name>`"
-            .to_owned(),
-    };
+    let plain = Balance::PLAIN.map(|plain| plain.to_string());
+    let words = |header| plain.iter().map(String::as_str).chain([header]).collect::<Vec<_>>();
+    let meant = foreign.map(|(word, _)| *word);
+    let help = meant.or_else(|| closest(text, &words("hash:header:"))).map_or_else(
+        || format!("possible here: {}", suggest::list(&words("hash:header:<name>"), "and")),
+        |meant| format!("write `balance = \"{meant}\"`"),
+    );
     let message = format!("`balance` has no value `{}`", cut(text, 64));
     Diagnostic::new(field.span(), message).help(help)
 }

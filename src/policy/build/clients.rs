@@ -46,8 +46,9 @@ pub(super) fn clients(
         on_missing_key: meaning(clients.on_missing_key.as_ref()),
         on_preflight: meaning(clients.on_preflight.as_ref()),
         on_unknown_key: match &clients.on_unknown_key {
-            None if config.keys.is_empty() => OnUnknownKey::NotRead,
-            word => meaning(word.as_ref()),
+            None if config.keys.is_empty() => None,
+            None => Some(OnUnknownKey::Deny),
+            Some(word) => Some(*word.get_ref()),
         },
         on_conflicting_keys: meaning(clients.on_conflicting_keys.as_ref()),
         hide_key: switch(&tables::Clients::hide_key, &clients.hide_key),

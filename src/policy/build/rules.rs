@@ -28,10 +28,6 @@ use crate::limit::cost::common_parts;
 use crate::policy::redis::Colocate;
 use crate::policy::{Dimension, Exempt, Kind, OnFailure, Rule};
 
-/// The items that `per` takes.
-const DIMENSIONS: [&str; 8] =
-    ["ip", "key", "plan", "route", "method", "host", "header:<name>", "cert"];
-
 /// All rules in the order of the file, and the grants of each.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
@@ -403,38 +399,39 @@ fn dimensions(rule: &str, list: &List, diagnostics: &mut Diagnostics) -> Vec<Dim
 }
 
 fn dimension(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Dimension> {
-    let text = item.get_ref();
-    Some(match text.as_str() {
-        "ip" => Dimension::Ip,
-        "key" => Dimension::Key,
-        "plan" => Dimension::Plan,
-        "route" => Dimension::Route,
-        "method" => Dimension::Method,
-        "host" => Dimension::Host,
-        "cert" => Dimension::Certificate,
-        other => {
-            let header = other.strip_prefix("header:");
-            if let Some(Ok(name)) = header.map(|name| HeaderName::from_bytes(name.as_bytes())) {
-                return Some(Dimension::Header(name));
-            }
-            let diagnostic = if let Some(name) = header {
-                let message = format!("`{}` is not the name of a header", cut(name, 64));
-                Diagnostic::new(item.span(), message).help("such as `header:x-tenant`")
-            } else {
-                let message = format!("`per` does not take `{}`", cut(other, 64));
-                let help = match foreign::dimension(other) {
-                    Some(meant) if meant.is_empty() => {
-                        "for one bucket of all requests, write `per = []`".to_owned()
-                    }
-                    Some(meant) => format!("write `per = [\"{meant}\"]`"),
-                    None => suggest::help_lines(other, &DIMENSIONS),
-                };
-                Diagnostic::new(item.span(), message).help(help)
-            };
-            diagnostics.push(diagnostic);
-            return None;
+    let text = item.get_ref().as_str();
+    if let Some(plain) = Dimension::PLAIN.into_iter().find(|plain| plain.to_string() == text) {
+        return Some(plain);
+    }
+    let header = text.strip_prefix("header:");
+    if let Some(Ok(name)) = header.map(|name| HeaderName::from_bytes(name.as_bytes())) {
+        return Some(Dimension::Header(name));
+    }
+    let diagnostic = if let Some(name) = header {
+        let message = format!("`{}` is not the name of a header", cut(name, 64));
+        Diagnostic::new(item.span(), message).help("such as `header:x-tenant`")
+    } else {
+        let message = format!("`per` does not take `{}`", cut(text, 64));
+        Diagnostic::new(item.span(), message).help(dimension_instead(text))
+    };
+    diagnostics.push(diagnostic);
+    None
+}
+
+/// What to write instead of an item that `per` does not take.
+fn dimension_instead(text: &str) -> String {
+    match foreign::dimension(text) {
+        Some(meant) if meant.is_empty() => {
+            "for one bucket of all requests, write `per = []`".to_owned()
         }
-    })
+        Some(meant) => format!("write `per = [\"{meant}\"]`"),
+        None => {
+            let mut words: Vec<String> = Dimension::PLAIN.map(|plain| plain.to_string()).into();
+            words.insert(words.len() - 1, "header:<name>".to_owned());
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            suggest::help_lines(text, &words)
+        }
+    }
 }
 
 /// A hash of the name, the same in every gateway.

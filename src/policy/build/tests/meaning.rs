@@ -38,7 +38,7 @@ fn example_is_resolved() {
     assert_eq!(policy.server.trusted_proxies, ["10.0.0.0/8".parse().unwrap()]);
     assert_eq!(names(&policy.plans), ["free", "pro", "enterprise"]);
     assert_eq!(policy.clients.anonymous_plan, 0);
-    assert_eq!(policy.clients.on_unknown_key, OnUnknownKey::Deny);
+    assert_eq!(policy.clients.on_unknown_key, Some(OnUnknownKey::Deny));
     assert_eq!(policy.clients.key_sources[2], KeySource::Query("api_key".to_owned()));
     assert_eq!((&*policy.keys.all()[0].id, policy.keys.all()[0].plan), ("acme", 1));
     assert_eq!(policy.keys.digests().count(), 1);

@@ -22,7 +22,7 @@ pub(super) fn add(
     diagnostics: &mut Diagnostics,
 ) {
     let needs_key = clients.on_missing_key == OnMissingKey::Deny
-        && matches!(clients.on_unknown_key, OnUnknownKey::Deny | OnUnknownKey::NotRead);
+        && matches!(clients.on_unknown_key, None | Some(OnUnknownKey::Deny));
     let has_unix = listeners.iter().any(|listener| {
         matches!(listener.address, ListenAddress::Unix { .. }) && !listener.proxy_protocol
     });
