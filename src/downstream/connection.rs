@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::HeaderValue;
 use pingora::server::ShutdownWatch;
@@ -109,9 +110,10 @@ impl ConnectionInfo {
         Some(&self.tls.as_ref()?.client.as_ref()?.subject)
     }
 
-    /// Runs a future whose requests come from this connection.
-    pub async fn scope<F: Future>(self: Arc<Self>, serve: F) -> F::Output {
-        CONNECTION.scope(self, serve).await
+    /// Runs a future whose requests come from this connection. Not an `async` function: its future
+    /// would contain the other one twice.
+    pub fn scope<F: Future>(self: Arc<Self>, serve: F) -> impl Future<Output = F::Output> {
+        CONNECTION.scope(self, serve)
     }
 
     /// Notes that the connection has been upgraded to another protocol.
@@ -170,6 +172,12 @@ impl ConnectionInfo {
         if let Some(entry) = &self.entry {
             entry.note_idle(clock::now());
         }
+    }
+
+    /// How long the connection has been idle; zero while it is busy.
+    pub(super) fn idle_time(&self) -> Duration {
+        let idle_us = self.entry.as_ref().map_or(0, |entry| entry.idle_us(clock::now()));
+        Duration::from_micros(idle_us)
     }
 
     /// Marks the connection as busy.

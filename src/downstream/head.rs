@@ -50,8 +50,18 @@ pub(super) struct HeadTimer {
     bytes: usize,
     /// `None` for HTTP/1.
     frames: Option<Frames>,
-    begun: Option<Instant>,
+    time: Time,
     sleep: Option<Pin<Box<Sleep>>>,
+}
+
+/// The time of a head.
+#[derive(Clone, Copy, Debug)]
+enum Time {
+    Stopped,
+    /// It begins when the rest of the head is waited for: the clock need not be read for a head
+    /// that one read returns.
+    Begins,
+    Since(Instant),
 }
 
 impl HeadProgress {
@@ -103,15 +113,15 @@ impl HeadTimer {
             ClientProtocol::Http1 => None,
             ClientProtocol::Http2 => Some(Frames::new()),
         };
-        Self { limits, bytes: 0, frames, begun: None, sleep: None }
+        Self { limits, bytes: 0, frames, time: Time::Stopped, sleep: None }
     }
 
     /// Notes that these bytes have been read.
     pub(super) fn note_read(&mut self, progress: &HeadProgress, bytes: &[u8]) {
         if let Some(frames) = &mut self.frames {
             match frames.read(bytes) {
-                Unfinished::Nothing => self.restart(None),
-                Unfinished::New => self.restart(Some(Instant::now())),
+                Unfinished::Nothing => self.restart(Time::Stopped),
+                Unfinished::New => self.restart(Time::Begins),
                 Unfinished::Same => {}
             }
         } else if matches!(progress.0.load(Ordering::Relaxed), WAITING | CARRIED) {
@@ -134,7 +144,7 @@ impl HeadTimer {
     fn begin(&mut self, progress: &HeadProgress) {
         progress.0.store(BEGUN, Ordering::Relaxed);
         self.bytes = 0;
-        self.restart(Some(Instant::now()));
+        self.restart(Time::Begins);
     }
 
     /// Bytes of an incomplete DATA frame.
@@ -142,8 +152,8 @@ impl HeadTimer {
         self.frames.map_or(0, |frames| frames.unfinished_data())
     }
 
-    fn restart(&mut self, begun: Option<Instant>) {
-        self.begun = begun;
+    fn restart(&mut self, time: Time) {
+        self.time = time;
         self.sleep = None;
     }
 
@@ -153,10 +163,15 @@ impl HeadTimer {
             self.begin(progress);
         }
         let is_counted = self.frames.is_some() || progress.0.load(Ordering::Relaxed) == BEGUN;
-        let Some(begun) = self.begun.filter(|_| is_counted) else {
-            self.sleep = None;
-            return Poll::Pending;
+        let begun = match self.time {
+            Time::Since(begun) if is_counted => begun,
+            Time::Begins if is_counted => Instant::now(),
+            _ => {
+                self.sleep = None;
+                return Poll::Pending;
+            }
         };
+        self.time = Time::Since(begun);
         let deadline = begun + self.limits.timeout;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         ready!(sleep.as_mut().poll(context));

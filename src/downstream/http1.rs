@@ -3,7 +3,7 @@
 //! Between requests, a connection has no session of Pingora: a session and the future of its
 //! request take some 10 KB before the first byte has been read.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use pingora::prelude::timeout;
 use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
-use tokio::time::{Instant, sleep_until};
 
 use super::absolute_form;
 use super::ended::Ended;
 use super::first_bytes::first_bytes;
 use super::prefix::may_have_prefix;
+use super::request_wait::RequestWait;
 use super::stream::ClientStream;
 use crate::policy::settings::Server;
 use crate::runtime::CurrentSnapshot;
@@ -66,6 +66,8 @@ where
     let connection = Arc::clone(stream.connection());
     let requests = async {
         let mut idle = Idle { stream, settings: None };
+        let Drain { shutdown, draining } = drain;
+        let mut wait = RequestWait::new(Arc::clone(&connection), shutdown, draining.clone());
         let mut longest = first_request(&current.load().policy.server);
         loop {
             let first = match &idle.settings {
@@ -74,7 +76,7 @@ where
                     connection.head.carry();
                     None
                 }
-                _ => match next(&mut idle.stream, longest, drain).await {
+                _ => match next(&mut idle.stream, &mut wait, longest).await {
                     Some(first) => Some(first),
                     None => return Box::pin(close(idle.stream)).await,
                 },
@@ -88,7 +90,7 @@ where
                 }
                 first => first,
             };
-            let Some(reused) = idle.request(first, app, drain.shutdown).await else { return };
+            let Some(reused) = idle.request(first, app, shutdown).await else { return };
             let (stream, settings) = reused.consume();
             idle = Idle { stream, settings };
             connection.head.expect();
@@ -109,11 +111,11 @@ where
 }
 
 /// Waits for the first bytes of the next request. `None`: the connection closes.
-async fn next(stream: &mut Stream, longest: Duration, drain: Drain<'_>) -> Option<BytesMut> {
+async fn next(stream: &mut Stream, wait: &mut RequestWait, longest: Duration) -> Option<BytesMut> {
     let first = tokio::select! {
         biased;
-        first = timeout(longest, first_bytes(stream)) => first.ok()?.ok()?,
-        () = drain.lingered() => return None,
+        first = first_bytes(stream) => first.ok()?,
+        () = poll_fn(|context| wait.poll_end(longest, context)) => return None,
     };
     (!first.is_empty()).then_some(first)
 }
@@ -124,20 +126,6 @@ async fn next(stream: &mut Stream, longest: Duration, drain: Drain<'_>) -> Optio
 async fn close(mut stream: Stream) {
     // An error means that the client has closed the connection.
     let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
-}
-
-impl Drain<'_> {
-    /// Completes if the process drains and the connection, which begins to wait for a request now,
-    /// has waited for long enough.
-    async fn lingered(self) {
-        let since = Instant::now();
-        let mut shutdown = self.shutdown.clone();
-        // An error means that the server has ended.
-        let _ = shutdown.wait_for(|is_draining| *is_draining).await;
-        // In a box, so that connections that are idle while the process does not drain have no
-        // timer.
-        Box::pin(sleep_until(since + self.draining.linger())).await;
-    }
 }
 
 impl Idle {

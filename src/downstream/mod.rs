@@ -10,9 +10,9 @@
 //! (one connection from its first byte to its last), `opening` and `detect` (its first bytes),
 //! `stream` (the connection as Pingora reads and writes it), `unwritten` (what the drain waits
 //! for), `head` (the time of a request's head), `held` (its unfinished lines), `absolute_form` (its
-//! target, if that is a URL), `frames` (the same for HTTP/2), `first_bytes` and `prefix` (the wait
-//! for a request), `http1`, `http2` and `lifetime` (its requests), `ended` and `rejections` (why it
-//! was closed without a response).
+//! target, if that is a URL), `frames` (the same for HTTP/2), `first_bytes`, `prefix` and
+//! `request_wait` (the wait for a request), `http1`, `http2` and `lifetime` (its requests), `ended`
+//! and `rejections` (why it was closed without a response).
 
 pub mod connection;
 pub mod descriptors;
@@ -38,6 +38,7 @@ mod memory;
 mod opening;
 mod overload;
 mod prefix;
+mod request_wait;
 mod send;
 mod stream;
 

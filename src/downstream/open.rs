@@ -188,6 +188,11 @@ impl Entry {
         self.with(|slot| slot.idle_since = now);
     }
 
+    /// How long the connection has been idle at `now`, in microseconds; 0 while it is busy.
+    pub(super) fn idle_us(&self, now: u64) -> u64 {
+        self.with(|slot| now.saturating_sub(slot.idle_since)).unwrap_or(0)
+    }
+
     /// Marks the connection as busy. It is then no longer asked to close.
     pub(super) fn note_busy(&self) {
         self.with(|slot| {
