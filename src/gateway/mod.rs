@@ -158,12 +158,14 @@ impl ProxyHttp for Gateway {
         if let Some(answer) = acme_challenge::answer(&self.challenges, session.req_header()) {
             exchange.judged = Some(Judged::of(Decision::UNCHECKED));
             trace::begin(session, exchange);
-            acme_challenge::respond(session, &answer).await.map_err(Error::into_down)?;
+            let response = Box::pin(acme_challenge::respond(session, &answer));
+            response.await.map_err(Error::into_down)?;
             return Ok(true);
         }
         if let Some(port) = exchange.connection.redirect {
             exchange.connection.note_decided();
-            return redirect::respond(session, exchange, port).await.map_err(Error::into_down);
+            let response = Box::pin(redirect::respond(session, exchange, port));
+            return response.await.map_err(Error::into_down);
         }
         let mut judged = self.judge(session, exchange).await;
         exchange.connection.note_decided();
@@ -243,12 +245,11 @@ impl ProxyHttp for Gateway {
             *body = None;
         }
         let Some(attempt) = exchange.attempts.last_mut() else { return Ok(()) };
-        let Some(connection) = &attempt.connection else { return Ok(()) };
+        let connection = attempt.connection.as_ref().filter(|connection| connection.has_body);
+        let Some(connection) = connection else { return Ok(()) };
         connection.note_body(clock::now(), body.as_ref().map_or(0, Bytes::len));
         if is_end {
-            if connection.has_body {
-                attempt.marks.request.get_or_insert_with(clock::now);
-            }
+            attempt.marks.request.get_or_insert_with(clock::now);
             connection.note_whole_body();
         }
         Ok(())

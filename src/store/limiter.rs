@@ -137,7 +137,7 @@ impl Limiter {
             return (Taken::all(charges, answer, Source::Local), holds);
         };
         if leasing::has_leases(&charges, rules) {
-            return shared.take_with_leases(charges, rules, now).await;
+            return Box::pin(shared.take_with_leases(charges, rules, now)).await;
         }
         shared.check(charges, rules, now).await
     }
@@ -319,7 +319,7 @@ impl Shared {
             Err(refused) => return (*refused, Holds::new()),
         };
         let Some(node) = self.nodes.one() else {
-            return self.take_parts(charges, rules, now, reserved).await;
+            return Box::pin(self.take_parts(charges, rules, now, reserved)).await;
         };
         let decided = node.batcher().take(charges.clone(), Arc::clone(rules)).await;
         // Before a local decision, which would count it beside what the request holds then.
@@ -333,7 +333,7 @@ impl Shared {
                 (Taken { taken_at, ..taken }, answered.holds)
             }
             Err(Undecided::Unreadable(buckets)) => {
-                let taken = self.take_split(&node, &charges, rules, &buckets, now).await;
+                let taken = Box::pin(self.take_split(&node, &charges, rules, &buckets, now)).await;
                 taken.unwrap_or_else(|| self.take_locally(&charges, rules))
             }
             Err(Undecided::NotTaken | Undecided::Ambiguous) => self.take_locally(&charges, rules),

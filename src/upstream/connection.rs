@@ -202,9 +202,6 @@ impl Attempt {
 
     /// Notes that bytes of the request's body have come from the client.
     pub(crate) fn note_body(&self, now: u64, bytes: usize) {
-        if !self.has_body {
-            return;
-        }
         let mut progress = self.progress.lock();
         progress.body_at = now;
         progress.awaits_continue = false;
@@ -227,9 +224,7 @@ impl Attempt {
 
     /// Notes that all of the request's body has come from the client.
     pub(crate) fn note_whole_body(&self) {
-        if self.has_body {
-            self.progress.lock().has_whole_body = true;
-        }
+        self.progress.lock().has_whole_body = true;
     }
 
     /// Notes the head of the final response to a request of this method.
@@ -290,7 +285,7 @@ impl L4Connect for Connector {
         });
         let Opened { transport, run, is_reused } = match opened {
             Some(opened) => opened,
-            None => Opened::new(attempt.open().await?),
+            None => Opened::new(Box::pin(attempt.open()).await?),
         };
         attempt.progress.lock().is_reused = is_reused;
         let connection = Connection {
