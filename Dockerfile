@@ -7,7 +7,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends cmake \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
-COPY Cargo.toml Cargo.lock ./
+COPY Cargo.toml Cargo.lock build.rs order.ld ./
 COPY benches benches
 COPY docs/gateway.schema.json docs/openapi.json docs/
 COPY lua lua

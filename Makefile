@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser smoke lint
-.PHONY: soak soak-short pgo alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-leases bench-cluster bench-peers callgrind
+.PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-leases bench-cluster bench-peers callgrind
 .PHONY: cluster-simulation test-cluster-matrix test-clients
 
 BUILD_NEEDS := cc cmake
@@ -37,6 +37,11 @@ release: ## build the optimised binary, target/release/tollgate (some minutes)
 pgo: ## build with profile-guided optimisation, target/pgo/tollgate: for deployment (a quarter of an hour)
 	@scripts/need $(BUILD_NEEDS) nginx python3 redis-server wrk
 	scripts/pgo
+
+order: ## find the functions that serve requests, which `make release` places side by side; writes order.ld
+	@scripts/need $(BUILD_NEEDS) h2load nginx openssl python3 redis-server valgrind wrk
+	cargo build --release
+	PYTHONPATH=benches python3 -m order
 
 test: ## run all tests
 	@scripts/need $(BUILD_NEEDS) $(TEST_NEEDS)
