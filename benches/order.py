@@ -10,20 +10,25 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from peers.gateways import Site
 from peers.load import run
 from peers.processes import BUILT, Failure, Program, cores, free_port
 from peers.servers import Certificate, Redis, Upstream
-from peers.gateways import Site
 from peers.train import LESSONS
 
 WRITTEN = Path("order.ld")
 SECONDS = 5
 # A function is placed if it is called at least so often per request, by one kind of request.
 LEAST_CALLS = 0.05
-# Most code, in bytes, that is placed together because one function calls another.
-MOST_TOGETHER = 64 * 1024
+# Functions are placed together up to this size, in bytes, if the one calls more than a tenth of the
+# calls of the other, and as long as the calls for the size do not fall below an eighth.
+MOST_TOGETHER, UNLIKELY, MOST_DILUTED = 1024 * 1024, 10, 8
+# Bytes of all functions with one name, but for the hash, if the name is to be listed.
+MOST_MATCHED = 60_000
 # The last part of a mangled name, which depends on the versions of the compiler and of crates.
 HASH = re.compile(r"17h[0-9a-f]{16}E(\.llvm\.\d+|\.\d+)?$")
 
@@ -32,7 +37,7 @@ Calls = Counter[tuple[str, str]]
 
 def main() -> None:
     sizes = functions()
-    calls: Counter[tuple[str, str]] = Counter()
+    calls: Calls = Counter()
     hot: set[str] = set()
     with tempfile.TemporaryDirectory(prefix="tollgate-order-") as name:
         for found, requests in counted(Path(name)):
@@ -44,7 +49,7 @@ def main() -> None:
                 calls[edge] += count / requests
     ordered = clustered(calls, {name: sizes[name] for name in hot if name in sizes})
     patterns = list(dict.fromkeys(pattern(name) for name in ordered))
-    patterns = [each for each in patterns if is_specific(each, ordered, sizes)]
+    patterns = [each for each in patterns if is_specific(each, sizes)]
     lines = "".join(f"    *(.text.{each})\n" for each in patterns)
     WRITTEN.write_text(
         "/* The functions that serve requests: benches/order.py writes this file. */\n"
@@ -62,7 +67,7 @@ def functions() -> dict[str, int]:
     return {row[3]: int(row[1], 16) for row in rows if len(row) == 4 and row[2] in "tT"}
 
 
-def counted(folder: Path):
+def counted(folder: Path) -> Iterator[tuple[Calls, int]]:
     """For each kind of load: the calls of one function by another, and the requests."""
     load_core, proxy_core = cores()
     upstream, redis = Upstream(folder, load_core), Redis(folder)
@@ -103,29 +108,45 @@ def parsed(path: Path) -> Calls:
     return calls
 
 
+@dataclass
+class Cluster:
+    """Functions that are placed together."""
+
+    names: list[str]
+    size: int
+    calls: float
+
+    @property
+    def density(self) -> float:
+        return self.calls / max(1, self.size)
+
+
 def clustered(calls: Calls, sizes: dict[str, int]) -> list[str]:
-    """Functions by call-chain clustering: each follows the one that calls it most often."""
+    """Functions by call-chain clustering, as lld does it for a profile: those with the most calls
+    for their size first, each after the one that calls it most often."""
     total: Counter[str] = Counter()
     callers: dict[str, Counter[str]] = {}
     for (caller, callee), count in calls.items():
         total[callee] += count
         if caller in sizes and caller != callee:
             callers.setdefault(callee, Counter())[caller] += count
-    clusters = {name: [name] for name in sizes}
-    for name in sorted(sizes, key=lambda name: (-total[name], name)):
-        if name not in callers:
+    clusters = {name: Cluster([name], size, total[name]) for name, size in sizes.items()}
+    densest = sorted(sizes, key=lambda name: (-clusters[name].density, name))
+    for name in densest:
+        [(caller, count)] = callers.get(name, Counter()).most_common(1) or [("", 0)]
+        if count * UNLIKELY <= total[name]:
             continue
-        before, after = clusters[callers[name].most_common(1)[0][0]], clusters[name]
-        if before is after or sum(sizes[each] for each in before + after) > MOST_TOGETHER:
+        before, after = clusters[caller], clusters[name]
+        both = Cluster(
+            before.names + after.names, before.size + after.size, before.calls + after.calls
+        )
+        is_too_large = both.size > MOST_TOGETHER or both.density < before.density / MOST_DILUTED
+        if before is after or is_too_large:
             continue
-        before += after
-        clusters.update(dict.fromkeys(after, before))
+        clusters.update(dict.fromkeys(both.names, both))
     distinct = {id(cluster): cluster for cluster in clusters.values()}.values()
-
-    def density(cluster: list[str]) -> float:
-        return sum(total[name] for name in cluster) / max(1, sum(sizes[name] for name in cluster))
-
-    return [name for cluster in sorted(distinct, key=density, reverse=True) for name in cluster]
+    ordered = sorted(distinct, key=lambda cluster: cluster.density, reverse=True)
+    return [name for cluster in ordered for name in cluster.names]
 
 
 def pattern(name: str) -> str:
@@ -133,14 +154,10 @@ def pattern(name: str) -> str:
     return HASH.sub("17h*", name)
 
 
-def is_specific(pattern: str, ordered: list[str], sizes: dict[str, int]) -> bool:
-    """Whether the pattern matches little else: generic functions have one name for all types."""
-    if not pattern.endswith("*"):
-        return True
-    matched = [name for name in sizes if name.startswith(pattern[:-1])]
-    placed = set(ordered)
-    wanted = sum(sizes[name] for name in matched if name in placed)
-    return sum(sizes[name] for name in matched) <= 3 * wanted + 1024
+def is_specific(pattern: str, sizes: dict[str, int]) -> bool:
+    """Whether the pattern matches little code: generic functions have one name for all types."""
+    matched = (size for name, size in sizes.items() if name.startswith(pattern.rstrip("*")))
+    return sum(matched) <= MOST_MATCHED
 
 
 if __name__ == "__main__":
