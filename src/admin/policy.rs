@@ -150,6 +150,9 @@ struct Rule {
     /// Whether gateways borrow tokens of its buckets: `off`, `auto`, or the largest number of
     /// tokens.
     lease: String,
+    /// Tokens that a request takes; left out if that is the `cost` of its route.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<Cost>,
     /// Reasons for which a request that reached no server gets its tokens back.
     refund_on: Vec<&'static str>,
     limits: Vec<Limit>,
@@ -281,6 +284,7 @@ impl Rule {
             on_missing: rule.on_missing.name(),
             on_failure: rule.on_failure.name(),
             lease: rule.lease.to_string(),
+            cost: rule.cost,
             refund_on: rule.refund_on.names(),
             limits: limits.into_iter().take(MAX_LISTED).collect(),
             more_limits,

@@ -10,6 +10,7 @@ use super::tables::{Field, List};
 use super::walk::table;
 use super::words::{Kind, LeaseWord, OnFailure, OnMissing, RefundReason};
 use crate::limit::charge::Mode;
+use crate::limit::cost::Cost;
 
 /// Capacity of a bucket, in one of two forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,6 +114,9 @@ table! {
         /// Of a token bucket: whether each gateway borrows tokens from Redis, and spends them
         /// without a call: `"auto"`, `"off"`, or the largest number of tokens.
         pub lease: Field<Lease> { default: Text("off") },
+        /// Tokens that a request takes from a bucket of this rule, whatever its route costs: above
+        /// 0, with at most three decimals.
+        pub cost: Field<Cost> { default: InWords("the `cost` of the route") },
         /// Reasons for which a request that failed gets its tokens back, since it reached no
         /// server: any of `upstream_connect`, `no_server`, `shed`, `upstream_tls` and
         /// `upstream_connect_timeout`.

@@ -681,7 +681,8 @@ table! {
         pub allow_ips: List { default: InWords("`server.allow_ips`") },
         /// Addresses and networks of clients that get 403, beside those of `server.deny_ips`.
         pub deny_ips: List { default: InWords("none") },
-        /// Tokens that a request takes from each bucket, above 0, with at most three decimals.
+        /// Tokens that a request takes from each bucket, above 0, with at most three decimals. A
+        /// rule's `cost` replaces it.
         pub cost: Field<Cost> { default: Number(1) },
         /// Time limit for a WebSocket on which nothing is sent in either direction.
         pub websocket_idle_timeout: Field<String> {

@@ -14,6 +14,7 @@ use crate::client::identifier::Identifier;
 use crate::client::settings::{Clients, OnUnknownKey};
 use crate::client::{Client, ClientKey};
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
+use crate::limit::cost::Cost;
 use client_hash::ClientHash;
 
 /// Maximum length in bytes of a text that is hashed to a bucket's id without an allocation.
@@ -225,7 +226,7 @@ impl Policy {
             rule: index,
             limit_index: granted.grant.index,
             limit: granted.grant.limit,
-            cost: route.cost.in_parts(granted.grant.limit.parts()),
+            cost: rule.cost_on(route).in_parts(granted.grant.limit.parts()),
             mode: rule.mode,
         })
     }
@@ -324,6 +325,11 @@ impl Rule {
         }
         let applies = self.routes.as_ref().is_none_or(|routes| routes.contains(&route));
         if applies { Ok(()) } else { Err(WhyNot::OtherRoutes) }
+    }
+
+    /// Tokens that a request of the route takes from a bucket of the rule.
+    pub fn cost_on(&self, route: &Route) -> Cost {
+        self.cost.unwrap_or(route.cost)
     }
 
     /// Checks that the rule applies to the client.

@@ -94,8 +94,10 @@ fn route(policy: &Policy, route: &Route) -> String {
 
 /// Which requests a rule applies to, and how it decides.
 fn settings(rule: &Rule) -> String {
+    // Left out without one, so that the hash is that of versions that do not know it.
+    let cost = rule.cost.map_or_else(String::new, |cost| format!(" cost {cost}"));
     format!(
-        "rule {:?} {} {} {:?} {} {} {} {:?} {:?} {:?}",
+        "rule {:?} {} {} {:?} {} {} {} {:?} {:?} {:?}{cost}",
         rule.name,
         rule.kind.name(),
         rule.mode.name(),
@@ -233,6 +235,7 @@ mod tests {
             ("exempt", "on_failure = \"deny\"\nexempt"),
             ("exempt", "routes = [\"a\"]\nexempt"),
             ("exempt", "refund_on = []\nexempt"),
+            ("exempt", "cost = 2\nexempt"),
             ("exempt", "refund_on = [\"no_server\"]\nexempt"),
             ("burst = 5", "burst = 5\nlease = \"auto\""),
             ("[plans.free]", "api_key = [\"bearer\"]\n[plans.free]"),

@@ -216,6 +216,8 @@ pub struct Rule {
     pub on_failure: OnFailure,
     /// Whether gateways borrow tokens of its buckets from Redis.
     pub lease: Lease,
+    /// Tokens that a request takes; `None`: those of its route.
+    pub cost: Option<Cost>,
     /// Failures after which a request gets its tokens back.
     pub refund_on: RefundOn,
     /// Whether the buckets of a client have a common hash tag in Redis with those of its other

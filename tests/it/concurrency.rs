@@ -103,6 +103,20 @@ fn cost_is_the_number_of_units() {
 }
 
 #[test]
+fn cost_of_the_rule_replaces_that_of_the_route() {
+    let upstream = Counting::start(20);
+    let text =
+        config(&upstream, "", "limit = 2\ncost = 1").replace("path = ", "cost = 20\npath = ");
+    let gateway = Gateway::start(&text);
+    let hanging = [hang(&gateway, &upstream), hang(&gateway, &upstream)];
+    let refused = gateway.get("/");
+    assert_eq!(refused.status, 429);
+    assert!(!refused.text().contains("20 tokens"), "{}", refused.text());
+    drop(hanging);
+    eventually("it to be free", || (held(&gateway) == 0).then_some(()));
+}
+
+#[test]
 fn shadow_rule_counts_and_refuses_nothing() {
     let upstream = Counting::start(20);
     let gateway = Gateway::start(&config(&upstream, "", "limit = 1\nmode = \"shadow\""));

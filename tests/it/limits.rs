@@ -1,7 +1,7 @@
 //! Limits allow exactly the configured number of requests, also under concurrency and with several
 //! clients.
 
-use crate::support::{DEMO, Gateway, Request, StatusCounts, key, send_many};
+use crate::support::{DEMO, Gateway, Redis, Request, StatusCounts, eventually, key, send_many};
 
 /// A limit of `100/d`.
 const HUNDRED: usize = 100;
@@ -141,6 +141,59 @@ rate = "100/d"
     let refused = gateway.get("/dear");
     assert_eq!((refused.status, refused.remaining()), (429, 19));
     assert_eq!(gateway.get("/cheap").remaining(), 18);
+}
+
+#[test]
+fn rule_charges_its_own_cost_whatever_the_route_costs() {
+    let config = r#"
+[clients]
+limits_path = "/limits"
+
+[routes.dear]
+path = "/dear"
+upstream = "api"
+cost = 40
+
+[rules.tokens]
+per = []
+rate = "100/d"
+
+[rules.calls]
+per = ["ip"]
+kind = "fixed_window"
+limit = "50/year"
+cost = 1
+
+[rules.halves]
+per = ["ip"]
+kind = "leaky_bucket"
+rate = "1000/s"
+cost = 0.5
+"#;
+    let redis = Redis::start();
+    for table in [String::new(), redis.table()] {
+        let gateway = Gateway::start(&format!("{DEMO}{config}{table}"));
+        for (path, tokens, calls) in [("/dear", 60, 49), ("/cheap", 59, 48), ("/dear", 19, 47)] {
+            assert_eq!(gateway.get(path).status, 200);
+            // With Redis, a view is up to a moment old.
+            eventually("the view to have the request", || {
+                let own = gateway.get("/limits").json();
+                let remaining = |rule: usize| own["rules"][rule]["remaining"].as_u64();
+                ((remaining(0), remaining(1)) == (Some(tokens), Some(calls))).then_some(())
+            });
+        }
+        let own = gateway.get("/limits").json();
+        let costs: Vec<f64> =
+            (0..3).map(|rule| own["rules"][rule]["cost"].as_f64().unwrap()).collect();
+        assert_eq!(costs, [1.0, 1.0, 0.5], "{own}");
+        assert_eq!(own["rules"][0]["routes"][1]["cost"], 40, "{own}");
+        assert!(own["rules"][1].get("routes").is_none(), "all routes cost the same: {own}");
+        // The refusal is by the tokens, and takes no call.
+        assert_eq!(gateway.get("/dear").status, 429);
+        eventually("the view to have the refusal", || {
+            (gateway.get("/limits").json()["rules"][1]["remaining"] == 47).then_some(())
+        });
+    }
 }
 
 #[test]

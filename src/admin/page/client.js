@@ -93,7 +93,7 @@ function show(answer, at) {
       cards.set(rule.rule, card);
       byId("client-cards").append(card.element);
     }
-    cards.get(rule.rule).show(rule, costOf(client.route), at);
+    cards.get(rule.rule).show(rule, costOf(client.route, rule.rule), at);
   }
   fill(byId("client-others"), others(answer.rules.filter((rule) => !wanted.has(rule.rule))));
 }

@@ -17,8 +17,8 @@ let rules = new Map();
 /** Whether the refusals of all gateways can be listed. */
 export const listsAll = () => listsAllGateways;
 
-/** Cost of a request of a route; 1 if the route is unknown. */
-export const costOf = (route) => routes.get(route)?.cost ?? 1;
+/** Tokens that a request of a route takes from a bucket of a rule; 1 if both are unknown. */
+export const costOf = (route, rule) => rules.get(rule)?.cost ?? routes.get(route)?.cost ?? 1;
 
 /** Whether a rule is of this kind. */
 export const hasKind = (kind) => [...rules.values()].some((rule) => rule.kind === kind);

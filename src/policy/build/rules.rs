@@ -146,6 +146,7 @@ fn rule(
         on_missing: meaning(table.on_missing.as_ref()),
         on_failure: OnFailure::default(),
         lease: lease(table, diagnostics),
+        cost: table.cost.as_ref().map(|cost| *cost.get_ref()),
         refund_on: refund_on(table, diagnostics),
         colocated: false,
         grant_by_plan: vec![None; names.plans.names().len()],
@@ -156,9 +157,12 @@ fn rule(
     }
 }
 
-/// Parts of a token of which the costs of all routes that the rule counts are whole numbers, 1 to
-/// 1000.
+/// Parts of a token of which the rule's own cost, or else the costs of all routes that it counts,
+/// are whole numbers, 1 to 1000.
 fn parts(config: &Config, rule: &Rule) -> u16 {
+    if let Some(cost) = rule.cost {
+        return u16::try_from(cost.denominator()).unwrap_or(u16::MAX);
+    }
     let routes = in_order(&config.routes).into_iter().zip(0..);
     let counted = routes
         .filter(|(_, index)| rule.routes.as_ref().is_none_or(|routes| routes.contains(index)));
@@ -167,13 +171,22 @@ fn parts(config: &Config, rule: &Rule) -> u16 {
     u16::try_from(parts).unwrap_or(u16::MAX)
 }
 
-/// Reports the routes that a sliding window counts and whose costs have decimals.
+/// Reports the rule's own cost, or else those of the routes that it counts, that have decimals: a
+/// sliding window counts whole tokens.
 fn require_whole_costs(
     config: &Config,
     rule: &Rule,
     table: &written::Rule,
     diagnostics: &mut Diagnostics,
 ) {
+    if let Some(cost) = &table.cost {
+        if cost.get_ref().whole().is_none() {
+            let message = format!("the rule `{}` counts whole tokens", rule.name);
+            let diagnostic = Diagnostic::new(cost.span(), message).here("the cost of a request");
+            diagnostics.push(diagnostic.help("write a whole number, or use another kind"));
+        }
+        return;
+    }
     for ((name, route), index) in in_order(&config.routes).into_iter().zip(0..) {
         let is_counted = rule.routes.as_ref().is_none_or(|routes| routes.contains(&index));
         let Some(written) = route.get_ref().cost.as_ref().filter(|_| is_counted) else { continue };

@@ -217,7 +217,7 @@ impl<'a> ClientRule<'a> {
         let applicability = applicability(policy, subject, index, rule);
         let routes = policy.routes_of(index).filter(|one| subject.route.is_none_or(|r| r == *one));
         let costs = routes.filter_map(|route| policy.routes.get(route as usize));
-        let cost = costs.map(|route| route.cost).min().unwrap_or(Cost::ONE);
+        let cost = costs.map(|route| rule.cost_on(route)).min().unwrap_or(Cost::ONE);
         let own = applicability.own
             || rule.per.contains(&Dimension::Ip)
             || rule.per.contains(&Dimension::Certificate);
@@ -264,15 +264,16 @@ impl<'a> ClientRule<'a> {
             let routes = policy.routes_of(self.index).filter(of_one);
             routes.filter_map(|route| policy.routes.get(route as usize))
         };
-        let cost = all().next().map(|route| route.cost);
-        let at_one_cost = all().all(|route| Some(route.cost) == cost);
+        let cost_on = |route| self.rule.cost_on(route);
+        let cost = all().next().map(cost_on);
+        let at_one_cost = all().all(|route| Some(cost_on(route)) == cost);
         if self.route.is_none() && self.rule.routes.is_none() && at_one_cost {
             return (Vec::new(), 0);
         }
         let listed = all().take(MAX_ROUTES).map(|route| RouteView {
             name: &route.name,
             path: route.matcher.path.to_string(),
-            cost: route.cost,
+            cost: cost_on(route),
         });
         (listed.collect(), all().count().saturating_sub(MAX_ROUTES))
     }

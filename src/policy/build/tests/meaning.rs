@@ -133,6 +133,9 @@ fn tokens_have_the_parts_that_the_costs_of_the_rules_routes_take() {
         assert_eq!(limit.full(), token * i64::try_from(limit.capacity()).unwrap());
         assert_eq!(limit.window_us(), SECOND);
     }
+    // The rule's own cost replaces those of routes.
+    let own = format!("{routes}[rules.r]\nper = []\nrate = '10/s'\ncost = 0.25");
+    assert_eq!(smallest_with(&own).rules[0].grant_by_plan[0].unwrap().limit.parts(), 4);
     // All routes, with one of the smallest cost.
     let all = "[routes.a]\npath = '/a'\ncost = 0.001\n[rules.r]\nper = []\nrate = '1000000/s'\n";
     let limit = smallest_with(all).rules[0].grant_by_plan[0].unwrap().limit;

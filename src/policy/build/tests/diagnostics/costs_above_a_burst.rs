@@ -58,6 +58,13 @@ fn grant_of_one_key_below_the_cost_is_reported() {
 }
 
 #[test]
+fn grants_below_the_cost_of_their_rule_are_reported_whatever_routes_cost() {
+    insta::assert_snapshot!(render(
+        "[routes.r]\npath = '/r'\ncost = 50\n[rules.x]\nper = ['ip']\nlimit = 5\nkind = 'concurrency'\ncost = 6\n[rules.y]\nper = []\nrate = '1/s'\ncost = 1\n[rules.off]\nper = []\nrate = '1/s'\ncost = 2\nenabled = false"
+    ));
+}
+
+#[test]
 fn cost_has_at_most_three_decimals_and_is_above_0() {
     insta::assert_snapshot!(render("[routes.a]\npath = '/a'\ncost = 0.0005\n[routes.b]\npath = '/b'\ncost = 0.0\n[routes.c]\npath = '/c'\ncost = -0.5\n[routes.d]\npath = '/d'\ncost = '0.5'\n[routes.e]\npath = '/e'\ncost = 1000000000000000000"), @r"
     error: `cost` is a number with at most three decimals, not `0.0005`

@@ -85,6 +85,9 @@ fn cost_with_decimals() {
     let other =
         format!("limit = '10/s'\nroutes = ['other']\n[routes.other]\npath = '/other'\n{route}");
     assert_eq!(sliding(&other), "no errors\n");
+    let own = format!("limit = '10/s'\ncost = 2\n{route}");
+    assert_eq!(sliding(&own), "no errors\n");
+    insta::assert_snapshot!(sliding("limit = '10/s'\ncost = 1.5"));
 }
 
 #[test]
