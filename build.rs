@@ -11,10 +11,11 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=order.ld");
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|found| found == value);
-    // A profile orders functions itself.
+    // A profile orders functions itself, and these linkers do not read the script.
     let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
-    let has_profile = flags.contains("profile-use") || flags.contains("profile-generate");
-    if is("CARGO_CFG_TARGET_OS", "linux") && is("OPT_LEVEL", "3") && !has_profile {
+    let others = ["profile-use", "profile-generate", "=gold", "=mold", "=wild"];
+    let is_other = others.iter().any(|word| flags.contains(word));
+    if is("CARGO_CFG_TARGET_OS", "linux") && is("OPT_LEVEL", "3") && !is_other {
         let folder = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
         println!("cargo:rustc-link-arg-bins=-Wl,-T,{folder}/order.ld");
     }
