@@ -22,13 +22,16 @@ pub(super) fn check(config: &Config, rules: &Rules, diagnostics: &mut Diagnostic
     for ((name, table), index) in in_order(&config.routes).into_iter().zip(0..) {
         let Some(cost) = &table.get_ref().cost else { continue };
         let request = format!("a request to `{}`", name.get_ref());
-        let counting = rules
-            .with_grants()
-            .filter(|(rule, _)| rule.cost.is_none() && rule.applies_to_route(index).is_ok());
-        for (rule, grant) in
-            counting.flat_map(|(rule, grants)| grants.iter().map(move |g| (rule, g)))
-        {
-            compare(cost, &request, rule, grant, diagnostics);
+        for (rule, grants) in rules.with_grants() {
+            if rule.cost.is_some()
+                || diagnostics.is_rejected(&["rules", &rule.name, "cost"])
+                || rule.applies_to_route(index).is_err()
+            {
+                continue;
+            }
+            for grant in grants {
+                compare(cost, &request, rule, grant, diagnostics);
+            }
         }
     }
 }
@@ -57,7 +60,7 @@ fn compare(
     let help = if has_burst {
         format!("lower the cost, or write `burst = {}` or more", cost.tokens_up())
     } else {
-        "lower the cost, or allow more".to_owned()
+        "lower the cost, allow more, or count requests: with `cost = 1` in the rule".to_owned()
     };
     let diagnostic = Diagnostic::new(cost_span, message).here("the cost");
     diagnostics.push(diagnostic.and(grant.span.clone(), format!("at most {burst}")).help(help));

@@ -65,6 +65,13 @@ fn grants_below_the_cost_of_their_rule_are_reported_whatever_routes_cost() {
 }
 
 #[test]
+fn route_is_not_compared_with_a_rule_whose_cost_is_an_error() {
+    insta::assert_snapshot!(render(
+        "[routes.r]\npath = '/r'\ncost = 50\n[rules.x]\nper = ['ip']\nrate = '5/s'\ncost = 0"
+    ));
+}
+
+#[test]
 fn cost_has_at_most_three_decimals_and_is_above_0() {
     insta::assert_snapshot!(render("[routes.a]\npath = '/a'\ncost = 0.0005\n[routes.b]\npath = '/b'\ncost = 0.0\n[routes.c]\npath = '/c'\ncost = -0.5\n[routes.d]\npath = '/d'\ncost = '0.5'\n[routes.e]\npath = '/e'\ncost = 1000000000000000000"), @r"
     error: `cost` is a number with at most three decimals, not `0.0005`
