@@ -7,6 +7,9 @@ use crate::limit::charge::BucketId;
 use crate::policy::redis::{Colocate, DEFAULT_PREFIX, Redis};
 use crate::store::rule::StoredRule;
 
+/// Steps in which the number of a bucket of probes is found in all likelihood.
+const MAX_PROBE_STEPS: u64 = 200_000;
+
 /// Number of hexadecimal digits of a client part.
 const DIGITS: usize = 32;
 
@@ -209,8 +212,19 @@ fn lane(at: u32, number: u32) -> (String, u16) {
     found.map_or_else(|| (format!("{at:x}"), 0), |(slot, tag)| (tag, slot))
 }
 
+/// A number from `first` on whose bucket of probes is in a slot that `has` accepts; `None` if it
+/// accepts none. If it accepts one, the number is found after 16,384 steps on average.
+pub fn probe_number(first: u64, has: impl Fn(u16) -> bool) -> Option<u64> {
+    // Many steps would find nothing, in a task that others wait for.
+    if !(0..SLOTS).any(&has) {
+        return None;
+    }
+    let mut numbers = (0..MAX_PROBE_STEPS).map(|step| first.wrapping_add(step));
+    numbers.find(|number| has(slot_of_tag(&hex(u128::from(*number)))))
+}
+
 /// The 32 hexadecimal digits of a client part.
-pub(super) fn hex(part: u128) -> [u8; DIGITS] {
+fn hex(part: u128) -> [u8; DIGITS] {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut text = [0; DIGITS];
     for (pair, byte) in text.chunks_exact_mut(2).zip(part.to_be_bytes()) {
@@ -312,6 +326,16 @@ mod tests {
             let most = lanes.map_or(16_384, usize::from);
             assert!(slots.len() >= most.min(1_500) * 8 / 10, "{} of {most} slots", slots.len());
         }
+    }
+
+    #[test]
+    fn bucket_of_probes_is_in_a_slot_of_its_master() {
+        let number = probe_number(7, |slot| slot == 5_463).unwrap();
+        let key = KeySpace::new("t:", None, Colocate::Off)
+            .keys()
+            .bucket(BucketId(u128::from(number)), &rule(0));
+        assert_eq!(slot_of_key(key.as_bytes()), 5_463, "{key}");
+        assert_eq!(probe_number(7, |_| false), None);
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub mod watch;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -40,19 +40,22 @@ use tokio::sync::watch::Sender;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
-use super::batch::repair::REPAIR_US;
 use super::class::{ErrorClass, classify};
 use super::error_text::Secrets;
-use super::nodes::Nodes;
 use crate::base::clock;
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::breaker::Settings;
 use crate::net::lookup::system_resolver;
 use crate::policy::redis::Redis;
 use breaker::{BreakerHandle, BreakerSeries, BreakerStatus, Override};
 use health::Health;
 use journal::LogThrottle;
+use supervise::ProbeNumber;
 pub use supervise::{Connections, Supervisor};
 use watch::{CallResult, Reason};
+
+/// Time after a new connection in which calls repair buckets, in microseconds.
+const REPAIR_US: u64 = 10 * MICROS_PER_SECOND;
 
 /// Current connection, and whether requests may use it.
 #[derive(Debug)]
@@ -112,14 +115,14 @@ impl Link {
     pub(super) fn in_cluster(
         settings: &Redis,
         series: BreakerSeries,
-        cluster: Weak<Nodes>,
+        probe_number: ProbeNumber,
     ) -> (Arc<Self>, Supervisor) {
         let mut link = Self::with(settings.breaker.clone(), Some(series));
         link.breaker = link.breaker.of_master(settings.address.to_string());
         let secrets = Secrets::of(&settings.login);
         let link = Arc::new(Self { secrets, is_in_cluster: true, ..link });
         let supervisor = Supervisor::new(Arc::clone(&link), settings.clone(), system_resolver());
-        (link, supervisor.in_cluster(cluster))
+        (link, supervisor.in_cluster(probe_number))
     }
 
     fn with(breaker: Settings, series: Option<BreakerSeries>) -> Self {

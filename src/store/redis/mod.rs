@@ -1,14 +1,16 @@
 //! Buckets in Redis, shared by all gateways with the same `[redis]`: one script takes tokens for
 //! many requests at once.
 //!
-//! Reading order: [`class`] (classes of errors), [`error_text`] (texts of errors without secrets),
-//! [`script`] (arguments and reply of the script), [`call`] (the commands that are sent),
-//! [`append`] (records for a stream), [`durability`] (whether the server keeps quotas), [`link`]
-//! (connection and circuit breaker), [`batch`] (when a check is sent, and with which others),
-//! `server_clock` (when the server decided), [`stating`] (units that requests hold), [`heartbeat`]
-//! (the gateways that share it), [`node`] (all of it for one server), [`cluster`] (which master has
-//! which keys), [`availability`] (which masters can be called), [`nodes`] (the masters of a
-//! cluster, or one server).
+//! Reading order: [`class`] (classes of errors), [`cluster`] (which master has which keys),
+//! [`keys`] (names of keys), [`script`] (arguments and reply of the script), [`error_text`] (texts
+//! of errors without secrets), [`append`] (records for a stream), [`call`] (the commands that are
+//! sent), [`durability`] (whether the server keeps quotas), [`link`] (connection and circuit
+//! breaker), `server_clock` (when the server decided), [`batch`] (when a check is sent, and with
+//! which others), [`stating`] (units that requests hold), [`heartbeat`] (the gateways that share
+//! it), [`node`] (all of it for one server), [`availability`] (which masters can be called),
+//! [`nodes`] (the masters of a cluster, or one server).
+//!
+//! Each imports only earlier ones; except that [`batch`] has [`nodes`] follow a redirection.
 
 pub mod append;
 pub mod availability;

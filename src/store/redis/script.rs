@@ -11,7 +11,6 @@ mod reply;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::batch::repair::Claim;
 use super::keys::Keys;
 use crate::base::unix_time;
 use crate::limit::adjust::Adjustment;
@@ -102,6 +101,18 @@ pub enum Added {
     Full,
     /// It has more charges than any call can hold: it has to be decided locally.
     TooLarge,
+}
+
+/// The highest level that a bucket can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// Level in the limit's units.
+    pub level: i64,
+    /// End of the period that it holds for, in microseconds of Unix time; 0 unless the limit is a
+    /// fixed window.
+    pub period_end: u64,
+    /// Unix time in microseconds at which the level was seen, by the clock of Redis.
+    pub seen_at: u64,
 }
 
 /// Key of a bucket. Contains no text from a client. Buckets with the same client part share a hash

@@ -16,9 +16,7 @@ use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::unix_time;
 use crate::limit::Limit;
 use crate::limit::charge::{self, Answer, BucketId, Charge};
-
-/// Time after a new connection in which calls repair buckets, in microseconds.
-pub const REPAIR_US: u64 = 10 * MICROS_PER_SECOND;
+use crate::store::redis::script::Claim;
 
 /// Number of buckets whose last level is known, a power of two. Entries may replace each other:
 /// then that bucket is not repaired.
@@ -42,18 +40,6 @@ struct SeenLevel {
     sent_at: u64,
     /// Unix time in microseconds at which Redis had this level, by its clock.
     seen_at: u64,
-}
-
-/// The highest level that a bucket can have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
-    /// Level in the limit's units.
-    pub level: i64,
-    /// End of the period that it holds for, in microseconds of Unix time; 0 unless the limit is a
-    /// fixed window.
-    pub period_end: u64,
-    /// Unix time in microseconds at which the level was seen, by the clock of Redis.
-    pub seen_at: u64,
 }
 
 impl Default for Seen {

@@ -2,15 +2,11 @@
 
 use redis::Value;
 
-use super::slots::{SLOTS, slot_of_tag};
+use super::slots::SLOTS;
 use crate::net::address::{HostPort, MAX_HOST_BYTES};
-use crate::store::redis::keys::hex;
 
 /// Maximum number of masters that are used. Redis recommends at most 1,000 nodes.
 pub const MAX_MASTERS: usize = 1_024;
-
-/// Steps in which the number of a bucket of probes is found in all likelihood.
-const MAX_PROBE_STEPS: u64 = 200_000;
 
 /// Masters, and the slots of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,15 +60,6 @@ impl Topology {
         self.masters.get(usize::from(index))
     }
 
-    /// A number from `first` on whose bucket of probes is in a slot of the master at `index`;
-    /// `None` if it has no slot.
-    pub fn probe_number(&self, first: u64, index: usize) -> Option<u64> {
-        probe_number(first, |slot| {
-            let owner = self.owners.get(usize::from(slot));
-            owner.is_some_and(|owner| usize::from(*owner) == index)
-        })
-    }
-
     /// The topology after these slots have moved to these masters.
     #[must_use]
     pub fn after<'a>(mut self, moves: impl Iterator<Item = (u16, &'a HostPort)>) -> Self {
@@ -99,17 +86,6 @@ impl Topology {
         });
         u16::try_from(index).ok()
     }
-}
-
-/// A number from `first` on whose bucket of probes is in a slot of a master; `None` if it has no
-/// slot. Of a master with one slot, it is found after 16,384 steps on average.
-pub fn probe_number(first: u64, has: impl Fn(u16) -> bool) -> Option<u64> {
-    // Many steps would find nothing, in a task that others wait for.
-    if !(0..SLOTS).any(&has) {
-        return None;
-    }
-    let mut numbers = (0..MAX_PROBE_STEPS).map(|step| first.wrapping_add(step));
-    numbers.find(|number| has(slot_of_tag(&hex(u128::from(*number)))))
 }
 
 /// First and last slot of a range, and its master.
@@ -187,10 +163,6 @@ mod tests {
         for (slot, master) in table {
             assert_eq!(topology.master_of(slot), master.map(|at: usize| &masters[at]), "{slot}");
         }
-        let number = topology.probe_number(7, 2).unwrap();
-        let slot = slot_of_tag(format!("{:032x}", u128::from(number)).as_bytes());
-        assert_eq!(topology.master_of(slot), Some(&masters[2]));
-        assert_eq!(topology.probe_number(7, 3), None);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! in the background. No request waits for any of it.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -18,10 +18,9 @@ use crate::base::blocking::BlockingCalls;
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::net::lookup::Resolver;
-use crate::policy::redis::{Address, Redis};
+use crate::policy::redis::Redis;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
-use crate::store::redis::nodes::Nodes;
 
 /// Interval of PINGs on an idle connection. Two per second also keep it open at a server with an
 /// idle timeout of a second.
@@ -40,6 +39,10 @@ const STATING_US: u64 = 2 * MICROS_PER_SECOND;
 /// After a connection of this duration, failures are logged again, in milliseconds.
 const STEADY_MS: u64 = 10_000;
 
+/// Number of the bucket of probes: in a cluster, of one that the master has; `None` if it has no
+/// slot yet.
+pub(super) type ProbeNumber = Box<dyn Fn() -> Option<u64> + Send + Sync>;
+
 /// The connections of one or more supervisors.
 #[derive(Debug, Default)]
 pub struct Connections {
@@ -56,28 +59,26 @@ pub struct Supervisor {
     resolver: Resolver,
     /// Threads that read certificates.
     reads: BlockingCalls,
-    /// Number of the bucket of probes, without a cluster. Random.
-    probed: u64,
+    probe_number: ProbeNumber,
     /// Those of all servers, with this one.
     all: Arc<Connections>,
-    /// The cluster that the server is a master of.
-    cluster: Option<Weak<Nodes>>,
 }
 
 impl Supervisor {
     pub(super) fn new(link: Arc<Link>, settings: Redis, resolver: Resolver) -> Self {
-        let (probed, reads) = (link.breaker.random(), BlockingCalls::default());
-        Self { link, settings, resolver, reads, probed, all: Arc::default(), cluster: None }
+        let (number, reads) = (link.breaker.random(), BlockingCalls::default());
+        let probe_number: ProbeNumber = Box::new(move || Some(number));
+        Self { link, settings, resolver, reads, probe_number, all: Arc::default() }
+    }
+
+    /// Probes buckets of these numbers.
+    pub(super) fn in_cluster(self, probe_number: ProbeNumber) -> Self {
+        Self { probe_number, ..self }
     }
 
     /// Adds its connections to `all`.
     pub(in crate::store::redis) fn counting(self, all: Arc<Connections>) -> Self {
         Self { all, ..self }
-    }
-
-    /// Connects to a master of `cluster`.
-    pub(super) fn in_cluster(self, cluster: Weak<Nodes>) -> Self {
-        Self { cluster: Some(cluster), ..self }
     }
 
     /// Connects and reconnects. Never returns.
@@ -118,7 +119,7 @@ impl Supervisor {
         };
         for number in 0..self.settings.breaker.probes {
             // Requests wait for the first connection to a master that has just got slots.
-            let is_first = self.cluster.is_some() && self.link.connections() == 0;
+            let is_first = self.link.is_in_cluster && self.link.connections() == 0;
             if number > 0 && !is_first {
                 sleep(PROBE_INTERVAL).await;
             }
@@ -138,7 +139,7 @@ impl Supervisor {
         let at = || fresh.address.clone();
         let step = "a probe";
         let mut redis = fresh.connection.redis.clone();
-        let number = self.probe_number();
+        let number = (self.probe_number)();
         let probe = async {
             match number {
                 Some(number) => call::probe(&mut redis, &self.settings.prefix, number).await,
@@ -165,16 +166,6 @@ impl Supervisor {
         }
     }
 
-    /// Number of the bucket of probes: in a cluster, of one that the master has; `None` if it has
-    /// no slot yet.
-    fn probe_number(&self) -> Option<u64> {
-        let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
-        match (&self.settings.address, cluster) {
-            (Address::Server(at), Some(cluster)) => cluster.probe_number(at),
-            _ => Some(self.probed),
-        }
-    }
-
     /// Publishes a connection to requests until it breaks or the circuit breaker opens. Returns the
     /// connection in the second case.
     async fn hold(&self, fresh: NewConnection) -> Option<NewConnection> {
@@ -184,7 +175,7 @@ impl Supervisor {
             let settling_us = self.settings.breaker.open_max_us.saturating_add(STATING_US);
             self.link.settle_until(started.saturating_add(settling_us));
         }
-        if self.link.is_reached() || self.cluster.is_some() {
+        if self.link.is_reached() || self.link.is_in_cluster {
             self.link.note_replaced(started);
         }
         self.link.publish(connection.clone());

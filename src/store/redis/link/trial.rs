@@ -16,6 +16,7 @@ use crate::policy::redis::{Address, Redis};
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::durability::{self, Durability};
+use crate::store::redis::keys::probe_number;
 
 /// Member and key that no gateway uses.
 const NOT_USED: &str = "~check";
@@ -80,9 +81,10 @@ pub async fn run(settings: &Redis, uses: Uses<'_>) -> Result<Option<Durability>,
     let asked = topology(settings, nodes, &system_resolver(), &BlockingCalls::default()).await;
     let topology = asked.map_err(|error| TrialError::Connection(error.to_string()))?;
     let mut found = None;
-    for (index, master) in topology.masters.iter().enumerate() {
+    for master in &topology.masters {
         let at = Redis { address: Address::Server(master.clone()), ..settings.clone() };
-        let number = topology.probe_number(0, index).unwrap_or(0);
+        let has = |slot| topology.master_of(slot) == Some(master);
+        let number = probe_number(0, has).unwrap_or(0);
         let durability = run_at(&at, uses, number).await.map_err(|error| error.at(master))?;
         found = found.or(durability);
     }

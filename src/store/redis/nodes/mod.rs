@@ -31,9 +31,9 @@ use super::batch::repair::Seen;
 use super::batch::settle::Sum;
 use super::batch::{Batcher, CallSeries, Target};
 use super::cluster::slots;
-use super::cluster::topology::{self, NO_MASTER, Topology, probe_number};
+use super::cluster::topology::{self, NO_MASTER, Topology};
 use super::heartbeat::{PeerSeries, Peers};
-use super::keys::KeySpace;
+use super::keys::{KeySpace, probe_number};
 use super::link::breaker::{BreakerSeries, BreakerStatus, Override};
 use super::link::history::History;
 use super::link::{Connection, Connections, Link};
@@ -406,7 +406,7 @@ impl Nodes {
 
     /// A number whose bucket of probes is in a slot of the master at `at`; `None` if it has no
     /// slot.
-    pub(super) fn probe_number(&self, at: &HostPort) -> Option<u64> {
+    fn probe_number(&self, at: &HostPort) -> Option<u64> {
         let members = self.members.load();
         let index = members.masters.iter().position(|member| member.is_at(at))?;
         probe_number(self.process, |slot| members.index_of(slot) == Some(index))
@@ -515,7 +515,9 @@ impl Nodes {
         let address = settings.address.to_string();
         let state = self.series.breakers.with_label_values(&[&address]);
         let series = BreakerSeries { state, ..self.series.breaker.clone() };
-        let (link, supervisor) = Link::in_cluster(&settings, series, self.this.clone());
+        let (nodes, master) = (self.this.clone(), at.clone());
+        let probe_number = Box::new(move || nodes.upgrade()?.probe_number(&master));
+        let (link, supervisor) = Link::in_cluster(&settings, series, probe_number);
         let Carried { keys, debts, held, seen } = self.carried.clone();
         let target = Target { link, keys, cluster: Some(self.this.clone()), debts, held, seen };
         let batcher = Batcher::new(target, self.settings.timeout, self.series.calls.clone());

@@ -7,7 +7,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::*;
 use crate::limit::returned::Returned;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::batch::repair::Claim;
+use crate::store::redis::script::Claim;
 
 #[derive(Clone, Debug)]
 struct Call {
