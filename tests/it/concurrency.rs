@@ -27,8 +27,9 @@ fn config(upstream: &Counting, more: &str, settings: &str) -> String {
 /// upstream has it. Is sent again if it is refused: a client can have its response just before the
 /// gateway releases the unit.
 fn hang(gateway: &Gateway, upstream: &Counting) -> Connection {
-    let before = upstream.now();
     eventually("the upstream to have the request", || {
+        // At each attempt: requests that another client gave up may still end.
+        let before = upstream.now();
         let mut connection = gateway.connect();
         connection.write(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n");
         let arrived = || (upstream.now() > before).then_some(());
