@@ -38,6 +38,15 @@ pub struct BucketDebt {
     since: u64,
 }
 
+/// A debt that was removed, to be settled.
+#[derive(Debug, Clone)]
+pub struct RemovedDebt {
+    pub bucket: BucketId,
+    pub owed: BucketDebt,
+    /// Units that are left of it, in those of the limit that it is settled under.
+    pub units: i64,
+}
+
 /// A debt to a quota whose period ended before it was settled. The bucket will never have it, but
 /// it was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,9 +181,8 @@ impl Debts {
         true
     }
 
-    /// Removes the debt of the bucket, for settlement. Returns it with its units at `now`, in the
-    /// units of the bucket's current `limit`.
-    pub fn remove(&self, bucket: BucketId, limit: &Limit, now: u64) -> Option<(BucketDebt, i64)> {
+    /// Removes the debt of the bucket at `now`, for settlement under the bucket's current `limit`.
+    pub fn remove(&self, bucket: BucketId, limit: &Limit, now: u64) -> Option<RemovedDebt> {
         if self.is_empty() {
             return None;
         }
@@ -187,12 +195,12 @@ impl Debts {
         let at = unix_time::at(now);
         let units = owed.debt.left_under(limit, at);
         self.note_lapsed(bucket, &owed.debt, at);
-        (units > 0).then_some((owed, units))
+        (units > 0).then_some(RemovedDebt { bucket, owed, units })
     }
 
     /// Removes at most `most` debts of any buckets, for settlement. Units are those of the limits
     /// under which the debts were made.
-    pub fn take_some(&self, most: usize, now: u64) -> Vec<(BucketId, BucketDebt, i64)> {
+    pub fn take_some(&self, most: usize, now: u64) -> Vec<RemovedDebt> {
         let (at, mut taken) = (unix_time::at(now), Vec::new());
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -204,7 +212,7 @@ impl Debts {
                 let units = owed.debt.left(at);
                 self.note_lapsed(bucket, &owed.debt, at);
                 if units > 0 {
-                    taken.push((bucket, owed, units));
+                    taken.push(RemovedDebt { bucket, owed, units });
                 }
             }
         }
@@ -212,7 +220,8 @@ impl Debts {
     }
 
     /// Adds back a debt that was removed, but possibly not settled.
-    pub fn put_back(&self, bucket: BucketId, owed: BucketDebt, now: u64) {
+    pub fn put_back(&self, removed: RemovedDebt, now: u64) {
+        let RemovedDebt { bucket, owed, .. } = removed;
         let (debt, since, at) = (owed.debt, owed.since, unix_time::at(now));
         if debt.lapsed(at).is_some() {
             return self.note_lapsed(bucket, &debt, at);
@@ -333,7 +342,7 @@ mod tests {
 
     fn owed(debts: &Debts, bucket: u128, now: u64) -> i64 {
         let taken = debts.remove(BucketId(bucket), &charge(bucket).limit, now);
-        taken.map_or(0, |(_, units)| units)
+        taken.map_or(0, |taken| taken.units)
     }
 
     #[test]
@@ -372,8 +381,7 @@ mod tests {
             &|debts| assert!(debts.remove(BucketId(7), &limit, hour).is_none()),
             &|debts| assert!(debts.take_some(9, hour).is_empty()),
             &|debts| {
-                let (owed, _) = debts.remove(BucketId(7), &limit, hour - 1).unwrap();
-                debts.put_back(BucketId(7), owed, hour);
+                debts.put_back(debts.remove(BucketId(7), &limit, hour - 1).unwrap(), hour);
             },
             &|_| {},
         ];
@@ -414,10 +422,10 @@ mod tests {
         let debts = Debts::new(1_000);
         debts.add(&charge(7), &rule(), 300, Share::WHOLE, 0);
         debts.add(&charge(7), &rule(), 200, Share::WHOLE, 10);
-        let (owed_before, units) = debts.remove(BucketId(7), &charge(7).limit, 10).unwrap();
-        assert_eq!((units, debts.len(), owed(&debts, 7, 10)), (500, 0, 0));
+        let removed = debts.remove(BucketId(7), &charge(7).limit, 10).unwrap();
+        assert_eq!((removed.units, debts.len(), owed(&debts, 7, 10)), (500, 0, 0));
         debts.add(&charge(7), &rule(), 100, Share::WHOLE, 20);
-        debts.put_back(BucketId(7), owed_before, 20);
+        debts.put_back(removed, 20);
         assert!(debts.has(BucketId(7)) && !debts.has(BucketId(8)));
         assert_eq!((debts.len(), owed(&debts, 7, 20)), (1, 600));
     }
@@ -441,11 +449,11 @@ mod tests {
         let limit = Limit::token_bucket(50, 86_400_000_000, 50).unwrap();
         let changed = Charge { limit, ..charge(7) };
         debts.add(&changed, &rule(), limit.units(1), Share::WHOLE, 0);
-        let (owed_before, units) = debts.remove(BucketId(7), &limit, 0).unwrap();
-        assert_eq!(units, limit.units(6), "tokens under both limits");
+        let removed = debts.remove(BucketId(7), &limit, 0).unwrap();
+        assert_eq!(removed.units, limit.units(6), "tokens under both limits");
         debts.add(&changed, &rule(), limit.units(2), Share::WHOLE, 0);
-        debts.put_back(BucketId(7), owed_before, 0);
-        assert_eq!(debts.remove(BucketId(7), &limit, 0).unwrap().1, limit.units(8));
+        debts.put_back(removed, 0);
+        assert_eq!(debts.remove(BucketId(7), &limit, 0).unwrap().units, limit.units(8));
     }
 
     #[test]
@@ -457,8 +465,8 @@ mod tests {
         let mut buckets = Vec::new();
         for most in [64, 30, 100] {
             let taken = debts.take_some(most, full + 300);
-            assert!(taken.len() <= most && taken.iter().all(|(.., units)| *units == 300));
-            buckets.extend(taken.iter().map(|(bucket, ..)| bucket.0));
+            assert!(taken.len() <= most && taken.iter().all(|one| one.units == 300));
+            buckets.extend(taken.iter().map(|one| one.bucket.0));
         }
         buckets.sort_unstable();
         assert_eq!((buckets, debts.len()), ((0..100).collect(), 0));

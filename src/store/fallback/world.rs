@@ -9,7 +9,7 @@ use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Mode, take};
 use crate::limit::stamp_log::StampLog;
-use crate::store::debts::BucketDebt;
+use crate::store::debts::RemovedDebt;
 use crate::store::redis::fixture::rule;
 
 /// One step of a schedule.
@@ -93,11 +93,11 @@ impl World {
     }
 
     /// Does what the script does for a call with this charge and the gateway's debts.
-    fn call(&mut self, gateway: usize, charge: Charge) -> (Answer, Option<BucketDebt>) {
+    fn call(&mut self, gateway: usize, charge: Charge) -> (Answer, Option<RemovedDebt>) {
         let owed = self.gateways[gateway].debts.remove(charge.bucket, &self.limit, self.now);
-        let units = owed.as_ref().map_or(0, |(_, units)| *units);
+        let units = owed.as_ref().map_or(0, |owed| owed.units);
         self.shared.settle(&self.limit, units, self.now);
-        (self.shared.take(charge, self.now), owed.map(|(debt, _)| debt))
+        (self.shared.take(charge, self.now), owed)
     }
 
     pub(super) fn ask(&mut self, gateway: usize, cost: u64) {
@@ -118,11 +118,10 @@ impl World {
         let owed = if taken {
             self.call(gateway, charge).1
         } else {
-            let owed = self.gateways[gateway].debts.remove(bucket, &self.limit, self.now);
-            owed.map(|(debt, _)| debt)
+            self.gateways[gateway].debts.remove(bucket, &self.limit, self.now)
         };
-        if let Some(debt) = owed {
-            self.gateways[gateway].debts.put_back(bucket, debt, self.now);
+        if let Some(owed) = owed {
+            self.gateways[gateway].debts.put_back(owed, self.now);
         }
         let answer = self.gateways[gateway].take(&[charge], &[rule()], self.now, self.share).0;
         self.note(&answer, charge);
@@ -156,7 +155,7 @@ impl World {
         self.failing.retain(|(of, ..)| *of != gateway);
         let (bucket, now) = (self.charge(1).bucket, self.now);
         let owed = self.gateways[gateway].debts.remove(bucket, &self.limit, now);
-        let units = owed.map_or(0, |(_, units)| units);
+        let units = owed.map_or(0, |owed| owed.units);
         if settles && self.is_up[gateway] {
             self.shared.settle(&self.limit, units, now);
         } else {

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::shard::{Exported, ExportedDropped};
 use super::table::Name;
 use super::{MemoryStore, shard_count};
 use crate::base::unix_time;
@@ -78,7 +79,7 @@ impl MemoryStore {
                 (shard.export(&limits, at), shard.export_dropped(at))
             };
             put_length(&mut bytes, buckets.len());
-            for (name, number, level, ages) in buckets {
+            for Exported { name, number, level, ages } in buckets {
                 for word in name.words() {
                     bytes.extend_from_slice(&word.to_le_bytes());
                 }
@@ -90,8 +91,8 @@ impl MemoryStore {
             }
             let dropped = &dropped[..dropped.len().min(limits.len())];
             put_length(&mut bytes, dropped.len());
-            for (us, missing) in dropped {
-                bytes.extend_from_slice(&us.to_le_bytes());
+            for ExportedDropped { full_in_us, missing } in dropped {
+                bytes.extend_from_slice(&full_in_us.to_le_bytes());
                 bytes.extend_from_slice(&missing.to_le_bytes());
             }
         }
@@ -124,7 +125,7 @@ impl MemoryStore {
                 let level = i64::from_le_bytes(reader.array()?);
                 let limit = limits.get(old).ok_or(HandoverError::Malformed)?;
                 let ages = limit.import_ages(&mut reader.0).ok_or(HandoverError::Malformed)?;
-                shard.import(name, number, level, &ages, &self.limits, at);
+                shard.import(Exported { name, number, level, ages }, &self.limits, at);
                 imported += 1;
             }
             let list = self.limits.load();
@@ -151,7 +152,8 @@ impl MemoryStore {
                 .entry(limit)
                 .or_insert_with(|| self.limits.import(&[limit], now).first().copied().unwrap_or(0));
             let mut shard = self.shards[self.shard_number(bucket)].0.lock();
-            shard.import(Name::of(bucket), number, level, &ages, &self.limits, at);
+            let name = Name::of(bucket);
+            shard.import(Exported { name, number, level, ages }, &self.limits, at);
             restored += 1;
         }
         restored

@@ -49,6 +49,24 @@ struct Dropped {
     next: Missing,
 }
 
+/// A bucket as it is handed to another store.
+pub(super) struct Exported {
+    pub(super) name: Name,
+    /// Number of its limit.
+    pub(super) number: u32,
+    pub(super) level: i64,
+    /// Age of each stamp of a log in microseconds.
+    pub(super) ages: Vec<i64>,
+}
+
+/// Dropped buckets of a limit, as they are handed to another store.
+pub(super) struct ExportedDropped {
+    /// Microseconds until every one of them is full again.
+    pub(super) full_in_us: u64,
+    /// Units that the emptiest lacks until then.
+    pub(super) missing: i64,
+}
+
 /// Units that a dropped bucket lacks until it is full.
 #[derive(Clone, Copy, Debug, Default)]
 struct Missing {
@@ -261,37 +279,31 @@ impl Shard {
         }
     }
 
-    /// The buckets that are not full at `now`, refilled to `now`: name, limit number, level, and
-    /// the age of each stamp of a log in microseconds.
-    pub(super) fn export(&self, limits: &[Known], now: Now) -> Vec<(Name, u32, i64, Vec<i64>)> {
+    /// The buckets that are not full at `now`, refilled to `now`.
+    pub(super) fn export(&self, limits: &[Known], now: Now) -> Vec<Exported> {
         let level = |entry: &Entry| {
             let limit = limits.get(entry.limit_index as usize)?.limit;
             let (level, ages) =
                 limit.level_and_ages(entry.bucket(), || self.logs.get(entry.name), now);
-            (level != limit.full()).then_some((entry.name, entry.limit_index, level, ages))
+            let Entry { name, limit_index: number, .. } = *entry;
+            (level != limit.full()).then_some(Exported { name, number, level, ages })
         };
         self.table.entries().filter_map(level).collect()
     }
 
-    /// By limit number: microseconds from `now` until every dropped bucket of that limit is full
-    /// again, and the units that the emptiest lacks until then.
-    pub(super) fn export_dropped(&self, now: Now) -> Vec<(u64, i64)> {
-        let left =
-            |dropped: &Dropped| (dropped.full_at.saturating_sub(now.us), dropped.missing(now));
+    /// The dropped buckets of each limit at `now`, by its number.
+    pub(super) fn export_dropped(&self, now: Now) -> Vec<ExportedDropped> {
+        let left = |dropped: &Dropped| ExportedDropped {
+            full_in_us: dropped.full_at.saturating_sub(now.us),
+            missing: dropped.missing(now),
+        };
         self.dropped.iter().map(left).collect()
     }
 
-    /// Adds a bucket of another store, unless the shard has one of this name. `ages` are those of
-    /// the stamps of a log in microseconds; if they are not known, all stamps are of `now`.
-    pub(super) fn import(
-        &mut self,
-        name: Name,
-        number: u32,
-        level: i64,
-        ages: &[i64],
-        limits: &Limits,
-        now: Now,
-    ) {
+    /// Adds a bucket of another store, unless the shard has one of this name. If the ages of its
+    /// stamps are not known, all are of `now`.
+    pub(super) fn import(&mut self, bucket: Exported, limits: &Limits, now: Now) {
+        let Exported { name, number, level, ages } = bucket;
         if let Place::At(_) = self.table.find(name) {
             return;
         }
@@ -301,7 +313,7 @@ impl Shard {
         self.make_room(limits, now);
         let limit = limits.load().get(number as usize).map(|known| known.limit);
         let (bucket, log) = limit.map_or((Bucket { level, at: now.us }, None), |limit| {
-            limit.of_level_and_ages(level, ages, now)
+            limit.of_level_and_ages(level, &ages, now)
         });
         self.table.insert(Entry::new(name, number, bucket));
         if let Some(log) = log {

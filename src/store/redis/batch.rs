@@ -457,7 +457,7 @@ impl Batcher {
         for (charge, rule, returned) in give_back.each() {
             let call = calls.of(give_back.slot, is_migrating.then_some(charge.bucket));
             let (limit, keys) = (charge.limit, self.keys());
-            match call.batch.give_back((charge.bucket, limit), rule, returned, keys) {
+            match call.batch.give_back(charge.bucket, limit, rule, returned, keys) {
                 Added::In => call.returned.push(give_back.of(charge)),
                 Added::Full | Added::TooLarge => rest.push(*charge),
             }

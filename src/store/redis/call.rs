@@ -80,7 +80,8 @@ pub async fn take_claiming(
 pub async fn on_buckets(
     connection: &mut impl ConnectionLike,
     keys: &[String],
-    (call, debts): (&[u8], &[u8]),
+    call: &[u8],
+    debts: &[u8],
 ) -> RedisResult<Vec<i64>> {
     let (call, debts) = (Cow::Borrowed(call), Cow::Borrowed(debts));
     let arguments = Arguments { call, debts, ..Arguments::default() };

@@ -57,8 +57,15 @@ enum LaneBits {
 /// to a Redis Cluster. The slots of the tags are spread evenly over all slots.
 #[derive(Debug, Clone)]
 struct Lanes {
-    /// Tag and slot of each lane; never empty.
-    lanes: Vec<(String, u16)>,
+    /// Never empty.
+    lanes: Vec<Lane>,
+}
+
+#[derive(Debug, Clone)]
+struct Lane {
+    tag: String,
+    /// Slot of the tag.
+    slot: u16,
 }
 
 impl KeySpace {
@@ -112,7 +119,7 @@ impl Keys<'_> {
             Tags::Whole => written(self.prefix, part, Tag::Digits(DIGITS), rule),
             Tags::Client => written(self.prefix, part, Tag::Digits(CLIENT_DIGITS), rule),
             Tags::Lanes(lanes, bits) => {
-                written(self.prefix, part, Tag::Lane(&lanes.at(bits.of_part(part)).0), rule)
+                written(self.prefix, part, Tag::Lane(&lanes.at(bits.of_part(part)).tag), rule)
             }
         }
     }
@@ -123,7 +130,7 @@ impl Keys<'_> {
         match self.tags {
             Tags::Whole => slot_of_tag(&hex(part)),
             Tags::Client => slot_of_tag(&hex(part)[..CLIENT_DIGITS]),
-            Tags::Lanes(lanes, bits) => lanes.at(bits.of_part(part)).1,
+            Tags::Lanes(lanes, bits) => lanes.at(bits.of_part(part)).slot,
         }
     }
 }
@@ -139,7 +146,7 @@ pub fn key_with(redis: Option<&Redis>, bucket: BucketId, rule: &StoredRule) -> S
     };
     let part = bucket.0 ^ rule.salt;
     let at = index(LaneBits::of(*colocate).of_part(part), usize::from(number));
-    let (tag, _) = lane(u32::try_from(at).unwrap_or(0), u32::from(number));
+    let Lane { tag, .. } = lane(u32::try_from(at).unwrap_or(0), u32::from(number));
     written(prefix, part, Tag::Lane(&tag), rule)
 }
 
@@ -190,7 +197,7 @@ impl Lanes {
         Self { lanes: (0..number).map(|at| lane(at, number)).collect() }
     }
 
-    fn at(&self, bits: u128) -> &(String, u16) {
+    fn at(&self, bits: u128) -> &Lane {
         &self.lanes[index(bits, self.lanes.len())]
     }
 }
@@ -201,15 +208,15 @@ fn index(bits: u128, lanes: usize) -> usize {
     (bits % lanes as u128) as usize
 }
 
-/// Tag and slot of a lane, by its index.
-fn lane(at: u32, number: u32) -> (String, u16) {
+/// One of `number` lanes, by its index.
+fn lane(at: u32, number: u32) -> Lane {
     let edge = |at: u32| at * u32::from(SLOTS) / number;
     let wanted = edge(at)..edge(at + 1);
     let tags = (0_u32..).map(|try_| format!("{at:x}.{try_:x}"));
-    let mut tags = tags.map(|tag| (slot_of_tag(tag.as_bytes()), tag));
+    let mut lanes = tags.map(|tag| Lane { slot: slot_of_tag(tag.as_bytes()), tag });
     // Of as many tags as there are lanes, one is expected in the range, so this ends soon.
-    let found = tags.find(|(slot, _)| wanted.contains(&u32::from(*slot)));
-    found.map_or_else(|| (format!("{at:x}"), 0), |(slot, tag)| (tag, slot))
+    let found = lanes.find(|lane| wanted.contains(&u32::from(lane.slot)));
+    found.unwrap_or_else(|| Lane { tag: format!("{at:x}"), slot: 0 })
 }
 
 /// A number from `first` on whose bucket of probes is in a slot that `has` accepts; `None` if it
@@ -343,7 +350,7 @@ mod tests {
         for number in [1, 2, 3, 7, 64, 1_024] {
             let lanes = Lanes::new(number).lanes;
             assert_eq!(lanes.len(), usize::from(number));
-            for (lane, (tag, slot)) in (0_u32..).zip(lanes) {
+            for (lane, Lane { tag, slot }) in (0_u32..).zip(lanes) {
                 assert_eq!(slot, slot_of_tag(tag.as_bytes()));
                 let first = lane * 16_384 / u32::from(number);
                 let end = (lane + 1) * 16_384 / u32::from(number);

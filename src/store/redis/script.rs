@@ -169,7 +169,8 @@ impl Batch {
     /// Adds a bucket without a check, to settle a debt of `units`.
     pub fn settle<'a>(
         &mut self,
-        (bucket, limit): (BucketId, Limit),
+        bucket: BucketId,
+        limit: Limit,
         rule: &StoredRule,
         units: i64,
         keys: impl Into<Keys<'a>>,
@@ -187,7 +188,8 @@ impl Batch {
     /// Adds a bucket without a check, for a statement of what this gateway holds of it.
     pub fn add_held<'a>(
         &mut self,
-        (bucket, limit): (BucketId, Limit),
+        bucket: BucketId,
+        limit: Limit,
         rule: &StoredRule,
         keys: impl Into<Keys<'a>>,
     ) -> Added {
@@ -202,7 +204,8 @@ impl Batch {
     /// Adds a bucket, if it has room for it, to give back what a request took.
     pub fn give_back<'a>(
         &mut self,
-        (bucket, limit): (BucketId, Limit),
+        bucket: BucketId,
+        limit: Limit,
         rule: &StoredRule,
         returned: Returned,
         keys: impl Into<Keys<'a>>,

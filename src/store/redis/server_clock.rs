@@ -1,5 +1,6 @@
 //! When a server decided, by the clock of this process. Pure: times are numbers.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Difference of the clocks that is not known yet.
@@ -19,15 +20,15 @@ impl Default for ServerClock {
 
 impl ServerClock {
     /// The time by the clock of this process at which the server decided, which was `decided_at` by
-    /// its own clock. The call was sent at `sent_at`, and answered at `answered_at`; all in
-    /// microseconds. The result lies between these two.
+    /// its own clock. `call` is from when the call was sent to when it was answered; all in
+    /// microseconds. The result lies in it.
     ///
     /// Times of decisions are as far apart as by the clock of the server while the difference of
     /// the clocks stays within its bounds. After a step of either clock, the next reply corrects
     /// it.
-    pub(super) fn here(&self, decided_at: u64, (sent_at, answered_at): (u64, u64)) -> u64 {
+    pub(super) fn here(&self, decided_at: u64, call: Range<u64>) -> u64 {
         let difference = |here: u64| here.cast_signed().saturating_sub(decided_at.cast_signed());
-        let (least, most) = (difference(sent_at), difference(answered_at.max(sent_at)));
+        let (least, most) = (difference(call.start), difference(call.end.max(call.start)));
         let known = self.0.load(Ordering::Relaxed);
         let corrected = if known == UNKNOWN { most } else { known.clamp(least, most) };
         if corrected != known {
@@ -50,21 +51,21 @@ mod tests {
     fn late_reply_moves_nothing() {
         let clock = ServerClock::default();
         // The first decision may be as late as its reply.
-        assert_eq!(clock.here(AHEAD + 1_000, (900, 1_400)), 1_400);
-        assert_eq!(clock.here(AHEAD + 2_000, (1_950, 2_050)), 2_050);
-        assert_eq!(clock.here(AHEAD + 3_000, (2_900, 90_000)), 3_050);
-        assert_eq!(clock.here(AHEAD + 4_000, (3_900, 4_200)), 4_050);
+        assert_eq!(clock.here(AHEAD + 1_000, 900..1_400), 1_400);
+        assert_eq!(clock.here(AHEAD + 2_000, 1_950..2_050), 2_050);
+        assert_eq!(clock.here(AHEAD + 3_000, 2_900..90_000), 3_050);
+        assert_eq!(clock.here(AHEAD + 4_000, 3_900..4_200), 4_050);
     }
 
     #[test]
     fn step_of_a_clock_is_corrected_by_the_next_reply() {
         for step in [-7_000_000_i64, -100, 100, 7_000_000] {
             let clock = ServerClock::default();
-            clock.here(AHEAD, (50, 60));
+            clock.here(AHEAD, 50..60);
             let decided_at = AHEAD.saturating_add_signed(step) + 1_000_000;
-            let here = clock.here(decided_at, (1_000_000, 1_000_090));
+            let here = clock.here(decided_at, 1_000_000..1_000_090);
             assert!((1_000_000..=1_000_090).contains(&here), "{step}: {here}");
-            let later = clock.here(decided_at + 500, (1_000_500, 1_000_590));
+            let later = clock.here(decided_at + 500, 1_000_500..1_000_590);
             assert!((1_000_500..=1_000_590).contains(&later), "{step}: {later}");
         }
     }
@@ -80,7 +81,7 @@ mod tests {
             for (later, on_the_way, reply) in steps {
                 now += later;
                 let (sent_at, answered_at) = (now.saturating_sub(on_the_way), now + reply);
-                let here = clock.here(AHEAD + now, (sent_at, answered_at));
+                let here = clock.here(AHEAD + now, sent_at..answered_at);
                 prop_assert!((now..=answered_at).contains(&here), "{here} for {now}");
             }
         }

@@ -67,7 +67,7 @@ pub async fn state(
     let now = clock::now();
     let mut batch = Batch::default();
     for one in &due {
-        let added = batch.add_held((one.bucket, one.limit), &one.rule, keys);
+        let added = batch.add_held(one.bucket, one.limit, &one.rule, keys);
         debug_assert_eq!(added, Added::In);
     }
     batch.state(|bucket| {

@@ -10,16 +10,16 @@ use super::flight::{LATE_REPLY_TIMEOUT, PendingReply, tokens};
 use super::peek::OPERATOR_TIMEOUT;
 use crate::base::clock;
 use crate::limit::adjust::Adjustment;
-use crate::limit::charge::{BucketId, Charge};
-use crate::store::debts::{BucketDebt, Debts};
+use crate::limit::charge::Charge;
+use crate::store::debts::{Debts, RemovedDebt};
 use crate::store::redis::script;
 use crate::store::rule::StoredRule;
 
 /// A bucket's level before and after, in its limit's units.
 pub type LevelChange = (i64, i64);
 
-/// Debt to each charge's bucket, and its units as they were sent.
-type SentDebts = Vec<Option<(BucketId, BucketDebt, i64)>>;
+/// Debt to each charge's bucket.
+type SentDebts = Vec<Option<RemovedDebt>>;
 
 /// Why buckets were not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,22 +49,21 @@ impl Batcher {
         let keys = self.keys_of(charges, rules).ok_or(NotAdjusted::Unchanged)?;
         let carried: SentDebts = charges
             .iter()
-            .map(|charge| {
-                let taken = self.debts.remove(charge.bucket, &charge.limit, clock::now());
-                taken.map(|(owed, units)| (charge.bucket, owed, units))
-            })
+            .map(|charge| self.debts.remove(charge.bucket, &charge.limit, clock::now()))
             .collect();
-        let owed =
-            (0..u16::MAX).zip(&carried).filter_map(|(index, one)| Some((index, one.as_ref()?.2)));
+        let owed = (0..u16::MAX)
+            .zip(&carried)
+            .filter_map(|(index, one)| Some((index, one.as_ref()?.units)));
         let packed_debts = script::encode_debts(owed);
         let now = clock::now();
         let statement = |bucket| self.held.statement_to_adjust(bucket, now);
         let is_kept = !matches!(adjustment, Adjustment::GiveBack(_));
         let call = script::encode_adjust(charges, adjustment, now, statement, is_kept);
         let this = Arc::clone(self);
-        let mut pending: PendingReply = Box::pin(async move {
-            this.on_buckets(&mut connection, &keys, (&call, &packed_debts)).await
-        });
+        let mut pending: PendingReply =
+            Box::pin(
+                async move { this.on_buckets(&mut connection, &keys, &call, &packed_debts).await },
+            );
         let debts = Arc::clone(&self.debts);
         let Ok(reply) = tokio::time::timeout(OPERATOR_TIMEOUT, &mut pending).await else {
             tokio::spawn(settle_late(debts, carried, pending, charges.to_vec()));
@@ -79,7 +78,7 @@ impl Batcher {
             put_back(&debts, carried);
             return moved;
         }
-        for (charge, (_, owed, units)) in
+        for (charge, RemovedDebt { owed, units, .. }) in
             charges.iter().zip(carried).filter_map(|(charge, one)| Some((charge, one?)))
         {
             self.count_settled(&owed.rule.name, tokens(units, &charge.limit));
@@ -105,8 +104,8 @@ async fn settle_late(
 
 /// Puts back debts that may not have been settled.
 fn put_back(debts: &Debts, carried: SentDebts) {
-    for (bucket, owed, _) in carried.into_iter().flatten() {
-        debts.put_back(bucket, owed, clock::now());
+    for removed in carried.into_iter().flatten() {
+        debts.put_back(removed, clock::now());
     }
 }
 

@@ -9,13 +9,11 @@ use std::time::Duration;
 use redis::RedisResult;
 use smallvec::SmallVec;
 
-use super::repair::Seen;
+use super::repair::Repair;
 use super::{Answered, Batcher, Gathered, LONG_CALL_DIVISOR, Undecided, Waiting};
 use crate::base::clock;
 use crate::limit::Limit;
-use crate::limit::charge::BucketId;
-use crate::store::debts::BucketDebt;
-use crate::store::held::Held;
+use crate::store::debts::RemovedDebt;
 use crate::store::redis::call;
 use crate::store::redis::class::ErrorClass;
 use crate::store::redis::cluster::redirect::Redirect;
@@ -23,8 +21,8 @@ use crate::store::redis::link::Connection;
 use crate::store::redis::nodes::CallReply;
 use crate::store::redis::script::{Batch, Reply};
 
-/// Debts that a call settles: the bucket, the debt, and its units as they were sent.
-type SentDebts = SmallVec<[(BucketId, BucketDebt, i64); 4]>;
+/// Debts that a call settles.
+type SentDebts = SmallVec<[RemovedDebt; 4]>;
 
 /// A reply that is awaited.
 pub(super) type PendingReply = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>> + Send>>;
@@ -35,6 +33,36 @@ type PendingCall = Pin<Box<dyn Future<Output = CallReply> + Send>>;
 /// Time after which a reply to a call with debts is no longer awaited. A connection that does not
 /// answer is given up long before.
 pub(super) const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a call ended.
+enum CallEnd {
+    Answered(Reply),
+    TimedOut,
+    Failed(ErrorClass),
+}
+
+impl CallEnd {
+    /// Value of the label `result` of `tollgate_redis_calls_total`.
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Answered(_) => "ok",
+            Self::TimedOut => "timeout",
+            Self::Failed(class) => class.label(),
+        }
+    }
+
+    fn reply(&self) -> Option<&Reply> {
+        match self {
+            Self::Answered(reply) => Some(reply),
+            Self::TimedOut | Self::Failed(_) => None,
+        }
+    }
+
+    /// Whether checks without an answer have certainly taken no tokens.
+    fn is_certain(&self) -> bool {
+        !matches!(self, Self::TimedOut | Self::Failed(ErrorClass::Connection))
+    }
+}
 
 impl Batcher {
     /// Makes one call and answers its checks.
@@ -60,24 +88,23 @@ impl Batcher {
         let reply = self.wait(&mut pending, &mut members).await;
         let is_late = reply.is_none();
         let is_own = reply.as_ref().is_some_and(|reply| reply.via.is_none());
-        let (label, reply) = self.read(&connection, &batch, reply);
-        self.series.calls.with_label_values(&[label]).inc();
+        let end = self.read(&connection, &batch, reply);
+        self.series.calls.with_label_values(&[end.label()]).inc();
         if is_late && !carried.is_empty() {
             tokio::spawn(Arc::clone(self).settle_late(Arc::clone(&batch), carried, pending));
         } else {
-            self.settle(&batch, carried, reply.as_ref());
+            self.settle(&batch, carried, end.reply());
         }
-        let nothing_taken = label != "timeout" && label != ErrorClass::Connection.label();
-        match &reply {
+        match end.reply() {
             Some(reply) => {
                 returned.iter().zip(&reply.given).for_each(|(one, given)| one.note_given(*given));
             }
-            None if nothing_taken => self.give_back_again(returned),
+            None if end.is_certain() => self.give_back_again(returned),
             None => {}
         }
-        let in_redis = reply.as_ref().map(|reply| batch.units_after(reply));
-        let decided_here_at = self.decided_here_at(reply.as_ref(), is_own, members.since);
-        members.answer(reply, decided_here_at, nothing_taken, (&self.held, self.seen.as_ref()));
+        let in_redis = end.reply().map(|reply| batch.units_after(reply));
+        let decided_here_at = self.decided_here_at(end.reply(), is_own, members.since);
+        members.answer(end, decided_here_at, self);
         // Not earlier: a statement would lack the units that these checks have taken.
         self.end_held(&batch, in_redis);
         asked.end();
@@ -112,12 +139,10 @@ impl Batcher {
             return carried;
         }
         for (bucket, limit, _) in batch.buckets() {
-            if let Some((owed, units)) = self.debts.remove(bucket, &limit, now) {
-                carried.push((bucket, owed, units));
-            }
+            carried.extend(self.debts.remove(bucket, &limit, now));
         }
-        for (bucket, _, units) in &carried {
-            batch.add_debt(*bucket, *units);
+        for removed in &carried {
+            batch.add_debt(removed.bucket, removed.units);
         }
         carried
     }
@@ -125,9 +150,8 @@ impl Batcher {
     /// Adds the levels that were seen before another server took over.
     fn repair(&self, batch: &mut Batch, now: u64) {
         if let (Some(seen), Some(since)) = (&self.seen, self.link.repairs_since(now)) {
-            let claim =
-                |bucket, limit: &Limit| seen.claim(bucket, limit, (since, now), self.budget_us);
-            batch.claim(claim);
+            let repair = Repair { since, sent_at: now, budget_us: self.budget_us };
+            batch.claim(|bucket, limit| seen.claim(bucket, limit, &repair));
         }
     }
 
@@ -137,9 +161,8 @@ impl Batcher {
         let (Some(seen), Some(since)) = (&self.seen, self.link.repairs_since(now)) else {
             return batch.encode_claims();
         };
-        batch.encode_claims_by(|bucket, limit| {
-            seen.claim(bucket, limit, (since, now), self.budget_us)
-        })
+        let repair = Repair { since, sent_at: now, budget_us: self.budget_us };
+        batch.encode_claims_by(|bucket, limit| seen.claim(bucket, limit, &repair))
     }
 
     /// Waits for the reply, at most for one budget. Checks whose own budget ends earlier are
@@ -184,21 +207,16 @@ impl Batcher {
     fn decided_here_at(&self, reply: Option<&Reply>, is_own: bool, sent_at: u64) -> u64 {
         let now = clock::now();
         match reply {
-            Some(reply) if is_own => self.clock.here(reply.decided_at, (sent_at, now)),
+            Some(reply) if is_own => self.clock.here(reply.decided_at, sent_at..now),
             _ => now,
         }
     }
 
-    /// Label and content of the reply. Reports the result to the circuit breaker.
-    fn read(
-        &self,
-        connection: &Connection,
-        batch: &Batch,
-        reply: Option<CallReply>,
-    ) -> (&'static str, Option<Reply>) {
+    /// Reads the reply to a call. Reports the result to the circuit breaker.
+    fn read(&self, connection: &Connection, batch: &Batch, reply: Option<CallReply>) -> CallEnd {
         let Some(CallReply { reply, via }) = reply else {
             self.link.timed_out(connection);
-            return ("timeout", None);
+            return CallEnd::TimedOut;
         };
         let (link, connection) = match &via {
             Some(via) => {
@@ -211,9 +229,9 @@ impl Batcher {
             // The node that has the slot now cannot be called. The one that says so has not failed.
             Err(error) if self.cluster.is_some() && Redirect::of(&error).is_some() => {
                 link.answered(connection);
-                (ErrorClass::Cluster.label(), None)
+                CallEnd::Failed(ErrorClass::Cluster)
             }
-            Err(error) => (link.failed(connection, &error).label(), None),
+            Err(error) => CallEnd::Failed(link.failed(connection, &error)),
             Ok(numbers) => {
                 if let Ok(reply) = batch.read(&numbers) {
                     link.answered(connection);
@@ -222,10 +240,10 @@ impl Batcher {
                     } else if link.misses_windows() && batch.needs_commands() {
                         link.can_read_windows();
                     }
-                    ("ok", Some(reply))
+                    CallEnd::Answered(reply)
                 } else {
                     link.malformed(connection);
-                    (ErrorClass::Parse.label(), None)
+                    CallEnd::Failed(ErrorClass::Parse)
                 }
             }
         }
@@ -253,14 +271,15 @@ impl Batcher {
     /// Counts settled debts, and puts back those that may not have been settled.
     fn settle(&self, batch: &Batch, carried: SentDebts, reply: Option<&Reply>) {
         let now = clock::now();
-        for (bucket, owed, units) in carried {
+        for removed in carried {
+            let bucket = removed.bucket;
             let settled = reply.is_some_and(|reply| !reply.unreadable.contains(&bucket));
             if !settled {
-                self.debts.put_back(bucket, owed, now);
+                self.debts.put_back(removed, now);
                 continue;
             }
             if let Some((_, limit, rule)) = batch.buckets().find(|(id, ..)| *id == bucket) {
-                self.count_settled(rule, tokens(units, &limit));
+                self.count_settled(rule, tokens(removed.units, &limit));
             }
         }
     }
@@ -299,16 +318,15 @@ impl PendingChecks {
         (before - self.waiting.len()) as u64
     }
 
-    /// Answers the remaining checks.
-    fn answer(
-        self,
-        reply: Option<Reply>,
-        decided_here_at: u64,
-        nothing_taken: bool,
-        (held, seen): (&Arc<Held>, Option<&Arc<Seen>>),
-    ) {
-        let Reply { answers, unreadable, decided_at, .. } = reply.unwrap_or_default();
-        let undecided = match (nothing_taken, unreadable.is_empty()) {
+    /// Answers the remaining checks of a call of this batcher.
+    fn answer(self, end: CallEnd, decided_here_at: u64, batcher: &Batcher) {
+        let is_certain = end.is_certain();
+        let reply = match end {
+            CallEnd::Answered(reply) => reply,
+            CallEnd::TimedOut | CallEnd::Failed(_) => Reply::default(),
+        };
+        let Reply { answers, unreadable, decided_at, .. } = reply;
+        let undecided = match (is_certain, unreadable.is_empty()) {
             (true, true) => Undecided::NotTaken,
             (true, false) => Undecided::Unreadable(unreadable),
             (false, _) => Undecided::Ambiguous,
@@ -318,10 +336,10 @@ impl PendingChecks {
         for member in self.waiting {
             let answer = answers.next().flatten();
             let answered = answer.map(|answer| {
-                if let Some(seen) = seen {
-                    seen.note(&member.charges, &answer, (self.since, decided_at));
+                if let Some(seen) = &batcher.seen {
+                    seen.note(&member.charges, &answer, self.since, decided_at);
                 }
-                let holds = held.hold(&member.charges, &member.rules, &answer);
+                let holds = batcher.held.hold(&member.charges, &member.rules, &answer);
                 Answered { answer, sent_at: self.since, decided_at, decided_here_at, holds }
             });
             member.answer(answered.ok_or_else(|| undecided.clone()));

@@ -58,7 +58,7 @@ impl Batcher {
         self.count_leased(rule, &charge.limit, LeaseEvent::Returned, returned);
         let keys = [self.keys.keys().bucket(charge.bucket, rule)];
         let call = script::encode_lease(charge, request, divisor, clock::now());
-        let reply = self.on_buckets(&mut connection, &keys, (&call, &[]));
+        let reply = self.on_buckets(&mut connection, &keys, &call, &[]);
         let (label, loan) = match tokio::time::timeout(REPLY_TIMEOUT, reply).await {
             Err(_) => ("timeout", None),
             Ok(Err(error)) => (classify(&error).label(), None),

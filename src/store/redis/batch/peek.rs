@@ -37,7 +37,7 @@ impl Batcher {
         let debts = (0..u16::MAX).zip(charges).map(|(index, charge)| (index, owed(charge)));
         let debts = script::encode_debts(debts.filter(|(_, units)| *units > 0));
         let call = script::encode_peek(charges, clock::now());
-        let reply = self.on_buckets(&mut connection, &keys, (&call, &debts));
+        let reply = self.on_buckets(&mut connection, &keys, &call, &debts);
         match tokio::time::timeout(timeout, reply).await {
             Ok(Ok(numbers)) => {
                 script::read_peek(charges, &numbers).map_err(|_| Undecided::NotTaken)
@@ -46,18 +46,20 @@ impl Batcher {
         }
     }
 
-    /// Adjusts or reads buckets; in a cluster also at the master that their slot has moved to.
+    /// Adjusts or reads buckets: see [`call::on_buckets`]. In a cluster, also at the master that
+    /// their slot has moved to.
     pub(super) async fn on_buckets(
         &self,
         connection: &mut Connection,
         keys: &[String],
-        arguments: (&[u8], &[u8]),
+        call: &[u8],
+        debts: &[u8],
     ) -> RedisResult<Vec<i64>> {
-        let reply = call::on_buckets(&mut connection.redis, keys, arguments).await;
+        let reply = call::on_buckets(&mut connection.redis, keys, call, debts).await;
         let Err(error) = &reply else { return reply };
         let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
         match cluster.and_then(|cluster| cluster.moved_to(error)) {
-            Some(mut other) => call::on_buckets(&mut other.redis, keys, arguments).await,
+            Some(mut other) => call::on_buckets(&mut other.redis, keys, call, debts).await,
             None => reply,
         }
     }

@@ -42,6 +42,17 @@ struct SeenLevel {
     seen_at: u64,
 }
 
+/// A call that repairs buckets. Times are in microseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Repair {
+    /// Time of the connection to the server that may have taken over: what was seen before counts.
+    pub since: u64,
+    /// Time at which the call is sent.
+    pub sent_at: u64,
+    /// Time after that at which it has been executed at the latest.
+    pub budget_us: u64,
+}
+
 impl Default for Seen {
     fn default() -> Self {
         Self((0..SLOTS).map(|_| Mutex::new(None)).collect())
@@ -51,7 +62,7 @@ impl Default for Seen {
 impl Seen {
     /// Notes the levels in an answer to a call that was sent at `sent_at` (microseconds). Redis
     /// decided at `seen_at`, in microseconds of Unix time by its clock.
-    pub fn note(&self, charges: &[Charge], answer: &Answer, (sent_at, seen_at): (u64, u64)) {
+    pub fn note(&self, charges: &[Charge], answer: &Answer, sent_at: u64, seen_at: u64) {
         for (charge, outcome) in charge::not_held(charges, answer) {
             let Charge { bucket, limit, .. } = *charge;
             let mut level = outcome.level;
@@ -68,16 +79,10 @@ impl Seen {
         }
     }
 
-    /// The highest level that a bucket can have when a call that is sent at `now` is executed, at
-    /// the latest `budget_us` later, by what was seen before `since`. All in microseconds. `None`
-    /// if it may be full, or if nothing was seen.
-    pub fn claim(
-        &self,
-        bucket: BucketId,
-        limit: &Limit,
-        (since, now): (u64, u64),
-        budget_us: u64,
-    ) -> Option<Claim> {
+    /// The highest level that a bucket can have when this call is executed. `None` if it may be
+    /// full, or if nothing was seen.
+    pub fn claim(&self, bucket: BucketId, limit: &Limit, repair: &Repair) -> Option<Claim> {
+        let Repair { since, sent_at: now, budget_us } = *repair;
         let seen = (*self.slot(bucket).lock())?;
         if seen.bucket != bucket || seen.limit != *limit || seen.sent_at >= since {
             return None;
@@ -112,6 +117,11 @@ mod tests {
     const NOW: u64 = 100 * MICROS_PER_SECOND;
     const SEEN_AT: u64 = 1_800_000_000_000_000;
 
+    /// A call that is executed when it is sent.
+    fn at(sent_at: u64) -> Repair {
+        Repair { since: u64::MAX, sent_at, budget_us: 0 }
+    }
+
     fn seen(limit: Limit, level: i64) -> Seen {
         let seen = Seen::default();
         let charge =
@@ -119,7 +129,7 @@ mod tests {
         let outcome = Outcome { level, enough: true, share: Share::WHOLE, times: Times::NONE };
         let charges: Charges = std::iter::once(charge).collect();
         let answer = Answer::of(&charges, std::iter::once(outcome).collect());
-        seen.note(&charges, &answer, (NOW, SEEN_AT));
+        seen.note(&charges, &answer, NOW, SEEN_AT);
         seen
     }
 
@@ -127,7 +137,9 @@ mod tests {
     fn level_of_a_token_bucket_is_refilled_to_the_end_of_the_call() {
         let limit = Limit::token_bucket(10, MICROS_PER_SECOND, 50).unwrap();
         let seen = seen(limit, limit.token_units(20));
-        let claim = |since, now| seen.claim(BUCKET, &limit, (since, now), 10_000);
+        let claim = |since, now| {
+            seen.claim(BUCKET, &limit, &Repair { since, sent_at: now, budget_us: 10_000 })
+        };
         // 1 s and 10 ms later.
         let later = NOW + MICROS_PER_SECOND;
         let level = limit.token_units(30) + limit.token_units(1) / 10;
@@ -135,7 +147,7 @@ mod tests {
         // Full again after 3 s; and what was seen since the new connection needs no repair.
         assert_eq!(claim(u64::MAX, NOW + 3 * MICROS_PER_SECOND), None);
         assert_eq!(claim(NOW, later), None);
-        assert_eq!(seen.claim(BucketId(8), &limit, (u64::MAX, NOW), 0), None);
+        assert_eq!(seen.claim(BucketId(8), &limit, &at(NOW)), None);
     }
 
     #[test]
@@ -143,7 +155,7 @@ mod tests {
         let calendar = Calendar::new(Period::Month, "UTC", 1).unwrap();
         let limit = Limit::FixedWindow(FixedWindow::new(9, calendar).unwrap());
         let seen = seen(limit, 0);
-        let claim = |now| seen.claim(BUCKET, &limit, (u64::MAX, now), 0);
+        let claim = |now| seen.claim(BUCKET, &limit, &at(now));
         assert!(claim(NOW + MAX_AGE_US).is_some());
         assert_eq!(claim(NOW + MAX_AGE_US + 1), None);
     }
@@ -152,7 +164,7 @@ mod tests {
     fn sliding_window_is_claimed_for_an_eighth_of_its_length() {
         let limit = Limit::SlidingWindow(SlidingWindow::new(9, 8 * MICROS_PER_SECOND).unwrap());
         let seen = seen(limit, 4);
-        let claim = |now| seen.claim(BUCKET, &limit, (u64::MAX, now), 0);
+        let claim = |now| seen.claim(BUCKET, &limit, &at(now));
         assert_eq!(
             claim(NOW + MICROS_PER_SECOND),
             Some(Claim { level: 4, period_end: 0, seen_at: SEEN_AT })
@@ -167,7 +179,7 @@ mod tests {
         let seen = seen(limit, limit.token_units(4));
         let unix = unix_time::of(NOW);
         let period_end = unix + limit.left_us(unix);
-        let claim = seen.claim(BUCKET, &limit, (u64::MAX, NOW + 5), 0);
+        let claim = seen.claim(BUCKET, &limit, &at(NOW + 5));
         assert_eq!(
             claim,
             Some(Claim { level: limit.token_units(4), period_end, seen_at: SEEN_AT })
@@ -180,7 +192,7 @@ mod tests {
         let calendar = Calendar::new(Period::Month, "UTC", 1).unwrap();
         let limit = Limit::FixedWindow(FixedWindow::new(9, calendar).unwrap());
         let seen = seen(limit, limit.token_units(20));
-        let claim = seen.claim(BUCKET, &limit, (u64::MAX, NOW + 5), 0);
+        let claim = seen.claim(BUCKET, &limit, &at(NOW + 5));
         assert_eq!(claim.map(|claim| claim.level), Some(limit.token_units(20)));
     }
 }

@@ -10,8 +10,7 @@ use super::flight::tokens;
 use super::peek::OPERATOR_TIMEOUT;
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
-use crate::limit::charge::BucketId;
-use crate::store::debts::{BucketDebt, Debts};
+use crate::store::debts::{Debts, RemovedDebt};
 use crate::store::redis::call;
 use crate::store::redis::script::{Added, Batch};
 
@@ -38,9 +37,6 @@ pub struct Sum {
 /// Time after a redirection until debts are sent again.
 const REDIRECT_PAUSE: Duration = Duration::from_millis(5);
 
-/// Debts that are being settled.
-pub(in crate::store::redis) type RemovedDebts = Vec<(BucketId, BucketDebt, i64)>;
-
 impl Settlement {
     /// Adds another one.
     pub(in crate::store::redis) fn add(&mut self, other: Self) {
@@ -61,9 +57,9 @@ impl Sum {
     pub fn of(debts: &Debts) -> Self {
         let mut sum = Self::default();
         let now = clock::now();
-        for (bucket, owed, units) in debts.take_some(usize::MAX, now) {
-            sum.add(&owed, units);
-            debts.put_back(bucket, owed, now);
+        for removed in debts.take_some(usize::MAX, now) {
+            sum.add(&removed);
+            debts.put_back(removed, now);
         }
         sum
     }
@@ -78,9 +74,9 @@ impl Sum {
         self.tokens.round() as u64
     }
 
-    fn add(&mut self, owed: &BucketDebt, units: i64) {
+    fn add(&mut self, removed: &RemovedDebt) {
         self.buckets += 1;
-        self.tokens += tokens(units, &owed.debt.limit());
+        self.tokens += tokens(removed.units, &removed.owed.debt.limit());
     }
 }
 
@@ -89,7 +85,7 @@ impl Batcher {
     /// further call is made.
     pub(in crate::store::redis) async fn settle_some(
         &self,
-        taken: RemovedDebts,
+        taken: Vec<RemovedDebt>,
         ends: Instant,
     ) -> (Settlement, Result<(), String>) {
         let mut settlement = Settlement::default();
@@ -98,11 +94,11 @@ impl Batcher {
             return (settlement, Err("Redis is unavailable".to_owned()));
         };
         let mut batch = Batch::default();
-        let (taken, left): (RemovedDebts, RemovedDebts) =
-            taken.into_iter().partition(|(bucket, owed, units)| {
-                let limit = owed.debt.limit();
-                batch.settle((*bucket, limit), &owed.rule, *units, self.keys()) == Added::In
-            });
+        let (taken, left): (Vec<_>, Vec<_>) = taken.into_iter().partition(|removed| {
+            let RemovedDebt { bucket, owed, units } = removed;
+            let limit = owed.debt.limit();
+            batch.settle(*bucket, limit, &owed.rule, *units, self.keys()) == Added::In
+        });
         self.put_back(left);
         let ends = ends.min(Instant::now() + OPERATOR_TIMEOUT);
         let call = call::take(&mut connection.redis, &batch, clock::now() + MICROS_PER_SECOND);
@@ -110,8 +106,8 @@ impl Batcher {
             Ok(Ok(numbers)) => batch.read(&numbers).map_err(|error| error.to_string()),
             Ok(Err(error)) if error.is_io_error() => Err(self.link.describe(&error)),
             Ok(Err(error)) => {
-                let slot =
-                    taken.first().map(|(bucket, owed, _)| self.keys().slot(*bucket, &owed.rule));
+                let first = taken.first();
+                let slot = first.map(|first| self.keys().slot(first.bucket, &first.owed.rule));
                 self.put_back(taken);
                 let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
                 if let (Some(cluster), Some(slot)) = (cluster, slot)
@@ -126,27 +122,28 @@ impl Batcher {
             }
             Err(_) => Err("Redis does not answer".to_owned()),
         };
-        for (bucket, owed, units) in &taken {
+        for removed in &taken {
+            let RemovedDebt { bucket, owed, units } = removed;
             match &reply {
                 Ok(reply) if !reply.unreadable.contains(bucket) => {
-                    settlement.settled.add(owed, *units);
+                    settlement.settled.add(removed);
                     self.count_settled(&owed.rule.name, tokens(*units, &owed.debt.limit()));
                 }
                 Ok(_) => {
-                    settlement.lost.add(owed, *units);
+                    settlement.lost.add(removed);
                     settlement.why =
                         Some("a key holds another type of value than a bucket".to_owned());
                 }
-                Err(_) => settlement.lost.add(owed, *units),
+                Err(_) => settlement.lost.add(removed),
             }
         }
         (settlement, reply.map(drop))
     }
 
-    pub(in crate::store::redis) fn put_back(&self, taken: RemovedDebts) {
+    pub(in crate::store::redis) fn put_back(&self, taken: Vec<RemovedDebt>) {
         let now = clock::now();
-        for (bucket, owed, _) in taken {
-            self.debts.put_back(bucket, owed, now);
+        for removed in taken {
+            self.debts.put_back(removed, now);
         }
     }
 }

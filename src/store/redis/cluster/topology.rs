@@ -45,10 +45,10 @@ impl Topology {
         for range in ranges {
             read.push(read_range(range, asked).ok_or(BadTopology::Malformed)?);
         }
-        read.sort_by_key(|(first, ..)| *first);
+        read.sort_by_key(|range| range.first);
         let mut topology =
             Self { masters: Vec::new(), owners: vec![NO_MASTER; usize::from(SLOTS)] };
-        for (first, last, master) in read {
+        for SlotRange { first, last, master } in read {
             let index = topology.index_of(master).ok_or(BadTopology::Malformed)?;
             topology.owners[usize::from(first)..=usize::from(last)].fill(index);
         }
@@ -88,8 +88,14 @@ impl Topology {
     }
 }
 
-/// First and last slot of a range, and its master.
-fn read_range(range: &Value, asked: &HostPort) -> Option<(u16, u16, HostPort)> {
+/// Slots of a master, without gaps.
+struct SlotRange {
+    first: u16,
+    last: u16,
+    master: HostPort,
+}
+
+fn read_range(range: &Value, asked: &HostPort) -> Option<SlotRange> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else {
         return None;
@@ -104,7 +110,7 @@ fn read_range(range: &Value, asked: &HostPort) -> Option<(u16, u16, HostPort)> {
         _ => return None,
     };
     let master = address(&host, u16::try_from(*port).ok()?, asked)?;
-    (first <= last).then_some((first, last, master))
+    (first <= last).then_some(SlotRange { first, last, master })
 }
 
 /// Address of a node as the server at `asked` names it. A host that is empty or `?` is unknown to

@@ -37,6 +37,14 @@ pub struct Via {
     pub connection: Connection,
 }
 
+/// Where a redirection leads.
+struct Target {
+    node: Arc<Node>,
+    connection: Connection,
+    /// Whether the node imports the slot, and has to be asked to serve it.
+    is_asked: bool,
+}
+
 impl Nodes {
     /// Follows the redirection that `error` is, not after `ends` (microseconds). `connection` is
     /// that of the node that has redirected the call. Other errors are returned.
@@ -73,12 +81,12 @@ impl Nodes {
                     target => target,
                 },
             };
-            let Some((node, to, is_asking)) = target else { break };
+            let Some(Target { node, connection: to, is_asked }) = target else { break };
             // The node that was called may have nothing to repair, and this one may have taken over
             // from it.
             claims = node.batcher().encode_claims(batch, clock::now());
             let mut redis = to.redis.clone();
-            let reply = if is_asking {
+            let reply = if is_asked {
                 call::take_asking(&mut redis, batch, claims.clone()).await
             } else {
                 connection = redis.clone();
@@ -89,15 +97,15 @@ impl Nodes {
         last
     }
 
-    /// Notes a redirection, and returns the node that it leads to, if that can be called, and
-    /// whether it has to be asked to serve a slot that it imports.
-    fn target(&self, redirect: &Redirect, slot: u16) -> Option<(Arc<Node>, Connection, bool)> {
+    /// Notes a redirection, and returns where it leads to, if that node can be called.
+    fn target(&self, redirect: &Redirect, slot: u16) -> Option<Target> {
         match redirect {
             // A server names the slot of the call.
             Redirect::Moved { slot: named, host, port } if *named == slot => {
                 let at = self.named(host, *port)?;
                 self.note_moved(slot, &at);
-                self.connection_to(&at).map(|(node, connection)| (node, connection, false))
+                let (node, connection) = self.connection_to(&at)?;
+                Some(Target { node, connection, is_asked: false })
             }
             Redirect::Ask { host, port } => {
                 self.note_migrating(slot);
@@ -109,7 +117,7 @@ impl Nodes {
                     self.refresh.notify_one();
                     return None;
                 };
-                Some((node, connection, true))
+                Some(Target { node, connection, is_asked: true })
             }
             Redirect::Moved { .. } | Redirect::TryAgain => None,
         }
@@ -117,12 +125,7 @@ impl Nodes {
 
     /// Like [`target`](Self::target), once the first attempt to connect to a node has ended that
     /// became known just now.
-    async fn awaited_target(
-        &self,
-        redirect: &Redirect,
-        slot: u16,
-        ends: u64,
-    ) -> Option<(Arc<Node>, Connection, bool)> {
+    async fn awaited_target(&self, redirect: &Redirect, slot: u16, ends: u64) -> Option<Target> {
         let (Redirect::Moved { host, port, .. } | Redirect::Ask { host, port }) = redirect else {
             return None;
         };
@@ -152,7 +155,7 @@ impl Nodes {
     pub fn moved_to(&self, error: &RedisError) -> Option<Connection> {
         match Redirect::of(error)? {
             redirect @ Redirect::Moved { slot, .. } => {
-                self.target(&redirect, slot).map(|(_, connection, _)| connection)
+                self.target(&redirect, slot).map(|target| target.connection)
             }
             Redirect::Ask { .. } | Redirect::TryAgain => None,
         }

@@ -439,7 +439,7 @@ impl Nodes {
                 break;
             }
             let mut calls = Vec::new();
-            for (slot, taken) in self.by_slot(taken, |one| (one.0, &one.1.rule)) {
+            for (slot, taken) in self.by_slot(taken, |one| (one.bucket, &one.owed.rule)) {
                 match self.node_of_slot(slot).filter(|node| node.is_connected()) {
                     Some(node) => {
                         calls.push(async move { node.batcher().settle_some(taken, ends).await });
@@ -459,8 +459,8 @@ impl Nodes {
                 break;
             }
         }
-        for (bucket, owed, _) in left {
-            self.debts().put_back(bucket, owed, clock::now());
+        for removed in left {
+            self.debts().put_back(removed, clock::now());
         }
         if settlement.why.is_none() && !self.debts().is_empty() {
             let why = match (self.is_connected(), self.is_cluster()) {

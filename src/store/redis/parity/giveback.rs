@@ -160,7 +160,7 @@ impl Pair {
         let mut batch = Batch::default();
         let charge = self.charge(bucket, cost);
         for one in returned {
-            batch.give_back((charge.bucket, self.limit), &rules()[0], *one, PREFIX);
+            batch.give_back(charge.bucket, self.limit, &rules()[0], *one, PREFIX);
         }
         if cost > 0 {
             batch.add(&[charge], &rules(), PREFIX);

@@ -71,7 +71,7 @@ impl SharedBucket for InRedis<'_> {
     fn give_back(&mut self, units: i64, taken_at: u64, now: u64) {
         let mut batch = Batch::default();
         let returned = Returned::new(&self.charge.limit, units, taken_at);
-        batch.give_back((self.charge.bucket, self.charge.limit), &rules()[0], returned, PREFIX);
+        batch.give_back(self.charge.bucket, self.charge.limit, &rules()[0], returned, PREFIX);
         let mut script = invocation();
         script.key(self.key()).arg(now);
         script.arg(batch.encode(now)).arg("").arg(batch.encode_returned());
@@ -201,7 +201,7 @@ fn run_step(bucket: &mut InRedis<'_>, expected: &mut Expected, step: Step, now: 
         }
         Step::Settle(units) => {
             let mut batch = Batch::default();
-            batch.settle((charge.bucket, charge.limit), &rules()[0], units, PREFIX);
+            batch.settle(charge.bucket, charge.limit, &rules()[0], units, PREFIX);
             call(bucket.connection, &batch, now);
             kept.bucket = kept.bucket.less_debt(&charge.limit, units);
             is_written = true;

@@ -131,7 +131,7 @@ impl Batch {
                     Some(_) => times(charge, &mut numbers, time)?,
                     None => Times::NONE,
                 };
-                levels.push((level, took, times));
+                levels.push(GroupLevel { level, took, times });
             }
             if undecided && passed == -1 {
                 continue;
@@ -160,20 +160,31 @@ impl Batch {
     }
 }
 
+/// What the reply has of a charge of a group.
+struct GroupLevel {
+    /// Level of its bucket after the last check; `None` if it is unreadable.
+    level: Option<i64>,
+    /// Number of checks that took from it.
+    took: i64,
+    /// Times of the bucket then.
+    times: Times,
+}
+
 impl Group {
-    /// Answer of the check at `order` in the group. `passed` checks are allowed. `levels` are, for
-    /// each charge, its level after the last of them, the number of checks that took from it, and
-    /// its times then. `time` is the Unix time of the decision.
+    /// Answer of the check at `order` in the group. `passed` checks are allowed. `levels` are those
+    /// of the charges. `time` is the Unix time of the decision.
     fn answer(
         &self,
         order: usize,
         passed: usize,
-        levels: &[(Option<i64>, i64, Times)],
+        levels: &[GroupLevel],
         time: u64,
     ) -> Result<Answer, BadReply> {
         let allowed = order < passed;
         let mut outcomes = Outcomes::new();
-        for (charge, &(last, took, mut times)) in self.charges.iter().zip(levels) {
+        for (charge, &GroupLevel { level: last, took, mut times }) in
+            self.charges.iter().zip(levels)
+        {
             let units = charge.limit.units(charge.cost);
             let Some(last) = last else {
                 // A shadow rule whose bucket is unreadable has no effect.

@@ -11,7 +11,7 @@ use super::*;
 use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
-use crate::limit::charge::Mode;
+use crate::limit::charge::{BucketId, Mode};
 use crate::limit::concurrency::Statement;
 use crate::policy::{Lease, OnFailure};
 use crate::store::redis::batch::peek;

@@ -6,6 +6,7 @@ use nix::sys::signal::Signal;
 
 use super::super::tests::{batcher, charges, connected, one_node, rules, series};
 use super::*;
+use crate::limit::charge::BucketId;
 use crate::limit::share::Share;
 use crate::store::redis::fixture::{RedisServer, rule};
 use crate::store::redis::script::key;
