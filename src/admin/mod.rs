@@ -45,6 +45,8 @@ use crate::explain::{Explainer, json};
 use crate::process::handover::Upgrader;
 use crate::reload::Reloader;
 use crate::runtime::{Runtime, Snapshot};
+use crate::store::limiter::Limiter;
+use crate::usage::kept::Kept;
 use answer::Answer;
 pub use app::App;
 use body::BodyError;
@@ -76,6 +78,13 @@ struct Arguments<'a> {
     parts: &'a [String],
     query: Option<&'a str>,
     body: &'a [u8],
+}
+
+/// The buckets, and what clients used of quotas.
+#[derive(Clone, Copy)]
+struct Stores<'a> {
+    limiter: &'a Limiter,
+    usage: Option<&'a Kept>,
 }
 
 /// Content type of the Prometheus exposition format 0.0.4.
@@ -161,8 +170,8 @@ impl Admin {
         let Runtime { current, limiter, usage, audit, tls, .. } = &self.runtime;
         let snapshot = current.load_full();
         let Arguments { parts, query, body } = arguments;
-        let stores = (&**limiter, usage.as_ref());
-        let adjust = |kind| clients::adjust::adjust(&snapshot, stores, parts, query, (kind, body));
+        let stores = Stores { limiter, usage: usage.as_ref() };
+        let adjust = |kind| clients::adjust::adjust(&snapshot, stores, kind, arguments);
         Ok(match route.call {
             Call::Live => Answer::text(StatusCode::OK, "alive\n"),
             Call::Ready => match self.not_ready() {

@@ -7,6 +7,7 @@ use http::header::LINK;
 use http::{HeaderMap, StatusCode};
 use ipnet::IpNet;
 
+use super::Stores;
 use super::answer::Answer;
 use super::query::{BadQuery, Query, TimeRange};
 use crate::api::usage::{QuotaUsage, Usage};
@@ -98,10 +99,11 @@ enum Format {
 /// Shows what clients used.
 pub(super) async fn show(
     snapshot: &Snapshot,
-    (limiter, kept): (&Limiter, Option<&Kept>),
+    stores: Stores<'_>,
     text: Option<&str>,
     calls: &BlockingCalls,
 ) -> Result<Answer, Box<Answer>> {
+    let Stores { limiter, usage: kept } = stores;
     let query = Query::read_with(text, &NAMES, &[], &SYNONYMS)?;
     let format = match query.get("format") {
         None | Some("json") => Format::Json,

@@ -92,13 +92,14 @@ pub(super) fn run(file: &Path) -> ExitCode {
     }
     // Closes the sockets of listeners that the file does not have.
     drop(inherited);
-    serve(file, (&source, policy), parts, predecessor)
+    serve(file, &source, policy, parts, predecessor)
 }
 
 /// Serves with everything that could fail set up.
 fn serve(
     file: &Path,
-    (source, policy): (&Source, Policy),
+    source: &Source,
+    policy: Policy,
     parts: Parts,
     predecessor: Option<Predecessor>,
 ) -> ExitCode {

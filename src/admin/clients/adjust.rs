@@ -12,6 +12,7 @@ use super::requested::RequestedClient;
 use super::{levels, unknown};
 use crate::admin::answer::Answer;
 use crate::admin::members::{self, BadBody};
+use crate::admin::{Arguments, Stores};
 use crate::api::clients::Client;
 use crate::base::clock;
 use crate::base::text::cut;
@@ -21,9 +22,7 @@ use crate::limit::adjust::Adjustment;
 use crate::limit::charge::Charge;
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
-use crate::store::limiter::Limiter;
 use crate::store::redis::batch::adjust::{LevelChange, NotAdjusted};
-use crate::usage::kept::Kept;
 
 /// Response of a reset or a grant.
 #[derive(Debug, Serialize)]
@@ -87,11 +86,11 @@ struct Wanted {
 /// Resets the client's buckets, or adds tokens to them.
 pub(in crate::admin) async fn adjust(
     snapshot: &Snapshot,
-    (limiter, usage): (&Limiter, Option<&Kept>),
-    parts: &[String],
-    query: Option<&str>,
-    (kind, body): (AdjustKind, &[u8]),
+    stores: Stores<'_>,
+    kind: AdjustKind,
+    arguments: Arguments<'_>,
 ) -> Result<Answer, Box<Answer>> {
+    let (Stores { limiter, usage }, Arguments { parts, query, body }) = (stores, arguments);
     let policy = &snapshot.policy;
     let bad = |error: BadBody| Answer::refusal(StatusCode::BAD_REQUEST, &error.to_string());
     let Wanted { rule, adjustment, reason } = read(kind, body).map_err(bad)?;

@@ -100,7 +100,7 @@ impl Services {
         // The admin port opens after the takeover: until then, the previous process answers.
         let (taken, is_taken) = watch::channel(false);
         let nodes = limiter.redis().cloned();
-        let begin = begin(nodes, self.takeover, (Arc::clone(&self.upgrader), taken));
+        let begin = begin(nodes, self.takeover, Arc::clone(&self.upgrader), taken);
         let proxy = Prebound::new(proxy, Vec::new(), failures.clone()).starting_after(begin);
         pingora.add_service(with_companions(proxy, self.supervisor, &failures));
 
@@ -189,7 +189,8 @@ pub(super) fn threads(settings: &settings::Server) -> usize {
 async fn begin(
     nodes: Option<Arc<Nodes>>,
     takeover: Option<Takeover>,
-    (upgrader, taken): (Arc<Upgrader>, watch::Sender<bool>),
+    upgrader: Arc<Upgrader>,
+    taken: watch::Sender<bool>,
 ) {
     if let Some(nodes) = nodes {
         first_connect(&nodes).await;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net};
 
+use super::mistake::Mistake;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::listener;
@@ -60,8 +61,8 @@ fn ipv4_inside(network: &IpNet) -> Option<IpNet> {
 pub(super) fn network(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<IpNet> {
     match parse_network(item.get_ref()) {
         Ok(network) => Some(network),
-        Err((message, help)) => {
-            diagnostics.push(Diagnostic::new(item.span(), message).help(help));
+        Err(mistake) => {
+            diagnostics.push(mistake.at(item.span()));
             None
         }
     }
@@ -70,23 +71,23 @@ pub(super) fn network(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> 
 /// Parses a network such as `10.0.0.0/8`, or one address.
 ///
 /// # Errors
-/// What is wrong, and a help.
-pub(super) fn parse_network(text: &str) -> Result<IpNet, (String, String)> {
+/// See [`Mistake`].
+pub(super) fn parse_network(text: &str) -> Result<IpNet, Mistake> {
     let single = text.parse::<IpAddr>().map(IpNet::from);
     let Ok(network) = single.clone().or_else(|_| text.parse::<IpNet>()) else {
         let message = format!("`{}` is neither an address nor a network", cut(text, 64));
         let help = "it looks like `10.0.0.0/8`, `192.0.2.7` or `2001:db8::/32`";
-        return Err((message, help.to_owned()));
+        return Err(Mistake::new(message, help));
     };
     if let Some(inside) = ipv4_inside(&network) {
         let message =
             format!("`{}` matches no client: IPv4 inside IPv6 is read as IPv4", cut(text, 64));
         let inside = if single.is_ok() { inside.addr().to_string() } else { inside.to_string() };
-        return Err((message, format!("write `{inside}`")));
+        return Err(Mistake::new(message, format!("write `{inside}`")));
     }
     if network.addr() == network.network() {
         return Ok(network);
     }
     let message = format!("`{network}` has bits set beyond its prefix");
-    Err((message, format!("the network is `{}`", network.trunc())))
+    Err(Mistake::new(message, format!("the network is `{}`", network.trunc())))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::mistake::Mistake;
 use super::names::twice;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -42,9 +43,9 @@ pub(super) fn hosts(
                     patterns.push(pattern);
                 }
             }
-            Err((message, help)) => {
+            Err(mistake) => {
                 has_errors = true;
-                diagnostics.push(Diagnostic::new(item.span(), message).help(help));
+                diagnostics.push(mistake.at(item.span()));
             }
         }
     }
@@ -54,8 +55,8 @@ pub(super) fn hosts(
 /// Parses one host.
 ///
 /// # Errors
-/// A message, and what to write instead.
-fn pattern(text: &str) -> Result<HostPattern, (String, String)> {
+/// See [`Mistake`].
+fn pattern(text: &str) -> Result<HostPattern, Mistake> {
     if let Some(address) = ipv6_host(text) {
         return Ok(HostPattern::Exact(address));
     }
@@ -75,11 +76,11 @@ fn pattern(text: &str) -> Result<HostPattern, (String, String)> {
 }
 
 /// What is wrong with a host, and what to write instead.
-fn mistake(text: &str, is_name: impl Fn(&str) -> bool) -> (String, String) {
+fn mistake(text: &str, is_name: impl Fn(&str) -> bool) -> Mistake {
     let shown = cut(text, 64);
     if let Some(name) = text.strip_prefix('.').filter(|name| is_name(name)) {
         let help = format!("write `host = [\"{name}\", \"*.{name}\"]`");
-        return (format!("`{shown}` begins with a dot"), cut(&help, 120));
+        return Mistake::new(format!("`{shown}` begins with a dot"), cut(&help, 120));
     }
     let (message, help) = if text == "*" {
         ("`*` alone is not a host".to_owned(), "leave `host` out for all hosts")
@@ -104,5 +105,5 @@ fn mistake(text: &str, is_name: impl Fn(&str) -> bool) -> (String, String) {
         };
         (format!("`{shown}` is not the name of a host"), help)
     };
-    (message, help.to_owned())
+    Mistake::new(message, help)
 }

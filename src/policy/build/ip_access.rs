@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::address::{network, parse_network};
 use super::environment::{Environment, Lookup, Missing};
+use super::mistake::Mistake;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::reference::{Reference, networks_file};
@@ -151,7 +152,7 @@ impl Reader<'_> {
             }
             match parse_network(entry) {
                 Ok(network) => networks.push(network),
-                Err((message, help)) => {
+                Err(Mistake { message, help }) => {
                     wrong += 1;
                     if wrong <= MAX_REPORTED {
                         let message = format!("{shown}:{number}: {message}");

@@ -30,6 +30,7 @@ mod lease;
 mod listener_tls;
 mod listeners;
 mod log;
+mod mistake;
 mod names;
 mod origin;
 mod path;

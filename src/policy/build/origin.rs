@@ -2,8 +2,9 @@
 
 use std::net::Ipv6Addr;
 
+use super::mistake::Mistake;
 use crate::base::text::cut;
-use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::diagnostic::Diagnostics;
 use crate::config::spanned::Spanned;
 use crate::net::address::{AddressError, HostPort};
 
@@ -21,17 +22,14 @@ pub(super) fn origin(
 ) -> Option<(Scheme, HostPort)> {
     match parse(item.get_ref()) {
         Ok(origin) => Some(origin),
-        Err((message, help)) => {
-            diagnostics.push(Diagnostic::new(item.span(), message).help(help));
+        Err(mistake) => {
+            diagnostics.push(mistake.at(item.span()));
             None
         }
     }
 }
 
-/// A message and its help.
-type Reason = (String, String);
-
-fn parse(text: &str) -> Result<(Scheme, HostPort), Reason> {
+fn parse(text: &str) -> Result<(Scheme, HostPort), Mistake> {
     let looks_like = || {
         "a server looks like `127.0.0.1:3000`, `[::1]:3000`, `api:3000` or `https://api`".to_owned()
     };
@@ -44,7 +42,7 @@ fn parse(text: &str) -> Result<(Scheme, HostPort), Reason> {
             let message = format!("SRV records are not looked up, so `{name}` cannot be a server");
             let help = "write the name of a host with its port: each of its A and AAAA records is an \
                         endpoint, looked up every 10 s";
-            return Err((message, help.to_owned()));
+            return Err(Mistake::new(message, help));
         }
         Some((scheme, rest)) => {
             let message =
@@ -57,21 +55,21 @@ fn parse(text: &str) -> Result<(Scheme, HostPort), Reason> {
                 }
                 _ => format!("write `{server}`"),
             };
-            return Err((message, help));
+            return Err(Mistake { message, help });
         }
     };
     let prefix = &text[..text.len() - authority.len()];
     let corrected = || format!("write `{prefix}{}`", cut(bare(authority), 64));
     if authority.contains('@') {
-        return Err(("a server has no user and password".to_owned(), corrected()));
+        return Err(Mistake::new("a server has no user and password", corrected()));
     }
     if authority.contains(['/', '?', '#']) {
         let help = if prefix.is_empty() { looks_like() } else { corrected() };
-        return Err(("a server is `host:port`, without a path".to_owned(), help));
+        return Err(Mistake::new("a server is `host:port`, without a path", help));
     }
     if let Some(help) = server_line(text) {
         let message = "what belongs to a server is written as a table".to_owned();
-        return Err((message, help));
+        return Err(Mistake { message, help });
     }
     let shown = cut(text, 64);
     let parsed = HostPort::parse(authority, default_port);
@@ -79,16 +77,16 @@ fn parse(text: &str) -> Result<(Scheme, HostPort), Reason> {
         AddressError::ExtraColon if authority.parse::<Ipv6Addr>().is_ok() => {
             let port = default_port.unwrap_or(80);
             let help = format!("write `{prefix}[{}]:{port}`", cut(authority, 64));
-            (format!("the server `{shown}` has no port"), help)
+            Mistake::new(format!("the server `{shown}` has no port"), help)
         }
         AddressError::NoPort => {
-            (format!("the server `{shown}` has no port"), format!("write `{shown}:80`"))
+            Mistake::new(format!("the server `{shown}` has no port"), format!("write `{shown}:80`"))
         }
         AddressError::NotPort => {
             let message = format!("the server `{shown}` has no valid port");
-            (message, "a port is a number from 1 to 65535".to_owned())
+            Mistake::new(message, "a port is a number from 1 to 65535")
         }
-        _ => (format!("`{shown}` is not a server"), looks_like()),
+        _ => Mistake::new(format!("`{shown}` is not a server"), looks_like()),
     })
 }
 

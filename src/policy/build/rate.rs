@@ -3,6 +3,7 @@
 
 mod meant;
 
+use super::mistake::Mistake;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::period::{self, PeriodError};
 use crate::base::text::cut;
@@ -21,20 +22,13 @@ pub(super) enum Setting {
     Limit,
 }
 
-/// Why a text is not a rate or limit, and what to write instead.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RateError {
-    pub(super) message: String,
-    pub(super) help: String,
-}
-
 /// Parses the value of a setting. Zeros are accepted here: building the limit reports them.
 ///
 /// # Errors
-/// See [`RateError`].
-pub(super) fn parse(setting: Setting, text: &str) -> Result<Rate, RateError> {
+/// See [`Mistake`].
+pub(super) fn parse(setting: Setting, text: &str) -> Result<Rate, Mistake> {
     let name = setting.name();
-    let wrong = |message: &str, help: String| Err(RateError { message: message.to_owned(), help });
+    let wrong = |message: &str, help: String| Err(Mistake::new(message, help));
     let shown = cut(text, 40);
     if text.len() > 64 {
         return wrong(&format!("`{shown}` is not a {name}"), setting.looks_like());
@@ -71,7 +65,7 @@ pub(super) fn parse(setting: Setting, text: &str) -> Result<Rate, RateError> {
 }
 
 /// The period after the slash, in microseconds.
-fn period_us(setting: Setting, text: &str, tokens: u64, period: &str) -> Result<u64, RateError> {
+fn period_us(setting: Setting, text: &str, tokens: u64, period: &str) -> Result<u64, Mistake> {
     let milliseconds = period::unit_milliseconds(period).or_else(|error| {
         if period.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
             period::milliseconds(period)
@@ -117,7 +111,7 @@ fn period_us(setting: Setting, text: &str, tokens: u64, period: &str) -> Result<
                 (format!("the period of the {name} is too long"), setting.looks_like())
             }
         };
-        RateError { message, help }
+        Mistake { message, help }
     })
 }
 

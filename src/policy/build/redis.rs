@@ -112,8 +112,8 @@ fn url(
     match redis_url::parse(&format!("{}{}", login.text, rest.text)) {
         Ok(url) => Some((url, false)),
         Err(_) if login.is_assumed || rest.is_assumed => Some((assumed(table.get_ref()), true)),
-        Err((message, help)) => {
-            diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+        Err(mistake) => {
+            diagnostics.push(mistake.at(field.span()));
             None
         }
     }

@@ -6,6 +6,7 @@ mod tests;
 
 use std::path::PathBuf;
 
+use super::mistake::Mistake;
 use crate::config::reference::covered;
 use crate::config::tables;
 use crate::net::address::{AddressError, HostPort};
@@ -40,11 +41,8 @@ pub(super) enum UrlAddress {
     Cluster(Vec<HostPort>),
 }
 
-/// A message, and what to write instead.
-pub(super) type Reason = (String, String);
-
-fn wrong<T>(message: &str, help: &str) -> Result<T, Reason> {
-    Err((message.to_owned(), help.to_owned()))
+fn wrong<T>(message: &str, help: &str) -> Result<T, Mistake> {
+    Err(Mistake::new(message, help))
 }
 
 /// The end of the login in a url as written: its `@`. A reference may contain any character.
@@ -56,7 +54,7 @@ pub(super) fn login_end(text: &str) -> Option<usize> {
 }
 
 /// Parses a `redis.url`. An error says what is wrong, and what to write instead.
-pub(super) fn parse(text: &str) -> Result<Url, Reason> {
+pub(super) fn parse(text: &str) -> Result<Url, Mistake> {
     let looks_like = "it looks like `redis://127.0.0.1:6379`, `rediss://…` for TLS, \
                       `redis+sentinel://host:26379/name`, `redis+cluster://host1,host2` or `unix:///path`";
     let Some((scheme, rest)) = text.split_once("://") else {
@@ -79,7 +77,7 @@ pub(super) fn parse(text: &str) -> Result<Url, Reason> {
 }
 
 /// Parses `[user[:password]@]host[:port][/database]`, the part after the scheme.
-fn server(rest: &str, tls: bool) -> Result<Url, Reason> {
+fn server(rest: &str, tls: bool) -> Result<Url, Mistake> {
     let (login, rest) = login(rest)?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let address = UrlAddress::Server(host_and_port(host, REDIS_PORT)?);
@@ -88,7 +86,7 @@ fn server(rest: &str, tls: bool) -> Result<Url, Reason> {
 
 /// Parses `[user[:password]@]host[:port][,host[:port]…]/master[/database]`, the part after the
 /// scheme.
-fn sentinel(rest: &str, tls: bool) -> Result<Url, Reason> {
+fn sentinel(rest: &str, tls: bool) -> Result<Url, Mistake> {
     let (login, rest) = login(rest)?;
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (master, path) = path.split_once('/').unwrap_or((path, ""));
@@ -111,7 +109,7 @@ fn sentinel(rest: &str, tls: bool) -> Result<Url, Reason> {
 }
 
 /// Parses `[user[:password]@]host[:port][,host[:port]…]`, the part after the scheme.
-fn cluster(rest: &str, tls: bool) -> Result<Url, Reason> {
+fn cluster(rest: &str, tls: bool) -> Result<Url, Mistake> {
     let (login, rest) = login(rest)?;
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
     if !path.is_empty() {
@@ -127,7 +125,7 @@ fn cluster(rest: &str, tls: bool) -> Result<Url, Reason> {
 }
 
 /// Parses the absolute path of a Unix socket, the part after the scheme.
-fn socket(path: &str) -> Result<Url, Reason> {
+fn socket(path: &str) -> Result<Url, Mistake> {
     if !path.starts_with('/') || path.len() < 2 {
         return wrong(
             "`url` does not name a Unix socket by its whole path",
@@ -145,7 +143,7 @@ fn socket(path: &str) -> Result<Url, Reason> {
 }
 
 /// Splits off the login, which may be missing, and returns it with the rest.
-fn login(rest: &str) -> Result<(Login, &str), Reason> {
+fn login(rest: &str) -> Result<(Login, &str), Mistake> {
     let authority = rest.find('/').map_or(rest, |at| &rest[..at]);
     let Some(at) = authority.rfind('@') else {
         if rest.contains('@') {
@@ -177,7 +175,7 @@ fn login(rest: &str) -> Result<(Login, &str), Reason> {
 }
 
 /// Rejects `?` and `#`: other programs accept options there, which must not be ignored silently.
-fn no_query(rest: &str) -> Result<(), Reason> {
+fn no_query(rest: &str) -> Result<(), Mistake> {
     if rest.contains(['?', '#']) {
         return wrong(
             "`url` cannot hold `?` or `#`",
@@ -188,7 +186,7 @@ fn no_query(rest: &str) -> Result<(), Reason> {
 }
 
 /// Parses `host`, `host:port`, `[address]` or `[address]:port`.
-fn host_and_port(text: &str, default_port: u16) -> Result<HostPort, Reason> {
+fn host_and_port(text: &str, default_port: u16) -> Result<HostPort, Mistake> {
     let ipv6 = "IPv6 looks like `redis://[::1]:6379`";
     let server = HostPort::parse(text, Some(default_port));
     server.or_else(|error| match error {
@@ -213,7 +211,7 @@ fn host_and_port(text: &str, default_port: u16) -> Result<HostPort, Reason> {
 }
 
 /// The database after the last slash.
-fn database(path: &str) -> Result<Option<u32>, Reason> {
+fn database(path: &str) -> Result<Option<u32>, Mistake> {
     if path.is_empty() {
         return Ok(None);
     }
@@ -228,7 +226,7 @@ fn database(path: &str) -> Result<Option<u32>, Reason> {
 }
 
 /// Decodes a percent-encoded text.
-fn percent_decoded(text: &str) -> Result<String, Reason> {
+fn percent_decoded(text: &str) -> Result<String, Mistake> {
     let help = "write a `%` as `%25`, or use the settings `username` and `password`";
     let Some(bytes) = percent::decode_strict(text) else {
         return wrong("a `%` in `url` lacks its two digits", help);

@@ -1,8 +1,9 @@
 //! Requests in flight: `limit`, a number.
 
+use super::super::mistake::Mistake;
 use super::{LimitAlone, ReadLimit, Written, help_for, is_explained};
 use crate::base::text::cut;
-use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::diagnostic::Diagnostics;
 use crate::limit::Limit;
 use crate::limit::concurrency::Concurrency;
 use crate::policy::WrittenLimit;
@@ -26,24 +27,25 @@ pub(super) fn read(
     }
     let limit = parse(field.get_ref())
         .and_then(|limit| {
-            Concurrency::new(limit).map_err(|error| (error.to_string(), help_for(limit)))
+            Concurrency::new(limit)
+                .map_err(|error| Mistake::new(error.to_string(), help_for(limit)))
         })
         .map(|limit| (Limit::Concurrency(limit), WrittenLimit::InFlight(limit)))
-        .map_err(|(message, help)| Diagnostic::new(field.span(), message).help(help));
+        .map_err(|mistake| mistake.at(field.span()));
     ReadLimit::without_burst(limit, field.span(), diagnostics)
 }
 
 /// Parses a number.
 ///
 /// # Errors
-/// What is wrong, and what to write instead.
-fn parse(text: &str) -> Result<u64, (String, &'static str)> {
+/// See [`Mistake`].
+fn parse(text: &str) -> Result<u64, Mistake> {
     let help = "write a number of requests, such as `limit = 20`";
     if let Some((_, period)) = text.split_once('/') {
         let period = cut(period, 24);
         let message = format!("requests in flight have no period, and the limit has `/{period}`");
-        return Err((message, help));
+        return Err(Mistake::new(message, help));
     }
-    let wrong = |_| (format!("`{}` is not a number of requests", cut(text, 40)), help);
+    let wrong = |_| Mistake::new(format!("`{}` is not a number of requests", cut(text, 40)), help);
     text.parse().map_err(wrong)
 }

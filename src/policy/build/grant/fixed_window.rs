@@ -1,5 +1,6 @@
 //! Fixed windows: `limit`, in calendar periods that the rule's `zone` and `anchor` place.
 
+use super::super::mistake::Mistake;
 use super::{LimitAlone, ReadLimit, Written, help_for, is_explained};
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -44,7 +45,7 @@ pub(super) fn read(
     }
     let wrong = |message: String, help: &str| Diagnostic::new(field.span(), message).help(help);
     let window = parse(field.get_ref())
-        .map_err(|(message, help)| wrong(message, &help))
+        .map_err(|mistake| mistake.at(field.span()))
         .and_then(|(tokens, period)| {
             let calendar = calendar(period, written, field)?;
             FixedWindow::new(tokens, calendar)
@@ -98,9 +99,9 @@ pub(in crate::policy::build) fn unknown_zone(zone: &Spanned<String>) -> Diagnost
 /// Parses a number and a period.
 ///
 /// # Errors
-/// What is wrong, and what to write instead.
-fn parse(text: &str) -> Result<(u64, Period), (String, String)> {
-    let wrong = |message: String, help: String| Err((message, help));
+/// See [`Mistake`].
+fn parse(text: &str) -> Result<(u64, Period), Mistake> {
+    let wrong = |message: String, help: String| Err(Mistake { message, help });
     let shown = cut(text, 40);
     let not_a_limit = || wrong(format!("`{shown}` is not a limit"), LOOKS_LIKE.to_owned());
     if text.len() > 64 {

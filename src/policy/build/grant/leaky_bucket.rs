@@ -33,8 +33,8 @@ pub(super) fn read(
         return None;
     }
     let field = written.rate.as_ref()?;
-    let rate = rate::parse(Setting::Rate, field.get_ref())
-        .map_err(|error| Diagnostic::new(field.span(), error.message).help(error.help));
+    let rate =
+        rate::parse(Setting::Rate, field.get_ref()).map_err(|mistake| mistake.at(field.span()));
     let rate = diagnostics.keep_ok(rate)?;
     if is_explained(path, "max_delay", diagnostics) || is_explained(path, "burst", diagnostics) {
         return None;

@@ -23,8 +23,8 @@ pub(super) fn read(
     diagnostics: &mut Diagnostics,
 ) -> Option<ReadLimit> {
     let field = WORDS.field(written, diagnostics)?;
-    let limit = rate::parse(Setting::Limit, field.get_ref())
-        .map_err(|error| Diagnostic::new(field.span(), error.message).help(error.help));
+    let limit =
+        rate::parse(Setting::Limit, field.get_ref()).map_err(|mistake| mistake.at(field.span()));
     let limit = diagnostics.keep_ok(limit)?;
     if is_explained(path, "burst", diagnostics) {
         return None;

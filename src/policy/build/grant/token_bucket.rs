@@ -52,8 +52,7 @@ pub(super) fn read(
             (Setting::Limit, &**limit.get_ref(), limit.span())
         }
     };
-    let amount = rate::parse(setting, text)
-        .map_err(|error| Diagnostic::new(span.clone(), error.message).help(error.help));
+    let amount = rate::parse(setting, text).map_err(|mistake| mistake.at(span.clone()));
     let amount = diagnostics.keep_ok(amount)?;
     let capacity = capacity(written.burst.as_ref(), path, diagnostics)?;
     let burst_span = written.burst.as_ref().map_or_else(|| span.clone(), Spanned::span);

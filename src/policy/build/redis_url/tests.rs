@@ -79,7 +79,7 @@ fn messages_do_not_quote_the_url() {
         "unix:///",
         &format!("unix:///{}", "x".repeat(107)),
     ] {
-        let (message, help) = parse(text).expect_err(text);
+        let Mistake { message, help } = parse(text).expect_err(text);
         assert!(!format!("{message}{help}").contains("hunter2"), "{text}: {message}: {help}");
     }
 }

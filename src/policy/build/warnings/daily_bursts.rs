@@ -98,10 +98,11 @@ impl fmt::Display for Doubled {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::mistake::Mistake;
     use super::super::super::rate::{self, Setting};
     use super::*;
 
-    fn parse(text: &str) -> Result<Rate, rate::RateError> {
+    fn parse(text: &str) -> Result<Rate, Mistake> {
         rate::parse(Setting::Rate, text)
     }
 
