@@ -1,6 +1,7 @@
 //! `[acme]` as written: automatic certificates.
 
 use super::row::DefaultValue::{InWords, Text};
+use super::row::Range::Characters;
 use super::row::References::{All, Variables};
 use super::row::Shown;
 use super::spanned::Spanned;
@@ -24,9 +25,13 @@ table! {
         pub domains: List,
         /// Folder of account and certificates; or `"redis"`, for gateways that share `[redis]`.
         pub storage: Field<String> { default: Text("acme"), references: Variables },
-        /// Secret that private keys in Redis are encrypted with, 32 to 1024 visible characters;
-        /// best set as `"${NAME}"` or `"${file:PATH}"`. Required by `storage = "redis"`.
-        pub storage_key: Field<String> { shown: Shown::Masked, references: All },
+        /// Secret that private keys in Redis are encrypted with, in visible characters; best set as
+        /// `"${NAME}"` or `"${file:PATH}"`. Required by `storage = "redis"`.
+        pub storage_key: Field<String> {
+            range: Characters(32, 1024),
+            shown: Shown::Masked,
+            references: All,
+        },
         /// How the gateway proves that it serves a domain.
         pub challenge: Field<Challenge>,
         /// PEM file with the authorities of the directory's own certificate.

@@ -65,6 +65,9 @@ pub enum Range {
     Fractions(f64, f64),
     /// Durations between these two, as the file has them.
     Durations(&'static str, &'static str),
+    /// Texts with a number of characters between these two; `usize::MAX`: with any number from the
+    /// first on.
+    Characters(usize, usize),
 }
 
 /// What a value looks like.
@@ -218,6 +221,8 @@ impl fmt::Display for Range {
             Self::ZeroOr(least, most) => write!(f, "0, or {least} to {most}"),
             Self::Fractions(least, most) => write!(f, "{least} to {most}"),
             Self::Durations(least, most) => write!(f, "`{least}` to `{most}`"),
+            Self::Characters(least, usize::MAX) => write!(f, "{least} characters or more"),
+            Self::Characters(least, most) => write!(f, "{least} to {most} characters"),
         }
     }
 }
@@ -245,7 +250,7 @@ impl Range {
         match self {
             Self::Between(least, most) => is_between(least, most),
             Self::ZeroOr(least, most) => number == 0 || is_between(least, most),
-            Self::Any | Self::Fractions(..) | Self::Durations(..) => true,
+            Self::Any | Self::Fractions(..) | Self::Durations(..) | Self::Characters(..) => true,
         }
     }
 
@@ -257,10 +262,18 @@ impl Range {
         }
     }
 
+    /// The smallest and the largest number of characters.
+    pub const fn characters(self) -> (usize, usize) {
+        match self {
+            Self::Characters(least, most) => (least, most),
+            _ => (0, usize::MAX),
+        }
+    }
+
     /// The bounds of numbers in a message: `at least 1 and at most 100`.
     pub fn in_words(self) -> String {
         match self {
-            Self::Any | Self::Durations(..) => self.to_string(),
+            Self::Any | Self::Durations(..) | Self::Characters(..) => self.to_string(),
             Self::Between(least, most) | Self::ZeroOr(least, most) => {
                 format!("at least {least} and at most {most}")
             }
@@ -318,6 +331,8 @@ mod tests {
     fn bounds(range: Range) -> Vec<String> {
         match range {
             Range::Any | Range::Durations("1ms", "1d") => Vec::new(),
+            Range::Characters(least, usize::MAX) => vec![format!("{least} ")],
+            Range::Characters(least, most) => vec![format!("{least} to {most}")],
             Range::Between(0, most) => vec![most.to_string()],
             Range::Between(least, most) => vec![format!("{least} to {most}")],
             Range::ZeroOr(least, most) => vec![format!("{least} to {most}"), "0: ".to_owned()],

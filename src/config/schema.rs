@@ -95,6 +95,7 @@ fn simplify(row: Option<&Row>, rows: &[Row], schema: &mut Value) {
     }
     if let Some(row) = row {
         bound(row, schema);
+        bound_length(row, schema);
     }
     for inner in ["additionalProperties", "items"] {
         if let Some(inner) = schema.get_mut(inner) {
@@ -138,7 +139,7 @@ fn bound(row: &Row, schema: &mut Map<String, Value>) {
         return;
     }
     let (least, most) = match row.range() {
-        Range::Any | Range::Durations(..) => return,
+        Range::Any | Range::Durations(..) | Range::Characters(..) => return,
         Range::Between(least, most) => (json!(least), json!(most)),
         Range::Fractions(least, most) => (json!(least), json!(most)),
         Range::ZeroOr(least, most) => {
@@ -149,6 +150,14 @@ fn bound(row: &Row, schema: &mut Map<String, Value>) {
     };
     schema.insert("minimum".to_owned(), least);
     schema.insert("maximum".to_owned(), most);
+}
+
+/// Adds the bounds of the length of a text that has no references.
+fn bound_length(row: &Row, schema: &mut Map<String, Value>) {
+    if let (Range::Characters(least, most), References::Literal) = (row.range(), row.references) {
+        schema.insert("minLength".to_owned(), json!(least));
+        schema.insert("maxLength".to_owned(), json!(most));
+    }
 }
 
 /// Adds the facts of the row to the description of a setting.

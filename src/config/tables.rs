@@ -8,7 +8,7 @@ use super::Named;
 use super::handling::{HeaderEdits, Maintenance, Redirect, Respond, SwitchOr};
 use super::row::DefaultValue::{Fraction, InWords, Number, Numbers, Switch, Text, Texts};
 use super::row::Form::{Address, Bytes, Duration, Matches, Percentages};
-use super::row::Range::{Between, Durations, Fractions, ZeroOr};
+use super::row::Range::{Between, Characters, Durations, Fractions, ZeroOr};
 use super::row::References::{All, Variables};
 use super::row::{Shown, Unit};
 use super::rules::Grant;
@@ -236,9 +236,12 @@ table! {
     /// `[admin]`: access to the admin port.
     pub struct Admin {
         /// Token that `/api/` requires as `Authorization: Bearer …`, best set from the environment
-        /// as `"${NAME}"`: 16 to 1024 visible characters.
+        /// as `"${NAME}"`, in visible characters.
         pub token: Field<String> {
             default: InWords("none; `server.admin` must then be a loopback address"),
+            // At least 64 bits if it has only hexadecimal digits; it fits into a header with any
+            // `max_header_bytes`.
+            range: Characters(16, 1024),
             shown: Shown::Masked,
             references: All,
         },
@@ -260,10 +263,11 @@ table! {
         },
         /// How requests are decided while Redis fails, for rules that do not set it.
         pub on_failure: Field<OnFailure>,
-        /// Prefix of every key: 1 to 64 visible ASCII characters without `{` and `}`.
+        /// Prefix of every key: visible ASCII characters without `{` and `}`.
         pub prefix: Field<String> {
             default: Text("tollgate:"),
-            form: Matches("^[!-z|~]{1,64}$"),
+            form: Matches("^[!-z|~]+$"),
+            range: Characters(1, 64),
             needs_restart: true,
         },
         /// Number of hash tags of the buckets in a Redis Cluster; the same on all gateways. With 0,
@@ -431,10 +435,11 @@ table! {
         pub output: Field<String> { default: Text("stdout"), references: Variables },
         /// How a client's address is shown, here, in refusals and in traces.
         pub client_ip: Field<ClientIp>,
-        /// Salt of hashed addresses, 16 characters or more, best set from the environment as
-        /// `"${NAME}"`.
+        /// Salt of hashed addresses, best set from the environment as `"${NAME}"`.
+        // A shorter one could be guessed from the hash of a known address.
         pub salt: Field<String> {
             default: InWords("a new one for each process"),
+            range: Characters(16, usize::MAX),
             shown: Shown::Masked,
             references: All,
         },
@@ -482,8 +487,12 @@ table! {
         pub sample: Field<f64> { default: Fraction(0.01), range: Fractions(0.0, 1.0) },
         /// Whose `traceparent` is continued.
         pub follow: Field<Follow>,
-        /// Name of the gateway in traces, 1 to 255 characters.
-        pub service_name: Field<String> { default: Text("tollgate"), references: All },
+        /// Name of the gateway in traces.
+        pub service_name: Field<String> {
+            default: Text("tollgate"),
+            range: Characters(1, 255),
+            references: All,
+        },
     }
 }
 
@@ -628,10 +637,11 @@ table! {
             form: Duration(Unit::Seconds),
             range: Durations("1s", "1d"),
         },
-        /// Key of the hashes that are the cookie's values, 16 characters or more, best set from the
-        /// environment as `"${NAME}"`; the same on all gateways.
+        /// Key of the hashes that are the cookie's values, best set from the environment as
+        /// `"${NAME}"`; the same on all gateways.
         pub secret: Field<String> {
             default: InWords("a new one for each process"),
+            range: Characters(16, usize::MAX),
             shown: Shown::Masked,
             references: All,
         },

@@ -31,7 +31,7 @@ pub enum AcmeStorage {
     Folder(PathBuf),
     /// Redis, for all gateways that share it.
     Redis {
-        /// What private keys are encrypted with: 32 to 1024 visible ASCII characters.
+        /// What private keys are encrypted with: visible ASCII characters.
         key: Secret,
     },
 }

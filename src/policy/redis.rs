@@ -26,15 +26,16 @@ pub struct Redis {
     pub tls: Option<ClientTls>,
     /// User and password for Redis.
     pub login: Login,
-    /// Number of the database, 0 to 2147483647.
+    /// Number of the database.
     pub database: u32,
-    /// Maximum time that one check waits, 1 ms to 1 s.
+    /// Maximum time that one check waits.
     pub timeout: Duration,
     /// [`Rule::on_failure`](super::Rule::on_failure) of rules that do not set it.
     pub on_failure: OnFailure,
-    /// Prefix of every key in Redis: 1 to 64 visible ASCII characters without braces.
+    /// Prefix of every key in Redis: visible ASCII characters without braces.
     pub prefix: String,
-    /// Number of hash tags of the buckets in a cluster, 1 to 1024; `None`: each client has its own.
+    /// Number of hash tags of the buckets in a cluster, at least 1; `None`: each client has its
+    /// own.
     pub lanes: Option<u16>,
     /// Which buckets of a cluster have a common hash tag. Without a cluster, [`Colocate::Off`].
     pub colocate: Colocate,

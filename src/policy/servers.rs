@@ -13,9 +13,9 @@ use crate::net::address::HostPort;
 pub struct Server {
     /// Its host and port. A name is resolved at run time.
     pub origin: HostPort,
-    /// Share of the requests that each of its endpoints gets, 1 to 1,000.
+    /// Share of the requests that each of its endpoints gets, at least 1.
     pub weight: u16,
-    /// The endpoints of the lowest priority with a healthy one get the requests; 0 to 100.
+    /// The endpoints of the lowest priority with a healthy one get the requests.
     pub priority: u8,
 }
 

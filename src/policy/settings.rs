@@ -52,7 +52,7 @@ pub struct Server {
     pub max_uri_bytes: usize,
     /// Whether routes match paths regardless of case.
     pub ignore_path_case: bool,
-    /// Number of gateways that share Redis, 1 to 10,000. It determines the local share of each
+    /// Number of gateways that share Redis, at least 1. It determines the local share of each
     /// limit while Redis is unavailable. `None`: the number of live gateways last seen in Redis.
     pub instances: Option<u32>,
     /// Limits of connections and requests.
@@ -113,7 +113,7 @@ pub struct Http2 {
 /// `[admin]`: access to the admin port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Admin {
-    /// Bearer token that `/api/` requires, 16 to 1024 visible ASCII characters. `None`: no token;
+    /// Bearer token that `/api/` requires, in visible ASCII characters. `None`: no token;
     /// the port must then be on a loopback address.
     pub token: Option<Secret>,
 }
@@ -121,7 +121,7 @@ pub struct Admin {
 /// `[audit]`: the stream of refusal runs in Redis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Approximate number of refusal runs that the stream keeps, 100 to 10,000,000; `None`: no
+    /// Approximate number of refusal runs that the stream keeps; `None`: no
     /// stream. Requires Redis.
     pub stream: Option<u64>,
 }

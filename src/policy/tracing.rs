@@ -16,13 +16,13 @@ pub struct Tracing {
     pub endpoint: Endpoint,
     /// Additional headers of each export. Their values are secrets.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Maximum time of one export, 1 ms to 1 minute.
+    /// Maximum time of one export.
     pub timeout: Duration,
     /// Fraction of the requests that is recorded, unless a followed `traceparent` decides.
     pub sample: SamplingRatio,
     /// Whose `traceparent` is continued.
     pub follow: Follow,
-    /// `service.name` of the spans, 1 to 255 characters.
+    /// `service.name` of the spans.
     pub service_name: String,
 }
 

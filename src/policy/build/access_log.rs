@@ -15,9 +15,6 @@ use crate::config::{Config, tables};
 use crate::policy::access_log::{AccessLog, Output, SampleRate};
 use crate::policy::redis::Secret;
 
-/// Minimum length of a salt. A shorter one could be guessed from the hash of a known address.
-const MIN_SALT_CHARACTERS: usize = 16;
-
 /// The access log; off without the table. API keys may be in `key_sources`.
 pub(super) fn access_log(
     config: &Config,
@@ -79,10 +76,11 @@ fn salt(
     diagnostics: &mut Diagnostics,
 ) -> Option<Secret> {
     let salt = expand(&tables::AccessLog::salt, field, environment, diagnostics)?;
-    if salt.chars().count() >= MIN_SALT_CHARACTERS {
+    let (least, _) = tables::AccessLog::salt.range().characters();
+    if salt.chars().count() >= least {
         return Some(Secret::new(salt));
     }
-    let message = format!("`salt` has less than {MIN_SALT_CHARACTERS} characters");
+    let message = format!("`salt` has less than {least} characters");
     let help = "make one with `openssl rand -hex 16`, and best take it from the environment: \
                 `salt = \"${LOG_SALT}\"`";
     diagnostics.push(Diagnostic::new(field.span(), message).help(help));

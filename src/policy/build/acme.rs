@@ -19,9 +19,6 @@ use crate::net::address::{HostPort, is_host};
 use crate::policy::acme::{Acme, AcmeStorage, Eab, EabKey};
 use crate::policy::redis::Secret;
 
-/// Lengths of `storage_key`, in bytes.
-const STORAGE_KEY_BYTES: std::ops::RangeInclusive<usize> = 32..=1024;
-
 /// The settings of automatic certificates; none without the table or with an error.
 pub(super) fn acme(
     config: &Config,
@@ -199,10 +196,11 @@ fn storage(
         return None;
     };
     let text = expand(&written::Acme::storage_key, key, environment, diagnostics)?;
-    if STORAGE_KEY_BYTES.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+    let (least, most) = written::Acme::storage_key.range().characters();
+    if (least..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Some(AcmeStorage::Redis { key: Secret::new(text) });
     }
-    let message = "`storage_key` has 32 to 1024 visible ASCII characters";
+    let message = format!("`storage_key` has {least} to {most} visible ASCII characters");
     refuse(key.span(), message, "`openssl rand -hex 32` makes a good one", diagnostics)
 }
 

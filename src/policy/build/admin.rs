@@ -7,12 +7,6 @@ use crate::config::{Config, tables};
 use crate::policy::redis::Secret;
 use crate::policy::settings::{Admin, Server};
 
-/// Minimum length of a token: 64 bits if it has only hexadecimal digits.
-const MIN_TOKEN_BYTES: usize = 16;
-
-/// Maximum length of a token: it fits into a header with any `max_header_bytes`.
-const MAX_TOKEN_BYTES: usize = 1024;
-
 /// Access to the admin port, whose address is part of `server`.
 pub(super) fn admin(
     config: &Config,
@@ -45,12 +39,14 @@ fn token(
     diagnostics: &mut Diagnostics,
 ) -> Option<Secret> {
     let text = expand(&tables::Admin::token, field, environment, diagnostics)?;
-    let message = if text.len() < MIN_TOKEN_BYTES {
-        "`token` is shorter than 16 characters: it can be guessed"
-    } else if text.len() > MAX_TOKEN_BYTES {
-        "`token` is longer than 1024 characters"
+    let (least, most) = tables::Admin::token.range().characters();
+    let length = text.chars().count();
+    let message = if length < least {
+        format!("`token` is shorter than {least} characters: it can be guessed")
+    } else if length > most {
+        format!("`token` is longer than {most} characters")
     } else if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        "`token` holds a character that is not visible ASCII: no header can carry it"
+        "`token` holds a character that is not visible ASCII: no header can carry it".to_owned()
     } else {
         return Some(Secret::new(text));
     };

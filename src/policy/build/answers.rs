@@ -116,7 +116,10 @@ fn fixed(
 }
 
 fn status(table: &handling::Respond, diagnostics: &mut Diagnostics) -> Option<StatusCode> {
-    let Some(field) = &table.status else { return Some(StatusCode::OK) };
+    let Some(field) = &table.status else {
+        let number = handling::Respond::status.number()?;
+        return u16::try_from(number).ok().and_then(|number| StatusCode::from_u16(number).ok());
+    };
     let number = *field.get_ref();
     let (message, help) = if REDIRECTS.contains(&number) {
         let help = format!(
@@ -139,7 +142,10 @@ fn redirect(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Redirect> {
-    let number = table.get_ref().status.as_ref().map_or(308, |status| *status.get_ref());
+    let number = match &table.get_ref().status {
+        Some(status) => *status.get_ref(),
+        None => handling::Redirect::status.number()?,
+    };
     let status = u16::try_from(number).ok().filter(|_| REDIRECTS.contains(&number));
     if let (None, Some(field)) = (status, &table.get_ref().status) {
         let message = format!("{number} is not the status of a redirect");

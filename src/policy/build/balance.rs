@@ -12,9 +12,6 @@ use crate::config::tables::{self, Field};
 use crate::policy::redis::Secret;
 use crate::policy::servers::{Balance, HashSource, Sticky};
 
-/// Minimum length of a secret.
-const MIN_SECRET_CHARACTERS: usize = 16;
-
 /// Other names of the same things.
 const FOREIGN: [(&str, &[&str]); 5] = [
     ("round_robin", &["roundrobin", "round-robin", "rr", "wrr", "weighted", "static-rr", "first"]),
@@ -130,10 +127,11 @@ fn secret_of(
     diagnostics: &mut Diagnostics,
 ) -> Option<Secret> {
     let secret = expand(&tables::Sticky::secret, field, environment, diagnostics)?;
-    if secret.chars().count() >= MIN_SECRET_CHARACTERS {
+    let (least, _) = tables::Sticky::secret.range().characters();
+    if secret.chars().count() >= least {
         return Some(Secret::new(secret));
     }
-    let message = format!("`secret` has less than {MIN_SECRET_CHARACTERS} characters");
+    let message = format!("`secret` has less than {least} characters");
     let help = "make one with `openssl rand -hex 16`, and best take it from the environment: \
                 `secret = \"${STICKY_SECRET}\"`";
     diagnostics.push(Diagnostic::new(field.span(), message).help(help));

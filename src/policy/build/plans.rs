@@ -12,7 +12,7 @@ pub(super) fn priorities(config: &Config, diagnostics: &mut Diagnostics) -> Opti
     for (_, plan) in in_order(&config.plans) {
         let number = match &plan.get_ref().priority {
             Some(field) => number_in(&tables::Plan::priority, field, diagnostics),
-            None => Some(0),
+            None => tables::Plan::priority.number().and_then(|number| i64::try_from(number).ok()),
         };
         let number = number.and_then(|number| i16::try_from(number).ok());
         numbers = numbers.zip(number).map(|(mut numbers, number)| {

@@ -17,9 +17,6 @@ use crate::net::percent;
 use crate::net::tls::{CertificateFiles, ClientTls};
 use crate::policy::redis::{Address, Colocate, DEFAULT_PREFIX, Login, Redis, Secret, Sentinel};
 
-/// Maximum length of a prefix, which is part of every key in memory and on the wire.
-const MAX_PREFIX_BYTES: usize = 64;
-
 /// The settings of Redis; none without the table or with an error.
 pub(super) fn redis(
     config: &Config,
@@ -251,14 +248,15 @@ fn colocate(
 fn prefix(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Option<String> {
     let Some(field) = field else { return Some(DEFAULT_PREFIX.to_owned()) };
     let text = field.get_ref();
+    let (_, most) = tables::Redis::prefix.range().characters();
     let message = if text.is_empty() {
-        "`prefix` is empty: nothing would set the gateway's keys apart"
-    } else if text.len() > MAX_PREFIX_BYTES {
-        "`prefix` is longer than 64 characters"
+        "`prefix` is empty: nothing would set the gateway's keys apart".to_owned()
+    } else if text.chars().count() > most {
+        format!("`prefix` is longer than {most} characters")
     } else if text.contains(['{', '}']) {
-        "`prefix` cannot hold braces: they choose a key's slot in Redis Cluster"
+        "`prefix` cannot hold braces: they choose a key's slot in Redis Cluster".to_owned()
     } else if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        "`prefix` holds a character that is not visible ASCII"
+        "`prefix` holds a character that is not visible ASCII".to_owned()
     } else {
         return Some(text.clone());
     };

@@ -19,9 +19,6 @@ use crate::policy::settings::{Headers, Http2, MaxBytes, Memory, Server, ServerLi
 /// Default of `server.listen`: port 8080 on all IPv4 addresses.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
 
-/// Default of `server.admin`: port 9090 on the loopback address.
-const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
-
 /// Builds the settings of `[server]`; none if one of them has an error.
 pub(super) fn server(config: &Config, diagnostics: &mut Diagnostics) -> Option<Server> {
     let default = tables::Server::default();
@@ -184,14 +181,18 @@ pub fn admin_address(
         return address::socket("admin", field, diagnostics);
     }
     let recovered = outline.text(&PATH).and_then(|text| text.parse().ok());
-    recovered.or_else(|| (!diagnostics.explain_absence(&PATH)).then_some(ADMIN))
+    recovered.or_else(|| default_admin().filter(|_| !diagnostics.explain_absence(&PATH)))
+}
+
+fn default_admin() -> Option<SocketAddr> {
+    tables::Server::admin.text()?.parse().ok()
 }
 
 /// The address of the admin port.
 fn admin(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Option<Placed> {
     match field {
         Some(field) => Some((address::socket("admin", field, diagnostics)?, Some(field.span()))),
-        None => Some((ADMIN, None)),
+        None => Some((default_admin()?, None)),
     }
 }
 

@@ -22,8 +22,6 @@ const ASSUMED_TLS_ENDPOINT: &str = "https://assumed.invalid";
 /// Path for traces, which is appended to the address of the collector.
 const TRACES_PATH: &str = "/v1/traces";
 
-const MAX_SERVICE_NAME_BYTES: usize = 255;
-
 /// Headers that the connection or the export sets.
 const RESERVED: [&str; 6] = [
     "host",
@@ -210,13 +208,14 @@ fn service_name(
     diagnostics: &mut Diagnostics,
 ) -> Option<String> {
     let name = expand(&tables::Tracing::service_name, field, environment, diagnostics)?;
-    if (1..=MAX_SERVICE_NAME_BYTES).contains(&name.len()) {
+    let (least, most) = tables::Tracing::service_name.range().characters();
+    if (least..=most).contains(&name.chars().count()) {
         return Some(name);
     }
     let message = if name.is_empty() {
-        "`service_name` is empty"
+        "`service_name` is empty".to_owned()
     } else {
-        "`service_name` is longer than 255 characters"
+        format!("`service_name` is longer than {most} characters")
     };
     let help = "it is the name of the gateway in traces, such as `\"tollgate\"`";
     diagnostics.push(Diagnostic::new(field.span(), message).help(help));

@@ -183,7 +183,8 @@ fn weight_and_priority(
     settings: Option<&tables::UpstreamServer>,
     diagnostics: &mut Diagnostics,
 ) -> Option<(u16, u8)> {
-    let Some(settings) = settings else { return Some((1, 0)) };
+    let default = UpstreamServer::default();
+    let settings = settings.unwrap_or(&default);
     let weight = number(&UpstreamServer::weight, &settings.weight, diagnostics);
     let is_backup = switch(&UpstreamServer::backup, &settings.backup);
     let priority = match &settings.priority {

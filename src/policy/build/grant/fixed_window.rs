@@ -4,7 +4,7 @@ use super::super::mistake::Mistake;
 use super::{LimitAlone, ReadLimit, Written, help_for, is_explained};
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::rules::LimitText;
+use crate::config::rules::{LimitText, Rule};
 use crate::config::spanned::Spanned;
 use crate::limit::Limit;
 use crate::limit::calendar::{Calendar, CalendarError, Period};
@@ -61,7 +61,10 @@ fn calendar(
     written: Written<'_>,
     field: &Spanned<LimitText>,
 ) -> Result<Calendar, Diagnostic> {
-    let zone = written.zone.as_ref().map_or("UTC", |zone| zone.get_ref());
+    let zone = written
+        .zone
+        .as_ref()
+        .map_or_else(|| Rule::zone.text().unwrap_or_default(), |zone| zone.get_ref());
     let anchor = match written.anchor {
         Some(anchor) if period.max_anchor() == 1 => {
             let word = period.word();
@@ -69,9 +72,10 @@ fn calendar(
             let diagnostic = Diagnostic::new(anchor.span(), message);
             return Err(diagnostic.and(field.span(), "the limit".to_owned()).help("take it out"));
         }
-        Some(anchor) => u8::try_from(*anchor.get_ref()).unwrap_or(u8::MAX),
-        None => 1,
+        Some(anchor) => Some(*anchor.get_ref()),
+        None => Rule::anchor.number(),
     };
+    let anchor = anchor.and_then(|anchor| u8::try_from(anchor).ok()).unwrap_or(u8::MAX);
     Calendar::new(period, zone, anchor).map_err(|error| {
         match (error, written.anchor, written.zone) {
             (CalendarError::Anchor, Some(anchor), _) => {

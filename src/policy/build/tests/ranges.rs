@@ -4,7 +4,7 @@
 use super::files::{FILES, whole};
 use crate::base::period;
 use crate::config::Config;
-use crate::config::row::{Range, Row};
+use crate::config::row::{Range, References, Row};
 use crate::config::schema;
 use crate::load::from_text;
 
@@ -34,6 +34,18 @@ impl Values {
                 accepted: vec![format!("{least:?}"), format!("{most:?}")],
                 refused: vec![format!("{:?}", least - 1e-9), format!("{:?}", most + 1e-9)],
             },
+            Range::Characters(least, most) => {
+                let text = |length: usize| format!("'{}'", "a".repeat(length));
+                let longest = Some(most).filter(|most| *most < usize::MAX);
+                Self {
+                    accepted: [Some(least), longest].into_iter().flatten().map(text).collect(),
+                    refused: [Some(least - 1), longest.map(|most| most + 1)]
+                        .into_iter()
+                        .flatten()
+                        .map(text)
+                        .collect(),
+                }
+            }
             Range::Durations(least, most) => {
                 let [least_ms, most_ms] =
                     [least, most].map(|text| period::milliseconds(text).unwrap());
@@ -85,9 +97,13 @@ fn ranges_of_rows_are_those_that_are_checked() {
                 };
                 let labels = report.errors.list.iter().filter_map(|error| error.labels.first());
                 assert!(labels.into_iter().any(is_at_value), "{text}\n{}", report.render(false));
-                // The schema compares numbers only.
-                let is_duration = matches!(row.range(), Range::Durations(..));
-                assert!(is_duration || !schema::takes(&text), "the schema accepts\n{text}");
+                // The schema does not compare durations, nor texts that may have references.
+                let is_compared = match row.range() {
+                    Range::Durations(..) => false,
+                    Range::Characters(..) => row.references == References::Literal,
+                    _ => true,
+                };
+                assert!(!is_compared || !schema::takes(&text), "the schema accepts\n{text}");
             }
         }
     }
@@ -104,4 +120,12 @@ fn shortest_duration_that_an_error_names_is_accepted() {
         assert!(shown.contains(&format!("the shortest is `{shortest}`")), "{shown}");
         from_text("gateway.toml", &whole(&file.replace('$', &format!("'{shortest}'")))).unwrap();
     }
+}
+
+#[test]
+fn length_of_a_text_is_counted_in_characters() {
+    let file = |length: usize| format!("[tracing]\nservice_name = '{}'\n", "\u{e4}".repeat(length));
+    from_text("gateway.toml", &whole(&file(255))).unwrap();
+    let shown = from_text("gateway.toml", &whole(&file(256))).unwrap_err().render(false);
+    assert!(shown.contains("`service_name` is longer than 255 characters"), "{shown}");
 }
