@@ -35,11 +35,8 @@ impl Shared {
             charges.iter().partition(|charge| unreadable.contains(&charge.bucket));
         if let Some(refusal) = self.denied.refusal(&redis_part, clock::now()) {
             let local_part = self.peek_locally(&local_part, rules).before_taking();
-            if local_part.source == Source::Policy {
-                return Some((local_part, Holds::new()));
-            }
-            let refused = merged(charges, local_part, &redis_part, &refusal.outcomes);
-            return Some((Taken { source: Source::Cache, ..refused }, Holds::new()));
+            let refused = refused_by_cache(charges, local_part, &redis_part, &refusal.outcomes);
+            return Some((refused, Holds::new()));
         }
         let reserved = clock::now();
         let reserve =
@@ -57,19 +54,8 @@ impl Shared {
         let spent = Duration::from_micros(clock::now().saturating_sub(started));
         let left = node.batcher().budget().saturating_sub(spent);
         if !local_part.answer.allowed() {
-            let levels = node.batcher().peek(&redis_part, rules, left).await.ok();
-            // If Redis does not answer, only the rule that denied is known.
-            let known: Option<Vec<Reading>> =
-                levels.and_then(|levels| levels.into_iter().collect());
-            let refused = match known {
-                Some(known) => {
-                    let buckets: Vec<Bucket> = known.iter().map(bucket).collect();
-                    let outcomes = charge::outcomes(&redis_part, &buckets, Share::WHOLE);
-                    let answer = Answer::of(&redis_part, outcomes).read_as(&known);
-                    merged(charges, local_part, &redis_part, &answer.outcomes)
-                }
-                None => local_part,
-            };
+            let refused =
+                refused_locally(node, charges, rules, local_part, &redis_part, left).await;
             return Some((refused, holds));
         }
         let call = node.batcher().take(redis_part.clone(), Arc::clone(rules));
@@ -147,6 +133,38 @@ impl Taken {
         }
         self
     }
+}
+
+/// A request that the deny cache knows Redis to deny, with the levels of its local part before it.
+fn refused_by_cache(
+    charges: &[Charge],
+    local_part: Taken,
+    redis_part: &[Charge],
+    known: &Outcomes,
+) -> Taken {
+    if local_part.source == Source::Policy {
+        return local_part;
+    }
+    Taken { source: Source::Cache, ..merged(charges, local_part, redis_part, known) }
+}
+
+/// A request that its local part denies, with the levels that Redis has for the others. If Redis
+/// does not answer in time, only the rule that denied is known.
+async fn refused_locally(
+    node: &Node,
+    charges: &[Charge],
+    rules: &[StoredRule],
+    local_part: Taken,
+    redis_part: &[Charge],
+    timeout: Duration,
+) -> Taken {
+    let levels = node.batcher().peek(redis_part, rules, timeout).await.ok();
+    let known: Option<Vec<Reading>> = levels.and_then(|levels| levels.into_iter().collect());
+    let Some(known) = known else { return local_part };
+    let buckets: Vec<Bucket> = known.iter().map(bucket).collect();
+    let outcomes = charge::outcomes(redis_part, &buckets, Share::WHOLE);
+    let answer = Answer::of(redis_part, outcomes).read_as(&known);
+    merged(charges, local_part, redis_part, &answer.outcomes)
 }
 
 /// A bucket for a decision without effect, whose time does not matter.
