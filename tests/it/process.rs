@@ -332,20 +332,20 @@ fn row_74_full_disk_of_the_log_of_the_process_stops_nothing() {
 
 /// Connections that each hold a part of a long head.
 fn fill_memory(address: std::net::SocketAddr) -> Vec<TcpStream> {
-    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Long: {}", "x".repeat(30_000));
+    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Long: {}", "x".repeat(900_000));
     let open = |_| {
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
         stream.write_all(head.as_bytes()).ok()?;
         Some(stream)
     };
-    (0..2_000).map_while(open).collect()
+    (0..500).map_while(open).collect()
 }
 
 #[test]
 fn row_121_failed_allocation_ends_the_process_by_sigabrt() {
-    let config = full_config(&format!("limits.head_timeout = \"60s\"\n{DEMO}"));
-    // The allocator reserves a gibibyte by default, which lasts for more connections than a test
-    // can open.
+    let limits = "limits.head_timeout = \"60s\"\nmax_header_bytes = 1048576\n";
+    let config = full_config(&format!("{limits}{DEMO}"));
+    // The allocator reserves a gibibyte by default, which lasts for long.
     let mut gateway = Gateway::start_with(&config, |command| {
         command.env("MIMALLOC_ARENA_RESERVE", "0");
     });
