@@ -145,11 +145,12 @@ fn address(
     None
 }
 
-/// Permissions in octal digits.
+/// Permissions in three octal digits, with or without a 0 before them.
 fn mode(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<u32> {
     let text = field.get_ref();
-    let is_octal = text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
+    let digits = text.strip_prefix('0').filter(|rest| rest.len() == 3).unwrap_or(text);
+    let is_octal = digits.len() == 3 && digits.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+    let mode = u32::from_str_radix(digits, 8).ok().filter(|_| is_octal);
     if mode.is_none() {
         let message = format!("`{}` is not the permissions of a file", cut(text, 64));
         let help = "write octal digits such as `\"0660\"`, which is the default, or `\"0600\"`";

@@ -644,3 +644,17 @@ fn names_as_other_gateways_write_them() {
     = help: write `cert = "client.pem"` and `key = "client.key"`
     "#);
 }
+
+#[test]
+fn permissions_of_a_socket_are_three_octal_digits() {
+    let is_refused = |mode: &str| {
+        let file = format!("[[listeners]]\naddress = 'unix:/run/a.sock'\nmode = '{mode}'");
+        render(&file).contains("is not the permissions of a file")
+    };
+    for mode in ["660", "0660", "000", "0777"] {
+        assert!(!is_refused(mode), "{mode}");
+    }
+    for mode in ["", "0", "6", "60", "00660", "1777", "0888", "+60", "rw-"] {
+        assert!(is_refused(mode), "{mode}");
+    }
+}
