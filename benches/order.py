@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from callgrind import VALGRIND
 from peers.gateways import Site
 from peers.load import run
 from peers.processes import BUILT, Failure, Program, cores, free_port
@@ -79,8 +80,7 @@ def counted(folder: Path) -> Iterator[tuple[Calls, int]]:
                 redis.forget()
                 out = folder / f"{number}.{seconds}.out"
                 site = Site(folder, free_port(), upstream.port, redis, quota, certificate)
-                valgrind = ["valgrind", "--tool=callgrind", "--fair-sched=try", "--vgdb=no"]
-                valgrind += ["--demangle=no", f"--callgrind-out-file={out}"]
+                valgrind = [*VALGRIND, "--demangle=no", f"--callgrind-out-file={out}"]
                 command = [*valgrind, *gateway.command(site)]
                 program = Program(command, folder / f"{site.port}.log", proxy_core)
                 with program:

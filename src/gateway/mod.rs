@@ -377,7 +377,7 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
-        self.failed(exchange, error);
+        self.count_failure(exchange, error);
         let failure = failure::failure(error);
         let failure = self.count_slowness(exchange, failure);
         exchange.failure = Some(failure);

@@ -78,7 +78,7 @@ impl Gateway {
 }
 
 /// The error of a request whose attempt failed after it was connected to: it says whether the
-/// request is sent again, and who was too slow, if that is why it failed.
+/// request is retried, and who was too slow, if that is why it failed.
 #[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
 pub(in crate::gateway) fn failed(
     session: &Session,
@@ -102,10 +102,11 @@ pub(in crate::gateway) fn failed(
         Some(TimedOut::ClientSilent) => Some((ErrorSource::Downstream, ErrorType::ReadTimedout)),
         Some(TimedOut::ClientSlow) => Some((ErrorSource::Downstream, failure::SLOW_BODY)),
     };
-    let failed = if is_closed && late.is_none() { Failed::ClosedIdle } else { Failed::Processed };
+    let failed =
+        if is_closed && late.is_none() { Failed::ClosedIdle } else { Failed::MaybeProcessed };
     let method = &session.req_header().method;
     let has_whole_body = !session.as_ref().retry_buffer_truncated();
-    error.set_retry(exchange.attempts.is_sent_again(failed, method, has_whole_body));
+    error.set_retry(exchange.attempts.is_retried(failed, method, has_whole_body));
     if let Some(late) = late {
         (error.esource, error.etype) = late;
     }

@@ -3,7 +3,7 @@
 //! Reading order: this file (what is known of them), `select` (which server gets the request),
 //! `affinity` (what makes it the same server for the same client), `forward` (the request that it
 //! gets), `http1` and `http2` (sending it, and its time limits), `outcome` (how it went), `retry`
-//! (whether it is sent again), `refund` (tokens of requests that reached no server).
+//! (whether it is retried), `refund` (tokens of requests that reached no server).
 //!
 //! Connections are opened by `upstream::dial`. Over HTTP/2, [`Gateway::forward_http2`] makes the
 //! attempts. Over HTTP/1.1 Pingora does, and asks `http1` for the next one.

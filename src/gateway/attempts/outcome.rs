@@ -4,7 +4,7 @@
 use http::{Method, StatusCode};
 use pingora::prelude::{Error, ErrorSource, Result};
 
-use super::retry::{self, Failed, Sent};
+use super::retry::{self, Failed, Request};
 use super::{Answer, Attempts};
 use crate::base::clock;
 use crate::decide::reason::Failure;
@@ -62,7 +62,7 @@ impl Gateway {
             pool.eject(endpoint, clock::now());
         }
         // Of the body, nothing was sent.
-        error.set_retry(exchange.attempts.is_sent_again(Failed::NotConnected, method, true));
+        error.set_retry(exchange.attempts.is_retried(Failed::NotConnected, method, true));
         error
     }
 
@@ -95,7 +95,7 @@ impl Gateway {
 
     /// Counts a failure of the upstream that ends the request, after it was connected to. A failure
     /// to connect has been counted already.
-    pub(in crate::gateway) fn failed(&self, exchange: &mut Exchange, error: &Error) {
+    pub(in crate::gateway) fn count_failure(&self, exchange: &mut Exchange, error: &Error) {
         let attempts = &exchange.attempts;
         let is_connected = attempts.last().is_some_and(|attempt| attempt.is_reused.is_some());
         if *error.esource() != ErrorSource::Upstream || !is_connected {
@@ -124,17 +124,11 @@ impl Gateway {
 }
 
 impl Attempts {
-    /// Whether a request of this method is sent again, after its last attempt failed. With
+    /// Whether a request of this method is retried, after its last attempt failed. With
     /// `has_whole_body`, its body can be sent from its beginning.
-    pub(super) fn is_sent_again(
-        &self,
-        failed: Failed,
-        method: &Method,
-        has_whole_body: bool,
-    ) -> bool {
+    pub(super) fn is_retried(&self, failed: Failed, method: &Method, has_whole_body: bool) -> bool {
         let is_idempotent = method.is_idempotent();
-        let sent = Sent { tries: self.count(), is_idempotent, has_whole_body };
-        retry::is_sent_again(failed, sent)
+        retry::is_retried(failed, Request { tries: self.count(), is_idempotent, has_whole_body })
     }
 }
 

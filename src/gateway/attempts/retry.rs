@@ -1,4 +1,4 @@
-//! Decides whether a request whose attempt got no response is sent again. Pure.
+//! Decides whether a request whose attempt got no response is retried. Pure.
 
 /// Maximum number of attempts to send a request to an upstream: one retry.
 pub const MAX_TRIES: usize = 2;
@@ -14,13 +14,13 @@ pub(in crate::gateway) enum Failed {
     /// The server closed a connection that had served other requests. It may have closed it because
     /// it was idle, while this request was on its way.
     ClosedIdle,
-    /// Otherwise: the server may have processed the request, or its time is over.
-    Processed,
+    /// In another way, such as by a time limit.
+    MaybeProcessed,
 }
 
-/// What the decision depends on beside the failure.
+/// The request, as far as a retry depends on it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::gateway) struct Sent {
+pub(super) struct Request {
     /// Number of attempts so far, with the one that failed.
     pub tries: usize,
     /// Whether the method is idempotent (RFC 9110, section 9.2.2).
@@ -29,14 +29,13 @@ pub(in crate::gateway) struct Sent {
     pub has_whole_body: bool,
 }
 
-/// Whether to send the request again.
-pub(in crate::gateway) fn is_sent_again(failed: Failed, sent: Sent) -> bool {
+pub(super) fn is_retried(failed: Failed, request: Request) -> bool {
     let is_harmless = match failed {
         Failed::NotConnected | Failed::NotProcessed => true,
-        Failed::ClosedIdle => sent.is_idempotent,
-        Failed::Processed => false,
+        Failed::ClosedIdle => request.is_idempotent,
+        Failed::MaybeProcessed => false,
     };
-    is_harmless && sent.has_whole_body && sent.tries < MAX_TRIES
+    is_harmless && request.has_whole_body && request.tries < MAX_TRIES
 }
 
 #[cfg(test)]
@@ -44,20 +43,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_is_sent_again_if_that_cannot_have_an_effect_twice() {
+    fn request_is_retried_if_that_cannot_have_an_effect_twice() {
         let table = [
             (Failed::NotConnected, false, true),
             (Failed::NotProcessed, false, true),
             (Failed::ClosedIdle, false, false),
             (Failed::ClosedIdle, true, true),
-            (Failed::Processed, true, false),
+            (Failed::MaybeProcessed, true, false),
         ];
         for (failed, is_idempotent, expected) in table {
-            let sent = Sent { tries: 1, is_idempotent, has_whole_body: true };
-            assert_eq!(is_sent_again(failed, sent), expected, "{failed:?}");
-            for sent in [Sent { tries: MAX_TRIES, ..sent }, Sent { has_whole_body: false, ..sent }]
-            {
-                assert!(!is_sent_again(failed, sent), "{failed:?} {sent:?}");
+            let request = Request { tries: 1, is_idempotent, has_whole_body: true };
+            assert_eq!(is_retried(failed, request), expected, "{failed:?}");
+            let last = Request { tries: MAX_TRIES, ..request };
+            for request in [last, Request { has_whole_body: false, ..request }] {
+                assert!(!is_retried(failed, request), "{failed:?} {request:?}");
             }
         }
     }

@@ -160,14 +160,14 @@ fn rule(
 /// Parts of a token of which the rule's own cost, or else the costs of all routes that it counts,
 /// are whole numbers, 1 to 1000.
 fn parts(config: &Config, rule: &Rule) -> u16 {
-    if let Some(cost) = rule.cost {
-        return u16::try_from(cost.denominator()).unwrap_or(u16::MAX);
-    }
     let routes = in_order(&config.routes).into_iter().zip(0..);
     let counted = routes
         .filter(|(_, index)| rule.routes.as_ref().is_none_or(|routes| routes.contains(index)));
-    let parts = counted
-        .fold(1, |parts, ((_, table), _)| common_parts(parts, cost(table.get_ref()).denominator()));
+    let costs = counted.map(|((_, table), _)| cost(table.get_ref()));
+    let parts = match rule.cost {
+        Some(own) => own.denominator(),
+        None => costs.fold(1, |parts, cost| common_parts(parts, cost.denominator())),
+    };
     u16::try_from(parts).unwrap_or(u16::MAX)
 }
 

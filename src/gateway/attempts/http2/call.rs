@@ -92,7 +92,7 @@ impl<'a> Call<'a> {
     /// Sends the head of the request.
     ///
     /// # Errors
-    /// Nothing was sent. The error says whether the request is sent again.
+    /// Nothing was sent. The error says whether the request is retried.
     pub(super) async fn begin(
         gateway: &'a Gateway,
         session: &'a mut Session,
@@ -146,7 +146,7 @@ impl<'a> Call<'a> {
     /// Passes on the bodies and the head of the response, until the response has ended.
     ///
     /// # Errors
-    /// The attempt failed. The error says whether the request is sent again.
+    /// The attempt failed. The error says whether the request is retried.
     pub(super) async fn run(mut self) -> Result<()> {
         loop {
             let end = match self.next().await {
@@ -432,7 +432,7 @@ impl<'a> Call<'a> {
         } else if self.is_reused && error.is_io() {
             Failed::ClosedIdle
         } else {
-            Failed::Processed
+            Failed::MaybeProcessed
         };
         without_response(self.session, self.exchange, self.replay, failed, error)
     }
@@ -473,7 +473,7 @@ fn without_response(
 ) -> Box<Error> {
     let method = &session.req_header().method;
     let mut error = in_words(error);
-    error.set_retry(exchange.attempts.is_sent_again(failed, method, replay.is_complete()));
+    error.set_retry(exchange.attempts.is_retried(failed, method, replay.is_complete()));
     error
 }
 
