@@ -96,6 +96,8 @@ struct Upstream {
     slow_start_ms: Option<u64>,
     /// Maximum number of requests in flight, or `auto`; `null` without one.
     max_in_flight: Option<String>,
+    /// When requests that failed are sent again, in a few words.
+    retries: String,
 }
 
 /// A route: which requests it matches, where they are forwarded and what they cost.
@@ -206,6 +208,7 @@ impl Upstream {
             sticky_cookie: upstream.sticky.as_ref().map(|sticky| sticky.cookie.to_string()),
             slow_start_ms,
             max_in_flight: upstream.max_in_flight.map(|most| most.to_string()),
+            retries: upstream.retries.to_string(),
         }
     }
 }

@@ -608,6 +608,33 @@ table! {
             default: InWords("any number"),
             range: Between(1, 10_000_000),
         },
+        /// When a request that failed is sent again: `{ count, on, non_idempotent, budget }`.
+        pub retries: Option<Spanned<Retries>> {
+            default: InWords("one retry if no server has processed the request"),
+            example: Some(r#"{ count = 1, on = ["connect", "503"] }"#),
+        },
+    }
+}
+
+table! {
+    /// `retries` of `[upstreams.<name>]` and `[routes.<name>]`: when a request that failed is sent
+    /// again, to another server if there is one.
+    pub struct Retries {
+        /// Maximum number of retries of a request; 0: none.
+        pub count: Field<u64> { default: Number(1), range: Between(0, 10) },
+        /// The failures after which a request is sent again: `connect` (no server has processed
+        /// it), `reset` (the connection closed before the head of the response), `timeout` (the
+        /// head did not come in time), `5xx`, and the statuses 408, 425, 429 and 500 to 599.
+        pub on: List {
+            default: Texts(&["connect"]),
+            form: Matches("^(connect|reset|timeout|5xx|408|425|429|5[0-9][0-9])$"),
+        },
+        /// Whether requests are also sent again if their method is not idempotent, such as POST,
+        /// and a server may have processed them.
+        pub non_idempotent: Field<bool> { default: Switch(false) },
+        /// Maximum number of retries of requests that the upstream may have processed, in percent
+        /// of its requests of the last 10 s: `"1%"` to `"1000%"`. 10 are always possible.
+        pub budget: Field<String> { default: Text("20%"), form: Matches("^[1-9][0-9]*%$") },
     }
 }
 
@@ -742,6 +769,12 @@ table! {
         pub maintenance: Option<Spanned<SwitchOr<Maintenance>>> {
             default: InWords("`server.maintenance`"),
             example: Some(r#"{ retry_after = "10m" }"#),
+        },
+        /// When a request that failed is sent again: `{ count, on, non_idempotent, budget }`.
+        /// Replaces that of the upstream.
+        pub retries: Option<Spanned<Retries>> {
+            default: InWords("that of the upstream"),
+            example: Some(r#"{ count = 1, on = ["connect", "503"] }"#),
         },
         /// Free text, which the gateway does not use.
         pub description: Field<String> { default: InWords("none") },

@@ -94,6 +94,10 @@ pub struct ExplainedRoute {
     /// Maximum number of requests in flight at the upstream, or `auto`; left out without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<String>,
+    /// When a request that failed is sent again, if the upstream says so and the route does not:
+    /// `up to 1 retry on connect, 503, within 20 % of the requests`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retries: Option<String>,
     /// What selects the upstream of a route with several: `request` or `client`; left out for a
     /// route with one.
     #[serde(skip_serializing_if = "Option::is_none")]

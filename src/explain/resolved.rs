@@ -16,6 +16,7 @@ use crate::limit::verdict::{self, Standing};
 use crate::policy::charges::Scope;
 use crate::policy::matcher::{Matcher, TrailingSlash};
 use crate::policy::path::Readings;
+use crate::policy::retries::Retries;
 use crate::policy::split::{Destination, Split};
 use crate::policy::{Policy, Route};
 use crate::store::limiter::{Source, Taken};
@@ -154,6 +155,10 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         route.balance = upstream.and_then(wording::balance);
         let most = upstream.and_then(|upstream| upstream.max_in_flight);
         route.max_in_flight = most.map(|most| most.to_string());
+        let retries = upstream.map(|upstream| upstream.retries);
+        let retries = retries.filter(|retries| *retries != Retries::default());
+        let retries = retries.filter(|_| winner.retries.is_none());
+        route.retries = retries.map(|retries| retries.to_string());
         route.split_by = winner.destination.split().map(|split| split.by.name());
         route.split = split_shares(policy, &winner.destination);
     } else {

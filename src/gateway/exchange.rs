@@ -20,8 +20,10 @@ use crate::observe::metrics::{Metrics, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
 use crate::policy::handling::Handling;
+use crate::policy::retries::Retries;
 use crate::policy::settings::Upstream;
 use crate::runtime::Snapshot;
+use crate::upstream::load::Load;
 use crate::upstream::pool::Pool;
 
 /// One request and its response. Times are microseconds of the monotonic clock.
@@ -168,6 +170,18 @@ impl Exchange {
     /// Returns the endpoints of the upstream, once the route is known.
     pub fn pool(&self) -> Option<&Arc<Pool>> {
         self.snapshot.pools.get(self.upstream_index()?)
+    }
+
+    /// Returns when the request is sent again, once the route is known.
+    pub fn retries(&self) -> Option<&Retries> {
+        let of_route = self.route().and_then(|route| route.retries.as_deref());
+        of_route.or_else(|| self.upstream().map(|upstream| &upstream.retries))
+    }
+
+    /// Returns the requests in flight at the upstream and the budget of its retries, once the route
+    /// is known.
+    pub fn load(&self) -> Option<&Arc<Load>> {
+        self.snapshot.loads.get(self.upstream_index()?)
     }
 
     /// Returns the upstream, once the route is known.

@@ -46,7 +46,7 @@ use crate::upstream::connection::Attempt;
 use crate::usage::kept::Kept;
 use answers::{acme_challenge, redirect};
 pub use attempts::retry::MAX_TRIES;
-use attempts::{forward, http1, http2};
+use attempts::{forward, http2};
 use exchange::Exchange;
 use judge::Judged;
 use judge::split::Turns;
@@ -209,7 +209,7 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         exchange: &mut Self::CTX,
     ) -> Result<Box<HttpPeer>> {
-        self.peer(session, exchange)
+        self.peer(session, exchange).await
     }
 
     async fn upstream_request_filter(
@@ -275,7 +275,8 @@ impl ProxyHttp for Gateway {
                 connection.note_continue();
             }
         }
-        self.responded(exchange, status)
+        let has_whole_body = !session.as_ref().retry_buffer_truncated();
+        self.responded(exchange, status, &session.req_header().method, has_whole_body)
     }
 
     fn upstream_response_body_filter(
@@ -365,7 +366,7 @@ impl ProxyHttp for Gateway {
         exchange: &mut Self::CTX,
         _reused: bool,
     ) -> Box<Error> {
-        http1::failed(session, exchange, error.more_context(format!("Peer: {peer}")))
+        self.failed_over_http1(session, exchange, error.more_context(format!("Peer: {peer}")))
     }
 
     async fn fail_to_proxy(

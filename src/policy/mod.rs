@@ -6,11 +6,11 @@
 //! (the route of a request); `ip_set` and `ip_access` (which clients may send requests);
 //! `template`, `rewrite` and `handling` (what a route does beside forwarding); `split` (which
 //! upstream gets a request); `charges` (the rules that apply to a request, and their buckets);
-//! `refund` (after which failures tokens are given back); `priorities` (which plans are served
-//! first); `cost_json` (costs in responses); `restart` (changes that a reload cannot apply); `kind`
-//! (what the kind of a rule decides, and limits as they are written); `bucket_changes` (what a
-//! reload does to buckets); `limits_hash` (by which gateways compare their limits); `build` (from
-//! the file to a policy).
+//! `refund` (after which failures tokens are given back); `retries` (after which ones a request is
+//! sent again); `priorities` (which plans are served first); `cost_json` (costs in responses);
+//! `restart` (changes that a reload cannot apply); `kind` (what the kind of a rule decides, and
+//! limits as they are written); `bucket_changes` (what a reload does to buckets); `limits_hash` (by
+//! which gateways compare their limits); `build` (from the file to a policy).
 //!
 //! Plans, upstreams, routes, rules and limits are referred to by their index in one list each, in
 //! the order of the file; keys by their id.
@@ -37,6 +37,7 @@ pub mod priorities;
 pub mod redis;
 pub mod refund;
 pub mod restart;
+pub mod retries;
 pub mod rewrite;
 pub mod router;
 pub mod servers;
@@ -71,6 +72,7 @@ use matcher::Matcher;
 use priorities::Priorities;
 use redis::Redis;
 use refund::RefundOn;
+use retries::Retries;
 use router::Router;
 use settings::{Admin, Audit, Headers, Log, Memory, Server, Upstream, Usage};
 use split::Destination;
@@ -184,6 +186,8 @@ pub struct Route {
     /// Maximum size of a request's body, in bytes: its own, else that of the server; `None`: any
     /// size.
     pub max_body_bytes: Option<u64>,
+    /// When its requests are sent again; `None`: as its upstream says.
+    pub retries: Option<Box<Retries>>,
     /// What it does beside forwarding; `None`: nothing.
     pub handling: Option<Arc<Handling>>,
     /// Which clients may send requests, by their address; `None`: all.
@@ -242,7 +246,11 @@ impl Route {
     /// What it does beside forwarding, each in a few words.
     pub fn handling_words(&self) -> Vec<String> {
         let access = self.ip_access.iter().flat_map(|access| access.words());
-        access.chain(self.handling.iter().flat_map(|handling| handling.words())).collect()
+        let retries = self.retries.iter().map(ToString::to_string);
+        access
+            .chain(retries)
+            .chain(self.handling.iter().flat_map(|handling| handling.words()))
+            .collect()
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::redis::Secret;
+use super::retries::Retries;
 use super::servers::{self, Balance, Sticky};
 use crate::config::tables::Limits;
 use crate::config::words::Auto;
@@ -209,6 +210,8 @@ pub struct Upstream {
     pub proxy_protocol: Option<Version>,
     /// Maximum number of requests in flight; `None`: any number.
     pub max_in_flight: Option<MaxInFlight>,
+    /// When its requests are sent again, on routes that do not say so themselves.
+    pub retries: Retries,
 }
 
 /// Maximum number of requests in flight at an upstream.

@@ -1,6 +1,7 @@
 //! The endpoints of an upstream that requests are sent to, until a look-up, an ejection or an
 //! operator changes them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -83,8 +84,8 @@ pub(super) struct Rounds {
 /// What a request wants of its endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted<'a> {
-    /// The endpoint that it could not be sent to.
-    pub(crate) not: Option<std::net::SocketAddr>,
+    /// The endpoints that it was sent to without success, or could not be sent to.
+    pub(crate) not: &'a [SocketAddr],
     /// Value of its cookie.
     pub(crate) cookie: Option<&'a str>,
     /// Hash of its client.
@@ -192,25 +193,31 @@ impl Active {
         Self { all, chosen, until: plan.until, choice }
     }
 
-    /// Selects an endpoint at `now` (microseconds). It is that of `wanted.not` only if there is no
+    /// Selects an endpoint at `now` (microseconds). It is one of `wanted.not` only if there is no
     /// other; `None`: there is no endpoint at all.
     pub(super) fn select(&self, wanted: Wanted<'_>, rounds: &Rounds, now: u64) -> Option<&Listed> {
+        if wanted.not.len() > 1
+            && let Some(listed) = self.another(wanted.not, rounds, now)
+        {
+            return Some(listed);
+        }
         if let [only] = &*self.chosen {
             let listed = self.all.get(only.index)?;
-            if self.all.len() == 1 || wanted.not != Some(listed.state.address) {
+            if self.all.len() == 1 || !wanted.not.contains(&listed.state.address) {
                 return Some(listed);
             }
-            return self.another(only.index, rounds, now).or(Some(listed));
+            return self.another(wanted.not, rounds, now).or(Some(listed));
         }
         if let Some(cookie) = wanted.cookie
             && let Some(listed) = self.with_cookie(cookie)
-            && wanted.not != Some(listed.state.address)
+            && !wanted.not.contains(&listed.state.address)
         {
             return Some(listed);
         }
         let not = wanted
             .not
-            .and_then(|not| self.chosen.iter().position(|chosen| chosen.state.address == not));
+            .last()
+            .and_then(|not| self.chosen.iter().position(|chosen| chosen.state.address == *not));
         let position = self.position(not, wanted.hash, rounds)?;
         self.all.get(self.chosen.get(position)?.index)
     }
@@ -280,11 +287,15 @@ impl Active {
         }
     }
 
-    /// An endpoint that is not chosen, for a request that must not go to the only one that is.
+    /// An endpoint that is none of `not`, for a request that must not go to the only one that is
+    /// chosen, or to several.
     #[cold]
-    fn another(&self, not: usize, rounds: &Rounds, now: u64) -> Option<&Listed> {
+    fn another(&self, not: &[SocketAddr], rounds: &Rounds, now: u64) -> Option<&Listed> {
         let turn = rounds.turn.fetch_add(1, Ordering::Relaxed);
-        self.all.get(other(&candidates(&self.all, now), not, turn)?)
+        let is_out = |index: usize| {
+            self.all.get(index).is_none_or(|listed| not.contains(&listed.state.address))
+        };
+        self.all.get(other(&candidates(&self.all, now), is_out, turn)?)
     }
 }
 

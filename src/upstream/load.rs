@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
+use super::retry_budget::RetryBudget;
 use crate::limit::in_flight::adaptive::{Adaptive, Outcome, Sample};
 use crate::limit::in_flight::threshold;
 use crate::policy::priorities::Priorities;
@@ -13,6 +14,8 @@ use crate::policy::settings::MaxInFlight;
 /// The requests in flight at one upstream. A reload keeps it.
 #[derive(Debug, Default)]
 pub struct Load {
+    /// The budget of its retries.
+    pub retries: RetryBudget,
     in_flight: AtomicU32,
     adaptive: Mutex<Adaptive>,
     /// The limit of `adaptive`, 0 before its first sample. Written with its lock held.

@@ -6,7 +6,8 @@
 //! bytes, in clear or over TLS), `tls`, `connection` (one attempt over HTTP/1.1), `idle`
 //! (connections over HTTP/1.1 that are kept for later requests), `run` (how long one is used
 //! without a rest), `http2` (connections over HTTP/2), `liveness` (whether the server of one is
-//! still there), `load` (requests in flight at an upstream, and the limit on them).
+//! still there), `load` (requests in flight at an upstream, and the limit on them), `retry_budget`
+//! (how many of them may be sent again).
 
 mod active;
 pub(crate) mod balance;
@@ -19,6 +20,7 @@ pub mod known;
 mod liveness;
 pub mod load;
 pub mod pool;
+mod retry_budget;
 mod run;
 pub(crate) mod sticky;
 pub(crate) mod tls;

@@ -808,11 +808,18 @@ mod tests {
             for number in 0..50 {
                 let first =
                     pool.select(Wanted { hash: number << 40, ..Wanted::default() }, now).unwrap();
-                let not = Some(first.address());
-                let wanted = Wanted { not, hash: number << 40, ..Wanted::default() };
-                let second = pool.select(wanted, now).unwrap();
+                let again = |not: &[SocketAddr]| {
+                    let wanted = Wanted { not, hash: number << 40, ..Wanted::default() };
+                    pool.select(wanted, now).unwrap()
+                };
+                let second = again(&[first.address()]);
                 assert_ne!(second.address(), first.address(), "{balance}");
                 assert!(last(&second) < 3);
+                // The backup is the only one where it has not failed.
+                let both = [first.address(), second.address()];
+                let third = again(&both);
+                assert_eq!(last(&third), 3, "{balance}");
+                again(&[both[0], both[1], third.address()]);
             }
         }
     }

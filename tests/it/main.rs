@@ -39,6 +39,7 @@ mod http2_upstream_faults;
 mod http2_upstreams;
 mod names;
 mod proxy_upstreams;
+mod retries;
 mod slow_upstreams;
 mod surplus;
 mod tls_upstreams;

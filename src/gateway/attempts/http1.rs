@@ -10,6 +10,7 @@ use pingora::prelude::{Error, ErrorSource, ErrorType, HttpPeer, Result};
 use pingora::proxy::Session;
 
 use super::Handed;
+use super::outcome::RETRIED_STATUS;
 use super::retry::Failed;
 use crate::downstream::connection::ClientProtocol;
 use crate::gateway::exchange::Exchange;
@@ -25,16 +26,20 @@ impl Gateway {
     ///
     /// # Errors
     /// If no endpoint has an address.
-    pub(in crate::gateway) fn peer(
+    pub(in crate::gateway) async fn peer(
         &self,
         session: &mut Session,
         exchange: &mut Exchange,
     ) -> Result<Box<HttpPeer>> {
         // A retry sends the body from its beginning.
         exchange.attempts.body_bytes = 0;
-        let Handed { dial, opened } = match exchange.attempts.handed.take() {
-            Some(handed) => handed,
-            None => Handed { dial: self.select(session, exchange)?, opened: None },
+        let handed = exchange.attempts.handed.take();
+        let Handed { dial, opened } = if let Some(handed) = handed {
+            handed
+        } else {
+            let dial = self.select(session, exchange)?;
+            self.pause(exchange).await;
+            Handed { dial, opened: None }
         };
         let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
         let mut peer = HttpPeer::new(dial.server.address, false, String::new());
@@ -75,42 +80,76 @@ impl Gateway {
         }
         Ok(Box::new(peer))
     }
+
+    /// The error of a request whose attempt failed after it was connected to: it says whether the
+    /// request is sent again, and who was too slow, if that is why it failed.
+    #[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
+    pub(in crate::gateway) fn failed_over_http1(
+        &self,
+        session: &Session,
+        exchange: &mut Exchange,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        if *error.etype() == RETRIED_STATUS {
+            return error;
+        }
+        let attempt = exchange.attempts.connection();
+        let late = attempt.and_then(Attempt::timed_out);
+        let failed = failed(session, exchange, &mut error, late);
+        let has_whole_body = !session.as_ref().retry_buffer_truncated();
+        let method = &session.req_header().method;
+        let is_retried = self.is_retried(exchange, failed, method, has_whole_body);
+        error.set_retry(is_retried);
+        match late {
+            None => {}
+            Some(TimedOut::Server) => error.etype = ErrorType::ReadTimedout,
+            Some(TimedOut::Deadline) => {
+                error.esource = ErrorSource::Upstream;
+                error.etype = ErrorType::Custom(failure::DEADLINE_PASSED);
+            }
+            Some(TimedOut::ClientSilent) => {
+                error.esource = ErrorSource::Downstream;
+                error.etype = ErrorType::ReadTimedout;
+            }
+            Some(TimedOut::ClientSlow) => {
+                error.esource = ErrorSource::Downstream;
+                error.etype = failure::SLOW_BODY;
+            }
+        }
+        error
+    }
 }
 
-/// The error of a request whose attempt failed after it was connected to: it says whether the
-/// request is retried, and who was too slow, if that is why it failed.
-#[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
-pub(in crate::gateway) fn failed(
+/// How an attempt failed with this error after it was connected to. `late`: who was too slow.
+fn failed(
     session: &Session,
     exchange: &Exchange,
-    mut error: Box<Error>,
-) -> Box<Error> {
-    let attempt = exchange.attempts.connection();
-    let is_reused = attempt.is_some_and(Attempt::is_reused);
+    error: &mut Error,
+    late: Option<TimedOut>,
+) -> Failed {
+    let is_reused = exchange.attempts.connection().is_some_and(Attempt::is_reused);
     // Pingora expects a retry only if reading the head failed. On a closed connection, a write can
     // fail first.
     error.retry.decide_reuse(is_reused);
-    let is_write =
-        (error.esource(), error.etype()) == (&ErrorSource::Upstream, &ErrorType::WriteError);
+    let is_of_upstream = *error.esource() == ErrorSource::Upstream;
+    let is_write = is_of_upstream && *error.etype() == ErrorType::WriteError;
     let is_closed = error.retry() || is_write && is_reused && session.response_written().is_none();
-    let late = match attempt.and_then(Attempt::timed_out) {
-        None => None,
-        Some(TimedOut::Server) => Some((error.esource.clone(), ErrorType::ReadTimedout)),
-        Some(TimedOut::Deadline) => {
-            Some((ErrorSource::Upstream, ErrorType::Custom(failure::DEADLINE_PASSED)))
-        }
-        Some(TimedOut::ClientSilent) => Some((ErrorSource::Downstream, ErrorType::ReadTimedout)),
-        Some(TimedOut::ClientSlow) => Some((ErrorSource::Downstream, failure::SLOW_BODY)),
-    };
-    let failed =
-        if is_closed && late.is_none() { Failed::ClosedIdle } else { Failed::MaybeProcessed };
-    let method = &session.req_header().method;
-    let has_whole_body = !session.as_ref().retry_buffer_truncated();
-    error.set_retry(exchange.attempts.is_retried(failed, method, has_whole_body));
-    if let Some(late) = late {
-        (error.esource, error.etype) = late;
+    if exchange.attempts.answer.is_some() {
+        return Failed::Otherwise;
     }
-    error
+    match (late, error.etype()) {
+        (Some(TimedOut::Server), _) => Failed::TimedOut,
+        (None, _) if is_closed => Failed::ClosedIdle,
+        (None, ErrorType::ReadTimedout | ErrorType::WriteTimedout) if is_of_upstream => {
+            Failed::TimedOut
+        }
+        (None, ErrorType::ConnectionClosed | ErrorType::ReadError | ErrorType::WriteError)
+            if is_of_upstream =>
+        {
+            Failed::Reset
+        }
+        _ => Failed::Otherwise,
+    }
 }
 
 fn attempt(

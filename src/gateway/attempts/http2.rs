@@ -63,6 +63,7 @@ impl Gateway {
         let mut replay = Replay::default();
         loop {
             let selected = self.select(session, exchange)?;
+            self.pause(exchange).await;
             let Some(offer) = offer(session, exchange) else {
                 exchange.attempts.handed = Some(Handed { dial: selected, opened: None });
                 return refuse_grpc(session).map(|()| false);

@@ -3,7 +3,7 @@
 //! Reading order: this file (what is known of them), `select` (which server gets the request),
 //! `affinity` (what makes it the same server for the same client), `forward` (the request that it
 //! gets), `http1` and `http2` (sending it, and its time limits), `outcome` (how it went), `retry`
-//! (whether it is retried), `refund` (tokens of requests that reached no server).
+//! (whether it is sent again), `refund` (tokens of requests that reached no server).
 //!
 //! Connections are opened by `upstream::dial`. Over HTTP/2, [`Gateway::forward_http2`] makes the
 //! attempts. Over HTTP/1.1 Pingora does, and asks `http1` for the next one.
@@ -27,12 +27,16 @@ use http::{HeaderValue, StatusCode};
 use pingora::prelude::Result;
 use smallvec::SmallVec;
 
-use self::retry::MAX_TRIES;
+use self::retry::Failed;
 use super::respond;
 use crate::observe::access_log::UpstreamMarks;
+use crate::observe::traces::FailedAttempt;
 use crate::upstream::connection::{self, Opened};
 use crate::upstream::dial::Dial;
 use crate::upstream::endpoint::InFlight;
+
+/// Number of attempts that need no allocation.
+const INLINE: usize = 2;
 
 /// Maximum number of interim responses (102, 103) to one request.
 const MAX_INTERIM: usize = 32;
@@ -40,7 +44,7 @@ const MAX_INTERIM: usize = 32;
 /// The attempts of one request. Times are microseconds of the monotonic clock.
 #[derive(Default)]
 pub struct Attempts {
-    list: SmallVec<[Attempt; MAX_TRIES]>,
+    list: SmallVec<[Attempt; INLINE]>,
     /// The final response, once its head has been received.
     pub answer: Option<Answer>,
     /// How the last attempt failed, as a label of the metrics; `None` if it did not.
@@ -71,8 +75,8 @@ pub struct Attempt {
     pub(super) set_cookie: Option<HeaderValue>,
     /// The attempt over HTTP/1.1, as its connection sees it.
     pub(super) connection: Option<Arc<connection::Attempt>>,
-    /// Whether the endpoint could not be connected to.
-    pub(super) is_refused: bool,
+    /// How it failed, and when, if the request is sent again.
+    pub(super) retried: Option<(Failed, u64)>,
 }
 
 /// The final response of the upstream.
@@ -105,7 +109,7 @@ impl Attempts {
             marks: UpstreamMarks { selected, ..UpstreamMarks::default() },
             set_cookie,
             connection: None,
-            is_refused: false,
+            retried: None,
         });
     }
 
@@ -140,9 +144,28 @@ impl Attempts {
         self.last()?.connection.as_deref()
     }
 
-    /// The endpoint that could not be connected to, the last if there are several.
-    pub(super) fn refused(&self) -> Option<SocketAddr> {
-        self.list.iter().rev().find(|attempt| attempt.is_refused).map(|attempt| attempt.server)
+    /// The endpoints where the request failed, in the order of the attempts. It is sent to another
+    /// one if there is one.
+    pub(super) fn avoided(&self) -> SmallVec<[SocketAddr; INLINE]> {
+        let failed = |attempt: &Attempt| match attempt.retried? {
+            (Failed::ClosedIdle, _) => None,
+            _ => Some(attempt.server),
+        };
+        self.list.iter().filter_map(failed).collect()
+    }
+
+    /// The attempts after which the request was sent again, of a request that began at `started`.
+    pub fn retried(&self, started: u64) -> Vec<FailedAttempt> {
+        let failed = |attempt: &Attempt| {
+            let (failed, at) = attempt.retried?;
+            Some(FailedAttempt {
+                server: attempt.server,
+                offset_us: at.saturating_sub(started),
+                reason: failed.label(),
+                status: failed.status().map(|status| status.as_u16()),
+            })
+        };
+        self.list.iter().filter_map(failed).collect()
     }
 
     /// Whether any endpoint has been connected to.

@@ -2,10 +2,10 @@
 //! counted, and the upstream's pool and limits learn from it.
 
 use http::{Method, StatusCode};
-use pingora::prelude::{Error, ErrorSource, Result};
+use pingora::prelude::{Error, ErrorSource, ErrorType, Result};
 
-use super::retry::{self, Failed, Request};
-use super::{Answer, Attempts};
+use super::Answer;
+use super::retry::{self, Failed, Request, Verdict};
 use crate::base::clock;
 use crate::decide::reason::Failure;
 use crate::gateway::Gateway;
@@ -16,6 +16,18 @@ use crate::limit::in_flight::adaptive::Outcome;
 use crate::observe::metrics::UpstreamResult;
 use crate::policy::settings::{MaxInFlight, Upstream};
 use crate::upstream::connection::{Attempt, TimedOut};
+
+/// Type of the error of an attempt after whose response the request is sent again.
+pub(super) const RETRIED_STATUS: ErrorType =
+    ErrorType::Custom("the status is one after which the request is sent again");
+
+/// The error of the same.
+#[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
+pub(super) fn retried_status() -> Box<Error> {
+    let mut error = Error::new(RETRIED_STATUS).into_up();
+    error.set_retry(true);
+    error
+}
 
 impl Gateway {
     /// Notes that the endpoint that was selected last has been connected to.
@@ -52,9 +64,6 @@ impl Gateway {
             self.count_upstream(exchange, UpstreamResult::Timeout);
             return error;
         }
-        if let Some(attempt) = exchange.attempts.last_mut() {
-            attempt.is_refused = true;
-        }
         sample(exchange, None, clock::now());
         self.count_upstream(exchange, UpstreamResult::Connect);
         let endpoint = exchange.attempts.last().and_then(|attempt| attempt.endpoint.as_ref());
@@ -62,18 +71,22 @@ impl Gateway {
             pool.eject(endpoint, clock::now());
         }
         // Of the body, nothing was sent.
-        error.set_retry(exchange.attempts.is_retried(Failed::NotConnected, method, true));
+        error.set_retry(self.is_retried(exchange, Failed::NotConnected, method, true));
         error
     }
 
-    /// Notes the head of a response, before any of it is written to the client.
+    /// Notes the head of a response, before any of it is written to the client. `has_whole_body`:
+    /// as for [`is_retried`](Self::is_retried).
     ///
     /// # Errors
-    /// There are too many interim responses.
+    /// There are too many interim responses, or the request is sent again because of the status:
+    /// the error says so.
     pub(in crate::gateway) fn responded(
         &self,
         exchange: &mut Exchange,
         status: StatusCode,
+        method: &Method,
+        has_whole_body: bool,
     ) -> Result<()> {
         if !respond::is_final(status) {
             return exchange.attempts.count_interim();
@@ -82,15 +95,69 @@ impl Gateway {
         if let Some(attempt) = exchange.attempts.last_mut() {
             attempt.marks.head = Some(now);
         }
+        sample(exchange, Some(status), now);
+        let digit = u8::try_from(status.as_u16() / 100).unwrap_or_default();
+        if status >= StatusCode::REQUEST_TIMEOUT
+            && self.is_retried(exchange, Failed::Status(status), method, has_whole_body)
+        {
+            self.count_upstream(exchange, UpstreamResult::Answer(digit));
+            return Err(retried_status());
+        }
         let took_us = exchange.attempts.first_began().map_or(0, |at| now.saturating_sub(at));
         exchange.attempts.answer = Some(Answer { status, took_us });
         if let Some(series) = exchange.upstream_series(&self.metrics) {
             series.observe(took_us);
         }
-        sample(exchange, Some(status), now);
-        let digit = u8::try_from(status.as_u16() / 100).unwrap_or_default();
         self.count_upstream(exchange, UpstreamResult::Answer(digit));
         Ok(())
+    }
+
+    /// Decides whether a request of this method is sent again, after its last attempt failed. If
+    /// so, it is counted, and the endpoint gets it again only if there is no other. With
+    /// `has_whole_body`, its body can be sent from its beginning.
+    pub(super) fn is_retried(
+        &self,
+        exchange: &mut Exchange,
+        failed: Failed,
+        method: &Method,
+        has_whole_body: bool,
+    ) -> bool {
+        let Some(retries) = exchange.retries() else { return false };
+        let request = Request {
+            tries: exchange.attempts.count(),
+            is_idempotent: method.is_idempotent(),
+            has_whole_body,
+        };
+        let series = exchange.upstream_series(&self.metrics);
+        match retry::verdict(failed, request, retries) {
+            Verdict::No => return false,
+            Verdict::Yes => {}
+            Verdict::WithinBudget => {
+                let load = exchange.load();
+                if !load.is_some_and(|load| load.retries.take(retries.budget_percent, clock::now()))
+                {
+                    series.inspect(|series| series.over_retry_budget());
+                    return false;
+                }
+            }
+        }
+        series.inspect(|series| series.retried(failed.label()));
+        match failed {
+            Failed::Reset => self.count_broken(exchange, UpstreamResult::Broken),
+            Failed::TimedOut => self.count_broken(exchange, UpstreamResult::Timeout),
+            _ => {}
+        }
+        if let Some(attempt) = exchange.attempts.last_mut() {
+            attempt.retried = Some((failed, clock::now()));
+            attempt.endpoint = None;
+        }
+        true
+    }
+
+    /// Counts an attempt that failed after it was connected to, before the head of a response.
+    fn count_broken(&self, exchange: &mut Exchange, result: UpstreamResult) {
+        sample(exchange, None, clock::now());
+        self.count_upstream(exchange, result);
     }
 
     /// Counts a failure of the upstream that ends the request, after it was connected to. A failure
@@ -123,24 +190,14 @@ impl Gateway {
     }
 }
 
-impl Attempts {
-    /// Whether a request of this method is retried, after its last attempt failed. With
-    /// `has_whole_body`, its body can be sent from its beginning.
-    pub(super) fn is_retried(&self, failed: Failed, method: &Method, has_whole_body: bool) -> bool {
-        let is_idempotent = method.is_idempotent();
-        retry::is_retried(failed, Request { tries: self.count(), is_idempotent, has_whole_body })
-    }
-}
-
 /// Adapts the limit on requests in flight of an upstream with `max_in_flight = "auto"` to the last
 /// attempt, which ended at `now`: with a response of this status, or with none.
 fn sample(exchange: &Exchange, status: Option<StatusCode>, now: u64) {
-    let upstream = exchange.upstream_index();
     let is_adaptive = |upstream: &Upstream| upstream.max_in_flight == Some(MaxInFlight::Auto);
     if !exchange.upstream().is_some_and(is_adaptive) {
         return;
     }
-    let Some(load) = upstream.and_then(|index| exchange.snapshot.loads.get(index)) else { return };
+    let Some(load) = exchange.load() else { return };
     let Some(attempt) = exchange.attempts.last() else { return };
     let outcome = match status {
         None | Some(StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT) => {

@@ -7,12 +7,13 @@ use pingora::prelude::Result;
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::proxy::Session;
 
-use super::affinity;
+use super::{affinity, retry};
 use crate::base::clock;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::{Gateway, respond};
 use crate::net::proxy_protocol::{self, Addresses, Version};
 use crate::observe::metrics::UpstreamResult;
+use crate::policy::retries::Retries;
 use crate::policy::servers::Balance;
 use crate::policy::settings::Upstream;
 use crate::upstream::dial::Dial;
@@ -21,8 +22,8 @@ use crate::upstream::pool::{Pool, Wanted};
 use crate::upstream::sticky;
 
 impl Gateway {
-    /// Selects the next endpoint of the upstream: another one if the last could not be connected
-    /// to.
+    /// Selects the next endpoint of the upstream: one where the request has not failed, if there is
+    /// one.
     ///
     /// # Errors
     /// If no endpoint has an address.
@@ -42,12 +43,29 @@ impl Gateway {
         };
         let server = endpoint.address();
         exchange.attempts.begin(endpoint, cookie, now);
-        let tries = exchange.attempts.count();
-        if let (2.., Some(series)) = (tries, exchange.upstream_series(&self.metrics)) {
-            series.retried();
+        if exchange.attempts.count() == 1
+            && exchange.retries().is_some_and(Retries::has_budget)
+            && let Some(load) = exchange.load()
+        {
+            load.retries.note_request(now);
         }
         let proxy_header = upstream.proxy_protocol.map(|version| proxy_header(session, version));
         Ok(Dial { server: pool.endpoint(server), pool: Arc::clone(pool), proxy_header })
+    }
+
+    /// Waits before a request is sent again to an endpoint where it failed.
+    pub(super) async fn pause(&self, exchange: &mut Exchange) {
+        let tries = exchange.attempts.count();
+        if tries < 2 {
+            return;
+        }
+        let avoided = exchange.attempts.avoided();
+        let Some(last) = exchange.attempts.last_mut() else { return };
+        if avoided.contains(&last.server) {
+            let random = getrandom::u64().unwrap_or_default();
+            Box::pin(tokio::time::sleep(retry::pause(tries - 1, random))).await;
+            last.began = clock::now();
+        }
     }
 }
 
@@ -67,7 +85,8 @@ fn choose(
         Balance::Hash(source) => affinity::hash(source, headers, exchange),
         Balance::RoundRobin | Balance::LeastRequest | Balance::RandomTwo => 0,
     };
-    let endpoint = pool.select(Wanted { not: exchange.attempts.refused(), cookie, hash }, now)?;
+    let avoided = exchange.attempts.avoided();
+    let endpoint = pool.select(Wanted { not: &avoided, cookie, hash }, now)?;
     let set_cookie = sticky.and_then(|sticky| {
         let is_known =
             |value: &str| cookie.is_some_and(|cookie| sticky::values(cookie).any(|it| it == value));

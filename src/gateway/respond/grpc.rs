@@ -56,6 +56,11 @@ pub(in crate::gateway) fn is_call(session: &Session) -> bool {
         && Form::of(session) == Some(Form::Native)
 }
 
+/// Whether the head of a response without a message ends a call with UNAVAILABLE.
+pub(in crate::gateway) fn is_unavailable(headers: &HeaderMap) -> bool {
+    headers.get(STATUS).is_some_and(|status| status.as_bytes() == b"14")
+}
+
 /// The trailers that end a call whose response has begun; `None` if the client has closed the
 /// connection.
 pub(in crate::gateway) fn failure_trailers(error: &Error) -> Option<HeaderMap> {

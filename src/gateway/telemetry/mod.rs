@@ -124,6 +124,7 @@ fn request_parts<'a>(session: &'a Session, exchange: &'a Exchange) -> RequestPar
         version: request.version,
         tls: exchange.connection.tls.as_ref(),
         grpc_status: exchange.grpc_status.as_ref().or_else(in_head),
+        attempts: exchange.attempts.count(),
     }
 }
 

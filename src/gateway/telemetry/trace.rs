@@ -91,6 +91,11 @@ impl Gateway {
             version: request.version,
             check_offset_us,
             call,
+            retried: if attempts.count() > 1 {
+                attempts.retried(exchange.started)
+            } else {
+                Vec::new()
+            },
         });
     }
 }

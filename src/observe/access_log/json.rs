@@ -91,6 +91,7 @@ fn put_extra(member: Extra, line: &mut Object<'_>, request: &RequestParts<'_>) {
             let status = request.grpc_status.and_then(|status| status.to_str().ok());
             line.number(name, status.and_then(|status| status.parse::<u32>().ok()).map(u64::from));
         }
+        Extra::Attempts => line.number(name, u64::try_from(request.attempts).ok()),
     }
 }
 

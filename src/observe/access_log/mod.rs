@@ -99,6 +99,8 @@ pub struct RequestParts<'a> {
     pub tls: Option<&'a TlsInfo>,
     /// Value of `grpc-status` in the head or the trailers of the response; `None` without one.
     pub grpc_status: Option<&'a HeaderValue>,
+    /// Number of attempts to send it to a server.
+    pub attempts: usize,
 }
 
 /// Durations of a request's phases, in microseconds.

@@ -43,7 +43,8 @@ impl Metrics {
         names.remove_unknown(&upstreams.results, &["upstream", "result"]);
         names.remove_unknown(&upstreams.durations, &["upstream"]);
         names.remove_unknown(&upstreams.connections, &["upstream", "reused"]);
-        names.remove_unknown(&upstreams.retries, &["upstream"]);
+        names.remove_unknown(&upstreams.retries, &["upstream", "reason"]);
+        names.remove_unknown(&upstreams.over_retry_budget, &["upstream"]);
         names.remove_unknown(&upstreams.shed, &["upstream", "plan"]);
         let counts = &self.counts;
         counts.requests.limit(MAX_SERIES, |labels| !names.is_stale_request(labels));

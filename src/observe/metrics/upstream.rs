@@ -23,11 +23,15 @@ pub enum UpstreamResult {
     NoServer,
 }
 
+/// Why requests are sent again: the values of the label `reason` of retries.
+const RETRY_REASONS: [&str; 5] = ["connect", "unprocessed", "reset", "timeout", "status"];
+
 pub(super) struct UpstreamFamilies {
     pub(super) results: IntCounterVec,
     pub(super) durations: HistogramVec,
     pub(super) connections: IntCounterVec,
     pub(super) retries: IntCounterVec,
+    pub(super) over_retry_budget: IntCounterVec,
     healthy: IntGaugeVec,
     in_flight: IntGaugeVec,
     limit: IntGaugeVec,
@@ -63,7 +67,9 @@ pub struct UpstreamSeries {
     duration: Histogram,
     new: IntCounter,
     reused: IntCounter,
-    retries: IntCounter,
+    /// By the labels of [`RETRY_REASONS`].
+    retries: [IntCounter; RETRY_REASONS.len()],
+    over_retry_budget: IntCounter,
     /// The same numbers for samples.
     recent: Arc<UpstreamCount>,
 }
@@ -114,7 +120,13 @@ impl UpstreamFamilies {
             )?,
             retries: series.counters(
                 "tollgate_upstream_retries_total",
-                "Requests retried on another endpoint of their upstream.",
+                "Requests that were sent again, by why: connect (no connection), unprocessed (the server \
+                 said so), reset, timeout, status.",
+                &["upstream", "reason"],
+            )?,
+            over_retry_budget: series.counters(
+                "tollgate_upstream_retries_over_budget_total",
+                "Requests that failed and were not sent again, because the budget of retries was used up.",
                 &["upstream"],
             )?,
             healthy: series.keep(IntGaugeVec::new(
@@ -174,7 +186,9 @@ impl UpstreamFamilies {
             duration: self.durations.with_label_values(&[upstream]),
             new: connections("false"),
             reused: connections("true"),
-            retries: self.retries.with_label_values(&[upstream]),
+            retries: RETRY_REASONS
+                .map(|reason| self.retries.with_label_values(&[upstream, reason])),
+            over_retry_budget: self.over_retry_budget.with_label_values(&[upstream]),
             recent,
         }
     }
@@ -202,10 +216,18 @@ impl UpstreamSeries {
         self.recent.durations.observe(us);
     }
 
-    /// Counts a retry on another endpoint.
-    pub fn retried(&self) {
-        self.retries.inc();
+    /// Counts a retry for one of [`RETRY_REASONS`].
+    pub fn retried(&self, reason: &str) {
+        let each = RETRY_REASONS.iter().zip(&self.retries);
+        if let Some((_, series)) = each.into_iter().find(|(own, _)| **own == reason) {
+            series.inc();
+        }
         self.recent.retries.inc();
+    }
+
+    /// Counts a failure after which the budget allowed no retry.
+    pub fn over_retry_budget(&self) {
+        self.over_retry_budget.inc();
     }
 
     /// Counts a connection that a request is forwarded on.

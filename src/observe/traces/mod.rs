@@ -14,6 +14,7 @@ mod sender;
 
 use std::cell::RefCell;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +70,20 @@ pub struct TraceRecord {
     pub check_offset_us: Option<u64>,
     /// The request to the upstream; `None` if it was not forwarded.
     pub call: Option<Call>,
+    /// The attempts after which it was sent again.
+    pub retried: Vec<FailedAttempt>,
+}
+
+/// An attempt after which a request was sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedAttempt {
+    pub server: SocketAddr,
+    /// Microseconds from the head of the request to its end.
+    pub offset_us: u64,
+    /// Why it failed, with the values of `tollgate_upstream_retries_total`.
+    pub reason: &'static str,
+    /// The status of its response, if that is why.
+    pub status: Option<u16>,
 }
 
 /// A request to an upstream, with its retries.

@@ -6,12 +6,12 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::span::{Event, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, SpanFlags, Status};
 
 use super::context::SpanId;
-use super::{Call, TraceRecord};
+use super::{Call, FailedAttempt, TraceRecord};
 use crate::decide::label::source_label;
 use crate::net::address::{self, Authority};
 use crate::observe::address::ShownAddress;
@@ -150,7 +150,23 @@ fn upstream(record: &TraceRecord, call: &Call) -> Span {
     let (id, parent) = (record.trace.upstream, Some(record.trace.span));
     let span = span(record, id, parent, call.offset_us, call.duration_us);
     let (kind, status) = (SpanKind::Client as i32, status(failure.is_some()));
-    Span { name, kind, status, attributes: attributes.0, ..span }
+    let events = record.retried.iter().map(|attempt| retry(record, attempt)).collect();
+    Span { name, kind, status, attributes: attributes.0, events, ..span }
+}
+
+/// Returns the event of a failed attempt.
+fn retry(record: &TraceRecord, attempt: &FailedAttempt) -> Event {
+    let mut attributes = Attributes::default();
+    attributes.text("server.address", &attempt.server.ip().to_string());
+    attributes.number("server.port", u64::from(attempt.server.port()));
+    attributes.status(attempt.status, Some(attempt.reason));
+    let at = record.request.time.saturating_add(attempt.offset_us);
+    Event {
+        time_unix_nano: at.saturating_mul(NANOS_PER_MICRO),
+        name: "retry".to_owned(),
+        attributes: attributes.0,
+        dropped_attributes_count: 0,
+    }
 }
 
 /// Returns the common fields of spans. The span starts `offset_us` after the head of the request.

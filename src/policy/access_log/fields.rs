@@ -37,6 +37,8 @@ pub enum Extra {
     CertSubject,
     /// Status of a gRPC call.
     GrpcStatus,
+    /// Number of attempts to send the request to a server.
+    Attempts,
 }
 
 /// A header of requests that lines have.
@@ -111,13 +113,14 @@ impl Name {
 
 impl Extra {
     /// All names.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Http,
         Self::TlsVersion,
         Self::TlsCipher,
         Self::Sni,
         Self::CertSubject,
         Self::GrpcStatus,
+        Self::Attempts,
     ];
 
     /// The name as in the file and in a line.
@@ -129,6 +132,7 @@ impl Extra {
             Self::Sni => "sni",
             Self::CertSubject => "cert_subject",
             Self::GrpcStatus => "grpc_status",
+            Self::Attempts => "attempts",
         }
     }
 }

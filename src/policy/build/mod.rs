@@ -39,6 +39,7 @@ mod rate;
 mod redis;
 mod redis_url;
 mod refund;
+mod retries;
 mod rewrite;
 mod routes;
 mod rules;

@@ -11,6 +11,7 @@ use super::handling;
 use super::hosts;
 use super::names::{Names, twice};
 use super::path;
+use super::retries::retries;
 use super::split;
 use super::values::{duration, number_in};
 use super::words::meaning;
@@ -25,6 +26,7 @@ use crate::policy::handling::Handling;
 use crate::policy::ip_access::IpAccess;
 use crate::policy::matcher::{Conditions, Matcher, PathPattern};
 use crate::policy::params::PathParams;
+use crate::policy::retries::Retries;
 use crate::policy::router::Router;
 use crate::policy::split::Destination;
 use crate::policy::{Route, Rule};
@@ -63,12 +65,14 @@ impl Parts {
         rules: &[Rule],
     ) -> Option<(Router, Vec<Route>)> {
         let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
-        let Settings { idle_timeouts, body_limits, handlings } = self.settings?;
-        let settings = idle_timeouts.into_iter().zip(body_limits).zip(handlings).zip(ip_access);
+        let Settings { idle_timeouts, body_limits, retries, handlings } = self.settings?;
+        let settings = idle_timeouts.into_iter().zip(body_limits).zip(retries);
+        let settings = settings.zip(handlings).zip(ip_access);
         let resolved = self.matchers?.into_iter().zip(self.destinations?).zip(settings).zip(0..);
         let routes = entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
             let ((matcher, destination), settings) = resolved;
-            let (((websocket_idle_timeout, max_body_bytes), handling), ip_access) = settings;
+            let (((sizes, retries), handling), ip_access) = settings;
+            let (websocket_idle_timeout, max_body_bytes) = sizes;
             let counting =
                 rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
             Route {
@@ -78,6 +82,7 @@ impl Parts {
                 cost: cost(table.get_ref()),
                 websocket_idle_timeout,
                 max_body_bytes,
+                retries,
                 handling,
                 ip_access,
                 rules: counting.map(|(_, rule)| rule).collect(),
@@ -137,6 +142,7 @@ fn destinations(
 pub(super) struct Settings {
     idle_timeouts: Vec<Duration>,
     body_limits: Vec<Option<u64>>,
+    retries: Vec<Option<Box<Retries>>>,
     pub(super) handlings: Vec<Option<Arc<Handling>>>,
 }
 
@@ -150,8 +156,29 @@ fn settings(
 ) -> Option<Settings> {
     let idle_timeouts = idle_timeouts(config, diagnostics);
     let body_limits = body_limits(config, diagnostics);
+    let retries = own_retries(config, diagnostics);
     let handlings = handling::handlings(config, environment, matchers, ignore_case, diagnostics);
-    Some(Settings { idle_timeouts: idle_timeouts?, body_limits: body_limits?, handlings })
+    Some(Settings {
+        idle_timeouts: idle_timeouts?,
+        body_limits: body_limits?,
+        retries: retries?,
+        handlings,
+    })
+}
+
+/// `retries` of each route, in the order of the file; none if one of them has an error.
+fn own_retries(
+    config: &Config,
+    diagnostics: &mut Diagnostics,
+) -> Option<Vec<Option<Box<Retries>>>> {
+    let entries = in_order(&config.routes).into_iter();
+    let each: Vec<Option<Option<Box<Retries>>>> = entries
+        .map(|(_, table)| match &table.get_ref().retries {
+            None => Some(None),
+            Some(table) => retries(table, diagnostics).map(|retries| Some(Box::new(retries))),
+        })
+        .collect();
+    each.into_iter().collect()
 }
 
 /// `websocket_idle_timeout` of each route, in the order of the file; none if one of them has an

@@ -8,6 +8,7 @@ use super::balance;
 use super::environment::Environment;
 use super::names::twice;
 use super::origin::{Scheme, origin};
+use super::retries::retries;
 use super::upstream_tls;
 use super::values::{duration, number, number_in, out_of_range, switch};
 use super::words::meaning;
@@ -17,6 +18,7 @@ use crate::config::spanned::Spanned;
 use crate::config::tables::{TextOr, UpstreamServer};
 use crate::config::words::Auto;
 use crate::config::{Config, in_order, tables};
+use crate::policy::retries::Retries;
 use crate::policy::servers::Server;
 use crate::policy::settings::{MaxInFlight, Target, Upstream};
 
@@ -59,6 +61,10 @@ fn upstream(
         Some(table) => balance::sticky(table, environment, diagnostics).map(Some),
     };
     let slow_start_us = balance::slow_start_us(&upstream.slow_start, diagnostics);
+    let retries = match &upstream.retries {
+        None => Some(Retries::default()),
+        Some(table) => retries(table, diagnostics),
+    };
     Some(Upstream {
         name: Arc::from(name.get_ref().as_str()),
         target: target?.0,
@@ -73,6 +79,7 @@ fn upstream(
         protocol: meaning(upstream.protocol.as_ref()),
         proxy_protocol: upstream.proxy_protocol.as_ref().map(|version| *version.get_ref()),
         max_in_flight,
+        retries: retries?,
     })
 }
 

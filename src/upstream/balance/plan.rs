@@ -76,10 +76,14 @@ pub(crate) fn plan(candidates: &[Candidate], slow_start_us: u64, now: u64) -> Pl
     Plan { level, chosen, until }
 }
 
-/// The best other endpoint than `not`, for a request that must not go there again: a healthy one of
-/// the lowest priority, else one that is not healthy. Of several, the `turn`-th.
-pub(crate) fn other(candidates: &[Candidate], not: usize, turn: usize) -> Option<usize> {
-    let others = || candidates.iter().enumerate().filter(|(index, _)| *index != not);
+/// The best endpoint but those of `not`, for a request that must not go there again: a healthy one
+/// of the lowest priority, else one that is not healthy. Of several, the `turn`-th.
+pub(crate) fn other(
+    candidates: &[Candidate],
+    not: impl Fn(usize) -> bool,
+    turn: usize,
+) -> Option<usize> {
+    let others = || candidates.iter().enumerate().filter(|(index, _)| !not(*index));
     let best = others().map(|(_, candidate)| level(candidate)).min()?;
     let best: Vec<usize> = others()
         .filter(|(_, candidate)| level(candidate) == best)

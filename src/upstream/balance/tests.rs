@@ -180,10 +180,14 @@ fn endpoint_has_at_most_a_quarter_more_than_its_share() {
 #[test]
 fn another_endpoint_is_healthy_if_possible() {
     let mut candidates = [candidate(1, 0, UP), candidate(1, 0, DOWN), candidate(1, 1, UP)];
-    assert_eq!(other(&candidates, 0, 7), Some(2));
+    let is_first = |index| index == 0;
+    assert_eq!(other(&candidates, is_first, 7), Some(2));
     candidates[2].availability = DOWN;
-    assert_eq!((other(&candidates, 0, 0), other(&candidates, 0, 1)), (Some(1), Some(2)));
-    assert_eq!(other(&candidates[..1], 0, 0), None);
+    assert_eq!(
+        (other(&candidates, is_first, 0), other(&candidates, is_first, 1)),
+        (Some(1), Some(2))
+    );
+    assert_eq!(other(&candidates[..1], is_first, 0), None);
 }
 
 fn availability() -> impl Strategy<Value = Availability> {

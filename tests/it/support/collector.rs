@@ -40,6 +40,8 @@ pub(crate) struct Span {
     /// Start and end, in nanoseconds since the Unix epoch.
     pub(crate) times: (u64, u64),
     pub(crate) attributes: BTreeMap<String, Value>,
+    /// Names and attributes.
+    pub(crate) events: Vec<(String, BTreeMap<String, Value>)>,
     /// Resource attributes of the process.
     pub(crate) resource: BTreeMap<String, Value>,
 }
@@ -108,23 +110,30 @@ fn read(seen: &ReceivedRequest) -> Vec<Span> {
     for of_resource in message.resource_spans {
         let resource = attributes(of_resource.resource.unwrap().attributes);
         let all = of_resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
-        spans.extend(all.map(|span| Span {
-            kind: match span.kind() {
-                SpanKind::Server => "Server",
-                SpanKind::Client => "Client",
-                SpanKind::Internal => "Internal",
-                other => panic!("{other:?}"),
-            },
-            trace: hex(&span.trace_id),
-            id: hex(&span.span_id),
-            parent: hex(&span.parent_span_id),
-            is_parent_remote: span.flags & 0x200 != 0,
-            state: span.trace_state,
-            has_failed: span.status.is_some_and(|status| status.code == 2),
-            times: (span.start_time_unix_nano, span.end_time_unix_nano),
-            attributes: attributes(span.attributes),
-            resource: resource.clone(),
-            name: span.name,
+        spans.extend(all.map(|span| {
+            Span {
+                kind: match span.kind() {
+                    SpanKind::Server => "Server",
+                    SpanKind::Client => "Client",
+                    SpanKind::Internal => "Internal",
+                    other => panic!("{other:?}"),
+                },
+                trace: hex(&span.trace_id),
+                id: hex(&span.span_id),
+                parent: hex(&span.parent_span_id),
+                is_parent_remote: span.flags & 0x200 != 0,
+                state: span.trace_state,
+                has_failed: span.status.is_some_and(|status| status.code == 2),
+                times: (span.start_time_unix_nano, span.end_time_unix_nano),
+                attributes: attributes(span.attributes),
+                events: span
+                    .events
+                    .into_iter()
+                    .map(|event| (event.name, attributes(event.attributes)))
+                    .collect(),
+                resource: resource.clone(),
+                name: span.name,
+            }
         }));
     }
     spans

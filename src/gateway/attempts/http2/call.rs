@@ -12,7 +12,7 @@ use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
 use http::uri::Scheme;
 use http::{HeaderMap, StatusCode, header};
-use pingora::prelude::{Error, ErrorType, ResponseHeader, Result};
+use pingora::prelude::{Error, ErrorSource, ErrorType, ResponseHeader, Result};
 use pingora::proxy::{ProxyHttp, Session};
 use tokio::time::{Instant, Sleep};
 
@@ -21,6 +21,7 @@ use super::{Replay, request};
 use crate::base::clock;
 use crate::decide::reason::Failure;
 use crate::gateway::Gateway;
+use crate::gateway::attempts::outcome::retried_status;
 use crate::gateway::attempts::retry::Failed;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::request::body_drain;
@@ -107,7 +108,13 @@ impl<'a> Call<'a> {
         // An error means that the connection is closing: nothing was sent.
         let sent = stream.sender.send_request(head, !has_body);
         let (response, upload) = sent.map_err(|error| {
-            without_response(session, exchange, replay, Failed::NotProcessed, error)
+            let method = &session.req_header().method;
+            let has_whole_body = replay.is_complete();
+            let is_retried =
+                gateway.is_retried(exchange, Failed::NotProcessed, method, has_whole_body);
+            let mut error = in_words(error);
+            error.set_retry(is_retried);
+            error
         })?;
         let mut pending = None;
         if replay.len > 0 {
@@ -175,7 +182,7 @@ impl<'a> Call<'a> {
                 Event::Data(Some(Err(error))) => Some(Err(in_words(error))),
                 Event::ClientSlow => Some(Err(Error::new(failure::SLOW_BODY).into_down())),
                 Event::Extended => None,
-                Event::Timeout(waiting) => Some(Err(self.limits.error(waiting, Instant::now()))),
+                Event::Timeout(waiting) => Some(Err(self.timed_out(waiting))),
             };
             match end {
                 None => {}
@@ -282,10 +289,11 @@ impl<'a> Call<'a> {
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return Some(Err(respond::unrequested_upgrade()));
         }
-        if let Err(error) = self.gateway.responded(self.exchange, status) {
+        let request = self.session.req_header();
+        let responded = self.gateway.responded(self.exchange, status, &request.method, false);
+        if let Err(error) = responded {
             return Some(Err(error));
         }
-        let request = self.session.req_header();
         if status == StatusCode::CONTINUE
             || self.session.as_http1().is_none()
             || request.version == http::Version::HTTP_10
@@ -310,7 +318,16 @@ impl<'a> Call<'a> {
             let words = "the head of the response is not valid";
             return Some(Err(Error::new(ErrorType::Custom(words)).into_up()));
         }
-        if let Err(error) = self.gateway.responded(self.exchange, head.status) {
+        if grpc::is_unavailable(&head.headers)
+            && grpc::is_call(self.session)
+            && self.is_retried(Failed::Status(StatusCode::SERVICE_UNAVAILABLE))
+        {
+            return Some(Err(retried_status()));
+        }
+        let method = &self.session.req_header().method;
+        let has_whole_body = self.replay.is_complete();
+        let responded = self.gateway.responded(self.exchange, head.status, method, has_whole_body);
+        if let Err(error) = responded {
             return Some(Err(error));
         }
         self.missing =
@@ -425,16 +442,38 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// The error of an attempt that got no head of a response.
     #[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
-    fn without_head(&self, error: h2::Error) -> Box<Error> {
+    fn without_head(&mut self, error: h2::Error) -> Box<Error> {
         let failed = if is_unprocessed(&error) {
             Failed::NotProcessed
         } else if self.is_reused && error.is_io() {
             Failed::ClosedIdle
+        } else if error.is_io() || error.is_remote() {
+            Failed::Reset
         } else {
-            Failed::MaybeProcessed
+            Failed::Otherwise
         };
-        without_response(self.session, self.exchange, self.replay, failed, error)
+        let is_retried = self.is_retried(failed);
+        let mut error = in_words(error);
+        error.set_retry(is_retried);
+        error
+    }
+
+    /// The error of a wait that has taken too long.
+    #[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
+    fn timed_out(&mut self, waiting: Waiting) -> Box<Error> {
+        let mut error = self.limits.error(waiting, Instant::now());
+        let is_of_server = *error.esource() == ErrorSource::Upstream;
+        if is_of_server && !failure::is_at_will(&error) && self.exchange.attempts.answer.is_none() {
+            error.set_retry(self.is_retried(Failed::TimedOut));
+        }
+        error
+    }
+
+    fn is_retried(&mut self, failed: Failed) -> bool {
+        let method = &self.session.req_header().method;
+        self.gateway.is_retried(self.exchange, failed, method, self.replay.is_complete())
     }
 
     /// Ends a gRPC call whose head has been written by trailers with the status, so that the client
@@ -442,7 +481,7 @@ impl<'a> Call<'a> {
     async fn fail(self, error: Box<Error>) -> Box<Error> {
         let Self { session, exchange, response, body, .. } = self;
         let is_begun = matches!(response, Response::Body(_));
-        let is_of_server = *error.esource() == pingora::prelude::ErrorSource::Upstream;
+        let is_of_server = *error.esource() == ErrorSource::Upstream;
         let is_too_large = failure::failure(&error) == Failure::BodyTooLarge;
         if is_begun
             && (is_of_server || is_too_large)
@@ -460,21 +499,6 @@ impl<'a> Call<'a> {
         }
         error
     }
-}
-
-/// The error of an attempt that got no response.
-#[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
-fn without_response(
-    session: &Session,
-    exchange: &Exchange,
-    replay: &Replay,
-    failed: Failed,
-    error: h2::Error,
-) -> Box<Error> {
-    let method = &session.req_header().method;
-    let mut error = in_words(error);
-    error.set_retry(exchange.attempts.is_retried(failed, method, replay.is_complete()));
-    error
 }
 
 /// When the client sends the body too slowly unless more of it arrives before; `None`: never,

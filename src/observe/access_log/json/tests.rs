@@ -240,7 +240,7 @@ fn parts_of(headers: &HeaderMap) -> RequestParts<'_> {
     static TLS: LazyLock<TlsInfo> = LazyLock::new(|| tls(Some(SUBJECT)));
     static GRPC_STATUS: HeaderValue = HeaderValue::from_static("14");
     let version = Version::HTTP_2;
-    RequestParts { headers, version, tls: Some(&TLS), grpc_status: Some(&GRPC_STATUS) }
+    RequestParts { headers, version, tls: Some(&TLS), grpc_status: Some(&GRPC_STATUS), attempts: 2 }
 }
 
 fn tls(subject: Option<&str>) -> TlsInfo {
@@ -268,7 +268,8 @@ fn value_of(field: &str, request: &RequestParts<'_>) -> serde_json::Value {
 fn properties_of_the_connection_are_null_in_clear() {
     let headers = HeaderMap::new();
     let version = Version::HTTP_10;
-    let clear = RequestParts { headers: &headers, version, tls: None, grpc_status: None };
+    let clear =
+        RequestParts { headers: &headers, version, tls: None, grpc_status: None, attempts: 0 };
     assert_eq!(value_of("http", &clear), "1.0");
     for field in ["tls_version", "tls_cipher", "sni", "cert_subject", "grpc_status"] {
         assert_eq!(value_of(field, &clear), serde_json::Value::Null, "{field}");
@@ -357,6 +358,7 @@ proptest! {
                 "sni" => "api.test".into(),
                 "cert_subject" => SUBJECT.into(),
                 "grpc_status" => 14.into(),
+                "attempts" => 2.into(),
                 name => every[name].clone(),
             };
             format!("\"{}\":{value}", field.member())

@@ -28,6 +28,7 @@ mod plans_and_clients;
 mod rates_and_bursts;
 mod redis;
 mod refunds;
+mod retries;
 mod rewrites;
 mod route_hosts;
 mod rules_per_route;

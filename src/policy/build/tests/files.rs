@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 43] = [
+pub(super) const FILES: [(&str, &str); 45] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("acme", "[redis]\nurl = 'redis://h'\n[acme]\ndomains = ['a.test']\nstorage = 'redis'\n@"),
@@ -42,6 +42,8 @@ pub(super) const FILES: [(&str, &str); 43] = [
         "upstreams.sticky",
         "[upstreams.b]\nservers = ['127.0.0.1:1']\n[upstreams.b.sticky]\ncookie = 'a'\n@",
     ),
+    ("upstreams.retries", "[upstreams.b]\nservers = ['127.0.0.1:1']\n[upstreams.b.retries]\n@"),
+    ("routes.retries", "[routes.b]\nhost = 'b.test'\nupstream = 'api'\n[routes.b.retries]\n@"),
     ("routes", "[routes.b]\nhost = 'b.test'\nupstream = 'api'\n@"),
     ("routes", "[upstreams.b]\nservers = ['127.0.0.1:1']\n[routes.b]\nhost = 'b.test'\n@"),
     ("routes", "[routes.b]\nhost = 'b.test'\nsplit = { api = 1 }\n@"),

@@ -43,7 +43,7 @@ fn settings_of_servers_have_other_names_or_do_not_exist() {
 
 #[test]
 fn settings_of_upstreams_and_routes_have_other_names_or_do_not_exist() {
-    insta::assert_snapshot!(render_whole("[upstreams.api]\nurl = 'http://h'\nretries = 3\nhealth_check = '/up'\ntimeout = '5s'\n[routes.all]\nprefix = '/'\nbackend = 'api'\nstrip_path = '/v1'\nrate_limit = '10/s'\n"), @r#"
+    insta::assert_snapshot!(render_whole("[upstreams.api]\nurl = 'http://h'\nretry = 3\nhealth_check = '/up'\ntimeout = '5s'\n[routes.all]\nprefix = '/'\nbackend = 'api'\nstrip_path = '/v1'\nrate_limit = '10/s'\n"), @r#"
     error: unknown name `url` in `upstreams.api`
      --> gateway.toml:2:1
       |
@@ -52,13 +52,13 @@ fn settings_of_upstreams_and_routes_have_other_names_or_do_not_exist() {
       |
       = help: write `servers = ["http://h"]`
 
-    error: unknown name `retries` in `upstreams.api`
+    error: unknown name `retry` in `upstreams.api`
      --> gateway.toml:3:1
       |
-    3 | retries = 3
-      | ^^^^^^^
+    3 | retry = 3
+      | ^^^^^
       |
-      = help: the number of retries cannot be set: a request whose server cannot be connected to is sent to another one, once
+      = help: in an upstream or a route, write `retries = { count = 1, on = ["connect", "503"] }`; requests that are not idempotent are sent again with `non_idempotent = true`
 
     error: unknown name `health_check` in `upstreams.api`
      --> gateway.toml:4:1
