@@ -46,6 +46,7 @@ use crate::process::handover::Upgrader;
 use crate::reload::Reloader;
 use crate::runtime::{Runtime, Snapshot};
 use crate::store::limiter::Limiter;
+use crate::upstream::health::Order;
 use crate::usage::kept::Kept;
 use answer::Answer;
 pub use app::App;
@@ -189,6 +190,9 @@ impl Admin {
             Call::Policy => Answer::json(&Policy::of(&snapshot)),
             Call::Reloads => reload::reloads(&self.reloader, snapshot.generation),
             Call::Upstreams => Answer::json(&Upstreams::of(&snapshot)),
+            Call::Drain => upstreams::order(&snapshot, parts, Some(Order::Drain))?,
+            Call::Disable => upstreams::order(&snapshot, parts, Some(Order::Disable))?,
+            Call::Enable => upstreams::order(&snapshot, parts, None)?,
             Call::Certificates => Answer::json(&Certificates::of(tls)),
             Call::Audit => audit::show(&snapshot, audit, limiter, query).await?,
             Call::Usage => usage::show(&snapshot, stores, query, &self.reads).await?,

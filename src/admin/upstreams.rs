@@ -1,9 +1,16 @@
 //! `GET /api/upstreams`: the upstreams, their endpoints, and which of them are ejected.
 
+use http::StatusCode;
+
+use super::answer::Answer;
 use crate::api::upstreams::{EndpointHealth, Health, UpstreamHealth, Upstreams};
 use crate::base::clock;
+use crate::base::text::cut;
+use crate::base::time::UtcTime;
+use crate::config::suggest;
 use crate::policy::settings::{Target, Upstream};
 use crate::runtime::Snapshot;
+use crate::upstream::health::{Order, Standing, State};
 use crate::upstream::load::Load;
 use crate::upstream::pool::{EndpointView, Pool};
 
@@ -17,21 +24,72 @@ impl Upstreams {
 
 impl UpstreamHealth {
     fn of(written: &Upstream, pool: &Pool, load: &Load) -> Self {
-        let address = |view: EndpointView| EndpointHealth {
-            address: view.address.to_string(),
-            health: if view.ejected_us == 0 { Health::Ok } else { Health::Down },
-            retry_after_ms: view.ejected_us.div_ceil(1_000),
-            weight: view.weight,
-            priority: view.priority,
-            in_flight: view.in_flight,
-        };
+        let now = clock::now();
+        let address = |view: EndpointView| endpoint(view, now);
         Self {
             name: written.name.to_string(),
             servers: servers(written),
             in_flight: load.in_flight(),
             limit: load.limit(written.max_in_flight),
-            addresses: pool.endpoints(clock::now()).into_iter().map(address).collect(),
+            addresses: pool.endpoints(now).into_iter().map(address).collect(),
         }
+    }
+}
+
+/// Gives an order for an endpoint, or takes it back, and answers with its upstream. `parts` are the
+/// names of the upstream and of the endpoint.
+///
+/// # Errors
+/// There is none of these names.
+pub(super) fn order(
+    snapshot: &Snapshot,
+    parts: &[String],
+    order: Option<Order>,
+) -> Result<Answer, Box<Answer>> {
+    let [name, server] = parts else { return Err(no_upstream(snapshot)) };
+    let mut each = snapshot.policy.upstreams.iter().zip(&snapshot.pools).zip(&snapshot.loads);
+    let found = each.find(|((written, _), _)| *written.name == **name);
+    let Some(((written, pool), load)) = found else { return Err(no_upstream(snapshot)) };
+    if !pool.order(server, order) {
+        let view = UpstreamHealth::of(written, pool, load);
+        let addresses: Vec<&str> = view.addresses.iter().map(|one| &*one.address).collect();
+        let detail = format!(
+            "the upstream has no such server or address; it has {}",
+            suggest::list(&addresses, "and")
+        );
+        return Err(Answer::refusal(StatusCode::NOT_FOUND, &detail));
+    }
+    let word = match order {
+        Some(Order::Drain) => "drained",
+        Some(Order::Disable) => "disabled",
+        None => "enabled",
+    };
+    let note = format!("{} {} {word}", written.name, cut(server, 300));
+    Ok(Answer::json(&UpstreamHealth::of(written, pool, load)).noting(note))
+}
+
+fn no_upstream(snapshot: &Snapshot) -> Box<Answer> {
+    let names: Vec<&str> = snapshot.policy.upstreams.iter().map(|it| &*it.name).collect();
+    let detail = format!("the file has no such upstream; it has {}", suggest::list(&names, "and"));
+    Answer::refusal(StatusCode::NOT_FOUND, &detail)
+}
+
+/// An endpoint at `now` (microseconds of the monotonic clock).
+fn endpoint(view: EndpointView, now: u64) -> EndpointHealth {
+    let Standing { state, reason, since, until } = view.standing;
+    let wait_us = if until == u64::MAX { 0 } else { until.saturating_sub(now) };
+    let since =
+        (since > 0).then(|| UtcTime(clock::unix_us().saturating_sub(now.saturating_sub(since))));
+    EndpointHealth {
+        address: view.address.to_string(),
+        health: if state == State::Up { Health::Ok } else { Health::Down },
+        state: state.name().to_owned(),
+        reason,
+        since,
+        retry_after_ms: wait_us.div_ceil(1_000),
+        weight: view.weight,
+        priority: view.priority,
+        in_flight: view.in_flight,
     }
 }
 

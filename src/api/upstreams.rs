@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::time::UtcTime;
+
 /// Response of `GET /api/upstreams`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -25,16 +27,29 @@ pub struct UpstreamHealth {
     pub addresses: Vec<EndpointHealth>,
 }
 
-/// An address of an upstream, and whether it is ejected.
+/// An address of an upstream, and whether requests are sent to it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EndpointHealth {
     pub address: String,
-    /// `ok`, or `down` if it is ejected because connections to it failed.
+    /// `ok`, or `down` if no requests are sent to it. If all are down, requests are sent all the
+    /// same, but to none that an operator has drained or disabled.
     #[cfg_attr(test, schemars(with = "String"))]
     pub health: Health,
-    /// Milliseconds until requests are sent to it again, rounded up; 0 if it is not ejected. If all
-    /// are ejected, requests are sent all the same.
+    /// `up`, `unreachable` (a connection failed within 5 s), `ejected` (its requests fail),
+    /// `unchecked` (no health check has ended), `unhealthy` (its health checks fail), `drained` or
+    /// `disabled` (by an operator).
+    #[serde(default)]
+    pub state: String,
+    /// Why no requests are sent to it, in a few words; empty if it is `up`.
+    #[serde(default)]
+    pub reason: String,
+    /// Since when it is in this state; `null` if it has been since it is known.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub since: Option<UtcTime>,
+    /// Milliseconds until requests are sent to it again, rounded up; 0 if it is `ok`, or if that
+    /// does not end by itself.
     pub retry_after_ms: u64,
     /// Its share of the requests, relative to other weights.
     #[serde(default)]

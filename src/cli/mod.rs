@@ -14,6 +14,7 @@ mod target;
 mod token;
 mod top;
 mod upgrade;
+mod upstreams;
 mod usage;
 
 use std::ops::RangeInclusive;
@@ -145,6 +146,18 @@ enum Command {
         #[command(flatten)]
         flags: top::Flags,
     },
+    /// Which endpoints of upstreams get requests? List, drain, disable and enable those of a
+    /// running gateway.
+    ///
+    /// For example: `tollgate upstreams drain api 10.0.0.7:80` before a server is restarted, and
+    /// `tollgate upstreams enable api 10.0.0.7:80` afterwards. Applies to this gateway, over
+    /// reloads and upgrades, until it ends. Exits with 0; with 64 on a bad file, bad arguments, an
+    /// unknown endpoint or a wrong token; with 69 if no gateway answers.
+    Upstreams {
+        /// What to do.
+        #[command(subcommand)]
+        action: upstreams::Action,
+    },
     /// Print the JSON Schema of the file, for editors.
     ///
     /// Run `tollgate schema > gateway.schema.json` and make `#:schema ./gateway.schema.json` the
@@ -232,6 +245,9 @@ pub fn main() -> ExitCode {
         Command::Usage { file, flags } => of(file).map(|file| usage::usage(&file, &flags)),
         Command::Audit { file, flags } => of(file).map(|file| audit::audit(&file, &flags)),
         Command::Top { file, flags } => of(file).map(|file| top::top(&file, &flags)),
+        Command::Upstreams { mut action } => {
+            of(action.file().into()).map(|file| upstreams::upstreams(&file, &action))
+        }
         Command::Schema => Ok(schema::schema()),
         Command::Health { file, flags } => of(file).map(|file| health::health(&file, &flags)),
         Command::Upgrade { file, flags } => of(file).map(|file| upgrade::upgrade(&file, &flags)),

@@ -50,7 +50,7 @@ use crate::store::redis::append;
 use crate::tls::files::TlsFiles;
 use crate::tls::handshakes::Handshakes;
 use crate::tls::listeners::TlsListeners;
-use crate::upstream::known::KnownAddresses;
+use crate::upstream::known::Known;
 use crate::upstream::pool::Pool;
 use crate::usage::keeper::Keeper;
 use crate::usage::kept::Kept;
@@ -241,7 +241,7 @@ impl Parts {
             error!("{error}");
             (error, ExitCode::from(EXIT_UNAVAILABLE))
         })?;
-        let known = predecessor.map(|it| it.addresses().clone()).unwrap_or_default();
+        let known = predecessor.map(|it| it.known().clone()).unwrap_or_default();
         let prepared = prepare(policy, files, &metrics, &known).map_err(|error| {
             error!("cannot start: {error}");
             (error.to_string(), ExitCode::FAILURE)
@@ -399,7 +399,7 @@ fn prepare(
     policy: &Policy,
     files: TlsFiles,
     metrics: &Metrics,
-    known: &KnownAddresses,
+    known: &Known,
 ) -> std::io::Result<Prepared> {
     let tls = Arc::new(TlsListeners::default());
     tls.apply(&policy.listeners, files).map_err(std::io::Error::other)?;

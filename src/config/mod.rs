@@ -20,6 +20,7 @@ mod entries;
 pub mod findings;
 pub(crate) mod foreign;
 pub mod handling;
+pub mod health;
 mod lenient;
 pub mod listener;
 pub mod listeners;

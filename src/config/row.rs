@@ -65,6 +65,8 @@ pub enum Range {
     Fractions(f64, f64),
     /// Durations between these two, as the file has them.
     Durations(&'static str, &'static str),
+    /// Percentages between these two, in thousandths of the whole.
+    Shares(u16, u16),
     /// Texts with a number of characters between these two; `usize::MAX`: with any number from the
     /// first on.
     Characters(usize, usize),
@@ -144,6 +146,11 @@ pub enum Contents {
 impl Row {
     /// A setting of type `T` about which nothing else is stated.
     pub(super) const fn new<T: FromToml>(name: &'static str) -> Self {
+        // A setting may have the name of a keyword: `r#for`.
+        let name = match name.as_bytes() {
+            [b'r', b'#', ..] => name.split_at(2).1,
+            _ => name,
+        };
         Self {
             name,
             default: T::DEFAULT,
@@ -221,6 +228,9 @@ impl fmt::Display for Range {
             Self::ZeroOr(least, most) => write!(f, "0, or {least} to {most}"),
             Self::Fractions(least, most) => write!(f, "{least} to {most}"),
             Self::Durations(least, most) => write!(f, "`{least}` to `{most}`"),
+            Self::Shares(least, most) => {
+                write!(f, "`{}` to `{}`", percentage(*least), percentage(*most))
+            }
             Self::Characters(least, usize::MAX) => write!(f, "{least} characters or more"),
             Self::Characters(least, most) => write!(f, "{least} to {most} characters"),
         }
@@ -250,6 +260,7 @@ impl Range {
         match self {
             Self::Between(least, most) => is_between(least, most),
             Self::ZeroOr(least, most) => number == 0 || is_between(least, most),
+            Self::Shares(least, most) => (least.into()..=most.into()).contains(&number),
             Self::Any | Self::Fractions(..) | Self::Durations(..) | Self::Characters(..) => true,
         }
     }
@@ -278,8 +289,17 @@ impl Range {
                 format!("at least {least} and at most {most}")
             }
             Self::Fractions(least, most) => format!("at least {least} and at most {most}"),
+            Self::Shares(least, most) => {
+                format!("at least {} and at most {}", percentage(least), percentage(most))
+            }
         }
     }
+}
+
+/// Thousandths as a percentage: `0.5%`.
+pub fn percentage(thousandths: u16) -> String {
+    let (whole, tenth) = (thousandths / 10, thousandths % 10);
+    if tenth == 0 { format!("{whole}%") } else { format!("{whole}.{tenth}%") }
 }
 
 #[cfg(test)]
@@ -339,6 +359,9 @@ mod tests {
             Range::Fractions(least, most) => vec![format!("{least} to {most}")],
             Range::Durations("0s", most) => vec![format!("`{most}`")],
             Range::Durations(least, most) => vec![format!("`{least}` to `{most}`")],
+            Range::Shares(least, most) => {
+                vec![format!("{} to {}", percentage(least), percentage(most))]
+            }
         }
     }
 

@@ -139,7 +139,7 @@ fn bound(row: &Row, schema: &mut Map<String, Value>) {
         return;
     }
     let (least, most) = match row.range() {
-        Range::Any | Range::Durations(..) | Range::Characters(..) => return,
+        Range::Any | Range::Durations(..) | Range::Shares(..) | Range::Characters(..) => return,
         Range::Between(least, most) => (json!(least), json!(most)),
         Range::Fractions(least, most) => (json!(least), json!(most)),
         Range::ZeroOr(least, most) => {

@@ -6,6 +6,7 @@
 
 use super::Named;
 use super::handling::{HeaderEdits, Maintenance, Redirect, Respond, SwitchOr};
+use super::health::{Eject, Health};
 use super::row::DefaultValue::{Fraction, InWords, Number, Numbers, Switch, Text, Texts};
 use super::row::Form::{Address, Bytes, Duration, Matches, Percentages};
 use super::row::Range::{Between, Characters, Durations, Fractions, ZeroOr};
@@ -584,6 +585,16 @@ table! {
         pub balance: Field<String> { default: Text("round_robin") },
         /// A cookie that keeps the requests of a client on one server: `{ cookie, ttl, secret }`.
         pub sticky: Option<Spanned<Sticky>> { default: InWords("none") },
+        /// Health checks, which the gateway sends to each address of a server.
+        pub health: Option<Spanned<Health>> {
+            default: InWords("none"),
+            example: Some(r#"{ path = "/healthz", interval = "2s" }"#),
+        },
+        /// Which addresses get no requests for a time because their requests fail.
+        pub eject: Option<Spanned<Eject>> {
+            default: InWords("those that cannot be connected to, for 5 s"),
+            example: Some(r#"{ consecutive_failures = 5, for = "30s" }"#),
+        },
         /// How long the weight of a server rises from 10 % after it has become healthy.
         pub slow_start: Field<String> { default: InWords("none"), form: Duration(Unit::Seconds) },
         /// Time limit for connecting.

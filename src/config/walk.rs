@@ -95,7 +95,7 @@ macro_rules! table {
         impl $crate::config::walk::Table for $table {
             const ROWS: &'static [$crate::config::row::Row] = &[$(Self::$name),*];
 
-            const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+            const NAMES: &'static [&'static str] = &[$(Self::$name.name),*];
 
             fn set(
                 &mut self,
@@ -103,14 +103,12 @@ macro_rules! table {
                 value: &$crate::config::walk::Value<'_>,
                 walk: &mut $crate::config::walk::Walk<'_>,
             ) -> bool {
-                match name {
-                    $(stringify!($name) => {
-                        let read = $crate::config::walk::FromToml::from_toml(value, walk);
-                        self.$name = read.unwrap_or_default();
-                    })*
-                    _ => return false,
-                }
-                true
+                $(if name == Self::$name.name {
+                    let read = $crate::config::walk::FromToml::from_toml(value, walk);
+                    self.$name = read.unwrap_or_default();
+                    return true;
+                })*
+                false
             }
         }
 

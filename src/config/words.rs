@@ -208,6 +208,16 @@ words! {
         H2c = "h2c",
     }
 
+    /// What a health check is.
+    pub enum CheckKind = Http {
+        /// A `GET` request.
+        Http = "http",
+        /// A call of the standard health service of gRPC.
+        Grpc = "grpc",
+        /// A connection, with TLS if the servers have it.
+        Tcp = "tcp",
+    }
+
     /// Whether a trailing slash makes another path.
     pub enum TrailingSlash = Same {
         /// `/api` and `/api/` are one path.

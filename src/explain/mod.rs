@@ -24,8 +24,10 @@ use crate::client::ClientKey;
 use crate::client::principal::Found;
 use crate::decide::{Precheck, credential, precheck};
 use crate::policy::Policy;
-use crate::runtime::CurrentSnapshot;
+use crate::runtime::{CurrentSnapshot, Snapshot};
 use crate::store::limiter::{Limiter, Taken};
+use crate::upstream::health::{Standing, State};
+use crate::upstream::pool::EndpointView;
 use report::Explanation;
 use request::{HypotheticalRequest, RequestSpec, SpecError};
 
@@ -66,20 +68,33 @@ impl Explainer {
         let snapshot = self.current.load_full();
         let request = spec.request(&snapshot.policy)?;
         let precheck = prechecked(&snapshot.policy, &request);
+        let explanation = |levels| {
+            let mut explanation =
+                resolved::explanation(&snapshot.policy, &request, &precheck, levels);
+            let upstream = explanation.route.upstream.as_deref();
+            explanation.route.endpoints_down =
+                upstream.map_or_else(Vec::new, |name| endpoints_down(&snapshot, name));
+            explanation
+        };
         if precheck.charges.is_empty() {
-            return Ok(resolved::explanation(
-                &snapshot.policy,
-                &request,
-                &precheck,
-                PeekResult::NoBuckets,
-            ));
+            return Ok(explanation(PeekResult::NoBuckets));
         }
         let rules = &snapshot.stored_rules;
         let taken = self.limiter.peek(&precheck.charges, rules, clock::now()).await;
         let retry_after_us = self.limiter.retry_after_us();
-        let levels = PeekResult::Read { taken: &taken, retry_after_us };
-        Ok(resolved::explanation(&snapshot.policy, &request, &precheck, levels))
+        Ok(explanation(PeekResult::Read { taken: &taken, retry_after_us }))
     }
+}
+
+/// The endpoints of an upstream that get no requests, with the reason.
+fn endpoints_down(snapshot: &Snapshot, upstream: &str) -> Vec<String> {
+    let pool = snapshot.pools.iter().find(|pool| **pool.name() == *upstream);
+    let views = pool.map_or_else(Vec::new, |pool| pool.endpoints(clock::now()));
+    let down = views.into_iter().filter(|view| view.standing.state != State::Up);
+    down.map(|EndpointView { address, standing: Standing { state, reason, .. }, .. }| {
+        format!("{address} {}: {reason}", state.name())
+    })
+    .collect()
 }
 
 /// Explains a request without the levels of its buckets.

@@ -33,7 +33,8 @@ const IDLE_TIMEOUT_US: u64 = 60_000_000;
 /// Maximum number of idle connections kept.
 const MAX_IDLE: usize = 2;
 
-const PRODUCT: HeaderValue =
+/// Value of `User-Agent` in requests that tollgate itself sends.
+pub(crate) const PRODUCT: HeaderValue =
     HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 
 /// Sends requests to one server and keeps idle connections for later requests.
@@ -187,7 +188,14 @@ impl HttpClient {
 }
 
 /// Sends a request and reads the head of the response; informational ones are skipped.
-async fn send(stream: Stream, head: &RequestHeader, body: &[u8]) -> pingora::Result<HttpSession> {
+///
+/// # Errors
+/// The connection fails, or the server does not speak HTTP.
+pub(crate) async fn send(
+    stream: Stream,
+    head: &RequestHeader,
+    body: &[u8],
+) -> pingora::Result<HttpSession> {
     let mut session = HttpSession::new(stream);
     session.write_request_header(Box::new(head.clone())).await?;
     if !body.is_empty() {

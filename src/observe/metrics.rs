@@ -236,6 +236,11 @@ impl Metrics {
         Ok((metrics, series.described.into_inner()))
     }
 
+    /// Counts a health check of an endpoint of this upstream.
+    pub(crate) fn count_check(&self, upstream: &str, result: &str) {
+        self.upstreams.endpoints.checks.with_label_values(&[upstream, result]).inc();
+    }
+
     /// All series in Prometheus' text format. The series of `store`, `servers` and `loads` are set
     /// to their current values first.
     ///
@@ -248,7 +253,7 @@ impl Metrics {
         loads: &[UpstreamLoad<'_>],
     ) -> Result<Vec<u8>, prometheus::Error> {
         let _rendering = self.rendering.lock();
-        self.upstreams.show(servers);
+        self.upstreams.endpoints.show(servers);
         self.upstreams.show_loads(loads);
         self.local_buckets.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
         let evictions = store.evictions();

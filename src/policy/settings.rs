@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::health::{Eject, HealthChecks};
 use super::redis::Secret;
 use super::retries::Retries;
 use super::servers::{self, Balance, Sticky};
@@ -191,6 +192,10 @@ pub struct Upstream {
     pub balance: Balance,
     /// The cookie that keeps the requests of a client on one endpoint.
     pub sticky: Option<Sticky>,
+    /// Checks of the health of its endpoints; `None`: none.
+    pub health: Option<Arc<HealthChecks>>,
+    /// When an endpoint is ejected, beside 5 s after a failed connection; `None`: never.
+    pub eject: Option<Eject>,
     /// How long the weight of an endpoint rises after it has become healthy, in microseconds; 0:
     /// not at all.
     pub slow_start_us: u64,

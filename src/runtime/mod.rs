@@ -1,9 +1,11 @@
 //! The snapshot of the configuration in force, its replacement, and the services that outlive it.
 //!
 //! Reading order: `snapshot`, this file (how a policy is put in force), `lookups` (addresses of
-//! upstream servers), `acme` (automatic certificates), `drain` (whether the process ends).
+//! upstream servers), `checks` (their health), `acme` (automatic certificates), `drain` (whether
+//! the process ends).
 
 pub mod acme;
+pub mod checks;
 pub mod drain;
 pub mod lookups;
 mod snapshot;
@@ -74,7 +76,7 @@ impl Runtime {
             current, limiter, store, metrics, access_log, audit, traces, tls, usage, ..
         } = self;
         let previous = current.load_full();
-        let known = Pool::known_addresses(&previous.pools);
+        let known = Pool::known(&previous.pools);
         let pools = Pool::for_all(&policy.upstreams, &previous.pools, &known).await;
         let numbers = store.adopt(&policy.limits, clock::now());
         policy.number_limits(&numbers);

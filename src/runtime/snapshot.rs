@@ -57,14 +57,14 @@ impl Snapshot {
         Self::with(previous.generation + 1, policy, consumption, pools, loads)
     }
 
-    /// Returns every server of every upstream, and whether it is healthy at `now` (microseconds).
+    /// Returns every server of every upstream, and its state at `now` (microseconds).
     pub fn servers(&self, now: u64) -> Vec<ServerHealth<'_>> {
         let each = self.policy.upstreams.iter().zip(&self.pools);
         each.flat_map(|(upstream, pool)| {
-            pool.health(now).into_iter().map(|(server, is_healthy)| ServerHealth {
+            pool.health(now).into_iter().map(|(server, state)| ServerHealth {
                 upstream: &upstream.name,
                 server,
-                is_healthy,
+                state,
             })
         })
         .collect()

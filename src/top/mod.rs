@@ -19,6 +19,7 @@ mod zone;
 use std::time::Duration;
 
 pub use client::{Client, GatewayError};
+pub(crate) use screen::words::endpoint as endpoint_in_words;
 use target::Target;
 
 /// The options of the command line.

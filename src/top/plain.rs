@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::feed::Summary;
 use super::rates::{Named, Rates, RequestRate, TrafficRate};
-use super::screen::words::{count, latency, name, rate, run_span, span};
+use super::screen::words::{count, endpoint, latency, name, rate, run_span, span};
 use super::screen::{overload, refusals, words};
 use super::state::{Listed, Sort, listed};
 use super::zone::Zone;
@@ -206,7 +206,7 @@ fn upstreams(page: &mut String, summary: &Summary) {
             let _ = writeln!(page, "{own:32}{servers:32}-");
         }
         for server in &one.addresses {
-            let (address, health) = (name(&server.address, 31), server.health.name());
+            let (address, health) = (name(&server.address, 31), endpoint(server));
             let _ = writeln!(page, "{own:32}{address:32}{health}");
         }
         if let Some(limit) = one.limit {

@@ -113,7 +113,7 @@ impl Rounds {
     }
 
     /// Random bits: a Weyl sequence, mixed.
-    fn random(&self) -> u64 {
+    pub(super) fn random(&self) -> u64 {
         hash::mix(self.random.fetch_add(hash::GOLDEN, Ordering::Relaxed))
     }
 
@@ -130,6 +130,7 @@ impl Rounds {
         let is_on_level = |listed: &Listed| match level {
             Level::Healthy(priority) => listed.priority == priority,
             Level::All => true,
+            Level::Off => false,
         };
         let names: Vec<String> =
             all.iter().map(|listed| listed.state.address.to_string()).collect();
@@ -201,7 +202,9 @@ impl Active {
         {
             return Some(listed);
         }
-        if let [only] = &*self.chosen {
+        if let [only] = &*self.chosen
+            && wanted.cookie.is_none()
+        {
             let listed = self.all.get(only.index)?;
             if self.all.len() == 1 || !wanted.not.contains(&listed.state.address) {
                 return Some(listed);
@@ -209,7 +212,7 @@ impl Active {
             return self.another(wanted.not, rounds, now).or(Some(listed));
         }
         if let Some(cookie) = wanted.cookie
-            && let Some(listed) = self.with_cookie(cookie)
+            && let Some(listed) = self.with_cookie(cookie, now)
             && !wanted.not.contains(&listed.state.address)
         {
             return Some(listed);
@@ -222,13 +225,19 @@ impl Active {
         self.all.get(self.chosen.get(position)?.index)
     }
 
-    /// Whether `cookie` selects this endpoint, so that the client need not get it again.
-    fn with_cookie(&self, cookie: &str) -> Option<&Listed> {
-        let is_wanted = |chosen: &&Chosen| {
-            let own = self.all.get(chosen.index).and_then(|one| one.cookie.as_deref());
+    /// The endpoint that `cookie` selects, if it is one of the chosen, or one that is drained.
+    fn with_cookie(&self, cookie: &str, now: u64) -> Option<&Listed> {
+        let is_wanted = |listed: &Listed| {
+            let own = listed.cookie.as_deref();
             own.is_some_and(|own| sticky::values(cookie).any(|value| value == own))
         };
-        self.all.get(self.chosen.iter().find(is_wanted)?.index)
+        let chosen = self.chosen.iter().filter_map(|chosen| self.all.get(chosen.index));
+        let drained = || {
+            self.all
+                .iter()
+                .find(|listed| is_wanted(listed) && listed.state.health().keeps_clients(now))
+        };
+        chosen.clone().find(|listed| is_wanted(listed)).or_else(drained)
     }
 
     /// The position of the endpoint of a request among the chosen ones, which are none or several.

@@ -2,51 +2,44 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::balance::plan::Availability;
-use crate::base::duration::MICROS_PER_SECOND;
+use super::health::Health;
 
-/// How long an endpoint is ejected after a connection to it failed, in microseconds. Without
-/// ejection, each time that it is selected, a request loses a try.
-const EJECTION_US: u64 = 5 * MICROS_PER_SECOND;
-
-/// An endpoint, as its requests change it.
+/// An endpoint, as its requests and its health checks change it.
 #[derive(Debug)]
 pub(crate) struct EndpointState {
     pub(crate) address: SocketAddr,
     /// Requests in flight.
     in_flight: AtomicU32,
     health: Mutex<Health>,
+    /// When its next health check begins, in microseconds; `u64::MAX` while one runs.
+    next_check: AtomicU64,
 }
 
 /// A request in flight at an endpoint, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlight(Arc<EndpointState>);
 
-/// Whether an endpoint is healthy. Times are microseconds.
-#[derive(Debug, Default)]
-struct Health {
-    /// When the last ejection ends; 0: there has been none.
-    ejected_until: u64,
-    /// When it became healthy last; 0: it has always been.
-    healthy_since: u64,
-}
-
-impl Health {
-    fn availability(&self, now: u64) -> Availability {
-        if self.ejected_until > now {
-            return Availability::Down { until: self.ejected_until };
-        }
-        Availability::Up { since: self.healthy_since.max(self.ejected_until) }
-    }
+/// The right to check the health of an endpoint. The next check begins after it is dropped.
+#[derive(Debug)]
+pub(crate) struct CheckTurn {
+    pub(super) endpoint: Arc<EndpointState>,
+    /// When the next check begins, in microseconds.
+    next: u64,
 }
 
 impl EndpointState {
     pub(super) fn new(address: SocketAddr) -> Self {
-        Self { address, in_flight: AtomicU32::new(0), health: Mutex::default() }
+        Self {
+            address,
+            in_flight: AtomicU32::new(0),
+            health: Mutex::default(),
+            next_check: AtomicU64::new(0),
+        }
     }
 
     /// Requests in flight.
@@ -60,25 +53,26 @@ impl EndpointState {
         InFlight(Arc::clone(self))
     }
 
+    pub(super) fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock()
+    }
+
     /// Whether requests are sent to it at `now` (microseconds).
     pub(super) fn availability(&self, now: u64) -> Availability {
         self.health.lock().availability(now)
     }
 
-    /// Ejects it because a connection to it failed at `now` (microseconds).
-    pub(super) fn eject(&self, now: u64) {
-        self.health.lock().ejected_until = now.saturating_add(EJECTION_US);
+    /// When its next health check begins, in microseconds; `u64::MAX` while one runs.
+    pub(super) fn next_check(&self) -> u64 {
+        self.next_check.load(Ordering::Acquire)
     }
 
-    /// Ends its ejection because a connection to it succeeded at `now` (microseconds). Returns
-    /// whether it was ejected.
-    pub(super) fn readmit(&self, now: u64) -> bool {
-        let mut health = self.health.lock();
-        let was_ejected = health.ejected_until > now;
-        if was_ejected {
-            *health = Health { ejected_until: 0, healthy_since: now };
-        }
-        was_ejected
+    /// Begins a health check that is due at `now`, unless another thread does. The one after it
+    /// begins at `next`, or when it has ended. Times are microseconds.
+    pub(super) fn begin_check(self: &Arc<Self>, now: u64, next: u64) -> Option<CheckTurn> {
+        let begin = |due: u64| (due <= now).then_some(u64::MAX);
+        self.next_check.fetch_update(Ordering::AcqRel, Ordering::Acquire, begin).ok()?;
+        Some(CheckTurn { endpoint: Arc::clone(self), next })
     }
 }
 
@@ -95,5 +89,11 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for CheckTurn {
+    fn drop(&mut self) {
+        self.endpoint.next_check.store(self.next, Ordering::Release);
     }
 }

@@ -1,12 +1,21 @@
-//! The addresses that names of servers had when they were last looked up. A new pool, or the
-//! process of an upgrade, begins with them, so that it serves while names cannot be looked up.
+//! What is known of servers when a new pool, or the process of an upgrade, begins: the addresses
+//! that names had when they were last looked up, so that it serves while names cannot be looked up,
+//! and what operators said of endpoints.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::orders::KnownOrders;
 use crate::net::address::HostPort;
+
+/// What a process knows of the servers of its upstreams, and hands over to the next one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known {
+    pub addresses: KnownAddresses,
+    pub orders: KnownOrders,
+}
 
 /// Addresses by server, as it is written: `host:port`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

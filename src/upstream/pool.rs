@@ -12,22 +12,26 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 pub(crate) use super::active::Wanted;
 use super::active::{Active, Listed, Rounds};
-use super::balance::plan::Availability;
+use super::check;
 use super::dial::Endpoint;
-use super::endpoint::{EndpointState, InFlight};
+use super::endpoint::{CheckTurn, EndpointState, InFlight};
+use super::health::{self, CheckFailure, EjectReason, Order, Standing, State, Suspicion};
 use super::http2::Http2Connections;
 use super::idle::IdleConnections;
-use super::known::KnownAddresses;
+use super::known::{Known, KnownAddresses};
+use super::orders::{KnownOrders, Orders};
 use super::sticky;
 use super::tls::TlsClient;
 use crate::base::clock;
 use crate::net::address::HostPort;
 use crate::net::io_text;
 use crate::net::lookup::{Resolver, system_resolver};
+use crate::policy::failures::ServerFailure;
+use crate::policy::health::Eject;
 use crate::policy::servers::Server;
 use crate::policy::settings::{Target, Upstream};
 
@@ -52,6 +56,8 @@ pub struct Pool {
     /// Whether any server is configured by name, so that look-ups can change its addresses.
     pub(crate) has_names: bool,
     name: Arc<str>,
+    /// What operators said of its endpoints. Shared with the pool that replaces this one.
+    orders: Arc<Orders>,
     /// Idle connections over HTTP/1.1 to its servers. Shared with the pool that replaces this one,
     /// if only the choice among the servers changes, as are the next two.
     idle: Arc<IdleConnections>,
@@ -84,8 +90,8 @@ pub struct EndpointView {
     pub priority: u8,
     /// Requests in flight.
     pub in_flight: u32,
-    /// Microseconds until its ejection ends; 0: it is not ejected.
-    pub ejected_us: u64,
+    /// Whether requests are sent to it, and why not.
+    pub standing: Standing,
 }
 
 impl Pool {
@@ -110,6 +116,7 @@ impl Pool {
             inherited: Vec::new(),
             has_names,
             name: Arc::clone(&upstream.name),
+            orders: Arc::default(),
             http2: Arc::new(Http2Connections::new()),
             idle: Arc::new(IdleConnections::new(Arc::clone(&upstream.name))),
             tls: tls.map(Arc::new),
@@ -126,13 +133,13 @@ impl Pool {
     /// Returns a pool for each of `upstreams`, in their order. A pool of `previous` is reused if
     /// nothing of it changes. A new one takes over the state of endpoints from that of the same
     /// name, its connections if the servers are the same and connected to alike, and the addresses
-    /// in `known`. The names of new pools are looked up in parallel. Those without a known address
-    /// are waited for, 5 s at most; their look-ups then go on. A name without an address is logged;
-    /// a later look-up may find one.
+    /// in `known`. The names of new pools are looked up in parallel, and new endpoints checked.
+    /// Names without a known address, and checks, are waited for, 5 s at most; they then go on. A
+    /// name without an address is logged; a later look-up may find one.
     pub async fn for_all(
         upstreams: &[Upstream],
         previous: &[Arc<Self>],
-        known: &KnownAddresses,
+        known: &Known,
     ) -> Vec<Arc<Self>> {
         Self::for_all_with(upstreams, previous, known, &system_resolver()).await
     }
@@ -140,7 +147,7 @@ impl Pool {
     async fn for_all_with(
         upstreams: &[Upstream],
         previous: &[Arc<Self>],
-        known: &KnownAddresses,
+        known: &Known,
         resolver: &Resolver,
     ) -> Vec<Arc<Self>> {
         let (mut files, mut lookups) = (JoinSet::new(), JoinSet::new());
@@ -150,8 +157,10 @@ impl Pool {
                 return Arc::clone(pool);
             }
             let mut pool = Self::with_resolver(upstream, Arc::clone(resolver));
+            pool.orders = Arc::new(known.orders.of(&upstream.name));
             if let Some(previous) = previous.iter().find(|pool| pool.name == upstream.name) {
                 pool.inherited = previous.states();
+                pool.orders = Arc::clone(&previous.orders);
                 if previous.connects_as(upstream) {
                     pool.idle = Arc::clone(&previous.idle);
                     pool.http2 = Arc::clone(&previous.http2);
@@ -162,10 +171,16 @@ impl Pool {
             let pool = Arc::new(pool);
             let new = Arc::clone(&pool);
             files.spawn(async move { new.refresh_tls().await });
-            if pool.has_names {
+            let is_checked = upstream.health.is_some();
+            if pool.has_names || is_checked {
                 let new = Arc::clone(&pool);
-                let lookup = async move { new.look_up().await };
-                let lookup = if pool.names_without_address().next().is_some() {
+                let lookup = async move {
+                    if new.has_names {
+                        new.look_up().await;
+                    }
+                    new.check_new().await;
+                };
+                let lookup = if is_checked || pool.names_without_address().next().is_some() {
                     lookups.spawn(lookup)
                 } else {
                     tokio::spawn(lookup).abort_handle()
@@ -182,22 +197,25 @@ impl Pool {
         pools
     }
 
-    /// The addresses of all names of `pools`.
-    pub fn known_addresses(pools: &[Arc<Self>]) -> KnownAddresses {
-        let mut known = KnownAddresses::default();
-        for (server, addresses) in pools.iter().flat_map(|pool| &pool.servers) {
-            if address(&server.origin).is_none() {
-                known.add(&server.origin, &addresses.lock());
+    /// The addresses of all names of `pools`, and what operators said of endpoints.
+    pub fn known(pools: &[Arc<Self>]) -> Known {
+        let (mut addresses, mut orders) = (KnownAddresses::default(), KnownOrders::default());
+        for pool in pools {
+            orders.add(&pool.name, &pool.orders);
+            for (server, found) in &pool.servers {
+                if address(&server.origin).is_none() {
+                    addresses.add(&server.origin, &found.lock());
+                }
             }
         }
-        known
+        Known { addresses, orders }
     }
 
     /// Begins with the addresses of servers that need no look-up, and with those in `known`.
-    fn begin_with(&self, known: &KnownAddresses) {
+    fn begin_with(&self, known: &Known) {
         for (Server { origin, .. }, addresses) in &self.servers {
             *addresses.lock() =
-                address(origin).map_or_else(|| known.of(origin), |address| vec![address]);
+                address(origin).map_or_else(|| known.addresses.of(origin), |address| vec![address]);
         }
         self.update();
     }
@@ -225,6 +243,7 @@ impl Pool {
             && own.target == upstream.target
             && (&own.balance, &own.sticky) == (&upstream.balance, &upstream.sticky)
             && own.slow_start_us == upstream.slow_start_us
+            && (&own.health, own.eject) == (&upstream.health, upstream.eject)
     }
 
     /// Whether its connections are to the servers of `upstream`, and as that configures them.
@@ -246,7 +265,7 @@ impl Pool {
         self.active.load().all.iter().map(|listed| Arc::clone(&listed.state)).collect()
     }
 
-    pub(super) fn name(&self) -> &Arc<str> {
+    pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
 
@@ -347,23 +366,195 @@ impl Pool {
             }
             None => Arc::clone(&self.active.load().all),
         };
+        for Listed { state, .. } in &*all {
+            let standing = state.health().unlogged(now);
+            if let Some(standing) = standing {
+                self.log(state.address, &standing, now);
+            }
+        }
         let Upstream { balance, slow_start_us, .. } = &self.upstream;
         let active = Active::of(all, balance, *slow_start_us, &self.rounds, now);
         self.active.store(Arc::new(active));
     }
 
-    /// Ejects an endpoint for 5 s because a connection to it failed at `now` (microseconds).
-    pub(crate) fn eject(&self, endpoint: &InFlight, now: u64) {
-        endpoint.state().eject(now);
-        self.replace(None, now);
+    /// Logs that the state of an endpoint has changed.
+    fn log(&self, endpoint: SocketAddr, standing: &Standing, now: u64) {
+        let Standing { state, reason, until, .. } = standing;
+        let (upstream, state) = (&*self.name, state.name());
+        match standing.state {
+            State::Up => info!(upstream, %endpoint, state, "endpoint gets requests"),
+            State::Unchecked => debug!(upstream, %endpoint, state, "endpoint is not checked yet"),
+            State::Drained | State::Disabled => {
+                info!(upstream, %endpoint, state, reason, "endpoint gets no requests");
+            }
+            State::Unreachable | State::Ejected => {
+                let for_ms = until.saturating_sub(now) / 1_000;
+                warn!(upstream, %endpoint, state, reason, for_ms, "endpoint gets no requests");
+            }
+            State::Unhealthy => {
+                warn!(upstream, %endpoint, state, reason, "endpoint gets no requests");
+            }
+        }
     }
 
-    /// Ends the ejection of an endpoint because a connection to it succeeded at `now`
-    /// (microseconds).
-    pub(crate) fn readmit(&self, endpoint: &InFlight, now: u64) {
-        if endpoint.state().readmit(now) {
+    /// Notes that a connection to an endpoint failed at `now` (microseconds): it gets no requests
+    /// for 5 s. Returns why it was ejected for longer, if it was.
+    pub(crate) fn unreachable(&self, endpoint: &InFlight, now: u64) -> Option<EjectReason> {
+        endpoint.state().health().unreachable(now);
+        self.replace(None, now);
+        self.observe(endpoint, Some(ServerFailure::Connect), now)
+    }
+
+    /// Notes that a new connection to an endpoint succeeded at `now` (microseconds).
+    pub(crate) fn reachable(&self, endpoint: &InFlight, now: u64) {
+        let changed = endpoint.state().health().reachable(now);
+        if changed {
             self.replace(None, now);
         }
+    }
+
+    /// Notes how a request to an endpoint ended at `now` (microseconds): with a failure, or well.
+    /// Returns why the endpoint was ejected, if it was.
+    pub(crate) fn observe(
+        &self,
+        endpoint: &InFlight,
+        failure: Option<ServerFailure>,
+        now: u64,
+    ) -> Option<EjectReason> {
+        let eject = self.upstream.eject.as_ref()?;
+        let has_failed = failure.is_some_and(|failure| eject.on.has(failure));
+        let suspicion = endpoint.state().health().observe(has_failed, eject, now)?;
+        self.eject(endpoint, suspicion, eject, now)
+    }
+
+    /// Ejects an endpoint at `now` (microseconds), unless too many are, or others fail as well.
+    #[cold]
+    fn eject(
+        &self,
+        endpoint: &InFlight,
+        suspicion: Suspicion,
+        eject: &Eject,
+        now: u64,
+    ) -> Option<EjectReason> {
+        {
+            // Two endpoints are not judged at a time.
+            let _replacing = self.replacing.lock();
+            let active = self.active.load();
+            let own = endpoint.state();
+            let (mut total, mut ejected, mut others) = (0, 0, (0_u64, 0_u64));
+            for listed in &*active.all {
+                let health = listed.state.health();
+                total += usize::from(!health.is_off());
+                ejected += usize::from(!health.is_off() && health.is_ejected(now));
+                if listed.state.address != own.address {
+                    let (requests, failed) = health.window(eject, now);
+                    others = (others.0 + u64::from(requests), others.1 + u64::from(failed));
+                }
+            }
+            let reason = match suspicion {
+                Suspicion::ConsecutiveFailures => EjectReason::ConsecutiveFailures,
+                Suspicion::ErrorRate { requests, failed } => {
+                    if !health::stands_out(requests, failed, others) {
+                        return None;
+                    }
+                    EjectReason::ErrorRate
+                }
+            };
+            let mut health = own.health();
+            if health.is_ejected(now) || !health::may_eject(total, ejected, eject.max) {
+                return None;
+            }
+            health.eject(reason, eject, now);
+            Some(reason)
+        }
+        .inspect(|_| self.replace(None, now))
+    }
+
+    /// Gives an order for an endpoint, by its address, or for a server as the file writes it, with
+    /// or without its scheme; `None` takes it back. Returns whether there is such a server.
+    pub fn order(&self, server: &str, order: Option<Order>) -> bool {
+        let text = server.rsplit_once("://").map_or(server, |(_, rest)| rest);
+        let endpoint: Option<SocketAddr> = text.parse().ok();
+        let mut is_known = false;
+        for (own, addresses) in &self.servers {
+            let addresses = addresses.lock();
+            if own.origin.to_string().eq_ignore_ascii_case(text) {
+                self.orders.set_server(&own.origin, &addresses, order);
+                is_known = true;
+            } else if let Some(endpoint) = endpoint.filter(|it| addresses.contains(it)) {
+                self.orders.set_endpoint(&own.origin, endpoint, order);
+                is_known = true;
+            }
+        }
+        self.follow_orders();
+        is_known
+    }
+
+    /// Applies the orders to the present endpoints.
+    fn follow_orders(&self) {
+        let now = clock::now();
+        let mut changed = false;
+        for (server, addresses) in &self.servers {
+            for address in addresses.lock().iter() {
+                let active = self.active.load();
+                let own = active.all.iter().find(|listed| listed.state.address == *address);
+                let order = self.orders.of(&server.origin, *address);
+                changed |= own.is_some_and(|own| own.state.health().order(order, now));
+            }
+        }
+        if changed {
+            self.replace(None, now);
+        }
+    }
+
+    /// Begins the health checks that are due at `now`, with this many gateways. Also returns when
+    /// the next one is due. Times are microseconds.
+    pub(crate) fn due_checks(&self, gateways: u32, now: u64) -> (Vec<CheckTurn>, u64) {
+        let Some(checks) = &self.upstream.health else { return (Vec::new(), u64::MAX) };
+        let active = self.active.load();
+        let mut next = u64::MAX;
+        let mut turns = Vec::new();
+        for Listed { state, .. } in &*active.all {
+            let due = state.next_check();
+            if due > now {
+                next = next.min(due);
+                continue;
+            }
+            let pause_us = check::pause_us(checks.interval, gateways, self.rounds.random());
+            turns.extend(state.begin_check(now, now.saturating_add(pause_us)));
+        }
+        (turns, next)
+    }
+
+    /// Checks the health of an endpoint. Returns why the check failed.
+    pub(crate) async fn check(
+        self: &Arc<Self>,
+        turn: CheckTurn,
+    ) -> Option<Result<(), CheckFailure>> {
+        let checks = self.upstream.health.as_ref()?;
+        let result = check::check(self, turn.endpoint.address, checks).await;
+        let now = clock::now();
+        let changed = turn.endpoint.health().checked(result.clone(), checks, now);
+        if changed {
+            self.replace(None, now);
+        }
+        Some(result)
+    }
+
+    /// Checks the endpoints that have not been checked yet.
+    async fn check_new(self: &Arc<Self>) {
+        let mut checks = JoinSet::new();
+        let (turns, _) = self.due_checks(1, clock::now());
+        for turn in turns.into_iter().filter(|turn| turn.endpoint.health().is_unchecked()) {
+            let pool = Arc::clone(self);
+            checks.spawn(async move { pool.check(turn).await });
+        }
+        while checks.join_next().await.is_some() {}
+    }
+
+    /// The upstream as configured.
+    pub(super) fn upstream(&self) -> &Upstream {
+        &self.upstream
     }
 
     /// Returns every endpoint as of the last look-up, at `now` (microseconds).
@@ -373,22 +564,19 @@ impl Pool {
             weight: listed.weight,
             priority: listed.priority,
             in_flight: listed.state.in_flight(),
-            ejected_us: match listed.state.availability(now) {
-                Availability::Down { until } => until.saturating_sub(now),
-                Availability::Up { .. } => 0,
-            },
+            standing: listed.state.health().show(now),
         };
         self.active.load().all.iter().map(view).collect()
     }
 
-    /// Returns every server's address and whether it is healthy (not ejected) at `now`. If no name
-    /// has an address, returns the names, all unhealthy.
-    pub fn health(&self, now: u64) -> Vec<(String, bool)> {
+    /// Returns every server's address and its state at `now`; `None`: it has no address, if no name
+    /// has one.
+    pub fn health(&self, now: u64) -> Vec<(String, Option<State>)> {
         let endpoints = self.endpoints(now);
         if endpoints.is_empty() {
-            return self.servers.iter().map(|(server, _)| (server.to_string(), false)).collect();
+            return self.servers.iter().map(|(server, _)| (server.to_string(), None)).collect();
         }
-        let health = |view: EndpointView| (view.address.to_string(), view.ejected_us == 0);
+        let health = |view: EndpointView| (view.address.to_string(), Some(view.standing.state));
         endpoints.into_iter().map(health).collect()
     }
 
@@ -448,6 +636,12 @@ impl Pool {
                     || Arc::new(EndpointState::new(address)),
                     |state| Arc::clone(state),
                 );
+                let order = self.orders.of(&server.origin, address);
+                {
+                    let mut health = state.health();
+                    health.set_checked(self.upstream.health.is_some());
+                    health.order(order, now);
+                }
                 let sticky = self.upstream.sticky.as_ref();
                 all.push(Listed {
                     state,
@@ -701,13 +895,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn changed_upstream_keeps_addresses_while_names_cannot_be_looked_up() {
-        let none = KnownAddresses::default();
+        let none = Known::default();
         let resolver: Resolver = Arc::new(|server| Box::pin(std::future::ready(found(server))));
         let first = upstreams("api", "'a1:80', 'a2:80'", "");
         let before = Pool::for_all_with(&first, &[], &none, &resolver).await;
-        let known = Pool::known_addresses(&before);
-        let json = serde_json::to_string(&known).unwrap();
-        assert_eq!(serde_json::from_str::<KnownAddresses>(&json).unwrap(), known);
+        let known = Pool::known(&before);
+        let json = serde_json::to_string(&known.addresses).unwrap();
+        assert_eq!(serde_json::from_str::<KnownAddresses>(&json).unwrap(), known.addresses);
         for (name, servers, text, expected) in [
             ("api", "'a1:80', 'a2:80'", "balance = 'random_two'", 2),
             ("api", "'a1:80', 'a2:80'", "sticky = { cookie = 'srv' }", 2),
@@ -730,7 +924,7 @@ mod tests {
 
     #[tokio::test]
     async fn changed_upstream_keeps_its_connections_if_its_servers_stay() {
-        let none = KnownAddresses::default();
+        let none = Known::default();
         let first = upstreams("api", "'10.0.0.1:80', '10.0.0.2:80'", "");
         let before = Pool::for_all(&first, &[], &none).await;
         for (name, servers, text, is_shared) in [
@@ -756,7 +950,7 @@ mod tests {
         let upstreams = upstreams("api", &names.join(","), "");
         let silent: Resolver = Arc::new(|_| Box::pin(std::future::pending()));
         let begin = tokio::time::Instant::now();
-        let none = KnownAddresses::default();
+        let none = Known::default();
         let pools = Pool::for_all_with(&upstreams, &[], &none, &silent).await;
         assert!(begin.elapsed() < Duration::from_millis(5_100), "{:?}", begin.elapsed());
         assert!(!pools[0].is_looked_up());
@@ -789,11 +983,11 @@ mod tests {
         let picked: Vec<u8> = (0..6).map(|_| last(&select())).collect();
         assert_eq!(picked, [2, 1, 2, 2, 1, 2]);
         let [first, second] = [select(), select()];
-        pool.eject(&first, now);
-        pool.eject(&second, now);
+        pool.unreachable(&first, now);
+        pool.unreachable(&second, now);
         assert_eq!((last(&select()), last(&select())), (3, 3));
         let backup = select();
-        pool.eject(&backup, now);
+        pool.unreachable(&backup, now);
         let picked: BTreeSet<u8> = (0..4).map(|_| last(&select())).collect();
         assert_eq!(picked, [1, 2, 3].into());
         let later = pool.select(Wanted::default(), now + 5_000_000).unwrap();
@@ -843,7 +1037,7 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(last(&pool.select(wanted, now).unwrap()), 1);
         }
-        pool.eject(&pool.select(wanted, now).unwrap(), now);
+        pool.unreachable(&pool.select(wanted, now).unwrap(), now);
         assert_eq!(last(&pool.select(wanted, now).unwrap()), 2);
         let wanted = Wanted { cookie: Some("unknown"), ..Wanted::default() };
         assert_eq!(last(&pool.select(wanted, now).unwrap()), 2);
@@ -862,8 +1056,8 @@ mod tests {
         };
         let before = picks(now);
         let returning = pool.select(Wanted::default(), now).unwrap();
-        pool.eject(&returning, now);
-        pool.readmit(&returning, now + 1);
+        pool.unreachable(&returning, now);
+        pool.reachable(&returning, now + 1);
         drop(returning);
         assert_eq!(picks(now + 100_000), before);
     }
@@ -873,12 +1067,12 @@ mod tests {
         let pool = Arc::new(three(THREE, "").await);
         let now = clock::now();
         let first = pool.select(Wanted::default(), now).unwrap();
-        pool.eject(&first, now);
+        pool.unreachable(&first, now);
         let file = "[upstreams.api]\nservers = ['10.0.0.9:80', '10.0.0.2:80']\n[routes.all]\n";
         let policy = crate::load::from_text("gateway.toml", file).unwrap();
-        let pools = Pool::for_all(&policy.upstreams, &[pool], &KnownAddresses::default()).await;
+        let pools = Pool::for_all(&policy.upstreams, &[pool], &Known::default()).await;
         let views = pools[0].endpoints(now);
         assert_eq!((views[1].address, views[1].in_flight), (first.address(), 1));
-        assert!(views[1].ejected_us > 4_000_000, "{views:?}");
+        assert!(views[1].standing.until > now + 4_000_000, "{views:?}");
     }
 }

@@ -2,8 +2,8 @@
 //! requests. Without one, an upstream that is overloaded gets a multiple of the load that it fails
 //! under.
 //!
-//! In any span of [`WINDOW_S`] that ends with a retry, there are at most the given percentage of the
-//! requests in that span, or [`MIN_RETRIES`] if that is more. The time is a parameter.
+//! In any span of [`WINDOW_S`] that ends with a retry, there are at most the given percentage of
+//! the requests in that span, or [`MIN_RETRIES`] if that is more. The time is a parameter.
 
 use std::array::from_fn;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket};
 use socket2::{SockRef, Socket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -94,6 +95,13 @@ fn probe(stream: &TcpStream) -> Probe {
         Ok(_) => Probe::Surplus,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Probe::Silent,
         Err(_) => Probe::Closed,
+    }
+}
+
+impl VirtualSocket for Transport {
+    /// Does nothing: its options were set when it was opened.
+    fn set_socket_option(&self, _: VirtualSockOpt) -> io::Result<()> {
+        Ok(())
     }
 }
 

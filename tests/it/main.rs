@@ -35,6 +35,8 @@ mod peers;
 // Upstreams: the selected server, TLS, HTTP/2, the PROXY protocol, and their faults.
 mod balance;
 mod broken_upstreams;
+mod endpoint_faults;
+mod endpoint_health;
 mod http2_upstream_faults;
 mod http2_upstreams;
 mod names;

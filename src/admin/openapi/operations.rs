@@ -14,7 +14,7 @@ use crate::api::reloads::{Answer as Reload, DryRun, Reloads};
 use crate::api::samples::SampleRange;
 use crate::api::status::{Breaker, Status};
 use crate::api::upgrade::Upgraded;
-use crate::api::upstreams::Upstreams;
+use crate::api::upstreams::{UpstreamHealth, Upstreams};
 use crate::api::usage::Usage;
 use crate::explain::report::Explanation;
 
@@ -145,6 +145,7 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
         }
         Call::Reloads => Operation::json::<Reloads>(generator, "The last reloads."),
         Call::Upstreams => Operation::json::<Upstreams>(generator, "Upstreams and their health."),
+        Call::Drain | Call::Disable | Call::Enable => order(call, generator),
         Call::Certificates => Operation::json::<Certificates>(
             generator,
             "Certificates of the listeners, and failures.",
@@ -215,6 +216,16 @@ fn reload(generator: &mut SchemaGenerator) -> Operation {
             (400, "The query is invalid, or there is a body without `dry_run=true`."),
             (503, "The file system does not respond. The configuration does not change."),
         ])
+}
+
+fn order(call: Call, generator: &mut SchemaGenerator) -> Operation {
+    let summary = match call {
+        Call::Drain => "Sends an endpoint no more requests, but those whose cookie selects it.",
+        Call::Disable => "Sends an endpoint no more requests.",
+        _ => "Takes the order to drain or disable an endpoint back.",
+    };
+    Operation::json::<UpstreamHealth>(generator, summary)
+        .failing(&[(404, "The file has no such upstream, or that has no such server or address.")])
 }
 
 fn adjust(generator: &mut SchemaGenerator, summary: &'static str) -> Operation {

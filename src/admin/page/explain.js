@@ -47,6 +47,7 @@ function facts({ client, route, request }) {
     if (client.plan) rows.push(row("Plan", code(client.plan)));
   }
   if (route) rows.push(row("Route", ...(route.name ? [code(route.name), ` to ${route.upstream ?? "one of its upstreams"}, for ${tokenCount(route.cost)}; ${route.why}`] : [route.why])));
+  if (route?.endpoints_down) rows.push(row("Without requests", route.endpoints_down.join(", ")));
   return h("dl", { class: "facts lines" }, rows);
 }
 

@@ -130,6 +130,7 @@ async function refreshUpstreams() {
       { title: "Address", cell: (row) => code(row.address ?? row.servers.join(", ")) },
       { title: "Health", cell: (row) => health(row) },
       { title: "In flight", cell: (row) => named(row.inFlight) },
+      { title: "Orders", cell: (row) => orders(row) },
       { title: "In the file", kind: "minor", cell: (row) => named(row.servers.join(", ")) },
     ], rows));
   } catch (problem) {
@@ -137,10 +138,35 @@ async function refreshUpstreams() {
   }
 }
 
-function health({ address, servers, health: state, retry_after_ms: wait }) {
+const ORDERS = {
+  drain: ["Drain", "It gets no new requests, but those of clients whose cookie selects it. This gateway only, until you enable it or the gateway ends."],
+  disable: ["Disable", "It gets no new requests. Those in flight end as usual. This gateway only, until you enable it or the gateway ends."],
+  enable: ["Enable", "It gets requests again, unless its health says otherwise."],
+};
+
+function orders({ name, address, state }) {
+  if (!address) return "";
+  const isOff = state === "drained" || state === "disabled";
+  return (isOff ? ["enable"] : ["drain", "disable"]).map((order) =>
+    h("button", { type: "button", onclick: () => give(order, name, address) }, ORDERS[order][0]));
+}
+
+async function give(order, name, address) {
+  const [verb, text] = ORDERS[order];
+  if (!(await confirm({ title: `${verb} ${address} of ${name}?`, text, yes: verb }))) return;
+  try {
+    await post(`/api/upstreams/${encodeURIComponent(name)}/${encodeURIComponent(address)}/${order}`);
+    await refreshUpstreams();
+  } catch (problem) {
+    fill(byId("upstreams"), h("p", { class: "field-error" }, problem.message));
+  }
+}
+
+function health({ address, servers, health: ok, state, reason, since, retry_after_ms: wait }) {
   if (!address) return servers.includes("demo") ? badge("built in", "good") : badge("no address", "bad");
-  if (state === "down") return [badge("ejected", "bad"), ` retried in ${span(wait)}`];
-  return badge(state, "good");
+  if (ok === "ok") return badge(ok, "good");
+  const details = [reason, since && `since ${moment(Date.parse(since), Date.now())}`, wait > 0 && `retried in ${span(wait)}`].filter(Boolean);
+  return [badge(state, "bad"), ` ${details.join(", ")}`];
 }
 
 /** Shown only if a listener has certificates. */

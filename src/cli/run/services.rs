@@ -36,6 +36,7 @@ use crate::reload::Reloader;
 use crate::reload::service::{HangupSignal, ReloadService};
 use crate::runtime::Runtime;
 use crate::runtime::acme::AcmeService;
+use crate::runtime::checks::Checks;
 use crate::runtime::drain::Draining;
 use crate::runtime::lookups::Lookups;
 use crate::store::limiter::Limiter;
@@ -110,6 +111,7 @@ impl Services {
         let needed = needs_redis.then_some(limiter);
         let readiness = Readiness { draining: draining.clone(), needed, pressure };
         let reloader = Arc::clone(&self.reloader);
+        let checks = Checks::new(self.runtime.clone());
         let answers = Admin::new(self.runtime, readiness, reloader, Arc::clone(&sampler))
             .upgrading_by(Arc::clone(&upgrader));
         let app = App::new(answers, Arc::clone(&sampler), draining.clone());
@@ -129,6 +131,7 @@ impl Services {
         let reloads = ReloadService::new(self.reloader, self.hangup_signal);
         add_background(&mut pingora, "acme", orders, &failures);
         add_background(&mut pingora, "lookups", Lookups::new(current), &failures);
+        add_background(&mut pingora, "checks", checks, &failures);
         add_background(&mut pingora, "reloads", reloads, &failures);
         (pingora, busy)
     }

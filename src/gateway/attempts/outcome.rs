@@ -14,8 +14,10 @@ use crate::gateway::request::grpc_deadline;
 use crate::gateway::respond::{self, failure};
 use crate::limit::in_flight::adaptive::Outcome;
 use crate::observe::metrics::UpstreamResult;
+use crate::policy::failures::ServerFailure;
 use crate::policy::settings::{MaxInFlight, Upstream};
 use crate::upstream::connection::{Attempt, TimedOut};
+use crate::upstream::health::EjectReason;
 
 /// Type of the error of an attempt after whose response the request is sent again.
 pub(super) const RETRIED_STATUS: ErrorType =
@@ -41,11 +43,11 @@ impl Gateway {
         }
         let endpoint = exchange.attempts.last().and_then(|attempt| attempt.endpoint.as_ref());
         if let (false, Some(pool), Some(endpoint)) = (is_reused, exchange.pool(), endpoint) {
-            pool.readmit(endpoint, clock::now());
+            pool.reachable(endpoint, clock::now());
         }
     }
 
-    /// Ejects the endpoint that was selected last, which could not be connected to, unless the
+    /// Notes that the endpoint that was selected last could not be connected to, unless the
     /// deadline of a gRPC call has passed. The error that is returned says whether another endpoint
     /// is tried.
     #[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
@@ -67,8 +69,10 @@ impl Gateway {
         sample(exchange, None, clock::now());
         self.count_upstream(exchange, UpstreamResult::Connect);
         let endpoint = exchange.attempts.last().and_then(|attempt| attempt.endpoint.as_ref());
-        if let (Some(pool), Some(endpoint)) = (exchange.pool(), endpoint) {
-            pool.eject(endpoint, clock::now());
+        if let (Some(pool), Some(endpoint)) = (exchange.pool(), endpoint)
+            && let Some(reason) = pool.unreachable(endpoint, clock::now())
+        {
+            self.count_ejection(exchange, reason);
         }
         // Of the body, nothing was sent.
         error.set_retry(self.is_retried(exchange, Failed::NotConnected, method, true));
@@ -96,6 +100,9 @@ impl Gateway {
             attempt.marks.head = Some(now);
         }
         sample(exchange, Some(status), now);
+        let is_failure = status.is_client_error() || status.is_server_error();
+        let failure = is_failure.then_some(ServerFailure::Status(status));
+        self.observe_health(exchange, failure, now);
         let digit = u8::try_from(status.as_u16() / 100).unwrap_or_default();
         if status >= StatusCode::REQUEST_TIMEOUT
             && self.is_retried(exchange, Failed::Status(status), method, has_whole_body)
@@ -143,8 +150,12 @@ impl Gateway {
         }
         series.inspect(|series| series.retried(failed.label()));
         match failed {
-            Failed::Reset => self.count_broken(exchange, UpstreamResult::Broken),
-            Failed::TimedOut => self.count_broken(exchange, UpstreamResult::Timeout),
+            Failed::Reset => {
+                self.count_broken(exchange, UpstreamResult::Broken, ServerFailure::Reset);
+            }
+            Failed::TimedOut => {
+                self.count_broken(exchange, UpstreamResult::Timeout, ServerFailure::Timeout);
+            }
             _ => {}
         }
         if let Some(attempt) = exchange.attempts.last_mut() {
@@ -155,8 +166,15 @@ impl Gateway {
     }
 
     /// Counts an attempt that failed after it was connected to, before the head of a response.
-    fn count_broken(&self, exchange: &mut Exchange, result: UpstreamResult) {
-        sample(exchange, None, clock::now());
+    fn count_broken(
+        &self,
+        exchange: &mut Exchange,
+        result: UpstreamResult,
+        of_server: ServerFailure,
+    ) {
+        let now = clock::now();
+        sample(exchange, None, now);
+        self.observe_health(exchange, Some(of_server), now);
         self.count_upstream(exchange, result);
     }
 
@@ -171,11 +189,33 @@ impl Gateway {
         if attempts.answer.is_none() && !failure::is_at_will(error) {
             sample(exchange, None, clock::now());
         }
-        let result = match failure::failure(error) {
-            Failure::UpstreamTimeout => UpstreamResult::Timeout,
-            _ => UpstreamResult::Broken,
+        let (result, of_server) = match failure::failure(error) {
+            Failure::UpstreamTimeout => (UpstreamResult::Timeout, ServerFailure::Timeout),
+            _ => (UpstreamResult::Broken, ServerFailure::Reset),
         };
+        if !failure::is_at_will(error) {
+            self.observe_health(exchange, Some(of_server), clock::now());
+        }
         self.count_upstream(exchange, result);
+    }
+
+    /// Notes how the last attempt ended, for the health of its endpoint: with a failure, or well.
+    fn observe_health(&self, exchange: &Exchange, failure: Option<ServerFailure>, now: u64) {
+        if exchange.upstream().is_none_or(|upstream| upstream.eject.is_none()) {
+            return;
+        }
+        let endpoint = exchange.attempts.last().and_then(|attempt| attempt.endpoint.as_ref());
+        if let (Some(pool), Some(endpoint)) = (exchange.pool(), endpoint)
+            && let Some(reason) = pool.observe(endpoint, failure, now)
+        {
+            self.count_ejection(exchange, reason);
+        }
+    }
+
+    fn count_ejection(&self, exchange: &Exchange, reason: EjectReason) {
+        if let Some(series) = exchange.upstream_series(&self.metrics) {
+            series.ejected(reason);
+        }
     }
 
     /// Counts the result of an attempt at the upstream.

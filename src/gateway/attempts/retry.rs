@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::policy::retries::{Retries, RetryCause};
+use crate::policy::failures::ServerFailure;
+use crate::policy::retries::Retries;
 
 /// Maximum number of attempts to send a request to an upstream, with any `retries`.
 pub const MAX_TRIES: usize = 11;
@@ -61,14 +62,14 @@ pub(super) fn verdict(failed: Failed, request: Request, retries: &Retries) -> Ve
     let repeatable = request.is_idempotent || retries.non_idempotent;
     let has = |cause| retries.on.has(cause);
     let verdict = match failed {
-        Failed::NotConnected | Failed::NotProcessed if has(RetryCause::Connect) => Verdict::Yes,
+        Failed::NotConnected | Failed::NotProcessed if has(ServerFailure::Connect) => Verdict::Yes,
         // Only the first attempt uses a connection that was idle.
-        Failed::ClosedIdle if has(RetryCause::Connect) && repeatable => Verdict::Yes,
-        Failed::ClosedIdle | Failed::Reset if has(RetryCause::Reset) && repeatable => {
+        Failed::ClosedIdle if has(ServerFailure::Connect) && repeatable => Verdict::Yes,
+        Failed::ClosedIdle | Failed::Reset if has(ServerFailure::Reset) && repeatable => {
             Verdict::WithinBudget
         }
-        Failed::TimedOut if has(RetryCause::Timeout) && repeatable => Verdict::WithinBudget,
-        Failed::Status(status) if has(RetryCause::Status(status)) && repeatable => {
+        Failed::TimedOut if has(ServerFailure::Timeout) && repeatable => Verdict::WithinBudget,
+        Failed::Status(status) if has(ServerFailure::Status(status)) && repeatable => {
             Verdict::WithinBudget
         }
         _ => Verdict::No,
@@ -110,15 +111,15 @@ impl Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::retries::RetryOn;
+    use crate::policy::failures::FailureSet;
 
     const UNAVAILABLE: Failed = Failed::Status(StatusCode::SERVICE_UNAVAILABLE);
 
     const FIRST: Request = Request { tries: 1, is_idempotent: true, has_whole_body: true };
 
     fn on(words: &[&str]) -> Retries {
-        let words = words.iter().filter_map(|word| RetryOn::of_word(word));
-        Retries { on: words.fold(RetryOn::default(), RetryOn::and), ..Retries::default() }
+        let words = words.iter().filter_map(|word| FailureSet::of_word(word));
+        Retries { on: words.fold(FailureSet::default(), FailureSet::and), ..Retries::default() }
     }
 
     #[test]

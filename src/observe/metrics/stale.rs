@@ -46,6 +46,8 @@ impl Metrics {
         names.remove_unknown(&upstreams.retries, &["upstream", "reason"]);
         names.remove_unknown(&upstreams.over_retry_budget, &["upstream"]);
         names.remove_unknown(&upstreams.shed, &["upstream", "plan"]);
+        names.remove_unknown(&upstreams.endpoints.ejections, &["upstream", "reason"]);
+        names.remove_unknown(&upstreams.endpoints.checks, &["upstream", "result"]);
         let counts = &self.counts;
         counts.requests.limit(MAX_SERIES, |labels| !names.is_stale_request(labels));
         counts.rules.limit(MAX_SERIES, |rule| names.rule.contains(&**rule));

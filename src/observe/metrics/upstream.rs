@@ -6,6 +6,7 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec
 
 use super::counts::UpstreamCount;
 use super::{REQUEST_SECONDS, Registrar, seconds};
+use crate::policy::health::{EjectReason, State};
 
 /// Result of one attempt to forward a request to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +33,18 @@ pub(super) struct UpstreamFamilies {
     pub(super) connections: IntCounterVec,
     pub(super) retries: IntCounterVec,
     pub(super) over_retry_budget: IntCounterVec,
-    healthy: IntGaugeVec,
+    pub(super) endpoints: EndpointFamilies,
     in_flight: IntGaugeVec,
     limit: IntGaugeVec,
     pub(super) shed: IntCounterVec,
+}
+
+/// The health of endpoints.
+pub(super) struct EndpointFamilies {
+    healthy: IntGaugeVec,
+    states: IntGaugeVec,
+    pub(super) ejections: IntCounterVec,
+    pub(super) checks: IntCounterVec,
 }
 
 /// Current health of one endpoint of an upstream.
@@ -45,8 +54,8 @@ pub struct ServerHealth<'a> {
     pub upstream: &'a str,
     /// The endpoint's address, or its host name if that has no address.
     pub server: String,
-    /// Whether requests are sent to it.
-    pub is_healthy: bool,
+    /// Its state; `None`: its name has no address.
+    pub state: Option<State>,
 }
 
 /// Current load of one upstream.
@@ -70,6 +79,8 @@ pub struct UpstreamSeries {
     /// By the labels of [`RETRY_REASONS`].
     retries: [IntCounter; RETRY_REASONS.len()],
     over_retry_budget: IntCounter,
+    /// In the order of [`EjectReason::ALL`].
+    ejections: [IntCounter; EjectReason::ALL.len()],
     /// The same numbers for samples.
     recent: Arc<UpstreamCount>,
 }
@@ -129,14 +140,7 @@ impl UpstreamFamilies {
                 "Requests that failed and were not sent again, because the budget of retries was used up.",
                 &["upstream"],
             )?,
-            healthy: series.keep(IntGaugeVec::new(
-                Opts::new(
-                    "tollgate_upstream_healthy",
-                    "1 if requests are sent to the endpoint; 0 while it is ejected after a failed \
-                     connection, or if its name has no address.",
-                ),
-                &["upstream", "server"],
-            )?)?,
+            endpoints: EndpointFamilies::register(series)?,
             in_flight: series.keep(IntGaugeVec::new(
                 Opts::new("tollgate_upstream_in_flight", "Requests in flight at the upstream."),
                 &["upstream"],
@@ -154,14 +158,6 @@ impl UpstreamFamilies {
                 &["upstream", "plan"],
             )?,
         })
-    }
-
-    /// Replaces the health series by those of `servers`.
-    pub(super) fn show(&self, servers: &[ServerHealth<'_>]) {
-        self.healthy.reset();
-        for ServerHealth { upstream, server, is_healthy } in servers {
-            self.healthy.with_label_values(&[*upstream, server]).set(i64::from(*is_healthy));
-        }
     }
 
     /// Replaces the load series by those of `loads`.
@@ -189,7 +185,60 @@ impl UpstreamFamilies {
             retries: RETRY_REASONS
                 .map(|reason| self.retries.with_label_values(&[upstream, reason])),
             over_retry_budget: self.over_retry_budget.with_label_values(&[upstream]),
+            ejections: EjectReason::ALL.map(|reason| {
+                self.endpoints.ejections.with_label_values(&[upstream, reason.name()])
+            }),
             recent,
+        }
+    }
+}
+
+impl EndpointFamilies {
+    fn register(series: &Registrar) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            healthy: series.keep(IntGaugeVec::new(
+                Opts::new(
+                    "tollgate_upstream_healthy",
+                    "1 if requests are sent to the endpoint; 0 if not, for any of the reasons in \
+                     tollgate_upstream_endpoint_state, or if its name has no address.",
+                ),
+                &["upstream", "server"],
+            )?)?,
+            states: series.keep(IntGaugeVec::new(
+                Opts::new(
+                    "tollgate_upstream_endpoint_state",
+                    "1 for the state that the endpoint is in: up, unreachable (a connection failed \
+                     within 5 s), ejected (its requests fail), unchecked (no health check has ended), \
+                     unhealthy (its health checks fail), drained or disabled (by an operator).",
+                ),
+                &["upstream", "server", "state"],
+            )?)?,
+            ejections: series.counters(
+                "tollgate_upstream_ejections_total",
+                "Endpoints that were ejected because their requests failed, by reason: \
+                 consecutive_failures, error_rate.",
+                &["upstream", "reason"],
+            )?,
+            checks: series.counters(
+                "tollgate_upstream_checks_total",
+                "Health checks of endpoints by result: ok, connect, timeout, status, not_serving (gRPC), \
+                 protocol. The first of a new endpoint is not counted.",
+                &["upstream", "result"],
+            )?,
+        })
+    }
+
+    /// Replaces the health series by those of `servers`.
+    pub(super) fn show(&self, servers: &[ServerHealth<'_>]) {
+        self.healthy.reset();
+        self.states.reset();
+        for ServerHealth { upstream, server, state } in servers {
+            let is_healthy = *state == Some(State::Up);
+            self.healthy.with_label_values(&[*upstream, server]).set(i64::from(is_healthy));
+            for each in State::ALL.into_iter().filter(|_| state.is_some()) {
+                let series = self.states.with_label_values(&[*upstream, server, each.name()]);
+                series.set(i64::from(Some(each) == *state));
+            }
         }
     }
 }
@@ -228,6 +277,14 @@ impl UpstreamSeries {
     /// Counts a failure after which the budget allowed no retry.
     pub fn over_retry_budget(&self) {
         self.over_retry_budget.inc();
+    }
+
+    /// Counts an endpoint that was ejected.
+    pub fn ejected(&self, reason: EjectReason) {
+        let place = EjectReason::ALL.iter().position(|each| *each == reason);
+        if let Some(counter) = place.and_then(|place| self.ejections.get(place)) {
+            counter.inc();
+        }
     }
 
     /// Counts a connection that a request is forwarded on.

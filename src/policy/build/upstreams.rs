@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::balance;
 use super::environment::Environment;
+use super::health;
 use super::names::twice;
 use super::origin::{Scheme, origin};
 use super::retries::retries;
@@ -60,6 +61,14 @@ fn upstream(
         None => Some(None),
         Some(table) => balance::sticky(table, environment, diagnostics).map(Some),
     };
+    let health = match &upstream.health {
+        None => Some(None),
+        Some(table) => health::health(table.get_ref(), diagnostics).map(Arc::new).map(Some),
+    };
+    let eject = match &upstream.eject {
+        None => Some(None),
+        Some(table) => health::eject(table, diagnostics).map(Some),
+    };
     let slow_start_us = balance::slow_start_us(&upstream.slow_start, diagnostics);
     let retries = match &upstream.retries {
         None => Some(Retries::default()),
@@ -70,6 +79,8 @@ fn upstream(
         target: target?.0,
         balance: balance?,
         sticky: sticky?,
+        health: health?,
+        eject: eject?,
         slow_start_us: slow_start_us?,
         connect_timeout: connect_timeout?,
         read_timeout: read_timeout?,

@@ -22,6 +22,7 @@ use crate::downstream::intake::{Intake, Paused};
 use crate::net::unix_socket::KeptFile;
 use crate::process::notify;
 use crate::runtime::CurrentSnapshot;
+use crate::upstream::known::Known;
 use crate::upstream::pool::Pool;
 
 /// Longest wait for the exit status of a new process that has closed its end.
@@ -315,11 +316,13 @@ impl Upgrader {
     fn greet(&self, stream: &UnixStream, sockets: &Sockets) -> io::Result<()> {
         let Sockets { open, borrowed, .. } = sockets;
         let names = open.iter().map(|(name, _)| name.clone()).collect();
+        let Known { addresses, orders } = Pool::known(&self.current.load().pools);
         let greeting = Greeting {
             sockets: names,
             borrowed: borrowed.clone(),
             layout: self.handover.store.layout(),
-            addresses: Pool::known_addresses(&self.current.load().pools),
+            addresses,
+            orders,
         };
         send_json(stream, &greeting)?;
         open.iter().try_for_each(|(_, socket)| send_socket(stream, socket))

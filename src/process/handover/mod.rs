@@ -35,6 +35,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::memory::{Layout, MemoryStore};
 use crate::upstream::known::KnownAddresses;
+use crate::upstream::orders::KnownOrders;
 use crate::usage::keeper::Keeper;
 
 pub use give::{Sockets, UpgradeError, Upgrader};
@@ -61,6 +62,9 @@ struct Greeting {
     /// Addresses of servers. The new process uses them until it has looked up their names.
     #[serde(default)]
     addresses: KnownAddresses,
+    /// What operators said of endpoints of upstreams.
+    #[serde(default)]
+    orders: KnownOrders,
 }
 
 /// What the process shows of the time before, which is no part of its state: the new process serves

@@ -20,7 +20,7 @@ use crate::limit::share::Share;
 use crate::net::inherit::{FileOwner, Inherited, NamedSocket};
 use crate::net::unix_socket::LeftFile;
 use crate::store::memory::{Layout, MemoryStore};
-use crate::upstream::known::KnownAddresses;
+use crate::upstream::known::Known;
 
 /// Longest wait for the first message of the old process and the sockets.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Predecessor {
     stream: UnixStream,
     layout: Layout,
-    addresses: KnownAddresses,
+    known: Known,
     left: Vec<LeftFile>,
 }
 
@@ -68,7 +68,7 @@ impl Predecessor {
         if version != VERSION {
             return Err(reject(&stream, &version));
         }
-        let Greeting { sockets, borrowed, layout, addresses } = receive_json(&stream)?;
+        let Greeting { sockets, borrowed, layout, addresses, orders } = receive_json(&stream)?;
         let mut named = Vec::new();
         for name in sockets {
             let is_borrowed = borrowed.contains(&name);
@@ -79,7 +79,7 @@ impl Predecessor {
         // after a timeout, the predecessor could end it then.
         stream.set_read_timeout(None)?;
         let left = Vec::new();
-        let predecessor = Self { stream, layout, addresses, left };
+        let predecessor = Self { stream, layout, known: Known { addresses, orders }, left };
         Ok(Some((predecessor, Inherited::from_predecessor(named))))
     }
 
@@ -94,9 +94,9 @@ impl Predecessor {
         let _ = send_json(&self.stream, &Answer::Failed(why.to_owned()));
     }
 
-    /// The addresses of servers that it knows.
-    pub fn addresses(&self) -> &KnownAddresses {
-        &self.addresses
+    /// What it knows of the servers of upstreams.
+    pub fn known(&self) -> &Known {
+        &self.known
     }
 
     /// Creates the store that takes the levels of the predecessor's buckets.

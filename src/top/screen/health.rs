@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::theme::FAINT;
-use super::words::{count, cut, other_limits, span};
+use super::words::{count, cut, endpoint, other_limits, span};
 use super::{Theme, overload, waiting};
 use crate::api::reloads::{Answer, Reload};
 use crate::api::status::{BreakerState, Master, Override, Status};
@@ -178,11 +178,7 @@ fn servers<'a>(one: &UpstreamHealth, theme: Theme) -> Vec<Line<'a>> {
     }
     let server = |(place, server): (usize, &EndpointHealth)| {
         let is_down = server.health == Health::Down;
-        let state = if is_down {
-            format!("ejected, retried in {}", span(server.retry_after_ms))
-        } else {
-            server.health.name().to_owned()
-        };
+        let state = endpoint(server);
         let name = if place == 0 { name.as_str() } else { "" };
         let style = if is_down { theme.bad() } else { Style::new() };
         Line::styled(format!(" {name:24} {:40} {state}", cut(&server.address, 40)), style)

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use crate::api::audit::RefusalRunView;
 use crate::api::status::Status;
+use crate::api::upstreams::{EndpointHealth, Health};
 use crate::base::text;
 
 /// Formats a whole number: `1,234,567`.
@@ -27,6 +28,24 @@ pub(in crate::top) fn rate(per_second: f64) -> String {
     }
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "far below 2^64")]
     count(per_second.round() as u64)
+}
+
+/// The state of an endpoint: `ok`, `ejected: error rate, retried in 20 s`.
+pub(crate) fn endpoint(one: &EndpointHealth) -> String {
+    if one.health == Health::Ok {
+        return one.health.name().to_owned();
+    }
+    let mut words = match (&*one.state, &*one.reason) {
+        // A gateway of an earlier version.
+        ("", _) => "ejected".to_owned(),
+        (state, "") => state.to_owned(),
+        (state, reason) => format!("{state}: {}", cut(reason, 60)),
+    };
+    if one.retry_after_ms > 0 {
+        words.push_str(", retried in ");
+        words.push_str(&span(one.retry_after_ms));
+    }
+    words
 }
 
 /// Formats a duration: `350 ms`, `12 s`, `3 min`, `2 h`, `5 d`.

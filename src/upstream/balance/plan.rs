@@ -19,6 +19,8 @@ pub(crate) enum Availability {
     Up { since: u64 },
     /// They are not, until this time; `u64::MAX`: until something changes that.
     Down { until: u64 },
+    /// They are not, even if there is no other endpoint: an operator says so.
+    Off,
 }
 
 /// An endpoint of an upstream.
@@ -38,6 +40,8 @@ pub(crate) enum Level {
     Healthy(u8),
     /// None is healthy, so all are tried.
     All,
+    /// An operator wants no requests to be sent to any.
+    Off,
 }
 
 /// The endpoints that requests are sent to.
@@ -53,14 +57,14 @@ pub(crate) struct Plan {
 /// Chooses endpoints at `now` (microseconds). `slow_start_us`: how long the weight of an endpoint
 /// rises from 10 % after it has become healthy; 0: not at all.
 pub(crate) fn plan(candidates: &[Candidate], slow_start_us: u64, now: u64) -> Plan {
-    let level = candidates.iter().map(level).min().unwrap_or(Level::All);
+    let level = candidates.iter().map(level).min().unwrap_or(Level::Off);
     let mut until = u64::MAX;
     let mut chosen = Vec::new();
     for (index, candidate) in candidates.iter().enumerate() {
         if let Availability::Down { until: end } = candidate.availability {
             until = until.min(end);
         }
-        if self::level(candidate) != level {
+        if self::level(candidate) != level || level == Level::Off {
             continue;
         }
         let mut parts = FULL;
@@ -85,6 +89,9 @@ pub(crate) fn other(
 ) -> Option<usize> {
     let others = || candidates.iter().enumerate().filter(|(index, _)| !not(*index));
     let best = others().map(|(_, candidate)| level(candidate)).min()?;
+    if best == Level::Off {
+        return None;
+    }
     let best: Vec<usize> = others()
         .filter(|(_, candidate)| level(candidate) == best)
         .map(|(index, _)| index)
@@ -97,6 +104,7 @@ fn level(candidate: &Candidate) -> Level {
     match candidate.availability {
         Availability::Up { .. } => Level::Healthy(candidate.priority),
         Availability::Down { .. } => Level::All,
+        Availability::Off => Level::Off,
     }
 }
 

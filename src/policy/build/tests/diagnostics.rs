@@ -13,6 +13,7 @@ mod entries;
 mod files_without_routes;
 mod fixed_windows;
 mod headers;
+mod health;
 mod invalid_syntax;
 mod ip_lists;
 mod keys_and_secrets;

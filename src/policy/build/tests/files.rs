@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 45] = [
+pub(super) const FILES: [(&str, &str); 49] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("acme", "[redis]\nurl = 'redis://h'\n[acme]\ndomains = ['a.test']\nstorage = 'redis'\n@"),
@@ -44,6 +44,16 @@ pub(super) const FILES: [(&str, &str); 45] = [
     ),
     ("upstreams.retries", "[upstreams.b]\nservers = ['127.0.0.1:1']\n[upstreams.b.retries]\n@"),
     ("routes.retries", "[routes.b]\nhost = 'b.test'\nupstream = 'api'\n[routes.b.retries]\n@"),
+    ("upstreams.health", "[upstreams.b]\nservers = ['127.0.0.1:1']\n[upstreams.b.health]\n@"),
+    (
+        "upstreams.health",
+        "[upstreams.b]\nservers = ['127.0.0.1:1']\n[upstreams.b.health]\ninterval = '1h'\n@",
+    ),
+    (
+        "upstreams.eject",
+        "[upstreams.b]\nservers = ['127.0.0.1:1']\n[upstreams.b.eject]\nerror_rate = '50%'\n@",
+    ),
+    ("upstreams.eject", "[upstreams.b]\nservers = ['127.0.0.1:1']\n[upstreams.b.eject]\n@"),
     ("routes", "[routes.b]\nhost = 'b.test'\nupstream = 'api'\n@"),
     ("routes", "[upstreams.b]\nservers = ['127.0.0.1:1']\n[routes.b]\nhost = 'b.test'\n@"),
     ("routes", "[routes.b]\nhost = 'b.test'\nsplit = { api = 1 }\n@"),

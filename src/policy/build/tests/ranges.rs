@@ -4,7 +4,7 @@
 use super::files::{FILES, whole};
 use crate::base::period;
 use crate::config::Config;
-use crate::config::row::{Range, References, Row};
+use crate::config::row::{Range, References, Row, percentage};
 use crate::config::schema;
 use crate::load::from_text;
 
@@ -44,6 +44,15 @@ impl Values {
                         .flatten()
                         .map(text)
                         .collect(),
+                }
+            }
+            Range::Shares(least, most) => {
+                let text = |share: u16| format!("'{}'", percentage(share));
+                let above = Some(most + 1).filter(|share| *share <= 1_000);
+                let refused = [Some(least - 1), above].into_iter().flatten();
+                Self {
+                    accepted: vec![text(least), text(most)],
+                    refused: refused.map(text).chain(["'101%'".to_owned()]).collect(),
                 }
             }
             Range::Durations(least, most) => {
@@ -99,7 +108,7 @@ fn ranges_of_rows_are_those_that_are_checked() {
                 assert!(labels.into_iter().any(is_at_value), "{text}\n{}", report.render(false));
                 // The schema does not compare durations, nor texts that may have references.
                 let is_compared = match row.range() {
-                    Range::Durations(..) => false,
+                    Range::Durations(..) | Range::Shares(..) => false,
                     Range::Characters(..) => row.references == References::Literal,
                     _ => true,
                 };

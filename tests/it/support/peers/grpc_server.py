@@ -1,15 +1,19 @@
 """A gRPC server of bytes: unary, streaming both ways, deadlines, errors. `grpc_server.py [CERTIFICATE KEY]`.
 
+Also has the standard health service: SIGUSR1 makes the server and the service `test.Echo` not serve, SIGUSR2 serve again.
+
 Prints `listening on PORT`, then one line per call: `call METHOD`, and `cancelled METHOD` if the client ended it.
 """
 
 import json
+import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 
 def say(text):
@@ -84,6 +88,18 @@ class Echo(grpc.GenericRpcHandler):
 
 server = grpc.server(ThreadPoolExecutor(32), options=[("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)])
 server.add_generic_rpc_handlers([Echo()])
+servicer = health.HealthServicer()
+health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+
+
+def set_health(status):
+    for service in ("", "test.Echo"):
+        servicer.set(service, status)
+
+
+set_health(health_pb2.HealthCheckResponse.SERVING)
+signal.signal(signal.SIGUSR1, lambda *_: set_health(health_pb2.HealthCheckResponse.NOT_SERVING))
+signal.signal(signal.SIGUSR2, lambda *_: set_health(health_pb2.HealthCheckResponse.SERVING))
 if len(sys.argv) > 1:
     certificate, key = (Path(file).read_bytes() for file in sys.argv[1:3])
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))

@@ -3,9 +3,12 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
+
 use super::{PYTHON_INSTALLER, python, script};
 use crate::support::authority::Issued;
 use crate::support::child::Child;
+use crate::support::http::{Connection, Request};
 use crate::support::wait::eventually;
 
 /// A running server.
@@ -58,6 +61,23 @@ impl PeerServer {
         Self::start(command, None, "apt-get install nodejs")
     }
 
+    /// Node's server with faults, which [`PeerServer::order`] changes; `None`: on a free port.
+    pub(crate) fn faulty(port: Option<u16>) -> Self {
+        let mut command = Command::new("node");
+        command.arg(script("faulty_server.mjs"));
+        command.args(port.map(|port| port.to_string()));
+        Self::start(command, None, "apt-get install nodejs")
+    }
+
+    /// Tells a faulty server what to do: `well`, `500`, `slow` or `refuse`.
+    pub(crate) fn order(&self, order: &str) {
+        let log = self.log();
+        let port = log.split_once("control on ").and_then(|(_, rest)| rest.lines().next()).unwrap();
+        let control = SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap()));
+        let request = Request::get(&format!("/{order}")).header("Host", "control");
+        assert_eq!(Connection::open(control).send(&request).status, 200);
+    }
+
     fn start(mut command: Command, tls: Option<&Issued>, install: &str) -> Self {
         if let Some(issued) = tls {
             command.arg(&issued.certificate).arg(&issued.key);
@@ -81,6 +101,11 @@ impl PeerServer {
     /// Number of lines so far that begin with `words`.
     pub(crate) fn count(&self, words: &str) -> usize {
         self.child.log().lines().filter(|line| line.starts_with(words)).count()
+    }
+
+    /// Sends a signal to the server.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.child.signal(signal);
     }
 
     /// Output so far.

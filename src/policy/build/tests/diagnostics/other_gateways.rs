@@ -66,7 +66,7 @@ fn settings_of_upstreams_and_routes_have_other_names_or_do_not_exist() {
     4 | health_check = '/up'
       | ^^^^^^^^^^^^
       |
-      = help: there are no health checks: a server that cannot be connected to is left out for 5 s, as long as there are others
+      = help: write `health = { path = "/healthz" }`
 
     error: unknown name `timeout` in `upstreams.api`
      --> gateway.toml:5:1

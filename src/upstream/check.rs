@@ -1,0 +1,295 @@
+//! Asks an endpoint for its health: over a connection of its own, which begins like those of
+//! requests, with the same TLS and a PROXY header without a client.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use h2::client::{self, SendRequest};
+use http::header::{CONTENT_TYPE, HOST, TE, USER_AGENT};
+use http::{HeaderMap, Method, Request, StatusCode, Version};
+use pingora::prelude::{Error, ErrorType, RequestHeader};
+use pingora::protocols::l4::stream::Stream;
+use pingora::protocols::l4::virt::VirtualSocketStream;
+use prost::Message as _;
+
+use super::dial::{Dial, Offer};
+use super::health::CheckFailure;
+use super::pool::Pool;
+use super::transport::Transport;
+use crate::base::duration::micros;
+use crate::net::http::{PRODUCT, send};
+use crate::net::{io_text, proxy_protocol};
+use crate::policy::health::{CheckKind, HealthChecks};
+use crate::policy::settings::{Protocol, Upstream};
+
+/// Number of gateways of which each checks an endpoint once in each interval. More gateways share
+/// that many checks.
+const MAX_CHECKS: u32 = 10;
+
+/// Longest message of a health service that is read, in bytes.
+const MAX_MESSAGE: usize = 1_024;
+
+/// Content type of a call by gRPC.
+const GRPC: &str = "application/grpc";
+
+/// The request of `grpc.health.v1.Health/Check`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckRequest {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// Its response. 1 is `SERVING`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckResponse {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+/// Time from the beginning of a check to that of the next one, in microseconds: the interval, 10 %
+/// more or less by `random`, so that gateways do not check at the same time. With more than ten
+/// gateways, each checks so much less often that an endpoint gets ten checks in an interval.
+pub(super) fn pause_us(interval: Duration, gateways: u32, random: u64) -> u64 {
+    let interval_us = micros(interval);
+    let own_us =
+        interval_us.saturating_mul(gateways.max(MAX_CHECKS).into()) / u64::from(MAX_CHECKS);
+    let spread = own_us / 5;
+    own_us - own_us / 10 + random.checked_rem(spread).unwrap_or(0)
+}
+
+/// Checks an endpoint within the time limit of its checks.
+///
+/// # Errors
+/// The endpoint is not healthy.
+pub(super) async fn check(
+    pool: &Arc<Pool>,
+    address: SocketAddr,
+    checks: &HealthChecks,
+) -> Result<(), CheckFailure> {
+    let check = ask(pool, address, checks);
+    tokio::time::timeout(checks.timeout, check).await.unwrap_or(Err(CheckFailure::Timeout))
+}
+
+async fn ask(
+    pool: &Arc<Pool>,
+    address: SocketAddr,
+    checks: &HealthChecks,
+) -> Result<(), CheckFailure> {
+    let upstream = pool.upstream();
+    let mut server = pool.endpoint(address);
+    server.address.set_port(checks.port.unwrap_or(address.port()));
+    let header =
+        upstream.proxy_protocol.map(|version| proxy_protocol::encode(version, None).into());
+    let dial = Dial { server, pool: Arc::clone(pool), proxy_header: header };
+    let offer = offer(upstream, &checks.kind);
+    let transport = dial.open(offer).await.map_err(|error| connect_failure(&error))?;
+    let is_http2 = match &transport {
+        Transport::Clear(_) => offer == Offer::Http2,
+        Transport::Tls(_) => transport.has_selected_http2(),
+    };
+    let origin = Origin::of(pool, address, upstream);
+    match &checks.kind {
+        CheckKind::Tcp => Ok(()),
+        CheckKind::Grpc { service } if is_http2 => grpc(transport, &origin, service).await,
+        CheckKind::Grpc { .. } => Err(not_http2()),
+        CheckKind::Http { path, host, status } => {
+            let origin = host.as_ref().map_or(origin.clone(), |host| origin.with_host(host));
+            let found = if is_http2 {
+                http2(transport, &origin, path).await?
+            } else if offer == Offer::Http2 {
+                return Err(not_http2());
+            } else {
+                http1(transport, &origin, path).await?
+            };
+            let is_healthy = match &**status {
+                [] => (200..400).contains(&found.as_u16()),
+                listed => listed.contains(&found.as_u16()),
+            };
+            if is_healthy { Ok(()) } else { Err(CheckFailure::Status(found.as_u16())) }
+        }
+    }
+}
+
+/// What the TLS handshake offers: as for requests, and HTTP/2 only for a call by gRPC.
+fn offer(upstream: &Upstream, kind: &CheckKind) -> Offer {
+    match (kind, upstream.protocol, upstream.tls.is_some()) {
+        (CheckKind::Grpc { .. }, ..) | (_, Protocol::H2 | Protocol::H2c, _) => Offer::Http2,
+        (_, Protocol::Http1, _) | (_, Protocol::Auto, false) => Offer::Http1,
+        (_, Protocol::Auto, true) => Offer::Both,
+    }
+}
+
+/// Where a request of a check goes.
+#[derive(Clone)]
+struct Origin {
+    scheme: &'static str,
+    authority: String,
+}
+
+impl Origin {
+    fn of(pool: &Pool, address: SocketAddr, upstream: &Upstream) -> Self {
+        let scheme = if upstream.tls.is_some() { "https" } else { "http" };
+        let server = pool.server(address);
+        let authority = server.map_or_else(|| address.to_string(), |server| server.to_string());
+        Self { scheme, authority }
+    }
+
+    fn with_host(&self, host: &str) -> Self {
+        Self { authority: host.to_owned(), ..self.clone() }
+    }
+
+    fn uri(&self, path: &str) -> String {
+        format!("{}://{}{path}", self.scheme, self.authority)
+    }
+}
+
+async fn http1(
+    transport: Transport,
+    origin: &Origin,
+    path: &str,
+) -> Result<StatusCode, CheckFailure> {
+    let head = || {
+        let mut head = RequestHeader::build(Method::GET, path.as_bytes(), Some(2))?;
+        head.insert_header(HOST, origin.authority.as_str())?;
+        head.insert_header(USER_AGENT, PRODUCT)?;
+        Ok(head)
+    };
+    let failed = |error: Box<Error>| CheckFailure::Protocol(error_text(&error));
+    let head = head().map_err(failed)?;
+    let stream = VirtualSocketStream::new(Box::new(transport));
+    let session = send(Box::new(Stream::from(stream)), &head, b"").await.map_err(failed)?;
+    Ok(session.get_status().unwrap_or_default())
+}
+
+async fn http2(
+    transport: Transport,
+    origin: &Origin,
+    path: &str,
+) -> Result<StatusCode, CheckFailure> {
+    let request = Request::get(origin.uri(path)).version(Version::HTTP_2);
+    let request = request.header(USER_AGENT, PRODUCT).body(());
+    over_http2(transport, async |mut sender: SendRequest<Bytes>| {
+        let request = request.map_err(|error| CheckFailure::Protocol(error.to_string()))?;
+        let (response, _) = sender.send_request(request, true).map_err(h2_failure)?;
+        Ok(response.await.map_err(h2_failure)?.status())
+    })
+    .await
+}
+
+async fn grpc(transport: Transport, origin: &Origin, service: &str) -> Result<(), CheckFailure> {
+    let request = Request::post(origin.uri("/grpc.health.v1.Health/Check"))
+        .version(Version::HTTP_2)
+        .header(CONTENT_TYPE, GRPC)
+        .header(TE, "trailers")
+        .header(USER_AGENT, PRODUCT)
+        .body(());
+    let message = HealthCheckRequest { service: service.to_owned() };
+    over_http2(transport, async |mut sender: SendRequest<Bytes>| {
+        let request = request.map_err(|error| CheckFailure::Protocol(error.to_string()))?;
+        let (response, mut body) = sender.send_request(request, false).map_err(h2_failure)?;
+        body.send_data(framed(&message), true).map_err(h2_failure)?;
+        let (head, mut body) = response.await.map_err(h2_failure)?.into_parts();
+        if head.status != StatusCode::OK {
+            return Err(CheckFailure::Status(head.status.as_u16()));
+        }
+        grpc_status(&head.headers)?;
+        let mut received = BytesMut::new();
+        while let Some(part) = body.data().await {
+            let part = part.map_err(h2_failure)?;
+            if received.len() + part.len() > MAX_MESSAGE {
+                return Err(CheckFailure::Protocol("the response is too long".to_owned()));
+            }
+            received.extend_from_slice(&part);
+            body.flow_control().release_capacity(part.len()).map_err(h2_failure)?;
+        }
+        let trailers = body.trailers().await.map_err(h2_failure)?;
+        grpc_status(&trailers.unwrap_or_default())?;
+        serving(&received)
+    })
+    .await
+}
+
+/// The message with the prefix of gRPC: not compressed, and its length.
+fn framed(message: &HealthCheckRequest) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(5 + message.encoded_len());
+    bytes.put_u8(0);
+    bytes.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
+    bytes.put_slice(&message.encode_to_vec());
+    bytes.freeze()
+}
+
+/// Fails if the headers have a status of gRPC that is not 0.
+fn grpc_status(headers: &HeaderMap) -> Result<(), CheckFailure> {
+    let Some(status) = headers.get("grpc-status") else { return Ok(()) };
+    match status.as_bytes() {
+        b"0" => Ok(()),
+        b"5" => Err(CheckFailure::NotServing("unknown service")),
+        b"12" => Err(CheckFailure::NotServing("no health service")),
+        _ => {
+            let status = String::from_utf8_lossy(status.as_bytes());
+            Err(CheckFailure::Protocol(format!("grpc-status {}", status.escape_debug())))
+        }
+    }
+}
+
+/// Whether the message of a health service says that the service serves.
+fn serving(body: &[u8]) -> Result<(), CheckFailure> {
+    let malformed =
+        || CheckFailure::Protocol("malformed response of the health service".to_owned());
+    let [0, a, b, c, d, message @ ..] = body else { return Err(malformed()) };
+    if u32::from_be_bytes([*a, *b, *c, *d]) as usize != message.len() {
+        return Err(malformed());
+    }
+    match HealthCheckResponse::decode(message).map_err(|_| malformed())?.status {
+        1 => Ok(()),
+        0 => Err(CheckFailure::NotServing("unknown")),
+        2 => Err(CheckFailure::NotServing("not serving")),
+        3 => Err(CheckFailure::NotServing("unknown service")),
+        _ => Err(malformed()),
+    }
+}
+
+/// Makes one request over HTTP/2, and closes the connection.
+async fn over_http2<T>(
+    transport: Transport,
+    request: impl AsyncFnOnce(SendRequest<Bytes>) -> Result<T, CheckFailure>,
+) -> Result<T, CheckFailure> {
+    let mut builder = client::Builder::new();
+    builder.enable_push(false);
+    let (sender, mut connection) = builder.handshake(transport).await.map_err(h2_failure)?;
+    let ended = poll_fn(|context| std::pin::Pin::new(&mut connection).poll(context));
+    tokio::select! {
+        result = async { request(sender.ready().await.map_err(h2_failure)?).await } => result,
+        end = ended => Err(match end {
+            Err(error) => h2_failure(error),
+            Ok(()) => CheckFailure::Protocol("the connection was closed".to_owned()),
+        }),
+    }
+}
+
+fn h2_failure(error: h2::Error) -> CheckFailure {
+    CheckFailure::Protocol(error_text(&super::http2::in_words(error)))
+}
+
+fn not_http2() -> CheckFailure {
+    CheckFailure::Protocol("the server did not select HTTP/2 in the TLS handshake".to_owned())
+}
+
+fn connect_failure(error: &Error) -> CheckFailure {
+    CheckFailure::Connect(error_text(error))
+}
+
+/// The cause of an error in words.
+fn error_text(error: &Error) -> String {
+    let cause = error.cause.as_ref();
+    match (cause.and_then(|cause| cause.downcast_ref::<io::Error>()), error.etype()) {
+        (Some(error), _) => io_text::plain(error),
+        (None, ErrorType::Custom(words)) => (*words).to_owned(),
+        (None, ErrorType::ConnectionClosed) => "the connection was closed".to_owned(),
+        (None, _) => "the response is not valid HTTP".to_owned(),
+    }
+}

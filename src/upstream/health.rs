@@ -1,0 +1,401 @@
+//! Whether an endpoint gets requests, and why not: connections that fail, health checks, ejection,
+//! and what an operator says, in one state. Pure: times are microseconds of the monotonic clock.
+
+use std::fmt;
+
+use super::balance::plan::Availability;
+use super::failure_window::FailureWindow;
+use crate::base::duration::MICROS_PER_SECOND;
+use crate::policy::health::{Eject, HealthChecks};
+pub use crate::policy::health::{EjectReason, State};
+
+/// How long an endpoint gets no requests after a connection to it failed. Without that, each time
+/// that it is selected, a request loses a try.
+const UNREACHABLE_US: u64 = 5 * MICROS_PER_SECOND;
+
+/// Minimum number of requests within the window of an error rate.
+const MIN_REQUESTS: u32 = 20;
+
+/// How many times an ejection is longer than the first one, at most.
+const MAX_GROWTH: u32 = 10;
+
+/// What is known of the health of an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    operator: Option<(Order, u64)>,
+    check: Check,
+    unreachable: Option<Unreachable>,
+    failures: Failures,
+    /// When it became healthy last; 0: it has always been.
+    healthy_since: u64,
+    /// The state that was logged last.
+    logged: State,
+}
+
+/// What an operator says of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// It gets no requests but those whose cookie selects it.
+    Drain,
+    /// It gets no requests.
+    Disable,
+}
+
+/// The state of an endpoint at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub state: State,
+    /// Why, in a few words; empty if it gets requests.
+    pub reason: String,
+    /// When that began; 0: it has always been so.
+    pub since: u64,
+    /// When it ends by itself; `u64::MAX`: it does not.
+    pub until: u64,
+}
+
+/// Why a health check failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CheckFailure {
+    /// No connection, or no TLS.
+    Connect(String),
+    Timeout,
+    /// The status of a check by HTTP or gRPC is not one of a healthy endpoint.
+    Status(u16),
+    /// The service does not serve, says the endpoint; its own word for it.
+    NotServing(&'static str),
+    /// The response is none, or is malformed.
+    Protocol(String),
+}
+
+#[derive(Debug, Default)]
+enum Check {
+    /// The upstream has no health checks.
+    #[default]
+    Off,
+    /// None has ended yet.
+    Unchecked,
+    Passing {
+        /// Failed checks in a row.
+        failed: u32,
+    },
+    Failing {
+        /// Successful checks in a row.
+        passed: u32,
+        /// Why the last check that failed did.
+        reason: CheckFailure,
+        since: u64,
+    },
+}
+
+/// A connection failed. It stays so until one succeeds, but gets requests from `until` on.
+#[derive(Clone, Copy, Debug)]
+struct Unreachable {
+    since: u64,
+    until: u64,
+}
+
+/// The failures of requests, and the ejection that they led to.
+#[derive(Debug, Default)]
+struct Failures {
+    /// Failures in a row.
+    consecutive: u32,
+    /// Requests of the last time, if their error rate counts.
+    window: FailureWindow,
+    ejection: Option<Ejection>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ejection {
+    reason: EjectReason,
+    since: u64,
+    until: u64,
+    /// How many times longer than the first one it is.
+    growth: u32,
+}
+
+/// Why an endpoint should be ejected, unless too many are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Suspicion {
+    ConsecutiveFailures,
+    /// The requests of the window, and those of them that failed. The error rate of the other
+    /// endpoints must be half of it or less.
+    ErrorRate {
+        requests: u32,
+        failed: u32,
+    },
+}
+
+impl Health {
+    /// Whether requests are sent to it at `now`.
+    pub(super) fn availability(&self, now: u64) -> Availability {
+        let standing = self.standing(now);
+        match standing.0 {
+            State::Up => Availability::Up { since: self.up_since() },
+            State::Drained | State::Disabled => Availability::Off,
+            _ => Availability::Down { until: self.down_until(now) },
+        }
+    }
+
+    /// Whether requests whose cookie selects it are sent to it although others are not.
+    pub(super) fn keeps_clients(&self, now: u64) -> bool {
+        let is_drained = matches!(self.operator, Some((Order::Drain, _)));
+        is_drained && self.down_until(now) <= now
+    }
+
+    /// The state at `now`, with the reason and the time since when.
+    pub(super) fn show(&self, now: u64) -> Standing {
+        let (state, since) = self.standing(now);
+        let reason = match state {
+            State::Up => String::new(),
+            State::Unreachable => "a connection failed".to_owned(),
+            State::Unchecked => "no check has ended".to_owned(),
+            State::Drained | State::Disabled => "operator".to_owned(),
+            State::Ejected => {
+                let reason = self.failures.ejection.map(|ejection| ejection.reason.name());
+                reason.unwrap_or_default().replace('_', " ")
+            }
+            State::Unhealthy => match &self.check {
+                Check::Failing { reason, .. } => format!("check: {reason}"),
+                _ => String::new(),
+            },
+        };
+        let until = match state {
+            State::Unreachable | State::Ejected => self.down_until(now),
+            _ => u64::MAX,
+        };
+        Standing { state, reason, since, until }
+    }
+
+    /// The state at `now`, and since when.
+    fn standing(&self, now: u64) -> (State, u64) {
+        match self.operator {
+            Some((Order::Disable, since)) => return (State::Disabled, since),
+            Some((Order::Drain, since)) => return (State::Drained, since),
+            None => {}
+        }
+        match self.check {
+            Check::Failing { since, .. } => return (State::Unhealthy, since),
+            Check::Unchecked => return (State::Unchecked, 0),
+            Check::Off | Check::Passing { .. } => {}
+        }
+        if let Some(ejection) = self.failures.ejection.filter(|ejection| ejection.until > now) {
+            return (State::Ejected, ejection.since);
+        }
+        if let Some(unreachable) = self.unreachable.filter(|it| it.until > now) {
+            return (State::Unreachable, unreachable.since);
+        }
+        (State::Up, self.up_since())
+    }
+
+    /// When it began to get requests, if it gets some.
+    fn up_since(&self) -> u64 {
+        let ejected = self.failures.ejection.map_or(0, |ejection| ejection.until);
+        let unreachable = self.unreachable.map_or(0, |unreachable| unreachable.until);
+        self.healthy_since.max(ejected).max(unreachable)
+    }
+
+    /// When what is known now stops it from getting requests no longer.
+    fn down_until(&self, now: u64) -> u64 {
+        match self.check {
+            Check::Unchecked | Check::Failing { .. } => return u64::MAX,
+            Check::Off | Check::Passing { .. } => {}
+        }
+        let ejected = self.failures.ejection.map_or(0, |ejection| ejection.until);
+        let unreachable = self.unreachable.map_or(0, |unreachable| unreachable.until);
+        ejected.max(unreachable).max(now)
+    }
+
+    /// The state to log, if it is another than the one that was logged last. One that gets
+    /// requests again after a failed connection is logged when one of them has reached it.
+    pub(super) fn unlogged(&mut self, now: u64) -> Option<Standing> {
+        let (state, _) = self.standing(now);
+        let is_unproven = state == State::Up && self.unreachable.is_some();
+        if state == self.logged || is_unproven {
+            return None;
+        }
+        self.logged = state;
+        Some(self.show(now))
+    }
+
+    /// A connection to it failed at `now`.
+    pub(super) fn unreachable(&mut self, now: u64) {
+        let since = self.unreachable.map_or(now, |unreachable| unreachable.since);
+        self.unreachable = Some(Unreachable { since, until: now.saturating_add(UNREACHABLE_US) });
+    }
+
+    /// A connection to it succeeded at `now`. Returns whether one had failed before.
+    pub(super) fn reachable(&mut self, now: u64) -> bool {
+        let before = self.unreachable.take();
+        if let Some(before) = before {
+            self.healthy_since = self.healthy_since.max(before.until.min(now));
+        }
+        before.is_some()
+    }
+
+    /// Begins or ends to have health checks.
+    pub(super) fn set_checked(&mut self, is_checked: bool) {
+        match (&self.check, is_checked) {
+            (Check::Off, true) => self.check = Check::Unchecked,
+            (_, false) => self.check = Check::Off,
+            (_, true) => {}
+        }
+    }
+
+    /// Whether health checks are on, and none has ended yet.
+    pub(super) fn is_unchecked(&self) -> bool {
+        matches!(self.check, Check::Unchecked)
+    }
+
+    /// A health check ended at `now`. Returns whether that changes the state. The first result
+    /// counts at once, and one after the upstream's checks were switched off counts not at all.
+    pub(super) fn checked(
+        &mut self,
+        result: Result<(), CheckFailure>,
+        checks: &HealthChecks,
+        now: u64,
+    ) -> bool {
+        let mut reached = false;
+        if result.is_ok() {
+            reached = self.reachable(now);
+        }
+        let failing = |reason| Check::Failing { passed: 0, reason, since: now };
+        let (next, changes) = match (std::mem::take(&mut self.check), result) {
+            (Check::Off, _) => (Check::Off, false),
+            (Check::Unchecked, Ok(())) => (Check::Passing { failed: 0 }, true),
+            (Check::Passing { .. }, Ok(())) => (Check::Passing { failed: 0 }, false),
+            (Check::Failing { passed, .. }, Ok(())) if passed + 1 >= checks.rise => {
+                self.healthy_since = now;
+                self.failures = Failures::default();
+                (Check::Passing { failed: 0 }, true)
+            }
+            (Check::Failing { passed, reason, since }, Ok(())) => {
+                (Check::Failing { passed: passed + 1, reason, since }, false)
+            }
+            (Check::Unchecked, Err(reason)) => (failing(reason), true),
+            (Check::Passing { failed }, Err(reason)) if failed + 1 >= checks.fall => {
+                (failing(reason), true)
+            }
+            (Check::Passing { failed }, Err(_)) => (Check::Passing { failed: failed + 1 }, false),
+            (Check::Failing { since, .. }, Err(reason)) => {
+                (Check::Failing { passed: 0, reason, since }, false)
+            }
+        };
+        self.check = next;
+        changes || reached
+    }
+
+    /// An operator gives an order at `now`, or takes it back. Returns whether that changes
+    /// anything.
+    pub(super) fn order(&mut self, order: Option<Order>, now: u64) -> bool {
+        if self.operator.map(|(order, _)| order) == order {
+            return false;
+        }
+        self.operator = order.map(|order| (order, now));
+        if order.is_none() {
+            self.healthy_since = self.healthy_since.max(now);
+        }
+        true
+    }
+
+    /// A request to it ended at `now`, well or with a failure that counts. Returns why it should be
+    /// ejected, if it should. What was sent before it was ejected does not count afterwards.
+    pub(super) fn observe(
+        &mut self,
+        has_failed: bool,
+        eject: &Eject,
+        now: u64,
+    ) -> Option<Suspicion> {
+        let failures = &mut self.failures;
+        if failures.ejection.is_some_and(|ejection| ejection.until > now) {
+            return None;
+        }
+        failures.consecutive = if has_failed { failures.consecutive.saturating_add(1) } else { 0 };
+        if eject.error_rate.is_some() {
+            failures.window.add(has_failed, eject.window_us, now);
+        }
+        if !has_failed {
+            return None;
+        }
+        if eject.consecutive_failures.is_some_and(|most| failures.consecutive >= most) {
+            return Some(Suspicion::ConsecutiveFailures);
+        }
+        let (requests, failed) = self.failures.window.sums(eject.window_us, now);
+        let is_high = eject
+            .error_rate
+            .is_some_and(|rate| u64::from(failed) * 1_000 >= u64::from(requests) * u64::from(rate));
+        (is_high && requests >= MIN_REQUESTS).then_some(Suspicion::ErrorRate { requests, failed })
+    }
+
+    /// The requests of the window of an error rate, and those of them that failed.
+    pub(super) fn window(&self, eject: &Eject, now: u64) -> (u32, u32) {
+        self.failures.window.sums(eject.window_us, now)
+    }
+
+    /// Ejects it at `now`. Returns for how long, in microseconds: longer, the sooner it follows the
+    /// last ejection.
+    pub(super) fn eject(&mut self, reason: EjectReason, eject: &Eject, now: u64) -> u64 {
+        let growth = self.failures.ejection.map_or(1, |last| {
+            let rested = now.saturating_sub(last.until) / eject.for_us.max(1);
+            let left = last.growth.saturating_sub(u32::try_from(rested).unwrap_or(u32::MAX));
+            (left + 1).min(MAX_GROWTH)
+        });
+        let time_us = eject.for_us.saturating_mul(growth.into());
+        let ejection = Ejection { reason, since: now, until: now.saturating_add(time_us), growth };
+        self.failures =
+            Failures { consecutive: 0, window: FailureWindow::default(), ejection: Some(ejection) };
+        time_us
+    }
+
+    /// Whether an operator wants no requests to be sent to it.
+    pub(super) fn is_off(&self) -> bool {
+        self.operator.is_some()
+    }
+
+    /// Whether it is ejected at `now`.
+    pub(super) fn is_ejected(&self, now: u64) -> bool {
+        self.failures.ejection.is_some_and(|ejection| ejection.until > now)
+    }
+}
+
+/// Whether the error rate of an endpoint is at least twice that of the others, which together had
+/// `others` requests and failures.
+pub(super) fn stands_out(requests: u32, failed: u32, others: (u64, u64)) -> bool {
+    // failed / requests >= 2 * others.1 / others.0
+    u64::from(failed).saturating_mul(others.0)
+        >= others.1.saturating_mul(2).saturating_mul(requests.into())
+}
+
+/// Whether one more of `total` endpoints may be ejected, if `ejected` are and `max` thousandths may
+/// be.
+pub(super) fn may_eject(total: usize, ejected: usize, max: u16) -> bool {
+    let most = total.saturating_mul(max.into()) / 1_000;
+    ejected < most.min(total.saturating_sub(1))
+}
+
+impl CheckFailure {
+    /// The word of metrics.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Connect(_) => "connect",
+            Self::Timeout => "timeout",
+            Self::Status(_) => "status",
+            Self::NotServing(_) => "not_serving",
+            Self::Protocol(_) => "protocol",
+        }
+    }
+}
+
+impl fmt::Display for CheckFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(cause) | Self::Protocol(cause) => f.write_str(cause),
+            Self::Timeout => f.write_str("timeout"),
+            Self::Status(status) => write!(f, "status {status}"),
+            Self::NotServing(word) => f.write_str(word),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! One of four servers fails in each way that servers do, under 64 connections, and comes back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::support::{
+    Connection, Gateway, Nginx, PeerServer, Request, eventually, full_config, sleep_for,
+    timed_below,
+};
+
+/// Connections of the load, and the pause of each after a response.
+const CONNECTIONS: usize = 64;
+const PAUSE: Duration = Duration::from_millis(60);
+
+/// How long an endpoint may stay in use after it has failed: three checks, a tenth later each, and
+/// the timeout of the last. The same for its return: two checks.
+const DETECTED_BELOW: Duration = Duration::from_millis(1_200);
+
+const SETTINGS: &str = "
+read_timeout = \"300ms\"
+health = { path = \"/healthz\", interval = \"250ms\", timeout = \"200ms\", rise = 2, fall = 3 }
+eject = { consecutive_failures = 5, for = \"1s\" }
+retries = { count = 2, on = [\"connect\", \"reset\", \"timeout\", \"5xx\"], budget = \"20%\" }";
+
+/// Clients that send requests until they are stopped.
+struct Clients {
+    stopped: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<BTreeMap<u16, usize>>>,
+}
+
+impl Clients {
+    fn start(gateway: &Gateway) -> Self {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let address = gateway.address;
+        let client = move |stopped: &AtomicBool| {
+            let mut statuses = BTreeMap::new();
+            let mut connection = Connection::open(address);
+            while !stopped.load(Ordering::SeqCst) {
+                let status = connection.send(&Request::get("/")).status;
+                *statuses.entry(status).or_default() += 1;
+                if status >= 500 {
+                    connection = Connection::open(address);
+                }
+                sleep_for(PAUSE);
+            }
+            statuses
+        };
+        let threads = (0..CONNECTIONS).map(|_| {
+            let stopped = Arc::clone(&stopped);
+            std::thread::spawn(move || client(&stopped))
+        });
+        Self { threads: threads.collect(), stopped }
+    }
+
+    fn stop(self) -> BTreeMap<u16, usize> {
+        self.stopped.store(true, Ordering::SeqCst);
+        let mut all = BTreeMap::new();
+        for thread in self.threads {
+            for (status, count) in thread.join().unwrap() {
+                *all.entry(status).or_default() += count;
+            }
+        }
+        all
+    }
+}
+
+fn endpoints(gateway: &Gateway) -> Vec<Value> {
+    let all: Value = serde_json::from_str(&gateway.admin("/api/upstreams").text()).unwrap();
+    all["upstreams"][0]["addresses"].as_array().unwrap().clone()
+}
+
+fn state(gateway: &Gateway, server: &PeerServer) -> String {
+    let own = server.address.to_string();
+    let endpoint = endpoints(gateway).into_iter().find(|endpoint| endpoint["address"] == *own);
+    endpoint.unwrap()["state"].as_str().unwrap().to_owned()
+}
+
+/// Requests by server since a line of the access log.
+fn served(gateway: &Gateway, since: usize) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for line in gateway.log().lines().skip(since).filter(|line| line.starts_with('{')) {
+        let line: Value = serde_json::from_str(line).unwrap();
+        *counts.entry(line["server"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// Waits until the endpoint gets no requests, and then looks at who gets them.
+fn others_share_its_requests(gateway: &Gateway, server: &PeerServer, fault: &str) {
+    timed_below(DETECTED_BELOW, || {
+        eventually(fault, || (state(gateway, server) == "unhealthy").then_some(()));
+    });
+    let since = gateway.log().lines().count();
+    sleep_for(Duration::from_millis(1_500));
+    let mut counts = served(gateway, since);
+    // Requests in flight at the change of state.
+    let late = counts.remove(&server.address.to_string()).unwrap_or_default();
+    assert!(late <= CONNECTIONS, "{fault}: {late} requests");
+    let total: usize = counts.values().sum();
+    assert!(counts.len() == 3 && total > 300, "{fault}: {counts:?}");
+    for count in counts.values() {
+        let deviation = (count * 3).abs_diff(total);
+        assert!(deviation * 100 <= total * 2 + 300, "{fault}: {counts:?}");
+    }
+}
+
+fn returns(gateway: &Gateway, server: &PeerServer, fault: &str) {
+    timed_below(DETECTED_BELOW, || {
+        eventually(fault, || (state(gateway, server) == "up").then_some(()));
+    });
+    let since = gateway.log().lines().count();
+    let own = server.address.to_string();
+    eventually("its share", || {
+        served(gateway, since).get(&own).is_some_and(|count| *count > 20).then_some(())
+    });
+}
+
+#[test]
+fn clients_notice_no_fault_of_one_of_four_servers() {
+    let nginx = Nginx::listening("", |_| "location / { return 200 ok; }".to_owned());
+    let gunicorn = PeerServer::python_http1("gunicorn");
+    let node = PeerServer::node_http1();
+    let mut faulty = PeerServer::faulty(None);
+    let servers = [nginx.address, gunicorn.address, node.address, faulty.address];
+    let servers = servers.map(|server| server.to_string());
+    let gateway = Gateway::start_full(&full_config(&format!(
+        "[access_log]\noutput = \"stdout\"\n[upstreams.api]\nservers = {servers:?}{SETTINGS}\n\
+         [routes.all]\n"
+    )));
+    let clients = Clients::start(&gateway);
+    sleep_for(Duration::from_secs(2));
+    for order in ["500", "slow", "refuse"] {
+        faulty.order(order);
+        others_share_its_requests(&gateway, &faulty, order);
+        faulty.order("well");
+        returns(&gateway, &faulty, order);
+    }
+    faulty.signal(Signal::SIGSTOP);
+    others_share_its_requests(&gateway, &faulty, "hung");
+    faulty.signal(Signal::SIGCONT);
+    returns(&gateway, &faulty, "hung");
+    let port = faulty.address.port();
+    faulty.signal(Signal::SIGKILL);
+    others_share_its_requests(&gateway, &faulty, "killed");
+    drop(faulty);
+    faulty = PeerServer::faulty(Some(port));
+    returns(&gateway, &faulty, "killed");
+    let statuses = clients.stop();
+    let failed: usize = statuses.iter().filter(|(status, _)| **status != 200).map(|it| it.1).sum();
+    // Only what the budget of retries leaves may fail.
+    let over = gateway.count("tollgate_upstream_retries_over_budget_total", &[("upstream", "api")]);
+    assert!(failed as u64 <= over, "{statuses:?}, {over} over the budget");
+    assert!(failed * 100 <= statuses[&200], "{statuses:?}");
+}
