@@ -1,7 +1,7 @@
 //! What a route does with requests and responses, as written.
 
 use super::Named;
-use super::row::DefaultValue::{InWords, Number, Text};
+use super::row::DefaultValue::{InWords, Number, Switch, Text};
 use super::row::Form::Duration;
 use super::row::Range::Durations;
 use super::row::References::All;
@@ -77,5 +77,31 @@ table! {
         },
         /// Addresses and networks of clients that are served all the same.
         pub allow_ips: List { default: InWords("none") },
+    }
+}
+
+table! {
+    /// `[cors]`, or `cors` of a route: pages of other sites that may use the API from browsers.
+    pub struct Cors {
+        /// Origins of the pages, such as `["https://app.example.com", "https://*.example.com"]`;
+        /// `["*"]`: all. Required.
+        pub origins: List,
+        /// Methods that pages may use.
+        pub methods: List { default: InWords("all") },
+        /// Headers of requests that pages may set.
+        pub headers: List { default: InWords("those that a page asks for") },
+        /// Headers of responses that pages can read, beside those that browsers always show.
+        pub exposed_headers: List {
+            default: InWords("`Retry-After` and the rate limit headers that responses have"),
+        },
+        /// Whether browsers send cookies, client certificates and logins of HTTP.
+        pub credentials: Field<bool> { default: Switch(false) },
+        /// How long browsers keep the answer to a preflight request. Chromium keeps it for `2h` at
+        /// most, Firefox for `24h`.
+        pub max_age: Field<String> {
+            default: Text("10m"),
+            form: Duration(Unit::Seconds),
+            range: Durations("0s", "24h"),
+        },
     }
 }

@@ -44,6 +44,7 @@ pub mod words;
 use std::collections::BTreeMap;
 
 use acme::Acme;
+use handling::Cors;
 use listeners::Listener;
 use row::Row;
 use rules::Rule;
@@ -72,6 +73,9 @@ table! {
         pub redis: Option<Spanned<Redis>>,
         /// How clients are identified.
         pub clients: Option<Spanned<Clients>>,
+        /// Pages of other sites that may use the API from browsers: of all routes but those with a
+        /// `cors` of their own, of `clients.limits_path`, and of requests without a route.
+        pub cors: Option<Spanned<Cors>>,
         /// Rate limit headers of responses.
         pub headers: Option<Spanned<Headers>>,
         /// The buckets in this process.

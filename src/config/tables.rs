@@ -5,7 +5,7 @@
 #![warn(missing_docs)]
 
 use super::Named;
-use super::handling::{HeaderEdits, Maintenance, Redirect, Respond, SwitchOr};
+use super::handling::{Cors, HeaderEdits, Maintenance, Redirect, Respond, SwitchOr};
 use super::health::{Eject, Health};
 use super::row::DefaultValue::{Fraction, InWords, Number, Numbers, Switch, Text, Texts};
 use super::row::Form::{Address, Bytes, Duration, Matches, Percentages};
@@ -786,6 +786,13 @@ table! {
         pub retries: Option<Spanned<Retries>> {
             default: InWords("that of the upstream"),
             example: Some(r#"{ count = 1, on = ["connect", "503"] }"#),
+        },
+        /// Pages of other sites that may use the route from browsers, instead of those of `[cors]`:
+        /// `{ origins = ["https://app.example.com"] }`. `false`: none, and what the upstream says
+        /// about it passes unchanged.
+        pub cors: Option<Spanned<SwitchOr<Cors>>> {
+            default: InWords("`[cors]`"),
+            example: Some(r#"{ origins = ["https://app.example.com"] }"#),
         },
         /// Free text, which the gateway does not use.
         pub description: Field<String> { default: InWords("none") },

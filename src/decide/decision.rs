@@ -32,6 +32,8 @@ pub enum Decision {
         /// Body of the response; `None` for `OPTIONS`, which only lists the methods.
         view: Option<Bytes>,
     },
+    /// The request is a CORS preflight request; the gateway responds itself.
+    Preflight,
     /// At least one enforced bucket did not hold the cost: 429.
     Limited {
         /// The rate limits that were checked.
@@ -127,7 +129,7 @@ impl Decision {
             | Self::OwnLimits { check, .. }
             | Self::Unauthenticated { check, .. } => check.as_ref(),
             Self::Limited { check, .. } => Some(check),
-            Self::Unavailable { .. } | Self::Rejected(_) => None,
+            Self::Preflight | Self::Unavailable { .. } | Self::Rejected(_) => None,
         }
     }
 
@@ -137,7 +139,8 @@ impl Decision {
         let (check, key_rules) = match self {
             Self::Allowed { check, shadow_key_rules } => (check, &shadow_key_rules[..]),
             Self::OwnLimits { check, .. } => (check, &[][..]),
-            Self::Limited { .. }
+            Self::Preflight
+            | Self::Limited { .. }
             | Self::Unavailable { .. }
             | Self::Unauthenticated { .. }
             | Self::Rejected(_) => return Vec::new(),
@@ -165,7 +168,7 @@ impl Decision {
             Self::OwnLimits { check: Some(check), .. } | Self::Limited { check, .. } => {
                 check.summary()
             }
-            Self::OwnLimits { check: None, .. } => Summary::UNLIMITED,
+            Self::OwnLimits { check: None, .. } | Self::Preflight => Summary::UNLIMITED,
             Self::Unavailable { rule, .. }
             | Self::Unauthenticated {
                 reason: Unauthenticated::KeyRequired(KeyRequired { rule }),

@@ -35,6 +35,7 @@ use crate::limit::charge::Charges;
 use crate::net::framing;
 use crate::policy::Policy;
 use crate::policy::charges::{KeyRequired, RequestAttributes, Scope};
+use crate::policy::cors::{Preflight, PreflightRefusal};
 use crate::policy::handling::NoLocation;
 use crate::policy::hosts;
 use crate::policy::ip_access::IpDenial;
@@ -80,6 +81,9 @@ pub struct Precheck<'a> {
     /// Whether the client asks for its own limits (`clients.limits_path`). Such a request has no
     /// route, and no charges unless its key is missing or unknown.
     pub is_own_limits: bool,
+    /// Whether this is a CORS preflight request that the gateway itself answers, unless it refuses
+    /// it. Its route is that of the request which it is about, and it has no charges.
+    pub is_preflight: bool,
     /// Index of the route.
     pub route: Option<u32>,
     /// Path that the upstream gets, if the route rewrites it.
@@ -115,6 +119,8 @@ pub enum Rejection {
     OwnLimitsMethod,
     /// No route matches the host, the path and the method.
     NoRoute,
+    /// A CORS preflight request whose origin or method is not allowed.
+    Preflight(PreflightRefusal),
     /// Its `Content-Length` is larger than the route's `max_body_bytes`.
     BodyTooLarge {
         /// The route's maximum.
@@ -236,6 +242,7 @@ pub fn precheck<'a>(
         identity: found.map(|found| identity(policy, head, found)),
         host: host(head.headers),
         is_own_limits: false,
+        is_preflight: false,
         route: None,
         rewritten: None,
         charges: Charges::new(),
@@ -247,19 +254,47 @@ pub fn precheck<'a>(
     }
     precheck.is_own_limits =
         policy.clients.is_limits_path(head.uri.path(), policy.server.ignore_path_case);
-    let found = if precheck.is_own_limits {
-        Ok(None)
-    } else {
-        policy.router.find(&precheck.host, head.uri.path(), head.parts())
+    let answered = match *head.method {
+        Method::OPTIONS => precheck.found_for_preflight(policy, head),
+        _ => None,
     };
+    let found = answered.unwrap_or_else(|| precheck.found(policy, head, head.method));
+    precheck.is_preflight = answered.is_some();
     precheck.route = found.ok().flatten();
-    let mut steps = Step::ALL.into_iter();
+    let last = if precheck.is_preflight { Step::Preflight } else { Step::Buckets };
+    let mut steps = Step::ALL.into_iter().filter(|step| *step <= last);
     precheck.refusal = steps.find_map(|step| precheck.take(step, policy, head, found));
     precheck.bound_guesses(policy, head);
     precheck
 }
 
 impl<'a> Precheck<'a> {
+    /// The route of the request if it had this method, or why the path has none.
+    fn found(
+        &self,
+        policy: &Policy,
+        head: &Head<'_>,
+        method: &Method,
+    ) -> Result<Option<u32>, PathError> {
+        if self.is_own_limits {
+            return Ok(None);
+        }
+        policy.router.find(&self.host, head.uri.path(), RequestParts { method, ..head.parts() })
+    }
+
+    /// As [`found`](Self::found), for the request that a preflight request is about; `None` if this
+    /// is none, or if it is a request as any other, because `cors` does not apply.
+    #[cold]
+    fn found_for_preflight(
+        &self,
+        policy: &Policy,
+        head: &Head<'_>,
+    ) -> Option<Result<Option<u32>, PathError>> {
+        let preflight = Preflight::of(head.method, head.headers)?;
+        let found = self.found(policy, head, &preflight.method);
+        policy.cors(found.ok().flatten()).is_some().then_some(found)
+    }
+
     /// Takes a step. Returns why it refuses the request; `None` if it does not, or if the step is
     /// not one of the precheck. `found` is the route, or why the path has none.
     fn take(
@@ -280,11 +315,16 @@ impl<'a> Precheck<'a> {
             }
             Step::Route => match found {
                 Err(error) => Rejection::Path(error),
-                Ok(None) if self.is_own_limits => return None,
+                Ok(None) if self.is_own_limits || self.is_preflight => return None,
                 Ok(None) if *head.method == Method::TRACE => Rejection::TraceNotNamed,
                 Ok(None) => Rejection::NoRoute,
                 Ok(Some(_)) => return None,
             },
+            Step::Preflight => {
+                let preflight = Preflight::of(head.method, head.headers);
+                let preflight = preflight.filter(|_| self.is_preflight)?;
+                Rejection::Preflight(policy.cors(self.route)?.refusal(&preflight)?)
+            }
             Step::Maintenance => {
                 let retry_after_s = maintenance(policy, identity, self.route)?;
                 Rejection::Maintenance { retry_after_s }
@@ -373,6 +413,18 @@ impl<'a> Precheck<'a> {
         };
         (self.charges, self.scope) = (charges, scope);
     }
+}
+
+/// Index of the route of a request that was refused before its route was looked up.
+#[cold]
+pub fn route_of_refused(policy: &Policy, request: &http::request::Parts) -> Option<u32> {
+    let (headers, path) = (&request.headers, request.uri.path());
+    if policy.clients.is_limits_path(path, policy.server.ignore_path_case) {
+        return None;
+    }
+    let preflight = Preflight::of(&request.method, headers);
+    let method = preflight.as_ref().map_or(&request.method, |preflight| &preflight.method);
+    policy.router.find(&host(headers), path, RequestParts { method, headers }).ok().flatten()
 }
 
 /// Whether the request has a key that is unknown.

@@ -12,6 +12,7 @@ use crate::client::credential::{IdentityError, MAX_KEY_BYTES};
 use crate::client::settings::KeySource;
 use crate::limit::charge::Charge;
 use crate::limit::cost::Cost;
+use crate::policy::cors::PreflightRefusal;
 use crate::policy::matcher::takes;
 use crate::policy::{Dimension, Policy, WrittenLimit};
 
@@ -143,6 +144,13 @@ fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
             LIMITED,
             "Too many requests are waiting at the gateway at the moment; retry later.".to_owned(),
         ),
+        Rejection::Preflight(PreflightRefusal::Origin) => {
+            (StatusCode::FORBIDDEN, "CORS: pages of this origin are not allowed here.".to_owned())
+        }
+        Rejection::Preflight(PreflightRefusal::Method) => {
+            let detail = "CORS: pages are not allowed to use this method here.";
+            (StatusCode::FORBIDDEN, detail.to_owned())
+        }
         // Which list, and what it has, is for operators.
         Rejection::IpDenied(_) => {
             (StatusCode::FORBIDDEN, "Requests from this address are not allowed.".to_owned())

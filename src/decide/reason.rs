@@ -6,6 +6,7 @@ use super::guard::Malformed;
 use super::headers::HeaderFault;
 use super::{Rejection, Unauthenticated};
 use crate::client::credential::IdentityError;
+use crate::policy::cors::PreflightRefusal;
 use crate::policy::path::PathError;
 use crate::policy::refund::RefundReason;
 
@@ -30,6 +31,10 @@ pub enum Reason {
     KeyTooLong,
     /// No route matches.
     NoRoute,
+    /// A CORS preflight request whose origin is not allowed.
+    CorsOrigin,
+    /// A CORS preflight request whose method is not allowed.
+    CorsMethod,
     /// The client's address may not send requests.
     IpDenied,
     /// The route is in maintenance.
@@ -120,7 +125,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 49] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -130,6 +135,8 @@ impl Reason {
         Self::ConflictingKeys,
         Self::KeyTooLong,
         Self::NoRoute,
+        Self::CorsOrigin,
+        Self::CorsMethod,
         Self::IpDenied,
         Self::Maintenance,
         Self::MethodNotAllowed,
@@ -175,7 +182,10 @@ impl Reason {
     /// also reported as failed, for example if the client did not wait for the response.
     pub fn of(decision: Option<&Decision>, failure: Option<Failure>) -> Option<Self> {
         let refused = match decision {
-            None | Some(Decision::Allowed { .. } | Decision::OwnLimits { .. }) => None,
+            None
+            | Some(Decision::Allowed { .. } | Decision::OwnLimits { .. } | Decision::Preflight) => {
+                None
+            }
             Some(Decision::Limited { unauthenticated, .. }) => Some(match unauthenticated {
                 None => Self::Limited,
                 Some(Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_)) => {
@@ -202,6 +212,8 @@ impl Reason {
             Self::ConflictingKeys => "conflicting_keys",
             Self::KeyTooLong => "key_too_long",
             Self::NoRoute => "no_route",
+            Self::CorsOrigin => "cors_origin",
+            Self::CorsMethod => "cors_method",
             Self::IpDenied => "ip_denied",
             Self::Maintenance => "maintenance",
             Self::MethodNotAllowed => "method_not_allowed",
@@ -272,6 +284,8 @@ impl From<Rejection> for Reason {
             Rejection::Identity(IdentityError::KeyTooLong { .. }) => Self::KeyTooLong,
             Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,
             Rejection::NoRoute => Self::NoRoute,
+            Rejection::Preflight(PreflightRefusal::Origin) => Self::CorsOrigin,
+            Rejection::Preflight(PreflightRefusal::Method) => Self::CorsMethod,
             Rejection::IpDenied(_) => Self::IpDenied,
             Rejection::Maintenance { .. } => Self::Maintenance,
             Rejection::BodyTooLarge { .. } => Self::BodyTooLarge,

@@ -31,6 +31,9 @@ pub enum Step {
     OwnLimits,
     /// No route matches (404, for TRACE 405), or the path is ambiguous (400).
     Route,
+    /// A CORS preflight request about a route with `cors` (204, or 403 if pages of the origin, or
+    /// the method, are not allowed). No later step is about it.
+    Preflight,
     /// The route is in maintenance (503).
     Maintenance,
     /// The route's rewrite does not fit the path (400).
@@ -55,7 +58,7 @@ pub enum Step {
 
 impl Step {
     /// All steps, in their order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::AcmeChallenge,
         Self::Redirect,
         Self::Head,
@@ -63,6 +66,7 @@ impl Step {
         Self::IpAccess,
         Self::OwnLimits,
         Self::Route,
+        Self::Preflight,
         Self::Maintenance,
         Self::Rewrite,
         Self::BodyLength,

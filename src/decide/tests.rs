@@ -3,6 +3,7 @@
 
 mod decisions;
 mod outcomes;
+mod preflights;
 mod steps;
 
 use std::net::{IpAddr, Ipv4Addr};

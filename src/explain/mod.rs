@@ -2,14 +2,15 @@
 //! decides on real requests ([`precheck`]); nothing is counted, and no tokens are taken.
 //!
 //! Reading order: this file, `request` (the request to explain), `json` (its form on the admin
-//! port), `report` (the explanation: a contract), `resolved` and `rules` (how it is derived),
-//! `wording` (codes and sentences), `text` (for a terminal).
+//! port), `report` (the explanation: a contract), `resolved`, `cors` and `rules` (how it is
+//! derived), `wording` (codes and sentences), `text` (for a terminal).
 
 pub mod json;
 pub mod report;
 pub mod request;
 pub mod text;
 
+mod cors;
 pub(crate) mod resolved;
 mod rules;
 pub(crate) mod wording;

@@ -19,6 +19,10 @@ pub struct Explanation {
     pub client: Option<ExplainedClient>,
     /// The route of the request, and why it matches.
     pub route: ExplainedRoute,
+    /// What the response says about the origin of the request; left out if it has none, or if
+    /// `cors` does not apply to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cors: Option<ExplainedCors>,
     /// All rules, in the order of the configuration file.
     pub rules: Vec<ExplainedRule>,
     /// Source of the buckets' levels: `redis`, `local`, `none` (the request takes from no bucket),
@@ -186,6 +190,28 @@ pub struct Reading {
     pub route: Option<String>,
 }
 
+/// What the response to a request with a header `Origin` says about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ExplainedCors {
+    /// Whether a page of the origin can read the response.
+    pub allowed: bool,
+    /// Whether the request is a CORS preflight request, which the gateway answers.
+    pub preflight: bool,
+    /// The CORS headers of the response.
+    pub headers: Vec<HeaderLine>,
+    /// Why.
+    pub why: String,
+}
+
+/// A header of a response.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HeaderLine {
+    pub name: &'static str,
+    pub value: String,
+}
+
 /// A rule, and whether it applies to the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -232,7 +258,8 @@ impl ExplainedRule {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WhyNot {
     /// `disabled`, `other_routes`, `exempt_ip`, `exempt_key`, `on_missing_skip`,
-    /// `on_missing_deny`, `no_rate`, `not_by_address`, `refused_before` or `own_limits`.
+    /// `on_missing_deny`, `no_rate`, `not_by_address`, `refused_before`, `own_limits` or
+    /// `preflight`.
     pub code: Cow<'static, str>,
     /// The reason as a sentence.
     pub why: String,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::report::{self, Candidate, Explanation, Param, Reading, SplitShare, Verdict};
 use super::request::HypotheticalRequest;
 use super::rules::rules;
-use super::{PeekResult, wording};
+use super::{PeekResult, cors, wording};
 use crate::base::text::cut;
 use crate::client::ClientKey;
 use crate::client::address::{counted_address, counted_as};
@@ -14,6 +14,7 @@ use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
 use crate::policy::charges::Scope;
+use crate::policy::cors::Preflight;
 use crate::policy::matcher::{Matcher, TrailingSlash};
 use crate::policy::path::Readings;
 use crate::policy::retries::Retries;
@@ -47,7 +48,8 @@ pub(super) fn explanation(
             .as_ref()
             .ok()
             .map(|identity| client(policy, &head, identity, precheck)),
-        route: route(policy, &head, precheck),
+        route: routed(policy, &head, precheck),
+        cors: cors::cors(policy, &head, precheck),
         rules: rules(policy, &head, precheck, levels, status),
         levels: match levels {
             PeekResult::NotRead => "not_read",
@@ -99,6 +101,15 @@ fn client(
         cert: head.certificate.map(|subject| cut(subject, MAX_SUBJECT)),
         plan: policy.plan_name(client.plan).to_owned(),
         priority: policy.priorities.number(client.plan),
+    }
+}
+
+/// The route, and the other candidates. That of a preflight request which the gateway answers is
+/// the route of the request that it is about.
+fn routed(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::ExplainedRoute {
+    match Preflight::of(head.method, head.headers).filter(|_| precheck.is_preflight) {
+        Some(preflight) => route(policy, &Head { method: &preflight.method, ..*head }, precheck),
+        None => route(policy, head, precheck),
     }
 }
 
@@ -303,6 +314,10 @@ fn verdict(policy: &Policy, precheck: &Precheck<'_>, levels: PeekResult<'_>) -> 
             let first =
                 if depends_on_levels { " A limit may refuse it first, with 429." } else { "" };
             ("deny", Some(status.as_u16()), format!("{detail}{first}"))
+        }
+        None if precheck.is_preflight => {
+            let why = "The gateway itself answers this CORS preflight request and takes no tokens.";
+            ("allow", None, why.to_owned())
         }
         None if precheck.is_own_limits => {
             ("allow", None, "The gateway itself responds and takes no tokens.".to_owned())

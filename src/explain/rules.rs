@@ -31,7 +31,7 @@ pub(super) fn rules(
     let is_before = match precheck.refusal {
         Some(Refusal::Rejected(Rejection::Header(_))) => true,
         Some(Refusal::Rejected(Rejection::NoLocation(_))) => precheck.charges.is_empty(),
-        _ => false,
+        _ => precheck.is_preflight,
     };
     let known =
         precheck.identity.as_ref().ok().zip(attributes(head, precheck)).filter(|_| !is_before);
@@ -49,7 +49,9 @@ pub(super) fn rules(
         };
         let Some((identity, attributes)) = &known else {
             let refused = is_refused.then(|| wording::refused_before(status));
-            view.why_not = Some(refused.unwrap_or_else(wording::own_limits));
+            let answered =
+                || if precheck.is_preflight { wording::preflight() } else { wording::own_limits() };
+            view.why_not = Some(refused.unwrap_or_else(answered));
             return view;
         };
         let attributes = &of_rule(policy, precheck, attributes, index);

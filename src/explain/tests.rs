@@ -408,3 +408,40 @@ fn hosts_are_explained_from_the_most_to_the_least_specific() {
                all    /*                                       only for GET, not for POST
     ");
 }
+
+#[test]
+fn cors_is_explained_with_the_headers_of_the_response() {
+    let file = "[cors]\norigins = ['https://app.test', 'https://*.example.com']\ncredentials = true\n\
+        headers = ['content-type']\n[headers]\nstyle = 'none'\n[upstreams.api]\nservers = ['demo']\n\
+        [routes.read]\nmethods = ['GET']\n[routes.write]\nmethods = ['PUT']\ncors = { origins = ['*'], methods = ['PUT'] }\n\
+        [routes.own]\npath = '/own'\ncors = false\n[rules.all]\nper = []\nrate = '1/s'\n";
+    let policy = from_text("gateway.toml", file).unwrap();
+    let explained = |method: &str, path: &str, headers: &[(&str, &str)]| {
+        let spec = RequestSpec { method: method.to_owned(), ..get(path) };
+        let text = by_rules(&policy, &with_headers(spec, headers)).unwrap().render(false);
+        let lines = text.lines().skip_while(|line| !line.starts_with("route"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let origin = |origin| ("Origin", origin);
+    let asks = |method| ("Access-Control-Request-Method", method);
+    insta::assert_snapshot!(explained("GET", "/", &[origin("https://app.test")]));
+    insta::assert_snapshot!(explained("GET", "/", &[origin("https://evil.test")]));
+    insta::assert_snapshot!(explained("GET", "/", &[]));
+    insta::assert_snapshot!(explained(
+        "OPTIONS",
+        "/",
+        &[origin("https://a.example.com"), asks("GET")]
+    ));
+    insta::assert_snapshot!(explained("OPTIONS", "/", &[origin("https://evil.test"), asks("GET")]));
+    insta::assert_snapshot!(explained("OPTIONS", "/", &[origin("https://app.test"), asks("PUT")]));
+    insta::assert_snapshot!(explained(
+        "OPTIONS",
+        "/none",
+        &[origin("https://app.test"), asks("DELETE")]
+    ));
+    insta::assert_snapshot!(explained(
+        "OPTIONS",
+        "/own",
+        &[origin("https://app.test"), asks("GET")]
+    ));
+}

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use super::report::{
-    Charge, ExplainedClient, ExplainedRoute, ExplainedRule, Explanation, Level, Param, Verdict,
+    Charge, ExplainedClient, ExplainedCors, ExplainedRoute, ExplainedRule, Explanation, HeaderLine,
+    Level, Param, Verdict,
 };
 use crate::config::words::Word as _;
 use crate::policy::Kind;
@@ -43,6 +44,7 @@ impl Explanation {
         let _ = writeln!(page.text, "{line}{assumed}\n");
         page.client(self.client.as_ref(), is_assumed("ip"));
         page.route(&self.route);
+        page.cors(self.cors.as_ref());
         page.rules(&self.rules);
         page.verdict(&self.verdict, self.levels);
         page.text
@@ -177,12 +179,20 @@ impl Page {
         }
     }
 
+    fn cors(&mut self, cors: Option<&ExplainedCors>) {
+        let Some(ExplainedCors { headers, why, .. }) = cors else { return };
+        self.line("cors", why);
+        for HeaderLine { name, value } in headers {
+            self.line("", &format!("{name}: {value}"));
+        }
+    }
+
     fn rules(&mut self, rules: &[ExplainedRule]) {
         if rules.is_empty() {
             self.line("rules", "the configuration has none");
         }
         if let Some(ExplainedRule { why_not: Some(not), .. }) = rules.first()
-            && matches!(&*not.code, "refused_before" | "own_limits")
+            && matches!(&*not.code, "refused_before" | "own_limits" | "preflight")
         {
             self.line("rules", &format!("none applies: {}", not.why));
             return;

@@ -187,6 +187,12 @@ pub(super) fn own_limits() -> report::WhyNot {
     report::WhyNot { code: "own_limits".into(), why }
 }
 
+/// Why no rule applies to a CORS preflight request.
+pub(super) fn preflight() -> report::WhyNot {
+    let why = "the gateway itself answers a CORS preflight request, which takes no tokens";
+    report::WhyNot { code: "preflight".into(), why: why.to_owned() }
+}
+
 /// Where the periods of a fixed window begin: `days of UTC`, `months from day 15 in Europe/Berlin`.
 pub(crate) fn periods(calendar: Calendar) -> String {
     const DAYS: [&str; 7] =

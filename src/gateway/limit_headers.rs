@@ -12,16 +12,16 @@ use crate::base::duration::seconds_up;
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::limit::charge::Mode;
 use crate::policy::Policy;
-use crate::policy::settings::{HeaderPolicies, HeaderStyle, ResetForm};
+use crate::policy::settings::{HeaderPolicies, HeaderStyle, Headers, ResetForm};
 use crate::store::limiter::Source;
 
-const LIMIT: &str = "X-RateLimit-Limit";
-const REMAINING: &str = "X-RateLimit-Remaining";
-const RESET: &str = "X-RateLimit-Reset";
-const REASON: &str = "X-RateLimit-Reason";
-const MODE: &str = "X-RateLimit-Mode";
-const DRAFT: &str = "RateLimit";
-const DRAFT_POLICY: &str = "RateLimit-Policy";
+const LIMIT: &str = Headers::LIMIT;
+const REMAINING: &str = Headers::REMAINING;
+const RESET: &str = Headers::RESET;
+const REASON: &str = Headers::REASON;
+const MODE: &str = Headers::MODE;
+const DRAFT: &str = Headers::DRAFT;
+const DRAFT_POLICY: &str = Headers::DRAFT_POLICY;
 
 /// Rate limit headers that an upstream may send and the gateway does not. They would contradict the
 /// gateway's; the last three are those of drafts up to 06.

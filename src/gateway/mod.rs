@@ -5,7 +5,8 @@
 //! allowed), `answers` (the gateway's own, instead of an upstream), `attempts` (those to send it to
 //! a server of its upstream), `respond` (the response to the client), `telemetry` (metrics, log and
 //! trace of it). Beside them are the headers that several parts set: `limit_headers` and
-//! `header_text` (rate limits), `header_edits` (changes by a route).
+//! `header_text` (rate limits), `header_edits` (changes by a route), `cors` (which pages of other
+//! sites can read the response).
 
 pub mod exchange;
 pub mod judge;
@@ -13,6 +14,7 @@ pub mod limit_headers;
 
 mod answers;
 mod attempts;
+mod cors;
 mod header_edits;
 mod header_text;
 mod request;
@@ -158,7 +160,7 @@ impl ProxyHttp for Gateway {
         if let Some(answer) = acme_challenge::answer(&self.challenges, session.req_header()) {
             exchange.judged = Some(Judged::of(Decision::UNCHECKED));
             trace::begin(session, exchange);
-            let response = Box::pin(acme_challenge::respond(session, &answer));
+            let response = Box::pin(acme_challenge::respond(session, exchange, &answer));
             response.await.map_err(Error::into_down)?;
             return Ok(true);
         }
@@ -343,7 +345,7 @@ impl ProxyHttp for Gateway {
         if let Some(cookie) = attempt.and_then(|attempt| attempt.set_cookie.take()) {
             response.append_header(http::header::SET_COOKIE, cookie)?;
         }
-        Ok(())
+        cors::insert(session.req_header(), response, exchange)
     }
 
     fn fail_to_connect(

@@ -1,12 +1,14 @@
 //! What a route does with its requests and responses beside forwarding them.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use ipnet::IpNet;
 use thiserror::Error;
 
+use super::cors::Cors;
 use super::network_path;
 use super::rewrite::Rewrite;
 use super::template::{Template, Values, Variable};
@@ -26,6 +28,8 @@ pub struct Handling {
     pub answer: Option<RouteAnswer>,
     /// Whether requests are answered 503.
     pub maintenance: Option<Maintenance>,
+    /// Which pages of other sites can read responses; `None`: what the upstream says.
+    pub cors: Option<Arc<Cors>>,
 }
 
 /// An answer of the gateway instead of an upstream.
@@ -164,7 +168,8 @@ impl Handling {
             RouteAnswer::Redirect(redirect) => format!("redirects by {}", redirect.status.as_u16()),
         });
         let maintenance = self.maintenance.as_ref().map(|_| "maintenance: answers 503".to_owned());
-        let first = maintenance.into_iter().chain(answer).chain(rewrite).chain(host);
+        let cors = self.cors.as_ref().map(|cors| cors.words());
+        let first = maintenance.into_iter().chain(answer).chain(rewrite).chain(host).chain(cors);
         first.chain(request).chain(response).collect()
     }
 }

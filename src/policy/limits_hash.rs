@@ -3,7 +3,7 @@
 //!
 //! Everything is written by its name, and sorted where the file's order has no meaning. Not part of
 //! it: servers of upstreams, listeners, trusted proxies, secrets of keys, descriptions, what a
-//! route does beside forwarding.
+//! route does beside forwarding, but for `cors`, whose preflight requests take no tokens.
 
 use std::fmt::{self, Write as _};
 
@@ -29,6 +29,7 @@ impl LimitsHash {
     pub fn of(policy: &Policy) -> Self {
         let mut lines = vec![clients(policy)];
         lines.extend(names_of_buckets(policy));
+        lines.extend(policy.cors.is_some().then(|| "cors".to_owned()));
         let plan = |plan| policy.plan_name(plan);
         lines.extend(
             policy.keys.all().iter().map(|key| format!("key {:?} {:?}", key.id, plan(key.plan))),
@@ -80,15 +81,18 @@ fn route(policy: &Policy, route: &Route) -> String {
     let matcher = &route.matcher;
     let hosts = matcher.hosts.patterns().iter().map(ToString::to_string);
     let rule = |rule: &u32| policy.rules.get(*rule as usize).map(|rule| rule.name.to_string());
+    let has_cors = route.handling.as_ref().is_some_and(|handling| handling.cors.is_some());
     format!(
-        "route {:?} {:?} {:?} {} {:?} {} {:?}",
+        "route {:?} {:?} {:?} {} {:?} {} {:?}{}",
         route.name,
         sorted(hosts),
         matcher.path.to_string(),
         matcher.trailing_slash.name(),
         sorted(matcher.conditions.words().into_iter()),
         route.cost,
-        sorted(route.rules.iter().filter_map(rule))
+        sorted(route.rules.iter().filter_map(rule)),
+        // Preflight requests about it take no tokens. Left out without it, as the cost of a rule.
+        if has_cors { " cors" } else { "" },
     )
 }
 
@@ -243,6 +247,8 @@ mod tests {
             ("[plans.free]", "limits_path = \"/limits\"\n[plans.free]"),
             ("[plans.free]", "[server]\npath_case = \"insensitive\"\n[plans.free]"),
             ("cost = 2", "cost = 3"),
+            ("cost = 2", "cost = 2\ncors = { origins = [\"*\"] }"),
+            ("[plans.free]", "[cors]\norigins = [\"*\"]\n[plans.free]"),
             ("path = \"/b/*\"", "path = \"/b\""),
             ("\"GET\", \"POST\"", "\"GET\""),
             ("plan = \"free\"\n        [upstreams", "plan = \"pro\"\n        [upstreams"),

@@ -4,13 +4,13 @@
 //! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and
 //! `redis` (everything except rules); `matcher`, `params`, `path`, `prefixes`, `tree` and `router`
 //! (the route of a request); `ip_set` and `ip_access` (which clients may send requests);
-//! `template`, `rewrite` and `handling` (what a route does beside forwarding); `split` (which
-//! upstream gets a request); `charges` (the rules that apply to a request, and their buckets);
-//! `refund` (after which failures tokens are given back); `retries` (after which ones a request is
-//! sent again); `priorities` (which plans are served first); `cost_json` (costs in responses);
-//! `restart` (changes that a reload cannot apply); `kind` (what the kind of a rule decides, and
-//! limits as they are written); `bucket_changes` (what a reload does to buckets); `limits_hash` (by
-//! which gateways compare their limits); `build` (from the file to a policy).
+//! `template`, `rewrite`, `cors` and `handling` (what a route does beside forwarding); `split`
+//! (which upstream gets a request); `charges` (the rules that apply to a request, and their
+//! buckets); `refund` (after which failures tokens are given back); `retries` (after which ones a
+//! request is sent again); `priorities` (which plans are served first); `cost_json` (costs in
+//! responses); `restart` (changes that a reload cannot apply); `kind` (what the kind of a rule
+//! decides, and limits as they are written); `bucket_changes` (what a reload does to buckets);
+//! `limits_hash` (by which gateways compare their limits); `build` (from the file to a policy).
 //!
 //! Plans, upstreams, routes, rules and limits are referred to by their index in one list each, in
 //! the order of the file; keys by their id.
@@ -20,6 +20,7 @@ pub mod acme;
 pub mod bucket_changes;
 pub mod build;
 pub mod charges;
+pub mod cors;
 mod cost_json;
 pub mod failures;
 pub mod handling;
@@ -67,6 +68,7 @@ use crate::limit::charge::Mode;
 use crate::limit::cost::Cost;
 use access_log::AccessLog;
 use acme::Acme;
+use cors::Cors;
 use handling::Handling;
 use ip_access::IpAccess;
 use listener::Listener;
@@ -142,6 +144,10 @@ pub struct Policy {
     pub router: Router,
     /// Which clients may send requests without a route, by their address; `None`: all.
     pub ip_access: Option<Arc<IpAccess>>,
+    /// Which pages of other sites can read responses to requests without a route; `None`: none.
+    pub cors: Option<Arc<Cors>>,
+    /// Whether there are such settings, of a route or of requests without one.
+    pub has_cors: bool,
     /// What is probably a mistake in the file.
     pub warnings: Findings,
 }
@@ -152,6 +158,14 @@ impl Policy {
         match route {
             Some(route) => self.routes.get(route as usize)?.ip_access.as_deref(),
             None => self.ip_access.as_deref(),
+        }
+    }
+
+    /// Which pages of other sites can read the response to a request, by the index of its route.
+    pub fn cors(&self, route: Option<u32>) -> Option<&Cors> {
+        match route {
+            Some(route) => self.routes.get(route as usize)?.handling.as_ref()?.cors.as_deref(),
+            None => self.cors.as_deref(),
         }
     }
 

@@ -150,6 +150,30 @@ pub struct Headers {
     pub mode: bool,
 }
 
+impl Headers {
+    pub const LIMIT: &str = "X-RateLimit-Limit";
+    pub const REMAINING: &str = "X-RateLimit-Remaining";
+    pub const RESET: &str = "X-RateLimit-Reset";
+    pub const REASON: &str = "X-RateLimit-Reason";
+    pub const MODE: &str = "X-RateLimit-Mode";
+    pub const DRAFT: &str = "RateLimit";
+    pub const DRAFT_POLICY: &str = "RateLimit-Policy";
+
+    /// Names of the rate limit headers that responses can have.
+    pub fn names(self) -> Vec<&'static str> {
+        let x = [Self::LIMIT, Self::REMAINING, Self::RESET, Self::REASON].as_slice();
+        let draft = [Self::DRAFT, Self::DRAFT_POLICY].as_slice();
+        let [x, draft] = match self.style {
+            HeaderStyle::None => [&[][..]; 2],
+            HeaderStyle::X => [x, &[]],
+            HeaderStyle::Draft => [draft, &[]],
+            HeaderStyle::Both => [x, draft],
+        };
+        let mode = self.mode.then_some(Self::MODE);
+        x.iter().chain(draft).copied().chain(mode).collect()
+    }
+}
+
 /// `[memory]`: the memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {

@@ -209,6 +209,11 @@ fn acme_page_works_as_written() {
 }
 
 #[test]
+fn cors_page_works_as_written() {
+    run("cors.md");
+}
+
+#[test]
 fn http2_and_grpc_page_works_as_written() {
     run("http2-grpc.md");
 }

@@ -44,6 +44,8 @@ enum Place {
     Eab,
     Client,
     Redis,
+    /// `[cors]`, or `cors` of a route.
+    Cors,
     Headers,
     /// An entry of `[plans]`.
     Plan,
@@ -214,6 +216,7 @@ fn place(parents: &[String]) -> Option<Place> {
         ["acme"] => Place::Acme,
         ["clients"] => Place::Client,
         ["redis"] => Place::Redis,
+        ["cors"] | ["routes", _, "cors"] => Place::Cors,
         ["headers"] => Place::Headers,
         ["plans", _] => Place::Plan,
         ["keys", _] => Place::Key,
@@ -270,6 +273,7 @@ impl Place {
             Self::Route => "[routes.<name>]",
             Self::Rule => "[rules.<name>]",
             Self::Root
+            | Self::Cors
             | Self::Certificate
             | Self::Acme
             | Self::Eab

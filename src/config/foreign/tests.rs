@@ -1,8 +1,8 @@
 //! Each entry is looked up where it is listed, and its line is valid there.
 
 use super::Place::{
-    Acme, Any, Certificate, Client, Eab, Grant, Headers, Key, Listener, Plan, Redis, Root, Route,
-    Rule, Server, ServerLimits, Upstream, UpstreamServer, UpstreamTls,
+    Acme, Any, Certificate, Client, Cors, Eab, Grant, Headers, Key, Listener, Plan, Redis, Root,
+    Route, Rule, Server, ServerLimits, Upstream, UpstreamServer, UpstreamTls,
 };
 use super::*;
 use crate::load::from_text;
@@ -14,6 +14,10 @@ fn file(place: Place, meant: &str, line: &str) -> Option<String> {
     Some(match place {
         Server => format!("[server]\n{line}\n{server}"),
         ServerLimits => format!("[server.limits]\n{line}\n{server}"),
+        Cors => format!(
+            "[cors]\n{}{line}\n{server}",
+            keep("origins", "origins = ['https://a.example']\n")
+        ),
         Headers => format!("[headers]\n{line}\n{server}"),
         Listener => format!(
             "[[listeners]]\n{}{}{line}\n[acme]\ndomains = ['a.example']\n{server}",

@@ -63,6 +63,7 @@ fn variant(decision: &Decision) -> (&'static str, bool) {
     let name = match decision {
         Decision::Allowed { .. } => "allowed",
         Decision::OwnLimits { .. } => "own limits",
+        Decision::Preflight => "preflight",
         Decision::Limited { .. } => "limited",
         Decision::Unavailable { .. } => "unavailable",
         Decision::Unauthenticated { .. } => "unauthenticated",

@@ -22,6 +22,7 @@ path = "/down/*"
 strip_prefix = "/down"
 max_body_bytes = 5
 maintenance = true
+cors = { origins = ["https://app.test"] }
 [routes.up]
 path = "/up/*"
 strip_prefix = "/up"
@@ -49,16 +50,27 @@ fn first_step_that_refuses_a_request_decides_on_its_response() {
     const UNKNOWN: (&str, &str) = ("x-api-key", "guess");
     const LONG: (&str, &str) = ("content-length", "9");
     const TENANTS: [(&str, &str); 2] = [("x-tenant", "a"), ("x-tenant", "b")];
+    const PREFLIGHT: [(&str, &str); 2] =
+        [("origin", "https://other.test"), ("access-control-request-method", "GET")];
     let [one, two] = TWO_KEYS;
     let [here, there] = TENANTS;
+    let [other, asks] = PREFLIGHT;
     let own = PEER.to_string();
     // Each request has the fault of its step, and those of as many later ones as it can have.
-    let table: [Row<'_>; 12] = [
+    let table: [Row<'_>; 13] = [
         (Step::Head, DENIED, "POST", "/limits", &[EXPECT, one, two], "Malformed("),
         (Step::Credential, DENIED, "POST", "/limits", &[one, two], "Identity("),
         (Step::IpAccess, DENIED, "POST", "/limits", &[UNKNOWN], "IpDenied("),
         (Step::OwnLimits, &own, "POST", "/limits", &[UNKNOWN], "OwnLimitsMethod"),
         (Step::Route, &own, "GET", "/none", &[LONG, UNKNOWN, here, there], "NoRoute"),
+        (
+            Step::Preflight,
+            &own,
+            "OPTIONS",
+            "/%64own/a",
+            &[other, asks, LONG, UNKNOWN, here, there],
+            "Preflight(Origin)",
+        ),
         (Step::Maintenance, &own, "GET", "/%64own/a", &[LONG, UNKNOWN, here, there], "Maintenance"),
         (Step::Rewrite, &own, "GET", "/%75p/a", &[LONG, UNKNOWN, here, there], "Unrewritable"),
         (Step::BodyLength, &own, "GET", "/up/a", &[LONG, UNKNOWN, here, there], "BodyTooLarge"),

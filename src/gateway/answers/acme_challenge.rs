@@ -10,6 +10,7 @@ use pingora::prelude::{RequestHeader, Result};
 use pingora::proxy::Session;
 
 use crate::acme::challenges::Challenges;
+use crate::gateway::exchange::Exchange;
 use crate::gateway::respond;
 
 /// Returns the answer to a request; `None` if it does not ask for a pending challenge.
@@ -29,11 +30,16 @@ pub(in crate::gateway) fn answer(
 ///
 /// # Errors
 /// The client has closed the connection.
-pub(in crate::gateway) async fn respond(session: &mut Session, answer: &str) -> Result<()> {
+pub(in crate::gateway) async fn respond(
+    session: &mut Session,
+    exchange: &Exchange,
+    answer: &str,
+) -> Result<()> {
     let mut head = respond::ok(3)?;
     head.insert_header(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"))?;
     head.insert_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
-    respond::send_body(session, head, Bytes::copy_from_slice(answer.as_bytes())).await
+    let body = Bytes::copy_from_slice(answer.as_bytes());
+    respond::send_body(session, exchange, head, body).await
 }
 
 #[cfg(test)]

@@ -53,5 +53,5 @@ pub(in crate::gateway) async fn respond(session: &mut Session, exchange: &Exchan
     head.insert_header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))?;
     limit_headers::insert(&mut head, exchange)?;
     header_edits::edit_response(session.req_header(), &mut head, exchange)?;
-    respond::send_body(session, head, body).await
+    respond::send_body(session, exchange, head, body).await
 }

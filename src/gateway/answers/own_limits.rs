@@ -14,6 +14,7 @@ use crate::decide;
 use crate::decide::applicability::{Absent, Subject};
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::problem::OWN_LIMITS_METHODS;
+use crate::gateway::exchange::Exchange;
 use crate::gateway::{Gateway, respond};
 use crate::runtime::Snapshot;
 use view::ClientRules;
@@ -70,6 +71,7 @@ impl Gateway {
 /// The client has closed the connection.
 pub(in crate::gateway) async fn respond(
     session: &mut Session,
+    exchange: &Exchange,
     view: Option<Bytes>,
 ) -> pingora::Result<()> {
     let mut head = respond::ok(4)?;
@@ -79,5 +81,5 @@ pub(in crate::gateway) async fn respond(
         Some(_) => ("Content-Type", "application/json"),
     };
     head.insert_header(name, HeaderValue::from_static(value))?;
-    respond::send_body(session, head, view.unwrap_or_default()).await
+    respond::send_body(session, exchange, head, view.unwrap_or_default()).await
 }

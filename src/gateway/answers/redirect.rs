@@ -38,7 +38,7 @@ pub(in crate::gateway) async fn respond(
     exchange.judged = Some(Judged::of(Decision::UNCHECKED));
     let mut head = ResponseHeader::build(StatusCode::PERMANENT_REDIRECT, Some(4))?;
     head.insert_header("Location", location)?;
-    respond::send_body(session, head, bytes::Bytes::new()).await?;
+    respond::send_body(session, exchange, head, bytes::Bytes::new()).await?;
     Ok(true)
 }
 

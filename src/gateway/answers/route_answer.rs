@@ -30,7 +30,7 @@ pub(in crate::gateway) async fn respond(
     };
     limit_headers::insert(&mut head, exchange)?;
     header_edits::edit_response(session.req_header(), &mut head, exchange)?;
-    respond::send_body(session, head, body).await
+    respond::send_body(session, exchange, head, body).await
 }
 
 fn fixed_response(

@@ -110,8 +110,8 @@ impl Gateway {
         let found = credential.map(|credential| policy.keys.look_up(credential));
         let precheck = decide::precheck(policy, &head, found);
         let required_by = precheck.key_required_by();
-        let Precheck { identity, is_own_limits, route, rewritten, charges, scope, refusal, .. } =
-            precheck;
+        let Precheck { identity, is_own_limits, is_preflight, route, refusal, .. } = precheck;
+        let Precheck { rewritten, charges, scope, .. } = precheck;
         let identity = match identity {
             Ok(identity) => identity,
             Err(rejection) => return Judged::of(Decision::Rejected(rejection)),
@@ -129,6 +129,9 @@ impl Gateway {
             upstream,
             ..Judged::of(decision)
         };
+        if is_preflight && refusal.is_none() {
+            return judged(identity, Decision::Preflight);
+        }
 
         if let Some(rule) = required_by {
             snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);

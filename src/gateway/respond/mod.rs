@@ -22,10 +22,10 @@ use pingora::protocols::http::ServerSession;
 use pingora::proxy::{FailToProxy, Session};
 use serde::Serialize;
 
-use super::answers::{demo, own_limits, route_answer};
+use super::answers::{demo, own_limits, preflight, route_answer};
 use super::exchange::Exchange;
 use super::request::body_drain;
-use super::{header_edits, limit_headers};
+use super::{cors, header_edits, limit_headers};
 use crate::base::duration::seconds_up;
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;
@@ -119,8 +119,9 @@ pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Resul
             Box::pin(demo::respond(session, exchange)).await?;
         }
         Some(Decision::OwnLimits { view, .. }) => {
-            Box::pin(own_limits::respond(session, view.clone())).await?;
+            Box::pin(own_limits::respond(session, exchange, view.clone())).await?;
         }
+        Some(Decision::Preflight) => Box::pin(preflight::respond(session, exchange)).await?,
         Some(Decision::Limited { check, unauthenticated }) => {
             let response = limited(exchange, check, *unauthenticated);
             Box::pin(send(session, exchange, response)).await?;
@@ -226,19 +227,21 @@ pub(super) fn is_final(status: StatusCode) -> bool {
     !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS
 }
 
-/// Writes a whole response.
+/// Writes a whole response of the gateway.
 ///
 /// # Errors
 /// The client has closed the connection.
 pub(super) async fn send_body(
     session: &mut Session,
+    exchange: &Exchange,
     mut head: ResponseHeader,
     body: Bytes,
 ) -> Result<()> {
     if head.status != StatusCode::NO_CONTENT {
         head.insert_header(header::CONTENT_LENGTH, body.len())?;
     }
-    add_hsts(&mut head, &ConnectionInfo::current())?;
+    add_hsts(&mut head, &exchange.connection)?;
+    cors::insert(session.req_header(), &mut head, exchange)?;
     // If the connection closes anyway, or is HTTP/2, the response need not wait for the rest of the
     // request.
     let read_whole = session.get_keepalive().is_some() && body_drain::drain(session).await;
@@ -329,7 +332,7 @@ async fn send(
             // When a client with a retry policy may try again (gRPC, "Server pushback").
             head.insert_header("grpc-retry-pushback-ms", ms)?;
         }
-        return send_body(session, head, Bytes::new()).await;
+        return send_body(session, exchange, head, Bytes::new()).await;
     }
     let problem_json = HeaderValue::from_static("application/problem+json");
     head.insert_header(header::CONTENT_TYPE, problem_json)?;
@@ -337,7 +340,7 @@ async fn send(
     let mut body = Vec::with_capacity(PROBLEM_BYTES);
     // Writing to a Vec does not fail.
     let _ = serde_json::to_writer(&mut body, &response.problem);
-    send_body(session, head, body.into()).await
+    send_body(session, exchange, head, body.into()).await
 }
 
 /// The 429 of a limit.

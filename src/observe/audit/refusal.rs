@@ -53,7 +53,9 @@ impl Refusal {
                 }
             }
             Decision::OwnLimits { check: Some(check), .. } => Self::each_shadow(check, record),
-            Decision::OwnLimits { check: None, .. } | Decision::Rejected(_) => {}
+            Decision::OwnLimits { check: None, .. }
+            | Decision::Preflight
+            | Decision::Rejected(_) => {}
         }
     }
 

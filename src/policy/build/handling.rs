@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::answers;
+use super::cors;
 use super::environment::Environment;
 use super::header_edits::{self, Direction};
 use super::rewrite;
 use crate::config::diagnostic::Diagnostics;
 use crate::config::{Config, in_order};
+use crate::policy::cors::Cors;
 use crate::policy::handling::Handling;
 use crate::policy::matcher::Matcher;
 
@@ -15,6 +17,7 @@ use crate::policy::matcher::Matcher;
 pub(super) fn handlings(
     config: &Config,
     environment: Environment<'_>,
+    of_all: Option<&Arc<Cors>>,
     matchers: Option<&[Matcher]>,
     ignore_case: bool,
     diagnostics: &mut Diagnostics,
@@ -39,6 +42,7 @@ pub(super) fn handlings(
                 of_server.as_ref(),
                 diagnostics,
             ),
+            cors: cors::of_route(config, name.get_ref(), table, of_all, diagnostics),
         };
         (!handling.is_empty()).then(|| Arc::new(handling))
     });

@@ -18,6 +18,7 @@ mod audit;
 mod balance;
 mod breaker;
 mod clients;
+mod cors;
 mod costs;
 mod environment;
 mod failures;
@@ -61,7 +62,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-use super::Policy;
+use super::{Policy, Route};
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostics;
 use crate::config::findings::Findings;
@@ -69,6 +70,11 @@ pub use environment::{Environment, Lookup, Missing, PLACEHOLDER, variable};
 use grant::Limits;
 use names::Names;
 pub use server::admin_address;
+
+/// Whether pages of other sites can read the responses of a route.
+fn has_cors(route: &Route) -> bool {
+    route.handling.as_ref().is_some_and(|handling| handling.cors.is_some())
+}
 
 /// Builds the policy of `config`, without its warnings, which are only in `diagnostics`. The result
 /// is none if there is any error, including those of reading, which are all in `diagnostics`.
@@ -104,7 +110,9 @@ pub fn build(
     // Routes, and where they lead.
     let upstreams = upstreams::upstreams(config, environment, diagnostics);
     let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
-    let parts = routes::Parts::of(config, &names, environment, ignore_case, diagnostics);
+    let cors = cors::of_all(config, diagnostics);
+    let parts =
+        routes::Parts::of(config, &names, environment, ignore_case, cors.as_ref(), diagnostics);
 
     // Rules.
     let mut limits = Limits::default();
@@ -144,6 +152,8 @@ pub fn build(
         plans: names.plans.names().to_vec(),
         priorities: priorities?,
         ip_access: ip_access.server,
+        has_cors: cors.is_some() || all_routes.iter().any(has_cors),
+        cors,
         upstreams,
         routes: all_routes,
         router,

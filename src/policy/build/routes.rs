@@ -22,6 +22,7 @@ use crate::config::tables::{self, Field, List};
 use crate::config::{Config, in_order};
 use crate::limit::cost::Cost;
 use crate::policy::SMALLEST_FILE;
+use crate::policy::cors::Cors;
 use crate::policy::handling::Handling;
 use crate::policy::ip_access::IpAccess;
 use crate::policy::matcher::{Conditions, Matcher, PathPattern};
@@ -45,11 +46,12 @@ impl Parts {
         names: &Names,
         environment: Environment<'_>,
         ignore_case: bool,
+        cors: Option<&Arc<Cors>>,
         diagnostics: &mut Diagnostics,
     ) -> Self {
         let all = matchers(config, diagnostics);
         let matchers = all.as_deref();
-        let settings = settings(config, environment, matchers, ignore_case, diagnostics);
+        let settings = settings(config, environment, cors, matchers, ignore_case, diagnostics);
         let destinations = destinations(config, names, diagnostics);
         let router = router(config, matchers, ignore_case, diagnostics);
         Self { matchers: all, settings, destinations, router }
@@ -150,6 +152,7 @@ pub(super) struct Settings {
 fn settings(
     config: &Config,
     environment: Environment<'_>,
+    cors: Option<&Arc<Cors>>,
     matchers: Option<&[Matcher]>,
     ignore_case: bool,
     diagnostics: &mut Diagnostics,
@@ -157,7 +160,8 @@ fn settings(
     let idle_timeouts = idle_timeouts(config, diagnostics);
     let body_limits = body_limits(config, diagnostics);
     let retries = own_retries(config, diagnostics);
-    let handlings = handling::handlings(config, environment, matchers, ignore_case, diagnostics);
+    let handlings =
+        handling::handlings(config, environment, cors, matchers, ignore_case, diagnostics);
     Some(Settings {
         idle_timeouts: idle_timeouts?,
         body_limits: body_limits?,
@@ -323,9 +327,14 @@ fn methods(name: &str, list: &List, diagnostics: &mut Diagnostics) -> Vec<Method
         let help = "leave `methods` out for all of them";
         diagnostics.push(Diagnostic::new(list.span(), "`methods` is empty").help(help));
     }
+    each_method(list.get_ref(), diagnostics)
+}
+
+/// The methods of a list, without those that have an error.
+pub(super) fn each_method(list: &[Spanned<String>], diagnostics: &mut Diagnostics) -> Vec<Method> {
     let mut seen = HashMap::new();
     let mut methods = Vec::new();
-    for item in list.get_ref() {
+    for item in list {
         let text = item.get_ref();
         if let Some(first) = seen.insert(text, item.span()) {
             diagnostics.push(twice(item, first));

@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 49] = [
+pub(super) const FILES: [(&str, &str); 51] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("acme", "[redis]\nurl = 'redis://h'\n[acme]\ndomains = ['a.test']\nstorage = 'redis'\n@"),
@@ -27,6 +27,11 @@ pub(super) const FILES: [(&str, &str); 49] = [
     ("redis.breaker", "[redis]\nurl = 'redis://h'\n[redis.breaker]\nopen_max = '1h'\n@"),
     ("redis.breaker", "[redis]\nurl = 'redis://h'\n[redis.breaker]\nopen = '1ms'\n@"),
     ("clients", "[keys.k]\nsha256 = '#'\n[clients]\n@"),
+    ("cors", "[cors]\norigins = ['https://a.test']\n@"),
+    (
+        "routes.cors",
+        "[routes.b]\nhost = 'b.test'\nupstream = 'api'\n[routes.b.cors]\norigins = ['*']\n@",
+    ),
     ("headers", "[headers]\n@"),
     ("memory", "[memory]\n@"),
     ("usage", "[usage]\n@"),

@@ -1,12 +1,13 @@
 //! Warns of an API that refuses browsers' CORS preflight requests, because they carry no key.
 //!
 //! The condition: `clients.on_missing_key` or an enforced rule's `on_missing` is `"deny"`, a route
-//! of theirs takes OPTIONS, and `clients.on_preflight` is left out. Whether browsers call the API
-//! is not known, so either value of `on_preflight` settles it.
+//! of theirs takes OPTIONS and has no `cors`, and `clients.on_preflight` is left out. Whether
+//! browsers call the API is not known, so either value of `on_preflight` settles it.
 
 use std::ops::Range;
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::handling::SwitchOr;
 use crate::config::spanned::Spanned;
 use crate::config::tables::Route;
 use crate::config::words::OnMissingKey;
@@ -30,8 +31,8 @@ pub(super) fn add(config: &Config, rules: &[Rule], diagnostics: &mut Diagnostics
         _ => required_by_rule(config, rules, diagnostics),
     };
     let Some((setting, route)) = required else { return };
-    let help = "if browsers call the API from pages of other sites, write `on_preflight = \"anonymous\"` under \
-                `[clients]`, and if not, `on_preflight = \"deny\"`";
+    let help = "if pages of other sites call the API, write `[cors]` with their `origins`, or, if upstreams answer \
+                such requests, `on_preflight = \"anonymous\"` under `[clients]`; if not, `on_preflight = \"deny\"`";
     diagnostics.push(
         Diagnostic::warning(setting, "CORS preflight requests carry no key, and get 401")
             .and(route, "this route takes OPTIONS")
@@ -55,7 +56,8 @@ fn required_by_rule(
     })
 }
 
-/// The place of the first route that takes OPTIONS, among those that `applies` selects by index.
+/// The place of the first route that gets preflight requests, among those that `applies` selects by
+/// index.
 fn first_route(
     config: &Config,
     applies: impl Fn(u32) -> bool,
@@ -64,9 +66,19 @@ fn first_route(
     let mut routes = (0..).zip(in_order(&config.routes));
     let found = routes.find(|(index, (name, table))| {
         let is_unread = diagnostics.explain_absence(&["routes", name.get_ref(), "methods"]);
-        !is_unread && takes_options(table.get_ref()) && applies(*index)
+        !is_unread && passes_preflights(config, table.get_ref()) && applies(*index)
     });
     found.map(|(_, (name, _))| name.span())
+}
+
+/// Whether preflight requests are requests like any others to a route.
+fn passes_preflights(config: &Config, route: &Route) -> bool {
+    let is_answered = match route.cors.as_ref().map(Spanned::get_ref) {
+        None => config.cors.is_some(),
+        Some(SwitchOr::Switch(is_on)) => *is_on,
+        Some(SwitchOr::Table(_)) => true,
+    };
+    !is_answered && takes_options(route)
 }
 
 fn takes_options(route: &Route) -> bool {

@@ -1,8 +1,8 @@
 // Node's HTTP/2 server: `http2_server.mjs [CERTIFICATE KEY]`, in clear by prior knowledge without arguments.
 //
 // Prints `listening on PORT`, then `session N` per connection and `request METHOD PATH` per request. Answers with
-// what it received as JSON; `/trailers` with trailers too, `/large` with a megabyte, `/goaway` closes the
-// connection after the answer.
+// what it received as JSON; `/trailers` with trailers too, `/large` with a megabyte, `/cors` with CORS headers for
+// all origins, `/goaway` closes the connection after the answer.
 
 import { readFileSync } from "node:fs";
 import http2 from "node:http2";
@@ -30,6 +30,11 @@ server.on("request", async (request, response) => {
   };
   if (request.url.startsWith("/large")) return response.end("x".repeat(1_000_000));
   response.setHeader("content-type", "application/json");
+  if (request.url.startsWith("/cors")) {
+    response.setHeader("access-control-allow-origin", "*");
+    response.setHeader("access-control-max-age", "5");
+    response.setHeader("vary", "accept-encoding");
+  }
   if (request.url.startsWith("/trailers")) {
     response.setHeader("trailer", "x-sum");
     response.addTrailers({ "x-sum": String(text.length) });

@@ -173,7 +173,7 @@ fn settings_of_plans_and_keys_belong_elsewhere() {
 
 #[test]
 fn tables_of_other_gateways_do_not_exist() {
-    insta::assert_snapshot!(render("[tls]\ncert = 'a.pem'\n[cors]\norigins = []\n[rate_limit]\nrequests = 5\n"), @r#"
+    insta::assert_snapshot!(render("[tls]\ncert = 'a.pem'\n[allowed_origins]\nx = []\n[rate_limit]\nrequests = 5\n"), @r#"
     error: unknown name `tls`
      --> gateway.toml:1:2
       |
@@ -182,13 +182,13 @@ fn tables_of_other_gateways_do_not_exist() {
       |
       = help: HTTPS is served by a listener: `[[listeners]]` with `address = "0.0.0.0:443"` and `certificates = [{ cert = "api.pem", key = "api.key" }]`
 
-    error: unknown name `cors`
+    error: unknown name `allowed_origins`
      --> gateway.toml:3:2
       |
-    3 | [cors]
-      |  ^^^^
+    3 | [allowed_origins]
+      |  ^^^^^^^^^^^^^^^
       |
-      = help: the gateway does not write CORS headers: upstreams do; for preflight requests without a key, see `clients.on_preflight`
+      = help: CORS is a table `[cors]` with `origins = ["https://app.example.com"]`, for all routes, or `cors = { origins = ["https://app.example.com"] }` of a route
 
     error: unknown name `rate_limit`
      --> gateway.toml:5:2

@@ -133,7 +133,7 @@ fn preflight_requests_get_401() {
     7 | [routes.all]
       |         --- this route takes OPTIONS
       |
-      = help: if browsers call the API from pages of other sites, write `on_preflight = "anonymous"` under `[clients]`, and if not, `on_preflight = "deny"`
+      = help: if pages of other sites call the API, write `[cors]` with their `origins`, or, if upstreams answer such requests, `on_preflight = "anonymous"` under `[clients]`; if not, `on_preflight = "deny"`
 
     gateway.toml: 1 warning
     "#);
@@ -148,7 +148,7 @@ fn preflight_requests_get_401() {
     8 | [routes.all]
       |         --- this route takes OPTIONS
       |
-      = help: if browsers call the API from pages of other sites, write `on_preflight = "anonymous"` under `[clients]`, and if not, `on_preflight = "deny"`
+      = help: if pages of other sites call the API, write `[cors]` with their `origins`, or, if upstreams answer such requests, `on_preflight = "anonymous"` under `[clients]`; if not, `on_preflight = "deny"`
 
     gateway.toml: 1 warning
     "#);
@@ -206,7 +206,7 @@ fn errors_come_before_warnings_and_both_are_counted() {
     12 | [routes.all]
        |         --- this route takes OPTIONS
        |
-       = help: if browsers call the API from pages of other sites, write `on_preflight = "anonymous"` under `[clients]`, and if not, `on_preflight = "deny"`
+       = help: if pages of other sites call the API, write `[cors]` with their `origins`, or, if upstreams answer such requests, `on_preflight = "anonymous"` under `[clients]`; if not, `on_preflight = "deny"`
 
     warning: the rule `day` lets 2000 requests pass in the first day
      --> gateway.toml:5:8
