@@ -293,3 +293,71 @@ fn error_text(error: &Error) -> String {
         (None, _) => "the response is not valid HTTP".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn endpoint_gets_ten_checks_in_an_interval_however_many_gateways_there_are() {
+        let interval = Duration::from_secs(2);
+        for (gateways, pause_us) in
+            [(0, 2_000_000), (1, 2_000_000), (10, 2_000_000), (40, 8_000_000)]
+        {
+            for random in [0, 1, u64::MAX, 0x9e37_79b9_7f4a_7c15] {
+                let pause = super::pause_us(interval, gateways, random);
+                let deviation = pause.abs_diff(pause_us);
+                assert!(deviation <= pause_us / 10, "{gateways} gateways: {pause}");
+            }
+        }
+        let mean =
+            (0..10_000_u64).map(|number| super::pause_us(interval, 1, number * 40)).sum::<u64>();
+        assert!((mean / 10_000).abs_diff(2_000_000) < 10_000, "{mean}");
+        assert!(super::pause_us(Duration::from_millis(100), u32::MAX, 7) > 100_000);
+    }
+
+    #[test]
+    fn response_of_a_health_service_is_read() {
+        let framed = |message: &[u8]| {
+            let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+            [&[0], &length[..], message].concat()
+        };
+        assert_eq!(serving(&framed(&[8, 1])), Ok(()));
+        for (message, word) in [
+            (&[8, 2][..], "not serving"),
+            (&[8, 3], "unknown service"),
+            (&[], "unknown"),
+            (&[8, 0], "unknown"),
+        ] {
+            assert_eq!(serving(&framed(message)), Err(CheckFailure::NotServing(word)));
+        }
+        let malformed =
+            [&[][..], &[0, 0, 0, 0, 2, 8], &[1, 0, 0, 0, 2, 8, 1], &framed(&[8, 9]), &framed(&[8])];
+        for body in malformed {
+            assert!(matches!(serving(body), Err(CheckFailure::Protocol(_))), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn status_of_grpc_says_what_is_wrong() {
+        let status = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-status", http::HeaderValue::from_static(value));
+            grpc_status(&headers)
+        };
+        assert_eq!((status("0"), grpc_status(&HeaderMap::new())), (Ok(()), Ok(())));
+        assert_eq!(status("5"), Err(CheckFailure::NotServing("unknown service")));
+        assert_eq!(status("12"), Err(CheckFailure::NotServing("no health service")));
+        assert_eq!(status("14"), Err(CheckFailure::Protocol("grpc-status 14".to_owned())));
+    }
+
+    proptest! {
+        #[test]
+        fn no_response_serves_but_the_one_that_says_so(body in prop::collection::vec(any::<u8>(), 0..12)) {
+            let is_well = body.starts_with(&[0, 0, 0, 0]) && serving(&body).is_ok();
+            prop_assert_eq!(serving(&body).is_ok(), is_well);
+        }
+    }
+}

@@ -207,15 +207,17 @@ impl Health {
     }
 
     /// The state to log, if it is another than the one that was logged last. One that gets
-    /// requests again after a failed connection is logged when one of them has reached it.
+    /// requests again after a failed connection is logged when one of them has reached it; that a
+    /// new one is well is not.
     pub(super) fn unlogged(&mut self, now: u64) -> Option<Standing> {
         let (state, _) = self.standing(now);
         let is_unproven = state == State::Up && self.unreachable.is_some();
         if state == self.logged || is_unproven {
             return None;
         }
-        self.logged = state;
-        Some(self.show(now))
+        let before = std::mem::replace(&mut self.logged, state);
+        let is_new = (before, state) == (State::Unchecked, State::Up);
+        (!is_new).then(|| self.show(now))
     }
 
     /// A connection to it failed at `now`.
