@@ -147,7 +147,7 @@ mod route {
     use super::*;
 
     fn get(headers: &HeaderMap) -> RequestParts<'_> {
-        RequestParts { method: &Method::GET, headers }
+        RequestParts { method: &Method::GET, headers, query: None }
     }
 
     #[divan::bench(args = [1, 20, 1_000])]
@@ -170,6 +170,142 @@ mod route {
         bencher.bench_local(|| {
             policy.router.find(black_box("api.example.com"), black_box(path), get(&headers))
         });
+    }
+}
+
+/// 10,000 routes, of which two thirds have conditions, and 100 expressions. A third of the routes
+/// is for one path and each for another tenant, and a third has one of three conditions for each
+/// path.
+mod conditions {
+    use super::*;
+
+    const LONGEST: usize = 8_000;
+
+    fn file() -> String {
+        let mut text = "[upstreams.api]\nservers = [\"demo\"]\n[routes.all]\n".to_owned();
+        for number in 0..3_333 {
+            let path = number / 3;
+            write!(
+                text,
+                "[routes.t{number}]\npath = \"/tenants/*\"\nheaders.x-tenant = \"t{number}\"\n\
+                 [routes.p{number}]\npath = \"/p{number}/{{id}}\"\n"
+            )
+            .unwrap();
+            let condition = match number % 3 {
+                0 => "query.version = \"2\"",
+                1 => "cookies.beta = \"1*\"\nheaders.x-version = true",
+                _ => "methods = [\"PUT\"]\nheaders.x-version = \"2\"",
+            };
+            writeln!(text, "[routes.c{number}]\npath = \"/c{path}/*\"\n{condition}").unwrap();
+        }
+        for number in 0..100 {
+            let expression = match number % 4 {
+                0 => format!("^/v[0-9]+/e{number}$"),
+                1 => format!("/(a|b)+/e{number}/[^/]+$"),
+                2 => format!("^/([a-z]+-)*e{number}"),
+                _ => format!("e{number}[0-9]{{2,8}}$"),
+            };
+            writeln!(text, "[routes.e{number}]\npath_regex = '{expression}'").unwrap();
+        }
+        text
+    }
+
+    /// Reads the file and builds the policy, as a reload does.
+    #[divan::bench(max_time = 10)]
+    fn reload(bencher: Bencher) {
+        let file = file();
+        bencher.bench_local(|| load::from_text("bench", black_box(&file)).unwrap());
+    }
+
+    /// Headers as a header line each; the query after the path.
+    fn find(
+        bencher: Bencher,
+        target: &str,
+        headers: &[(&'static str, &str)],
+        expected: Option<&str>,
+    ) {
+        let policy = load::from_text("bench", &file()).unwrap();
+        let mut map = request_with("/", &[]).headers;
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        let (path, query) = target.split_once('?').unzip();
+        let path = path.unwrap_or(target);
+        let request = RequestParts { method: &Method::GET, headers: &map, query };
+        let found = policy.router.find("api.example.com", path, request);
+        let name = found.ok().flatten().map(|route| &*policy.routes[route as usize].name);
+        assert_eq!(name, expected, "{found:?}");
+        bencher.bench_local(|| {
+            policy.router.find(black_box("api.example.com"), black_box(path), black_box(request))
+        });
+    }
+
+    #[divan::bench]
+    fn route_without_conditions(bencher: Bencher) {
+        find(bencher, "/p3000/4711", &[], Some("p3000"));
+    }
+
+    #[divan::bench]
+    fn one_of_three_routes_of_a_path(bencher: Bencher) {
+        find(bencher, "/c1000/x?a=1&version=2", &[("x-version", "1")], Some("c3000"));
+    }
+
+    #[divan::bench]
+    fn one_of_3333_tenants(bencher: Bencher) {
+        find(bencher, "/tenants/x", &[("x-tenant", "t3000")], Some("t3000"));
+    }
+
+    #[divan::bench]
+    fn no_tenant(bencher: Bencher) {
+        find(bencher, "/tenants/x", &[("x-tenant", "none")], Some("all"));
+    }
+
+    #[divan::bench]
+    fn the_last_expression(bencher: Bencher) {
+        find(bencher, "/x/orders/e9912", &[], Some("e99"));
+    }
+
+    #[divan::bench]
+    fn no_expression(bencher: Bencher) {
+        find(bencher, "/x/orders/4711", &[], Some("all"));
+    }
+
+    #[divan::bench]
+    fn a_path_of_8_kb_in_32_readings(bencher: Bencher) {
+        let path = format!("//x/b%2fc\\d;e//{}", "/%2f\\;a".repeat(LONGEST / 7));
+        find(bencher, &path, &[], None);
+    }
+
+    #[divan::bench]
+    fn a_path_of_8_kb(bencher: Bencher) {
+        find(bencher, &format!("/{}", "a/b-".repeat(LONGEST / 4)), &[], None);
+    }
+
+    #[divan::bench]
+    fn a_query_of_8_kb(bencher: Bencher) {
+        let query = "version&".repeat(LONGEST / 8);
+        find(bencher, &format!("/c1000/x?{query}"), &[], Some("all"));
+    }
+
+    #[divan::bench]
+    fn a_query_of_8_kb_with_semicolons(bencher: Bencher) {
+        let query = "a%;".repeat(LONGEST / 3);
+        find(bencher, &format!("/c1000/x?{query}"), &[], Some("all"));
+    }
+
+    #[divan::bench]
+    fn cookies_of_8_kb(bencher: Bencher) {
+        let cookies = "beta=%;".repeat(LONGEST / 7);
+        find(bencher, "/c1000/x", &[("cookie", &cookies), ("x-version", "1")], Some("all"));
+    }
+
+    #[divan::bench]
+    fn connection_of_8_kb_and_90_tenants(bencher: Bencher) {
+        let options = "a,".repeat(LONGEST / 2);
+        let tenants: Vec<String> = (0..90).map(|number| format!("t{number}x")).collect();
+        let mut headers: Vec<(&'static str, &str)> = vec![("connection", &options)];
+        headers.extend(tenants.iter().map(|tenant| ("x-tenant", tenant.as_str())));
+        find(bencher, "/tenants/x", &headers, None);
     }
 }
 

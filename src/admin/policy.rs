@@ -112,6 +112,10 @@ struct Route {
     trailing_slash: &'static str,
     /// Methods that the route matches; empty for all methods.
     methods: Vec<String>,
+    /// Its conditions on headers, query parameters and cookies: `header x-version = 2`; left out
+    /// without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    conditions: Vec<String>,
     /// Empty if the gateway answers itself, or if the route has several.
     upstream: String,
     /// What selects the upstream of a route with several: `request` or `client`; left out for a
@@ -261,6 +265,7 @@ impl Route {
             path: route.matcher.path.to_string(),
             trailing_slash: route.matcher.trailing_slash.name(),
             methods: route.matcher.conditions.methods.iter().map(ToString::to_string).collect(),
+            conditions: route.matcher.conditions.value_words(),
             upstream: upstream.map_or_else(String::new, |upstream| upstream.name.to_string()),
             split_by: route.destination.split().map(|split| split.by.name()),
             split: split_shares(policy, &route.destination),

@@ -49,6 +49,16 @@ pub enum TextOrList {
     List(Vec<Spanned<String>>),
 }
 
+/// What a condition of a route compares a value with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
+pub enum TextOrSwitch {
+    /// The value, or a prefix of it with a final `*`.
+    Text(String),
+    /// Whether there is a value.
+    Switch(bool),
+}
+
 /// Requests in flight at an upstream, in one of two forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
@@ -712,6 +722,25 @@ table! {
         /// Host, without port, or a list of hosts. `*.example.com` is all hosts below
         /// `example.com`.
         pub host: Field<TextOrList> { default: InWords("all") },
+        /// Instead of `path`, a regular expression for the paths, such as `"^/v[0-9]+/search$"`.
+        /// Matched after all other paths but `/*`.
+        pub path_regex: Field<String> { default: InWords("none") },
+        /// Values of headers that requests must have: `{ x-version = "2" }`. `"2*"`: a value that
+        /// begins with `2`. `true`: any value. `false`: none.
+        pub headers: Named<TextOrSwitch> {
+            default: InWords("none"),
+            example: Some(r#"{ x-version = "2" }"#),
+        },
+        /// Values of query parameters that requests must have, as in `headers`.
+        pub query: Named<TextOrSwitch> {
+            default: InWords("none"),
+            example: Some(r#"{ version = "2" }"#),
+        },
+        /// Values of cookies that requests must have, as in `headers`.
+        pub cookies: Named<TextOrSwitch> {
+            default: InWords("none"),
+            example: Some(r#"{ beta = "1" }"#),
+        },
         /// Upstream; may be left out if there is only one.
         pub upstream: Field<String>,
         /// Instead of `upstream`, the names of several with their weights:

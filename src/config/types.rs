@@ -32,6 +32,7 @@ pub(super) enum Expected {
     Text,
     TextOrTable,
     TextOrList,
+    TextOrSwitch,
     SwitchOrTable,
     /// A string that is one of these words.
     Word(&'static [&'static str]),
@@ -211,6 +212,7 @@ impl Mismatch<'_> {
             (Expected::Text, DeValue::Integer(number)) if row.form == Form::Address => {
                 self.address(&number.to_string())
             }
+            (Expected::TextOrSwitch, DeValue::Integer(number)) => Some(format!("\"{number}\"")),
             (Expected::Text, DeValue::Integer(number)) if self.in_list => {
                 Some(format!("\"{number}\""))
             }
@@ -295,6 +297,7 @@ impl Expected {
             Self::NumberOrWord(_) => "a number or a word",
             Self::TextOrTable => "a string or a table",
             Self::TextOrList => "a string or a list of them",
+            Self::TextOrSwitch => "a string, `true` or `false`",
             Self::SwitchOrTable => "`true`, `false` or a table",
             Self::List => "a list",
             Self::Table | Self::OneTable | Self::NamedTables => "a table",

@@ -16,7 +16,7 @@ use super::row::{Contents, DefaultValue, Row};
 use super::rules::{Burst, Lease, LimitText};
 use super::spanned::Spanned;
 use super::suggest;
-use super::tables::{MaxInFlight, TextOr, TextOrList};
+use super::tables::{MaxInFlight, TextOr, TextOrList, TextOrSwitch};
 use super::types::{self, Expected, Mismatch};
 use super::words::Word;
 use crate::limit::cost::Cost;
@@ -396,6 +396,16 @@ impl FromToml for TextOrList {
             DeValue::String(text) => Some(Self::Text(text.to_string())),
             DeValue::Array(_) => Vec::from_toml(value, walk).map(Self::List),
             _ => walk.reject(Expected::TextOrList, value),
+        }
+    }
+}
+
+impl FromToml for TextOrSwitch {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::String(text) => Some(Self::Text(text.to_string())),
+            DeValue::Boolean(is_there) => Some(Self::Switch(*is_there)),
+            _ => walk.reject(Expected::TextOrSwitch, value),
         }
     }
 }

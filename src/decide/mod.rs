@@ -217,8 +217,8 @@ impl<'a> Precheck<'a> {
 
 impl<'a> Head<'a> {
     /// The parts that the conditions of routes are about, beside host and path.
-    pub const fn parts(&self) -> RequestParts<'a> {
-        RequestParts { method: self.method, headers: self.headers }
+    pub fn parts(&self) -> RequestParts<'a> {
+        RequestParts { method: self.method, headers: self.headers, query: self.uri.query() }
     }
 }
 
@@ -258,7 +258,7 @@ pub fn precheck<'a>(
         Method::OPTIONS => precheck.found_for_preflight(policy, head),
         _ => None,
     };
-    let found = answered.unwrap_or_else(|| precheck.found(policy, head, head.method));
+    let found = answered.unwrap_or_else(|| precheck.found(policy, head));
     precheck.is_preflight = answered.is_some();
     precheck.route = found.ok().flatten();
     let last = if precheck.is_preflight { Step::Preflight } else { Step::Buckets };
@@ -269,17 +269,12 @@ pub fn precheck<'a>(
 }
 
 impl<'a> Precheck<'a> {
-    /// The route of the request if it had this method, or why the path has none.
-    fn found(
-        &self,
-        policy: &Policy,
-        head: &Head<'_>,
-        method: &Method,
-    ) -> Result<Option<u32>, PathError> {
+    /// The route of the request, or why the path has none.
+    fn found(&self, policy: &Policy, head: &Head<'_>) -> Result<Option<u32>, PathError> {
         if self.is_own_limits {
             return Ok(None);
         }
-        policy.router.find(&self.host, head.uri.path(), RequestParts { method, ..head.parts() })
+        policy.router.find(&self.host, head.uri.path(), head.parts())
     }
 
     /// As [`found`](Self::found), for the request that a preflight request is about; `None` if this
@@ -291,7 +286,12 @@ impl<'a> Precheck<'a> {
         head: &Head<'_>,
     ) -> Option<Result<Option<u32>, PathError>> {
         let preflight = Preflight::of(head.method, head.headers)?;
-        let found = self.found(policy, head, &preflight.method);
+        let found = if self.is_own_limits {
+            Ok(None)
+        } else {
+            let request = RequestParts { method: &preflight.method, ..head.parts() };
+            policy.router.find_for_preflight(&self.host, head.uri.path(), request)
+        };
         policy.cors(found.ok().flatten()).is_some().then_some(found)
     }
 
@@ -422,9 +422,18 @@ pub fn route_of_refused(policy: &Policy, request: &http::request::Parts) -> Opti
     if policy.clients.is_limits_path(path, policy.server.ignore_path_case) {
         return None;
     }
-    let preflight = Preflight::of(&request.method, headers);
-    let method = preflight.as_ref().map_or(&request.method, |preflight| &preflight.method);
-    policy.router.find(&host(headers), path, RequestParts { method, headers }).ok().flatten()
+    let (host, query) = (host(headers), request.uri.query());
+    let found = match Preflight::of(&request.method, headers) {
+        Some(Preflight { method, .. }) => {
+            let request = RequestParts { method: &method, headers, query };
+            policy.router.find_for_preflight(&host, path, request)
+        }
+        None => {
+            let request = RequestParts { method: &request.method, headers, query };
+            policy.router.find(&host, path, request)
+        }
+    };
+    found.ok().flatten()
 }
 
 /// Whether the request has a key that is unknown.

@@ -80,6 +80,8 @@ pub enum Reason {
     InvalidEncoding,
     /// See [`PathError::Ambiguous`] and [`PathError::Unrewritable`].
     AmbiguousPath,
+    /// See [`PathError::DifferentValues`] and [`PathError::TooLong`].
+    AmbiguousRoute,
     /// See [`NoLocation`](crate::policy::handling::NoLocation).
     NoLocation,
     /// See [`HeaderFault::DifferentValues`].
@@ -125,7 +127,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 50] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -159,6 +161,7 @@ impl Reason {
         Self::DotSegment,
         Self::InvalidEncoding,
         Self::AmbiguousPath,
+        Self::AmbiguousRoute,
         Self::NoLocation,
         Self::ConflictingHeaders,
         Self::HopByHopHeader,
@@ -236,6 +239,7 @@ impl Reason {
             Self::DotSegment => "dot_segment",
             Self::InvalidEncoding => "invalid_encoding",
             Self::AmbiguousPath => "ambiguous_path",
+            Self::AmbiguousRoute => "ambiguous_route",
             Self::NoLocation => "no_location",
             Self::ConflictingHeaders => "conflicting_headers",
             Self::HopByHopHeader => "hop_by_hop_header",
@@ -280,6 +284,9 @@ impl From<Rejection> for Reason {
             Rejection::Path(PathError::DotSegment) => Self::DotSegment,
             Rejection::Path(PathError::BadEscape) => Self::InvalidEncoding,
             Rejection::Path(PathError::Ambiguous | PathError::Unrewritable) => Self::AmbiguousPath,
+            Rejection::Path(PathError::DifferentValues | PathError::TooLong) => {
+                Self::AmbiguousRoute
+            }
             Rejection::Identity(IdentityError::ConflictingKeys { .. }) => Self::ConflictingKeys,
             Rejection::Identity(IdentityError::KeyTooLong { .. }) => Self::KeyTooLong,
             Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,

@@ -16,6 +16,8 @@ mod rules;
 pub(crate) mod wording;
 
 #[cfg(test)]
+mod random_tables;
+#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;

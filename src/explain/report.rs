@@ -170,6 +170,10 @@ pub struct Candidate {
     pub host: Option<String>,
     /// Methods that the route matches; empty for all methods.
     pub methods: Vec<String>,
+    /// Its conditions on headers, query parameters and cookies: `header x-version = 2`; left out
+    /// without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<String>,
     /// Whether this is the route of the request.
     pub wins: bool,
     /// Why this is the route of the request, or why it is not.

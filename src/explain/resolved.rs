@@ -186,7 +186,7 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
 /// of its own.
 fn readings(policy: &Policy, head: &Head<'_>, host: &str, readings: &Readings<'_>) -> Vec<Reading> {
     let route = |host: &str, reading: &str| {
-        let route = policy.router.find_reading(host, reading, head.parts())?;
+        let route = policy.router.find_reading(host, reading, head.parts()).ok()??;
         Some(policy.routes.get(route as usize)?.name.to_string())
     };
     let of_request = readings.iter().map(|reading| Reading {
@@ -284,6 +284,7 @@ fn candidate(route: &Route, wins: bool, why: String) -> Candidate {
         trailing_slash: route.matcher.trailing_slash.name(),
         host: route.matcher.hosts.text(),
         methods: route.matcher.conditions.methods.iter().map(ToString::to_string).collect(),
+        conditions: route.matcher.conditions.value_words(),
         wins,
         why,
     }

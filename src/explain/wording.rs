@@ -81,7 +81,7 @@ pub(crate) fn key_source(source: &KeySource) -> String {
 
 /// Why the first of two routes that match the host takes precedence over the other.
 pub(super) fn precedence_reason(first: &Matcher, other: &Matcher, host: &str) -> &'static str {
-    use PathPattern::{Exact, Prefix};
+    use PathPattern::{Exact, Expression, Prefix};
     let segments = |path: &str| path.matches('/').count();
     match (&first.path, &other.path) {
         _ if first.hosts.fit(host) != other.hosts.fit(host) => {
@@ -93,6 +93,13 @@ pub(super) fn precedence_reason(first: &Matcher, other: &Matcher, host: &str) ->
                 _ => "the longer wildcard of a host takes precedence",
             }
         }
+        (Expression(a), Expression(b)) if a != b => {
+            "the first regular expression in the file takes precedence"
+        }
+        (Exact(_) | Prefix(_), Expression(_)) => {
+            "a path takes precedence over a regular expression"
+        }
+        (Expression(_), Prefix(_)) => "a regular expression takes precedence over `/*`",
         (Exact(a) | Prefix(a), Exact(b) | Prefix(b)) if params::has_text_first(a, b) => {
             "text takes precedence over a parameter"
         }

@@ -85,6 +85,15 @@ impl Hosts {
         self.0.iter().filter_map(|pattern| pattern.fit(host)).min()
     }
 
+    /// A host that both have, where two lists have one in common.
+    pub fn common(&self, other: &Self) -> Option<String> {
+        let common = self.0.iter().find(|pattern| other.0.contains(pattern))?;
+        Some(match common {
+            HostPattern::Exact(host) => host.clone(),
+            HostPattern::Below(suffix) => format!("www{suffix}"),
+        })
+    }
+
     /// Text for people: the hosts, separated by commas. `None` if the route is for all hosts.
     pub fn text(&self) -> Option<String> {
         let each: Vec<String> = self.0.iter().map(ToString::to_string).collect();

@@ -35,6 +35,7 @@ impl LimitsHash {
             policy.keys.all().iter().map(|key| format!("key {:?} {:?}", key.id, plan(key.plan))),
         );
         lines.extend(policy.routes.iter().map(|one| route(policy, one)));
+        lines.extend(expressions(policy));
         for rule in policy.rules.iter().filter(|rule| rule.enabled) {
             lines.push(settings(rule));
             lines.extend(grants(policy, rule));
@@ -94,6 +95,15 @@ fn route(policy: &Policy, route: &Route) -> String {
         // Preflight requests about it take no tokens. Left out without it, as the cost of a rule.
         if has_cors { " cors" } else { "" },
     )
+}
+
+/// The order of the routes with expressions, which are tried in that of the file; `None` without
+/// any.
+fn expressions(policy: &Policy) -> Option<String> {
+    let is_expression = |route: &&Route| route.matcher.path.text().is_none();
+    let names = policy.routes.iter().filter(is_expression).map(|route| &route.name);
+    let names: Vec<_> = names.collect();
+    (!names.is_empty()).then(|| format!("expressions {names:?}"))
 }
 
 /// Which requests a rule applies to, and how it decides.
@@ -261,5 +271,32 @@ mod tests {
             assert_ne!(changed, FILE, "{was}");
             assert_ne!(hash(&changed), hash(FILE), "{was} -> {is}");
         }
+    }
+
+    #[test]
+    fn hash_differs_with_conditions_and_with_the_order_of_expressions() {
+        let of = |first: &str, second: &str, conditions: &str| {
+            hash(&format!(
+                "{FILE}[routes.{first}]\npath_regex = 'x'\nupstream = 'api'\n\
+                 [routes.{second}]\npath_regex = 'x'\nupstream = 'api'\n{conditions}"
+            ))
+        };
+        let all = [
+            of("c", "d", "headers = { x-a = '1' }"),
+            of("d", "c", "headers = { x-a = '1' }"),
+            of("c", "d", "headers = { x-a = '1*' }"),
+            of("c", "d", "query = { x-a = '1' }"),
+            of("c", "d", "headers = { x-a = true }"),
+        ];
+        for (number, one) in all.iter().enumerate() {
+            assert_eq!(all.iter().position(|other| other == one), Some(number));
+        }
+        let swapped = |first, second| {
+            hash(&format!(
+                "{FILE}[routes.{first}]\npath_regex = '{first}'\nupstream = 'api'\n\
+                 [routes.{second}]\npath_regex = '{second}'\nupstream = 'api'\n"
+            ))
+        };
+        assert_ne!(swapped("c", "d"), swapped("d", "c"));
     }
 }

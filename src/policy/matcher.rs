@@ -4,6 +4,8 @@ use std::net::Ipv6Addr;
 
 use http::{HeaderMap, Method};
 
+use super::condition::{self, Condition, Outcome, Specificity};
+use super::expression::Expression;
 use super::hosts::Hosts;
 use super::params::{self, Params, PathParams};
 pub use crate::config::words::TrailingSlash;
@@ -28,10 +30,12 @@ pub struct Matcher {
 pub struct Conditions {
     /// Methods listed in the file; empty: all. See [`takes`].
     pub methods: Vec<Method>,
+    /// Those on headers, query parameters and cookies, at most one for each, in the order of these.
+    pub on_values: Box<[Condition]>,
 }
 
 /// See [`Conditions::rank`].
-pub type ConditionsRank = (bool, bool);
+pub type ConditionsRank = (bool, Specificity, bool);
 
 /// The parts of a request that [`Conditions`] are about.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +44,8 @@ pub struct RequestParts<'a> {
     pub method: &'a Method,
     /// Request headers, before any is removed for the upstream.
     pub headers: &'a HeaderMap,
+    /// Query of the target, not decoded, without its `?`.
+    pub query: Option<&'a str>,
 }
 
 /// Path condition of a route.
@@ -51,24 +57,36 @@ pub enum PathPattern {
     /// Every path that begins with this text, which begins and ends with a slash. It may have
     /// parameters.
     Prefix(String),
+    /// Every path that this expression matches: `path_regex`.
+    Expression(Expression),
 }
 
 impl PathPattern {
+    /// The path or the prefix; `None`: the paths are those of an expression.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Exact(text) | Self::Prefix(text) => Some(text),
+            Self::Expression(_) => None,
+        }
+    }
+
     /// Whether a reading of a path matches, except for a trailing slash that the route ignores.
     fn matches(&self, reading: &str, ignore_case: bool) -> bool {
         match self {
             Self::Exact(pattern) => params::matches(pattern, false, reading, ignore_case),
             Self::Prefix(pattern) => params::matches(pattern, true, reading, ignore_case),
+            Self::Expression(expression) => expression.matches(reading),
         }
     }
 }
 
 impl std::fmt::Display for PathPattern {
-    /// The syntax of the file.
+    /// The syntax of the file; an expression after a `~`, as nginx has it.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exact(path) => formatter.write_str(path),
             Self::Prefix(prefix) => write!(formatter, "{prefix}*"),
+            Self::Expression(expression) => write!(formatter, "~ {}", expression.text()),
         }
     }
 }
@@ -82,24 +100,43 @@ pub struct MatchedParts {
 }
 
 impl Conditions {
-    /// Whether a request meets all of them.
+    /// Whether a request meets all of them, to every server.
     pub fn hold(&self, request: RequestParts<'_>) -> bool {
-        takes(&self.methods, request.method)
+        self.outcome(request) == Outcome::Yes
+    }
+
+    /// Whether a request meets all of them.
+    pub fn outcome(&self, request: RequestParts<'_>) -> Outcome {
+        if !takes(&self.methods, request.method) {
+            return Outcome::No;
+        }
+        let each = self.on_values.iter().map(|condition| condition.outcome(request));
+        each.min().unwrap_or(Outcome::Yes)
     }
 
     /// Whether they are those of any request: the route is for all that have its host and path.
     pub const fn is_empty(&self) -> bool {
-        self.methods.is_empty()
+        self.methods.is_empty() && self.on_values.is_empty()
     }
 
-    /// Each of them, in text.
+    /// Each of them, in text. Texts of different conditions differ.
     pub fn words(&self) -> Vec<String> {
-        self.methods.iter().map(ToString::to_string).collect()
+        let methods = self.methods.iter().map(ToString::to_string);
+        methods.chain(self.value_words()).collect()
+    }
+
+    /// Those on headers, query parameters and cookies, in text.
+    pub fn value_words(&self) -> Vec<String> {
+        self.on_values.iter().map(ToString::to_string).collect()
     }
 
     /// Why a request does not meet them.
     pub fn why_not(&self, request: RequestParts<'_>) -> String {
         let method = request.method;
+        if takes(&self.methods, method) {
+            let why = self.on_values.iter().filter_map(|condition| condition.why_not(request));
+            return why.collect::<Vec<_>>().join("; ");
+        }
         if self.methods.is_empty() {
             return format!("matches {method} only if its `methods` list it");
         }
@@ -108,9 +145,14 @@ impl Conditions {
     }
 
     /// Why those of one route take precedence over those of another with the same host and path.
-    pub const fn precedence_over(&self, other: &Self) -> &'static str {
-        if self.methods.is_empty() || other.methods.is_empty() {
+    pub fn precedence_over(&self, other: &Self) -> &'static str {
+        let (conditions, others) = (&self.on_values, &other.on_values);
+        if self.methods.is_empty() != other.methods.is_empty() {
             "a route that lists the method takes precedence over one for all methods"
+        } else if conditions.len() != others.len() {
+            "the route with more conditions takes precedence"
+        } else if condition::specificity(conditions) != condition::specificity(others) {
+            "a whole value takes precedence over a prefix, and a longer prefix over a shorter one"
         } else {
             "a route that lists HEAD takes precedence over one that accepts it as GET"
         }
@@ -119,16 +161,39 @@ impl Conditions {
     /// Sort key: of two routes for one path, those of the more specific one are less. A route that
     /// lists HEAD takes precedence over one that matches it as GET.
     pub fn rank(&self) -> ConditionsRank {
-        (self.methods.is_empty(), !self.methods.contains(&Method::HEAD))
+        let specificity = condition::specificity(&self.on_values);
+        (self.methods.is_empty(), specificity, !self.methods.contains(&Method::HEAD))
     }
 
     /// Whether a request exists that meets both with equal precedence.
     pub fn conflict_with(&self, other: &Self) -> bool {
-        match (self.methods.is_empty(), other.methods.is_empty()) {
+        let has_common_method = match (self.methods.is_empty(), other.methods.is_empty()) {
             (true, true) => true,
             (false, false) => self.methods.iter().any(|method| other.methods.contains(method)),
             _ => false,
-        }
+        };
+        let specificity = |conditions: &Self| condition::specificity(&conditions.on_values);
+        has_common_method
+            && specificity(self) == specificity(other)
+            && condition::are_compatible(&self.on_values, &other.on_values)
+    }
+
+    /// Whether these are met by every request that meets two others, which conflict, and take
+    /// precedence over both.
+    pub fn decide_between(&self, first: &Self, second: &Self) -> bool {
+        let is_before = self.rank() < first.rank() && self.rank() < second.rank();
+        let mut common = first.methods.iter().filter(|method| second.methods.contains(method));
+        let takes_all = if first.methods.is_empty() {
+            self.methods.is_empty()
+        } else {
+            common.all(|method| takes(&self.methods, method))
+        };
+        is_before
+            && takes_all
+            && condition::imply(
+                &condition::both(&first.on_values, &second.on_values),
+                &self.on_values,
+            )
     }
 }
 
@@ -177,7 +242,7 @@ impl Matcher {
         if self.trailing_slash == TrailingSlash::Distinct {
             return None;
         }
-        let (PathPattern::Exact(path) | PathPattern::Prefix(path)) = &self.path;
+        let path = self.path.text()?;
         match path.strip_suffix('/') {
             Some("") => None,
             Some(bare) => Some(bare.to_owned()),

@@ -2,15 +2,16 @@
 //! built from a file and never changes; a request uses one policy from start to end.
 //!
 //! Reading order: the types here; `settings`, `listener`, `acme`, `access_log`, `tracing` and
-//! `redis` (everything except rules); `matcher`, `params`, `path`, `prefixes`, `tree` and `router`
-//! (the route of a request); `ip_set` and `ip_access` (which clients may send requests);
-//! `template`, `rewrite`, `cors` and `handling` (what a route does beside forwarding); `split`
-//! (which upstream gets a request); `charges` (the rules that apply to a request, and their
-//! buckets); `refund` (after which failures tokens are given back); `retries` (after which ones a
-//! request is sent again); `priorities` (which plans are served first); `cost_json` (costs in
-//! responses); `restart` (changes that a reload cannot apply); `kind` (what the kind of a rule
-//! decides, and limits as they are written); `bucket_changes` (what a reload does to buckets);
-//! `limits_hash` (by which gateways compare their limits); `build` (from the file to a policy).
+//! `redis` (everything except rules); `condition`, `request_values`, `expression`, `matcher`,
+//! `params`, `path`, `prefixes`, `tree` and `router` (the route of a request); `ip_set` and
+//! `ip_access` (which clients may send requests); `template`, `rewrite`, `cors` and `handling`
+//! (what a route does beside forwarding); `split` (which upstream gets a request); `charges` (the
+//! rules that apply to a request, and their buckets); `refund` (after which failures tokens are
+//! given back); `retries` (after which ones a request is sent again); `priorities` (which plans are
+//! served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot apply);
+//! `kind` (what the kind of a rule decides, and limits as they are written); `bucket_changes` (what
+//! a reload does to buckets); `limits_hash` (by which gateways compare their limits); `build` (from
+//! the file to a policy).
 //!
 //! Plans, upstreams, routes, rules and limits are referred to by their index in one list each, in
 //! the order of the file; keys by their id.
@@ -20,8 +21,10 @@ pub mod acme;
 pub mod bucket_changes;
 pub mod build;
 pub mod charges;
+pub mod condition;
 pub mod cors;
 mod cost_json;
+pub mod expression;
 pub mod failures;
 pub mod handling;
 pub mod health;
@@ -39,6 +42,7 @@ mod prefixes;
 pub mod priorities;
 pub mod redis;
 pub mod refund;
+mod request_values;
 pub mod restart;
 pub mod retries;
 pub mod rewrite;

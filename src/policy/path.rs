@@ -29,6 +29,15 @@ pub enum PathError {
     /// The readings of the path match different routes.
     #[error("the path can be read as more than one route; send slashes plain and single")]
     Ambiguous,
+    /// The readings of a header, of a query parameter or of a cookie meet the conditions of
+    /// different routes.
+    #[error(
+        "a header, query parameter or cookie can be read as several values, which have different routes; send it once and unencoded"
+    )]
+    DifferentValues,
+    /// The path is too long for the regular expressions of routes.
+    #[error("the path is too long to be compared with the regular expressions of the routes")]
+    TooLong,
     /// The route takes a prefix away, which the path has only in another spelling.
     #[error(
         "the path cannot be rewritten as its route does; send slashes plain and single, and the first segments unencoded"

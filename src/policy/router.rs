@@ -4,25 +4,35 @@
 //! name first, and that over one for all hosts. Then the paths are compared segment by segment: at
 //! the first segment in which they differ, text takes precedence over a parameter, and both over
 //! the `*` of a prefix; so an exact path takes precedence over a prefix, and a longer prefix over a
-//! shorter one. Then a route that lists the method takes precedence over one for all methods.
-//! Routes whose method does not match are skipped.
+//! shorter one. After all of them come regular expressions, in the order of the file, and last
+//! `/*`. Then a route that lists the method takes precedence over one for all methods, and one with
+//! more conditions on headers, query parameters and cookies over one with fewer. Routes whose
+//! method or conditions do not match are skipped.
 //!
 //! If a route ignores a trailing slash, its path with the slash added or removed also matches as an
 //! exact path, which is less specific than a path in the file: `/api/` matches first the route
 //! `/api/`, then `/api`, then `/api/*`. Likewise `/api` matches the prefix `/api/*` after both of
 //! these.
 
-use std::collections::{HashMap, HashSet};
+mod build;
+mod search;
+
+use std::collections::HashMap;
 
 use http::Method;
 
+use super::condition::Outcome;
+use super::expression::Expression;
 use super::hosts::HostIndex;
-use super::matcher::{Conditions, ConditionsRank, Matcher, PathPattern, RequestParts};
+use super::matcher::{self, Conditions, RequestParts};
 use super::network_path::{self, NetworkPath};
-use super::params::{PathParams, param_name, segments};
+use super::params::PathParams;
 use super::path::{self, PathError, Readings};
 use super::prefixes::Prefixes;
+use super::request_values::SourceIndex;
 use super::tree::Tree;
+use build::Rank;
+use search::Search;
 
 /// The index over all routes.
 #[derive(Debug, Default)]
@@ -36,6 +46,10 @@ pub struct Router {
     params: HashMap<u32, PathParams>,
     /// Whether a route is not for all hosts.
     has_hosts: bool,
+    /// Whether all routes match by host, path and method only, and no path is an expression.
+    is_plain: bool,
+    /// Headers, query parameters and cookies in conditions.
+    sources: SourceIndex,
 }
 
 /// The routes of one host.
@@ -49,13 +63,17 @@ struct Paths {
     prefixes: Prefixes<Vec<Candidate>>,
     /// Paths with parameters, and the prefixes of their host.
     tree: Option<Tree<Candidate>>,
+    /// What comes after all of these; none without expressions.
+    last: Option<Box<LastPaths>>,
 }
 
-/// The routes of one host while the index is built, by the paths in which parameters have no names.
-#[derive(Debug, Default)]
-struct PathsBuilder {
-    exact: HashMap<String, Vec<Candidate>>,
-    prefix: HashMap<String, Vec<Candidate>>,
+/// The least specific routes of a host with expressions.
+#[derive(Debug)]
+struct LastPaths {
+    /// The different expressions, in the order of the file.
+    expressions: Vec<(Expression, Vec<Candidate>)>,
+    /// The routes for all paths, which are among the prefixes of other hosts.
+    all: Vec<Candidate>,
 }
 
 /// A route that matches a path. Lists of candidates are sorted, the most specific first.
@@ -63,88 +81,82 @@ struct PathsBuilder {
 pub struct Candidate {
     /// Index of the route.
     pub route: u32,
-    spelling: MatchKind,
+    rank: Rank,
     conditions: Conditions,
-}
-
-/// How a candidate's path relates to the route's path in the file, the most specific first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum MatchKind {
-    /// The path as the file has it.
-    Written,
-    /// An exact path with the trailing slash added or removed.
-    SlashVariant,
-    /// A prefix without its trailing slash.
-    BarePrefix,
+    /// The numbers of the sources of [`Conditions::on_values`].
+    sources: Box<[u32]>,
 }
 
 impl Router {
-    /// Builds the index. `matchers[n]` belongs to the route with index `n`.
-    ///
-    /// # Errors
-    /// The pairs of routes that match the same requests with equal precedence, the earlier one
-    /// first.
-    pub fn new(matchers: &[Matcher], ignore_case: bool) -> Result<Self, Vec<(u32, u32)>> {
-        let mut by_host: HostIndex<PathsBuilder> = HostIndex::default();
-        let mut longest = 0;
-        let mut params = HashMap::new();
-        let mut conflicts = Vec::new();
-        for (route, matcher) in (0..).zip(matchers) {
-            if !matcher.params.is_empty() {
-                params.insert(route, matcher.params.clone());
-                longest = usize::MAX;
-            }
-            let fold = |path: &str| shape(path, ignore_case);
-            let candidate =
-                |spelling| Candidate { route, spelling, conditions: matcher.conditions.clone() };
-            let (PathPattern::Exact(path) | PathPattern::Prefix(path)) = &matcher.path;
-            let path = fold(path);
-            let variant = matcher.slash_variant().map(|path| fold(&path));
-            longest = longest.max(path.len()).max(variant.as_ref().map_or(0, String::len));
-            let mut conflicts_of_route = HashSet::new();
-            by_host.for_each(&matcher.hosts, |builder| {
-                let (own, kind) = match &matcher.path {
-                    PathPattern::Exact(_) => (&mut builder.exact, MatchKind::SlashVariant),
-                    PathPattern::Prefix(_) => (&mut builder.prefix, MatchKind::BarePrefix),
-                };
-                let own = own.entry(path.clone()).or_default();
-                let written = candidate(MatchKind::Written);
-                let conflict = own.iter().find(|other| other.conflicts_with(&written));
-                let conflict = conflict.map(|other| (other.route, route));
-                // Two routes may have several hosts in common.
-                conflicts.extend(conflict.filter(|pair| conflicts_of_route.insert(pair.0)));
-                own.push(written);
-                if let Some(variant) = &variant {
-                    builder.exact.entry(variant.clone()).or_default().push(candidate(kind));
-                }
-            });
-        }
-        if !conflicts.is_empty() {
-            return Err(conflicts);
-        }
-        let has_hosts = matchers.iter().any(|matcher| !matcher.hosts.is_any());
-        Ok(Self { by_host: by_host.map(Paths::of), ignore_case, longest, params, has_hosts })
-    }
-
     /// Index of the route of a request, if one matches. `host` is in lower case, without port;
     /// `path` is the request's target, not decoded, without its query; `request` is the rest.
     ///
     /// # Errors
-    /// The readings of the path match different routes or have different parameters, or the path is
-    /// malformed.
+    /// The readings of the path or of the values of conditions match different routes or have
+    /// different parameters, or the path is malformed.
     pub fn find(
         &self,
         host: &str,
         path: &str,
         request: RequestParts<'_>,
     ) -> Result<Option<u32>, PathError> {
+        if self.is_plain {
+            return self.find_by(host, path, |host, reading| {
+                Ok(self.find_plain(host, reading, request.method))
+            });
+        }
+        let search = Search::new(self, request);
+        self.find_by(host, path, |host, reading| search.find(host, reading))
+    }
+
+    /// Index of the route for a preflight request, which a browser sends before the request that
+    /// `request.method` is of: the most specific route whose host, path, method and query match.
+    /// Conditions on headers and cookies are taken as met, since a preflight request has only the
+    /// names of the headers to come, and no cookies; its own headers are not read.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_for_preflight(
+        &self,
+        host: &str,
+        path: &str,
+        request: RequestParts<'_>,
+    ) -> Result<Option<u32>, PathError> {
+        let search = Search::new(self, request).without_headers();
+        self.find_by(host, path, |host, reading| search.find(host, reading))
+    }
+
+    /// The route of a request, if `find_reading` returns the same one for all hosts and readings of
+    /// its path.
+    fn find_by(
+        &self,
+        host: &str,
+        path: &str,
+        find_reading: impl Fn(&str, &str) -> Result<Option<u32>, PathError>,
+    ) -> Result<Option<u32>, PathError> {
         let (readings, own) = path::readings_and_own(path, self.ignore_case, self.longest)?;
-        let mut routes = readings.iter().map(|reading| self.find_reading(host, reading, request));
-        let route = routes.next().flatten();
-        let is_one = routes.all(|other| other == route)
-            && self.has_same_params(route, &readings)
-            && self.has_same_route_on_own_host(route, path, &own, request);
-        if is_one { Ok(route) } else { Err(PathError::Ambiguous) }
+        let [first, others @ ..] = readings.as_slice() else { return Ok(None) };
+        let route = find_reading(host, first)?;
+        for reading in others {
+            if find_reading(host, reading)? != route {
+                return Err(PathError::Ambiguous);
+            }
+        }
+        if !self.has_same_params(route, &readings) {
+            return Err(PathError::Ambiguous);
+        }
+        // Servers that take the beginning of the path for a host must read the same route.
+        if let Some((authority, _)) = network_path::split(path).filter(|_| self.has_hosts) {
+            let Some(host) = network_path::host(authority) else {
+                return Err(PathError::Ambiguous);
+            };
+            for reading in &own {
+                if find_reading(&host, reading)? != route {
+                    return Err(PathError::Ambiguous);
+                }
+            }
+        }
+        Ok(route)
     }
 
     /// Whether the parameters of a route that matches all readings have the same values in each:
@@ -157,23 +169,6 @@ impl Router {
         let Some(params) = route.and_then(|route| self.params.get(&route)) else { return true };
         let values = params.values(first);
         others.iter().all(|other| params.values(other) == values)
-    }
-
-    /// Whether servers that take the beginning of the path for a host read the same route.
-    /// `readings` are those of the rest.
-    fn has_same_route_on_own_host(
-        &self,
-        route: Option<u32>,
-        path: &str,
-        readings: &Readings<'_>,
-        request: RequestParts<'_>,
-    ) -> bool {
-        let Some((authority, _)) = network_path::split(path).filter(|_| self.has_hosts) else {
-            return true;
-        };
-        network_path::host(authority).is_some_and(|host| {
-            readings.iter().all(|reading| self.find_reading(&host, reading, request) == route)
-        })
     }
 
     /// The readings of a path with a host of its own; `None` if it has none, or if all routes are
@@ -198,14 +193,23 @@ impl Router {
     }
 
     /// Index of the route for one reading of the path, if one matches.
+    ///
+    /// # Errors
+    /// The route depends on which value of a header, a query parameter or a cookie a server reads.
     pub fn find_reading(
         &self,
         host: &str,
         reading: &str,
         request: RequestParts<'_>,
-    ) -> Option<u32> {
-        let mut candidates = self.candidates(host, reading);
-        let first = candidates.find(|candidate| candidate.conditions.hold(request));
+    ) -> Result<Option<u32>, PathError> {
+        Search::new(self, request).find(host, reading)
+    }
+
+    /// The same in a table in which all routes match by host, path and method.
+    fn find_plain(&self, host: &str, reading: &str, method: &Method) -> Option<u32> {
+        let mut candidates = self.by_host.of(host).flat_map(move |paths| paths.specific(reading));
+        let first =
+            candidates.find(|candidate| matcher::takes(&candidate.conditions.methods, method));
         first.map(|candidate| candidate.route)
     }
 
@@ -232,31 +236,17 @@ impl Router {
         host: &'a str,
         reading: &'a str,
     ) -> impl Iterator<Item = &'a Candidate> {
-        self.by_host.of(host).flat_map(move |paths| paths.candidates(reading))
+        let of_paths = move |paths: &'a Paths| {
+            let last = paths.last.iter().flat_map(move |last| last.of(reading));
+            paths.specific(reading).chain(last)
+        };
+        self.by_host.of(host).flat_map(of_paths)
     }
 }
 
 impl Paths {
-    fn of(mut builder: PathsBuilder) -> Self {
-        for candidates in builder.exact.values_mut().chain(builder.prefix.values_mut()) {
-            candidates.sort_by_key(Candidate::rank);
-        }
-        let has_params =
-            |path: &String| segments(path).any(|segment| param_name(segment).is_some());
-        let PathsBuilder { exact, prefix } = builder;
-        let (with_params, exact): (HashMap<_, _>, HashMap<_, _>) =
-            exact.into_iter().partition(|(path, _)| has_params(path));
-        let longest_exact = exact.keys().map(String::len).max().unwrap_or_default();
-        let (prefixes, tree) = if with_params.is_empty() && !prefix.keys().any(has_params) {
-            (Prefixes::new(prefix), None)
-        } else {
-            let tree = Tree::new(with_params.into_iter(), prefix.into_iter());
-            (Prefixes::default(), Some(tree))
-        };
-        Self { exact, longest_exact, prefixes, tree }
-    }
-
-    fn candidates<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Candidate> {
+    /// The routes whose paths match, except [`last`](Self::last).
+    fn specific<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Candidate> {
         let fits = path.len() <= self.longest_exact;
         let exact = fits.then(|| self.exact.get(path)).flatten();
         // Lazy: not searched if an exact path matches.
@@ -268,45 +258,28 @@ impl Paths {
     }
 }
 
-impl Candidate {
-    /// Sort key: the more specific of two candidates for one path is less.
-    fn rank(&self) -> (MatchKind, ConditionsRank) {
-        (self.spelling, self.conditions.rank())
+impl LastPaths {
+    fn of<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Candidate> {
+        let matching = self.expressions.iter().filter(|(expression, _)| expression.matches(path));
+        let all = path.starts_with('/').then_some(&self.all);
+        matching.flat_map(|(_, candidates)| candidates).chain(all.into_iter().flatten())
     }
-
-    /// Whether a request exists that both match with equal precedence.
-    fn conflicts_with(&self, other: &Self) -> bool {
-        self.spelling == other.spelling && self.conditions.conflict_with(&other.conditions)
-    }
-}
-
-/// A path in which parameters have no names, so that all paths that match the same requests are
-/// equal.
-fn shape(path: &str, ignore_case: bool) -> String {
-    let mut shape = String::with_capacity(path.len());
-    for segment in segments(path) {
-        shape.push('/');
-        shape.push_str(if param_name(segment).is_some() { "{}" } else { segment });
-    }
-    if ignore_case {
-        shape.make_ascii_lowercase();
-    }
-    shape
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::LazyLock;
 
-    use http::HeaderMap;
+    use http::{HeaderMap, HeaderValue};
 
     use super::*;
+    use crate::policy::condition::{Condition, Source, Test};
     use crate::policy::hosts::{HostPattern, Hosts};
-    use crate::policy::matcher::TrailingSlash;
+    use crate::policy::matcher::{Matcher, PathPattern, TrailingSlash};
 
     fn of(method: &Method) -> RequestParts<'_> {
         static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
-        RequestParts { method, headers: &NONE }
+        RequestParts { method, headers: &NONE, query: None }
     }
 
     fn host_pattern(text: &str) -> HostPattern {
@@ -326,7 +299,7 @@ mod tests {
             params: PathParams::of(&path.to_string()),
             path,
             trailing_slash: TrailingSlash::Same,
-            conditions: Conditions { methods: methods.to_vec() },
+            conditions: Conditions { methods: methods.to_vec(), ..Conditions::default() },
         }
     }
 
@@ -419,7 +392,7 @@ mod tests {
                         .map(|one| one.route)
                         .collect();
                     assert_eq!(
-                        taken.first().copied(),
+                        Ok(taken.first().copied()),
                         router.find_reading(host, reading, of(&method))
                     );
                     taken.sort_unstable();
@@ -641,5 +614,117 @@ mod tests {
         assert_eq!(conflicts("/{x}/b", "/a/{y}"), None);
         assert_eq!(conflicts("/{x}", "/{x}/"), None);
         assert_eq!(conflicts("/{x}", "/{x}/*"), None);
+    }
+
+    /// Three routes for one path, with all conditions that make a difference.
+    #[test]
+    fn routes_conflict_exactly_if_no_most_specific_one_matches_a_request() {
+        let begins = Test::Begins("1".into());
+        let tests = [Test::Present, Test::Absent, is("1"), is("12"), begins];
+        let tests: Vec<Option<Test>> =
+            std::iter::once(None).chain(tests.into_iter().map(Some)).collect();
+        let lists: Vec<Vec<Condition>> = tests
+            .iter()
+            .flat_map(|a| tests.iter().map(move |b| conditions(a.as_ref(), b.as_ref())))
+            .collect();
+        let values = [None, Some("0"), Some("1"), Some("12"), Some("13")];
+        let requests: Vec<HeaderMap> =
+            values.iter().flat_map(|a| values.iter().map(move |b| headers(*a, *b))).collect();
+        let lists = lists.as_slice();
+        let tables = lists.iter().flat_map(|one| {
+            lists.iter().flat_map(move |other| [6, 21, 28].map(|at| [one, other, &lists[at]]))
+        });
+        for table in tables {
+            let matchers = table.map(|list| Matcher {
+                conditions: Conditions { methods: vec![], on_values: list.clone().into() },
+                ..matcher(None, "/a", &[])
+            });
+            let is_tie = requests.iter().any(|headers| {
+                let request = RequestParts { method: &Method::GET, headers, query: None };
+                let matching = matchers.iter().filter(|one| one.conditions.hold(request));
+                let mut ranks: Vec<_> = matching.map(|one| one.conditions.rank()).collect();
+                ranks.sort_unstable();
+                matches!(ranks.as_slice(), [first, second, ..] if first == second)
+            });
+            assert_eq!(Router::new(&matchers, false).is_err(), is_tie, "{matchers:?}");
+        }
+    }
+
+    fn is(text: &str) -> Test {
+        Test::Is(text.into())
+    }
+
+    fn conditions(a: Option<&Test>, b: Option<&Test>) -> Vec<Condition> {
+        let each = [("a", a), ("b", b)].into_iter().filter_map(|(name, test)| {
+            let source = Source::Header(name.into());
+            Some(Condition { source, test: test?.clone(), is_secret: false })
+        });
+        each.collect()
+    }
+
+    fn headers(a: Option<&'static str>, b: Option<&'static str>) -> HeaderMap {
+        let each = [("a", a), ("b", b)].into_iter().filter_map(|(name, value)| {
+            Some((http::HeaderName::from_static(name), HeaderValue::from_static(value?)))
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn preflight_request_gets_the_route_whatever_its_headers() {
+        let with = |list: Vec<Condition>, methods: &[Method]| Matcher {
+            conditions: Conditions { methods: methods.to_vec(), on_values: list.into() },
+            ..matcher(None, "/a", &[])
+        };
+        let query = |test| Condition { source: Source::Query("q".into()), test, is_secret: false };
+        let matchers = [
+            with(vec![], &[]),
+            with(conditions(Some(&is("1")), None), &[Method::PUT]),
+            with(vec![query(Test::Is("1".into()))], &[Method::POST]),
+        ];
+        let router = Router::new(&matchers, false).unwrap();
+        let find = |method, query| {
+            let request = RequestParts { method: &method, headers: &HeaderMap::new(), query };
+            router.find_for_preflight("x", "/a", request)
+        };
+        assert_eq!(find(Method::PUT, None), Ok(Some(1)));
+        assert_eq!(find(Method::GET, None), Ok(Some(0)));
+        assert_eq!(find(Method::POST, Some("q=1")), Ok(Some(2)));
+        assert_eq!(find(Method::POST, Some("q=2")), Ok(Some(0)));
+        assert_eq!(find(Method::POST, Some("q=1&q=2")), Err(PathError::DifferentValues));
+    }
+
+    #[test]
+    fn expressions_come_before_the_route_for_all_paths_and_after_all_others() {
+        let expression = |text: &str| Matcher {
+            path: PathPattern::Expression(Expression::parse(text, false).unwrap()),
+            ..matcher(None, "/*", &[])
+        };
+        let matchers = [
+            matcher(None, "/*", &[]),
+            expression("^/v[0-9]+/search$"),
+            expression("search"),
+            matcher(None, "/v2/*", &[]),
+            matcher(Some("own.test"), "/*", &[]),
+            Matcher {
+                conditions: Conditions { methods: vec![Method::PUT], ..Conditions::default() },
+                ..expression("^/v[0-9]+/search$")
+            },
+        ];
+        let router = Router::new(&matchers, false).unwrap();
+        let find = |host, path, method| router.find(host, path, of(&method));
+        let get = Method::GET;
+        assert_eq!(find("x", "/v1/search", get.clone()), Ok(Some(1)));
+        assert_eq!(find("x", "/v%31/%73earch", get.clone()), Ok(Some(1)));
+        assert_eq!(find("x", "/v1/search", Method::PUT), Ok(Some(5)));
+        assert_eq!(find("x", "/v1/search/", get.clone()), Ok(Some(2)));
+        assert_eq!(find("x", "/v2/search", get.clone()), Ok(Some(3)));
+        assert_eq!(find("x", "/v1/other", get.clone()), Ok(Some(0)));
+        assert_eq!(find("own.test", "/v1/search", get.clone()), Ok(Some(4)));
+        assert_eq!(find("x", "*", Method::OPTIONS), Ok(None));
+        for path in ["/v1//search", "/v1%2fsearch", "/v1/search;x"] {
+            assert_eq!(find("x", path, get.clone()), Err(PathError::Ambiguous), "{path}");
+        }
+        let twice = [expression("a"), expression("b"), expression("a")];
+        assert_eq!(Router::new(&twice, false).unwrap_err(), [(0, 2)]);
     }
 }

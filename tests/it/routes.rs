@@ -78,3 +78,73 @@ fn no_spelling_of_a_host_avoids_the_limit_of_a_route() {
         assert_eq!(status(host), 200, "{host}");
     }
 }
+
+/// Requests are refused if servers may read values with different routes.
+#[test]
+fn no_spelling_of_a_condition_avoids_the_limit_of_a_route() {
+    let gateway = gateway(
+        "[routes.expensive]\nheaders = { x-version = \"2*\" }\nquery = { q = \"a b\" }\n\
+         cookies = { beta = true }\n[routes.rest]\n",
+    );
+    let send = |target: &str, headers: &[(&str, &str)]| {
+        let request = Request::get(target);
+        gateway.send(
+            &headers.iter().fold(request, |request, (name, value)| request.header(name, value)),
+        )
+    };
+    let refused: [(&str, &[(&str, &str)]); 7] = [
+        ("/?q=a+b", &[("X-Version", "2"), ("X-Version", "1"), ("Cookie", "beta=1")]),
+        ("/?q=a+b", &[("X-Version", "2"), ("Cookie", "beta=1"), ("Connection", "x-version")]),
+        ("/?q=a+b", &[("X_Version", "2"), ("Cookie", "beta=1")]),
+        ("/?q=a+b&q=b", &[("X-Version", "2"), ("Cookie", "beta=1")]),
+        ("/?q=b;q=a+b", &[("X-Version", "2"), ("Cookie", "beta=1")]),
+        ("/?q=a%20b", &[("X-Version", "2"), ("Cookie", "be%74a=1")]),
+        ("/?q=a%20b", &[("X-Version", "2"), ("Cookie", "a=1; beta")]),
+    ];
+    for (target, headers) in refused {
+        let answer = send(target, headers);
+        assert_eq!(answer.status, 400, "{target} {headers:?}");
+        let detail = answer.json()["detail"].as_str().map(str::to_owned);
+        assert!(detail.unwrap().contains("several values"), "{target}");
+    }
+    let rest: [(&str, &[(&str, &str)]); 4] = [
+        ("/?q=a+b", &[("X-Version", "2")]),
+        ("/?q=b", &[("X-Version", "2"), ("Cookie", "beta=1")]),
+        ("/?q=a+b", &[("X-Version", "1"), ("X-Version", "0"), ("Cookie", "beta=1")]),
+        ("/?q=a%2Bb", &[("X-Version", "2"), ("Cookie", "beta=1")]),
+    ];
+    for (target, headers) in rest {
+        assert_eq!(send(target, headers).status, 200, "{target} {headers:?}");
+    }
+    let expensive: [(&str, &[(&str, &str)]); 4] = [
+        ("/x?q=a+b", &[("x-version", "2.1"), ("Cookie", "beta=1")]),
+        ("/?%71=a%20b&r", &[("X-Version", "2"), ("Cookie", "a=1; beta=2; beta=3")]),
+        ("/?q=a+b", &[("X-Version", "2"), ("Cookie", "a=1"), ("Cookie", "beta=1")]),
+        ("/?q=a+b&q=%61%20b", &[("X-Version", "2"), ("X-Version", "2"), ("Cookie", "beta=\"\"")]),
+    ];
+    for ((target, headers), expected) in expensive.into_iter().zip([200, 200, 429, 429]) {
+        assert_eq!(send(target, headers).status, expected, "{target} {headers:?}");
+    }
+}
+
+#[test]
+fn explanation_says_which_condition_is_not_met() {
+    let gateway = gateway(
+        "[routes.expensive]\npath_regex = \"^/v[0-9]+/search$\"\nheaders = { x-version = \"2\" }\n\
+         [routes.rest]\n",
+    );
+    let explain = |headers: &str| {
+        let body = format!(r#"{{"path": "/v1/search", "headers": {{{headers}}}}}"#);
+        gateway.explain(body).json()["route"].clone()
+    };
+    let route = explain(r#""X-Version": "1""#);
+    assert_eq!(route["name"], "rest");
+    let missed = &route["candidates"][0];
+    assert_eq!(missed["name"], "expensive");
+    assert_eq!(missed["path"], "~ ^/v[0-9]+/search$");
+    assert_eq!(missed["conditions"], serde_json::json!(["header x-version = 2"]));
+    assert_eq!(missed["why"], "the header x-version is 1, not 2");
+    let route = explain(r#""X-Version": "2""#);
+    assert_eq!(route["name"], "expensive");
+    assert_eq!(route["why"], "a regular expression takes precedence over `/*`");
+}

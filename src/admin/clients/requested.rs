@@ -135,10 +135,13 @@ impl RequestedClient {
                 found.next().map(|(index, _)| Some(index)).ok_or_else(unknown)
             }
             (None, Some(path)) => {
-                let path = path.split('?').next().unwrap_or_default();
+                let (path, query) = match path.split_once('?') {
+                    Some((path, query)) => (path, Some(query)),
+                    None => (path, None),
+                };
                 let host = self.host.as_deref().unwrap_or(DEFAULT_HOST);
                 let method = self.method.as_ref().unwrap_or(&Method::GET);
-                let request = RequestParts { method, headers: &self.headers };
+                let request = RequestParts { method, headers: &self.headers, query };
                 match policy.router.find(host, path, request) {
                     Ok(Some(route)) => Ok(Some(route)),
                     Ok(None) => Err(not_found("no route has this host, path and method")),

@@ -39,7 +39,7 @@ export function requestOn(name) {
   const route = routes.get(name);
   const hosts = route?.host?.split(", ") ?? [];
   const host = hosts.find((one) => !one.includes("*")) ?? "";
-  return { method: route?.methods[0] ?? "GET", path: route?.path.replaceAll("*", "") || "/", host };
+  return { method: route?.methods[0] ?? "GET", path: route?.path.startsWith("/") ? route.path.replaceAll("*", "") : "/", host };
 }
 
 function limits(rule) {

@@ -210,6 +210,7 @@ fn path_of(route: &Route) -> String {
     match &route.matcher.path {
         PathPattern::Exact(path) => path.clone(),
         PathPattern::Prefix(prefix) => format!("{prefix}*"),
+        PathPattern::Expression(expression) => expression.text().to_owned(),
     }
 }
 

@@ -72,7 +72,9 @@ fn limits_path(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option
             return Some(path.into());
         }
         Ok(PathPattern::Exact(_)) => ("`limits_path` has a character that is not ASCII", None),
-        Ok(PathPattern::Prefix(_)) => ("`limits_path` is one path, without `*`", None),
+        Ok(PathPattern::Prefix(_) | PathPattern::Expression(_)) => {
+            ("`limits_path` is one path, without `*`", None)
+        }
         Err((message, help)) => (message, help),
     };
     let help = help.map_or_else(|| HELP.to_owned(), |help| cut(&help, 120));

@@ -102,6 +102,7 @@ fn part<'a>(
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,=:@/".contains(&byte);
     let (message, help) = match path::parse(text) {
         Err((message, help)) => (message.to_owned(), help),
+        Ok(PathPattern::Expression(_)) => return None,
         Ok(PathPattern::Exact(_)) if !text.bytes().all(plain) => {
             let message = format!("`{name}` has a character that is percent-encoded in requests");
             (message, Some("take a prefix of letters, digits and `-._~`".to_owned()))
@@ -141,7 +142,12 @@ fn check_covered(
     diagnostics: &mut Diagnostics,
 ) -> Option<()> {
     let fold = |text: &str| if ignore_case { text.to_ascii_lowercase() } else { text.to_owned() };
-    let (PathPattern::Exact(path) | PathPattern::Prefix(path)) = &matcher.path;
+    let Some(path) = matcher.path.text() else {
+        let message = "a prefix is taken away only from the paths of `path`, not of `path_regex`";
+        let help = "write the route with `path`, whose segments may be parameters";
+        diagnostics.push(Diagnostic::new(span, message).help(help));
+        return None;
+    };
     let rest = fold(path).strip_prefix(&fold(prefix)).map(str::to_owned);
     if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
         return Some(());

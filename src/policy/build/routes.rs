@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use http::Method;
 
+use super::conditions;
 use super::environment::Environment;
+use super::expression;
 use super::handling;
 use super::hosts;
 use super::names::{Names, twice};
@@ -49,7 +51,7 @@ impl Parts {
         cors: Option<&Arc<Cors>>,
         diagnostics: &mut Diagnostics,
     ) -> Self {
-        let all = matchers(config, diagnostics);
+        let all = matchers(config, ignore_case, diagnostics);
         let matchers = all.as_deref();
         let settings = settings(config, environment, cors, matchers, ignore_case, diagnostics);
         let destinations = destinations(config, names, diagnostics);
@@ -103,11 +105,15 @@ fn check(config: &Config, diagnostics: &mut Diagnostics) {
 }
 
 /// What each route matches, in the order of the file; none if one of them has an error.
-fn matchers(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Matcher>> {
+fn matchers(
+    config: &Config,
+    ignore_case: bool,
+    diagnostics: &mut Diagnostics,
+) -> Option<Vec<Matcher>> {
     check(config, diagnostics);
     let entries = in_order(&config.routes).into_iter();
     let matchers: Vec<Option<Matcher>> = entries
-        .map(|(name, table)| matcher(name.get_ref(), table.get_ref(), diagnostics))
+        .map(|(name, table)| matcher(config, name, table.get_ref(), ignore_case, diagnostics))
         .collect();
     matchers.into_iter().collect()
 }
@@ -229,29 +235,39 @@ fn router(
     ignore_case: bool,
     diagnostics: &mut Diagnostics,
 ) -> Option<Router> {
-    let pairs = match Router::new(matchers?, ignore_case) {
+    let matchers = matchers?;
+    let pairs = match Router::new(matchers, ignore_case) {
         Ok(index) => return Some(index),
         Err(pairs) => pairs,
     };
     let entries = in_order(&config.routes);
-    let name_at = |index| usize::try_from(index).ok().and_then(|index: usize| entries.get(index));
+    let at = |index: u32| Some((entries.get(index as usize)?.0, matchers.get(index as usize)?));
     for (first, second) in pairs {
-        if let (Some((first, _)), Some((second, _))) = (name_at(first), name_at(second)) {
+        if let (Some((first, one)), Some((second, other))) = (at(first), at(second)) {
             if is_incomplete(first, diagnostics) || is_incomplete(second, diagnostics) {
                 continue;
             }
-            let message = format!(
-                "the routes `{}` and `{}` match the same requests",
-                first.get_ref(),
-                second.get_ref()
-            );
+            let (message, help) = conflict(first.get_ref(), one, second.get_ref(), other);
             let diagnostic =
                 Diagnostic::new(second.span(), message).and(first.span(), "the other one");
-            diagnostics
-                .push(diagnostic.help("set them apart by path, method or host, or drop one"));
+            diagnostics.push(diagnostic.help(help));
         }
     }
     None
+}
+
+/// The message of two routes of which neither takes precedence, and the help.
+fn conflict(first: &str, one: &Matcher, second: &str, other: &Matcher) -> (String, &'static str) {
+    let is_plain = |matcher: &Matcher| matcher.conditions.on_values.is_empty();
+    if is_plain(one) && is_plain(other) {
+        let message = format!("the routes `{first}` and `{second}` match the same requests");
+        return (message, "set them apart by path, method or host, or drop one");
+    }
+    let request = conditions::common_request(one, other);
+    let message = format!(
+        "the routes `{first}` and `{second}` both match {request}, and neither is more specific"
+    );
+    (message, "let one have more conditions than the other, or add a route with those of both")
 }
 
 /// Whether the route has an answer that was left out because of an error.
@@ -260,10 +276,14 @@ fn is_answered(name: &Spanned<String>, diagnostics: &Diagnostics) -> bool {
     absent("respond") || absent("redirect")
 }
 
+/// The settings that set a route apart from others.
+const MATCHING: [&str; 8] =
+    ["path", "path_regex", "host", "methods", "trailing_slash", "headers", "query", "cookies"];
+
 /// Whether a setting that sets the route apart was left out because of an error.
 fn is_incomplete(name: &Spanned<String>, diagnostics: &Diagnostics) -> bool {
     let absent = |setting| diagnostics.explain_absence(&["routes", name.get_ref(), setting]);
-    ["path", "host", "methods", "trailing_slash"].into_iter().any(absent)
+    MATCHING.into_iter().any(absent)
 }
 
 /// The index of the upstream of a route, which may be left out if there is only one.
@@ -294,28 +314,66 @@ fn upstream(
 }
 
 /// What a route matches; none with an error.
-fn matcher(name: &str, route: &tables::Route, diagnostics: &mut Diagnostics) -> Option<Matcher> {
-    let path = match &route.path {
-        None => Some(PathPattern::Prefix("/".to_owned())),
-        Some(field) => match path::parse(field.get_ref()) {
-            Ok(path) => Some(path),
-            Err((message, help)) => {
-                let diagnostic = Diagnostic::new(field.span(), message);
-                diagnostics.push(match help {
-                    Some(help) => diagnostic.help(cut(&help, 120)),
-                    None => diagnostic,
-                });
-                None
-            }
-        },
-    };
-    let hosts = hosts::hosts(name, route.host.as_ref(), diagnostics);
-    let conditions = Conditions { methods: methods(name, &route.methods, diagnostics) };
+fn matcher(
+    config: &Config,
+    name: &Spanned<String>,
+    route: &tables::Route,
+    ignore_case: bool,
+    diagnostics: &mut Diagnostics,
+) -> Option<Matcher> {
+    let path = path(route, ignore_case, diagnostics);
+    let hosts = hosts::hosts(name.get_ref(), route.host.as_ref(), diagnostics);
+    let methods = methods(name.get_ref(), &route.methods, diagnostics);
+    let on_values = conditions::conditions(config, name, route, diagnostics);
     let trailing_slash = meaning(route.trailing_slash.as_ref());
     let path = path?;
-    let (PathPattern::Exact(text) | PathPattern::Prefix(text)) = &path;
-    let params = PathParams::of(text);
+    let params = path.text().map(PathParams::of).unwrap_or_default();
+    let conditions = Conditions { methods, on_values: on_values? };
     Some(Matcher { hosts: hosts?, path, params, trailing_slash, conditions })
+}
+
+/// The paths of a route; none with an error.
+fn path(
+    route: &tables::Route,
+    ignore_case: bool,
+    diagnostics: &mut Diagnostics,
+) -> Option<PathPattern> {
+    let (field, parsed) = match (&route.path, &route.path_regex) {
+        (None, None) => return Some(PathPattern::Prefix("/".to_owned())),
+        (Some(field), None) => (field, path::parse(field.get_ref())),
+        (None, Some(field)) => {
+            if let Some(slash) = &route.trailing_slash {
+                let message = "`trailing_slash` has no meaning beside `path_regex`";
+                let help = "write the slash in the expression: `/?$` for a path with or without it";
+                diagnostics.push(Diagnostic::new(slash.span(), message).help(help));
+                return None;
+            }
+            match expression::parse(field.get_ref(), ignore_case) {
+                Ok(expression) => return Some(PathPattern::Expression(expression)),
+                Err(mistake) => {
+                    diagnostics.push(mistake.at(field.span()));
+                    return None;
+                }
+            }
+        }
+        (Some(path), Some(field)) => {
+            let message = "`path` and `path_regex` exclude each other";
+            let diagnostic = Diagnostic::new(field.span(), message).and(path.span(), "here");
+            diagnostics.push(diagnostic.help("keep one of them"));
+            return None;
+        }
+    };
+    match parsed {
+        Ok(path) => Some(path),
+        Err((message, help)) => {
+            let diagnostic = Diagnostic::new(field.span(), message);
+            diagnostics.push(match help {
+                Some(help) => diagnostic.help(cut(&help, 120)),
+                None => diagnostic,
+            });
+            None
+        }
+    }
 }
 
 /// The methods; empty: all.

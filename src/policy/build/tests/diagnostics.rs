@@ -7,6 +7,7 @@ mod answers;
 mod audit;
 mod breaker;
 mod concurrency;
+mod conditions;
 mod cors;
 mod costs_above_a_burst;
 mod duplicates;
