@@ -98,6 +98,9 @@ struct Upstream {
     max_in_flight: Option<String>,
     /// When requests that failed are sent again, in a few words.
     retries: String,
+    /// Time limits of requests and attempts, as in the configuration file; left out without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_limits: Option<String>,
 }
 
 /// A route: which requests it matches, where they are forwarded and what they cost.
@@ -213,6 +216,9 @@ impl Upstream {
             slow_start_ms,
             max_in_flight: upstream.max_in_flight.map(|most| most.to_string()),
             retries: upstream.retries.to_string(),
+            time_limits: Some(upstream.time_limits)
+                .filter(|limits| !limits.is_empty())
+                .map(|limits| limits.to_string()),
         }
     }
 }

@@ -613,6 +613,18 @@ table! {
         pub read_timeout: Field<String> { default: Text("30s"), form: Duration(Unit::Seconds) },
         /// Time limit for the upstream to accept the next part of a request.
         pub write_timeout: Field<String> { default: Text("30s"), form: Duration(Unit::Seconds) },
+        /// Time limit for the head of a response, from the end of the request, in place of
+        /// `read_timeout`.
+        pub first_byte_timeout: Field<String> {
+            default: InWords("`read_timeout`"),
+            form: Duration(Unit::Seconds),
+        },
+        /// Time limit for one attempt, from the selection of a server, or from the end of the
+        /// request's body, to the head of the response.
+        pub try_timeout: Field<String> { default: InWords("none"), form: Duration(Unit::Seconds) },
+        /// Time limit for the whole request with its retries, from the first selection of a server
+        /// to the end of the response. Then 504, or the response is cut off.
+        pub timeout: Field<String> { default: InWords("none"), form: Duration(Unit::Seconds) },
         /// How long an unused connection is kept.
         pub idle_timeout: Field<String> { default: Text("60s"), form: Duration(Unit::Seconds) },
         /// TLS to `https://` servers: `{ ca, cert, key, server_name }`. Their certificates are
@@ -809,6 +821,23 @@ table! {
         pub maintenance: Option<Spanned<SwitchOr<Maintenance>>> {
             default: InWords("`server.maintenance`"),
             example: Some(r#"{ retry_after = "10m" }"#),
+        },
+        /// Time limit for the whole request with its retries, from the first selection of a server
+        /// to the end of the response. Then 504, or the response is cut off.
+        pub timeout: Field<String> {
+            default: InWords("that of the upstream"),
+            form: Duration(Unit::Seconds),
+        },
+        /// Time limit for one attempt, from the selection of a server, or from the end of the
+        /// request's body, to the head of the response.
+        pub try_timeout: Field<String> {
+            default: InWords("that of the upstream"),
+            form: Duration(Unit::Seconds),
+        },
+        /// Time limit for the head of a response, from the end of the request.
+        pub first_byte_timeout: Field<String> {
+            default: InWords("that of the upstream"),
+            form: Duration(Unit::Seconds),
         },
         /// When a request that failed is sent again: `{ count, on, non_idempotent, budget }`.
         /// Replaces that of the upstream.

@@ -119,6 +119,8 @@ pub enum Failure {
     UpstreamConnectTimeout,
     /// The upstream was connected to, but did not respond or read in time.
     UpstreamTimeout,
+    /// The request has taken longer than `timeout` of its route or upstream.
+    RequestTimeout,
     /// The upstream closed the connection too early, or its response is not valid.
     UpstreamBroken,
     /// An error of the gateway.
@@ -127,7 +129,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -175,6 +177,7 @@ impl Reason {
         Self::Failed(Failure::UpstreamTls),
         Self::Failed(Failure::UpstreamConnectTimeout),
         Self::Failed(Failure::UpstreamTimeout),
+        Self::Failed(Failure::RequestTimeout),
         Self::Failed(Failure::UpstreamBroken),
         Self::Failed(Failure::Internal),
         Self::Failed(Failure::ClientClosed),
@@ -262,6 +265,7 @@ impl Failure {
             Self::UpstreamTls => RefundReason::UpstreamTls.name(),
             Self::UpstreamConnectTimeout => RefundReason::UpstreamConnectTimeout.name(),
             Self::UpstreamTimeout => "upstream_timeout",
+            Self::RequestTimeout => "request_timeout",
             Self::UpstreamBroken => "upstream_broken",
             Self::Internal => "internal",
         }

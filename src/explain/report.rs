@@ -98,6 +98,10 @@ pub struct ExplainedRoute {
     /// Maximum number of requests in flight at the upstream, or `auto`; left out without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<String>,
+    /// Time limits of the request and its attempts: those of the upstream that the route does not
+    /// replace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_limits: Option<String>,
     /// When a request that failed is sent again, if the upstream says so and the route does not:
     /// `up to 1 retry on connect, 503, within 20 % of the requests`.
     #[serde(skip_serializing_if = "Option::is_none")]

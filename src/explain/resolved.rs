@@ -166,6 +166,9 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         route.balance = upstream.and_then(wording::balance);
         let most = upstream.and_then(|upstream| upstream.max_in_flight);
         route.max_in_flight = most.map(|most| most.to_string());
+        let limits = upstream.map(|upstream| upstream.time_limits).unwrap_or_default();
+        let limits = winner.time_limits.as_deref().map_or(limits, |own| limits.without(*own));
+        route.time_limits = Some(limits).filter(|limits| !limits.is_empty()).map(|l| l.to_string());
         let retries = upstream.map(|upstream| upstream.retries);
         let retries = retries.filter(|retries| *retries != Retries::default());
         let retries = retries.filter(|_| winner.retries.is_none());

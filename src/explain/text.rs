@@ -150,8 +150,8 @@ impl Page {
                 &format!("max_in_flight {most}: 503 above that, the lowest priority first"),
             );
         }
-        if let Some(retries) = &route.retries {
-            self.line("", retries);
+        for words in route.time_limits.iter().chain(&route.retries) {
+            self.line("", words);
         }
         let column = |text: &dyn Fn(usize) -> usize| {
             (0..route.candidates.len()).map(text).max().unwrap_or_default()

@@ -22,6 +22,7 @@ use crate::policy::Route;
 use crate::policy::handling::Handling;
 use crate::policy::retries::Retries;
 use crate::policy::settings::Upstream;
+use crate::policy::time_limits::TimeLimits;
 use crate::runtime::Snapshot;
 use crate::upstream::load::Load;
 use crate::upstream::pool::Pool;
@@ -176,6 +177,15 @@ impl Exchange {
     pub fn retries(&self) -> Option<&Retries> {
         let of_route = self.route().and_then(|route| route.retries.as_deref());
         of_route.or_else(|| self.upstream().map(|upstream| &upstream.retries))
+    }
+
+    /// Returns its time limits beside those of every upstream.
+    pub fn time_limits(&self) -> TimeLimits {
+        let of_upstream = self.upstream().map(|upstream| upstream.time_limits).unwrap_or_default();
+        match self.route().and_then(|route| route.time_limits.as_deref()) {
+            Some(of_route) => of_route.or(of_upstream),
+            None => of_upstream,
+        }
     }
 
     /// Returns the requests in flight at the upstream and the budget of its retries, once the route

@@ -51,6 +51,7 @@ pub mod servers;
 pub mod settings;
 pub mod split;
 pub mod template;
+pub mod time_limits;
 pub mod tracing;
 mod tree;
 
@@ -84,6 +85,7 @@ use retries::Retries;
 use router::Router;
 use settings::{Admin, Audit, Headers, Log, Memory, Server, Upstream, Usage};
 use split::Destination;
+use time_limits::TimeLimits;
 use tracing::Tracing;
 
 /// What to write if there is no file, or none with routes.
@@ -206,6 +208,8 @@ pub struct Route {
     /// Maximum size of a request's body, in bytes: its own, else that of the server; `None`: any
     /// size.
     pub max_body_bytes: Option<u64>,
+    /// Time limits of its requests beside those of its upstream; `None`: it has none.
+    pub time_limits: Option<Box<TimeLimits>>,
     /// When its requests are sent again; `None`: as its upstream says.
     pub retries: Option<Box<Retries>>,
     /// What it does beside forwarding; `None`: nothing.
@@ -266,8 +270,10 @@ impl Route {
     /// What it does beside forwarding, each in a few words.
     pub fn handling_words(&self) -> Vec<String> {
         let access = self.ip_access.iter().flat_map(|access| access.words());
+        let limits = self.time_limits.iter().map(ToString::to_string);
         let retries = self.retries.iter().map(ToString::to_string);
         access
+            .chain(limits)
             .chain(retries)
             .chain(self.handling.iter().flat_map(|handling| handling.words()))
             .collect()

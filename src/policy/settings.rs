@@ -14,6 +14,7 @@ use super::health::{Eject, HealthChecks};
 use super::redis::Secret;
 use super::retries::Retries;
 use super::servers::{self, Balance, Sticky};
+use super::time_limits::TimeLimits;
 use crate::config::tables::Limits;
 use crate::config::words::Auto;
 pub use crate::config::words::{
@@ -229,6 +230,8 @@ pub struct Upstream {
     pub read_timeout: Duration,
     /// Maximum time to wait until the next bytes of a request can be written.
     pub write_timeout: Duration,
+    /// Further time limits of its requests, on routes that have none themselves.
+    pub time_limits: TimeLimits,
     /// Time after which an idle connection is closed.
     pub idle_timeout: Duration,
     /// TLS to the endpoints; `None`: connections are in clear.

@@ -30,6 +30,7 @@ use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketS
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
+use super::deadline::{Deadline, SetBy};
 use super::dial::{Dial, Offer};
 use super::idle::{Body, Idle};
 use super::run::Run;
@@ -46,17 +47,24 @@ pub(crate) struct Attempt {
     pub(crate) dial: Dial,
     pub(crate) request_id: RequestId,
     pub(crate) connects: Connects,
+    /// When it began.
+    pub(crate) began: Instant,
     /// Whether the request has a body. While the client sends it, nothing bounds the server's time.
     pub(crate) has_body: bool,
-    /// Timeout of the head of the final response, from the end of the request.
+    /// Timeout of each part of the response's body, and of the head of the final response, from the
+    /// end of the request.
     pub(crate) read_timeout: Duration,
+    /// Another timeout of that head; `None`: the same.
+    pub(crate) first_byte_timeout: Option<Duration>,
+    /// Timeout of that head from the beginning of the attempt, or from the end of the request's
+    /// body if that is later; `None`: none.
+    pub(crate) try_timeout: Option<Duration>,
     /// How long a connection that was upgraded may be silent in both directions.
     pub(crate) upgraded_idle_timeout: Duration,
     /// How long the connection is kept idle afterwards.
     pub(crate) idle_timeout: Duration,
-    /// When the response must have ended, which the client of a gRPC call chooses; `None`: at any
-    /// time.
-    pub(crate) deadline: Option<Instant>,
+    /// When the response must have ended; `None`: at any time.
+    pub(crate) deadline: Option<Deadline>,
     /// A connection that was opened or taken before the attempt.
     pub(crate) opened: Mutex<Option<Opened>>,
     /// Longest pause of the client while it sends the request's body; `None`: Pingora bounds it,
@@ -115,14 +123,14 @@ pub(crate) struct Progress {
 /// Which side was too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimedOut {
-    /// The server took longer than `read_timeout`.
+    /// The server took longer than a timeout of the attempt.
     Server,
     /// The client paused within the request's body for longer than its timeout.
     ClientSilent,
     /// The client sent the request's body below the minimum rate.
     ClientSlow,
-    /// The deadline of a gRPC call has passed.
-    Deadline,
+    /// The deadline of the request has passed.
+    Deadline(SetBy),
 }
 
 /// What is read next from the connection.
@@ -164,6 +172,8 @@ struct Connection {
     client_timer: Option<Pin<Box<Sleep>>>,
     /// Until [`Attempt::deadline`].
     deadline_timer: Option<Pin<Box<Sleep>>>,
+    /// Until [`Attempt::try_timeout`]; `None` also while the client sends the request's body.
+    try_timer: Option<Pin<Box<Sleep>>>,
     last_write: Write,
 }
 
@@ -219,7 +229,7 @@ impl Attempt {
     /// would include the time in which the client sends its body, and for an upgrade it would only
     /// see one direction of the upgraded connection.
     pub(crate) fn bounds_every_read(&self) -> bool {
-        self.has_body || self.connects == Connects::ForUpgrade
+        self.has_body || self.connects == Connects::ForUpgrade || self.first_byte_timeout.is_some()
     }
 
     /// Notes that all of the request's body has come from the client.
@@ -264,9 +274,9 @@ impl Attempt {
         match self.deadline {
             None => open.await,
             Some(deadline) => {
-                let opened = timeout_at(deadline, open).await;
+                let opened = timeout_at(deadline.at, open).await;
                 opened.unwrap_or_else(|_| {
-                    self.progress.lock().timed_out = Some(TimedOut::Deadline);
+                    self.progress.lock().timed_out = Some(TimedOut::Deadline(deadline.set_by));
                     Err(Error::new(ErrorType::ConnectTimedout).into_up())
                 })
             }
@@ -288,6 +298,7 @@ impl L4Connect for Connector {
             None => Opened::new(Box::pin(attempt.open()).await?),
         };
         attempt.progress.lock().is_reused = is_reused;
+        let try_timeout = attempt.try_timeout.filter(|_| !attempt.has_body);
         let connection = Connection {
             stream: Some(transport),
             attempt: Arc::clone(attempt),
@@ -299,7 +310,8 @@ impl L4Connect for Connector {
             opened_at: clock::now(),
             run,
             client_timer: None,
-            deadline_timer: attempt.deadline.map(|deadline| Box::pin(sleep_until(deadline))),
+            deadline_timer: attempt.deadline.map(|deadline| Box::pin(sleep_until(deadline.at))),
+            try_timer: try_timeout.map(|timeout| Box::pin(sleep_until(attempt.began + timeout))),
             last_write: Write::Accepted,
         };
         Ok(VirtualSocketStream::new(Box::new(connection)).into())
@@ -346,7 +358,8 @@ impl Connection {
         }
         let timeout = match stage {
             Stage::Upgraded => self.attempt.upgraded_idle_timeout,
-            Stage::Head | Stage::Body | Stage::Ended(_) => self.attempt.read_timeout,
+            Stage::Head => self.attempt.first_byte_timeout.unwrap_or(self.attempt.read_timeout),
+            Stage::Body | Stage::Ended(_) => self.attempt.read_timeout,
         };
         let waiting_since = self.waiting_since;
         let (_, timer) = self.timer.get_or_insert_with(|| {
@@ -361,12 +374,41 @@ impl Connection {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Fails once the deadline of the request has passed.
-    fn poll_deadline(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(timer) = &mut self.deadline_timer else { return Poll::Pending };
-        ready!(timer.as_mut().poll(context));
-        self.attempt.progress.lock().timed_out = Some(TimedOut::Deadline);
+    /// Fails once the deadline of the request has passed, or the attempt has taken too long. An
+    /// upgraded connection has neither.
+    fn poll_ends(&mut self, stage: Stage, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let is_past = |timer: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>| {
+            timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_ready())
+        };
+        if stage != Stage::Head {
+            self.try_timer = None;
+        }
+        if stage == Stage::Upgraded {
+            self.deadline_timer = None;
+        }
+        let late = if is_past(&mut self.deadline_timer, context) {
+            self.attempt.deadline.map(|deadline| TimedOut::Deadline(deadline.set_by))
+        } else if is_past(&mut self.try_timer, context) {
+            Some(TimedOut::Server)
+        } else {
+            return Poll::Pending;
+        };
+        self.attempt.progress.lock().timed_out = late;
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// What is read next, and whether all of the request's body has come from the client.
+    fn progress(&self) -> (Stage, bool) {
+        let progress = self.attempt.progress.lock();
+        (progress.stage, progress.has_whole_body)
+    }
+
+    /// Notes that the client has sent all of the request's body: now the server's time runs.
+    fn end_receiving(&mut self) {
+        self.is_receiving = false;
+        self.restart_timer();
+        let timeout = self.attempt.try_timeout;
+        self.try_timer = timeout.map(|timeout| Box::pin(tokio::time::sleep(timeout)));
     }
 
     /// Fails once the client has paused for too long within the request's body, or sends it too
@@ -442,21 +484,17 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let (stage, has_whole_body) = {
-            let progress = this.attempt.progress.lock();
-            (progress.stage, progress.has_whole_body)
-        };
+        let (stage, has_whole_body) = this.progress();
         if let Stage::Ended(body) = stage {
             this.release(body);
             return Poll::Ready(Ok(()));
         }
-        // Also if bytes can be read: a response can trickle.
-        if let Poll::Ready(passed) = this.poll_deadline(context) {
-            return Poll::Ready(passed);
-        }
         if this.is_receiving && has_whole_body {
-            this.is_receiving = false;
-            this.restart_timer();
+            this.end_receiving();
+        }
+        // Also if bytes can be read: a response can trickle.
+        if let Poll::Ready(passed) = this.poll_ends(stage, context) {
+            return Poll::Ready(passed);
         }
         if std::mem::take(&mut this.has_written) {
             this.restart_timer();
@@ -491,6 +529,16 @@ impl AsyncWrite for Connection {
         let this = self.get_mut();
         this.has_written = true;
         let written = this.stream()?.poll_write(context, bytes);
+        if written.is_pending() {
+            // Pingora reads only after the write.
+            let (stage, has_whole_body) = this.progress();
+            if this.is_receiving && has_whole_body {
+                this.end_receiving();
+            }
+            if let Poll::Ready(Err(late)) = this.poll_ends(stage, context) {
+                return Poll::Ready(Err(late));
+            }
+        }
         this.note_write(if written.is_pending() { Write::Blocked } else { Write::Accepted });
         written
     }

@@ -4,16 +4,17 @@
 //! all) and `failure_window`, `endpoint` (the state of one), `check` (asks one for its health),
 //! `active` (those that get requests), `pool` (the endpoints of one upstream), `orders` (what
 //! operators said of endpoints), `known` (what a new pool begins with), `dial` (opens a connection
-//! to it), `transport` (its bytes, in clear or over TLS), `tls`, `connection` (one attempt over
-//! HTTP/1.1), `idle` (connections over HTTP/1.1 that are kept for later requests), `run` (how long
-//! one is used without a rest), `http2` (connections over HTTP/2), `liveness` (whether the server
-//! of one is still there), `load` (requests in flight at an upstream, and the limit on them),
-//! `retry_budget` (how many of them may be sent again).
+//! to it), `transport` (its bytes, in clear or over TLS), `tls`, `deadline` (when a request must
+//! have ended), `connection` (one attempt over HTTP/1.1), `idle` (connections over HTTP/1.1 that
+//! are kept for later requests), `run` (how long one is used without a rest), `http2` (connections
+//! over HTTP/2), `liveness` (whether the server of one is still there), `load` (requests in flight
+//! at an upstream, and the limit on them), `retry_budget` (how many of them may be sent again).
 
 mod active;
 pub(crate) mod balance;
 mod check;
 pub(crate) mod connection;
+pub(crate) mod deadline;
 pub(crate) mod dial;
 pub(crate) mod endpoint;
 mod failure_window;

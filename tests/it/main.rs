@@ -45,6 +45,7 @@ mod proxy_upstreams;
 mod retries;
 mod slow_upstreams;
 mod surplus;
+mod time_limits;
 mod tls_upstreams;
 
 // Limits: how many requests are allowed, and which ones a rule counts.

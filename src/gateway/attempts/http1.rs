@@ -8,13 +8,13 @@ use http::header;
 use parking_lot::Mutex;
 use pingora::prelude::{Error, ErrorSource, ErrorType, HttpPeer, Result};
 use pingora::proxy::Session;
+use tokio::time::Instant;
 
-use super::Handed;
 use super::outcome::RETRIED_STATUS;
 use super::retry::Failed;
+use super::{Handed, deadline};
 use crate::downstream::connection::ClientProtocol;
 use crate::gateway::exchange::Exchange;
-use crate::gateway::request::grpc_deadline;
 use crate::gateway::respond::failure;
 use crate::gateway::{Gateway, respond};
 use crate::policy::settings::Upstream;
@@ -44,8 +44,10 @@ impl Gateway {
         let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
         let mut peer = HttpPeer::new(dial.server.address, false, String::new());
         let options = &mut peer.options;
-        options.connection_timeout = Some(upstream.connect_timeout);
-        options.total_connection_timeout = Some(upstream.connect_timeout);
+        let most = upstream.connect_timeout;
+        let connect_timeout = exchange.time_limits().attempt.map_or(most, |limit| limit.min(most));
+        options.connection_timeout = Some(connect_timeout);
+        options.total_connection_timeout = Some(connect_timeout);
         options.read_timeout = Some(upstream.read_timeout);
         // A head without a body fits into the socket's send buffer, so a write does not wait, and a
         // timer would cost more than the write.
@@ -58,9 +60,7 @@ impl Gateway {
         } else {
             Connects::IdleFirst
         };
-        let mut attempt = attempt(exchange, upstream, dial, connects, has_body);
-        attempt.deadline = grpc_deadline::of(session, exchange.started);
-        let attempt = Arc::new(attempt);
+        let attempt = Arc::new(attempt(exchange, upstream, dial, connects, has_body));
         if has_body {
             let limits = &exchange.snapshot.policy.server.limits;
             let awaits_continue = session.req_header().headers.contains_key(header::EXPECT);
@@ -103,9 +103,12 @@ impl Gateway {
         match late {
             None => {}
             Some(TimedOut::Server) => error.etype = ErrorType::ReadTimedout,
-            Some(TimedOut::Deadline) => {
-                error.esource = ErrorSource::Upstream;
-                error.etype = ErrorType::Custom(failure::DEADLINE_PASSED);
+            Some(TimedOut::Deadline(set_by)) => {
+                let attempts = &exchange.attempts;
+                let is_sent = attempts.last().is_some_and(|last| last.marks.request.is_some());
+                let is_sent = is_sent || attempts.connection().is_some_and(|one| !one.has_body);
+                let passed = deadline::passed(set_by, is_sent && attempts.answer.is_none());
+                (error.esource, error.etype) = (passed.esource, passed.etype);
             }
             Some(TimedOut::ClientSilent) => {
                 error.esource = ErrorSource::Downstream;
@@ -159,16 +162,19 @@ fn attempt(
     connects: Connects,
     has_body: bool,
 ) -> Attempt {
-    let route = exchange.route();
+    let (route, limits) = (exchange.route(), exchange.time_limits());
     Attempt {
         dial,
         request_id: exchange.request_id.clone(),
+        began: Instant::now(),
         connects,
         has_body,
         read_timeout: upstream.read_timeout,
+        first_byte_timeout: limits.first_byte,
+        try_timeout: limits.attempt,
         upgraded_idle_timeout: route.map_or(Duration::MAX, |route| route.websocket_idle_timeout),
         idle_timeout: upstream.idle_timeout,
-        deadline: None,
+        deadline: exchange.attempts.deadline,
         opened: Mutex::default(),
         progress: Mutex::default(),
         client_timeout: match exchange.connection.protocol {

@@ -12,10 +12,9 @@ use pingora::prelude::{Error, ErrorType, Result};
 use pingora::proxy::Session;
 use tokio::time::Instant;
 
-use super::Handed;
+use super::{Handed, deadline};
 use crate::gateway::Gateway;
 use crate::gateway::exchange::Exchange;
-use crate::gateway::request::grpc_deadline;
 use crate::gateway::respond::{self, failure, grpc};
 use crate::policy::settings::{Protocol, Upstream};
 use crate::upstream::dial::{Dial, Offer};
@@ -94,7 +93,7 @@ impl Gateway {
         }
     }
 
-    /// Opens a stream within `connect_timeout` and the deadline of a gRPC call.
+    /// Opens a stream within `connect_timeout`, `try_timeout` and the deadline of the request.
     async fn acquire(
         &self,
         session: &Session,
@@ -108,16 +107,11 @@ impl Gateway {
         let is_new = exchange.attempts.count() > 1;
         let pool = Arc::clone(&dial.pool);
         let acquired = pool.http2.acquire(dial, offer, is_new, upstream.idle_timeout);
-        let now = Instant::now();
-        let limits =
-            Limits::of(&exchange.snapshot.policy.server, upstream, session, exchange.started);
-        let until = now.checked_add(upstream.connect_timeout);
-        let deadline = limits.deadline().filter(|end| Some(*end) < until);
-        let timeout =
-            deadline.map_or(upstream.connect_timeout, |end| end.saturating_duration_since(now));
+        let (timeout, deadline) =
+            Limits::of(upstream, session, exchange).connecting(upstream, Instant::now());
         tokio::time::timeout(timeout, acquired).await.unwrap_or_else(|_| {
             Err(match deadline {
-                Some(_) => grpc_deadline::passed(),
+                Some(deadline) => deadline::passed(deadline.set_by, true),
                 None => Error::new(ErrorType::ConnectTimedout).into_up(),
             })
         })
@@ -133,8 +127,7 @@ impl Gateway {
         replay: &mut Replay,
     ) -> Result<()> {
         let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
-        let server = &exchange.snapshot.policy.server;
-        let limits = Limits::of(server, upstream, session, exchange.started);
+        let limits = Limits::of(upstream, session, exchange);
         let call = Call::begin(self, session, exchange, stream, replay, limits).await?;
         call.run().await
     }

@@ -2,8 +2,10 @@
 //!
 //! Reading order: this file (what is known of them), `select` (which server gets the request),
 //! `affinity` (what makes it the same server for the same client), `forward` (the request that it
-//! gets), `http1` and `http2` (sending it, and its time limits), `outcome` (how it went), `retry`
-//! (whether it is sent again), `refund` (tokens of requests that reached no server).
+//! gets), `deadline` (when the
+//! request must have ended), `http1` and `http2` (sending it, and its time limits), `outcome` (how
+//! it went), `retry` (whether it is sent again), `refund` (tokens of requests that reached no
+//! server).
 //!
 //! Connections are opened by `upstream::dial`. Over HTTP/2, [`Gateway::forward_http2`] makes the
 //! attempts. Over HTTP/1.1 Pingora does, and asks `http1` for the next one.
@@ -16,6 +18,7 @@ pub(super) mod http2;
 pub(super) mod retry;
 
 mod affinity;
+mod deadline;
 mod outcome;
 mod refund;
 mod select;
@@ -32,6 +35,7 @@ use super::respond;
 use crate::observe::access_log::UpstreamMarks;
 use crate::observe::traces::FailedAttempt;
 use crate::upstream::connection::{self, Opened};
+use crate::upstream::deadline::Deadline;
 use crate::upstream::dial::Dial;
 use crate::upstream::endpoint::InFlight;
 
@@ -52,6 +56,8 @@ pub struct Attempts {
     /// The endpoint of the last attempt, if it speaks HTTP/1.1 and Pingora has not asked for it
     /// yet.
     pub(super) handed: Option<Handed>,
+    /// When the request must have ended; `None`: at any time. Set by the first attempt.
+    pub(super) deadline: Option<Deadline>,
     /// Bytes of the request's body that the current attempt has received from the client.
     pub(super) body_bytes: u64,
     /// Number of interim responses (102, 103) received so far.

@@ -3,14 +3,14 @@
 
 use http::{Method, StatusCode};
 use pingora::prelude::{Error, ErrorSource, ErrorType, Result};
+use tokio::time::Instant;
 
-use super::Answer;
 use super::retry::{self, Failed, Request, Verdict};
+use super::{Answer, deadline};
 use crate::base::clock;
 use crate::decide::reason::Failure;
 use crate::gateway::Gateway;
 use crate::gateway::exchange::Exchange;
-use crate::gateway::request::grpc_deadline;
 use crate::gateway::respond::{self, failure};
 use crate::limit::in_flight::adaptive::Outcome;
 use crate::observe::metrics::UpstreamResult;
@@ -58,11 +58,12 @@ impl Gateway {
         mut error: Box<Error>,
     ) -> Box<Error> {
         let timed_out = exchange.attempts.connection().and_then(Attempt::timed_out);
-        if timed_out == Some(TimedOut::Deadline) {
-            error = grpc_deadline::passed();
+        if let Some(TimedOut::Deadline(set_by)) = timed_out {
+            error = deadline::passed(set_by, true);
         }
-        if grpc_deadline::has_passed(&error) {
-            // Not a failure of the server: a client can set any deadline.
+        if deadline::has_passed(&error) {
+            // Not a failure of the server: a client can set any deadline, and an earlier attempt
+            // may have taken the time.
             self.count_upstream(exchange, UpstreamResult::Timeout);
             return error;
         }
@@ -135,6 +136,9 @@ impl Gateway {
             is_idempotent: method.is_idempotent(),
             has_whole_body,
         };
+        if exchange.attempts.deadline.is_some_and(|end| end.at <= Instant::now()) {
+            return false;
+        }
         let series = exchange.upstream_series(&self.metrics);
         match retry::verdict(failed, request, retries) {
             Verdict::No => return false,
@@ -189,11 +193,16 @@ impl Gateway {
         if attempts.answer.is_none() && !failure::is_at_will(error) {
             sample(exchange, None, clock::now());
         }
-        let (result, of_server) = match failure::failure(error) {
-            Failure::UpstreamTimeout => (UpstreamResult::Timeout, ServerFailure::Timeout),
+        let failure = failure::failure(error);
+        let (result, of_server) = match failure {
+            Failure::UpstreamTimeout | Failure::RequestTimeout => {
+                (UpstreamResult::Timeout, ServerFailure::Timeout)
+            }
             _ => (UpstreamResult::Broken, ServerFailure::Reset),
         };
-        if !failure::is_at_will(error) {
+        // Earlier attempts may have taken the time of the whole request.
+        let is_of_others = failure == Failure::RequestTimeout && attempts.count() > 1;
+        if !failure::is_at_will(error) && !is_of_others {
             self.observe_health(exchange, Some(of_server), clock::now());
         }
         self.count_upstream(exchange, result);

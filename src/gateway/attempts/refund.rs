@@ -93,6 +93,7 @@ fn reason(exchange: &Exchange, failure: Failure, error: &Error) -> Option<Refund
         | Failure::ClientTimeout
         | Failure::UnreadableRequest
         | Failure::UpstreamTimeout
+        | Failure::RequestTimeout
         | Failure::UpstreamBroken
         | Failure::Internal => return None,
     };

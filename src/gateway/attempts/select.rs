@@ -6,8 +6,9 @@ use http::HeaderValue;
 use pingora::prelude::Result;
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::proxy::Session;
+use tokio::time::Instant;
 
-use super::{affinity, retry};
+use super::{affinity, deadline, retry};
 use crate::base::clock;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::{Gateway, respond};
@@ -43,6 +44,9 @@ impl Gateway {
         };
         let server = endpoint.address();
         exchange.attempts.begin(endpoint, cookie, now);
+        if exchange.attempts.count() == 1 {
+            exchange.attempts.deadline = deadline::of(session, exchange);
+        }
         if exchange.attempts.count() == 1
             && exchange.retries().is_some_and(Retries::has_budget)
             && let Some(load) = exchange.load()
@@ -59,11 +63,13 @@ impl Gateway {
         if tries < 2 {
             return;
         }
-        let avoided = exchange.attempts.avoided();
+        let (avoided, deadline) = (exchange.attempts.avoided(), exchange.attempts.deadline);
         let Some(last) = exchange.attempts.last_mut() else { return };
         if avoided.contains(&last.server) {
             let random = getrandom::u64().unwrap_or_default();
-            Box::pin(tokio::time::sleep(retry::pause(tries - 1, random))).await;
+            let end = Instant::now() + retry::pause(tries - 1, random);
+            let end = deadline.map_or(end, |deadline| deadline.at.min(end));
+            Box::pin(tokio::time::sleep_until(end)).await;
             last.began = clock::now();
         }
     }

@@ -25,11 +25,6 @@ pub(in crate::gateway) fn passed() -> Box<Error> {
     Error::new(ErrorType::Custom(failure::DEADLINE_PASSED)).into_up()
 }
 
-/// Whether a request failed because the deadline of its call has passed.
-pub(in crate::gateway) fn has_passed(error: &Error) -> bool {
-    *error.etype() == ErrorType::Custom(failure::DEADLINE_PASSED)
-}
-
 /// The timeout of a gRPC call ("Requests" in gRPC's description of its protocol over HTTP/2);
 /// `None` if there is none or it is malformed.
 fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {

@@ -14,6 +14,15 @@ use crate::net::io_text;
 /// Cause of the failure of a gRPC call whose deadline, set by its client, has passed.
 pub(in crate::gateway) const DEADLINE_PASSED: &str = "the deadline of the call has passed";
 
+/// Cause of the failure of a request that took longer than `timeout`, while it waited for the
+/// server.
+pub(in crate::gateway) const REQUEST_TIMED_OUT: &str = "the request took longer than its timeout";
+
+/// Cause of the failure of a request that took longer than `timeout`, while its client sent the
+/// body or after the head of the response.
+pub(in crate::gateway) const CLIENT_TOOK_ALL_TIME: &str =
+    "the transfer of the request or of its response took longer than its timeout";
+
 /// Cause of the failure of a request whose body is larger than `max_body_bytes`.
 const BODY_TOO_LARGE: &str = "the body is too large";
 
@@ -35,7 +44,7 @@ pub(in crate::gateway) const NO_GRPC: &str =
 
 /// Whether any client can cause a failure of this kind, although the server is well.
 pub(in crate::gateway) fn is_at_will(error: &Error) -> bool {
-    matches!(error.etype(), ErrorType::Custom(DEADLINE_PASSED | NO_GRPC))
+    matches!(error.etype(), ErrorType::Custom(DEADLINE_PASSED | CLIENT_TOOK_ALL_TIME | NO_GRPC))
 }
 
 /// Class of an error of Pingora.
@@ -69,6 +78,9 @@ pub(in crate::gateway) fn failure(error: &Error) -> Failure {
         (ErrorSource::Upstream, ReadTimedout | WriteTimedout | Custom(DEADLINE_PASSED)) => {
             Failure::UpstreamTimeout
         }
+        (ErrorSource::Upstream, Custom(REQUEST_TIMED_OUT | CLIENT_TOOK_ALL_TIME)) => {
+            Failure::RequestTimeout
+        }
         (ErrorSource::Upstream, _) => Failure::UpstreamBroken,
         _ => Failure::Internal,
     }
@@ -96,6 +108,9 @@ pub(super) const fn response(failure: Failure) -> Option<(StatusCode, &'static s
         }
         Failure::UpstreamTimeout => {
             (StatusCode::GATEWAY_TIMEOUT, "The upstream did not respond in time.")
+        }
+        Failure::RequestTimeout => {
+            (StatusCode::GATEWAY_TIMEOUT, "The request took longer than its time limit.")
         }
         Failure::UpstreamConnect | Failure::UpstreamTls | Failure::UpstreamBroken => (
             StatusCode::BAD_GATEWAY,
@@ -188,6 +203,7 @@ mod tests {
             (ErrorSource::Upstream, ErrorType::ConnectTimedout, Failure::UpstreamConnectTimeout),
             (ErrorSource::Upstream, ErrorType::ReadTimedout, Failure::UpstreamTimeout),
             (ErrorSource::Upstream, ErrorType::Custom(DEADLINE_PASSED), Failure::UpstreamTimeout),
+            (ErrorSource::Upstream, ErrorType::Custom(REQUEST_TIMED_OUT), Failure::RequestTimeout),
             (ErrorSource::Upstream, ErrorType::ConnectionClosed, Failure::UpstreamBroken),
             (ErrorSource::Unset, ErrorType::HTTPStatus(502), Failure::NoServer),
             (ErrorSource::Internal, ErrorType::InternalError, Failure::Internal),

@@ -15,6 +15,7 @@ use super::names::{Names, twice};
 use super::path;
 use super::retries::retries;
 use super::split;
+use super::upstreams;
 use super::values::{duration, number_in};
 use super::words::meaning;
 use crate::base::text::cut;
@@ -32,6 +33,7 @@ use crate::policy::params::PathParams;
 use crate::policy::retries::Retries;
 use crate::policy::router::Router;
 use crate::policy::split::Destination;
+use crate::policy::time_limits::TimeLimits;
 use crate::policy::{Route, Rule};
 
 /// What is known of all routes before the rules are. A part is none if a route has an error in it.
@@ -69,13 +71,13 @@ impl Parts {
         rules: &[Rule],
     ) -> Option<(Router, Vec<Route>)> {
         let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
-        let Settings { idle_timeouts, body_limits, retries, handlings } = self.settings?;
-        let settings = idle_timeouts.into_iter().zip(body_limits).zip(retries);
+        let Settings { idle_timeouts, body_limits, sending, handlings } = self.settings?;
+        let settings = idle_timeouts.into_iter().zip(body_limits).zip(sending);
         let settings = settings.zip(handlings).zip(ip_access);
         let resolved = self.matchers?.into_iter().zip(self.destinations?).zip(settings).zip(0..);
         let routes = entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
             let ((matcher, destination), settings) = resolved;
-            let (((sizes, retries), handling), ip_access) = settings;
+            let (((sizes, (time_limits, retries)), handling), ip_access) = settings;
             let (websocket_idle_timeout, max_body_bytes) = sizes;
             let counting =
                 rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
@@ -86,6 +88,7 @@ impl Parts {
                 cost: cost(table.get_ref()),
                 websocket_idle_timeout,
                 max_body_bytes,
+                time_limits,
                 retries,
                 handling,
                 ip_access,
@@ -150,7 +153,7 @@ fn destinations(
 pub(super) struct Settings {
     idle_timeouts: Vec<Duration>,
     body_limits: Vec<Option<u64>>,
-    retries: Vec<Option<Box<Retries>>>,
+    sending: Vec<Sending>,
     pub(super) handlings: Vec<Option<Arc<Handling>>>,
 }
 
@@ -165,29 +168,40 @@ fn settings(
 ) -> Option<Settings> {
     let idle_timeouts = idle_timeouts(config, diagnostics);
     let body_limits = body_limits(config, diagnostics);
-    let retries = own_retries(config, diagnostics);
+    let sending = sending(config, diagnostics);
     let handlings =
         handling::handlings(config, environment, cors, matchers, ignore_case, diagnostics);
     Some(Settings {
         idle_timeouts: idle_timeouts?,
         body_limits: body_limits?,
-        retries: retries?,
+        sending: sending?,
         handlings,
     })
 }
 
-/// `retries` of each route, in the order of the file; none if one of them has an error.
-fn own_retries(
-    config: &Config,
-    diagnostics: &mut Diagnostics,
-) -> Option<Vec<Option<Box<Retries>>>> {
-    let entries = in_order(&config.routes).into_iter();
-    let each: Vec<Option<Option<Box<Retries>>>> = entries
-        .map(|(_, table)| match &table.get_ref().retries {
+/// Time limits and retries of a route.
+type Sending = (Option<Box<TimeLimits>>, Option<Box<Retries>>);
+
+/// Time limits and retries of each route, in the order of the file; none if one of them has an
+/// error.
+fn sending(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Sending>> {
+    let mut one = |table: &tables::Route| {
+        let limits = upstreams::time_limits(
+            [
+                (&tables::Route::first_byte_timeout, &table.first_byte_timeout),
+                (&tables::Route::try_timeout, &table.try_timeout),
+                (&tables::Route::timeout, &table.timeout),
+            ],
+            diagnostics,
+        );
+        let retries = match &table.retries {
             None => Some(None),
             Some(table) => retries(table, diagnostics).map(|retries| Some(Box::new(retries))),
-        })
-        .collect();
+        };
+        Some((Some(limits?).filter(|limits| !limits.is_empty()).map(Box::new), retries?))
+    };
+    let entries = in_order(&config.routes).into_iter();
+    let each: Vec<Option<Sending>> = entries.map(|(_, table)| one(table.get_ref())).collect();
     each.into_iter().collect()
 }
 

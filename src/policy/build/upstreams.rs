@@ -11,17 +11,19 @@ use super::names::twice;
 use super::origin::{Scheme, origin};
 use super::retries::retries;
 use super::upstream_tls;
-use super::values::{duration, number, number_in, out_of_range, switch};
+use super::values::{duration, number, number_in, optional_duration, out_of_range, switch};
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::row::Row;
 use crate::config::spanned::Spanned;
-use crate::config::tables::{TextOr, UpstreamServer};
+use crate::config::tables::{Field, TextOr, UpstreamServer};
 use crate::config::words::Auto;
 use crate::config::{Config, in_order, tables};
 use crate::policy::retries::Retries;
 use crate::policy::servers::Server;
 use crate::policy::settings::{MaxInFlight, Target, Upstream};
+use crate::policy::time_limits::TimeLimits;
 
 /// The name of the built-in responder.
 const DEMO: &str = "demo";
@@ -56,6 +58,14 @@ fn upstream(
     let read_timeout = time(&tables::Upstream::read_timeout, &upstream.read_timeout);
     let write_timeout = time(&tables::Upstream::write_timeout, &upstream.write_timeout);
     let idle_timeout = time(&tables::Upstream::idle_timeout, &upstream.idle_timeout);
+    let time_limits = time_limits(
+        [
+            (&tables::Upstream::first_byte_timeout, &upstream.first_byte_timeout),
+            (&tables::Upstream::try_timeout, &upstream.try_timeout),
+            (&tables::Upstream::timeout, &upstream.timeout),
+        ],
+        diagnostics,
+    );
     let balance = balance::balance(upstream.balance.as_ref(), diagnostics);
     let sticky = match &upstream.sticky {
         None => Some(None),
@@ -85,6 +95,7 @@ fn upstream(
         connect_timeout: connect_timeout?,
         read_timeout: read_timeout?,
         write_timeout: write_timeout?,
+        time_limits: time_limits?,
         idle_timeout: idle_timeout?,
         tls,
         protocol: meaning(upstream.protocol.as_ref()),
@@ -92,6 +103,17 @@ fn upstream(
         max_in_flight,
         retries: retries?,
     })
+}
+
+/// The time limits of an upstream or a route that are optional: those to the head of a response, of
+/// an attempt, and of a request.
+pub(super) fn time_limits(
+    settings: [(&Row, &Field<String>); 3],
+    diagnostics: &mut Diagnostics,
+) -> Option<TimeLimits> {
+    let [first_byte, attempt, request] =
+        settings.map(|(row, field)| optional_duration(row, field, diagnostics));
+    Some(TimeLimits { first_byte: first_byte?, attempt: attempt?, request: request? })
 }
 
 /// The maximum number of requests in flight; none if it is left out, or with an error.

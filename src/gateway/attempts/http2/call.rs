@@ -16,11 +16,12 @@ use pingora::prelude::{Error, ErrorSource, ErrorType, ResponseHeader, Result};
 use pingora::proxy::{ProxyHttp, Session};
 use tokio::time::{Instant, Sleep};
 
-use super::timeout::{Limits, Waiting};
+use super::timeout::{Limits, Wait, Waiting};
 use super::{Replay, request};
 use crate::base::clock;
 use crate::decide::reason::Failure;
 use crate::gateway::Gateway;
+use crate::gateway::attempts::deadline;
 use crate::gateway::attempts::outcome::retried_status;
 use crate::gateway::attempts::retry::Failed;
 use crate::gateway::exchange::Exchange;
@@ -43,6 +44,8 @@ pub(super) struct Call<'a> {
     missing: Option<u64>,
     /// When the current wait began.
     since: Instant,
+    /// When the attempt began, or when the client had sent the body if that is later.
+    try_since: Instant,
     timer: Pin<Box<Sleep>>,
     /// Measures how fast the client sends the body; `None`: any rate will do.
     meter: Option<BodyMeter>,
@@ -82,7 +85,7 @@ enum Event {
     Data(Option<Result<Bytes, h2::Error>>),
     /// The client has closed the stream of its request.
     ClientClosed(Box<Error>),
-    Timeout(Waiting),
+    Timeout(Wait),
     /// The client sends the body below the minimum rate.
     ClientSlow,
     /// Bytes of the body that arrive have extended the time of the client.
@@ -129,6 +132,8 @@ impl<'a> Call<'a> {
             is_done: !has_body,
             is_sent: !has_body,
         };
+        let began = exchange.attempts.last().map_or(0, |attempt| attempt.began);
+        let elapsed = Duration::from_micros(clock::now().saturating_sub(began));
         let server = &exchange.snapshot.policy.server;
         let meter = server.limits.body_min_rate.filter(|_| has_body && limits.bounds_client());
         let transfer = &exchange.connection.transfer;
@@ -144,6 +149,7 @@ impl<'a> Call<'a> {
             response: Response::Head(response),
             missing: None,
             since: Instant::now(),
+            try_since: Instant::now().checked_sub(elapsed).unwrap_or_else(Instant::now),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             meter,
             stream,
@@ -182,7 +188,7 @@ impl<'a> Call<'a> {
                 Event::Data(Some(Err(error))) => Some(Err(in_words(error))),
                 Event::ClientSlow => Some(Err(Error::new(failure::SLOW_BODY).into_down())),
                 Event::Extended => None,
-                Event::Timeout(waiting) => Some(Err(self.timed_out(waiting))),
+                Event::Timeout(wait) => Some(Err(self.timed_out(wait))),
             };
             match end {
                 None => {}
@@ -195,16 +201,26 @@ impl<'a> Call<'a> {
         }
     }
 
-    async fn next(&mut self) -> Event {
-        let Self { session, body, response, timer, limits, meter, .. } = self;
-        let waiting = if body.pending.is_some() {
-            Waiting::Window
-        } else if body.is_whole || body.is_done {
-            Waiting::Response
-        } else {
-            Waiting::Client
+    /// What the request waits for now.
+    fn wait(&self) -> Wait {
+        let body = &self.body;
+        let is_received = body.is_whole || body.is_done;
+        let has_head = matches!(self.response, Response::Body(_));
+        let of = match (body.pending.is_some(), is_received) {
+            (true, _) => Waiting::Window,
+            (false, false) => Waiting::Client,
+            (false, true) if has_head => Waiting::Body,
+            (false, true) => Waiting::Head,
         };
-        let longest = limits.end(waiting, self.since);
+        let try_since = (is_received && !has_head).then_some(self.try_since);
+        Wait { of, since: self.since, try_since }
+    }
+
+    async fn next(&mut self) -> Event {
+        let wait = self.wait();
+        let waiting = wait.of;
+        let Self { session, body, response, timer, limits, meter, .. } = self;
+        let longest = limits.end(wait);
         let mut end = longest;
         if let Some(meter) = meter {
             let slow = slow_at(meter, waiting);
@@ -233,7 +249,7 @@ impl<'a> Call<'a> {
                 Event::Sent(result)
             }
             event = from_client => event,
-            () = sleep_until(timer, end) => Event::Timeout(waiting),
+            () = sleep_until(timer, end) => Event::Timeout(wait),
         };
         // Time in which the response is written does not count.
         let is_too_slow = meter.as_mut().is_some_and(|meter| {
@@ -243,7 +259,7 @@ impl<'a> Call<'a> {
             is_too_slow
         });
         match event {
-            Event::Timeout(Waiting::Client) if is_too_slow => Event::ClientSlow,
+            Event::Timeout(_) if is_too_slow && waiting == Waiting::Client => Event::ClientSlow,
             Event::Timeout(_) if longest.is_none_or(|longest| Instant::now() < longest) => {
                 Event::Extended
             }
@@ -271,6 +287,7 @@ impl<'a> Call<'a> {
         if is_whole {
             self.body.is_whole = true;
             self.replay.is_whole = true;
+            self.try_since = Instant::now();
             self.body.pending.get_or_insert_default();
             if let Some(attempt) = self.exchange.attempts.last_mut() {
                 attempt.marks.request.get_or_insert_with(clock::now);
@@ -462,10 +479,11 @@ impl<'a> Call<'a> {
 
     /// The error of a wait that has taken too long.
     #[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
-    fn timed_out(&mut self, waiting: Waiting) -> Box<Error> {
-        let mut error = self.limits.error(waiting, Instant::now());
+    fn timed_out(&mut self, wait: Wait) -> Box<Error> {
+        let mut error = self.limits.error(wait, Instant::now());
         let is_of_server = *error.esource() == ErrorSource::Upstream;
-        if is_of_server && !failure::is_at_will(&error) && self.exchange.attempts.answer.is_none() {
+        if is_of_server && !deadline::has_passed(&error) && self.exchange.attempts.answer.is_none()
+        {
             error.set_retry(self.is_retried(Failed::TimedOut));
         }
         error

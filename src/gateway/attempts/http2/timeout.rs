@@ -6,9 +6,11 @@ use pingora::prelude::{Error, ErrorType};
 use pingora::proxy::Session;
 use tokio::time::Instant;
 
-use crate::gateway::request::grpc_deadline;
+use crate::gateway::attempts::deadline;
+use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::grpc;
-use crate::policy::settings::{Server, Upstream};
+use crate::policy::settings::Upstream;
+use crate::upstream::deadline::Deadline;
 
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +19,10 @@ pub(super) enum Waiting {
     Client,
     /// The server's permission to send more of the body.
     Window,
-    /// The head or the next part of the response.
-    Response,
+    /// The head of the response, after the whole request was sent.
+    Head,
+    /// The next part of the response.
+    Body,
 }
 
 /// The time limits of one request.
@@ -26,8 +30,13 @@ pub(super) enum Waiting {
 pub(super) struct Limits {
     /// Those of each wait; `None`: a call of gRPC over HTTP/2, whose stream can be idle by design.
     each: Option<Each>,
-    /// The deadline of a gRPC call in any form, if its client has set one.
-    deadline: Option<Instant>,
+    /// `first_byte_timeout`, for [`Waiting::Head`].
+    first_byte: Option<Duration>,
+    /// `try_timeout`: from the beginning of the attempt, or from the end of the request's body if
+    /// that is later, to the head of the response.
+    attempt: Option<Duration>,
+    /// When the request must have ended.
+    deadline: Option<Deadline>,
 }
 
 /// The limits of the upstream and the server, for each wait.
@@ -35,48 +44,62 @@ pub(super) struct Limits {
 struct Each {
     /// For [`Waiting::Client`]; `None`: Pingora bounds it, which it does for HTTP/1.
     client: Option<Duration>,
-    /// For [`Waiting::Response`].
+    /// For [`Waiting::Head`] and [`Waiting::Body`].
     read: Duration,
     /// For [`Waiting::Window`].
     write: Duration,
 }
 
+/// A wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    pub(super) of: Waiting,
+    /// When it began.
+    pub(super) since: Instant,
+    /// When the attempt began, or its client had sent the body; `None`: the client still sends it,
+    /// or the head of the response has come.
+    pub(super) try_since: Option<Instant>,
+}
+
 impl Limits {
-    /// The limits of a request whose head was received at `started` (microseconds).
-    pub(super) fn of(
-        server: &Server,
-        upstream: &Upstream,
-        session: &Session,
-        started: u64,
-    ) -> Self {
+    /// The limits of a request whose server has been selected.
+    pub(super) fn of(upstream: &Upstream, session: &Session, exchange: &Exchange) -> Self {
+        let server = &exchange.snapshot.policy.server;
         let each = (!grpc::is_call(session)).then(|| Each {
             client: session.as_http2().map(|_| server.read_timeout),
             read: upstream.read_timeout,
             write: upstream.write_timeout,
         });
-        Self { each, deadline: grpc_deadline::of(session, started) }
+        let limits = exchange.time_limits();
+        let deadline = exchange.attempts.deadline;
+        Self { each, first_byte: limits.first_byte, attempt: limits.attempt, deadline }
     }
 
-    /// When a wait that began at `since` has taken too long; `None`: never.
-    pub(super) fn end(self, waiting: Waiting, since: Instant) -> Option<Instant> {
-        let end = self.each.and_then(|Each { client, read, write }| match waiting {
-            Waiting::Client => since.checked_add(client?),
-            Waiting::Window => since.checked_add(write),
-            Waiting::Response => since.checked_add(read),
-        });
-        end.into_iter().chain(self.deadline).min()
+    /// When a wait has taken too long; `None`: never.
+    pub(super) fn end(self, wait: Wait) -> Option<Instant> {
+        let each = match wait.of {
+            Waiting::Client => self.each.and_then(|each| each.client),
+            Waiting::Window => self.each.map(|each| each.write),
+            Waiting::Head => self.first_byte.or(self.each.map(|each| each.read)),
+            Waiting::Body => self.each.map(|each| each.read),
+        };
+        let of_wait = each.and_then(|each| wait.since.checked_add(each));
+        let of_attempt =
+            wait.try_since.zip(self.attempt).and_then(|(at, limit)| at.checked_add(limit));
+        let of_request = self.deadline.map(|deadline| deadline.at);
+        of_wait.into_iter().chain(of_attempt).chain(of_request).min()
     }
 
     /// How the request fails at `now`, if a wait has taken too long.
     #[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
-    pub(super) fn error(self, waiting: Waiting, now: Instant) -> Box<Error> {
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
-            return grpc_deadline::passed();
+    pub(super) fn error(self, wait: Wait, now: Instant) -> Box<Error> {
+        if let Some(deadline) = self.deadline.filter(|deadline| deadline.at <= now) {
+            return deadline::passed(deadline.set_by, wait.try_since.is_some());
         }
-        match waiting {
+        match wait.of {
             Waiting::Client => Error::new(ErrorType::ReadTimedout).into_down(),
             Waiting::Window => Error::new(ErrorType::WriteTimedout).into_up(),
-            Waiting::Response => Error::new(ErrorType::ReadTimedout).into_up(),
+            Waiting::Head | Waiting::Body => Error::new(ErrorType::ReadTimedout).into_up(),
         }
     }
 
@@ -85,9 +108,18 @@ impl Limits {
         self.each.is_some()
     }
 
-    /// When the request must have ended; `None`: at any time.
-    pub(super) fn deadline(self) -> Option<Instant> {
-        self.deadline
+    /// How long connecting may take from now, and the deadline if that ends it.
+    pub(super) fn connecting(
+        self,
+        upstream: &Upstream,
+        now: Instant,
+    ) -> (Duration, Option<Deadline>) {
+        let most = upstream.connect_timeout;
+        let most = self.attempt.map_or(most, |attempt| attempt.min(most));
+        match self.deadline.map(|deadline| (deadline.at.saturating_duration_since(now), deadline)) {
+            Some((left, deadline)) if left < most => (left, Some(deadline)),
+            _ => (most, None),
+        }
     }
 }
 
@@ -95,27 +127,74 @@ impl Limits {
 mod tests {
     use super::*;
     use crate::gateway::respond::failure;
+    use crate::upstream::deadline::SetBy;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Without a limit but those of each wait.
+    fn limits(client: Option<Duration>) -> Limits {
+        let each = Some(Each { client, read: SECOND, write: SECOND * 2 });
+        Limits { each, first_byte: None, attempt: None, deadline: None }
+    }
+
+    fn wait(of: Waiting, since: Instant) -> Wait {
+        Wait { of, since, try_since: None }
+    }
 
     #[test]
     fn each_wait_has_its_end() {
-        let (now, second) = (Instant::now(), Duration::from_secs(1));
-        let limits = |client, deadline| Limits {
-            each: Some(Each { client, read: second, write: second * 2 }),
-            deadline,
+        let now = Instant::now();
+        let three = limits(Some(SECOND * 3));
+        assert_eq!(limits(None).end(wait(Waiting::Client, now)), None);
+        assert_eq!(three.end(wait(Waiting::Client, now)), Some(now + SECOND * 3));
+        assert_eq!(three.end(wait(Waiting::Head, now)), Some(now + SECOND));
+        assert_eq!(three.end(wait(Waiting::Body, now)), Some(now + SECOND));
+        assert_eq!(three.end(wait(Waiting::Window, now)), Some(now + SECOND * 2));
+        let slow = Limits { first_byte: Some(SECOND * 9), ..three };
+        assert_eq!(slow.end(wait(Waiting::Head, now)), Some(now + SECOND * 9));
+        assert_eq!(slow.end(wait(Waiting::Body, now)), Some(now + SECOND));
+        let call = Limits { each: None, ..three };
+        assert_eq!(call.end(wait(Waiting::Head, now)), None);
+        let call = Limits { first_byte: Some(SECOND), ..call };
+        assert_eq!(call.end(wait(Waiting::Head, now)), Some(now + SECOND));
+    }
+
+    #[test]
+    fn attempt_ends_before_its_waits_do() {
+        let now = Instant::now();
+        let limits = Limits { attempt: Some(SECOND / 2), ..limits(Some(SECOND * 3)) };
+        for of in [Waiting::Head, Waiting::Window] {
+            assert!(limits.end(wait(of, now)) >= Some(now + SECOND), "{of:?}");
+            let waiting = Wait { try_since: Some(now - SECOND / 4), ..wait(of, now) };
+            assert_eq!(limits.end(waiting), Some(now + SECOND / 4), "{of:?}");
+        }
+        assert_eq!(
+            *limits.error(wait(Waiting::Head, now), now + SECOND).etype(),
+            ErrorType::ReadTimedout
+        );
+    }
+
+    #[test]
+    fn deadline_ends_every_wait() {
+        let now = Instant::now();
+        let with = |set_by| {
+            let deadline = Some(Deadline { at: now + SECOND / 2, set_by });
+            Limits { deadline, ..limits(Some(SECOND * 3)) }
         };
-        assert_eq!(limits(None, None).end(Waiting::Client, now), None);
-        let three = limits(Some(second * 3), None);
-        assert_eq!(three.end(Waiting::Client, now), Some(now + second * 3));
-        assert_eq!(three.end(Waiting::Response, now), Some(now + second));
-        assert_eq!(three.end(Waiting::Window, now), Some(now + second * 2));
-        let early = limits(Some(second * 3), Some(now + second / 2));
-        assert_eq!(early.end(Waiting::Response, now), Some(now + second / 2));
-        assert_eq!(early.end(Waiting::Client, now), Some(now + second / 2));
-        assert_eq!(*early.error(Waiting::Response, now).etype(), ErrorType::ReadTimedout);
-        let passed = ErrorType::Custom(failure::DEADLINE_PASSED);
-        assert_eq!(*early.error(Waiting::Response, now + second).etype(), passed);
-        let call = |deadline| Limits { each: None, deadline };
-        assert_eq!(call(None).end(Waiting::Response, now), None);
-        assert_eq!(call(Some(now)).end(Waiting::Client, now + second), Some(now));
+        let early = with(SetBy::Client);
+        for of in [Waiting::Head, Waiting::Body, Waiting::Client, Waiting::Window] {
+            assert_eq!(early.end(wait(of, now)), Some(now + SECOND / 2));
+        }
+        let head = wait(Waiting::Head, now);
+        assert_eq!(*early.error(head, now).etype(), ErrorType::ReadTimedout);
+        let later = |limits: Limits, wait| limits.error(wait, now + SECOND).etype().clone();
+        assert_eq!(later(early, head), ErrorType::Custom(failure::DEADLINE_PASSED));
+        let own = with(SetBy::Gateway);
+        let waits = Wait { try_since: Some(now), ..head };
+        assert_eq!(later(own, waits), ErrorType::Custom(failure::REQUEST_TIMED_OUT));
+        let client = wait(Waiting::Client, now);
+        assert_eq!(later(own, client), ErrorType::Custom(failure::CLIENT_TOOK_ALL_TIME));
+        let call = Limits { each: None, ..early };
+        assert_eq!(call.end(wait(Waiting::Client, now + SECOND)), Some(now + SECOND / 2));
     }
 }

@@ -43,7 +43,7 @@ fn settings_of_servers_have_other_names_or_do_not_exist() {
 
 #[test]
 fn settings_of_upstreams_and_routes_have_other_names_or_do_not_exist() {
-    insta::assert_snapshot!(render_whole("[upstreams.api]\nurl = 'http://h'\nretry = 3\nhealth_check = '/up'\ntimeout = '5s'\n[routes.all]\nprefix = '/'\nbackend = 'api'\nstrip_path = '/v1'\nrate_limit = '10/s'\n"), @r#"
+    insta::assert_snapshot!(render_whole("[upstreams.api]\nurl = 'http://h'\nretry = 3\nhealth_check = '/up'\nrequest_timeout = '5s'\n[routes.all]\nprefix = '/'\nbackend = 'api'\nstrip_path = '/v1'\nrate_limit = '10/s'\n"), @r#"
     error: unknown name `url` in `upstreams.api`
      --> gateway.toml:2:1
       |
@@ -68,13 +68,13 @@ fn settings_of_upstreams_and_routes_have_other_names_or_do_not_exist() {
       |
       = help: write `health = { path = "/healthz" }`
 
-    error: unknown name `timeout` in `upstreams.api`
+    error: unknown name `request_timeout` in `upstreams.api`
      --> gateway.toml:5:1
       |
-    5 | timeout = '5s'
-      | ^^^^^^^
+    5 | request_timeout = '5s'
+      | ^^^^^^^^^^^^^^^
       |
-      = help: an upstream has `connect_timeout`, `read_timeout` and `write_timeout`
+      = help: write `timeout = "30s"`: it is the time limit of the whole request with its retries; of one attempt, it is `try_timeout`
 
     error: unknown name `prefix` in `routes.all`
      --> gateway.toml:7:1

@@ -1,0 +1,241 @@
+//! `first_byte_timeout`, `try_timeout` and `timeout`, over both versions of HTTP.
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::http2::Client;
+use crate::http2_upstreams::scripted;
+use crate::support::{Gateway, Request, Upstream, proxy_to, sleep_for, timed};
+
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
+
+/// One route to this server, with `settings` of the upstream, and a listener for HTTP/2.
+fn config(server: SocketAddr, settings: &str) -> String {
+    let config =
+        proxy_to(&[server]).replace("[upstreams.api]", &format!("[upstreams.api]\n{settings}"));
+    format!("[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n{config}")
+}
+
+fn milliseconds(path: &str) -> Duration {
+    let digits = path.trim_matches(|letter: char| !letter.is_ascii_digit());
+    Duration::from_millis(digits.parse().unwrap_or(0))
+}
+
+/// Waits before the head for the milliseconds in the path, or in the body if the path begins with
+/// `/body`.
+fn slow_over_http1() -> Upstream {
+    Upstream::start(|seen, stream| {
+        let path = seen.line().split(' ').nth(1).unwrap().to_owned();
+        let pause = milliseconds(&path);
+        let is_body = path.starts_with("/body");
+        if !is_body {
+            sleep_for(pause);
+        }
+        let _ = stream.write_all(HEAD);
+        if is_body {
+            let _ = stream.write_all(b"o");
+            sleep_for(pause);
+            return stream.write_all(b"k").is_ok();
+        }
+        stream.write_all(b"ok").is_ok()
+    })
+}
+
+/// The same over HTTP/2.
+async fn slow_over_http2() -> SocketAddr {
+    scripted(|(request, mut respond)| async move {
+        let path = request.uri().path().to_owned();
+        let pause = milliseconds(&path);
+        let is_body = path.starts_with("/body");
+        let mut body = request.into_body();
+        while let Some(Ok(chunk)) = body.data().await {
+            let _ = body.flow_control().release_capacity(chunk.len());
+        }
+        if !is_body {
+            tokio::time::sleep(pause).await;
+        }
+        let Ok(mut send) = respond.send_response(http::Response::new(()), false) else { return };
+        let _ = send.send_data(Bytes::from_static(b"o"), false);
+        if is_body {
+            tokio::time::sleep(pause).await;
+        }
+        let _ = send.send_data(Bytes::from_static(b"k"), true);
+    })
+    .await
+}
+
+/// The two servers, each with the settings that select its version of HTTP.
+async fn servers() -> (Upstream, [(SocketAddr, &'static str); 2]) {
+    let http1 = slow_over_http1();
+    let both = [(http1.address, ""), (slow_over_http2().await, "protocol = \"h2c\"\n")];
+    (http1, both)
+}
+
+fn reason(gateway: &Gateway, reason: &str) -> u64 {
+    gateway.count("tollgate_rejections_total", &[("reason", reason)])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn row_152_head_that_is_late_is_a_504_by_the_time_limit_of_the_attempt() {
+    let (_http1, servers) = servers().await;
+    for (address, protocol) in servers {
+        for limit in ["first_byte_timeout", "try_timeout"] {
+            let settings = format!("{protocol}{limit} = \"300ms\"");
+            let gateway = Gateway::start(&config(address, &settings));
+            for request in [Request::get("/2000"), Request::new("POST", "/2000").body("x")] {
+                let (answer, took) = timed(|| gateway.send(&request));
+                assert_eq!(answer.status, 504, "{settings}");
+                assert!((280..1_900).contains(&took.as_millis()), "{settings}: {took:?}");
+            }
+            // Neither limits the body.
+            for path in ["/10", "/body700"] {
+                let answer = gateway.get(path);
+                assert_eq!((answer.status, answer.text().as_str()), (200, "ok"), "{settings}");
+            }
+            assert_eq!(
+                (reason(&gateway, "upstream_timeout"), reason(&gateway, "request_timeout")),
+                (2, 0)
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn row_152_time_limits_of_a_route_replace_those_of_its_upstream() {
+    let (_http1, servers) = servers().await;
+    for (address, protocol) in servers {
+        let settings = format!("{protocol}first_byte_timeout = \"200ms\"\ntimeout = \"10s\"");
+        let routes = "[routes.long]\npath = \"/600\"\nupstream = \"api\"\nfirst_byte_timeout = \"5s\"\n\
+                      [routes.short]\npath = \"/150\"\nupstream = \"api\"\ntimeout = \"50ms\"\n";
+        let gateway = Gateway::start(&(config(address, &settings) + routes));
+        for (path, status) in [("/600", 200), ("/601", 504), ("/150", 504), ("/10", 200)] {
+            assert_eq!(gateway.get(path).status, status, "{path} {protocol}");
+        }
+        assert_eq!(
+            (reason(&gateway, "upstream_timeout"), reason(&gateway, "request_timeout")),
+            (1, 1)
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn row_153_timeout_ends_the_whole_request() {
+    let (_http1, servers) = servers().await;
+    for (address, protocol) in servers {
+        let settings = format!("{protocol}timeout = \"300ms\"\nread_timeout = \"20s\"");
+        let gateway = Gateway::start(&config(address, &settings));
+        // Before the head: 504.
+        let (answer, took) = timed(|| gateway.get("/5000"));
+        assert_eq!(answer.status, 504, "{protocol}");
+        assert_eq!(answer.json()["detail"], "The request took longer than its time limit.");
+        assert!((280..3_000).contains(&took.as_millis()), "{took:?}");
+        // After it: the response is cut off, also over HTTP/2.
+        let (answer, took) = timed(|| gateway.get("/body5000"));
+        assert_eq!((answer.status, answer.complete, answer.text().as_str()), (200, false, "o"));
+        assert!((280..3_000).contains(&took.as_millis()), "{took:?}");
+        let mut client = Client::connect(gateway.listener(1)).await;
+        let request = http::Request::builder().uri("http://api.test/body5000").body(()).unwrap();
+        let mut body = client.send(request).await.unwrap().into_body();
+        assert_eq!(body.data().await.unwrap().unwrap(), "o");
+        assert!(body.data().await.unwrap().is_err());
+        // While the client sends its body.
+        let mut connection = gateway.connect();
+        connection.write(b"PUT /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf");
+        assert_eq!(connection.read_response("PUT").status, 504, "{protocol}");
+        // It is counted when the gateway no longer waits for the rest of the body.
+        let own = [("reason", "request_timeout")];
+        gateway.wait_for_count("tollgate_rejections_total", &own, 4);
+        assert_eq!(reason(&gateway, "upstream_timeout"), 0);
+        assert_eq!(gateway.get("/1").status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn row_153_timeout_includes_the_retries() {
+    let (_http1, servers) = servers().await;
+    for (address, protocol) in servers {
+        let settings = format!(
+            "{protocol}timeout = \"700ms\"\ntry_timeout = \"200ms\"\n\
+             retries = {{ count = 10, on = [\"timeout\"], budget = \"1000%\" }}"
+        );
+        let gateway = Gateway::start(&config(address, &settings));
+        let (answer, took) = timed(|| gateway.get("/5000"));
+        assert_eq!(answer.status, 504, "{protocol}");
+        assert!((650..3_000).contains(&took.as_millis()), "{took:?}");
+        let retried = gateway.count("tollgate_upstream_retries_total", &[("reason", "timeout")]);
+        assert!((1..=3).contains(&retried), "{retried}");
+        assert_eq!(reason(&gateway, "request_timeout"), 1);
+    }
+}
+
+/// The time that a client takes for its upload is not that of an attempt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempt_and_head_are_timed_from_the_end_of_the_upload() {
+    let (_http1, servers) = servers().await;
+    for (address, protocol) in servers {
+        let settings = format!("{protocol}first_byte_timeout = \"600ms\"\ntry_timeout = \"600ms\"");
+        let gateway = Gateway::start(&config(address, &settings));
+        for (path, status) in [("/1", 200), ("/3000", 504)] {
+            let mut client = gateway.connect();
+            client.write(
+                format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab")
+                    .as_bytes(),
+            );
+            sleep_for(Duration::from_secs(1));
+            client.write(b"cd");
+            assert_eq!(client.read_response("POST").status, status, "{path} {protocol}");
+        }
+    }
+}
+
+#[test]
+fn upgraded_connection_outlives_all_time_limits() {
+    let upstream = Upstream::start(|_, stream| {
+        let upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
+            Upgrade: websocket\r\n\r\n";
+        stream.write_all(upgraded.as_bytes()).unwrap();
+        let mut byte = [0];
+        while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+        false
+    });
+    let limits = "timeout = \"300ms\"\ntry_timeout = \"300ms\"\nfirst_byte_timeout = \"300ms\"";
+    let gateway = Gateway::start(&config(upstream.address, limits));
+    let mut client = gateway.connect();
+    let request = Request::get("/").header("Connection", "Upgrade").header("Upgrade", "websocket");
+    assert_eq!(client.send(&request).status, 101);
+    for byte in [b"1", b"2", b"3"] {
+        client.write(byte);
+        assert_eq!(client.read_bytes(1), byte);
+        sleep_for(Duration::from_millis(400));
+    }
+}
+
+/// An upgrade that is not answered is timed.
+#[test]
+fn unanswered_upgrade_is_a_504() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    for limit in ["timeout", "try_timeout", "first_byte_timeout"] {
+        let gateway =
+            Gateway::start(&config(silent.local_addr().unwrap(), &format!("{limit} = \"200ms\"")));
+        let request =
+            Request::get("/").header("Connection", "Upgrade").header("Upgrade", "websocket");
+        assert_eq!(gateway.send(&request).status, 504, "{limit}");
+    }
+}
+
+/// A server that does not read: the write is blocked, and nothing is read meanwhile.
+#[test]
+fn timeout_ends_an_upload_that_the_server_does_not_read() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let gateway = Gateway::start(&config(silent.local_addr().unwrap(), "timeout = \"300ms\""));
+    let mut client = gateway.connect();
+    let ((), took) = timed(|| {
+        client.write(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 50000000\r\n\r\n");
+        client.write(&vec![b'x'; 50_000_000]);
+    });
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    gateway.wait_for_count("tollgate_rejections_total", &[("reason", "request_timeout")], 1);
+}
