@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::balance::least_request::{Load, better_of_two, inverse, least};
 use super::balance::maglev::{Maglev, has_room};
 use super::balance::plan;
-use super::balance::plan::{Candidate, Level, other};
+use super::balance::plan::{Availability, Candidate, Level, other};
 use super::balance::round_robin::SmoothWeights;
 use super::endpoint::EndpointState;
 use super::sticky;
@@ -203,7 +203,7 @@ impl Active {
             return Some(listed);
         }
         if let [only] = &*self.chosen
-            && wanted.cookie.is_none()
+            && (wanted.cookie.is_none() || !wanted.not.is_empty())
         {
             let listed = self.all.get(only.index)?;
             if self.all.len() == 1 || !wanted.not.contains(&listed.state.address) {
@@ -297,14 +297,24 @@ impl Active {
     }
 
     /// An endpoint that is none of `not`, for a request that must not go to the only one that is
-    /// chosen, or to several.
+    /// chosen, or to several. None that is not healthy, if one of `not` is: the request failed
+    /// there in another way than by connecting.
     #[cold]
     fn another(&self, not: &[SocketAddr], rounds: &Rounds, now: u64) -> Option<&Listed> {
         let turn = rounds.turn.fetch_add(1, Ordering::Relaxed);
         let is_out = |index: usize| {
             self.all.get(index).is_none_or(|listed| not.contains(&listed.state.address))
         };
-        self.all.get(other(&candidates(&self.all, now), is_out, turn)?)
+        let candidates = candidates(&self.all, now);
+        let at = other(&candidates, is_out, turn)?;
+        let is_up = |index: usize| {
+            let candidate = candidates.get(index);
+            candidate.is_some_and(|one| matches!(one.availability, Availability::Up { .. }))
+        };
+        if !is_up(at) && (0..candidates.len()).any(|index| is_out(index) && is_up(index)) {
+            return None;
+        }
+        self.all.get(at)
     }
 }
 

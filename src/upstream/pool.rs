@@ -1019,6 +1019,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn retry_goes_to_a_healthy_endpoint_again_rather_than_to_an_ejected_one() {
+        for balance in ["round_robin", "least_request", "random_two", "hash:ip"] {
+            let text = format!("balance = '{balance}'\nsticky = {{ cookie = 'srv' }}");
+            let pool = three("'10.0.0.1:80', '10.0.0.2:80'", &text).await;
+            let now = clock::now();
+            let (first, second) = ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:80".parse().unwrap());
+            let cookie = pool.cookie(second);
+            let again = |not: &[SocketAddr], cookie: Option<&str>| {
+                last(&pool.select(Wanted { not, cookie, ..Wanted::default() }, now).unwrap())
+            };
+            let failed = pool.select(Wanted { not: &[second], ..Wanted::default() }, now).unwrap();
+            assert_eq!(last(&failed), 1);
+            pool.unreachable(&failed, now);
+            for cookie in [None, cookie.as_deref()] {
+                // Not connected to: the other one. Connected to, without success: that one again.
+                let nots = [&[first][..], &[second], &[first, second]];
+                let found = nots.map(|not| again(not, cookie));
+                assert_eq!(found, [2, 2, 2], "{balance} {cookie:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn request_is_in_flight_until_its_endpoint_is_dropped() {
         let pool = three(THREE, "balance = 'least_request'").await;
         let held: Vec<_> = (0..6).map(|_| pool.select(Wanted::default(), 0).unwrap()).collect();
