@@ -423,15 +423,11 @@ pub fn route_of_refused(policy: &Policy, request: &http::request::Parts) -> Opti
         return None;
     }
     let (host, query) = (host(headers), request.uri.query());
-    let found = match Preflight::of(&request.method, headers) {
-        Some(Preflight { method, .. }) => {
-            let request = RequestParts { method: &method, headers, query };
-            policy.router.find_for_preflight(&host, path, request)
-        }
-        None => {
-            let request = RequestParts { method: &request.method, headers, query };
-            policy.router.find(&host, path, request)
-        }
+    let found = if let Some(preflight) = Preflight::of(&request.method, headers) {
+        let request = RequestParts { method: &preflight.method, headers, query };
+        policy.router.find_for_preflight(&host, path, request)
+    } else {
+        policy.router.find(&host, path, RequestParts { method: &request.method, headers, query })
     };
     found.ok().flatten()
 }
