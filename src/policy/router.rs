@@ -247,6 +247,11 @@ impl Router {
 impl Paths {
     /// The routes whose paths match, except [`last`](Self::last).
     fn specific<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Candidate> {
+        self.specific_lists(path).flatten()
+    }
+
+    /// The same, those of each path in a list of their own.
+    fn specific_lists<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Vec<Candidate>> {
         let fits = path.len() <= self.longest_exact;
         let exact = fits.then(|| self.exact.get(path)).flatten();
         // Lazy: not searched if an exact path matches.
@@ -254,7 +259,7 @@ impl Paths {
             let tree = self.tree.iter().flat_map(move |tree| tree.of(path));
             self.prefixes.of(path).chain(tree)
         });
-        exact.into_iter().chain(others).flatten()
+        exact.into_iter().chain(others)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The search for the route of one request by a router whose routes have conditions or expressions.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+
+use smallvec::SmallVec;
 
 use super::{Candidate, Outcome, PathError, Paths, RequestParts, Router};
 use crate::policy::condition::Condition;
@@ -18,7 +20,15 @@ pub(super) struct Search<'a> {
     /// The values that conditions are about, once one of them needs some.
     values: OnceCell<RequestValues<'a>>,
     steps_left: StepsLeft,
+    /// The results of long lists, which many readings of one path have in common.
+    found: RefCell<SmallVec<[Found; 2]>>,
 }
+
+/// The place of a list in memory, and its route for the request.
+type Found = (*const Candidate, Option<u32>);
+
+/// Length from which the result of a list is kept.
+const LONG_LIST: usize = 16;
 
 impl<'a> Search<'a> {
     pub(super) fn new(router: &'a Router, request: RequestParts<'a>) -> Self {
@@ -28,6 +38,7 @@ impl<'a> Search<'a> {
             ignores_headers: false,
             values: OnceCell::new(),
             steps_left: StepsLeft::default(),
+            found: RefCell::default(),
         }
     }
 
@@ -43,10 +54,13 @@ impl<'a> Search<'a> {
     /// the request with expressions have taken too many steps.
     pub(super) fn find(&self, host: &str, reading: &str) -> Result<Option<u32>, PathError> {
         for paths in self.router.by_host.of(host) {
-            let found = match self.first(paths.specific(reading))? {
-                None => self.find_last(paths, reading)?,
-                found => found,
-            };
+            for list in paths.specific_lists(reading) {
+                let found = self.first(list)?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+            let found = self.find_last(paths, reading)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -71,12 +85,22 @@ impl<'a> Search<'a> {
         self.first(&last.all)
     }
 
-    /// The first route whose conditions the request meets.
-    fn first<'c>(
-        &self,
-        candidates: impl IntoIterator<Item = &'c Candidate>,
-    ) -> Result<Option<u32>, PathError> {
-        for candidate in candidates {
+    /// The first route of a list whose conditions the request meets.
+    fn first(&self, list: &[Candidate]) -> Result<Option<u32>, PathError> {
+        if list.len() < LONG_LIST {
+            return self.search(list);
+        }
+        let kept = self.found.borrow().iter().find(|(other, _)| *other == list.as_ptr()).copied();
+        if let Some((_, found)) = kept {
+            return Ok(found);
+        }
+        let found = self.search(list)?;
+        self.found.borrow_mut().push((list.as_ptr(), found));
+        Ok(found)
+    }
+
+    fn search(&self, list: &[Candidate]) -> Result<Option<u32>, PathError> {
+        for candidate in list {
             match self.outcome(candidate) {
                 Outcome::Yes => return Ok(Some(candidate.route)),
                 Outcome::Depends => return Err(PathError::DifferentValues),
