@@ -13,7 +13,7 @@ use super::respond;
 use crate::client::Client;
 use crate::decide;
 use crate::policy::handling::{Handling, HeaderEdit, HeaderEdits};
-use crate::policy::template::Values;
+use crate::policy::template::{Named, Values, Variable};
 
 /// Changes the headers of a request as its route has it, after all other headers were set.
 /// `subject` is the client's request, if a value depends on it.
@@ -141,6 +141,7 @@ pub(super) struct Subject<'a> {
     path: Cow<'a, str>,
     /// With its `?`; empty without one.
     query: String,
+    headers: Cow<'a, HeaderMap>,
 }
 
 impl<'a> Subject<'a> {
@@ -151,6 +152,7 @@ impl<'a> Subject<'a> {
             host: decide::host(&parts.headers),
             path: percent_encode(parts.uri.path().as_bytes(), CONTROLS).into(),
             query: parts.uri.query().map_or_else(String::new, encoded_query),
+            headers: Cow::Borrowed(&parts.headers),
         }
     }
 
@@ -159,15 +161,20 @@ impl<'a> Subject<'a> {
         request: &RequestHeader,
         handling: &Handling,
     ) -> Option<Subject<'static>> {
-        handling.request_headers.has_variables().then(|| Subject::of(request).into_owned())
+        let edits = &handling.request_headers;
+        let needs_headers = edits.has(Variable::Header);
+        edits.has_variables().then(|| Subject::of(request).into_owned(needs_headers))
     }
 
-    fn into_owned(self) -> Subject<'static> {
+    /// The same, without the headers unless they are needed.
+    fn into_owned(self, needs_headers: bool) -> Subject<'static> {
+        let headers = if needs_headers { self.headers.into_owned() } else { HeaderMap::new() };
         Subject {
             method: self.method,
             host: Cow::Owned(self.host.into_owned()),
             path: Cow::Owned(self.path.into_owned()),
             query: self.query,
+            headers: Cow::Owned(headers),
         }
     }
 
@@ -185,6 +192,10 @@ impl<'a> Subject<'a> {
             method: self.method.as_str(),
             path: self.path.as_bytes(),
             query: self.query.as_bytes(),
+            named: Named::Request {
+                headers: &self.headers,
+                params: exchange.route().map(|route| &route.matcher.params),
+            },
         }
     }
 }

@@ -79,7 +79,7 @@ pub enum NoLocation {
 impl Redirect {
     /// The URL for a request; `None` if there is [none](Self::no_location).
     pub fn location(&self, values: &Values<'_>) -> Option<HeaderValue> {
-        let location = self.to.render(values)?;
+        let location = self.to.render_url(values)?;
         let location = Some(location).filter(|location| !is_of_other_host(location))?;
         HeaderValue::from_maybe_shared(Bytes::from(location)).ok()
     }
@@ -90,7 +90,7 @@ impl Redirect {
             Some(variable) => Some(NoLocation::NoValue(variable)),
             None => self
                 .to
-                .render(values)
+                .render_url(values)
                 .is_some_and(|location| is_of_other_host(&location))
                 .then_some(NoLocation::OtherHost),
         }
@@ -147,6 +147,17 @@ pub enum HeaderText {
 }
 
 impl Handling {
+    /// All texts that depend on the request.
+    pub fn templates(&self) -> impl Iterator<Item = &Template> {
+        let (headers, to) = match &self.answer {
+            None => (&[][..], None),
+            Some(RouteAnswer::Fixed(fixed)) => (&fixed.headers[..], None),
+            Some(RouteAnswer::Redirect(redirect)) => (&[][..], Some(&redirect.to)),
+        };
+        let edits = self.request_headers.templates().chain(self.response_headers.templates());
+        edits.chain(headers.iter().filter_map(|edit| edit.value.template())).chain(to)
+    }
+
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -186,6 +197,16 @@ impl HeaderEdits {
         self.set.iter().chain(&self.add).any(is_variable)
     }
 
+    /// Whether a value has this variable with a name.
+    pub fn has(&self, variable: Variable) -> bool {
+        self.templates().any(|template| template.names_of(variable).next().is_some())
+    }
+
+    /// The values that depend on the request.
+    pub fn templates(&self) -> impl Iterator<Item = &Template> {
+        self.set.iter().chain(&self.add).filter_map(|edit| edit.value.template())
+    }
+
     /// Each change in a few words, without the values, which may be secret: `set X-Client`.
     pub fn words(&self) -> Vec<String> {
         let name = |edit: &HeaderEdit| String::from_utf8_lossy(&edit.written).into_owned();
@@ -197,6 +218,14 @@ impl HeaderEdits {
 }
 
 impl HeaderText {
+    /// The text, if it depends on the request.
+    pub const fn template(&self) -> Option<&Template> {
+        match self {
+            Self::Constant(_) => None,
+            Self::Template(template) => Some(template),
+        }
+    }
+
     /// The value for a request; `None` if a variable has no value, or one that is not valid in a
     /// header.
     pub fn value(&self, values: Option<&Values<'_>>) -> Option<HeaderValue> {

@@ -1,11 +1,18 @@
 //! Text with variables of a request, such as `{client.id}`. It is parsed when the configuration is
 //! read, so that a request only copies its parts.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
+use http::{HeaderMap, HeaderValue};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+use smallvec::SmallVec;
 use thiserror::Error;
 
+use super::params::PathParams;
 use crate::base::text::put_ip;
+use crate::client::credential::{is_parameter, query_parameters};
+use crate::net::percent::decode_query;
 
 /// A text with variables. A text without any has one part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +24,17 @@ pub struct Template {
 enum Part {
     Text(Box<str>),
     Variable(Variable),
+    /// One of [`NAMED`], with what follows its colon.
+    Named(Variable, Box<str>),
+}
+
+/// Where the text of a template goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Into a header, where values are as received.
+    Header,
+    /// Into a URL, where named values are encoded as a part of a path or of a query.
+    Url,
 }
 
 /// A value of a request.
@@ -40,7 +58,20 @@ pub enum Variable {
     Path,
     /// Query of the request as received, with its `?`; empty without one.
     Query,
+    /// A parameter of the path, by its name.
+    Param,
+    /// A header of the request, by its name.
+    Header,
+    /// A parameter of the query, by its name.
+    QueryParam,
 }
+
+/// The variables that have a name after a colon.
+const NAMED: [(&str, Variable); 3] =
+    [("param", Variable::Param), ("header", Variable::Header), ("query", Variable::QueryParam)];
+
+/// Everything but the unreserved characters of RFC 3986, section 2.3.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The variables, by their names.
 const VARIABLES: [(&str, Variable); 9] = [
@@ -67,6 +98,9 @@ pub enum TemplateError {
     /// There is no variable of this name.
     #[error("unknown variable `{{{0}}}`")]
     Unknown(String),
+    /// What follows the colon of a variable is not a name.
+    #[error("`{{{0}}}` has no valid name after its colon")]
+    Name(String),
 }
 
 /// The values of one request. Texts of the client are as received, so they may contain any byte.
@@ -90,6 +124,22 @@ pub struct Values<'a> {
     pub path: &'a [u8],
     /// Query of the request, with its `?`; empty without one.
     pub query: &'a [u8],
+    /// Where named variables have their values.
+    pub named: Named<'a>,
+}
+
+/// The values of variables with a name.
+#[derive(Debug, Clone, Copy)]
+pub enum Named<'a> {
+    /// Those of a request.
+    Request {
+        /// Its headers as received.
+        headers: &'a HeaderMap,
+        /// The parameters of its route's path.
+        params: Option<&'a PathParams>,
+    },
+    /// The same value for each, to check a template.
+    Sample(&'a str),
 }
 
 impl Template {
@@ -119,7 +169,7 @@ impl Template {
                 rest = after;
             } else if let Some(after) = found.strip_prefix('{') {
                 let (name, after) = after.split_once('}').ok_or(TemplateError::Unclosed)?;
-                self.parts.push(Part::Variable(variable(name)?));
+                self.parts.push(part(name)?);
                 rest = after;
             } else {
                 return Err(TemplateError::Unopened);
@@ -142,7 +192,15 @@ impl Template {
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Text(text) => Some(&**text),
-            Part::Variable(_) => None,
+            Part::Variable(_) | Part::Named(..) => None,
+        })
+    }
+
+    /// The names that follow a variable.
+    pub fn names_of(&self, variable: Variable) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(move |part| match part {
+            Part::Named(own, name) if *own == variable => Some(&**name),
+            Part::Named(..) | Part::Text(_) | Part::Variable(_) => None,
         })
     }
 
@@ -155,16 +213,38 @@ impl Template {
     pub fn without_value(&self, values: &Values<'_>) -> Option<Variable> {
         self.parts.iter().find_map(|part| match part {
             Part::Variable(variable) if !values.have(*variable) => Some(*variable),
-            Part::Variable(_) | Part::Text(_) => None,
+            Part::Named(variable, name) if values.named(*variable, name).is_none() => {
+                Some(*variable)
+            }
+            Part::Variable(_) | Part::Named(..) | Part::Text(_) => None,
         })
     }
 
-    /// The text with the values of a request; `None` if one of its variables has no value.
+    /// The text with the values of a request, as received; `None` if one of its variables has no
+    /// value.
     pub fn render(&self, values: &Values<'_>) -> Option<Vec<u8>> {
+        self.render_in(Place::Header, values)
+    }
+
+    /// The same for a URL: values of named variables are percent-encoded, so that each is a part of
+    /// one segment, or of one name or value of a query.
+    pub fn render_url(&self, values: &Values<'_>) -> Option<Vec<u8>> {
+        self.render_in(Place::Url, values)
+    }
+
+    fn render_in(&self, place: Place, values: &Values<'_>) -> Option<Vec<u8>> {
         let mut text = Vec::with_capacity(64);
         for part in &self.parts {
             let value = match part {
                 Part::Text(part) => part.as_bytes(),
+                Part::Named(variable, name) => {
+                    let value = values.named(*variable, name)?;
+                    match place {
+                        Place::Header => text.extend_from_slice(value),
+                        Place::Url => text.extend(in_url(*variable, value)),
+                    }
+                    continue;
+                }
                 Part::Variable(Variable::ClientId) => values.client_id?.as_bytes(),
                 Part::Variable(Variable::ClientPlan) => values.client_plan.as_bytes(),
                 Part::Variable(Variable::ClientIp) => {
@@ -177,6 +257,10 @@ impl Template {
                 Part::Variable(Variable::Method) => values.method.as_bytes(),
                 Part::Variable(Variable::Path) => values.path,
                 Part::Variable(Variable::Query) => values.query,
+                // They have names.
+                Part::Variable(Variable::Param | Variable::Header | Variable::QueryParam) => {
+                    return None;
+                }
             };
             if value.is_empty() && *part != Part::Variable(Variable::Query) {
                 return None;
@@ -187,7 +271,43 @@ impl Template {
     }
 }
 
-impl Values<'_> {
+/// The value of a named variable as a part of a URL.
+fn in_url(variable: Variable, value: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(value);
+    let decoded: Cow<'_, [u8]> = match variable {
+        Variable::QueryParam => decode_query(&text),
+        Variable::Param => percent_decode(value).collect::<Vec<u8>>().into(),
+        _ => value.into(),
+    };
+    percent_encode(&decoded, RESERVED).to_string().into_bytes()
+}
+
+impl<'a> Values<'a> {
+    /// The value of a named variable, as received; `None` if there is none, if it is empty, or if
+    /// there are several, of which servers read different ones.
+    fn named(&self, variable: Variable, name: &str) -> Option<&'a [u8]> {
+        let (headers, params) = match self.named {
+            Named::Sample(value) => return Some(value.as_bytes()),
+            Named::Request { headers, params } => (headers, params),
+        };
+        let values: SmallVec<[&'a [u8]; 2]> = match variable {
+            Variable::Header => headers.get_all(name).iter().map(HeaderValue::as_bytes).collect(),
+            Variable::QueryParam => {
+                let query = std::str::from_utf8(self.query).ok()?.strip_prefix('?')?;
+                let own = query_parameters(query).filter(|(other, _)| is_parameter(other, name));
+                own.map(|(_, value)| value.as_bytes()).collect()
+            }
+            Variable::Param => {
+                let values = params?.values(std::str::from_utf8(self.path).ok()?);
+                let own = values.into_iter().filter(|(other, _)| *other == name);
+                own.map(|(_, value)| value.as_bytes()).collect()
+            }
+            _ => return None,
+        };
+        let first = values.first().copied().filter(|value| !value.is_empty())?;
+        values.iter().all(|other| *other == first).then_some(first)
+    }
+
     /// Whether a variable has a value. The query always has one, which may be empty.
     fn have(&self, variable: Variable) -> bool {
         match variable {
@@ -200,6 +320,7 @@ impl Values<'_> {
             Variable::Method => !self.method.is_empty(),
             Variable::Path => !self.path.is_empty(),
             Variable::Query => true,
+            Variable::Param | Variable::Header | Variable::QueryParam => false,
         }
     }
 }
@@ -217,13 +338,35 @@ impl Variable {
             Self::Method => "a method",
             Self::Path => "a path",
             Self::Query => "a query",
+            Self::Param => "a parameter of the path",
+            Self::Header => "a header, with one value",
+            Self::QueryParam => "a query parameter, with one value",
         }
     }
 }
 
-/// Names of all variables.
+/// Names of all variables, for people.
 pub fn names() -> Vec<&'static str> {
-    VARIABLES.iter().map(|(name, _)| *name).collect()
+    let named = ["param:<name>", "header:<name>", "query:<name>"];
+    VARIABLES.iter().map(|(name, _)| *name).chain(named).collect()
+}
+
+/// The part of a text in braces.
+fn part(text: &str) -> Result<Part, TemplateError> {
+    let named = text.split_once(':').and_then(|(kind, name)| {
+        let (_, variable) = NAMED.iter().find(|(known, _)| *known == kind)?;
+        Some((*variable, name))
+    });
+    let Some((variable, name)) = named else { return self::variable(text).map(Part::Variable) };
+    let is_name = match variable {
+        Variable::Header => http::HeaderName::from_bytes(name.as_bytes()).is_ok(),
+        Variable::Param => name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'),
+        _ => !name.contains(|c: char| c.is_control() || " &=;%+#".contains(c)),
+    };
+    if name.is_empty() || !is_name {
+        return Err(TemplateError::Name(text.to_owned()));
+    }
+    Ok(Part::Named(variable, name.into()))
 }
 
 fn variable(name: &str) -> Result<Variable, TemplateError> {
@@ -233,6 +376,8 @@ fn variable(name: &str) -> Result<Variable, TemplateError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const VALUES: Values<'_> = Values {
@@ -244,7 +389,8 @@ mod tests {
         host: "api.test",
         method: "GET",
         path: b"/a%20b",
-        query: b"?c",
+        query: b"?c&a=1%20+&b=x&b=y&d=",
+        named: Named::Sample("sample"),
     };
 
     fn parsed(text: &str) -> Result<Template, TemplateError> {
@@ -260,7 +406,10 @@ mod tests {
             ("{{{client.id}}}", "{acme}"),
             ("}}{{", "}{"),
             ("{client.id}/{client.plan}/{client.ip}", "acme/pro/127.0.0.1"),
-            ("{request.id} {route} {host} {method} {path}{query}", "01 all api.test GET /a%20b?c"),
+            (
+                "{request.id} {route} {host} {method} {path}{query}",
+                "01 all api.test GET /a%20b?c&a=1%20+&b=x&b=y&d=",
+            ),
         ];
         for (text, expected) in table {
             let rendered = parsed(text).unwrap().render(&VALUES).unwrap();
@@ -323,5 +472,78 @@ mod tests {
         assert_eq!(parsed("a}b"), Err(TemplateError::Unopened));
         assert_eq!(parsed("{}"), Err(TemplateError::Unknown(String::new())));
         assert_eq!(parsed("{Host}"), Err(TemplateError::Unknown("Host".to_owned())));
+    }
+
+    fn headers() -> HeaderMap {
+        let each = [("x-a", "1/2"), ("x-b", "x"), ("x-b", "y"), ("x-c", "z"), ("x-c", "z")];
+        let mut headers = HeaderMap::new();
+        for (name, value) in each.into_iter().chain([("x-d", "")]) {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    /// The texts for a header and for a URL.
+    fn rendered(text: &str) -> [Option<String>; 2] {
+        let (headers, params) = (headers(), PathParams::of("/{tenant}/x"));
+        let named = Named::Request { headers: &headers, params: Some(&params) };
+        let values = Values { path: b"/a%20b;c/x", named, ..VALUES };
+        let template = parsed(text).unwrap();
+        let each = [template.render(&values), template.render_url(&values)];
+        assert_eq!(template.without_value(&values).is_none(), each[0].is_some(), "{text}");
+        each.map(|text| Some(String::from_utf8(text?).unwrap()))
+    }
+
+    #[test]
+    fn named_variables_have_one_value_of_the_request() {
+        let table = [
+            ("{header:X-A}", Some(("1/2", "1%2F2"))),
+            ("{header:x-c}", Some(("z", "z"))),
+            ("{query:a}", Some(("1%20+", "1%20%20"))),
+            ("{param:tenant}", Some(("a%20b;c", "a%20b%3Bc"))),
+            ("/{header:x-a}/{query:a}", Some(("/1/2/1%20+", "/1%2F2/1%20%20"))),
+            // None, several or an empty one.
+            ("{header:x-b}", None),
+            ("{header:x-d}", None),
+            ("{header:x-e}", None),
+            ("{query:b}", None),
+            ("{query:c}", None),
+            ("{query:d}", None),
+            ("{query:e}", None),
+            ("{param:other}", None),
+        ];
+        for (text, expected) in table {
+            let expected = expected.map(|(header, url): (&str, &str)| [header, url]);
+            let found = rendered(text);
+            assert_eq!(
+                found.each_ref().map(Option::as_deref),
+                match expected {
+                    Some([header, url]) => [Some(header), Some(url)],
+                    None => [None, None],
+                },
+                "{text}"
+            );
+        }
+        for text in ["{header:}", "{header:a b}", "{param:a-b}", "{query:a&b}", "{query:}"] {
+            assert!(matches!(parsed(text), Err(TemplateError::Name(_))), "{text}");
+        }
+        assert!(matches!(parsed("{cookie:a}"), Err(TemplateError::Unknown(_))));
+    }
+
+    proptest! {
+        /// In a URL, a value ends no segment, begins no query and has no line break, whatever it
+        /// is.
+        #[test]
+        fn value_in_a_url_is_never_more_than_a_part(bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+            for variable in [Variable::Header, Variable::Param, Variable::QueryParam] {
+                let text = in_url(variable, &bytes);
+                let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~%".contains(byte);
+                prop_assert!(text.iter().all(is_plain), "{text:?}");
+                let decoded: Vec<u8> = percent_decode(&text).collect();
+                if variable == Variable::Header && std::str::from_utf8(&bytes).is_ok() {
+                    prop_assert_eq!(&decoded, &bytes);
+                }
+            }
+        }
     }
 }

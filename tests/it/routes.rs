@@ -79,6 +79,37 @@ fn no_spelling_of_a_host_avoids_the_limit_of_a_route() {
     }
 }
 
+#[test]
+fn variables_of_a_request_are_escaped_where_they_go() {
+    let gateway = gateway(
+        "[routes.expensive]\npath = \"/v1/{tenant}/chat\"\n\
+         respond = { status = 200, headers = { X-Tenant = \"{param:tenant}\", X-Page = \"{query:page}\", X-From = \"{header:x-from}\" } }\n\
+         [routes.moved]\npath = \"/old/{tenant}\"\n\
+         redirect = { to = \"/{query:next}?tenant={param:tenant}&from={header:x-from}\" }\n",
+    );
+    let answer =
+        gateway.send(&Request::get("/v1/a%20b/chat?page=%0d%0aX:+1").header("X-From", "a/b, c"));
+    let header =
+        |answer: &crate::support::Response, name: &str| answer.header(name).map(str::to_owned);
+    assert_eq!(header(&answer, "X-Tenant").as_deref(), Some("a%20b"));
+    assert_eq!(header(&answer, "X-Page").as_deref(), Some("%0d%0aX:+1"));
+    assert_eq!(header(&answer, "X-From").as_deref(), Some("a/b, c"));
+    let twice =
+        Request::get("/v1/a/chat?page=1&page=2").header("X-From", "a").header("X-From", "b");
+    let answer = gateway.send(&twice);
+    assert_eq!((header(&answer, "X-Page"), header(&answer, "X-From")), (None, None));
+    let location = |path: &str| {
+        let answer = gateway.send(&Request::get(path).header("X-From", "a&b=c"));
+        (answer.status, header(&answer, "Location"))
+    };
+    let expected = "/new%2Fx%3Fy?tenant=a%2526%3D&from=a%26b%3Dc";
+    assert_eq!(location("/old/a%2526=?next=new/x%3Fy"), (308, Some(expected.to_owned())));
+    // Another host, in any spelling; and without a value.
+    for next in ["/evil.test", "%2Fevil.test", "%5Cevil.test", ""] {
+        assert_eq!(location(&format!("/old/a?next={next}")).0, 400, "{next}");
+    }
+}
+
 /// Requests are refused if servers may read values with different routes.
 #[test]
 fn no_spelling_of_a_condition_avoids_the_limit_of_a_route() {

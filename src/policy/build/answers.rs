@@ -19,7 +19,7 @@ use crate::config::spanned::Spanned;
 use crate::config::tables;
 use crate::net::address::HostPort;
 use crate::policy::handling::{FixedResponse, Maintenance, Redirect, RouteAnswer};
-use crate::policy::template::{Template, Values};
+use crate::policy::template::{Named, Template, Values};
 
 /// Maximum length of a body, in bytes.
 const MAX_BODY_BYTES: usize = 65_536;
@@ -186,11 +186,12 @@ fn wrong_url(to: &Template) -> Option<&'static str> {
         method: text,
         path,
         query,
+        named: Named::Sample(text),
     };
     let each = [values("a", b"/p", b"?q"), values("b", b"/", b""), values("c", b"//p", b"")];
     let rendered = each.map(|values| {
         let values = Values { client_ip: Some(std::net::Ipv4Addr::LOCALHOST.into()), ..values };
-        to.render(&values).and_then(|text| String::from_utf8(text).ok())
+        to.render_url(&values).and_then(|text| String::from_utf8(text).ok())
     });
     let [Some(one), Some(other), Some(slashes)] = rendered else {
         return Some("the redirect has no URL");

@@ -7,11 +7,14 @@ use super::cors;
 use super::environment::Environment;
 use super::header_edits::{self, Direction};
 use super::rewrite;
-use crate::config::diagnostic::Diagnostics;
-use crate::config::{Config, in_order};
+use crate::base::text::cut;
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::spanned::Spanned;
+use crate::config::{Config, in_order, suggest};
 use crate::policy::cors::Cors;
 use crate::policy::handling::Handling;
 use crate::policy::matcher::Matcher;
+use crate::policy::template::Variable;
 
 /// What each route does, in the order of the file; none for a route that only forwards.
 pub(super) fn handlings(
@@ -44,7 +47,40 @@ pub(super) fn handlings(
             ),
             cors: cors::of_route(config, name.get_ref(), table, of_all, diagnostics),
         };
+        if let Some(matcher) = matcher {
+            check_params(&handling, name, matcher, diagnostics);
+        }
         (!handling.is_empty()).then(|| Arc::new(handling))
     });
     handlings.collect()
+}
+
+/// Reports variables for parameters that the path of the route does not have.
+fn check_params(
+    handling: &Handling,
+    name: &Spanned<String>,
+    matcher: &Matcher,
+    diagnostics: &mut Diagnostics,
+) {
+    let mut unknown: Vec<&str> = handling
+        .templates()
+        .flat_map(|template| template.names_of(Variable::Param))
+        .filter(|param| !matcher.params.names().any(|own| own == *param))
+        .collect();
+    unknown.sort_unstable();
+    unknown.dedup();
+    for param in unknown {
+        let shown = cut(param, 32);
+        let message = format!(
+            "`{{param:{shown}}}` has no value: the path of the route `{}` has no parameter `{shown}`",
+            cut(name.get_ref(), 64)
+        );
+        let names: Vec<&str> = matcher.params.names().collect();
+        let help = if names.is_empty() {
+            format!("a parameter is a segment in braces: `path = \"/v1/{{{shown}}}/*\"`")
+        } else {
+            suggest::help(param, &names)
+        };
+        diagnostics.push(Diagnostic::new(name.span(), message).help(help));
+    }
 }

@@ -79,6 +79,10 @@ fn diagnostic(error: &TemplateError, field: &Spanned<String>) -> Diagnostic {
     const BRACES: &str = "a variable looks like `{client.id}`; write `{{` and `}}` for braces";
     let (message, help) = match error {
         TemplateError::Unclosed | TemplateError::Unopened => (error.to_string(), BRACES.to_owned()),
+        TemplateError::Name(text) => {
+            let message = format!("`{{{}}}` has no valid name after its colon", cut(text, 64));
+            (message, "such as `{param:tenant}`, `{header:x-tenant}` or `{query:page}`".to_owned())
+        }
         TemplateError::Unknown(name) => {
             let message = format!("unknown variable `{{{}}}`", cut(name, 64));
             let names = template::names();

@@ -42,5 +42,6 @@ mod tls;
 mod tracing;
 mod unknown_names;
 mod upstreams_and_routes;
+mod variables;
 mod warnings;
 mod wrong_types;
