@@ -5,7 +5,7 @@ use super::row::Form::{Duration, Matches};
 use super::row::Range::{Between, Durations, Shares};
 use super::row::Unit;
 use super::spanned::Spanned;
-use super::tables::{Field, List};
+use super::tables::{FAILURE, Field, List};
 use super::walk::table;
 use super::words::CheckKind;
 
@@ -60,7 +60,7 @@ table! {
         /// `503`.
         pub on: List {
             default: Texts(&["connect", "timeout", "reset", "5xx"]),
-            form: Matches("^(connect|reset|timeout|5xx|408|425|429|5[0-9][0-9])$"),
+            form: Matches(FAILURE),
         },
         /// Share of failed requests within the `window`, of at least 20, from which an endpoint is
         /// ejected. It must also be twice that of the other endpoints together.

@@ -196,6 +196,14 @@ impl Row {
         }
     }
 
+    /// The texts of a file without the setting.
+    pub const fn texts(&self) -> Option<&'static [&'static str]> {
+        match self.default {
+            DefaultValue::Texts(texts) => Some(texts),
+            _ => None,
+        }
+    }
+
     /// Whether the setting is on in a file without it.
     pub const fn is_on(&self) -> bool {
         matches!(self.default, DefaultValue::Switch(true))

@@ -29,6 +29,9 @@ pub type Field<T> = Option<Spanned<T>>;
 /// An optional list, with the spans of the list and of each item.
 pub type List = Option<Spanned<Vec<Spanned<String>>>>;
 
+/// What an item of a list of failures of servers looks like.
+pub(super) const FAILURE: &str = "^(connect|reset|timeout|5xx|408|425|429|5[0-9][0-9])$";
+
 /// A setting that has a short form, a text, and a long one, a table.
 #[derive(Debug)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
@@ -660,7 +663,7 @@ table! {
         /// head did not come in time), `5xx`, and the statuses 408, 425, 429 and 500 to 599.
         pub on: List {
             default: Texts(&["connect"]),
-            form: Matches("^(connect|reset|timeout|5xx|408|425|429|5[0-9][0-9])$"),
+            form: Matches(FAILURE),
         },
         /// Whether requests are also sent again if their method is not idempotent, such as POST,
         /// and a server may have processed them.

@@ -2,6 +2,9 @@
 
 use http::StatusCode;
 
+/// The bit of [`ServerFailure::Connect`].
+const CONNECT_BIT: u32 = 103;
+
 /// Failures of servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FailureSet(u128);
@@ -38,7 +41,7 @@ impl ServerFailure {
                     None => return 0,
                 }
             }
-            Self::Connect => 103,
+            Self::Connect => CONNECT_BIT,
             Self::Reset => 104,
             Self::Timeout => 105,
         };
@@ -49,6 +52,9 @@ impl ServerFailure {
 impl FailureSet {
     /// All 5xx.
     const SERVER_ERRORS: Self = Self((1 << 100) - 1);
+
+    /// [`ServerFailure::Connect`].
+    const CONNECT: Self = Self(1 << CONNECT_BIT);
 
     /// What an item of `on` stands for; `None`: it is not one.
     pub fn of_word(word: &str) -> Option<Self> {
@@ -63,6 +69,12 @@ impl FailureSet {
         (bit != 0 && word.len() == 3).then_some(Self(bit))
     }
 
+    /// What a list of items stands for; `None`: one of them is not one.
+    pub fn of_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        let mut sets = words.into_iter().map(Self::of_word);
+        sets.try_fold(Self::default(), |all, set| Some(all.and(set?)))
+    }
+
     /// These failures and those.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -71,6 +83,11 @@ impl FailureSet {
 
     pub fn has(self, cause: ServerFailure) -> bool {
         self.0 & cause.bit() != 0
+    }
+
+    /// Whether a server may have processed the request after one of them.
+    pub fn has_processed(self) -> bool {
+        self.and(Self::CONNECT) != Self::CONNECT
     }
 
     /// Its items, as the file writes them.
@@ -96,10 +113,7 @@ mod tests {
 
     #[test]
     fn words_are_what_they_name() {
-        let on = |words: &[&str]| {
-            let each = words.iter().map(|word| FailureSet::of_word(word).unwrap());
-            each.fold(FailureSet::default(), FailureSet::and)
-        };
+        let on = |words: &[&str]| FailureSet::of_words(words.iter().copied()).unwrap();
         let some = on(&["connect", "503", "429"]);
         let status = |status| ServerFailure::Status(StatusCode::from_u16(status).unwrap());
         let table = [
@@ -122,6 +136,7 @@ mod tests {
         assert_eq!(all.names(), ["reset", "timeout", "5xx"]);
         for word in ["", "404", "600", "4xx", "0503", "+503", "Connect", "50", "error"] {
             assert_eq!(FailureSet::of_word(word), None, "{word}");
+            assert_eq!(FailureSet::of_words(["connect", word]), None, "{word}");
         }
     }
 }

@@ -1,6 +1,5 @@
 //! `refund_on` of a rule: after which failures a request gets its tokens back.
 
-use crate::config::row::DefaultValue;
 use crate::config::rules::Rule;
 pub use crate::config::words::RefundReason;
 use crate::config::words::Word as _;
@@ -32,7 +31,7 @@ impl RefundOn {
 
 impl Default for RefundOn {
     fn default() -> Self {
-        let DefaultValue::Texts(words) = Rule::refund_on.default else { return Self::NEVER };
+        let Some(words) = Rule::refund_on.texts() else { return Self::NEVER };
         words.iter().filter_map(|word| RefundReason::of_word(word)).collect()
     }
 }

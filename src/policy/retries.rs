@@ -4,7 +4,6 @@
 use std::fmt;
 
 use super::failures::FailureSet;
-use crate::config::row::DefaultValue;
 use crate::config::tables;
 
 /// When the requests of an upstream or a route are sent again.
@@ -25,20 +24,18 @@ impl Retries {
     /// Whether retries can add load to the upstream: those after which it may have processed the
     /// request.
     pub fn has_budget(&self) -> bool {
-        let free = Self::default().on;
-        self.count > 0 && self.on.and(free) != free
+        self.count > 0 && self.on.has_processed()
     }
 }
 
 impl Default for Retries {
     fn default() -> Self {
         let row = &tables::Retries::on;
-        let words: &[&str] = if let DefaultValue::Texts(words) = row.default { words } else { &[] };
-        let on = words.iter().filter_map(|word| FailureSet::of_word(word));
+        let words = row.texts().unwrap_or_default();
         let count = tables::Retries::count.number().and_then(|count| u8::try_from(count).ok());
         Self {
             count: count.unwrap_or_default(),
-            on: on.fold(FailureSet::default(), FailureSet::and),
+            on: FailureSet::of_words(words.iter().copied()).unwrap_or_default(),
             non_idempotent: tables::Retries::non_idempotent.is_on(),
             budget_percent: tables::Retries::budget.text().and_then(percent).unwrap_or_default(),
         }
@@ -74,19 +71,13 @@ impl fmt::Display for Retries {
 mod tests {
     use super::*;
 
-    fn on(words: &[&str]) -> FailureSet {
-        words
-            .iter()
-            .map(|word| FailureSet::of_word(word).unwrap())
-            .fold(FailureSet::default(), FailureSet::and)
-    }
-
     #[test]
     fn default_is_one_retry_of_what_no_server_has_processed() {
         let default = Retries::default();
         assert_eq!(default.to_string(), "up to 1 retry on connect");
         assert_eq!((default.budget_percent, default.has_budget()), (20, false));
-        let more = Retries { count: 3, on: on(&["connect", "5xx"]), ..default };
+        let more =
+            Retries { count: 3, on: FailureSet::of_words(["connect", "5xx"]).unwrap(), ..default };
         assert_eq!(
             more.to_string(),
             "up to 3 retries on connect, 5xx, within 20 % of the requests"

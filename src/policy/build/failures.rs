@@ -2,7 +2,7 @@
 
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::row::{DefaultValue, Row};
+use crate::config::row::Row;
 use crate::config::spanned::Spanned;
 use crate::config::suggest::closest;
 use crate::config::tables::List;
@@ -22,11 +22,7 @@ pub(super) fn failures(
     list: &List,
     diagnostics: &mut Diagnostics,
 ) -> Option<FailureSet> {
-    let Some(list) = list else {
-        let DefaultValue::Texts(words) = row.default else { return None };
-        let words = words.iter().filter_map(|word| FailureSet::of_word(word));
-        return Some(words.fold(FailureSet::default(), FailureSet::and));
-    };
+    let Some(list) = list else { return FailureSet::of_words(row.texts()?.iter().copied()) };
     let mut all = Some(FailureSet::default());
     for item in list.get_ref() {
         let words = FailureSet::of_word(item.get_ref());
