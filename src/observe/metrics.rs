@@ -42,7 +42,7 @@ use registrar::Registrar;
 pub use tls::TlsSeries;
 pub use totals::{Gauges, Totals};
 use upstream::UpstreamFamilies;
-pub use upstream::{ServerHealth, UpstreamLoad, UpstreamResult, UpstreamSeries};
+pub use upstream::{RetryReason, ServerHealth, UpstreamLoad, UpstreamResult, UpstreamSeries};
 
 /// Histogram bounds of request durations, in seconds: from one hop on loopback to the longest
 /// timeout in common use.

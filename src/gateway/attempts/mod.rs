@@ -167,7 +167,7 @@ impl Attempts {
             Some(FailedAttempt {
                 server: attempt.server,
                 offset_us: at.saturating_sub(started),
-                reason: failed.label(),
+                reason: failed.reason(),
                 status: failed.status().map(|status| status.as_u16()),
             })
         };

@@ -152,7 +152,7 @@ impl Gateway {
                 }
             }
         }
-        series.inspect(|series| series.retried(failed.label()));
+        series.inspect(|series| series.retried(failed.reason()));
         match failed {
             Failed::Reset => {
                 self.count_broken(exchange, UpstreamResult::Broken, ServerFailure::Reset);

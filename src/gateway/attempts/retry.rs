@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use crate::observe::metrics::RetryReason;
 use crate::policy::failures::ServerFailure;
 use crate::policy::retries::Retries;
 
@@ -96,14 +97,14 @@ impl Failed {
         }
     }
 
-    /// Value of the label `reason` of retries.
-    pub(super) fn label(self) -> &'static str {
+    /// The reason of a retry after it.
+    pub(super) fn reason(self) -> RetryReason {
         match self {
-            Self::NotConnected => "connect",
-            Self::NotProcessed => "unprocessed",
-            Self::ClosedIdle | Self::Reset | Self::Otherwise => "reset",
-            Self::TimedOut => "timeout",
-            Self::Status(_) => "status",
+            Self::NotConnected => RetryReason::Connect,
+            Self::NotProcessed => RetryReason::Unprocessed,
+            Self::ClosedIdle | Self::Reset | Self::Otherwise => RetryReason::Reset,
+            Self::TimedOut => RetryReason::Timeout,
+            Self::Status(_) => RetryReason::Status,
         }
     }
 }
@@ -118,8 +119,8 @@ mod tests {
     const FIRST: Request = Request { tries: 1, is_idempotent: true, has_whole_body: true };
 
     fn on(words: &[&str]) -> Retries {
-        let words = words.iter().filter_map(|word| FailureSet::of_word(word));
-        Retries { on: words.fold(FailureSet::default(), FailureSet::and), ..Retries::default() }
+        let on = FailureSet::of_words(words.iter().copied()).unwrap();
+        Retries { on, ..Retries::default() }
     }
 
     #[test]

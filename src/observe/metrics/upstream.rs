@@ -24,8 +24,20 @@ pub enum UpstreamResult {
     NoServer,
 }
 
-/// Why requests are sent again: the values of the label `reason` of retries.
-const RETRY_REASONS: [&str; 5] = ["connect", "unprocessed", "reset", "timeout", "status"];
+/// Why a request is retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryReason {
+    /// The server could not be connected to.
+    Connect,
+    /// The server has not processed the request, by its own account.
+    Unprocessed,
+    /// The connection closed before the head of the response.
+    Reset,
+    /// The head of the response did not come in time.
+    Timeout,
+    /// The status of the response.
+    Status,
+}
 
 pub(super) struct UpstreamFamilies {
     pub(super) results: IntCounterVec,
@@ -76,8 +88,8 @@ pub struct UpstreamSeries {
     duration: Histogram,
     new: IntCounter,
     reused: IntCounter,
-    /// By the labels of [`RETRY_REASONS`].
-    retries: [IntCounter; RETRY_REASONS.len()],
+    /// In the order of [`RetryReason::ALL`].
+    retries: [IntCounter; RetryReason::ALL.len()],
     over_retry_budget: IntCounter,
     /// In the order of [`EjectReason::ALL`].
     ejections: [IntCounter; EjectReason::ALL.len()],
@@ -104,6 +116,23 @@ impl UpstreamResult {
             Self::Timeout => 6,
             Self::Broken => 7,
             Self::NoServer => 8,
+        }
+    }
+}
+
+impl RetryReason {
+    /// All reasons.
+    pub const ALL: [Self; 5] =
+        [Self::Connect, Self::Unprocessed, Self::Reset, Self::Timeout, Self::Status];
+
+    /// The word of metrics and traces.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Unprocessed => "unprocessed",
+            Self::Reset => "reset",
+            Self::Timeout => "timeout",
+            Self::Status => "status",
         }
     }
 }
@@ -182,8 +211,8 @@ impl UpstreamFamilies {
             duration: self.durations.with_label_values(&[upstream]),
             new: connections("false"),
             reused: connections("true"),
-            retries: RETRY_REASONS
-                .map(|reason| self.retries.with_label_values(&[upstream, reason])),
+            retries: RetryReason::ALL
+                .map(|reason| self.retries.with_label_values(&[upstream, reason.name()])),
             over_retry_budget: self.over_retry_budget.with_label_values(&[upstream]),
             ejections: EjectReason::ALL.map(|reason| {
                 self.endpoints.ejections.with_label_values(&[upstream, reason.name()])
@@ -265,12 +294,9 @@ impl UpstreamSeries {
         self.recent.durations.observe(us);
     }
 
-    /// Counts a retry for one of [`RETRY_REASONS`].
-    pub fn retried(&self, reason: &str) {
-        let each = RETRY_REASONS.iter().zip(&self.retries);
-        if let Some((_, series)) = each.into_iter().find(|(own, _)| **own == reason) {
-            series.inc();
-        }
+    /// Counts a retry.
+    pub fn retried(&self, reason: RetryReason) {
+        increment(&RetryReason::ALL, reason, &self.retries);
         self.recent.retries.inc();
     }
 
@@ -281,14 +307,17 @@ impl UpstreamSeries {
 
     /// Counts an endpoint that was ejected.
     pub fn ejected(&self, reason: EjectReason) {
-        let place = EjectReason::ALL.iter().position(|each| *each == reason);
-        if let Some(counter) = place.and_then(|place| self.ejections.get(place)) {
-            counter.inc();
-        }
+        increment(&EjectReason::ALL, reason, &self.ejections);
     }
 
     /// Counts a connection that a request is forwarded on.
     pub fn connected(&self, is_reused: bool) {
         if is_reused { &self.reused } else { &self.new }.inc();
     }
+}
+
+/// Increments the counter of one of `all`, which has one for each.
+fn increment<T: Copy + PartialEq>(all: &[T], one: T, counters: &[IntCounter]) {
+    let each = all.iter().zip(counters);
+    each.filter(|(own, _)| **own == one).for_each(|(_, counter)| counter.inc());
 }

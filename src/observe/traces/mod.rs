@@ -23,7 +23,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{mpsc, watch};
 
 use super::access_log::Record;
-use super::metrics::TraceSeries;
+use super::metrics::{RetryReason, TraceSeries};
 use crate::base::failure;
 use crate::policy::tracing::{Endpoint, Follow, Tracing};
 use context::{Parent, SpanId, TraceId};
@@ -80,8 +80,8 @@ pub struct FailedAttempt {
     pub server: SocketAddr,
     /// Microseconds from the head of the request to its end.
     pub offset_us: u64,
-    /// Why it failed, with the values of `tollgate_upstream_retries_total`.
-    pub reason: &'static str,
+    /// Why it failed.
+    pub reason: RetryReason,
     /// The status of its response, if that is why.
     pub status: Option<u16>,
 }

@@ -159,7 +159,7 @@ fn retry(record: &TraceRecord, attempt: &FailedAttempt) -> Event {
     let mut attributes = Attributes::default();
     attributes.text("server.address", &attempt.server.ip().to_string());
     attributes.number("server.port", u64::from(attempt.server.port()));
-    attributes.status(attempt.status, Some(attempt.reason));
+    attributes.status(attempt.status, Some(attempt.reason.name()));
     let at = record.request.time.saturating_add(attempt.offset_us);
     Event {
         time_unix_nano: at.saturating_mul(NANOS_PER_MICRO),
