@@ -278,7 +278,7 @@ impl ProxyHttp for Gateway {
             }
         }
         let has_whole_body = !session.as_ref().retry_buffer_truncated();
-        self.responded(exchange, status, &session.req_header().method, has_whole_body)
+        self.responded(exchange, status, status, &session.req_header().method, has_whole_body)
     }
 
     fn upstream_response_body_filter(

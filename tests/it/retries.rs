@@ -452,6 +452,8 @@ async fn unavailable_call_of_grpc_is_retried_as_a_503() {
         let request = request.header("content-type", "application/grpc").body(()).unwrap();
         let answer = client.send(request).await.unwrap();
         assert_eq!(answer.headers()["grpc-status"], expected);
-        calls.lock().clear();
+        let attempts: u64 = calls.lock().drain().map(|(_, count)| count).sum();
+        let answered = gateway.count("tollgate_upstream_results_total", &[("result", "2xx")]);
+        assert_eq!(answered, attempts);
     }
 }

@@ -19,17 +19,9 @@ use crate::policy::settings::{MaxInFlight, Upstream};
 use crate::upstream::connection::{Attempt, TimedOut};
 use crate::upstream::health::EjectReason;
 
-/// Type of the error of an attempt after whose response the request is sent again.
+/// Type of the error of an attempt after whose response the request is retried.
 pub(super) const RETRIED_STATUS: ErrorType =
-    ErrorType::Custom("the status is one after which the request is sent again");
-
-/// The error of the same.
-#[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
-pub(super) fn retried_status() -> Box<Error> {
-    let mut error = Error::new(RETRIED_STATUS).into_up();
-    error.set_retry(true);
-    error
-}
+    ErrorType::Custom("the request is retried because of the status of the response");
 
 impl Gateway {
     /// Notes that the endpoint that was selected last has been connected to.
@@ -80,8 +72,9 @@ impl Gateway {
         error
     }
 
-    /// Notes the head of a response, before any of it is written to the client. `has_whole_body`:
-    /// as for [`is_retried`](Self::is_retried).
+    /// Notes the head of a response, before any of it is written to the client. `failed`: the
+    /// status that decides on a retry, which is another one for a gRPC call that is unavailable.
+    /// `has_whole_body`: as for [`is_retried`](Self::is_retried).
     ///
     /// # Errors
     /// There are too many interim responses, or the request is sent again because of the status:
@@ -90,6 +83,7 @@ impl Gateway {
         &self,
         exchange: &mut Exchange,
         status: StatusCode,
+        failed: StatusCode,
         method: &Method,
         has_whole_body: bool,
     ) -> Result<()> {
@@ -105,11 +99,14 @@ impl Gateway {
         let failure = is_failure.then_some(ServerFailure::Status(status));
         self.observe_health(exchange, failure, now);
         let digit = u8::try_from(status.as_u16() / 100).unwrap_or_default();
-        if status >= StatusCode::REQUEST_TIMEOUT
-            && self.is_retried(exchange, Failed::Status(status), method, has_whole_body)
+        // The first status that can be one of `on`.
+        if failed >= StatusCode::REQUEST_TIMEOUT
+            && self.is_retried(exchange, Failed::Status(failed), method, has_whole_body)
         {
             self.count_upstream(exchange, UpstreamResult::Answer(digit));
-            return Err(retried_status());
+            let mut error = Error::new(RETRIED_STATUS).into_up();
+            error.set_retry(true);
+            return Err(error);
         }
         let took_us = exchange.attempts.first_began().map_or(0, |at| now.saturating_sub(at));
         exchange.attempts.answer = Some(Answer { status, took_us });

@@ -22,7 +22,6 @@ use crate::base::clock;
 use crate::decide::reason::Failure;
 use crate::gateway::Gateway;
 use crate::gateway::attempts::deadline;
-use crate::gateway::attempts::outcome::retried_status;
 use crate::gateway::attempts::retry::Failed;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::request::body_drain;
@@ -306,11 +305,10 @@ impl<'a> Call<'a> {
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return Some(Err(respond::unrequested_upgrade()));
         }
-        let request = self.session.req_header();
-        let responded = self.gateway.responded(self.exchange, status, &request.method, false);
-        if let Err(error) = responded {
+        if let Err(error) = self.exchange.attempts.count_interim() {
             return Some(Err(error));
         }
+        let request = self.session.req_header();
         if status == StatusCode::CONTINUE
             || self.session.as_http1().is_none()
             || request.version == http::Version::HTTP_10
@@ -335,15 +333,12 @@ impl<'a> Call<'a> {
             let words = "the head of the response is not valid";
             return Some(Err(Error::new(ErrorType::Custom(words)).into_up()));
         }
-        if grpc::is_unavailable(&head.headers)
-            && grpc::is_call(self.session)
-            && self.is_retried(Failed::Status(StatusCode::SERVICE_UNAVAILABLE))
-        {
-            return Some(Err(retried_status()));
-        }
+        let is_unavailable = grpc::is_unavailable(&head.headers) && grpc::is_call(self.session);
+        let failed = if is_unavailable { StatusCode::SERVICE_UNAVAILABLE } else { head.status };
         let method = &self.session.req_header().method;
-        let has_whole_body = self.replay.is_complete();
-        let responded = self.gateway.responded(self.exchange, head.status, method, has_whole_body);
+        let (gateway, has_whole_body) = (self.gateway, self.replay.is_complete());
+        let responded =
+            gateway.responded(self.exchange, head.status, failed, method, has_whole_body);
         if let Err(error) = responded {
             return Some(Err(error));
         }
