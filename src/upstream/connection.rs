@@ -28,9 +28,9 @@ use pingora::protocols::l4::socket::SocketAddr as PeerAddress;
 use pingora::protocols::l4::stream::Stream;
 use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio::time::{Sleep, sleep_until, timeout_at};
 
-use super::deadline::{Deadline, SetBy};
+use super::deadline::{Deadline, SetBy, TryLimit};
 use super::dial::{Dial, Offer};
 use super::idle::{Body, Idle};
 use super::run::Run;
@@ -47,8 +47,6 @@ pub(crate) struct Attempt {
     pub(crate) dial: Dial,
     pub(crate) request_id: RequestId,
     pub(crate) connects: Connects,
-    /// When it began.
-    pub(crate) began: Instant,
     /// Whether the request has a body. While the client sends it, nothing bounds the server's time.
     pub(crate) has_body: bool,
     /// Timeout of each part of the response's body, and of the head of the final response, from the
@@ -56,9 +54,8 @@ pub(crate) struct Attempt {
     pub(crate) read_timeout: Duration,
     /// Another timeout of that head; `None`: the same.
     pub(crate) first_byte_timeout: Option<Duration>,
-    /// Timeout of that head from the beginning of the attempt, or from the end of the request's
-    /// body if that is later; `None`: none.
-    pub(crate) try_timeout: Option<Duration>,
+    /// Another time limit of that head; `None`: none.
+    pub(crate) try_limit: Option<TryLimit>,
     /// How long a connection that was upgraded may be silent in both directions.
     pub(crate) upgraded_idle_timeout: Duration,
     /// How long the connection is kept idle afterwards.
@@ -172,7 +169,8 @@ struct Connection {
     client_timer: Option<Pin<Box<Sleep>>>,
     /// Until [`Attempt::deadline`].
     deadline_timer: Option<Pin<Box<Sleep>>>,
-    /// Until [`Attempt::try_timeout`]; `None` also while the client sends the request's body.
+    /// Until the end of [`Attempt::try_limit`]; `None` also while the client sends the request's
+    /// body.
     try_timer: Option<Pin<Box<Sleep>>>,
     last_write: Write,
 }
@@ -298,7 +296,7 @@ impl L4Connect for Connector {
             None => Opened::new(Box::pin(attempt.open()).await?),
         };
         attempt.progress.lock().is_reused = is_reused;
-        let try_timeout = attempt.try_timeout.filter(|_| !attempt.has_body);
+        let try_limit = attempt.try_limit.filter(|_| !attempt.has_body);
         let connection = Connection {
             stream: Some(transport),
             attempt: Arc::clone(attempt),
@@ -311,7 +309,7 @@ impl L4Connect for Connector {
             run,
             client_timer: None,
             deadline_timer: attempt.deadline.map(|deadline| Box::pin(sleep_until(deadline.at))),
-            try_timer: try_timeout.map(|timeout| Box::pin(sleep_until(attempt.began + timeout))),
+            try_timer: try_limit.map(|limit| Box::pin(sleep_until(limit.began + limit.timeout))),
             last_write: Write::Accepted,
         };
         Ok(VirtualSocketStream::new(Box::new(connection)).into())
@@ -397,18 +395,19 @@ impl Connection {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// What is read next, and whether all of the request's body has come from the client.
-    fn progress(&self) -> (Stage, bool) {
+    /// What is read next. Once the client has sent all of the request's body, the server's time
+    /// begins.
+    fn stage(&mut self) -> Stage {
         let progress = self.attempt.progress.lock();
-        (progress.stage, progress.has_whole_body)
-    }
-
-    /// Notes that the client has sent all of the request's body: now the server's time runs.
-    fn end_receiving(&mut self) {
-        self.is_receiving = false;
-        self.restart_timer();
-        let timeout = self.attempt.try_timeout;
-        self.try_timer = timeout.map(|timeout| Box::pin(tokio::time::sleep(timeout)));
+        let (stage, has_whole_body) = (progress.stage, progress.has_whole_body);
+        drop(progress);
+        if self.is_receiving && has_whole_body {
+            self.is_receiving = false;
+            self.restart_timer();
+            let limit = self.attempt.try_limit;
+            self.try_timer = limit.map(|limit| Box::pin(tokio::time::sleep(limit.timeout)));
+        }
+        stage
     }
 
     /// Fails once the client has paused for too long within the request's body, or sends it too
@@ -484,13 +483,10 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let (stage, has_whole_body) = this.progress();
+        let stage = this.stage();
         if let Stage::Ended(body) = stage {
             this.release(body);
             return Poll::Ready(Ok(()));
-        }
-        if this.is_receiving && has_whole_body {
-            this.end_receiving();
         }
         // Also if bytes can be read: a response can trickle.
         if let Poll::Ready(passed) = this.poll_ends(stage, context) {
@@ -531,10 +527,7 @@ impl AsyncWrite for Connection {
         let written = this.stream()?.poll_write(context, bytes);
         if written.is_pending() {
             // Pingora reads only after the write.
-            let (stage, has_whole_body) = this.progress();
-            if this.is_receiving && has_whole_body {
-                this.end_receiving();
-            }
+            let stage = this.stage();
             if let Poll::Ready(Err(late)) = this.poll_ends(stage, context) {
                 return Poll::Ready(Err(late));
             }

@@ -1,14 +1,16 @@
 //! `first_byte_timeout`, `try_timeout` and `timeout`, over both versions of HTTP.
 
 use std::io::{Read as _, Write as _};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::http2::Client;
 use crate::http2_upstreams::scripted;
-use crate::support::{Gateway, Request, Upstream, proxy_to, sleep_for, timed};
+use crate::support::{
+    Authority, Gateway, Issued, Nginx, Request, Upstream, proxy_to, sleep_for, timed,
+};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
 
@@ -191,6 +193,53 @@ async fn attempt_and_head_are_timed_from_the_end_of_the_upload() {
     }
 }
 
+/// Passes connections on to a server, each after a pause.
+fn delayed(server: SocketAddr, pause: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let pass_on = |mut from: TcpStream, mut to: TcpStream| {
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+    };
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                sleep_for(pause);
+                let server = TcpStream::connect(server).unwrap();
+                let (back, other) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || pass_on(back, other));
+                pass_on(client, server);
+            });
+        }
+    });
+    address
+}
+
+/// Also if the TLS handshake, which selects HTTP/1.1, is a part of the attempt.
+#[test]
+fn attempt_is_timed_from_the_selection_of_its_server() {
+    let authority = Authority::new();
+    let Issued { certificate, key } = authority.issue("api", &["api.test"]);
+    let slow = slow_over_http1();
+    let tls = Nginx::listening("ssl", |_| {
+        format!(
+            "ssl_certificate {certificate};\nssl_certificate_key {key};\n\
+             location / {{ proxy_pass http://{}; }}",
+            slow.address
+        )
+    });
+    let server = delayed(tls.address, Duration::from_millis(600));
+    let settings = format!(
+        "tls = {{ ca = {:?}, server_name = \"api.test\" }}\nconnect_timeout = \"5s\"\n\
+         try_timeout = \"1s\"",
+        authority.ca()
+    );
+    let config = config(server, &settings).replace("[\"127", "[\"https://127");
+    for (path, status) in [("/1", 200), ("/700", 504)] {
+        assert_eq!(Gateway::start(&config).get(path).status, status, "{path}");
+    }
+}
+
 #[test]
 fn upgraded_connection_outlives_all_time_limits() {
     let upstream = Upstream::start(|_, stream| {
@@ -216,7 +265,7 @@ fn upgraded_connection_outlives_all_time_limits() {
 /// An upgrade that is not answered is timed.
 #[test]
 fn unanswered_upgrade_is_a_504() {
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     for limit in ["timeout", "try_timeout", "first_byte_timeout"] {
         let gateway =
             Gateway::start(&config(silent.local_addr().unwrap(), &format!("{limit} = \"200ms\"")));
@@ -229,7 +278,7 @@ fn unanswered_upgrade_is_a_504() {
 /// A server that does not read: the write is blocked, and nothing is read meanwhile.
 #[test]
 fn timeout_ends_an_upload_that_the_server_does_not_read() {
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&config(silent.local_addr().unwrap(), "timeout = \"300ms\""));
     let mut client = gateway.connect();
     let ((), took) = timed(|| {

@@ -8,17 +8,18 @@ use http::header;
 use parking_lot::Mutex;
 use pingora::prelude::{Error, ErrorSource, ErrorType, HttpPeer, Result};
 use pingora::proxy::Session;
-use tokio::time::Instant;
 
 use super::outcome::RETRIED_STATUS;
 use super::retry::Failed;
-use super::{Handed, deadline};
+use super::{Handed, deadline, select};
 use crate::downstream::connection::ClientProtocol;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::failure;
 use crate::gateway::{Gateway, respond};
 use crate::policy::settings::Upstream;
+use crate::policy::time_limits::TimeLimits;
 use crate::upstream::connection::{Attempt, Connector, Connects, Progress, TimedOut};
+use crate::upstream::deadline::TryLimit;
 use crate::upstream::dial::Dial;
 
 impl Gateway {
@@ -38,14 +39,14 @@ impl Gateway {
             handed
         } else {
             let dial = self.select(session, exchange)?;
-            self.pause(exchange).await;
+            select::pause(exchange).await;
             Handed { dial, opened: None }
         };
         let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
         let mut peer = HttpPeer::new(dial.server.address, false, String::new());
         let options = &mut peer.options;
-        let most = upstream.connect_timeout;
-        let connect_timeout = exchange.time_limits().attempt.map_or(most, |limit| limit.min(most));
+        let limits = exchange.time_limits();
+        let connect_timeout = limits.of_connecting(upstream.connect_timeout);
         options.connection_timeout = Some(connect_timeout);
         options.total_connection_timeout = Some(connect_timeout);
         options.read_timeout = Some(upstream.read_timeout);
@@ -60,7 +61,7 @@ impl Gateway {
         } else {
             Connects::IdleFirst
         };
-        let attempt = Arc::new(attempt(exchange, upstream, dial, connects, has_body));
+        let attempt = Arc::new(attempt(exchange, upstream, limits, dial, connects, has_body));
         if has_body {
             let limits = &exchange.snapshot.policy.server.limits;
             let awaits_continue = session.req_header().headers.contains_key(header::EXPECT);
@@ -158,20 +159,23 @@ fn failed(
 fn attempt(
     exchange: &Exchange,
     upstream: &Upstream,
+    limits: TimeLimits,
     dial: Dial,
     connects: Connects,
     has_body: bool,
 ) -> Attempt {
-    let (route, limits) = (exchange.route(), exchange.time_limits());
+    let route = exchange.route();
+    let try_limit = limits
+        .attempt
+        .and_then(|timeout| Some(TryLimit { began: exchange.attempts.last_began()?, timeout }));
     Attempt {
         dial,
         request_id: exchange.request_id.clone(),
-        began: Instant::now(),
         connects,
         has_body,
         read_timeout: upstream.read_timeout,
         first_byte_timeout: limits.first_byte,
-        try_timeout: limits.attempt,
+        try_limit,
         upgraded_idle_timeout: route.map_or(Duration::MAX, |route| route.websocket_idle_timeout),
         idle_timeout: upstream.idle_timeout,
         deadline: exchange.attempts.deadline,

@@ -12,13 +12,13 @@ use pingora::prelude::{Error, ErrorType, Result};
 use pingora::proxy::Session;
 use tokio::time::Instant;
 
-use super::{Handed, deadline};
+use super::{Handed, deadline, select};
 use crate::gateway::Gateway;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::{self, failure, grpc};
 use crate::policy::settings::{Protocol, Upstream};
 use crate::upstream::dial::{Dial, Offer};
-use crate::upstream::http2::{Acquired, Stream};
+use crate::upstream::http2::Acquired;
 use call::Call;
 use timeout::Limits;
 
@@ -62,12 +62,14 @@ impl Gateway {
         let mut replay = Replay::default();
         loop {
             let selected = self.select(session, exchange)?;
-            self.pause(exchange).await;
+            select::pause(exchange).await;
             let Some(offer) = offer(session, exchange) else {
                 exchange.attempts.handed = Some(Handed { dial: selected, opened: None });
                 return refuse_grpc(session).map(|()| false);
             };
-            let stream = match self.acquire(session, exchange, &selected, offer).await {
+            let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
+            let limits = Limits::of(upstream, session, exchange);
+            let stream = match acquire(exchange, upstream, &selected, offer, limits).await {
                 Ok(Acquired::Http2(stream)) => stream,
                 Ok(Acquired::Http1(_)) if replay.len > 0 => return Err(changed_version()),
                 Ok(Acquired::Http1(opened)) => {
@@ -85,52 +87,40 @@ impl Gateway {
                 }
             };
             self.connected(exchange, stream.is_reused);
-            match self.call(session, exchange, stream, &mut replay).await {
+            let call = Call::begin(self, session, exchange, stream, &mut replay, limits);
+            let response = match call.await {
+                Ok(call) => call.run().await,
+                Err(error) => Err(error),
+            };
+            match response {
                 Ok(()) => return Ok(true),
                 Err(error) if error.retry() => {}
                 Err(error) => return Err(error),
             }
         }
     }
+}
 
-    /// Opens a stream within `connect_timeout`, `try_timeout` and the deadline of the request.
-    async fn acquire(
-        &self,
-        session: &Session,
-        exchange: &Exchange,
-        dial: &Dial,
-        offer: Offer,
-    ) -> Result<Acquired> {
-        let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
-        // After one connection was closed, for example by a restart of the server, others are
-        // likely to be closed, too.
-        let is_new = exchange.attempts.count() > 1;
-        let pool = Arc::clone(&dial.pool);
-        let acquired = pool.http2.acquire(dial, offer, is_new, upstream.idle_timeout);
-        let (timeout, deadline) =
-            Limits::of(upstream, session, exchange).connecting(upstream, Instant::now());
-        tokio::time::timeout(timeout, acquired).await.unwrap_or_else(|_| {
-            Err(match deadline {
-                Some(deadline) => deadline::passed(deadline.set_by, true),
-                None => Error::new(ErrorType::ConnectTimedout).into_up(),
-            })
+/// Opens a stream within `connect_timeout`, `try_timeout` and the deadline of the request.
+async fn acquire(
+    exchange: &Exchange,
+    upstream: &Upstream,
+    dial: &Dial,
+    offer: Offer,
+    limits: Limits,
+) -> Result<Acquired> {
+    // After one connection was closed, for example by a restart of the server, others are likely to
+    // be closed, too.
+    let is_new = exchange.attempts.count() > 1;
+    let pool = Arc::clone(&dial.pool);
+    let acquired = pool.http2.acquire(dial, offer, is_new, upstream.idle_timeout);
+    let (timeout, deadline) = limits.connecting(upstream.connect_timeout, Instant::now());
+    tokio::time::timeout(timeout, acquired).await.unwrap_or_else(|_| {
+        Err(match deadline {
+            Some(deadline) => deadline::passed(deadline.set_by, true),
+            None => Error::new(ErrorType::ConnectTimedout).into_up(),
         })
-    }
-
-    /// Makes an attempt. Returns when the response has been written; an error says whether the
-    /// request is sent again.
-    async fn call(
-        &self,
-        session: &mut Session,
-        exchange: &mut Box<Exchange>,
-        stream: Stream,
-        replay: &mut Replay,
-    ) -> Result<()> {
-        let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
-        let limits = Limits::of(upstream, session, exchange);
-        let call = Call::begin(self, session, exchange, stream, replay, limits).await?;
-        call.run().await
-    }
+    })
 }
 
 /// The error of a request whose first server spoke HTTP/2 and refused it, and whose second one

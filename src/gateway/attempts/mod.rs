@@ -2,10 +2,9 @@
 //!
 //! Reading order: this file (what is known of them), `select` (which server gets the request),
 //! `affinity` (what makes it the same server for the same client), `forward` (the request that it
-//! gets), `deadline` (when the
-//! request must have ended), `http1` and `http2` (sending it, and its time limits), `outcome` (how
-//! it went), `retry` (whether it is sent again), `refund` (tokens of requests that reached no
-//! server).
+//! gets), `deadline` (when the request must have ended), `http1` and `http2` (sending it, and its
+//! time limits), `outcome` (how it went), `retry` (whether it is sent again), `refund` (tokens of
+//! requests that reached no server).
 //!
 //! Connections are opened by `upstream::dial`. Over HTTP/2, [`Gateway::forward_http2`] makes the
 //! attempts. Over HTTP/1.1 Pingora does, and asks `http1` for the next one.
@@ -25,13 +24,16 @@ mod select;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 use pingora::prelude::Result;
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 use self::retry::Failed;
 use super::respond;
+use crate::base::clock;
 use crate::observe::access_log::UpstreamMarks;
 use crate::observe::traces::FailedAttempt;
 use crate::upstream::connection::{self, Opened};
@@ -143,6 +145,12 @@ impl Attempts {
 
     pub(super) fn last_mut(&mut self) -> Option<&mut Attempt> {
         self.list.last_mut()
+    }
+
+    /// When the last attempt began, by the clock of timers.
+    pub(super) fn last_began(&self) -> Option<Instant> {
+        let elapsed = Duration::from_micros(clock::now().saturating_sub(self.last()?.began));
+        Instant::now().checked_sub(elapsed)
     }
 
     /// The connection of the last attempt, over HTTP/1.1.

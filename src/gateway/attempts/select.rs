@@ -46,32 +46,30 @@ impl Gateway {
         exchange.attempts.begin(endpoint, cookie, now);
         if exchange.attempts.count() == 1 {
             exchange.attempts.deadline = deadline::of(session, exchange);
-        }
-        if exchange.attempts.count() == 1
-            && exchange.retries().is_some_and(Retries::has_budget)
-            && let Some(load) = exchange.load()
-        {
-            load.retries.note_request(now);
+            let has_budget = exchange.retries().is_some_and(Retries::has_budget);
+            if let Some(load) = exchange.load().filter(|_| has_budget) {
+                load.retries.note_request(now);
+            }
         }
         let proxy_header = upstream.proxy_protocol.map(|version| proxy_header(session, version));
         Ok(Dial { server: pool.endpoint(server), pool: Arc::clone(pool), proxy_header })
     }
+}
 
-    /// Waits before a request is sent again to an endpoint where it failed.
-    pub(super) async fn pause(&self, exchange: &mut Exchange) {
-        let tries = exchange.attempts.count();
-        if tries < 2 {
-            return;
-        }
-        let (avoided, deadline) = (exchange.attempts.avoided(), exchange.attempts.deadline);
-        let Some(last) = exchange.attempts.last_mut() else { return };
-        if avoided.contains(&last.server) {
-            let random = getrandom::u64().unwrap_or_default();
-            let end = Instant::now() + retry::pause(tries - 1, random);
-            let end = deadline.map_or(end, |deadline| deadline.at.min(end));
-            Box::pin(tokio::time::sleep_until(end)).await;
-            last.began = clock::now();
-        }
+/// Waits before a request is retried at an endpoint where it failed.
+pub(super) async fn pause(exchange: &mut Exchange) {
+    let tries = exchange.attempts.count();
+    if tries < 2 {
+        return;
+    }
+    let (avoided, deadline) = (exchange.attempts.avoided(), exchange.attempts.deadline);
+    let Some(last) = exchange.attempts.last_mut() else { return };
+    if avoided.contains(&last.server) {
+        let random = getrandom::u64().unwrap_or_default();
+        let end = Instant::now() + retry::pause(tries - 1, random);
+        let end = deadline.map_or(end, |deadline| deadline.at.min(end));
+        Box::pin(tokio::time::sleep_until(end)).await;
+        last.began = clock::now();
     }
 }
 

@@ -91,11 +91,7 @@ impl Gateway {
             version: request.version,
             check_offset_us,
             call,
-            retried: if attempts.count() > 1 {
-                attempts.retried(exchange.started)
-            } else {
-                Vec::new()
-            },
+            retried: attempts.retried(exchange.started),
         });
     }
 }

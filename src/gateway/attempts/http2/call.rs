@@ -110,13 +110,9 @@ impl<'a> Call<'a> {
         // An error means that the connection is closing: nothing was sent.
         let sent = stream.sender.send_request(head, !has_body);
         let (response, upload) = sent.map_err(|error| {
-            let method = &session.req_header().method;
-            let has_whole_body = replay.is_complete();
-            let is_retried =
-                gateway.is_retried(exchange, Failed::NotProcessed, method, has_whole_body);
-            let mut error = in_words(error);
-            error.set_retry(is_retried);
-            error
+            let (method, failed) = (&session.req_header().method, Failed::NotProcessed);
+            let is_retried = gateway.is_retried(exchange, failed, method, replay.is_complete());
+            retriable(error, is_retried)
         })?;
         let mut pending = None;
         if replay.len > 0 {
@@ -131,8 +127,8 @@ impl<'a> Call<'a> {
             is_done: !has_body,
             is_sent: !has_body,
         };
-        let began = exchange.attempts.last().map_or(0, |attempt| attempt.began);
-        let elapsed = Duration::from_micros(clock::now().saturating_sub(began));
+        let now = Instant::now();
+        let began = limits.bounds_attempt().then(|| exchange.attempts.last_began()).flatten();
         let server = &exchange.snapshot.policy.server;
         let meter = server.limits.body_min_rate.filter(|_| has_body && limits.bounds_client());
         let transfer = &exchange.connection.transfer;
@@ -147,8 +143,8 @@ impl<'a> Call<'a> {
             body,
             response: Response::Head(response),
             missing: None,
-            since: Instant::now(),
-            try_since: Instant::now().checked_sub(elapsed).unwrap_or_else(Instant::now),
+            since: now,
+            try_since: began.unwrap_or(now),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             meter,
             stream,
@@ -466,10 +462,7 @@ impl<'a> Call<'a> {
         } else {
             Failed::Otherwise
         };
-        let is_retried = self.is_retried(failed);
-        let mut error = in_words(error);
-        error.set_retry(is_retried);
-        error
+        retriable(error, self.is_retried(failed))
     }
 
     /// The error of a wait that has taken too long.
@@ -512,6 +505,14 @@ impl<'a> Call<'a> {
         }
         error
     }
+}
+
+/// The error of an attempt without a response, which says whether the request is retried.
+#[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
+fn retriable(error: h2::Error, is_retried: bool) -> Box<Error> {
+    let mut error = in_words(error);
+    error.set_retry(is_retried);
+    error
 }
 
 /// When the client sends the body too slowly unless more of it arrives before; `None`: never,

@@ -10,6 +10,7 @@ use crate::gateway::attempts::deadline;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::grpc;
 use crate::policy::settings::Upstream;
+use crate::policy::time_limits::TimeLimits;
 use crate::upstream::deadline::Deadline;
 
 /// What a request waits for.
@@ -30,11 +31,8 @@ pub(super) enum Waiting {
 pub(super) struct Limits {
     /// Those of each wait; `None`: a call of gRPC over HTTP/2, whose stream can be idle by design.
     each: Option<Each>,
-    /// `first_byte_timeout`, for [`Waiting::Head`].
-    first_byte: Option<Duration>,
-    /// `try_timeout`: from the beginning of the attempt, or from the end of the request's body if
-    /// that is later, to the head of the response.
-    attempt: Option<Duration>,
+    /// Those of the route or the upstream. `first_byte` is for [`Waiting::Head`].
+    configured: TimeLimits,
     /// When the request must have ended.
     deadline: Option<Deadline>,
 }
@@ -70,22 +68,20 @@ impl Limits {
             read: upstream.read_timeout,
             write: upstream.write_timeout,
         });
-        let limits = exchange.time_limits();
-        let deadline = exchange.attempts.deadline;
-        Self { each, first_byte: limits.first_byte, attempt: limits.attempt, deadline }
+        Self { each, configured: exchange.time_limits(), deadline: exchange.attempts.deadline }
     }
 
     /// When a wait has taken too long; `None`: never.
     pub(super) fn end(self, wait: Wait) -> Option<Instant> {
+        let TimeLimits { first_byte, attempt, .. } = self.configured;
         let each = match wait.of {
             Waiting::Client => self.each.and_then(|each| each.client),
             Waiting::Window => self.each.map(|each| each.write),
-            Waiting::Head => self.first_byte.or(self.each.map(|each| each.read)),
+            Waiting::Head => first_byte.or(self.each.map(|each| each.read)),
             Waiting::Body => self.each.map(|each| each.read),
         };
         let of_wait = each.and_then(|each| wait.since.checked_add(each));
-        let of_attempt =
-            wait.try_since.zip(self.attempt).and_then(|(at, limit)| at.checked_add(limit));
+        let of_attempt = wait.try_since.zip(attempt).and_then(|(at, limit)| at.checked_add(limit));
         let of_request = self.deadline.map(|deadline| deadline.at);
         of_wait.into_iter().chain(of_attempt).chain(of_request).min()
     }
@@ -108,14 +104,18 @@ impl Limits {
         self.each.is_some()
     }
 
+    /// Whether the time from the beginning of an attempt is limited.
+    pub(super) fn bounds_attempt(self) -> bool {
+        self.configured.attempt.is_some()
+    }
+
     /// How long connecting may take from now, and the deadline if that ends it.
     pub(super) fn connecting(
         self,
-        upstream: &Upstream,
+        connect_timeout: Duration,
         now: Instant,
     ) -> (Duration, Option<Deadline>) {
-        let most = upstream.connect_timeout;
-        let most = self.attempt.map_or(most, |attempt| attempt.min(most));
+        let most = self.configured.of_connecting(connect_timeout);
         match self.deadline.map(|deadline| (deadline.at.saturating_duration_since(now), deadline)) {
             Some((left, deadline)) if left < most => (left, Some(deadline)),
             _ => (most, None),
@@ -134,7 +134,11 @@ mod tests {
     /// Without a limit but those of each wait.
     fn limits(client: Option<Duration>) -> Limits {
         let each = Some(Each { client, read: SECOND, write: SECOND * 2 });
-        Limits { each, first_byte: None, attempt: None, deadline: None }
+        Limits { each, configured: TimeLimits::default(), deadline: None }
+    }
+
+    fn first_byte(limit: Duration) -> TimeLimits {
+        TimeLimits { first_byte: Some(limit), ..TimeLimits::default() }
     }
 
     fn wait(of: Waiting, since: Instant) -> Wait {
@@ -150,19 +154,20 @@ mod tests {
         assert_eq!(three.end(wait(Waiting::Head, now)), Some(now + SECOND));
         assert_eq!(three.end(wait(Waiting::Body, now)), Some(now + SECOND));
         assert_eq!(three.end(wait(Waiting::Window, now)), Some(now + SECOND * 2));
-        let slow = Limits { first_byte: Some(SECOND * 9), ..three };
+        let slow = Limits { configured: first_byte(SECOND * 9), ..three };
         assert_eq!(slow.end(wait(Waiting::Head, now)), Some(now + SECOND * 9));
         assert_eq!(slow.end(wait(Waiting::Body, now)), Some(now + SECOND));
         let call = Limits { each: None, ..three };
         assert_eq!(call.end(wait(Waiting::Head, now)), None);
-        let call = Limits { first_byte: Some(SECOND), ..call };
+        let call = Limits { configured: first_byte(SECOND), ..call };
         assert_eq!(call.end(wait(Waiting::Head, now)), Some(now + SECOND));
     }
 
     #[test]
     fn attempt_ends_before_its_waits_do() {
         let now = Instant::now();
-        let limits = Limits { attempt: Some(SECOND / 2), ..limits(Some(SECOND * 3)) };
+        let configured = TimeLimits { attempt: Some(SECOND / 2), ..TimeLimits::default() };
+        let limits = Limits { configured, ..limits(Some(SECOND * 3)) };
         for of in [Waiting::Head, Waiting::Window] {
             assert!(limits.end(wait(of, now)) >= Some(now + SECOND), "{of:?}");
             let waiting = Wait { try_since: Some(now - SECOND / 4), ..wait(of, now) };
