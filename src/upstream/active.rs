@@ -197,30 +197,20 @@ impl Active {
     /// Selects an endpoint at `now` (microseconds). It is one of `wanted.not` only if there is no
     /// other; `None`: there is no endpoint at all.
     pub(super) fn select(&self, wanted: Wanted<'_>, rounds: &Rounds, now: u64) -> Option<&Listed> {
-        if wanted.not.len() > 1
-            && let Some(listed) = self.another(wanted.not, rounds, now)
-        {
-            return Some(listed);
+        let position_of =
+            |not: &SocketAddr| self.chosen.iter().position(|one| one.state.address == *not);
+        let (listed, not) = match wanted.not {
+            [] => (wanted.cookie.and_then(|cookie| self.with_cookie(cookie, now)), None),
+            // The others are balanced.
+            [not] if self.chosen.len() > 1 => (None, position_of(not)),
+            [.., last] => (self.another(wanted.not, rounds, now), position_of(last)),
+        };
+        if listed.is_some() {
+            return listed;
         }
-        if let [only] = &*self.chosen
-            && (wanted.cookie.is_none() || !wanted.not.is_empty())
-        {
-            let listed = self.all.get(only.index)?;
-            if self.all.len() == 1 || !wanted.not.contains(&listed.state.address) {
-                return Some(listed);
-            }
-            return self.another(wanted.not, rounds, now).or(Some(listed));
+        if let [only] = &*self.chosen {
+            return self.all.get(only.index);
         }
-        if let Some(cookie) = wanted.cookie
-            && let Some(listed) = self.with_cookie(cookie, now)
-            && !wanted.not.contains(&listed.state.address)
-        {
-            return Some(listed);
-        }
-        let not = wanted
-            .not
-            .last()
-            .and_then(|not| self.chosen.iter().position(|chosen| chosen.state.address == *not));
         let position = self.position(not, wanted.hash, rounds)?;
         self.all.get(self.chosen.get(position)?.index)
     }
