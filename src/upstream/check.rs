@@ -1,4 +1,4 @@
-//! Asks an endpoint for its health: over a connection of its own, which begins like those of
+//! Health checks of an endpoint, each over a connection of its own, which begins like those of
 //! requests, with the same TLS and a PROXY header without a client.
 
 use std::future::poll_fn;
@@ -70,11 +70,11 @@ pub(super) async fn check(
     address: SocketAddr,
     checks: &HealthChecks,
 ) -> Result<(), CheckFailure> {
-    let check = ask(pool, address, checks);
+    let check = check_untimed(pool, address, checks);
     tokio::time::timeout(checks.timeout, check).await.unwrap_or(Err(CheckFailure::Timeout))
 }
 
-async fn ask(
+async fn check_untimed(
     pool: &Arc<Pool>,
     address: SocketAddr,
     checks: &HealthChecks,
@@ -91,17 +91,15 @@ async fn ask(
         Transport::Clear(_) => offer == Offer::Http2,
         Transport::Tls(_) => transport.has_selected_http2(),
     };
-    let origin = Origin::of(pool, address, upstream);
+    let origin = |host: Option<&str>| Origin::of(pool, address, host);
     match &checks.kind {
         CheckKind::Tcp => Ok(()),
-        CheckKind::Grpc { service } if is_http2 => grpc(transport, &origin, service).await,
-        CheckKind::Grpc { .. } => Err(not_http2()),
+        _ if offer == Offer::Http2 && !is_http2 => Err(not_http2()),
+        CheckKind::Grpc { service } => grpc(transport, &origin(None), service).await,
         CheckKind::Http { path, host, status } => {
-            let origin = host.as_ref().map_or(origin.clone(), |host| origin.with_host(host));
+            let origin = origin(host.as_deref());
             let found = if is_http2 {
                 http2(transport, &origin, path).await?
-            } else if offer == Offer::Http2 {
-                return Err(not_http2());
             } else {
                 http1(transport, &origin, path).await?
             };
@@ -124,22 +122,18 @@ fn offer(upstream: &Upstream, kind: &CheckKind) -> Offer {
 }
 
 /// Where a request of a check goes.
-#[derive(Clone)]
 struct Origin {
     scheme: &'static str,
     authority: String,
 }
 
 impl Origin {
-    fn of(pool: &Pool, address: SocketAddr, upstream: &Upstream) -> Self {
-        let scheme = if upstream.tls.is_some() { "https" } else { "http" };
-        let server = pool.server(address);
-        let authority = server.map_or_else(|| address.to_string(), |server| server.to_string());
-        Self { scheme, authority }
-    }
-
-    fn with_host(&self, host: &str) -> Self {
-        Self { authority: host.to_owned(), ..self.clone() }
+    /// The origin of an endpoint; `host`: that of the checks, if they have one.
+    fn of(pool: &Pool, address: SocketAddr, host: Option<&str>) -> Self {
+        let scheme = if pool.upstream().tls.is_some() { "https" } else { "http" };
+        let of_server = || pool.server(address).map(|server| server.to_string());
+        let host = host.map(str::to_owned).or_else(of_server);
+        Self { scheme, authority: host.unwrap_or_else(|| address.to_string()) }
     }
 
     fn uri(&self, path: &str) -> String {
@@ -355,9 +349,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_response_serves_but_the_one_that_says_so(body in prop::collection::vec(any::<u8>(), 0..12)) {
-            let is_well = body.starts_with(&[0, 0, 0, 0]) && serving(&body).is_ok();
-            prop_assert_eq!(serving(&body).is_ok(), is_well);
+        fn only_the_response_with_the_status_serving_is_healthy(
+            prefix in prop_oneof![
+                Just(vec![0, 0, 0, 0, 2]),
+                prop::collection::vec(any::<u8>(), 0..6),
+            ],
+            message in prop_oneof![
+                Just(vec![8, 1]),
+                prop::collection::vec(0_u8..16, 0..4),
+            ],
+        ) {
+            let body = [prefix, message].concat();
+            let message = body.get(5..).unwrap_or_default();
+            let length = body.get(4).copied().map(usize::from);
+            let has_prefix = body.starts_with(&[0; 4]) && length == Some(message.len());
+            let decoded = HealthCheckResponse::decode(message);
+            let expected = has_prefix && decoded.is_ok_and(|response| response.status == 1);
+            prop_assert_eq!(serving(&body).is_ok(), expected);
         }
     }
 }
