@@ -1,4 +1,5 @@
-//! `GET /api/upstreams`: the upstreams, their endpoints, and which of them are ejected.
+//! `GET /api/upstreams`: the upstreams, their endpoints, and which of them get requests; and the
+//! orders of operators for endpoints.
 
 use http::StatusCode;
 
@@ -10,7 +11,7 @@ use crate::base::time::UtcTime;
 use crate::config::suggest;
 use crate::policy::settings::{Target, Upstream};
 use crate::runtime::Snapshot;
-use crate::upstream::health::{Order, Standing, State};
+use crate::upstream::health::{HealthView, Order, State};
 use crate::upstream::load::Load;
 use crate::upstream::pool::{EndpointView, Pool};
 
@@ -76,7 +77,7 @@ fn no_upstream(snapshot: &Snapshot) -> Box<Answer> {
 
 /// An endpoint at `now` (microseconds of the monotonic clock).
 fn endpoint(view: EndpointView, now: u64) -> EndpointHealth {
-    let Standing { state, reason, since, until } = view.standing;
+    let HealthView { state, reason, since, until } = view.health;
     let wait_us = if until == u64::MAX { 0 } else { until.saturating_sub(now) };
     let since =
         (since > 0).then(|| UtcTime(clock::unix_us().saturating_sub(now.saturating_sub(since))));

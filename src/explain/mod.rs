@@ -29,7 +29,7 @@ use crate::decide::{Precheck, credential, precheck};
 use crate::policy::Policy;
 use crate::runtime::{CurrentSnapshot, Snapshot};
 use crate::store::limiter::{Limiter, Taken};
-use crate::upstream::health::{Standing, State};
+use crate::upstream::health::{HealthView, State};
 use crate::upstream::pool::EndpointView;
 use report::Explanation;
 use request::{HypotheticalRequest, RequestSpec, SpecError};
@@ -93,8 +93,8 @@ impl Explainer {
 fn endpoints_down(snapshot: &Snapshot, upstream: &str) -> Vec<String> {
     let pool = snapshot.pools.iter().find(|pool| **pool.name() == *upstream);
     let views = pool.map_or_else(Vec::new, |pool| pool.endpoints(clock::now()));
-    let down = views.into_iter().filter(|view| view.standing.state != State::Up);
-    down.map(|EndpointView { address, standing: Standing { state, reason, .. }, .. }| {
+    let down = views.into_iter().filter(|view| view.health.state != State::Up);
+    down.map(|EndpointView { address, health: HealthView { state, reason, .. }, .. }| {
         format!("{address} {}: {reason}", state.name())
     })
     .collect()

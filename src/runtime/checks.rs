@@ -42,10 +42,9 @@ impl Checks {
             for turn in turns {
                 let (pool, metrics) = (Arc::clone(pool), Arc::clone(metrics));
                 running.spawn(async move {
-                    if let Some(result) = pool.check(turn).await {
-                        let word = result.as_ref().err().map_or("ok", CheckFailure::name);
-                        metrics.count_check(pool.name(), word);
-                    }
+                    let result = pool.check(turn).await;
+                    let word = result.as_ref().err().map_or("ok", CheckFailure::name);
+                    metrics.count_check(pool.name(), word);
                 });
             }
         }

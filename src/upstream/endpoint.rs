@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::balance::plan::Availability;
 use super::health::Health;
+use crate::policy::health::HealthChecks;
 
 /// An endpoint, as its requests and its health checks change it.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct InFlight(Arc<EndpointState>);
 #[derive(Debug)]
 pub(crate) struct CheckTurn {
     pub(super) endpoint: Arc<EndpointState>,
+    pub(super) checks: Arc<HealthChecks>,
     /// When the next check begins, in microseconds.
     next: u64,
 }
@@ -69,10 +71,15 @@ impl EndpointState {
 
     /// Begins a health check that is due at `now`, unless another thread does. The one after it
     /// begins at `next`, or when it has ended. Times are microseconds.
-    pub(super) fn begin_check(self: &Arc<Self>, now: u64, next: u64) -> Option<CheckTurn> {
+    pub(super) fn begin_check(
+        self: &Arc<Self>,
+        checks: &Arc<HealthChecks>,
+        now: u64,
+        next: u64,
+    ) -> Option<CheckTurn> {
         let begin = |due: u64| (due <= now).then_some(u64::MAX);
         self.next_check.fetch_update(Ordering::AcqRel, Ordering::Acquire, begin).ok()?;
-        Some(CheckTurn { endpoint: Arc::clone(self), next })
+        Some(CheckTurn { endpoint: Arc::clone(self), checks: Arc::clone(checks), next })
     }
 }
 

@@ -1,5 +1,5 @@
 //! Whether an endpoint gets requests, and why not: connections that fail, health checks, ejection,
-//! and what an operator says, in one state. Pure: times are microseconds of the monotonic clock.
+//! and orders of operators, in one state. Pure: times are microseconds of the monotonic clock.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub(crate) struct Health {
     logged: State,
 }
 
-/// What an operator says of an endpoint.
+/// An operator's order for an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -44,7 +44,7 @@ pub enum Order {
 
 /// The state of an endpoint at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct HealthView {
     pub state: State,
     /// Why, in a few words; empty if it gets requests.
     pub reason: String,
@@ -62,7 +62,7 @@ pub(crate) enum CheckFailure {
     Timeout,
     /// The status of a check by HTTP or gRPC is not one of a healthy endpoint.
     Status(u16),
-    /// The service does not serve, says the endpoint; its own word for it.
+    /// The endpoint responds that the service does not serve; its own word for it.
     NotServing(&'static str),
     /// The response is none, or is malformed.
     Protocol(String),
@@ -126,14 +126,26 @@ pub(super) enum Suspicion {
     },
 }
 
+/// All endpoints of an upstream, as far as the ejection of one of them, the suspect, depends on
+/// them.
+#[derive(Debug, Default)]
+pub(super) struct Endpoints {
+    /// Number of those that may be ejected.
+    total: usize,
+    ejected: usize,
+    /// Requests of the window at all but the suspect, and those of them that failed.
+    others: (u64, u64),
+}
+
 impl Health {
     /// Whether requests are sent to it at `now`.
     pub(super) fn availability(&self, now: u64) -> Availability {
-        let standing = self.standing(now);
-        match standing.0 {
-            State::Up => Availability::Up { since: self.up_since() },
-            State::Drained | State::Disabled => Availability::Off,
-            _ => Availability::Down { until: self.down_until(now) },
+        match self.state(now) {
+            (State::Up, since) => Availability::Up { since },
+            (State::Drained | State::Disabled, _) => Availability::Off,
+            (State::Unreachable | State::Ejected | State::Unchecked | State::Unhealthy, _) => {
+                Availability::Down { until: self.down_until(now) }
+            }
         }
     }
 
@@ -144,8 +156,8 @@ impl Health {
     }
 
     /// The state at `now`, with the reason and the time since when.
-    pub(super) fn show(&self, now: u64) -> Standing {
-        let (state, since) = self.standing(now);
+    pub(super) fn show(&self, now: u64) -> HealthView {
+        let (state, since) = self.state(now);
         let reason = match state {
             State::Up => String::new(),
             State::Unreachable => "a connection failed".to_owned(),
@@ -164,11 +176,11 @@ impl Health {
             State::Unreachable | State::Ejected => self.down_until(now),
             _ => u64::MAX,
         };
-        Standing { state, reason, since, until }
+        HealthView { state, reason, since, until }
     }
 
     /// The state at `now`, and since when.
-    fn standing(&self, now: u64) -> (State, u64) {
+    fn state(&self, now: u64) -> (State, u64) {
         match self.operator {
             Some((Order::Disable, since)) => return (State::Disabled, since),
             Some((Order::Drain, since)) => return (State::Drained, since),
@@ -179,7 +191,7 @@ impl Health {
             Check::Unchecked => return (State::Unchecked, 0),
             Check::Off | Check::Passing { .. } => {}
         }
-        if let Some(ejection) = self.failures.ejection.filter(|ejection| ejection.until > now) {
+        if let Some(ejection) = self.failures.ejection_at(now) {
             return (State::Ejected, ejection.since);
         }
         if let Some(unreachable) = self.unreachable.filter(|it| it.until > now) {
@@ -190,27 +202,29 @@ impl Health {
 
     /// When it began to get requests, if it gets some.
     fn up_since(&self) -> u64 {
+        self.healthy_since.max(self.down_for_a_time_until())
+    }
+
+    /// When its last ejection and the time after its last failed connection end; 0: there has been
+    /// neither.
+    fn down_for_a_time_until(&self) -> u64 {
         let ejected = self.failures.ejection.map_or(0, |ejection| ejection.until);
-        let unreachable = self.unreachable.map_or(0, |unreachable| unreachable.until);
-        self.healthy_since.max(ejected).max(unreachable)
+        ejected.max(self.unreachable.map_or(0, |unreachable| unreachable.until))
     }
 
     /// When what is known now stops it from getting requests no longer.
     fn down_until(&self, now: u64) -> u64 {
         match self.check {
-            Check::Unchecked | Check::Failing { .. } => return u64::MAX,
-            Check::Off | Check::Passing { .. } => {}
+            Check::Unchecked | Check::Failing { .. } => u64::MAX,
+            Check::Off | Check::Passing { .. } => self.down_for_a_time_until().max(now),
         }
-        let ejected = self.failures.ejection.map_or(0, |ejection| ejection.until);
-        let unreachable = self.unreachable.map_or(0, |unreachable| unreachable.until);
-        ejected.max(unreachable).max(now)
     }
 
     /// The state to log, if it is another than the one that was logged last. One that gets
-    /// requests again after a failed connection is logged when one of them has reached it; that a
-    /// new one is well is not.
-    pub(super) fn unlogged(&mut self, now: u64) -> Option<Standing> {
-        let (state, _) = self.standing(now);
+    /// requests again after a failed connection is logged when one of them has reached it. A new
+    /// endpoint whose first check succeeds is not logged.
+    pub(super) fn unlogged(&mut self, now: u64) -> Option<HealthView> {
+        let (state, _) = self.state(now);
         let is_unproven = state == State::Up && self.unreachable.is_some();
         if state == self.logged || is_unproven {
             return None;
@@ -300,7 +314,7 @@ impl Health {
         true
     }
 
-    /// A request to it ended at `now`, well or with a failure that counts. Returns why it should be
+    /// A request to it succeeded at `now`, or failed in a way that counts. Returns why it should be
     /// ejected, if it should. What was sent before it was ejected does not count afterwards.
     pub(super) fn observe(
         &mut self,
@@ -308,10 +322,10 @@ impl Health {
         eject: &Eject,
         now: u64,
     ) -> Option<Suspicion> {
-        let failures = &mut self.failures;
-        if failures.ejection.is_some_and(|ejection| ejection.until > now) {
+        if self.is_ejected(now) {
             return None;
         }
+        let failures = &mut self.failures;
         failures.consecutive = if has_failed { failures.consecutive.saturating_add(1) } else { 0 };
         if eject.error_rate.is_some() {
             failures.window.add(has_failed, eject.window_us, now);
@@ -322,7 +336,7 @@ impl Health {
         if eject.consecutive_failures.is_some_and(|most| failures.consecutive >= most) {
             return Some(Suspicion::ConsecutiveFailures);
         }
-        let (requests, failed) = self.failures.window.sums(eject.window_us, now);
+        let (requests, failed) = self.window(eject, now);
         let is_high = eject
             .error_rate
             .is_some_and(|rate| u64::from(failed) * 1_000 >= u64::from(requests) * u64::from(rate));
@@ -330,13 +344,12 @@ impl Health {
     }
 
     /// The requests of the window of an error rate, and those of them that failed.
-    pub(super) fn window(&self, eject: &Eject, now: u64) -> (u32, u32) {
+    fn window(&self, eject: &Eject, now: u64) -> (u32, u32) {
         self.failures.window.sums(eject.window_us, now)
     }
 
-    /// Ejects it at `now`. Returns for how long, in microseconds: longer, the sooner it follows the
-    /// last ejection.
-    pub(super) fn eject(&mut self, reason: EjectReason, eject: &Eject, now: u64) -> u64 {
+    /// Ejects it at `now`, for a time that is longer, the sooner it follows the last ejection.
+    pub(super) fn eject(&mut self, reason: EjectReason, eject: &Eject, now: u64) {
         let growth = self.failures.ejection.map_or(1, |last| {
             let rested = now.saturating_sub(last.until) / eject.for_us.max(1);
             let left = last.growth.saturating_sub(u32::try_from(rested).unwrap_or(u32::MAX));
@@ -344,25 +357,52 @@ impl Health {
         });
         let time_us = eject.for_us.saturating_mul(growth.into());
         let ejection = Ejection { reason, since: now, until: now.saturating_add(time_us), growth };
-        self.failures =
-            Failures { consecutive: 0, window: FailureWindow::default(), ejection: Some(ejection) };
-        time_us
-    }
-
-    /// Whether an operator wants no requests to be sent to it.
-    pub(super) fn is_off(&self) -> bool {
-        self.operator.is_some()
+        self.failures = Failures { ejection: Some(ejection), ..Failures::default() };
     }
 
     /// Whether it is ejected at `now`.
     pub(super) fn is_ejected(&self, now: u64) -> bool {
-        self.failures.ejection.is_some_and(|ejection| ejection.until > now)
+        self.failures.ejection_at(now).is_some()
+    }
+}
+
+impl Failures {
+    /// The ejection that lasts at `now`.
+    fn ejection_at(&self, now: u64) -> Option<Ejection> {
+        self.ejection.filter(|ejection| ejection.until > now)
+    }
+}
+
+impl Endpoints {
+    /// Adds an endpoint as it is at `now`. One that an operator has drained or disabled is not one
+    /// of those that may be ejected.
+    pub(super) fn add(&mut self, health: &Health, is_suspect: bool, eject: &Eject, now: u64) {
+        if health.operator.is_none() {
+            self.total += 1;
+            self.ejected += usize::from(health.is_ejected(now));
+        }
+        if !is_suspect {
+            let (requests, failed) = health.window(eject, now);
+            self.others.0 += u64::from(requests);
+            self.others.1 += u64::from(failed);
+        }
+    }
+
+    /// Why the suspect is ejected; `None`: it is not, since too many are, or others fail as well.
+    pub(super) fn verdict(&self, suspicion: Suspicion, eject: &Eject) -> Option<EjectReason> {
+        let reason = match suspicion {
+            Suspicion::ConsecutiveFailures => EjectReason::ConsecutiveFailures,
+            Suspicion::ErrorRate { requests, failed } => {
+                stands_out(requests, failed, self.others).then_some(EjectReason::ErrorRate)?
+            }
+        };
+        may_eject(self.total, self.ejected, eject.max).then_some(reason)
     }
 }
 
 /// Whether the error rate of an endpoint is at least twice that of the others, which together had
 /// `others` requests and failures.
-pub(super) fn stands_out(requests: u32, failed: u32, others: (u64, u64)) -> bool {
+fn stands_out(requests: u32, failed: u32, others: (u64, u64)) -> bool {
     // failed / requests >= 2 * others.1 / others.0
     u64::from(failed).saturating_mul(others.0)
         >= others.1.saturating_mul(2).saturating_mul(requests.into())
@@ -370,7 +410,7 @@ pub(super) fn stands_out(requests: u32, failed: u32, others: (u64, u64)) -> bool
 
 /// Whether one more of `total` endpoints may be ejected, if `ejected` are and `max` thousandths may
 /// be.
-pub(super) fn may_eject(total: usize, ejected: usize, max: u16) -> bool {
+fn may_eject(total: usize, ejected: usize, max: u16) -> bool {
     let most = total.saturating_mul(max.into()) / 1_000;
     ejected < most.min(total.saturating_sub(1))
 }

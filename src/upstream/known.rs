@@ -1,6 +1,6 @@
 //! What is known of servers when a new pool, or the process of an upgrade, begins: the addresses
 //! that names had when they were last looked up, so that it serves while names cannot be looked up,
-//! and what operators said of endpoints.
+//! and the orders of operators for endpoints.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -2,8 +2,8 @@
 //!
 //! Reading order: `balance` (which endpoint gets a request), `health` (whether one gets requests at
 //! all) and `failure_window`, `endpoint` (the state of one), `check` (asks one for its health),
-//! `active` (those that get requests), `pool` (the endpoints of one upstream), `orders` (what
-//! operators said of endpoints), `known` (what a new pool begins with), `dial` (opens a connection
+//! `active` (those that get requests), `pool` (the endpoints of one upstream), `orders` (of
+//! operators for endpoints), `known` (what a new pool begins with), `dial` (opens a connection
 //! to it), `transport` (its bytes, in clear or over TLS), `tls`, `deadline` (when a request must
 //! have ended), `connection` (one attempt over HTTP/1.1), `idle` (connections over HTTP/1.1 that
 //! are kept for later requests), `run` (how long one is used without a rest), `http2` (connections

@@ -1,5 +1,5 @@
-//! What operators said of the endpoints of an upstream. It is kept over look-ups, reloads and
-//! upgrades, until it is taken back or the process ends.
+//! Orders of operators for the endpoints of an upstream. They are kept over look-ups, reloads and
+//! upgrades, until they are taken back or the process ends.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::{debug, info, warn};
@@ -19,7 +19,7 @@ use super::active::{Active, Listed, Rounds};
 use super::check;
 use super::dial::Endpoint;
 use super::endpoint::{CheckTurn, EndpointState, InFlight};
-use super::health::{self, CheckFailure, EjectReason, Order, Standing, State, Suspicion};
+use super::health::{CheckFailure, EjectReason, Endpoints, HealthView, Order, State, Suspicion};
 use super::http2::Http2Connections;
 use super::idle::IdleConnections;
 use super::known::{Known, KnownAddresses};
@@ -31,7 +31,7 @@ use crate::net::address::HostPort;
 use crate::net::io_text;
 use crate::net::lookup::{Resolver, system_resolver};
 use crate::policy::failures::ServerFailure;
-use crate::policy::health::Eject;
+use crate::policy::health::{Eject, HealthChecks};
 use crate::policy::servers::Server;
 use crate::policy::settings::{Target, Upstream};
 
@@ -56,8 +56,10 @@ pub struct Pool {
     /// Whether any server is configured by name, so that look-ups can change its addresses.
     pub(crate) has_names: bool,
     name: Arc<str>,
-    /// What operators said of its endpoints. Shared with the pool that replaces this one.
+    /// Orders of operators for its endpoints. Shared with the pool that replaces this one.
     orders: Arc<Orders>,
+    /// The pool that has replaced this one, if there is one that shares the state of endpoints.
+    successor: Mutex<Weak<Self>>,
     /// Idle connections over HTTP/1.1 to its servers. Shared with the pool that replaces this one,
     /// if only the choice among the servers changes, as are the next two.
     idle: Arc<IdleConnections>,
@@ -91,7 +93,7 @@ pub struct EndpointView {
     /// Requests in flight.
     pub in_flight: u32,
     /// Whether requests are sent to it, and why not.
-    pub standing: Standing,
+    pub health: HealthView,
 }
 
 impl Pool {
@@ -117,6 +119,7 @@ impl Pool {
             has_names,
             name: Arc::clone(&upstream.name),
             orders: Arc::default(),
+            successor: Mutex::default(),
             http2: Arc::new(Http2Connections::new()),
             idle: Arc::new(IdleConnections::new(Arc::clone(&upstream.name))),
             tls: tls.map(Arc::new),
@@ -158,7 +161,8 @@ impl Pool {
             }
             let mut pool = Self::with_resolver(upstream, Arc::clone(resolver));
             pool.orders = Arc::new(known.orders.of(&upstream.name));
-            if let Some(previous) = previous.iter().find(|pool| pool.name == upstream.name) {
+            let previous = previous.iter().find(|pool| pool.name == upstream.name);
+            if let Some(previous) = previous {
                 pool.inherited = previous.states();
                 pool.orders = Arc::clone(&previous.orders);
                 if previous.connects_as(upstream) {
@@ -169,6 +173,9 @@ impl Pool {
             }
             pool.begin_with(known);
             let pool = Arc::new(pool);
+            if let Some(previous) = previous {
+                *previous.successor.lock() = Arc::downgrade(&pool);
+            }
             let new = Arc::clone(&pool);
             files.spawn(async move { new.refresh_tls().await });
             let is_checked = upstream.health.is_some();
@@ -197,7 +204,7 @@ impl Pool {
         pools
     }
 
-    /// The addresses of all names of `pools`, and what operators said of endpoints.
+    /// The addresses of all names of `pools`, and the orders of operators for endpoints.
     pub fn known(pools: &[Arc<Self>]) -> Known {
         let (mut addresses, mut orders) = (KnownAddresses::default(), KnownOrders::default());
         for pool in pools {
@@ -330,7 +337,7 @@ impl Pool {
     pub(crate) fn select(&self, wanted: Wanted<'_>, now: u64) -> Option<InFlight> {
         let mut active = self.active.load();
         if active.until <= now {
-            self.replace(None, now);
+            self.replace(now);
             active = self.active.load();
         }
         Some(active.select(wanted, &self.rounds, now)?.state.begin())
@@ -355,10 +362,23 @@ impl Pool {
         sticky::values(cookie).find(is_own)
     }
 
-    /// Chooses the endpoints that requests are sent to again, at `now` (microseconds), of these or
-    /// of the present ones.
-    fn replace(&self, all: Option<Vec<Listed>>, now: u64) {
-        let _replacing = self.replacing.lock();
+    /// Chooses the endpoints that requests are sent to again, at `now` (microseconds).
+    fn replace(&self, now: u64) {
+        self.put(&self.replacing.lock(), None, now);
+    }
+
+    /// As [`replace`](Self::replace), because the state of an endpoint has changed: also in the
+    /// pool that has replaced this one, which shares the states.
+    fn follow_state(&self, now: u64) {
+        self.replace(now);
+        let successor = self.successor.lock().upgrade();
+        if let Some(successor) = successor {
+            successor.follow_state(now);
+        }
+    }
+
+    /// Chooses the endpoints that requests are sent to, of `all` or of the present ones.
+    fn put(&self, _replacing: &MutexGuard<'_, ()>, all: Option<Vec<Listed>>, now: u64) {
         let all = match all {
             Some(all) => {
                 self.rounds.forget_tables();
@@ -367,9 +387,9 @@ impl Pool {
             None => Arc::clone(&self.active.load().all),
         };
         for Listed { state, .. } in &*all {
-            let standing = state.health().unlogged(now);
-            if let Some(standing) = standing {
-                self.log(state.address, &standing, now);
+            let unlogged = state.health().unlogged(now);
+            if let Some(health) = unlogged {
+                self.log(state.address, &health, now);
             }
         }
         let Upstream { balance, slow_start_us, .. } = &self.upstream;
@@ -378,10 +398,10 @@ impl Pool {
     }
 
     /// Logs that the state of an endpoint has changed.
-    fn log(&self, endpoint: SocketAddr, standing: &Standing, now: u64) {
-        let Standing { state, reason, until, .. } = standing;
+    fn log(&self, endpoint: SocketAddr, health: &HealthView, now: u64) {
+        let HealthView { state, reason, until, .. } = health;
         let (upstream, state) = (&*self.name, state.name());
-        match standing.state {
+        match health.state {
             State::Up => info!(upstream, %endpoint, state, "endpoint gets requests"),
             State::Unchecked => debug!(upstream, %endpoint, state, "endpoint is not checked yet"),
             State::Drained | State::Disabled => {
@@ -401,20 +421,20 @@ impl Pool {
     /// for 5 s. Returns why it was ejected for longer, if it was.
     pub(crate) fn unreachable(&self, endpoint: &InFlight, now: u64) -> Option<EjectReason> {
         endpoint.state().health().unreachable(now);
-        self.replace(None, now);
+        self.follow_state(now);
         self.observe(endpoint, Some(ServerFailure::Connect), now)
     }
 
     /// Notes that a new connection to an endpoint succeeded at `now` (microseconds).
     pub(crate) fn reachable(&self, endpoint: &InFlight, now: u64) {
-        let changed = endpoint.state().health().reachable(now);
-        if changed {
-            self.replace(None, now);
+        let has_changed = endpoint.state().health().reachable(now);
+        if has_changed {
+            self.follow_state(now);
         }
     }
 
-    /// Notes how a request to an endpoint ended at `now` (microseconds): with a failure, or well.
-    /// Returns why the endpoint was ejected, if it was.
+    /// Notes that a request to an endpoint failed at `now` (microseconds), or succeeded. Returns
+    /// why the endpoint was ejected, if it was.
     pub(crate) fn observe(
         &self,
         endpoint: &InFlight,
@@ -424,7 +444,9 @@ impl Pool {
         let eject = self.upstream.eject.as_ref()?;
         let has_failed = failure.is_some_and(|failure| eject.on.has(failure));
         let suspicion = endpoint.state().health().observe(has_failed, eject, now)?;
-        self.eject(endpoint, suspicion, eject, now)
+        let reason = self.eject(endpoint, suspicion, eject, now)?;
+        self.follow_state(now);
+        Some(reason)
     }
 
     /// Ejects an endpoint at `now` (microseconds), unless too many are, or others fail as well.
@@ -436,38 +458,21 @@ impl Pool {
         eject: &Eject,
         now: u64,
     ) -> Option<EjectReason> {
-        {
-            // Two endpoints are not judged at a time.
-            let _replacing = self.replacing.lock();
-            let active = self.active.load();
-            let own = endpoint.state();
-            let (mut total, mut ejected, mut others) = (0, 0, (0_u64, 0_u64));
-            for listed in &*active.all {
-                let health = listed.state.health();
-                total += usize::from(!health.is_off());
-                ejected += usize::from(!health.is_off() && health.is_ejected(now));
-                if listed.state.address != own.address {
-                    let (requests, failed) = health.window(eject, now);
-                    others = (others.0 + u64::from(requests), others.1 + u64::from(failed));
-                }
-            }
-            let reason = match suspicion {
-                Suspicion::ConsecutiveFailures => EjectReason::ConsecutiveFailures,
-                Suspicion::ErrorRate { requests, failed } => {
-                    if !health::stands_out(requests, failed, others) {
-                        return None;
-                    }
-                    EjectReason::ErrorRate
-                }
-            };
-            let mut health = own.health();
-            if health.is_ejected(now) || !health::may_eject(total, ejected, eject.max) {
-                return None;
-            }
-            health.eject(reason, eject, now);
-            Some(reason)
+        // Two endpoints are not judged at a time.
+        let _replacing = self.replacing.lock();
+        let suspect = endpoint.state();
+        let mut endpoints = Endpoints::default();
+        for Listed { state, .. } in &*self.active.load().all {
+            let is_suspect = state.address == suspect.address;
+            endpoints.add(&state.health(), is_suspect, eject, now);
         }
-        .inspect(|_| self.replace(None, now))
+        let reason = endpoints.verdict(suspicion, eject)?;
+        let mut health = suspect.health();
+        if health.is_ejected(now) {
+            return None;
+        }
+        health.eject(reason, eject, now);
+        Some(reason)
     }
 
     /// Gives an order for an endpoint, by its address, or for a server as the file writes it, with
@@ -486,68 +491,63 @@ impl Pool {
                 is_known = true;
             }
         }
-        self.follow_orders();
+        self.update();
         is_known
-    }
-
-    /// Applies the orders to the present endpoints.
-    fn follow_orders(&self) {
-        let now = clock::now();
-        let mut changed = false;
-        for (server, addresses) in &self.servers {
-            for address in addresses.lock().iter() {
-                let active = self.active.load();
-                let own = active.all.iter().find(|listed| listed.state.address == *address);
-                let order = self.orders.of(&server.origin, *address);
-                changed |= own.is_some_and(|own| own.state.health().order(order, now));
-            }
-        }
-        if changed {
-            self.replace(None, now);
-        }
     }
 
     /// Begins the health checks that are due at `now`, with this many gateways. Also returns when
     /// the next one is due. Times are microseconds.
     pub(crate) fn due_checks(&self, gateways: u32, now: u64) -> (Vec<CheckTurn>, u64) {
         let Some(checks) = &self.upstream.health else { return (Vec::new(), u64::MAX) };
-        let active = self.active.load();
         let mut next = u64::MAX;
         let mut turns = Vec::new();
-        for Listed { state, .. } in &*active.all {
+        for Listed { state, .. } in &*self.active.load().all {
             let due = state.next_check();
             if due > now {
                 next = next.min(due);
                 continue;
             }
-            let pause_us = check::pause_us(checks.interval, gateways, self.rounds.random());
-            turns.extend(state.begin_check(now, now.saturating_add(pause_us)));
+            turns.extend(self.begin_check(state, checks, gateways, now));
         }
         (turns, next)
     }
 
-    /// Checks the health of an endpoint. Returns why the check failed.
-    pub(crate) async fn check(
-        self: &Arc<Self>,
-        turn: CheckTurn,
-    ) -> Option<Result<(), CheckFailure>> {
-        let checks = self.upstream.health.as_ref()?;
-        let result = check::check(self, turn.endpoint.address, checks).await;
+    fn begin_check(
+        &self,
+        state: &Arc<EndpointState>,
+        checks: &Arc<HealthChecks>,
+        gateways: u32,
+        now: u64,
+    ) -> Option<CheckTurn> {
+        let pause_us = check::pause_us(checks.interval, gateways, self.rounds.random());
+        state.begin_check(checks, now, now.saturating_add(pause_us))
+    }
+
+    /// Checks the health of an endpoint.
+    ///
+    /// # Errors
+    /// The check failed.
+    pub(crate) async fn check(self: &Arc<Self>, turn: CheckTurn) -> Result<(), CheckFailure> {
+        let result = check::check(self, turn.endpoint.address, &turn.checks).await;
         let now = clock::now();
-        let changed = turn.endpoint.health().checked(result.clone(), checks, now);
-        if changed {
-            self.replace(None, now);
+        let has_changed = turn.endpoint.health().checked(result.clone(), &turn.checks, now);
+        if has_changed {
+            self.follow_state(now);
         }
-        Some(result)
+        result
     }
 
     /// Checks the endpoints that have not been checked yet.
     async fn check_new(self: &Arc<Self>) {
+        let Some(health) = &self.upstream.health else { return };
+        let now = clock::now();
         let mut checks = JoinSet::new();
-        let (turns, _) = self.due_checks(1, clock::now());
-        for turn in turns.into_iter().filter(|turn| turn.endpoint.health().is_unchecked()) {
-            let pool = Arc::clone(self);
-            checks.spawn(async move { pool.check(turn).await });
+        for Listed { state, .. } in &*self.active.load_full().all {
+            let is_new = state.health().is_unchecked();
+            if let Some(turn) = is_new.then(|| self.begin_check(state, health, 1, now)).flatten() {
+                let pool = Arc::clone(self);
+                checks.spawn(async move { pool.check(turn).await });
+            }
         }
         while checks.join_next().await.is_some() {}
     }
@@ -564,7 +564,7 @@ impl Pool {
             weight: listed.weight,
             priority: listed.priority,
             in_flight: listed.state.in_flight(),
-            standing: listed.state.health().show(now),
+            health: listed.state.health().show(now),
         };
         self.active.load().all.iter().map(view).collect()
     }
@@ -576,7 +576,7 @@ impl Pool {
         if endpoints.is_empty() {
             return self.servers.iter().map(|(server, _)| (server.to_string(), None)).collect();
         }
-        let health = |view: EndpointView| (view.address.to_string(), Some(view.standing.state));
+        let health = |view: EndpointView| (view.address.to_string(), Some(view.health.state));
         endpoints.into_iter().map(health).collect()
     }
 
@@ -619,10 +619,12 @@ impl Pool {
         }
     }
 
-    /// Makes the addresses of all servers its endpoints. If several servers have an address, it is
-    /// that of the first.
+    /// Makes the addresses of all servers its endpoints, and applies the orders of operators. If
+    /// several servers have an address, it is that of the first.
     fn update(&self) {
         let now = clock::now();
+        let replacing = self.replacing.lock();
+        let mut has_ordered = false;
         let active = self.active.load_full();
         let mut states: HashMap<SocketAddr, &Arc<EndpointState>> =
             self.inherited.iter().map(|state| (state.address, state)).collect();
@@ -640,7 +642,7 @@ impl Pool {
                 {
                     let mut health = state.health();
                     health.set_checked(self.upstream.health.is_some());
-                    health.order(order, now);
+                    has_ordered |= health.order(order, now);
                 }
                 let sticky = self.upstream.sticky.as_ref();
                 all.push(Listed {
@@ -655,7 +657,11 @@ impl Pool {
         let is_same = all.len() == active.all.len()
             && all.iter().zip(&*active.all).all(|(new, old)| new.is_same(old));
         if !is_same {
-            self.replace(Some(all), now);
+            self.put(&replacing, Some(all), now);
+        }
+        drop(replacing);
+        if has_ordered {
+            self.follow_state(now);
         }
     }
 }
@@ -923,6 +929,57 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn state_that_changes_after_a_reload_is_followed_by_the_new_pool() {
+        let of = |text: &str| {
+            let text = format!("eject = {{ consecutive_failures = 1 }}\n{text}");
+            upstreams("api", "'10.0.0.1:80', '10.0.0.2:80'", &text)
+        };
+        let none = Known::default();
+        let before = Pool::for_all(&of(""), &[], &none).await;
+        let now = clock::now();
+        let request = before[0].select(Wanted::default(), now).unwrap();
+        let after = Pool::for_all(&of("sticky = { cookie = 'srv' }"), &before, &none).await;
+        let reason = before[0].observe(&request, Some(ServerFailure::Timeout), now);
+        assert_eq!(reason, Some(EjectReason::ConsecutiveFailures));
+        for _ in 0..20 {
+            let next = after[0].select(Wanted::default(), now).unwrap();
+            assert_ne!(next.address(), request.address());
+        }
+    }
+
+    #[tokio::test]
+    async fn reload_skips_no_check_of_an_endpoint_that_has_been_checked() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("'{}'", server.local_addr().unwrap());
+        let of = |text: &str| {
+            let text = format!("health = {{ kind = 'tcp', interval = '1s' }}\n{text}");
+            upstreams("api", &server, &text)
+        };
+        let none = Known::default();
+        let before = Pool::for_all(&of(""), &[], &none).await;
+        assert_eq!(before[0].endpoints(clock::now())[0].health.state, State::Up);
+        // The check is due.
+        tokio::time::sleep(Duration::from_millis(1_150)).await;
+        let after = Pool::for_all(&of("balance = 'random_two'"), &before, &none).await;
+        assert_eq!(after[0].due_checks(1, clock::now()).0.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn order_that_comes_with_a_look_up_is_followed() {
+        let pool = three(THREE, "").await;
+        let address = "10.0.0.2:80";
+        pool.orders.set_endpoint(
+            &HostPort { host: "10.0.0.2".to_owned(), port: 80 },
+            address.parse().unwrap(),
+            Some(Order::Disable),
+        );
+        pool.look_up().await;
+        for _ in 0..6 {
+            assert_eq!(last(&pool.select(Wanted::default(), clock::now()).unwrap()), 1);
+        }
+    }
+
+    #[tokio::test]
     async fn changed_upstream_keeps_its_connections_if_its_servers_stay() {
         let none = Known::default();
         let first = upstreams("api", "'10.0.0.1:80', '10.0.0.2:80'", "");
@@ -1096,6 +1153,6 @@ mod tests {
         let pools = Pool::for_all(&policy.upstreams, &[pool], &Known::default()).await;
         let views = pools[0].endpoints(now);
         assert_eq!((views[1].address, views[1].in_flight), (first.address(), 1));
-        assert!(views[1].standing.until > now + 4_000_000, "{views:?}");
+        assert!(views[1].health.until > now + 4_000_000, "{views:?}");
     }
 }

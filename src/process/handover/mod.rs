@@ -62,7 +62,7 @@ struct Greeting {
     /// Addresses of servers. The new process uses them until it has looked up their names.
     #[serde(default)]
     addresses: KnownAddresses,
-    /// What operators said of endpoints of upstreams.
+    /// Orders of operators for endpoints of upstreams.
     #[serde(default)]
     orders: KnownOrders,
 }

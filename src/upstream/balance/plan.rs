@@ -19,7 +19,7 @@ pub(crate) enum Availability {
     Up { since: u64 },
     /// They are not, until this time; `u64::MAX`: until something changes that.
     Down { until: u64 },
-    /// They are not, even if there is no other endpoint: an operator says so.
+    /// They are not, even if there is no other endpoint: an operator has drained or disabled it.
     Off,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Level {
     Healthy(u8),
     /// None is healthy, so all are tried.
     All,
-    /// An operator wants no requests to be sent to any.
+    /// Operators have drained or disabled all.
     Off,
 }
 

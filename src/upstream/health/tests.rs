@@ -30,6 +30,12 @@ fn eject(consecutive_failures: Option<u32>, error_rate: Option<u16>) -> Eject {
     }
 }
 
+/// Ejects at `now`, and returns for how long, in microseconds.
+fn ejected_for(health: &mut Health, eject: &Eject, now: u64) -> u64 {
+    health.eject(EjectReason::ErrorRate, eject, now);
+    health.failures.ejection.unwrap().until - now
+}
+
 fn state(health: &Health, now: u64) -> State {
     health.show(now).state
 }
@@ -66,7 +72,7 @@ fn first_check_decides_and_later_ones_by_rise_and_fall() {
 fn reason_and_time_of_each_state_are_shown() {
     let mut health = Health::default();
     let shown = |health: &Health, now| {
-        let Standing { state, reason, since, until } = health.show(now);
+        let HealthView { state, reason, since, until } = health.show(now);
         (state, reason, since, until)
     };
     assert_eq!(shown(&health, 9), (State::Up, String::new(), 0, u64::MAX));
@@ -92,7 +98,7 @@ fn reason_and_time_of_each_state_are_shown() {
 }
 
 #[test]
-fn drained_endpoint_keeps_its_clients_while_it_is_well() {
+fn drained_endpoint_keeps_its_clients_while_it_is_healthy() {
     let mut health = Health::default();
     health.order(Some(Order::Drain), 1);
     assert!(health.keeps_clients(2));
@@ -121,7 +127,7 @@ fn ejections_grow_while_they_follow_one_another() {
     let mut now = 1;
     let mut times = Vec::new();
     for _ in 0..12 {
-        let time_us = health.eject(EjectReason::ErrorRate, &eject, now);
+        let time_us = ejected_for(&mut health, &eject, now);
         assert!(health.is_ejected(now + time_us - 1) && !health.is_ejected(now + time_us));
         assert_eq!(health.availability(now + time_us), Availability::Up { since: now + time_us });
         times.push(time_us / eject.for_us);
@@ -129,8 +135,8 @@ fn ejections_grow_while_they_follow_one_another() {
     }
     assert_eq!(times, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10]);
     // Each period of `for` without an ejection takes one step back.
-    assert_eq!(health.eject(EjectReason::ErrorRate, &eject, now + 95 * SECOND), 8 * eject.for_us);
-    assert_eq!(health.eject(EjectReason::ErrorRate, &eject, now + 3_000 * SECOND), eject.for_us);
+    assert_eq!(ejected_for(&mut health, &eject, now + 95 * SECOND), 8 * eject.for_us);
+    assert_eq!(ejected_for(&mut health, &eject, now + 3_000 * SECOND), eject.for_us);
 }
 
 #[test]
@@ -202,7 +208,7 @@ proptest! {
                     let suspicion = health.observe(has_failed, &eject, now);
                     prop_assert!(suspicion.is_none() || has_failed && !was_ejected);
                     if suspicion.is_some() {
-                        let time_us = health.eject(EjectReason::ConsecutiveFailures, &eject, now);
+                        let time_us = ejected_for(&mut health, &eject, now);
                         prop_assert!((1..=10).contains(&(time_us / eject.for_us)));
                     }
                 }
@@ -213,7 +219,7 @@ proptest! {
                 }
                 Event::Order(order) => { health.order(order, now); }
             }
-            let Standing { state, reason, since, until } = health.show(now);
+            let HealthView { state, reason, since, until } = health.show(now);
             prop_assert!(since <= now && until > now);
             prop_assert_eq!(reason.is_empty(), state == State::Up);
             match health.availability(now) {
