@@ -81,9 +81,9 @@ pub struct Precheck<'a> {
     /// Whether the client asks for its own limits (`clients.limits_path`). Such a request has no
     /// route, and no charges unless its key is missing or unknown.
     pub is_own_limits: bool,
-    /// Whether this is a CORS preflight request that the gateway itself answers, unless it refuses
-    /// it. Its route is that of the request which it is about, and it has no charges.
-    pub is_preflight: bool,
+    /// The CORS preflight request that this is, if the gateway itself answers it or refuses it. Its
+    /// route is that of the request which it is about, and it has no charges.
+    pub preflight: Option<Preflight<'a>>,
     /// Index of the route.
     pub route: Option<u32>,
     /// Path that the upstream gets, if the route rewrites it.
@@ -242,7 +242,7 @@ pub fn precheck<'a>(
         identity: found.map(|found| identity(policy, head, found)),
         host: host(head.headers),
         is_own_limits: false,
-        is_preflight: false,
+        preflight: None,
         route: None,
         rewritten: None,
         charges: Charges::new(),
@@ -258,10 +258,15 @@ pub fn precheck<'a>(
         Method::OPTIONS => precheck.found_for_preflight(policy, head),
         _ => None,
     };
-    let found = answered.unwrap_or_else(|| precheck.found(policy, head));
-    precheck.is_preflight = answered.is_some();
+    let found = match answered {
+        Some((preflight, found)) => {
+            precheck.preflight = Some(preflight);
+            found
+        }
+        None => precheck.found(policy, head, None),
+    };
     precheck.route = found.ok().flatten();
-    let last = if precheck.is_preflight { Step::Preflight } else { Step::Buckets };
+    let last = if precheck.preflight.is_some() { Step::Preflight } else { Step::Buckets };
     let mut steps = Step::ALL.into_iter().filter(|step| *step <= last);
     precheck.refusal = steps.find_map(|step| precheck.take(step, policy, head, found));
     precheck.bound_guesses(policy, head);
@@ -269,30 +274,30 @@ pub fn precheck<'a>(
 }
 
 impl<'a> Precheck<'a> {
-    /// The route of the request, or why the path has none.
-    fn found(&self, policy: &Policy, head: &Head<'_>) -> Result<Option<u32>, PathError> {
+    /// The route of the request, or of the one that `preflight` is about; or why the path has none.
+    fn found(
+        &self,
+        policy: &Policy,
+        head: &Head<'_>,
+        preflight: Option<&Preflight<'_>>,
+    ) -> Result<Option<u32>, PathError> {
         if self.is_own_limits {
             return Ok(None);
         }
-        policy.router.find(&self.host, head.uri.path(), head.parts())
+        find_route(policy, &self.host, head.uri.path(), head.parts(), preflight)
     }
 
-    /// As [`found`](Self::found), for the request that a preflight request is about; `None` if this
-    /// is none, or if it is a request as any other, because `cors` does not apply.
+    /// The preflight request that this is, with its route; `None` if it is none, or if it is a
+    /// request as any other, because `cors` does not apply.
     #[cold]
     fn found_for_preflight(
         &self,
         policy: &Policy,
-        head: &Head<'_>,
-    ) -> Option<Result<Option<u32>, PathError>> {
+        head: &Head<'a>,
+    ) -> Option<(Preflight<'a>, Result<Option<u32>, PathError>)> {
         let preflight = Preflight::of(head.method, head.headers)?;
-        let found = if self.is_own_limits {
-            Ok(None)
-        } else {
-            let request = RequestParts { method: &preflight.method, ..head.parts() };
-            policy.router.find_for_preflight(&self.host, head.uri.path(), request)
-        };
-        policy.cors(found.ok().flatten()).is_some().then_some(found)
+        let found = self.found(policy, head, Some(&preflight));
+        policy.cors(found.ok().flatten()).is_some().then_some((preflight, found))
     }
 
     /// Takes a step. Returns why it refuses the request; `None` if it does not, or if the step is
@@ -315,15 +320,14 @@ impl<'a> Precheck<'a> {
             }
             Step::Route => match found {
                 Err(error) => Rejection::Path(error),
-                Ok(None) if self.is_own_limits || self.is_preflight => return None,
+                Ok(None) if self.is_own_limits || self.preflight.is_some() => return None,
                 Ok(None) if *head.method == Method::TRACE => Rejection::TraceNotNamed,
                 Ok(None) => Rejection::NoRoute,
                 Ok(Some(_)) => return None,
             },
             Step::Preflight => {
-                let preflight = Preflight::of(head.method, head.headers);
-                let preflight = preflight.filter(|_| self.is_preflight)?;
-                Rejection::Preflight(policy.cors(self.route)?.refusal(&preflight)?)
+                let preflight = self.preflight.as_ref()?;
+                Rejection::Preflight(policy.cors(self.route)?.refusal(preflight)?)
             }
             Step::Maintenance => {
                 let retry_after_s = maintenance(policy, identity, self.route)?;
@@ -422,14 +426,25 @@ pub fn route_of_refused(policy: &Policy, request: &http::request::Parts) -> Opti
     if policy.clients.is_limits_path(path, policy.server.ignore_path_case) {
         return None;
     }
-    let (host, query) = (host(headers), request.uri.query());
-    let found = if let Some(preflight) = Preflight::of(&request.method, headers) {
-        let request = RequestParts { method: &preflight.method, headers, query };
-        policy.router.find_for_preflight(&host, path, request)
-    } else {
-        policy.router.find(&host, path, RequestParts { method: &request.method, headers, query })
-    };
-    found.ok().flatten()
+    let preflight = Preflight::of(&request.method, headers);
+    let parts = RequestParts { method: &request.method, headers, query: request.uri.query() };
+    find_route(policy, &host(headers), path, parts, preflight.as_ref()).ok().flatten()
+}
+
+/// Index of the route of a request, or of the one that `preflight` is about.
+fn find_route(
+    policy: &Policy,
+    host: &str,
+    path: &str,
+    request: RequestParts<'_>,
+    preflight: Option<&Preflight<'_>>,
+) -> Result<Option<u32>, PathError> {
+    match preflight {
+        None => policy.router.find(host, path, request),
+        Some(Preflight { method, .. }) => {
+            policy.router.find_for_preflight(host, path, RequestParts { method, ..request })
+        }
+    }
 }
 
 /// Whether the request has a key that is unknown.

@@ -16,6 +16,15 @@ use crate::load::from_text;
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+/// The head of a request for this path, with these headers.
+fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> http::request::Parts {
+    let request = Request::builder().method(method).uri(path).header("host", "api.test");
+    let with = |request: http::request::Builder, (name, value): &(&str, &str)| {
+        request.header(*name, *value)
+    };
+    headers.iter().fold(request, with).body(()).unwrap().into_parts().0
+}
+
 fn prechecked<'a>(policy: &Policy, head: &Head<'a>) -> Precheck<'a> {
     let credential = credential(policy, head);
     precheck(policy, head, credential.map(|credential| policy.keys.look_up(credential)))
@@ -189,11 +198,7 @@ fn outcome(
     path: &str,
     headers: &[(&'static str, &'static str)],
 ) -> String {
-    let mut request = Request::builder().method(method).uri(path).header("host", "api.test");
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    let parts = request.body(()).unwrap().into_parts().0;
+    let parts = request(method, path, headers);
     let checked =
         prechecked(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), RawHead::Plain));
     match (checked.refused(), checked.route) {

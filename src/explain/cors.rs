@@ -21,16 +21,16 @@ pub(super) fn cors(
     let origin = head.headers.get(header::ORIGIN)?;
     precheck.identity.as_ref().ok()?;
     let cors = policy.cors(precheck.route)?;
-    let preflight = Preflight::of(head.method, head.headers).filter(|_| precheck.is_preflight);
+    let preflight = precheck.preflight.as_ref();
     let is_refused = precheck.refused().is_some();
-    let headers = match &preflight {
+    let headers = match preflight {
         Some(preflight) if !is_refused => cors.of_preflight(preflight, head.headers),
         _ => cors.of_response(head.headers),
     };
     let text = |value: &HeaderValue| cut(&String::from_utf8_lossy(value.as_bytes()), MAX_VALUE);
     let origin = text(origin);
     let is_allowed = !headers.is_empty();
-    let why = match &preflight {
+    let why = match preflight {
         _ if head.headers.get_all(header::ORIGIN).iter().count() > 1 => {
             "the request has several origins: pages send one".to_owned()
         }

@@ -107,8 +107,8 @@ fn client(
 /// The route, and the other candidates. That of a preflight request which the gateway answers is
 /// the route of the request that it is about.
 fn routed(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::ExplainedRoute {
-    match Preflight::of(head.method, head.headers).filter(|_| precheck.is_preflight) {
-        Some(preflight) => route(policy, &Head { method: &preflight.method, ..*head }, precheck),
+    match &precheck.preflight {
+        Some(Preflight { method, .. }) => route(policy, &Head { method, ..*head }, precheck),
         None => route(policy, head, precheck),
     }
 }
@@ -319,7 +319,7 @@ fn verdict(policy: &Policy, precheck: &Precheck<'_>, levels: PeekResult<'_>) -> 
                 if depends_on_levels { " A limit may refuse it first, with 429." } else { "" };
             ("deny", Some(status.as_u16()), format!("{detail}{first}"))
         }
-        None if precheck.is_preflight => {
+        None if precheck.preflight.is_some() => {
             let why = "The gateway itself answers this CORS preflight request and takes no tokens.";
             ("allow", None, why.to_owned())
         }

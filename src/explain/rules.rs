@@ -26,12 +26,13 @@ pub(super) fn rules(
     status: u16,
 ) -> Vec<report::ExplainedRule> {
     let is_refused = precheck.refused().is_some();
+    let is_preflight = precheck.preflight.is_some();
     // A request with a header that cannot be counted is refused before any rule is checked, and so
     // is one without a URL to be redirected to, unless it may be a guess at a key.
     let is_before = match precheck.refusal {
         Some(Refusal::Rejected(Rejection::Header(_))) => true,
         Some(Refusal::Rejected(Rejection::NoLocation(_))) => precheck.charges.is_empty(),
-        _ => precheck.is_preflight,
+        _ => is_preflight,
     };
     let known =
         precheck.identity.as_ref().ok().zip(attributes(head, precheck)).filter(|_| !is_before);
@@ -50,7 +51,7 @@ pub(super) fn rules(
         let Some((identity, attributes)) = &known else {
             let refused = is_refused.then(|| wording::refused_before(status));
             let answered =
-                || if precheck.is_preflight { wording::preflight() } else { wording::own_limits() };
+                || if is_preflight { wording::preflight() } else { wording::own_limits() };
             view.why_not = Some(refused.unwrap_or_else(answered));
             return view;
         };

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use http::{Request, Version};
 use sha2::{Digest as _, Sha256};
 
-use super::{PEER, prechecked};
+use super::{PEER, prechecked, request};
 use crate::decide::guard::Malformed;
 use crate::decide::raw_head::RawHead;
 use crate::decide::{Head, Refusal, Rejection, Unauthenticated};
@@ -54,10 +54,7 @@ fn outcome(policy: &Policy, method: &str, path: &str, key: Option<&str>) -> Stri
 
 /// The same for a request with these headers.
 fn outcome_with(policy: &Policy, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
-    let request = Request::builder().method(method).uri(path).header("host", "api.test");
-    let request =
-        headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-    let parts = request.body(()).unwrap().into_parts().0;
+    let parts = request(method, path, headers);
     let checked =
         prechecked(policy, &Head::of(&parts, path.as_bytes(), Some(PEER), RawHead::Plain));
     let rule = |index: u32| policy.rules[index as usize].name.to_string();

@@ -1,8 +1,6 @@
 //! CORS preflight requests: which of them the gateway answers, and as which route.
 
-use http::Request;
-
-use super::{PEER, prechecked};
+use super::{PEER, prechecked, request};
 use crate::decide::raw_head::RawHead;
 use crate::decide::{Head, Refusal};
 use crate::load::from_text;
@@ -43,16 +41,13 @@ on_missing = "deny"
 /// treats it as any other request.
 fn decided(file: &str, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
     let policy = from_text("gateway.toml", file).unwrap();
-    let request = Request::builder().method(method).uri(path).header("host", "api.test");
-    let request =
-        headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-    let parts = request.body(()).unwrap().into_parts().0;
+    let parts = request(method, path, headers);
     let head = Head::of(&parts, path.as_bytes(), Some(PEER), RawHead::Plain);
     let checked = prechecked(&policy, &head);
-    assert!(!checked.is_preflight || checked.charges.is_empty());
+    assert!(checked.preflight.is_none() || checked.charges.is_empty());
     let route = checked.route.map(|route| policy.routes[route as usize].name.to_string());
     let route = route.unwrap_or_else(|| "none".to_owned());
-    match (checked.is_preflight, checked.refused()) {
+    match (checked.preflight.is_some(), checked.refused()) {
         (true, None) => format!("answered as {route}"),
         (true, Some(Refusal::Rejected(rejection))) => format!("{rejection:?} as {route}"),
         (false, refused) => {

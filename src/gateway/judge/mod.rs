@@ -110,7 +110,7 @@ impl Gateway {
         let found = credential.map(|credential| policy.keys.look_up(credential));
         let precheck = decide::precheck(policy, &head, found);
         let required_by = precheck.key_required_by();
-        let Precheck { identity, is_own_limits, is_preflight, route, refusal, .. } = precheck;
+        let Precheck { identity, is_own_limits, preflight, route, refusal, .. } = precheck;
         let Precheck { rewritten, charges, scope, .. } = precheck;
         let identity = match identity {
             Ok(identity) => identity,
@@ -129,7 +129,7 @@ impl Gateway {
             upstream,
             ..Judged::of(decision)
         };
-        if is_preflight && refusal.is_none() {
+        if preflight.is_some() && refusal.is_none() {
             return judged(identity, Decision::Preflight);
         }
 
