@@ -8,8 +8,6 @@ pub mod origin;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
-
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use smallvec::SmallVec;
 
@@ -184,10 +182,10 @@ impl Cors {
     /// In a few words: the origins, and whether credentials are allowed.
     pub fn words(&self) -> String {
         let origins = match &self.origins {
-            Origins::Any => "any origin".into(),
+            Origins::Any => "any origin".to_owned(),
             Origins::Listed(origins) => {
                 let each: Vec<String> = origins.iter().map(ToString::to_string).collect();
-                Cow::Owned(each.join(", "))
+                each.join(", ")
             }
         };
         let credentials = if self.credentials { ", with credentials" } else { "" };

@@ -82,7 +82,6 @@ fn route(policy: &Policy, route: &Route) -> String {
     let matcher = &route.matcher;
     let hosts = matcher.hosts.patterns().iter().map(ToString::to_string);
     let rule = |rule: &u32| policy.rules.get(*rule as usize).map(|rule| rule.name.to_string());
-    let has_cors = route.handling.as_ref().is_some_and(|handling| handling.cors.is_some());
     format!(
         "route {:?} {:?} {:?} {} {:?} {} {:?}{}",
         route.name,
@@ -93,7 +92,7 @@ fn route(policy: &Policy, route: &Route) -> String {
         route.cost,
         sorted(route.rules.iter().filter_map(rule)),
         // Preflight requests about it take no tokens. Left out without it, as the cost of a rule.
-        if has_cors { " cors" } else { "" },
+        if route.cors().is_some() { " cors" } else { "" },
     )
 }
 

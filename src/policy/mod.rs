@@ -170,7 +170,7 @@ impl Policy {
     /// Which pages of other sites can read the response to a request, by the index of its route.
     pub fn cors(&self, route: Option<u32>) -> Option<&Cors> {
         match route {
-            Some(route) => self.routes.get(route as usize)?.handling.as_ref()?.cors.as_deref(),
+            Some(route) => self.routes.get(route as usize)?.cors(),
             None => self.cors.as_deref(),
         }
     }
@@ -267,6 +267,12 @@ pub struct Rule {
 }
 
 impl Route {
+    /// Which pages of other sites can read its responses; `None`: the gateway leaves that to the
+    /// upstream.
+    pub fn cors(&self) -> Option<&Cors> {
+        self.handling.as_ref()?.cors.as_deref()
+    }
+
     /// What it does beside forwarding, each in a few words.
     pub fn handling_words(&self) -> Vec<String> {
         let access = self.ip_access.iter().flat_map(|access| access.words());

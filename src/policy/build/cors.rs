@@ -10,6 +10,7 @@ use super::names::twice;
 use super::routes::each_method;
 use super::server;
 use super::values::{duration, switch};
+use crate::base::duration::{micros, seconds_up};
 use crate::base::text::cut;
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -18,7 +19,7 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest;
 use crate::config::tables;
 use crate::policy::cors::origin::{OriginError, OriginPattern};
-use crate::policy::cors::{Cors, Exposed, Origins};
+use crate::policy::cors::{Cors, Exposed, Origins, is_of_cors};
 
 /// Maximum number of origins, of methods and of headers in one table: each request with an origin
 /// is compared with all of them.
@@ -98,18 +99,18 @@ fn cors<T>(
     if credentials {
         check_credentials(&origins, list, diagnostics);
     }
-    let max_age_s = max_age?.as_millis().div_ceil(1000);
+    let max_age_s = seconds_up(micros(max_age?));
     Some(Cors {
         origins,
         methods: methods.map(Into::into),
         headers: headers.map(|names| listed(names.iter().map(HeaderName::as_str))),
         exposed,
         credentials,
-        max_age_s: u64::try_from(max_age_s).unwrap_or(u64::MAX),
+        max_age_s,
     })
 }
 
-/// Reports credentials with origins that anybody can have.
+/// Reports credentials with origins that any page can have.
 fn check_credentials(
     origins: &Origins,
     list: &Spanned<Vec<Spanned<String>>>,
@@ -135,7 +136,11 @@ fn origins(
     list: &Spanned<Vec<Spanned<String>>>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Origins> {
-    if is_any(place, "origins", list, diagnostics)? {
+    let help = "list the origins of the pages; `cors = false` in a route switches it off";
+    if !has_items(place, "origins", list, help, diagnostics) {
+        return None;
+    }
+    if is_any("origins", list, diagnostics)? {
         return Some(Origins::Any);
     }
     let mut seen = HashMap::new();
@@ -191,28 +196,32 @@ fn mistake(text: &str, error: OriginError) -> Mistake {
     Mistake::new(error.to_string(), help)
 }
 
-/// Whether a list is `["*"]`; none if it has no items but needs some, or has too many, which is
-/// reported.
-fn is_any(
+/// Whether a list that must not be empty has items; if not, that is reported.
+fn has_items(
     place: &[&str],
+    setting: &str,
+    list: &Spanned<Vec<Spanned<String>>>,
+    help: &str,
+    diagnostics: &mut Diagnostics,
+) -> bool {
+    if !list.get_ref().is_empty() {
+        return true;
+    }
+    let place: Vec<&str> = place.iter().copied().chain([setting]).collect();
+    if !diagnostics.explain_absence(&place) {
+        let message = format!("`{setting}` is empty");
+        diagnostics.push(Diagnostic::new(list.span(), message).help(help));
+    }
+    false
+}
+
+/// Whether a list is `["*"]`; none if it has too many items, which is reported.
+fn is_any(
     setting: &str,
     list: &Spanned<Vec<Spanned<String>>>,
     diagnostics: &mut Diagnostics,
 ) -> Option<bool> {
     let items = list.get_ref();
-    if items.is_empty() && ["origins", "methods"].contains(&setting) {
-        let place: Vec<&str> = place.iter().copied().chain([setting]).collect();
-        if diagnostics.explain_absence(&place) {
-            return None;
-        }
-        let message = format!("`{setting}` is empty");
-        let help = match setting {
-            "origins" => "list the origins of the pages; `cors = false` in a route switches it off",
-            _ => "leave `methods` out for all of them",
-        };
-        diagnostics.push(Diagnostic::new(list.span(), message).help(help));
-        return None;
-    }
     if items.len() > MAX_ITEMS {
         let message = format!("`{setting}` has {} items; {MAX_ITEMS} are allowed", items.len());
         diagnostics.push(Diagnostic::new(list.span(), message));
@@ -232,7 +241,10 @@ fn methods(
     list: &Spanned<Vec<Spanned<String>>>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Vec<Method>> {
-    if is_any(place, "methods", list, diagnostics)? {
+    let help = "leave `methods` out for all of them";
+    if !has_items(place, "methods", list, help, diagnostics)
+        || is_any("methods", list, diagnostics)?
+    {
         return None;
     }
     for item in list.get_ref() {
@@ -275,12 +287,12 @@ fn exposed(
             any.into_iter().chain(names.iter().map(|name| name.as_str().to_owned())).collect()
         }
     };
-    let own = own.iter().map(String::as_str);
-    let value = |names: &mut dyn Iterator<Item = &str>| {
-        let mut names = names.peekable();
-        names.peek().is_some().then(|| listed(names))
+    let with = |more: &[&'static str]| {
+        let names = own.iter().map(String::as_str).chain(more.iter().copied());
+        let names: Vec<&str> = names.collect();
+        (!names.is_empty()).then(|| listed(names.into_iter()))
     };
-    Exposed { plain: value(&mut own.clone()), grpc_web: value(&mut own.chain(OF_GRPC_WEB)) }
+    Exposed { plain: with(&[]), grpc_web: with(&OF_GRPC_WEB) }
 }
 
 /// The headers of a list, without those that have an error; none if it is `["*"]`.
@@ -289,7 +301,7 @@ fn names(
     list: &Spanned<Vec<Spanned<String>>>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Vec<HeaderName>> {
-    if is_any(&[], setting, list, diagnostics) != Some(false) {
+    if is_any(setting, list, diagnostics) != Some(false) {
         return None;
     }
     let mut seen = HashMap::new();
@@ -322,8 +334,8 @@ fn check_headers(route: &tables::Route, diagnostics: &mut Diagnostics) {
     let edits = edits.into_iter().flat_map(|edits| edits.set.keys().chain(edits.add.keys()));
     let names = edits.chain(respond.into_iter().flat_map(|respond| respond.headers.keys()));
     for name in names {
-        let text = name.get_ref().to_ascii_lowercase();
-        if text.starts_with("access-control-") {
+        let parsed = HeaderName::from_bytes(name.get_ref().as_bytes());
+        if parsed.is_ok_and(|name| is_of_cors(&name)) {
             let message = format!("the header `{}` is set by `cors`", cut(name.get_ref(), 64));
             let help = "leave it out here, or write `cors = false` in the route";
             diagnostics.push(Diagnostic::new(name.span(), message).help(help));

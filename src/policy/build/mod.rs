@@ -64,7 +64,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-use super::{Policy, Route};
+use super::Policy;
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostics;
 use crate::config::findings::Findings;
@@ -72,11 +72,6 @@ pub use environment::{Environment, Lookup, Missing, PLACEHOLDER, variable};
 use grant::Limits;
 use names::Names;
 pub use server::admin_address;
-
-/// Whether pages of other sites can read the responses of a route.
-fn has_cors(route: &Route) -> bool {
-    route.handling.as_ref().is_some_and(|handling| handling.cors.is_some())
-}
 
 /// Builds the policy of `config`, without its warnings, which are only in `diagnostics`. The result
 /// is none if there is any error, including those of reading, which are all in `diagnostics`.
@@ -154,7 +149,7 @@ pub fn build(
         plans: names.plans.names().to_vec(),
         priorities: priorities?,
         ip_access: ip_access.server,
-        has_cors: cors.is_some() || all_routes.iter().any(has_cors),
+        has_cors: cors.is_some() || all_routes.iter().any(|route| route.cors().is_some()),
         cors,
         upstreams,
         routes: all_routes,
