@@ -165,35 +165,27 @@ impl Conditions {
         (self.methods.is_empty(), specificity, !self.methods.contains(&Method::HEAD))
     }
 
-    /// Whether a request exists that meets both with equal precedence.
+    /// Whether a request exists that meets both with equal precedence, if they are as specific as
+    /// each other.
     pub fn conflict_with(&self, other: &Self) -> bool {
         let has_common_method = match (self.methods.is_empty(), other.methods.is_empty()) {
             (true, true) => true,
             (false, false) => self.methods.iter().any(|method| other.methods.contains(method)),
             _ => false,
         };
-        let specificity = |conditions: &Self| condition::specificity(&conditions.on_values);
-        has_common_method
-            && specificity(self) == specificity(other)
-            && condition::are_compatible(&self.on_values, &other.on_values)
+        has_common_method && condition::are_compatible(&self.on_values, &other.on_values)
     }
 
-    /// Whether these are met by every request that meets two others, which conflict, and take
-    /// precedence over both.
-    pub fn decide_between(&self, first: &Self, second: &Self) -> bool {
-        let is_before = self.rank() < first.rank() && self.rank() < second.rank();
+    /// Whether these are met by every request that meets two others, which conflict.
+    pub fn cover_both(&self, first: &Self, second: &Self) -> bool {
         let mut common = first.methods.iter().filter(|method| second.methods.contains(method));
         let takes_all = if first.methods.is_empty() {
             self.methods.is_empty()
         } else {
             common.all(|method| takes(&self.methods, method))
         };
-        is_before
-            && takes_all
-            && condition::imply(
-                &condition::both(&first.on_values, &second.on_values),
-                &self.on_values,
-            )
+        let both = || condition::both(&first.on_values, &second.on_values);
+        takes_all && condition::imply(&both(), &self.on_values)
     }
 }
 

@@ -68,25 +68,18 @@ impl Router {
             };
             longest = longest.max(longest_reading(matcher));
             let fold = |path: &str| shape(path, ignore_case);
-            let path = matcher.path.text().map(fold);
             let variant = matcher.slash_variant().map(|path| fold(&path));
             by_host.for_each(&matcher.hosts, |builder| {
                 let written = candidate(MatchKind::Written);
-                let kind = match (&matcher.path, &path) {
-                    (PathPattern::Exact(_), Some(path)) => {
-                        builder.exact.entry(path.clone()).or_default().push(written);
-                        MatchKind::SlashVariant
-                    }
-                    (PathPattern::Prefix(_), Some(path)) => {
-                        builder.prefix.entry(path.clone()).or_default().push(written);
-                        MatchKind::BarePrefix
-                    }
-                    (PathPattern::Expression(expression), _) => {
+                let (paths, path, kind) = match &matcher.path {
+                    PathPattern::Exact(path) => (&mut builder.exact, path, MatchKind::SlashVariant),
+                    PathPattern::Prefix(path) => (&mut builder.prefix, path, MatchKind::BarePrefix),
+                    PathPattern::Expression(expression) => {
                         builder.expressions.add(expression, written);
                         return;
                     }
-                    (_, None) => return,
                 };
+                paths.entry(fold(path)).or_default().push(written);
                 if let Some(variant) = &variant {
                     builder.exact.entry(variant.clone()).or_default().push(candidate(kind));
                 }
@@ -214,8 +207,11 @@ impl<'a> ByValue<'a> {
             values.filter_map(|(source, value)| self.by_source.get(&source)?.get(value));
         let mut possible = with_value.flatten().chain(&self.without);
         possible.any(|one| {
-            one.rank.0 <= first.rank.0
-                && one.conditions.decide_between(&first.conditions, &second.conditions)
+            let (kind, specific) = one.rank;
+            kind <= first.rank.0
+                && specific < first.rank.1
+                && specific < second.rank.1
+                && one.conditions.cover_both(&first.conditions, &second.conditions)
         })
     }
 }
