@@ -4,7 +4,7 @@ use http::uri::{Authority, PathAndQuery};
 
 use super::failures::failures;
 use super::percentage::{optional_thousandths, thousandths};
-use super::values::{duration, number, number_in};
+use super::values::{duration, number, number_in, optional};
 use super::words::meaning;
 use crate::base::duration::micros;
 use crate::base::text::cut;
@@ -28,12 +28,10 @@ pub(super) fn health(
     let mut count = |row, field| u32::try_from(number(row, field, diagnostics)?).ok();
     let rise = count(&written::Health::rise, &written.rise);
     let fall = count(&written::Health::fall, &written.fall);
-    let port = match &written.port {
-        None => Some(None),
-        Some(port) => number_in(&written::Health::port, port, diagnostics)
-            .and_then(|port| u16::try_from(port).ok())
-            .map(Some),
-    };
+    let port = optional(written.port.as_ref(), |port| {
+        let port = number_in(&written::Health::port, port, diagnostics)?;
+        u16::try_from(port).ok()
+    });
     let timeout = match (&written.timeout, interval, timeout) {
         (Some(field), Some(interval), Some(timeout)) if timeout > interval => {
             let message = "the `timeout` of a check is longer than the `interval` of the checks";
@@ -84,10 +82,7 @@ fn kind(table: &written::Health, diagnostics: &mut Diagnostics) -> Option<CheckK
         }
         words::CheckKind::Http => {
             let path = path(table, diagnostics);
-            let host = match &table.host {
-                None => Some(None),
-                Some(host) => self::host(host, diagnostics).map(Some),
-            };
+            let host = optional(table.host.as_ref(), |host| self::host(host, diagnostics));
             let status = statuses(table, diagnostics);
             Some(CheckKind::Http { path: path?, host: host?, status: status? })
         }

@@ -122,7 +122,7 @@ pub fn build(
         config,
         clients.as_ref(),
         &listeners,
-        parts.settings.as_ref(),
+        parts.settings.as_deref(),
         diagnostics,
     );
     warnings::add_of_listeners(config, acme.as_ref(), &listeners, &rules, diagnostics);

@@ -1,6 +1,6 @@
 //! Shares that the file writes as a percentage: `"20%"`, `"0.5%"`.
 
-use super::values::out_of_range;
+use super::values::{optional, out_of_range};
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::row::Row;
@@ -30,10 +30,7 @@ pub(super) fn optional_thousandths(
     field: &Field<String>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Option<u16>> {
-    match field {
-        Some(field) => written(row, field, diagnostics).map(Some),
-        None => Some(None),
-    }
+    optional(field.as_ref(), |field| written(row, field, diagnostics))
 }
 
 fn written(row: &Row, field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<u16> {

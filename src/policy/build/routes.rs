@@ -16,7 +16,7 @@ use super::path;
 use super::retries::retries;
 use super::split;
 use super::upstreams;
-use super::values::{duration, number_in};
+use super::values::{duration, number_in, optional};
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -39,7 +39,7 @@ use crate::policy::{Route, Rule};
 /// What is known of all routes before the rules are. A part is none if a route has an error in it.
 pub(super) struct Parts {
     matchers: Option<Vec<Matcher>>,
-    pub(super) settings: Option<Settings>,
+    pub(super) settings: Option<Vec<Settings>>,
     destinations: Option<Vec<Destination>>,
     router: Option<Router>,
 }
@@ -71,30 +71,34 @@ impl Parts {
         rules: &[Rule],
     ) -> Option<(Router, Vec<Route>)> {
         let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
-        let Settings { idle_timeouts, body_limits, sending, handlings } = self.settings?;
-        let settings = idle_timeouts.into_iter().zip(body_limits).zip(sending);
-        let settings = settings.zip(handlings).zip(ip_access);
+        let settings = self.settings?.into_iter().zip(ip_access);
         let resolved = self.matchers?.into_iter().zip(self.destinations?).zip(settings).zip(0..);
-        let routes = entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
-            let ((matcher, destination), settings) = resolved;
-            let (((sizes, (time_limits, retries)), handling), ip_access) = settings;
-            let (websocket_idle_timeout, max_body_bytes) = sizes;
-            let counting =
-                rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
-            Route {
-                name: name.clone(),
-                matcher,
-                destination,
-                cost: cost(table.get_ref()),
-                websocket_idle_timeout,
-                max_body_bytes,
-                time_limits,
-                retries,
-                handling,
-                ip_access,
-                rules: counting.map(|(_, rule)| rule).collect(),
-            }
-        });
+        let routes =
+            entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
+                let ((matcher, destination), (settings, ip_access)) = resolved;
+                let Settings {
+                    websocket_idle_timeout,
+                    max_body_bytes,
+                    time_limits,
+                    retries,
+                    handling,
+                } = settings;
+                let counting =
+                    rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
+                Route {
+                    name: name.clone(),
+                    matcher,
+                    destination,
+                    cost: cost(table.get_ref()),
+                    websocket_idle_timeout,
+                    max_body_bytes,
+                    time_limits,
+                    retries,
+                    handling,
+                    ip_access,
+                    rules: counting.map(|(_, rule)| rule).collect(),
+                }
+            });
         Some((self.router?, routes.collect()))
     }
 }
@@ -149,12 +153,13 @@ fn destinations(
     destinations.into_iter().collect()
 }
 
-/// Settings of each route, in the order of the file.
+/// Settings of a route.
 pub(super) struct Settings {
-    idle_timeouts: Vec<Duration>,
-    body_limits: Vec<Option<u64>>,
-    sending: Vec<Sending>,
-    pub(super) handlings: Vec<Option<Arc<Handling>>>,
+    websocket_idle_timeout: Duration,
+    max_body_bytes: Option<u64>,
+    time_limits: Option<Box<TimeLimits>>,
+    retries: Option<Box<Retries>>,
+    pub(super) handling: Option<Arc<Handling>>,
 }
 
 /// The settings of each route, in the order of the file; none if one of them has an error.
@@ -165,76 +170,59 @@ fn settings(
     matchers: Option<&[Matcher]>,
     ignore_case: bool,
     diagnostics: &mut Diagnostics,
-) -> Option<Settings> {
-    let idle_timeouts = idle_timeouts(config, diagnostics);
-    let body_limits = body_limits(config, diagnostics);
-    let sending = sending(config, diagnostics);
+) -> Option<Vec<Settings>> {
+    let of_server = config.server.as_ref().and_then(|server| server.get_ref().limits.as_ref());
+    let of_server = of_server.map_or(&None, |limits| &limits.get_ref().max_body_bytes);
+    let of_server = body_limit(of_server, tables::Limits::max_body_bytes.number(), diagnostics);
     let handlings =
         handling::handlings(config, environment, cors, matchers, ignore_case, diagnostics);
-    Some(Settings {
-        idle_timeouts: idle_timeouts?,
-        body_limits: body_limits?,
-        sending: sending?,
-        handlings,
-    })
-}
-
-/// Time limits and retries of a route.
-type Sending = (Option<Box<TimeLimits>>, Option<Box<Retries>>);
-
-/// Time limits and retries of each route, in the order of the file; none if one of them has an
-/// error.
-fn sending(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Sending>> {
-    let mut one = |table: &tables::Route| {
-        let limits = upstreams::time_limits(
-            [
-                (&tables::Route::first_byte_timeout, &table.first_byte_timeout),
-                (&tables::Route::try_timeout, &table.try_timeout),
-                (&tables::Route::timeout, &table.timeout),
-            ],
-            diagnostics,
-        );
-        let retries = match &table.retries {
-            None => Some(None),
-            Some(table) => retries(table, diagnostics).map(|retries| Some(Box::new(retries))),
-        };
-        Some((Some(limits?).filter(|limits| !limits.is_empty()).map(Box::new), retries?))
-    };
-    let entries = in_order(&config.routes).into_iter();
-    let each: Vec<Option<Sending>> = entries.map(|(_, table)| one(table.get_ref())).collect();
+    let each = in_order(&config.routes).into_iter().zip(handlings);
+    let each: Vec<Option<Settings>> = each
+        .map(|((_, table), handling)| of_route(table.get_ref(), of_server, handling, diagnostics))
+        .collect();
+    of_server?;
     each.into_iter().collect()
 }
 
-/// `websocket_idle_timeout` of each route, in the order of the file; none if one of them has an
-/// error.
-fn idle_timeouts(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Duration>> {
-    let entries = in_order(&config.routes).into_iter();
-    let timeouts: Vec<Option<Duration>> = entries
-        .map(|(_, table)| {
-            let field = &table.get_ref().websocket_idle_timeout;
-            duration(&tables::Route::websocket_idle_timeout, field, diagnostics)
-        })
-        .collect();
-    timeouts.into_iter().collect()
+/// The settings of one route; none if one of them has an error. `of_server`: the maximum size of a
+/// body if the route has none.
+fn of_route(
+    table: &tables::Route,
+    of_server: Option<u64>,
+    handling: Option<Arc<Handling>>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Settings> {
+    let row = &tables::Route::websocket_idle_timeout;
+    let websocket_idle_timeout = duration(row, &table.websocket_idle_timeout, diagnostics);
+    let max_body_bytes = body_limit(&table.max_body_bytes, of_server, diagnostics);
+    let time_limits = upstreams::time_limits(
+        [
+            (&tables::Route::first_byte_timeout, &table.first_byte_timeout),
+            (&tables::Route::try_timeout, &table.try_timeout),
+            (&tables::Route::timeout, &table.timeout),
+        ],
+        diagnostics,
+    );
+    let retries = optional(table.retries.as_ref(), |table| retries(table, diagnostics));
+    Some(Settings {
+        websocket_idle_timeout: websocket_idle_timeout?,
+        max_body_bytes: Some(max_body_bytes?).filter(|most| *most > 0),
+        time_limits: Some(time_limits?).filter(|limits| !limits.is_empty()).map(Box::new),
+        retries: retries?.map(Box::new),
+        handling,
+    })
 }
 
-/// `max_body_bytes` of each route, in the order of the file: its own, else that of the server. None
-/// if one of them has an error.
-fn body_limits(config: &Config, diagnostics: &mut Diagnostics) -> Option<Vec<Option<u64>>> {
-    let row = &tables::Limits::max_body_bytes;
-    let mut limit = |field: &Field<u64>, default: Option<u64>| match field {
-        Some(field) => number_in(row, field, diagnostics),
+/// `max_body_bytes` of the server or a route; none with an error.
+fn body_limit(
+    field: &Field<u64>,
+    default: Option<u64>,
+    diagnostics: &mut Diagnostics,
+) -> Option<u64> {
+    match field {
+        Some(field) => number_in(&tables::Limits::max_body_bytes, field, diagnostics),
         None => default,
-    };
-    let server = config.server.as_ref().and_then(|server| server.get_ref().limits.as_ref());
-    let server = server.map_or(&None, |limits| &limits.get_ref().max_body_bytes);
-    let server = limit(server, row.number());
-    let entries = in_order(&config.routes).into_iter();
-    let limits: Vec<Option<u64>> =
-        entries.map(|(_, table)| limit(&table.get_ref().max_body_bytes, server)).collect();
-    let limits: Option<Vec<u64>> = limits.into_iter().collect();
-    server?;
-    Some(limits?.into_iter().map(|limit| Some(limit).filter(|limit| *limit > 0)).collect())
+    }
 }
 
 /// Tokens that a request takes from each bucket.

@@ -11,7 +11,9 @@ use super::names::twice;
 use super::origin::{Scheme, origin};
 use super::retries::retries;
 use super::upstream_tls;
-use super::values::{duration, number, number_in, optional_duration, out_of_range, switch};
+use super::values::{
+    duration, number, number_in, optional, optional_duration, out_of_range, switch,
+};
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -67,18 +69,13 @@ fn upstream(
         diagnostics,
     );
     let balance = balance::balance(upstream.balance.as_ref(), diagnostics);
-    let sticky = match &upstream.sticky {
-        None => Some(None),
-        Some(table) => balance::sticky(table, environment, diagnostics).map(Some),
-    };
-    let health = match &upstream.health {
-        None => Some(None),
-        Some(table) => health::health(table.get_ref(), diagnostics).map(Arc::new).map(Some),
-    };
-    let eject = match &upstream.eject {
-        None => Some(None),
-        Some(table) => health::eject(table, diagnostics).map(Some),
-    };
+    let sticky = optional(upstream.sticky.as_ref(), |table| {
+        balance::sticky(table, environment, diagnostics)
+    });
+    let health = optional(upstream.health.as_ref(), |table| {
+        health::health(table.get_ref(), diagnostics).map(Arc::new)
+    });
+    let eject = optional(upstream.eject.as_ref(), |table| health::eject(table, diagnostics));
     let slow_start_us = balance::slow_start_us(&upstream.slow_start, diagnostics);
     let retries = match &upstream.retries {
         None => Some(Retries::default()),

@@ -84,8 +84,21 @@ pub(super) fn optional_duration(
     field: &Field<String>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Option<Duration>> {
+    optional(field.as_ref(), |field| written_duration(row, field, diagnostics))
+}
+
+/// Reads a setting that may be left out: the inner result is none then, and the outer one with an
+/// error.
+#[allow(
+    clippy::option_option,
+    reason = "an error and a setting that is left out are different things"
+)]
+pub(super) fn optional<T, U>(
+    field: Option<&T>,
+    read: impl FnOnce(&T) -> Option<U>,
+) -> Option<Option<U>> {
     match field {
-        Some(field) => written_duration(row, field, diagnostics).map(Some),
+        Some(field) => read(field).map(Some),
         None => Some(None),
     }
 }

@@ -55,12 +55,12 @@ pub(super) fn add_of_routes(
     config: &Config,
     clients: Option<&Clients>,
     listeners: &[Listener],
-    routes: Option<&routes::Settings>,
+    routes: Option<&[routes::Settings]>,
     diagnostics: &mut Diagnostics,
 ) {
     // With an error, what keys and listeners there are may not be known.
     if let (Some(clients), Some(routes), false) = (clients, routes, diagnostics.has_errors()) {
-        redirects::add(config, clients, listeners, &routes.handlings, diagnostics);
+        redirects::add(config, clients, listeners, routes, diagnostics);
     }
 }
 

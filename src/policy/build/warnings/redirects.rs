@@ -4,12 +4,11 @@
 //! `{client.ip}`, and there is a listener on a Unix socket without the PROXY protocol. Requests
 //! without a host are rare, so `{host}` is not reported.
 
-use std::sync::Arc;
-
 use crate::client::settings::{Clients, OnMissingKey, OnUnknownKey};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::{Config, in_order};
-use crate::policy::handling::{Handling, RouteAnswer};
+use crate::policy::build::routes::Settings;
+use crate::policy::handling::RouteAnswer;
 use crate::policy::listener::{ListenAddress, Listener};
 use crate::policy::template::Variable;
 
@@ -18,7 +17,7 @@ pub(super) fn add(
     config: &Config,
     clients: &Clients,
     listeners: &[Listener],
-    handlings: &[Option<Arc<Handling>>],
+    routes: &[Settings],
     diagnostics: &mut Diagnostics,
 ) {
     let needs_key = clients.on_missing_key == OnMissingKey::Deny
@@ -26,7 +25,8 @@ pub(super) fn add(
     let has_unix = listeners.iter().any(|listener| {
         matches!(listener.address, ListenAddress::Unix { .. }) && !listener.proxy_protocol
     });
-    for ((_, table), handling) in in_order(&config.routes).into_iter().zip(handlings) {
+    for ((_, table), Settings { handling, .. }) in in_order(&config.routes).into_iter().zip(routes)
+    {
         let answer = handling.as_ref().and_then(|handling| handling.answer.as_ref());
         let Some(RouteAnswer::Redirect(redirect)) = answer else { continue };
         let Some(field) =
