@@ -15,14 +15,6 @@ use crate::policy::Policy;
 use crate::policy::settings::{HeaderPolicies, HeaderStyle, Headers, ResetForm};
 use crate::store::limiter::Source;
 
-const LIMIT: &str = Headers::LIMIT;
-const REMAINING: &str = Headers::REMAINING;
-const RESET: &str = Headers::RESET;
-const REASON: &str = Headers::REASON;
-const MODE: &str = Headers::MODE;
-const DRAFT: &str = Headers::DRAFT;
-const DRAFT_POLICY: &str = Headers::DRAFT_POLICY;
-
 /// Rate limit headers that an upstream may send and the gateway does not. They would contradict the
 /// gateway's; the last three are those of drafts up to 06.
 const OTHERS: [&str; 4] =
@@ -47,14 +39,14 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     let has_own = has_limit_headers(&response.headers);
     let is_final = respond::is_final(response.status);
     if has_own {
-        response.remove_header(MODE);
+        response.remove_header(Headers::MODE);
     }
     if is_final
         && policy.headers.mode
         && policy.redis.is_some()
         && check.taken.source == Source::Local
     {
-        response.insert_header(MODE, "local")?;
+        response.insert_header(Headers::MODE, "local")?;
     }
     let Some(index) = check.reported else { return Ok(()) };
     let style = policy.headers.style;
@@ -70,7 +62,7 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     if matches!(style, HeaderStyle::Both | HeaderStyle::X) {
         insert_x(response, policy, check, index)?;
         if matches!(decision, Decision::Limited { .. }) {
-            response.insert_header(REASON, check.rule_name(policy, index))?;
+            response.insert_header(Headers::REASON, check.rule_name(policy, index))?;
         }
     }
     if matches!(style, HeaderStyle::Both | HeaderStyle::Draft) {
@@ -87,7 +79,7 @@ fn has_limit_headers(headers: &HeaderMap) -> bool {
 }
 
 fn remove_others(response: &mut ResponseHeader) {
-    for name in [LIMIT, REMAINING, RESET, REASON, DRAFT, DRAFT_POLICY].into_iter().chain(OTHERS) {
+    for name in Headers::ALL_X.into_iter().chain(Headers::ALL_DRAFT).chain(OTHERS) {
         response.remove_header(name);
     }
 }
@@ -100,9 +92,9 @@ fn insert_x(
 ) -> Result<()> {
     let Some(standing) = check.standing(index) else { return Ok(()) };
     let reset = reset(policy.headers.reset, standing.reset_us, clock::unix_us());
-    response.insert_header(LIMIT, standing.limit)?;
-    response.insert_header(REMAINING, standing.remaining)?;
-    response.insert_header(RESET, reset)
+    response.insert_header(Headers::LIMIT, standing.limit)?;
+    response.insert_header(Headers::REMAINING, standing.remaining)?;
+    response.insert_header(Headers::RESET, reset)
 }
 
 /// Value of `X-RateLimit-Reset` for a bucket that is full in `reset_us` microseconds. The sum is
@@ -146,8 +138,8 @@ fn insert_draft(
         }
         limits.item(name, [(";r=", standing.remaining), (";t=", wait)]);
     }
-    response.insert_header(DRAFT_POLICY, policies)?;
-    response.insert_header(DRAFT, limits)
+    response.insert_header(Headers::DRAFT_POLICY, policies)?;
+    response.insert_header(Headers::DRAFT, limits)
 }
 
 #[cfg(test)]

@@ -160,10 +160,15 @@ impl Headers {
     pub const DRAFT: &str = "RateLimit";
     pub const DRAFT_POLICY: &str = "RateLimit-Policy";
 
+    /// The headers of [`HeaderStyle::X`].
+    pub const ALL_X: [&str; 4] = [Self::LIMIT, Self::REMAINING, Self::RESET, Self::REASON];
+
+    /// The headers of [`HeaderStyle::Draft`].
+    pub const ALL_DRAFT: [&str; 2] = [Self::DRAFT, Self::DRAFT_POLICY];
+
     /// Names of the rate limit headers that responses can have.
     pub fn names(self) -> Vec<&'static str> {
-        let x = [Self::LIMIT, Self::REMAINING, Self::RESET, Self::REASON].as_slice();
-        let draft = [Self::DRAFT, Self::DRAFT_POLICY].as_slice();
+        let (x, draft) = (Self::ALL_X.as_slice(), Self::ALL_DRAFT.as_slice());
         let [x, draft] = match self.style {
             HeaderStyle::None => [&[][..]; 2],
             HeaderStyle::X => [x, &[]],
