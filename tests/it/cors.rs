@@ -1,13 +1,13 @@
-//! CORS: which responses pages of other sites can read, and who answers preflight requests
+//! CORS: which responses pages of other sites can read, and what answers preflight requests
 //! (`docs/cors.md`).
 
 use crate::support::{
-    ClosedPort, DEMO, Gateway, PeerServer, Request, Response, Upstream, curl, key, proxy_to,
+    ClosedPort, DEMO, Gateway, HTTP2_LISTENER, PeerServer, Request, Response, Upstream, curl, key,
+    proxy_to,
 };
 
 const APP: &str = "https://app.test";
 const CORS: &str = "[cors]\norigins = [\"https://app.test\", \"https://*.example.com\"]\n";
-const HTTP2: &str = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n";
 
 fn from(origin: &str, method: &str, path: &str) -> Request {
     Request::new(method, path).header("Origin", origin)
@@ -211,7 +211,7 @@ fn http2_has_the_same_headers_on_both_sides() {
         server.address
     );
     let rule = "[rules.r]\nper = []\nrate = \"1/d\"\n";
-    let gateway = Gateway::start(&format!("{CORS}{HTTP2}{upstream}{rule}"));
+    let gateway = Gateway::start(&format!("{CORS}{HTTP2_LISTENER}{upstream}{rule}"));
     let url = format!("http://{}/cors", gateway.listener(1));
     let run = |arguments: &[&str]| {
         let all = ["--http2-prior-knowledge", "--include", "-H", "Origin: https://app.test"];

@@ -2,54 +2,60 @@
 
 use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Gateway, PeerServer, Request, Response, Upstream, eventually, free_port, full_config,
-    send_many, sleep_for, tollgate,
+    Authority, Gateway, PeerServer, Request, Response, Upstream, eventually, free_port,
+    full_config, send_many, sleep_for, tollgate,
 };
+
+/// What a server answers.
+#[derive(Clone, Copy, Debug, Default)]
+enum Answers {
+    #[default]
+    Ok,
+    /// Every request gets 500.
+    Failing,
+    /// No request gets a response.
+    Hung,
+    /// Checks get 503, and requests 200.
+    Unhealthy,
+}
 
 /// What a server answers, which the test changes.
 #[derive(Clone, Default)]
-struct Mood(Arc<AtomicUsize>);
+struct Control(Arc<Mutex<Answers>>);
 
-const WELL: usize = 0;
-/// Every request gets 500.
-const FAILING: usize = 1;
-/// No request gets a response.
-const HUNG: usize = 2;
-/// Checks get 503, and requests 200.
-const UNHEALTHY: usize = 3;
-
-impl Mood {
-    fn set(&self, mood: usize) {
-        self.0.store(mood, Ordering::SeqCst);
+impl Control {
+    fn set(&self, answers: Answers) {
+        *self.0.lock() = answers;
     }
 }
 
-/// A server that answers by its mood; checks are requests for `/healthz`.
-fn server() -> (Upstream, Mood) {
-    let mood = Mood::default();
-    let own = mood.clone();
+/// A server whose answers the test changes; checks are requests for `/healthz`.
+fn server() -> (Upstream, Control) {
+    let control = Control::default();
+    let own = control.clone();
     let upstream = Upstream::start(move |request, stream| {
         let is_check = request.line().starts_with("GET /healthz ");
-        let status = match own.0.load(Ordering::SeqCst) {
-            HUNG => {
+        let answers = *own.0.lock();
+        let status = match answers {
+            Answers::Hung => {
                 sleep_for(Duration::from_secs(20));
                 return false;
             }
-            FAILING => "500 No",
-            UNHEALTHY if is_check => "503 No",
-            _ => "200 OK",
+            Answers::Failing => "500 No",
+            Answers::Unhealthy if is_check => "503 No",
+            Answers::Unhealthy | Answers::Ok => "200 OK",
         };
         let response = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok");
         stream.write_all(response.as_bytes()).is_ok()
     });
-    (upstream, mood)
+    (upstream, control)
 }
 
 /// The number of requests that are no checks.
@@ -66,10 +72,8 @@ fn config(servers: &[&Upstream], more: &str) -> String {
 
 /// The endpoint of a server, as the admin API shows it.
 fn endpoint(gateway: &Gateway, server: &Upstream) -> Value {
-    let all: Value = serde_json::from_str(&gateway.admin("/api/upstreams").text()).unwrap();
     let own = server.address.to_string();
-    let endpoints = all["upstreams"][0]["addresses"].as_array().unwrap().clone();
-    endpoints.into_iter().find(|one| one["address"] == *own).unwrap()
+    gateway.endpoints().into_iter().find(|one| one["address"] == *own).unwrap()
 }
 
 fn wait_for_state(gateway: &Gateway, server: &Upstream, state: &str) -> Value {
@@ -86,10 +90,10 @@ fn order(gateway: &Gateway, upstream: &str, server: &str, order: &str) -> Respon
 
 #[test]
 fn server_that_answers_500_is_ejected_and_returns_after_its_time() {
-    let ((a, mood), (b, _)) = (server(), server());
+    let ((a, control), (b, _)) = (server(), server());
     let gateway =
         Gateway::start(&config(&[&a, &b], "eject = { consecutive_failures = 3, for = \"2s\" }"));
-    mood.set(FAILING);
+    control.set(Answers::Failing);
     let failed = (0..40).filter(|_| gateway.get("/").status == 500).count();
     assert_eq!(failed, 3);
     let shown = endpoint(&gateway, &a);
@@ -104,7 +108,7 @@ fn server_that_answers_500_is_ejected_and_returns_after_its_time() {
     assert_eq!(gateway.count("tollgate_upstream_endpoint_state", &state("ejected")), 1);
     assert_eq!(gateway.count("tollgate_upstream_endpoint_state", &state("up")), 0);
     assert!(gateway.log().contains("endpoint gets no requests"), "{}", gateway.log());
-    mood.set(WELL);
+    control.set(Answers::Ok);
     wait_for_state(&gateway, &a, "up");
     let before = served(&a);
     assert_eq!(send_many(40, |client, _| client.get(gateway.url("/"))).get(&200), Some(&40));
@@ -113,11 +117,11 @@ fn server_that_answers_500_is_ejected_and_returns_after_its_time() {
 
 #[test]
 fn hung_server_costs_as_many_timeouts_as_the_file_says() {
-    let ((a, mood), (b, _)) = (server(), server());
+    let ((a, control), (b, _)) = (server(), server());
     let more = "read_timeout = \"300ms\"\n\
                 eject = { consecutive_failures = 2, on = [\"timeout\"], for = \"1m\" }";
     let gateway = Gateway::start(&config(&[&a, &b], more));
-    mood.set(HUNG);
+    control.set(Answers::Hung);
     let statuses: Vec<u16> = (0..12).map(|_| gateway.get("/").status).collect();
     assert_eq!(statuses.iter().filter(|status| **status == 504).count(), 2, "{statuses:?}");
     assert_eq!(endpoint(&gateway, &a)["state"], "ejected");
@@ -125,10 +129,10 @@ fn hung_server_costs_as_many_timeouts_as_the_file_says() {
 
 #[test]
 fn error_rate_above_that_of_the_others_ejects_a_server() {
-    let ((a, mood), (b, _), (c, _)) = (server(), server(), server());
+    let ((a, control), (b, _), (c, _)) = (server(), server(), server());
     let more = "eject = { consecutive_failures = 0, error_rate = \"50%\", for = \"1m\" }";
     let gateway = Gateway::start(&config(&[&a, &b, &c], more));
-    mood.set(FAILING);
+    control.set(Answers::Failing);
     let failed = (0..120).filter(|_| gateway.get("/").status == 500).count();
     // Twenty of its requests are needed.
     assert_eq!(failed, 20);
@@ -137,19 +141,26 @@ fn error_rate_above_that_of_the_others_ejects_a_server() {
 
 #[test]
 fn half_of_the_servers_stay_although_all_fail() {
-    let servers: Vec<(Upstream, Mood)> = (0..4).map(|_| server()).collect();
+    let servers: Vec<(Upstream, Control)> = (0..4).map(|_| server()).collect();
     let all: Vec<&Upstream> = servers.iter().map(|(server, _)| server).collect();
     let gateway = Gateway::start(&config(&all, "eject = { consecutive_failures = 1 }"));
-    for (_, mood) in &servers {
-        mood.set(FAILING);
+    for (_, control) in &servers {
+        control.set(Answers::Failing);
     }
     for _ in 0..30 {
         assert_eq!(gateway.get("/").status, 500);
     }
-    let states: Vec<Value> = all.iter().map(|server| endpoint(&gateway, server)).collect();
-    let ejected = states.iter().filter(|shown| shown["state"] == "ejected").count();
-    assert_eq!(ejected, 2, "{states:?}");
-    // A file that changes the weights keeps them ejected.
+    let ejected = || {
+        let states = gateway.endpoints().into_iter();
+        states.filter(|shown| shown["state"] == "ejected").map(|shown| shown["address"].clone())
+    };
+    let before: Vec<Value> = ejected().collect();
+    assert_eq!(before.len(), 2, "{before:?}");
+    // A reload keeps them ejected.
+    let more = "balance = \"least_request\"\neject = { consecutive_failures = 1 }";
+    gateway.apply(&config(&all, more));
+    assert_eq!(ejected().collect::<Vec<_>>(), before);
+    // The last one never is.
     let alone = Gateway::start(&config(&all[..1], "eject = { consecutive_failures = 1 }"));
     for _ in 0..5 {
         assert_eq!(alone.get("/").status, 500);
@@ -161,18 +172,20 @@ const CHECKED: &str = "health = { path = \"/healthz\", interval = \"250ms\", tim
 
 #[test]
 fn server_whose_checks_fail_gets_no_requests_until_they_succeed() {
-    let ((a, mood), (b, _)) = (server(), server());
+    let ((a, control), (b, _)) = (server(), server());
     let gateway = Gateway::start(&config(&[&a, &b], CHECKED));
     assert_eq!(endpoint(&gateway, &a)["state"], "up");
-    for (unwell, reason) in [(UNHEALTHY, "check: status 503"), (HUNG, "check: timeout")] {
-        mood.set(unwell);
+    for (answers, reason) in
+        [(Answers::Unhealthy, "check: status 503"), (Answers::Hung, "check: timeout")]
+    {
+        control.set(answers);
         let shown = wait_for_state(&gateway, &a, "unhealthy");
         assert_eq!(shown["reason"], reason, "{shown}");
         assert_eq!(shown["retry_after_ms"], 0);
         let before = served(&a);
         let counts = send_many(40, |client, _| client.get(gateway.url("/")));
         assert_eq!((counts.get(&200), served(&a)), (Some(&40), before));
-        mood.set(WELL);
+        control.set(Answers::Ok);
         wait_for_state(&gateway, &a, "up");
         send_many(20, |client, _| client.get(gateway.url("/")));
         assert!(served(&a) > before);
@@ -189,9 +202,9 @@ fn server_whose_checks_fail_gets_no_requests_until_they_succeed() {
 
 #[test]
 fn server_is_checked_before_its_first_request() {
-    let ((a, mood), (b, _), (c, late)) = (server(), server(), server());
-    mood.set(UNHEALTHY);
-    late.set(HUNG);
+    let ((a, control), (b, _), (c, late)) = (server(), server(), server());
+    control.set(Answers::Unhealthy);
+    late.set(Answers::Hung);
     let checked = CHECKED.replace("250ms", "400ms");
     let gateway = Gateway::start(&config(&[&a, &b], &checked));
     assert_eq!(endpoint(&gateway, &a)["state"], "unhealthy");
@@ -212,9 +225,9 @@ fn server_is_checked_before_its_first_request() {
 
 #[test]
 fn all_servers_are_tried_if_none_is_healthy() {
-    let ((a, mood), (b, other)) = (server(), server());
-    mood.set(UNHEALTHY);
-    other.set(UNHEALTHY);
+    let ((a, control), (b, other)) = (server(), server());
+    control.set(Answers::Unhealthy);
+    other.set(Answers::Unhealthy);
     let gateway = Gateway::start(&config(&[&a, &b], CHECKED));
     for _ in 0..10 {
         assert_eq!(gateway.get("/").status, 200);
@@ -245,13 +258,37 @@ fn connection_is_a_check_of_its_own() {
     let file =
         config(&[&a], more).replace("servers = [", &format!("servers = [\"127.0.0.1:{port}\", "));
     let gateway = Gateway::start(&file);
-    let all: Value = serde_json::from_str(&gateway.admin("/api/upstreams").text()).unwrap();
-    let shown = &all["upstreams"][0]["addresses"][0];
+    let shown = &gateway.endpoints()[0];
     assert_eq!(shown["reason"], "check: connection refused", "{shown}");
     assert_eq!(a.requests().len(), 0);
     for _ in 0..6 {
         assert_eq!(gateway.get("/").status, 200);
     }
+}
+
+#[test]
+fn check_uses_the_tls_settings_and_the_version_of_http_of_requests() {
+    let authority = Authority::new();
+    let server = PeerServer::node(Some(&authority.issue("api", &["api.test"])));
+    let shown = |protocol: &str, ca: &str| {
+        let gateway = Gateway::start(&format!(
+            "\n[upstreams.api]\nservers = [\"https://{}\"]\nprotocol = {protocol:?}\n\
+             tls = {{ ca = {ca:?}, server_name = \"api.test\" }}\nhealth = {{ path = \"/healthz\" }}\n\
+             [routes.all]\n",
+            server.address
+        ));
+        gateway.endpoints().swap_remove(0)
+    };
+    for (protocol, is_http2) in [("h2", 1), ("auto", 1), ("http1", 0)] {
+        let sessions = server.count("session");
+        let shown = shown(protocol, &authority.ca());
+        assert_eq!(shown["state"], "up", "{protocol} {shown}");
+        eventually(protocol, || (server.count("session") == sessions + is_http2).then_some(()));
+    }
+    let other = Authority::new();
+    let reason = shown("auto", &other.ca())["reason"].clone();
+    let expected = "check: certificate of api.test: not signed by the authority of this name";
+    assert_eq!(reason, expected);
 }
 
 #[test]
@@ -265,10 +302,7 @@ fn standard_health_service_of_grpc_is_asked() {
         )
     };
     let gateway = Gateway::start(&check("test.Echo"));
-    let shown = || {
-        let all: Value = serde_json::from_str(&gateway.admin("/api/upstreams").text()).unwrap();
-        all["upstreams"][0]["addresses"][0].clone()
-    };
+    let shown = || gateway.endpoints().swap_remove(0);
     let wait_for =
         |state: &str| eventually(state, || Some(shown()).filter(|shown| shown["state"] == state));
     assert_eq!(shown()["state"], "up");
@@ -278,8 +312,7 @@ fn standard_health_service_of_grpc_is_asked() {
     wait_for("up");
     for service in ["", "no.Such"] {
         let gateway = Gateway::start(&check(service));
-        let all: Value = serde_json::from_str(&gateway.admin("/api/upstreams").text()).unwrap();
-        let shown = &all["upstreams"][0]["addresses"][0];
+        let shown = &gateway.endpoints()[0];
         let expected = if service.is_empty() { "" } else { "check: unknown service" };
         assert_eq!(shown["reason"], expected, "{shown}");
     }
@@ -328,7 +361,7 @@ fn order_outlives_reloads_and_upgrades() {
     let answer = gateway.send_admin(&Request::new("POST", "/api/upgrade"));
     assert_eq!(answer.status, 200, "{}", answer.text());
     eventually("the new process", || {
-        let status: Value = serde_json::from_str(&gateway.admin("/api/status").text()).unwrap();
+        let status = gateway.admin("/api/status").json();
         (status["pid"] != pid).then_some(())
     });
     assert_eq!(endpoint(&gateway, &a)["state"], "disabled");
@@ -339,12 +372,12 @@ fn order_outlives_reloads_and_upgrades() {
 }
 
 #[test]
-fn upstream_without_an_enabled_server_answers_503() {
+fn upstream_without_an_enabled_server_answers_502() {
     let (a, _) = server();
     let gateway = Gateway::start(&config(&[&a], ""));
     assert_eq!(order(&gateway, "api", &a.address.to_string(), "disable").status, 200);
     let answer = gateway.get("/");
-    assert!((502..=503).contains(&answer.status), "{answer:?}");
+    assert_eq!(answer.status, 502, "{answer:?}");
     assert_eq!(served(&a), 0);
     for (upstream, server) in [("none", "127.0.0.1:1"), ("api", "127.0.0.1:1"), ("api", "nowhere")]
     {

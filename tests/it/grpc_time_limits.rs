@@ -7,12 +7,10 @@ use bytes::Bytes;
 
 use crate::http2::Client;
 use crate::http2_upstreams::{request, scripted};
-use crate::support::{Gateway, Request, eventually, proxy_to, timed};
+use crate::support::{Gateway, HTTP2_LISTENER, Request, eventually, proxy_to, timed};
 
 /// Within this time, a request has ended if a limit of less than a second applies to it.
 const SOON: Duration = Duration::from_secs(8);
-
-const LISTENER: &str = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n";
 
 /// A gateway whose second listener accepts HTTP/2, and a server that accepts connections and never
 /// sends a byte. `settings` belong to the upstream.
@@ -20,7 +18,7 @@ fn silent(settings: &str) -> (TcpListener, Gateway) {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let to_server = proxy_to(&[server.local_addr().unwrap()]);
     let to_server = to_server.replace("[routes", &format!("{settings}\n[routes"));
-    let gateway = Gateway::start(&format!("{LISTENER}{to_server}"));
+    let gateway = Gateway::start(&format!("{HTTP2_LISTENER}{to_server}"));
     (server, gateway)
 }
 
@@ -75,7 +73,7 @@ async fn stream_of_grpc_outlives_all_timeouts_between_its_messages() {
     let short = "protocol = \"h2c\"\nread_timeout = \"300ms\"\nwrite_timeout = \"300ms\"\n[routes";
     let to_server = to_server.replace("[routes", short);
     let server = "read_timeout = \"300ms\"\nlimits.body_min_rate = 1000000000\n";
-    let gateway = Gateway::start(&format!("{server}{LISTENER}{to_server}"));
+    let gateway = Gateway::start(&format!("{server}{HTTP2_LISTENER}{to_server}"));
     let mut client = Client::connect(gateway.listener(1)).await;
     let head = request("POST", "application/grpc");
     let (response, mut upload) = client.send.send_request(head, false).unwrap();

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,22 +12,12 @@ use parking_lot::Mutex;
 use crate::http2::Client;
 use crate::http2_upstreams::{Exchange, scripted};
 use crate::support::{
-    ClosedPort, Collector, Gateway, Nginx, Redis, Request, Upstream, eventually, full_config,
-    proxy_to, send_concurrently, send_many, timed,
+    ClosedPort, Collector, Gateway, HTTP2_LISTENER, Nginx, Redis, Request, Upstream, eventually,
+    full_config, proxy_with, send_concurrently, send_many, timed,
 };
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy";
-
-/// One route to these servers, with `settings` of the upstream.
-fn config(servers: &[SocketAddr], settings: &str) -> String {
-    proxy_to(servers).replace("[upstreams.api]", &format!("[upstreams.api]\n{settings}"))
-}
-
-/// A listener for HTTP/2 in clear before a configuration.
-fn with_http2(config: &str) -> String {
-    format!("[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n{config}")
-}
 
 fn retries(gateway: &Gateway, reason: &str) -> u64 {
     gateway.count("tollgate_upstream_retries_total", &[("reason", reason)])
@@ -54,7 +43,8 @@ fn status_sends_requests_to_the_servers_where_they_have_not_failed() {
     let addresses = servers.each_ref().map(|server| server.address);
     let on = "retries = { count = 2, on = [\"503\", \"500\"], budget = \"1000%\" }";
     for balance in ["round_robin", "least_request", "random_two", "hash:ip"] {
-        let gateway = Gateway::start(&config(&addresses, &format!("{on}\nbalance = {balance:?}")));
+        let gateway =
+            Gateway::start(&proxy_with(&addresses, &format!("{on}\nbalance = {balance:?}")));
         for _ in 0..30 {
             assert_eq!(gateway.get("/").status, 200, "{balance}");
         }
@@ -76,7 +66,7 @@ fn response_is_passed_on_if_no_retry_is_left() {
         ("retries = { on = [\"5xx\"] }", 2),
         ("retries = { count = 3, on = [\"503\"] }", 4),
     ] {
-        let gateway = Gateway::start(&config(&[upstream.address], settings));
+        let gateway = Gateway::start(&proxy_with(&[upstream.address], settings));
         let before = upstream.requests().len();
         let answer = gateway.get("/");
         assert_eq!((answer.status, answer.text().as_str()), (503, "busy"), "{settings}");
@@ -91,7 +81,7 @@ fn route_replaces_the_retries_of_its_upstream() {
     let routes = "[routes.never]\npath = \"/never\"\nupstream = \"api\"\nretries = { count = 0 }\n\
                   [routes.often]\npath = \"/often\"\nupstream = \"api\"\nretries = { count = 2, on = [\"503\"] }\n";
     let on = "retries = { on = [\"503\"] }";
-    let gateway = Gateway::start(&(config(&[upstream.address], on) + routes));
+    let gateway = Gateway::start(&(proxy_with(&[upstream.address], on) + routes));
     for (path, expected) in [("/never", 1), ("/other", 2), ("/often", 3)] {
         let before = upstream.requests().len();
         assert_eq!(gateway.get(path).status, 503);
@@ -104,7 +94,7 @@ fn row_150_upstream_that_fails_half_gets_at_most_a_fifth_more_requests() {
     const REQUESTS: usize = 2_000;
     let upstream = failing_half();
     let gateway =
-        Gateway::start(&config(&[upstream.address], "retries = { count = 3, on = [\"5xx\"] }"));
+        Gateway::start(&proxy_with(&[upstream.address], "retries = { count = 3, on = [\"5xx\"] }"));
     let url = gateway.url("/");
     let counts = send_concurrently(16, REQUESTS, |client, _| client.get(&url));
     let arrived = upstream.requests().len();
@@ -133,7 +123,7 @@ async fn row_150_http2_upstream_that_fails_half_gets_at_most_a_fifth_more_reques
     })
     .await;
     let settings = "protocol = \"h2c\"\nretries = { on = [\"5xx\"] }";
-    let gateway = Gateway::start(&config(&[address], settings));
+    let gateway = Gateway::start(&proxy_with(&[address], settings));
     let url = gateway.url("/");
     let counts = tokio::task::spawn_blocking(move || {
         send_concurrently(16, REQUESTS, |client, _| client.get(&url))
@@ -171,14 +161,14 @@ fn row_151_request_that_is_not_idempotent_is_not_sent_twice_unless_the_file_says
     let base = "read_timeout = \"200ms\"\nretries = { count = 3, on = [\"connect\", \"reset\", \"timeout\", \"5xx\"]";
     for (fail, failed) in fails.into_iter().zip([503, 502, 504]) {
         let upstream = failing_first(fail);
-        let careful = Gateway::start(&config(&[upstream.address], &format!("{base} }}")));
+        let careful = Gateway::start(&proxy_with(&[upstream.address], &format!("{base} }}")));
         for method in ["POST", "PATCH"] {
             let request = Request::new(method, &format!("/{method}")).body("order one coffee");
             assert_eq!(careful.send(&request).status, failed);
         }
         assert_eq!(upstream.requests().len(), 2, "{failed}");
         let any = format!("{base}, non_idempotent = true }}");
-        let bold = Gateway::start(&config(&[upstream.address], &any));
+        let bold = Gateway::start(&proxy_with(&[upstream.address], &any));
         let answer = bold.send(&Request::new("POST", "/bold").body("order"));
         assert_eq!((answer.status, answer.text().as_str()), (200, "order"), "{failed}");
         for method in ["GET", "PUT", "DELETE", "OPTIONS"] {
@@ -258,7 +248,8 @@ async fn row_151_body_of_up_to_64_kib_is_replayed_and_a_longer_one_is_not() {
     .await;
     for (address, protocol) in [(over_http1.address, "http1"), (over_http2, "h2c")] {
         let settings = format!("protocol = {protocol:?}\nretries = {{ on = [\"5xx\"] }}");
-        let gateway = Gateway::start(&with_http2(&config(&[address], &settings)));
+        let gateway =
+            Gateway::start(&(HTTP2_LISTENER.to_owned() + &proxy_with(&[address], &settings)));
         let mut client = Client::connect(gateway.listener(1)).await;
         for (length, status) in [(0, 200), (1, 200), (60 * 1024, 200), (70 * 1024, 503)] {
             let sent = body(length);
@@ -286,8 +277,10 @@ fn early_response_to_an_upload_is_retried_with_the_whole_body() {
         }
     });
     let echo = Upstream::echo();
-    let gateway =
-        Gateway::start(&config(&[early, echo.address], "retries = { on = [\"503\", \"reset\"] }"));
+    let gateway = Gateway::start(&proxy_with(
+        &[early, echo.address],
+        "retries = { on = [\"503\", \"reset\"] }",
+    ));
     for _ in 0..4 {
         let mut client = gateway.connect();
         client.write(b"PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nfirst");
@@ -306,7 +299,7 @@ fn closed_connection_and_silence_are_retried_at_another_server() {
     let good = Upstream::responding(OK);
     let on = "retries = { count = 2, on = [\"reset\", \"timeout\"], budget = \"1000%\" }\nread_timeout = \"150ms\"";
     let servers = [closes.address, silent.local_addr().unwrap(), good.address];
-    let gateway = Gateway::start(&config(&servers, on));
+    let gateway = Gateway::start(&proxy_with(&servers, on));
     for _ in 0..6 {
         assert_eq!(gateway.get("/").status, 200);
     }
@@ -323,7 +316,7 @@ fn response_that_has_begun_is_not_retried() {
         false
     });
     let on = "retries = { count = 3, on = [\"reset\", \"timeout\", \"5xx\"] }";
-    let gateway = Gateway::start(&config(&[upstream.address], on));
+    let gateway = Gateway::start(&proxy_with(&[upstream.address], on));
     let answer = gateway.get("/");
     assert_eq!((answer.status, answer.complete, answer.text().as_str()), (200, false, "part"));
     assert_eq!((upstream.requests().len(), retries(&gateway, "reset")), (1, 0));
@@ -334,12 +327,12 @@ fn connection_failures_are_retried_without_a_budget() {
     let closed = [ClosedPort::bind(), ClosedPort::bind()];
     let good = Upstream::responding(OK);
     let servers = [closed[0].address, closed[1].address, good.address];
-    let gateway = Gateway::start(&config(&servers, "retries = { count = 2 }"));
+    let gateway = Gateway::start(&proxy_with(&servers, "retries = { count = 2 }"));
     for _ in 0..20 {
         assert_eq!(gateway.get("/").status, 200);
     }
     assert_eq!(retries(&gateway, "connect"), 2);
-    let none = Gateway::start(&config(&servers[..1], "retries = { on = [\"5xx\"] }"));
+    let none = Gateway::start(&proxy_with(&servers[..1], "retries = { on = [\"5xx\"] }"));
     assert_eq!(none.get("/").status, 502);
     assert_eq!(retries(&none, "connect"), 0);
 }
@@ -348,7 +341,7 @@ fn connection_failures_are_retried_without_a_budget() {
 fn only_server_gets_its_retries_after_pauses() {
     let upstream = Upstream::responding(UNAVAILABLE);
     let on = "retries = { count = 10, on = [\"503\"], budget = \"1000%\" }";
-    let gateway = Gateway::start(&config(&[upstream.address], on));
+    let gateway = Gateway::start(&proxy_with(&[upstream.address], on));
     let (status, took) = timed(|| gateway.get("/").status);
     assert_eq!((status, upstream.requests().len()), (503, 11));
     // 2.2 s at most; half of that on average.
@@ -363,7 +356,7 @@ fn row_151_two_gateways_keep_an_exact_limit_while_they_retry() {
     let (redis, upstream) = (Redis::start(), failing_half());
     let on = "retries = { count = 3, on = [\"5xx\"], budget = \"100%\" }";
     let rule = format!("[rules.all]\nper = []\nrate = \"{LIMIT}/365d\"\n");
-    let config = config(&[upstream.address], on) + &rule + &redis.table();
+    let config = proxy_with(&[upstream.address], on) + &rule + &redis.table();
     let gateways = [(); 2].map(|()| Gateway::start_full(&full_config(&config)));
     gateways.iter().for_each(Gateway::wait_for_redis);
     let urls = gateways.each_ref().map(|gateway| gateway.url("/"));
@@ -384,7 +377,7 @@ fn retried_request_holds_one_unit_and_one_place() {
     let on = "retries = { on = [\"5xx\"] }\nmax_in_flight = 1";
     let rule = "[rules.one]\nper = []\nkind = \"concurrency\"\nlimit = 1\n\
                 [rules.rate]\nper = []\nrate = \"100/365d\"\n";
-    let gateway = Gateway::start(&(config(&[upstream.address], on) + rule));
+    let gateway = Gateway::start(&(proxy_with(&[upstream.address], on) + rule));
     for number in 1..=5 {
         let answer = gateway.get(&format!("/{number}"));
         assert_eq!(answer.status, 200);
@@ -404,7 +397,7 @@ fn attempts_are_in_the_access_log_and_in_the_trace() {
         "servers = [\"{}\", {{ address = \"{}\", backup = true }}]",
         bad.address, good.address
     );
-    let config = config(&[bad.address], "retries = { on = [\"503\"] }");
+    let config = proxy_with(&[bad.address], "retries = { on = [\"503\"] }");
     let config = config.replace(&format!("servers = [\"{}\"]", bad.address), &servers);
     let gateway = Gateway::start(&(config + log + &collector.table("")));
     assert_eq!(gateway.get("/").status, 200);
@@ -446,7 +439,8 @@ async fn unavailable_call_of_grpc_is_retried_as_a_503() {
     .await;
     for (more, expected) in [("", "14"), (", non_idempotent = true", "0")] {
         let settings = format!("protocol = \"h2c\"\nretries = {{ on = [\"503\"]{more} }}");
-        let gateway = Gateway::start(&with_http2(&config(&[address], &settings)));
+        let gateway =
+            Gateway::start(&(HTTP2_LISTENER.to_owned() + &proxy_with(&[address], &settings)));
         let mut client = Client::connect(gateway.listener(1)).await;
         let request = http::Request::builder().method("POST").uri("http://api.test/a.B/C");
         let request = request.header("content-type", "application/grpc").body(()).unwrap();

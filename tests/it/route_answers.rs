@@ -2,15 +2,13 @@
 
 use serde_json::json;
 
-use crate::support::{Gateway, Request, Upstream, curl, key, proxy_to};
-
-const LISTENER: &str = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n";
+use crate::support::{Gateway, HTTP2_LISTENER, Request, Upstream, curl, key, proxy_to};
 
 #[test]
 fn fixed_answer_is_written_and_charged() {
     let route = "[routes.a]\npath = \"/a\"\nrespond = { status = 410, body = \"gone\\n\", headers = { X-Path = \"{path}\" } }\n";
     let rule = "[rules.r]\nper = []\nrate = \"3/d\"\n";
-    let gateway = Gateway::start(&format!("{route}{rule}{LISTENER}"));
+    let gateway = Gateway::start(&format!("{route}{rule}{HTTP2_LISTENER}"));
     let answer = gateway.get("/a");
     assert_eq!((answer.status, answer.text().as_str()), (410, "gone\n"));
     assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));

@@ -183,14 +183,7 @@ fn upgrade_request_keeps_the_client_timeouts() {
 
 #[test]
 fn upgraded_connection_outlives_the_read_timeouts() {
-    let upstream = Upstream::start(|_, stream| {
-        let upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
-            Upgrade: websocket\r\n\r\n";
-        stream.write_all(upgraded.as_bytes()).unwrap();
-        let mut byte = [0];
-        while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
-        false
-    });
+    let upstream = Upstream::upgrading();
     let config = impatient(upstream.address);
     let gateway = Gateway::start(&format!("read_timeout = \"300ms\"\n{config}"));
     let mut client = gateway.connect();

@@ -1,6 +1,6 @@
 //! `first_byte_timeout`, `try_timeout` and `timeout`, over both versions of HTTP.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
@@ -9,16 +9,15 @@ use bytes::Bytes;
 use crate::http2::Client;
 use crate::http2_upstreams::scripted;
 use crate::support::{
-    Authority, Gateway, Issued, Nginx, Request, Upstream, proxy_to, sleep_for, timed,
+    Authority, Gateway, HTTP2_LISTENER, Issued, Nginx, Request, Upstream, proxy_with, sleep_for,
+    timed,
 };
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
 
 /// One route to this server, with `settings` of the upstream, and a listener for HTTP/2.
 fn config(server: SocketAddr, settings: &str) -> String {
-    let config =
-        proxy_to(&[server]).replace("[upstreams.api]", &format!("[upstreams.api]\n{settings}"));
-    format!("[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n{config}")
+    HTTP2_LISTENER.to_owned() + &proxy_with(&[server], settings)
 }
 
 fn milliseconds(path: &str) -> Duration {
@@ -242,14 +241,7 @@ fn attempt_is_timed_from_the_selection_of_its_server() {
 
 #[test]
 fn upgraded_connection_outlives_all_time_limits() {
-    let upstream = Upstream::start(|_, stream| {
-        let upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
-            Upgrade: websocket\r\n\r\n";
-        stream.write_all(upgraded.as_bytes()).unwrap();
-        let mut byte = [0];
-        while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
-        false
-    });
+    let upstream = Upstream::upgrading();
     let limits = "timeout = \"300ms\"\ntry_timeout = \"300ms\"\nfirst_byte_timeout = \"300ms\"";
     let gateway = Gateway::start(&config(upstream.address, limits));
     let mut client = gateway.connect();

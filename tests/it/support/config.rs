@@ -23,6 +23,14 @@ pub(crate) fn proxy_to(servers: &[SocketAddr]) -> String {
     DEMO.replace("[\"demo\"]", &format!("{servers:?}"))
 }
 
+/// The same, with these settings of the upstream.
+pub(crate) fn proxy_with(servers: &[SocketAddr], settings: &str) -> String {
+    proxy_to(servers).replace("[upstreams.api]", &format!("[upstreams.api]\n{settings}"))
+}
+
+/// A listener for HTTP/2 in clear, beside HTTP/1.1.
+pub(crate) const HTTP2_LISTENER: &str = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n";
+
 /// A `[keys]` table for an API key.
 pub(crate) fn key(id: &str, secret: impl AsRef<[u8]>, plan: &str) -> String {
     let digest = Sha256::digest(secret.as_ref()).iter().fold(String::new(), |mut text, byte| {

@@ -214,6 +214,12 @@ impl Gateway {
         answer
     }
 
+    /// The endpoints of the first upstream, as the admin API shows them.
+    pub(crate) fn endpoints(&self) -> Vec<serde_json::Value> {
+        let all = self.admin("/api/upstreams").json();
+        all["upstreams"][0]["addresses"].as_array().unwrap().clone()
+    }
+
     /// Sends `body` to `POST /api/explain`.
     pub(crate) fn explain(&self, body: impl AsRef<[u8]>) -> Response {
         self.send_admin(&Request::new("POST", "/api/explain").body(body))

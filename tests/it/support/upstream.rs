@@ -66,6 +66,18 @@ impl Upstream {
         })
     }
 
+    /// Starts a server that upgrades each connection, and then sends back every byte.
+    pub(crate) fn upgrading() -> Self {
+        Self::start(|_, stream| {
+            let upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
+                Upgrade: websocket\r\n\r\n";
+            stream.write_all(upgraded.as_bytes()).unwrap();
+            let mut byte = [0];
+            while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+            false
+        })
+    }
+
     /// Requests received so far.
     pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
         self.shared.seen.lock().clone()

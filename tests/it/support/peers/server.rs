@@ -69,7 +69,7 @@ impl PeerServer {
         Self::start(command, None, "apt-get install nodejs")
     }
 
-    /// Tells a faulty server what to do: `well`, `500`, `slow` or `refuse`.
+    /// Changes the answers of a faulty server: `200`, `500`, `slow` or `refuse`.
     pub(crate) fn order(&self, order: &str) {
         let log = self.log();
         let port = log.split_once("control on ").and_then(|(_, rest)| rest.lines().next()).unwrap();
