@@ -108,7 +108,7 @@ pub enum Failure {
     ClientTimeout,
     /// The rest of the request is not valid HTTP.
     UnreadableRequest,
-    /// No server of the upstream has a known address.
+    /// No server of the upstream has a known address and is neither drained nor disabled.
     NoServer,
     /// No server of the upstream accepted a connection.
     UpstreamConnect,

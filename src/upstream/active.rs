@@ -195,7 +195,7 @@ impl Active {
     }
 
     /// Selects an endpoint at `now` (microseconds). It is one of `wanted.not` only if there is no
-    /// other; `None`: there is no endpoint at all.
+    /// other; `None`: there is no endpoint at all, or operators have drained or disabled all.
     pub(super) fn select(&self, wanted: Wanted<'_>, rounds: &Rounds, now: u64) -> Option<&Listed> {
         let position_of =
             |not: &SocketAddr| self.chosen.iter().position(|one| one.state.address == *not);

@@ -333,7 +333,8 @@ impl Pool {
     }
 
     /// Selects the endpoint of a request at `now` (microseconds). The request is in flight there
-    /// until the result is dropped. `None`: no name has an address.
+    /// until the result is dropped. `None`: no name has an address, or all endpoints are drained or
+    /// disabled.
     pub(crate) fn select(&self, wanted: Wanted<'_>, now: u64) -> Option<InFlight> {
         let mut active = self.active.load();
         if active.until <= now {

@@ -83,7 +83,7 @@ impl Gateway {
     }
 
     /// The error of a request whose attempt failed after it was connected to: it says whether the
-    /// request is sent again, and who was too slow, if that is why it failed.
+    /// request is sent again, and which side was too slow, if that is why it failed.
     #[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
     pub(in crate::gateway) fn failed_over_http1(
         &self,
@@ -124,7 +124,8 @@ impl Gateway {
     }
 }
 
-/// How an attempt failed with this error after it was connected to. `late`: who was too slow.
+/// How an attempt failed with this error after it was connected to. `late`: which side was too
+/// slow.
 fn failed(
     session: &Session,
     exchange: &Exchange,

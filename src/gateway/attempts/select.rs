@@ -27,7 +27,7 @@ impl Gateway {
     /// one.
     ///
     /// # Errors
-    /// If no endpoint has an address.
+    /// If no endpoint has an address, or all are drained or disabled.
     pub(super) fn select(&self, session: &Session, exchange: &mut Exchange) -> Result<Dial> {
         let snapshot = Arc::clone(&exchange.snapshot);
         let index = exchange.upstream_index();

@@ -100,9 +100,7 @@ pub(super) const fn response(failure: Failure) -> Option<(StatusCode, &'static s
             (StatusCode::REQUEST_TIMEOUT, "The rest of the request did not arrive in time.")
         }
         Failure::UnreadableRequest => (StatusCode::BAD_REQUEST, "The request could not be read."),
-        Failure::NoServer => {
-            (StatusCode::BAD_GATEWAY, "No server of the upstream has a known address.")
-        }
+        Failure::NoServer => (StatusCode::BAD_GATEWAY, "No server of the upstream is available."),
         Failure::UpstreamConnectTimeout => {
             (StatusCode::GATEWAY_TIMEOUT, "The upstream could not be connected to in time.")
         }
@@ -135,7 +133,7 @@ pub(super) fn cause(error: &Error) -> Cow<'static, str> {
         WriteTimedout => return "no bytes were accepted in time".into(),
         ConnectTimedout => return "no connection in time".into(),
         TLSHandshakeTimedout => return "no TLS handshake in time".into(),
-        HTTPStatus(_) => return "no server has a known address".into(),
+        HTTPStatus(_) => return "no server has a known address and is enabled".into(),
         _ => {}
     }
     if let Some(io) = io_error(error) {
