@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use super::report::{
-    Charge, ExplainedClient, ExplainedCors, ExplainedRoute, ExplainedRule, Explanation, HeaderLine,
-    Level, Param, Verdict,
+    Candidate, Charge, ExplainedClient, ExplainedCors, ExplainedRoute, ExplainedRule, Explanation,
+    HeaderLine, Level, Param, Verdict,
 };
 use crate::config::words::Word as _;
 use crate::policy::Kind;
@@ -153,21 +153,7 @@ impl Page {
         for words in route.time_limits.iter().chain(&route.retries) {
             self.line("", words);
         }
-        let column = |text: &dyn Fn(usize) -> usize| {
-            (0..route.candidates.len()).map(text).max().unwrap_or_default()
-        };
-        let names = column(&|index| route.candidates[index].name.len());
-        let wheres: Vec<String> = route
-            .candidates
-            .iter()
-            .map(|one| format!("{}{}", one.host.as_deref().unwrap_or_default(), one.path))
-            .collect();
-        let width = column(&|index| wheres[index].chars().count());
-        for (one, place) in route.candidates.iter().zip(&wheres) {
-            let mark = if one.wins { self.painted(GOOD, "+") } else { " ".to_owned() };
-            let why = self.painted(FAINT, &one.why);
-            self.line("", &format!("{mark} {:names$}  {place:width$}  {why}", one.name));
-        }
+        self.candidates(&route.candidates);
         for Param { name, value } in &route.params {
             self.line("", &format!("{{{name}}} is {value}"));
         }
@@ -176,6 +162,24 @@ impl Page {
             let host =
                 reading.host.as_ref().map_or(String::new(), |host| format!(" on the host {host}"));
             self.line("", &format!("read as {}{host}: {name}", reading.path));
+        }
+    }
+
+    /// The routes in a table: which one it is, name, host and path, and why.
+    fn candidates(&mut self, candidates: &[Candidate]) {
+        let column = |text: &dyn Fn(usize) -> usize| {
+            (0..candidates.len()).map(text).max().unwrap_or_default()
+        };
+        let names = column(&|index| candidates[index].name.len());
+        let wheres: Vec<String> = candidates
+            .iter()
+            .map(|one| format!("{}{}", one.host.as_deref().unwrap_or_default(), one.path))
+            .collect();
+        let width = column(&|index| wheres[index].chars().count());
+        for (one, place) in candidates.iter().zip(&wheres) {
+            let mark = if one.wins { self.painted(GOOD, "+") } else { " ".to_owned() };
+            let why = self.painted(FAINT, &one.why);
+            self.line("", &format!("{mark} {:names$}  {place:width$}  {why}", one.name));
         }
     }
 
