@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::{debug, info, warn};
 
@@ -177,7 +177,11 @@ impl Pool {
                 *previous.successor.lock() = Arc::downgrade(&pool);
             }
             let new = Arc::clone(&pool);
-            files.spawn(async move { new.refresh_tls().await });
+            let (reading, read) = oneshot::channel::<()>();
+            files.spawn(async move {
+                new.refresh_tls().await;
+                drop(reading);
+            });
             let is_checked = upstream.health.is_some();
             if pool.has_names || is_checked {
                 let new = Arc::clone(&pool);
@@ -185,6 +189,8 @@ impl Pool {
                     if new.has_names {
                         new.look_up().await;
                     }
+                    // The end of the channel: checks need the TLS files.
+                    let _ = read.await;
                     new.check_new().await;
                 };
                 let lookup = if is_checked || pool.names_without_address().next().is_some() {
