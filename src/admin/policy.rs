@@ -96,6 +96,9 @@ struct Upstream {
     slow_start_ms: Option<u64>,
     /// Maximum number of requests in flight, or `auto`; `null` without one.
     max_in_flight: Option<String>,
+    /// Maximum number of open connections; left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_connections: Option<u32>,
     /// When requests that failed are sent again, in a few words.
     retries: String,
     /// Time limits of requests and attempts, as in the configuration file; left out without any.
@@ -215,6 +218,7 @@ impl Upstream {
             sticky_cookie: upstream.sticky.as_ref().map(|sticky| sticky.cookie.to_string()),
             slow_start_ms,
             max_in_flight: upstream.max_in_flight.map(|most| most.to_string()),
+            max_connections: upstream.max_connections.map(|max| max.open),
             retries: upstream.retries.to_string(),
             time_limits: Some(upstream.time_limits)
                 .filter(|limits| !limits.is_empty())

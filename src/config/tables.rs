@@ -644,6 +644,19 @@ table! {
             default: InWords("any number"),
             range: Between(1, 10_000_000),
         },
+        /// Maximum number of open connections from this gateway; one over HTTP/2 counts once,
+        /// whatever the number of its requests. A request that needs another one waits up to
+        /// `connect_timeout`, then gets 503.
+        pub max_connections: Field<u64> {
+            default: InWords("any number"),
+            range: Between(1, 1_000_000),
+        },
+        /// Maximum number of requests that wait for a connection because of `max_connections`.
+        /// Further ones get 503 at once.
+        pub max_pending: Field<u64> {
+            default: InWords("1024, if there is `max_connections`"),
+            range: Between(0, 1_000_000),
+        },
         /// When a request that failed is sent again: `{ count, on, non_idempotent, budget }`.
         pub retries: Option<Spanned<Retries>> {
             default: InWords("one retry if no server has processed the request"),

@@ -112,6 +112,8 @@ pub enum Failure {
     NoServer,
     /// No server of the upstream accepted a connection.
     UpstreamConnect,
+    /// All connections that `max_connections` of the upstream allows were in use.
+    UpstreamOverflow,
     /// The TLS handshake with the upstream failed, for example because its certificate is not
     /// valid.
     UpstreamTls,
@@ -129,7 +131,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 52] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -174,6 +176,7 @@ impl Reason {
         Self::Failed(Failure::UnreadableRequest),
         Self::Failed(Failure::NoServer),
         Self::Failed(Failure::UpstreamConnect),
+        Self::Failed(Failure::UpstreamOverflow),
         Self::Failed(Failure::UpstreamTls),
         Self::Failed(Failure::UpstreamConnectTimeout),
         Self::Failed(Failure::UpstreamTimeout),
@@ -262,6 +265,7 @@ impl Failure {
             Self::UnreadableRequest => "unreadable_request",
             Self::NoServer => RefundReason::NoServer.name(),
             Self::UpstreamConnect => RefundReason::UpstreamConnect.name(),
+            Self::UpstreamOverflow => "upstream_overflow",
             Self::UpstreamTls => RefundReason::UpstreamTls.name(),
             Self::UpstreamConnectTimeout => RefundReason::UpstreamConnectTimeout.name(),
             Self::UpstreamTimeout => "upstream_timeout",

@@ -247,8 +247,19 @@ pub struct Upstream {
     pub proxy_protocol: Option<Version>,
     /// Maximum number of requests in flight; `None`: any number.
     pub max_in_flight: Option<MaxInFlight>,
+    /// Maximum number of open connections; `None`: any number.
+    pub max_connections: Option<MaxConnections>,
     /// When its requests are sent again, on routes that do not say so themselves.
     pub retries: Retries,
+}
+
+/// Limits on the connections of this gateway to an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaxConnections {
+    /// Maximum number of open connections, at least 1.
+    pub open: u32,
+    /// Maximum number of requests that wait for one.
+    pub waiting: u32,
 }
 
 /// Maximum number of requests in flight at an upstream.

@@ -79,11 +79,16 @@ impl Snapshot {
 
     /// Returns the requests in flight at each upstream, and the limit on them.
     pub fn loads(&self) -> Vec<UpstreamLoad<'_>> {
-        let each = self.policy.upstreams.iter().zip(&self.loads);
-        each.map(|(upstream, load)| UpstreamLoad {
-            upstream: &upstream.name,
-            in_flight: load.in_flight(),
-            limit: load.limit(upstream.max_in_flight),
+        let each = self.policy.upstreams.iter().zip(&self.loads).zip(&self.pools);
+        each.map(|((upstream, load), pool)| {
+            let (connections, pending) = pool.connections();
+            UpstreamLoad {
+                upstream: &upstream.name,
+                in_flight: load.in_flight(),
+                limit: load.limit(upstream.max_in_flight),
+                connections,
+                pending,
+            }
         })
         .collect()
     }

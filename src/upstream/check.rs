@@ -87,10 +87,8 @@ async fn check_untimed(
     let dial = Dial { server, pool: Arc::clone(pool), proxy_header: header };
     let offer = offer(upstream, &checks.kind);
     let transport = dial.open(offer).await.map_err(|error| connect_failure(&error))?;
-    let is_http2 = match &transport {
-        Transport::Clear(_) => offer == Offer::Http2,
-        Transport::Tls(_) => transport.has_selected_http2(),
-    };
+    let is_http2 =
+        if transport.is_tls() { transport.has_selected_http2() } else { offer == Offer::Http2 };
     let origin = |host: Option<&str>| Origin::of(pool, address, host);
     match &checks.kind {
         CheckKind::Tcp => Ok(()),

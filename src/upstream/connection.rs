@@ -13,6 +13,7 @@
 //! so it is enough that the first read after a write is not ready when it is first polled.
 
 use std::io;
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,10 +29,11 @@ use pingora::protocols::l4::socket::SocketAddr as PeerAddress;
 use pingora::protocols::l4::stream::Stream;
 use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep_until, timeout_at};
+use tokio::time::{Sleep, sleep_until, timeout, timeout_at};
 
 use super::deadline::{Deadline, SetBy, TryLimit};
 use super::dial::{Dial, Offer};
+use super::gate::{Gate, Permit};
 use super::idle::{Body, Idle};
 use super::run::Run;
 use super::transport::Transport;
@@ -40,6 +42,7 @@ use crate::base::duration::micros;
 use crate::base::request_id::RequestId;
 use crate::net::body_rate::{BodyMeter, Transfer};
 use crate::net::framing;
+use crate::policy::settings::MaxConnections;
 
 /// One attempt to send a request to a server. Shared by the request and its connection.
 #[derive(Debug)]
@@ -62,6 +65,8 @@ pub(crate) struct Attempt {
     pub(crate) idle_timeout: Duration,
     /// When the response must have ended; `None`: at any time.
     pub(crate) deadline: Option<Deadline>,
+    /// The limit on connections, and how long the attempt may wait for one; `None`: there is none.
+    pub(crate) bound: Option<Bound>,
     /// A connection that was opened or taken before the attempt.
     pub(crate) opened: Mutex<Option<Opened>>,
     /// Longest pause of the client while it sends the request's body; `None`: Pingora bounds it,
@@ -85,6 +90,41 @@ impl Opened {
     pub(super) fn new(transport: Transport) -> Self {
         Self { transport, run: Run::new(clock::now()), is_reused: false }
     }
+}
+
+/// The limit on the connections of an upstream, for one attempt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    pub(crate) max: MaxConnections,
+    /// Longest wait for a connection.
+    pub(crate) longest: Duration,
+}
+
+/// The type of the error of a request that got no connection because of `max_connections`.
+pub(crate) const OVERFLOW: ErrorType =
+    ErrorType::Custom("the upstream has max_connections, and all are in use");
+
+impl Bound {
+    /// Waits until `take` returns a connection, or a permit for one.
+    ///
+    /// # Errors
+    /// It takes too long, or too many wait already.
+    pub(super) async fn acquire<T>(
+        self,
+        gate: &Gate,
+        server: SocketAddr,
+        take: impl FnMut() -> Option<T>,
+    ) -> Result<T> {
+        let acquired = timeout(self.longest, gate.acquire(server, self.max, take)).await;
+        let overflow = || Error::new(OVERFLOW).into_up();
+        acquired.map_err(|_| overflow())?.map_err(|_| overflow())
+    }
+}
+
+/// A connection that an attempt may use.
+enum Found {
+    Idle(Opened),
+    New(Permit),
 }
 
 /// Which connection an attempt uses.
@@ -128,6 +168,8 @@ pub(crate) enum TimedOut {
     ClientSlow,
     /// The deadline of the request has passed.
     Deadline(SetBy),
+    /// No connection of `max_connections` became free.
+    Overflow,
 }
 
 /// What is read next from the connection.
@@ -266,9 +308,48 @@ impl Attempt {
 }
 
 impl Attempt {
+    /// An idle connection, if one can be used.
+    fn take_idle(&self) -> Option<Opened> {
+        match self.connects {
+            Connects::IdleFirst => self.dial.take_idle(clock::now()),
+            Connects::Anew | Connects::ForUpgrade => None,
+        }
+    }
+
+    /// A connection of those that the limit allows.
+    #[cold]
+    async fn acquire(&self, bound: Bound) -> Result<Opened> {
+        let idle = self.dial.pool.idle();
+        let is_reusable = self.connects == Connects::IdleFirst;
+        let kept = Some(&self.dial.server).filter(|_| is_reusable);
+        let take = || {
+            let taken = || self.take_idle().map(Found::Idle);
+            let permit = || idle.permit(bound.max.open, kept).map(Found::New);
+            // One that another request has put back meanwhile is not closed by `permit`.
+            taken().or_else(permit).or_else(taken)
+        };
+        match bound.acquire(idle.gate(), self.dial.server.address, take).await {
+            Ok(Found::Idle(opened)) => Ok(opened),
+            Ok(Found::New(permit)) => {
+                let open = self.open_with(permit);
+                let opened = timeout(bound.longest, open).await;
+                let late = |_| Error::new(ErrorType::ConnectTimedout).into_up();
+                opened.map_err(late)?.map(Opened::new)
+            }
+            Err(error) => {
+                self.progress.lock().timed_out = Some(TimedOut::Overflow);
+                Err(error)
+            }
+        }
+    }
+
     /// Opens a connection before the deadline.
     async fn open(&self) -> Result<Transport> {
-        let open = self.dial.open(Offer::Http1);
+        self.open_with(self.dial.pool.idle().gate().open()).await
+    }
+
+    async fn open_with(&self, permit: Permit) -> Result<Transport> {
+        let open = self.dial.open_with(permit, Offer::Http1);
         match self.deadline {
             None => open.await,
             Some(deadline) => {
@@ -287,13 +368,12 @@ impl L4Connect for Connector {
     async fn connect(&self, _: &PeerAddress) -> Result<Stream> {
         let attempt = &self.0;
         let opened = attempt.opened.lock().take();
-        let opened = opened.or_else(|| match attempt.connects {
-            Connects::IdleFirst => attempt.dial.take_idle(clock::now()),
-            Connects::Anew | Connects::ForUpgrade => None,
-        });
-        let Opened { transport, run, is_reused } = match opened {
-            Some(opened) => opened,
-            None => Opened::new(Box::pin(attempt.open()).await?),
+        let opened =
+            opened.or_else(|| if attempt.bound.is_none() { attempt.take_idle() } else { None });
+        let Opened { transport, run, is_reused } = match (opened, attempt.bound) {
+            (Some(opened), _) => opened,
+            (None, None) => Opened::new(Box::pin(attempt.open()).await?),
+            (None, Some(bound)) => Box::pin(attempt.acquire(bound)).await?,
         };
         attempt.progress.lock().is_reused = is_reused;
         let try_limit = attempt.try_limit.filter(|_| !attempt.has_body);

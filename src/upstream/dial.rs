@@ -10,6 +10,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::connection::Opened;
+use super::gate::Permit;
 use super::idle::Idle;
 use super::pool::Pool;
 pub(crate) use super::tls::Offer;
@@ -46,6 +47,11 @@ impl Dial {
     /// If the server cannot be connected to, or the TLS handshake fails. The cause is an
     /// [`io::Error`] whose text can be logged.
     pub(crate) async fn open(&self, offer: Offer) -> Result<Transport> {
+        self.open_with(self.pool.idle().gate().open(), offer).await
+    }
+
+    /// As [`open`](Self::open), with a permit for it.
+    pub(super) async fn open_with(&self, permit: Permit, offer: Offer) -> Result<Transport> {
         let failed = |error: io::Error| {
             Error::because(ErrorType::ConnectError, "connecting to a server", error).into_up()
         };
@@ -54,11 +60,13 @@ impl Dial {
         if let Some(header) = &self.proxy_header {
             stream.write_all(header).await.map_err(failed)?;
         }
-        let Some(tls) = self.pool.tls() else { return Ok(Transport::Clear(stream)) };
-        tls.connect(stream, self.server.host.as_deref(), offer).await.map_err(|error| {
+        let Some(tls) = self.pool.tls() else { return Ok(Transport::clear(stream, permit)) };
+        let stream = tls.connect(stream, self.server.host.as_deref(), offer).await;
+        let stream = stream.map_err(|error| {
             Error::because(ErrorType::TLSHandshakeFailure, "connecting to a server", error)
                 .into_up()
-        })
+        });
+        stream.map(|stream| Transport::tls(stream, permit))
     }
 
     /// Takes an idle connection that is open and silent at `now` (microseconds).

@@ -8,6 +8,7 @@
 //! A server that has disappeared is found by PING, or by TCP keep-alive if no request waits.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
@@ -22,8 +23,9 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
-use super::connection::Opened;
+use super::connection::{Bound, Opened};
 use super::dial::{Dial, Endpoint, Offer};
+use super::gate::{Gate, Permit};
 use super::liveness::{CHECK_INTERVAL, Due, Liveness, Readings};
 use super::transport::{Counted, Transport};
 use crate::base::clock;
@@ -86,6 +88,14 @@ impl Stream {
     }
 }
 
+/// A connection that a request may use.
+enum Found {
+    Place(Place),
+    /// Over HTTP/1.1.
+    Idle(Opened),
+    New(Permit),
+}
+
 #[derive(Debug, Default)]
 struct Server {
     /// Held while a connection is opened, so that a burst of requests opens one.
@@ -107,6 +117,9 @@ struct Connection {
     /// When it is closed if it has no stream, in microseconds.
     expires_at: AtomicU64,
     is_closed: AtomicBool,
+    /// Counts it among those to the servers of its upstream.
+    gate: Arc<Gate>,
+    server: SocketAddr,
 }
 
 /// Marks a connection as closed when it is dropped, however its task ends.
@@ -146,7 +159,8 @@ impl Http2Connections {
         };
         let shared = if is_new || dial.proxy_header.is_some() { None } else { shared() };
         let Some(server) = shared else {
-            return connect(dial, offer).await?.acquire(idle_timeout, None).await;
+            let permit = dial.pool.idle().gate().open();
+            return connect(dial, offer, permit).await?.acquire(idle_timeout, None).await;
         };
         if let Some(stream) = server.reuse(idle_timeout).await {
             return Ok(Acquired::Http2(stream));
@@ -165,7 +179,83 @@ impl Http2Connections {
             drop(connecting);
             return server.take_or_open(dial, offer, idle_timeout).await;
         }
-        server.open(dial, offer, idle_timeout).await
+        server.open(dial, offer, idle_timeout, dial.pool.idle().gate().open()).await
+    }
+
+    /// As [`acquire`](Self::acquire), of the connections that `bound` allows.
+    #[cold]
+    pub(crate) async fn acquire_bounded(
+        &self,
+        dial: &Dial,
+        offer: Offer,
+        is_new: bool,
+        idle_timeout: Duration,
+        bound: Bound,
+    ) -> Result<Acquired> {
+        let (gate, to) = (dial.pool.idle().gate(), dial.server.address);
+        let permit = |kept| self.permit(dial, bound.max.open, kept).map(Found::New);
+        let server = {
+            let mut guard = self.servers.lock();
+            let shared = guard.as_mut().filter(|_| dial.proxy_header.is_none());
+            shared.map(|servers| Arc::clone(servers.entry(dial.server.clone()).or_default()))
+        };
+        let is_http1 = |server: &Server| {
+            offer == Offer::Both && server.selected(clock::now()) == Some(Version::Http1)
+        };
+        // A server that refused the request, since it had too many at once, might do so on any
+        // connection on which it has not said yet how many it takes.
+        let responses = u64::from(is_new);
+        let shared = || {
+            let server = server.as_ref()?;
+            let place = server.place(idle_timeout, responses).map(Found::Place);
+            let idle = || if is_http1(server) { dial.take_idle(clock::now()) } else { None };
+            place.or_else(|| idle().map(Found::Idle))
+        };
+        let take = || {
+            if is_new {
+                // If another connection is not allowed, one that is open has to do.
+                permit(None).or_else(shared)
+            } else {
+                // One that another request has left meanwhile is not closed by `permit`.
+                shared().or_else(|| permit(Some(&dial.server))).or_else(shared)
+            }
+        };
+        loop {
+            match (bound.acquire(gate, to, take).await?, &server) {
+                (Found::Idle(opened), _) => return Ok(Acquired::Http1(opened)),
+                (Found::Place(place), _) => {
+                    if let Some(stream) = place.reuse().await {
+                        return Ok(Acquired::Http2(stream));
+                    }
+                }
+                (Found::New(permit), Some(server)) if !is_new => {
+                    let _connecting = server.connecting.lock().await;
+                    if let Some(stream) = server.reuse(idle_timeout).await {
+                        return Ok(Acquired::Http2(stream));
+                    }
+                    let acquired = server.open(dial, offer, idle_timeout, permit).await;
+                    // Others have a place on it.
+                    gate.note_free(Some(to));
+                    return acquired;
+                }
+                (Found::New(permit), _) => {
+                    return connect(dial, offer, permit).await?.acquire(idle_timeout, None).await;
+                }
+            }
+        }
+    }
+
+    /// A permit to open a connection while there are fewer than `most`. If there are not, closes an
+    /// idle one, but for one to `kept` that can be used: over HTTP/1.1 at once, over HTTP/2 soon.
+    fn permit(&self, dial: &Dial, most: u32, kept: Option<&Endpoint>) -> Option<Permit> {
+        let permit = dial.pool.idle().permit(most, kept);
+        if permit.is_none()
+            && let Some(servers) = self.servers.lock().as_ref()
+        {
+            let mut others = servers.iter().filter(|(endpoint, _)| Some(*endpoint) != kept);
+            let _ = others.find_map(|(_, server)| server.remove_idle());
+        }
+        permit
     }
 
     /// Closes connections that have had no stream for too long, and forgets servers without
@@ -207,13 +297,19 @@ impl Server {
     ) -> Result<Acquired> {
         match dial.take_idle(clock::now()) {
             Some(opened) => Ok(Acquired::Http1(opened)),
-            None => self.open(dial, offer, idle_timeout).await,
+            None => self.open(dial, offer, idle_timeout, dial.pool.idle().gate().open()).await,
         }
     }
 
     /// Opens a connection, which later requests share if it is one over HTTP/2.
-    async fn open(&self, dial: &Dial, offer: Offer, idle_timeout: Duration) -> Result<Acquired> {
-        let connected = connect(dial, offer).await?;
+    async fn open(
+        &self,
+        dial: &Dial,
+        offer: Offer,
+        idle_timeout: Duration,
+        permit: Permit,
+    ) -> Result<Acquired> {
+        let connected = connect(dial, offer, permit).await?;
         let version = match &connected {
             Connected::Http1(_) => Version::Http1,
             Connected::Http2(_) => Version::Http2,
@@ -225,18 +321,29 @@ impl Server {
     /// A stream on a connection that is open and has a place.
     async fn reuse(&self, idle_timeout: Duration) -> Option<Stream> {
         loop {
-            let place = {
-                let mut connections = self.connections.lock();
-                connections.retain(|connection| !connection.is_closed.load(Ordering::Relaxed));
-                connections.iter().find_map(|connection| connection.place(idle_timeout))?
-            };
-            let connection = Arc::clone(&place.connection);
-            if let Ok(stream) = place.stream(true).await {
+            if let Some(stream) = self.place(idle_timeout, 0)?.reuse().await {
                 return Some(stream);
             }
-            // The server has announced that it closes the connection.
-            connection.is_closed.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// A place on a connection that is open, and that has had this many parts of responses.
+    fn place(&self, idle_timeout: Duration, responses: u64) -> Option<Place> {
+        let mut connections = self.connections.lock();
+        connections.retain(|connection| !connection.is_closed.load(Ordering::Relaxed));
+        let has_had = |connection: &&Arc<Connection>| {
+            connection.responses.load(Ordering::Relaxed) >= responses
+        };
+        connections.iter().filter(has_had).find_map(|connection| connection.place(idle_timeout))
+    }
+
+    /// Removes a connection without a stream, which is closed soon.
+    fn remove_idle(&self) -> Option<Arc<Connection>> {
+        let mut connections = self.connections.lock();
+        let is_idle =
+            |connection: &Arc<Connection>| connection.streams.load(Ordering::Acquire) == 0;
+        let at = connections.iter().position(is_idle)?;
+        Some(connections.swap_remove(at))
     }
 }
 
@@ -253,6 +360,16 @@ impl Connection {
 }
 
 impl Place {
+    /// A stream, unless the server has announced that it closes the connection.
+    async fn reuse(self) -> Option<Stream> {
+        let connection = Arc::clone(&self.connection);
+        let stream = self.stream(true).await;
+        if stream.is_err() {
+            connection.is_closed.store(true, Ordering::Relaxed);
+        }
+        stream.ok()
+    }
+
     async fn stream(self, is_reused: bool) -> Result<Stream> {
         let sender = self.connection.sender.clone();
         let sender = sender.ready().await.map_err(in_words)?;
@@ -273,6 +390,7 @@ impl Drop for Place {
         let timeout = micros(self.idle_timeout);
         self.connection.expires_at.store(clock::now().saturating_add(timeout), Ordering::Relaxed);
         self.connection.streams.fetch_sub(1, Ordering::AcqRel);
+        self.connection.gate.note_free(Some(self.connection.server));
     }
 }
 
@@ -299,12 +417,9 @@ impl Connected {
     }
 }
 
-async fn connect(dial: &Dial, offer: Offer) -> Result<Connected> {
-    let transport = dial.open(offer).await?;
-    let is_http2 = match &transport {
-        Transport::Clear(_) => true,
-        Transport::Tls(_) => transport.has_selected_http2(),
-    };
+async fn connect(dial: &Dial, offer: Offer, permit: Permit) -> Result<Connected> {
+    let transport = dial.open_with(permit, offer).await?;
+    let is_http2 = !transport.is_tls() || transport.has_selected_http2();
     if !is_http2 {
         if offer == Offer::Http2 {
             let words = "the server did not select HTTP/2 in the TLS handshake";
@@ -338,6 +453,8 @@ async fn connect(dial: &Dial, offer: Offer) -> Result<Connected> {
         responses: AtomicU64::new(0),
         expires_at: AtomicU64::new(0),
         is_closed: AtomicBool::new(false),
+        gate: Arc::clone(dial.pool.idle().gate()),
+        server: dial.server.address,
     });
     let end = ConnectionEnd(Arc::downgrade(&connection));
     let (upstream, server) = (Arc::clone(dial.pool.name()), dial.server.address);

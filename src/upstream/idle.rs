@@ -17,6 +17,7 @@ use socket2::SockRef;
 use tracing::warn;
 
 use super::dial::Endpoint;
+use super::gate::{Gate, Permit};
 use super::run::Run;
 use super::transport::{Probe, Transport};
 use crate::base::duration::MICROS_PER_SECOND;
@@ -50,6 +51,8 @@ pub(crate) struct IdleConnections {
     /// `None` after [`close`](Self::close): no connection is kept any more.
     servers: Mutex<Option<HashMap<Endpoint, Server>>>,
     reports: LogInterval,
+    /// Counts all connections to the servers, those in use and over HTTP/2, too.
+    gate: Arc<Gate>,
 }
 
 #[derive(Debug, Default)]
@@ -107,7 +110,33 @@ impl IdleConnections {
             upstream,
             servers: Mutex::new(Some(HashMap::new())),
             reports: LogInterval::new(LOG_INTERVAL_S),
+            gate: Arc::default(),
         }
+    }
+
+    /// The number of open connections, in use and idle, over any version of HTTP.
+    pub(super) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// A permit to open a connection while there are fewer than `most`, for which an idle one may
+    /// be closed, but for one to `kept` that can be used.
+    pub(super) fn permit(&self, most: u32, kept: Option<&Endpoint>) -> Option<Permit> {
+        let permit = || self.gate.try_open(most);
+        permit().or_else(|| if self.close_one(kept) { permit() } else { None })
+    }
+
+    /// Closes an idle connection, if there is one that may be closed.
+    fn close_one(&self, kept: Option<&Endpoint>) -> bool {
+        let mut guard = self.servers.lock();
+        let mut servers = guard.iter_mut().flatten();
+        let oldest = servers.find_map(|(endpoint, server)| {
+            let queue = &mut server.queue;
+            if Some(endpoint) == kept { queue.take_unready() } else { queue.take_oldest() }
+        });
+        // Not while the lock is held: requests that wait are woken.
+        drop(guard);
+        oldest.is_some()
     }
 
     /// Keeps a connection for up to `timeout` from `now` (microseconds). Closes it if too many are
@@ -132,6 +161,7 @@ impl IdleConnections {
         };
         let beyond = server.queue.put(kept, now);
         drop(guard);
+        self.gate.note_free(None);
         if let Some(idle) = beyond {
             // Closes with a reset, to skip TIME_WAIT, which would hold a local port for a minute:
             // clients determine how many such responses there are.
@@ -217,6 +247,16 @@ impl<T> IdleQueue<T> {
             self.waiting.insert(place, kept);
         }
         None
+    }
+
+    fn take_oldest(&mut self) -> Option<T> {
+        let first = if self.ready.is_empty() { None } else { Some(self.ready.remove(0)) };
+        first.map(|kept| kept.item).or_else(|| self.take_unready())
+    }
+
+    /// One that cannot be used yet.
+    fn take_unready(&mut self) -> Option<T> {
+        self.waiting.pop_front().map(|kept| kept.item)
     }
 
     fn take(&mut self, now: u64) -> Option<Kept<T>> {
@@ -323,7 +363,8 @@ mod tests {
             let idle = Idle { stream, request_id, body: Body::Some, run };
             connections.put(&server, idle, Duration::from_secs(60), now);
         };
-        let (mut stream, mut run, mut now) = (Transport::Clear(stream), Run::new(0), 0);
+        let (mut stream, mut run, mut now) =
+            (Transport::clear(stream, connections.gate().open()), Run::new(0), 0);
         let second = MICROS_PER_SECOND;
         // Each request takes 0.6 s.
         while !run.is_over(now) {

@@ -312,6 +312,11 @@ impl Pool {
         &self.idle
     }
 
+    /// The number of open connections, and of requests that wait for one.
+    pub fn connections(&self) -> (u32, u32) {
+        self.idle.gate().counts()
+    }
+
     /// Closes connections that have expired or that cannot be used again.
     pub fn sweep(&self, now: u64) {
         self.idle.sweep(now);
@@ -792,7 +797,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let _accepted = listener.accept().await.unwrap();
-        let stream = Transport::Clear(stream);
+        let stream = Transport::clear(stream, pool.idle().gate().open());
         let (request_id, run) = (RequestId::new(), Run::new(0));
         let idle = Idle { stream, request_id, body: Body::Some, run };
         pool.idle.put(&before, idle, Duration::from_secs(60), 0);

@@ -17,9 +17,9 @@ use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, ClientConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tracing::{info, warn};
 
-use super::transport::Transport;
 use crate::net::io_text;
 use crate::net::tls::{self, SettingNames, TlsError};
 use crate::policy::settings::UpstreamTls;
@@ -94,7 +94,7 @@ impl TlsClient {
         stream: TcpStream,
         host: Option<&str>,
         offer: Offer,
-    ) -> io::Result<Transport> {
+    ) -> io::Result<TlsStream<TcpStream>> {
         let Some(name) = self.settings.server_name.as_deref().or(host) else {
             return Err(io::Error::other("the server has no name to verify"));
         };
@@ -105,10 +105,8 @@ impl TlsClient {
             return Err(io::Error::other("the TLS files of the upstream cannot be used"));
         };
         let connector = TlsConnector::from(Arc::clone(config));
-        match connector.connect(server_name, stream).await {
-            Ok(stream) => Ok(Transport::Tls(Box::new(stream))),
-            Err(error) => Err(io::Error::other(in_words(name, &error))),
-        }
+        let connected = connector.connect(server_name, stream).await;
+        connected.map_err(|error| io::Error::other(in_words(name, &error)))
     }
 
     /// How many times the files have been replaced: connections of an earlier generation, which

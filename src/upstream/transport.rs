@@ -13,11 +13,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use super::gate::Permit;
+
 /// A connection to a server.
 #[derive(Debug)]
-pub(crate) enum Transport {
+pub(crate) struct Transport {
+    stream: Stream,
+    /// Dropped with the connection, which then no longer counts.
+    _permit: Permit,
+}
+
+#[derive(Debug)]
+enum Stream {
     Clear(TcpStream),
-    /// Over TLS.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -44,28 +52,40 @@ pub(super) enum Probe {
 const MAX_PROBE_READS: usize = 8;
 
 impl Transport {
+    pub(super) const fn clear(stream: TcpStream, permit: Permit) -> Self {
+        Self { stream: Stream::Clear(stream), _permit: permit }
+    }
+
+    pub(super) fn tls(stream: TlsStream<TcpStream>, permit: Permit) -> Self {
+        Self { stream: Stream::Tls(Box::new(stream)), _permit: permit }
+    }
+
+    pub(crate) const fn is_tls(&self) -> bool {
+        matches!(self.stream, Stream::Tls(_))
+    }
+
     /// The socket.
     pub(super) fn tcp(&self) -> &TcpStream {
-        match self {
-            Self::Clear(stream) => stream,
-            Self::Tls(stream) => stream.get_ref().0,
+        match &self.stream {
+            Stream::Clear(stream) => stream,
+            Stream::Tls(stream) => stream.get_ref().0,
         }
     }
 
     /// Whether the server has selected HTTP/2 by ALPN.
     pub(crate) fn has_selected_http2(&self) -> bool {
-        match self {
-            Self::Clear(_) => false,
-            Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice()),
+        match &self.stream {
+            Stream::Clear(_) => false,
+            Stream::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice()),
         }
     }
 
     /// Finds out what can be read, directly from the socket: tokio notices bytes only when it next
     /// polls.
     pub(super) fn probe(&mut self) -> Probe {
-        let stream = match self {
-            Self::Clear(stream) => return probe(stream),
-            Self::Tls(stream) => stream,
+        let stream = match &mut self.stream {
+            Stream::Clear(stream) => return probe(stream),
+            Stream::Tls(stream) => stream,
         };
         let (tcp, tls) = stream.get_mut();
         let socket = SockRef::from(&*tcp);
@@ -111,9 +131,9 @@ impl AsyncRead for Transport {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        match &mut self.get_mut().stream {
+            Stream::Clear(stream) => Pin::new(stream).poll_read(context, buffer),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }
@@ -124,24 +144,24 @@ impl AsyncWrite for Transport {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        match &mut self.get_mut().stream {
+            Stream::Clear(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
+        match &mut self.get_mut().stream {
             // Nothing is buffered.
-            Self::Clear(_) => Poll::Ready(Ok(())),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Clear(_) => Poll::Ready(Ok(())),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        match &mut self.get_mut().stream {
+            Stream::Clear(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

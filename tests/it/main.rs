@@ -36,6 +36,7 @@ mod peers;
 // Upstreams: the selected server, TLS, HTTP/2, the PROXY protocol, and their faults.
 mod balance;
 mod broken_upstreams;
+mod connections;
 mod endpoint_faults;
 mod endpoint_health;
 mod http2_upstream_faults;

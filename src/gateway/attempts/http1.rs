@@ -18,7 +18,7 @@ use crate::gateway::respond::failure;
 use crate::gateway::{Gateway, respond};
 use crate::policy::settings::Upstream;
 use crate::policy::time_limits::TimeLimits;
-use crate::upstream::connection::{Attempt, Connector, Connects, Progress, TimedOut};
+use crate::upstream::connection::{Attempt, Bound, Connector, Connects, Progress, TimedOut};
 use crate::upstream::deadline::TryLimit;
 use crate::upstream::dial::Dial;
 
@@ -47,8 +47,11 @@ impl Gateway {
         let options = &mut peer.options;
         let limits = exchange.time_limits();
         let connect_timeout = limits.of_connecting(upstream.connect_timeout);
-        options.connection_timeout = Some(connect_timeout);
-        options.total_connection_timeout = Some(connect_timeout);
+        let bound = upstream.max_connections.map(|max| Bound { max, longest: connect_timeout });
+        // With a bound, `upstream::connection` limits both, the wait and the connecting.
+        let connect_timeout = bound.is_none().then_some(connect_timeout);
+        options.connection_timeout = connect_timeout;
+        options.total_connection_timeout = connect_timeout;
         options.read_timeout = Some(upstream.read_timeout);
         // A head without a body fits into the socket's send buffer, so a write does not wait, and a
         // timer would cost more than the write.
@@ -56,12 +59,14 @@ impl Gateway {
         options.write_timeout = has_body.then_some(upstream.write_timeout);
         let connects = if session.is_upgrade_req() {
             Connects::ForUpgrade
-        } else if exchange.attempts.count() > 1 {
+        } else if exchange.attempts.needs_new_connection() {
             Connects::Anew
         } else {
             Connects::IdleFirst
         };
-        let attempt = Arc::new(attempt(exchange, upstream, limits, dial, connects, has_body));
+        let mut attempt = attempt(exchange, upstream, limits, dial, connects, has_body);
+        attempt.bound = bound;
+        let attempt = Arc::new(attempt);
         if has_body {
             let limits = &exchange.snapshot.policy.server.limits;
             let awaits_continue = session.req_header().headers.contains_key(header::EXPECT);
@@ -102,7 +107,7 @@ impl Gateway {
         let is_retried = self.is_retried(exchange, failed, method, has_whole_body);
         error.set_retry(is_retried);
         match late {
-            None => {}
+            None | Some(TimedOut::Overflow) => {}
             Some(TimedOut::Server) => error.etype = ErrorType::ReadTimedout,
             Some(TimedOut::Deadline(set_by)) => {
                 let attempts = &exchange.attempts;
@@ -180,6 +185,7 @@ fn attempt(
         upgraded_idle_timeout: route.map_or(Duration::MAX, |route| route.websocket_idle_timeout),
         idle_timeout: upstream.idle_timeout,
         deadline: exchange.attempts.deadline,
+        bound: None,
         opened: Mutex::default(),
         progress: Mutex::default(),
         client_timeout: match exchange.connection.protocol {

@@ -17,6 +17,7 @@ use crate::gateway::Gateway;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::{self, failure, grpc};
 use crate::policy::settings::{Protocol, Upstream};
+use crate::upstream::connection::Bound;
 use crate::upstream::dial::{Dial, Offer};
 use crate::upstream::http2::Acquired;
 use call::Call;
@@ -109,12 +110,22 @@ async fn acquire(
     offer: Offer,
     limits: Limits,
 ) -> Result<Acquired> {
-    // After one connection was closed, for example by a restart of the server, others are likely to
-    // be closed, too.
-    let is_new = exchange.attempts.count() > 1;
-    let pool = Arc::clone(&dial.pool);
-    let acquired = pool.http2.acquire(dial, offer, is_new, upstream.idle_timeout);
-    let (timeout, deadline) = limits.connecting(upstream.connect_timeout, Instant::now());
+    let is_new = exchange.attempts.needs_new_connection();
+    let (pool, idle) = (Arc::clone(&dial.pool), upstream.idle_timeout);
+    let (mut timeout, deadline) = limits.connecting(upstream.connect_timeout, Instant::now());
+    let bound = upstream.max_connections.map(|max| Bound { max, longest: timeout });
+    if bound.is_some() && deadline.is_none() {
+        // First for a connection that is free, then for a new one.
+        timeout *= 2;
+    }
+    let acquired = async {
+        match bound {
+            None => pool.http2.acquire(dial, offer, is_new, idle).await,
+            Some(bound) => {
+                Box::pin(pool.http2.acquire_bounded(dial, offer, is_new, idle, bound)).await
+            }
+        }
+    };
     tokio::time::timeout(timeout, acquired).await.unwrap_or_else(|_| {
         Err(match deadline {
             Some(deadline) => deadline::passed(deadline.set_by, true),

@@ -168,6 +168,16 @@ impl Attempts {
         self.list.iter().filter_map(failed).collect()
     }
 
+    /// Whether the next attempt needs a connection of its own: after one connection was closed, for
+    /// example by a restart of the server, others are likely to be closed, too.
+    pub(super) fn needs_new_connection(&self) -> bool {
+        let is_closed = |attempt: &Attempt| {
+            let failed = attempt.retried.map(|(failed, _)| failed);
+            matches!(failed, Some(Failed::ClosedIdle | Failed::NotProcessed | Failed::Reset))
+        };
+        self.list.iter().any(is_closed)
+    }
+
     /// The attempts after which the request was sent again, of a request that began at `started`.
     pub fn retried(&self, started: u64) -> Vec<FailedAttempt> {
         let failed = |attempt: &Attempt| {

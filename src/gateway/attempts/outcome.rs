@@ -16,7 +16,7 @@ use crate::limit::in_flight::adaptive::Outcome;
 use crate::observe::metrics::UpstreamResult;
 use crate::policy::failures::ServerFailure;
 use crate::policy::settings::{MaxInFlight, Upstream};
-use crate::upstream::connection::{Attempt, TimedOut};
+use crate::upstream::connection::{Attempt, OVERFLOW, TimedOut};
 use crate::upstream::health::EjectReason;
 
 /// Type of the error of an attempt after whose response the request is retried.
@@ -52,6 +52,10 @@ impl Gateway {
         let timed_out = exchange.attempts.connection().and_then(Attempt::timed_out);
         if let Some(TimedOut::Deadline(set_by)) = timed_out {
             error = deadline::passed(set_by, true);
+        }
+        if timed_out == Some(TimedOut::Overflow) || *error.etype() == OVERFLOW {
+            self.count_upstream(exchange, UpstreamResult::Overflow);
+            return Error::new(OVERFLOW).into_up();
         }
         if deadline::has_passed(&error) {
             // Not a failure of the server: a client can set any deadline, and an earlier attempt

@@ -84,6 +84,7 @@ fn reason(exchange: &Exchange, failure: Failure, error: &Error) -> Option<Refund
     let reason = match failure {
         Failure::NoServer => RefundReason::NoServer,
         Failure::UpstreamConnect => RefundReason::UpstreamConnect,
+        Failure::UpstreamOverflow => RefundReason::Shed,
         Failure::UpstreamTls => RefundReason::UpstreamTls,
         Failure::UpstreamConnectTimeout => RefundReason::UpstreamConnectTimeout,
         Failure::ClientClosed

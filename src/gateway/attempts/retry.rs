@@ -64,7 +64,7 @@ pub(super) fn verdict(failed: Failed, request: Request, retries: &Retries) -> Ve
     let has = |cause| retries.on.has(cause);
     let verdict = match failed {
         Failed::NotConnected | Failed::NotProcessed if has(ServerFailure::Connect) => Verdict::Yes,
-        // Only the first attempt uses a connection that was idle.
+        // No attempt after it uses a connection that was idle.
         Failed::ClosedIdle if has(ServerFailure::Connect) && repeatable => Verdict::Yes,
         Failed::ClosedIdle | Failed::Reset if has(ServerFailure::Reset) && repeatable => {
             Verdict::WithinBudget

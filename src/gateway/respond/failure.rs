@@ -10,6 +10,7 @@ use pingora::prelude::{BError, Error, ErrorSource, ErrorType};
 
 use crate::decide::reason::Failure;
 use crate::net::io_text;
+use crate::upstream::connection::OVERFLOW;
 
 /// Cause of the failure of a gRPC call whose deadline, set by its client, has passed.
 pub(in crate::gateway) const DEADLINE_PASSED: &str = "the deadline of the call has passed";
@@ -78,6 +79,7 @@ pub(in crate::gateway) fn failure(error: &Error) -> Failure {
         (ErrorSource::Upstream, ReadTimedout | WriteTimedout | Custom(DEADLINE_PASSED)) => {
             Failure::UpstreamTimeout
         }
+        (ErrorSource::Upstream, etype) if *etype == OVERFLOW => Failure::UpstreamOverflow,
         (ErrorSource::Upstream, Custom(REQUEST_TIMED_OUT | CLIENT_TOOK_ALL_TIME)) => {
             Failure::RequestTimeout
         }
@@ -106,6 +108,9 @@ pub(super) const fn response(failure: Failure) -> Option<(StatusCode, &'static s
         }
         Failure::UpstreamTimeout => {
             (StatusCode::GATEWAY_TIMEOUT, "The upstream did not respond in time.")
+        }
+        Failure::UpstreamOverflow => {
+            (StatusCode::SERVICE_UNAVAILABLE, "All connections to the upstream are in use.")
         }
         Failure::RequestTimeout => {
             (StatusCode::GATEWAY_TIMEOUT, "The request took longer than its time limit.")
@@ -203,6 +208,7 @@ mod tests {
             (ErrorSource::Upstream, ErrorType::Custom(DEADLINE_PASSED), Failure::UpstreamTimeout),
             (ErrorSource::Upstream, ErrorType::Custom(REQUEST_TIMED_OUT), Failure::RequestTimeout),
             (ErrorSource::Upstream, ErrorType::ConnectionClosed, Failure::UpstreamBroken),
+            (ErrorSource::Upstream, OVERFLOW, Failure::UpstreamOverflow),
             (ErrorSource::Unset, ErrorType::HTTPStatus(502), Failure::NoServer),
             (ErrorSource::Internal, ErrorType::InternalError, Failure::Internal),
         ];

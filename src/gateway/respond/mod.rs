@@ -159,15 +159,7 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
         Refusal::Rejected(Rejection::Maintenance { retry_after_s }) => {
             ProblemResponse { retry_after_seconds: retry_after_s, ..plain }
         }
-        Refusal::Rejected(Rejection::Shed) => ProblemResponse {
-            retry_after_seconds: Some(SHED_RETRY_S),
-            problem: Problem {
-                kind: REDUCED_CAPACITY,
-                retry_after_ms: Some(SHED_RETRY_S * 1_000),
-                ..plain.problem
-            },
-            ..plain
-        },
+        Refusal::Rejected(Rejection::Shed) => overloaded(plain),
         Refusal::Rejected(rejection) => {
             ProblemResponse { allow: problem::allow_header(rejection, routed), ..plain }
         }
@@ -176,6 +168,16 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
         }
     };
     send(session, exchange, response).await
+}
+
+/// The response of an upstream that is overloaded, by which the client may try again soon.
+fn overloaded(plain: ProblemResponse<'_>) -> ProblemResponse<'_> {
+    let problem = Problem {
+        kind: REDUCED_CAPACITY,
+        retry_after_ms: Some(SHED_RETRY_S * 1_000),
+        ..plain.problem
+    };
+    ProblemResponse { retry_after_seconds: Some(SHED_RETRY_S), problem, ..plain }
 }
 
 /// Whether the connection closes after the response: servers disagree on where such a request ends,
@@ -218,7 +220,12 @@ pub(super) async fn fail(
     // Pingora closes the connection after a failure in any case; this adds `Connection: close`.
     session.set_keepalive(None);
     // An error means that the client has closed the connection.
-    let _ = send(session, exchange, plain(status, detail.to_string(), exchange)).await;
+    let plain = plain(status, detail.to_string(), exchange);
+    let response = match failure {
+        Failure::UpstreamOverflow => overloaded(plain),
+        _ => plain,
+    };
+    let _ = send(session, exchange, response).await;
     closing(error_code)
 }
 

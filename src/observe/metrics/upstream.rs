@@ -22,6 +22,8 @@ pub enum UpstreamResult {
     Broken,
     /// No endpoint of the upstream has an address.
     NoServer,
+    /// All connections of `max_connections` were in use.
+    Overflow,
 }
 
 /// Why a request is retried.
@@ -48,6 +50,8 @@ pub(super) struct UpstreamFamilies {
     pub(super) endpoints: EndpointFamilies,
     in_flight: IntGaugeVec,
     limit: IntGaugeVec,
+    open: IntGaugeVec,
+    pending: IntGaugeVec,
     pub(super) shed: IntCounterVec,
 }
 
@@ -79,6 +83,10 @@ pub struct UpstreamLoad<'a> {
     pub in_flight: u32,
     /// How many may be in flight; `None`: any number.
     pub limit: Option<u32>,
+    /// Open connections.
+    pub connections: u32,
+    /// Requests that wait for one.
+    pub pending: u32,
 }
 
 /// The series of one upstream: attempts, retries, durations and connections.
@@ -98,11 +106,21 @@ pub struct UpstreamSeries {
 }
 
 impl UpstreamResult {
-    const COUNT: usize = 9;
+    const COUNT: usize = 10;
 
     /// The labels, in the order of [`index`](Self::index).
-    const LABELS: [&str; Self::COUNT] =
-        ["1xx", "2xx", "3xx", "4xx", "5xx", "connect", "timeout", "broken", "no_server"];
+    const LABELS: [&str; Self::COUNT] = [
+        "1xx",
+        "2xx",
+        "3xx",
+        "4xx",
+        "5xx",
+        "connect",
+        "timeout",
+        "broken",
+        "no_server",
+        "overflow",
+    ];
 
     /// Value of the label `result`.
     pub fn label(self) -> &'static str {
@@ -116,6 +134,7 @@ impl UpstreamResult {
             Self::Timeout => 6,
             Self::Broken => 7,
             Self::NoServer => 8,
+            Self::Overflow => 9,
         }
     }
 }
@@ -144,7 +163,7 @@ impl UpstreamFamilies {
                 "tollgate_upstream_results_total",
                 "Forwarded requests by result: 1xx to 5xx (the response's status), connect, timeout, \
                  broken (connection closed early or invalid HTTP, also after a valid head), no_server \
-                 (no address).",
+                 (no address), overflow (max_connections).",
                 &["upstream", "result"],
             )?,
             durations: series.histograms(
@@ -181,6 +200,20 @@ impl UpstreamFamilies {
                 ),
                 &["upstream"],
             )?)?,
+            open: series.keep(IntGaugeVec::new(
+                Opts::new(
+                    "tollgate_upstream_connections_open",
+                    "Open connections to the upstream, in use and idle.",
+                ),
+                &["upstream"],
+            )?)?,
+            pending: series.keep(IntGaugeVec::new(
+                Opts::new(
+                    "tollgate_upstream_pending_requests",
+                    "Requests that wait for a connection to the upstream because of max_connections.",
+                ),
+                &["upstream"],
+            )?)?,
             shed: series.counters(
                 "tollgate_shed_total",
                 "Requests that were refused because the upstream had its max_in_flight (503), by the client's plan.",
@@ -191,9 +224,12 @@ impl UpstreamFamilies {
 
     /// Replaces the load series by those of `loads`.
     pub(super) fn show_loads(&self, loads: &[UpstreamLoad<'_>]) {
-        self.in_flight.reset();
-        self.limit.reset();
-        for UpstreamLoad { upstream, in_flight, limit } in loads {
+        for gauges in [&self.in_flight, &self.limit, &self.open, &self.pending] {
+            gauges.reset();
+        }
+        for UpstreamLoad { upstream, in_flight, limit, connections, pending } in loads {
+            self.open.with_label_values(&[*upstream]).set(i64::from(*connections));
+            self.pending.with_label_values(&[*upstream]).set(i64::from(*pending));
             self.in_flight.with_label_values(&[*upstream]).set(i64::from(*in_flight));
             if let Some(limit) = limit {
                 self.limit.with_label_values(&[*upstream]).set(i64::from(*limit));

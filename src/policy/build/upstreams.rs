@@ -24,7 +24,7 @@ use crate::config::words::Auto;
 use crate::config::{Config, in_order, tables};
 use crate::policy::retries::Retries;
 use crate::policy::servers::Server;
-use crate::policy::settings::{MaxInFlight, Target, Upstream};
+use crate::policy::settings::{MaxConnections, MaxInFlight, Target, Upstream};
 use crate::policy::time_limits::TimeLimits;
 
 /// The name of the built-in responder.
@@ -55,6 +55,7 @@ fn upstream(
         upstream_tls::check_protocol(scheme, upstream.protocol.as_ref(), diagnostics);
     }
     let max_in_flight = max_in_flight(upstream.max_in_flight.as_ref(), diagnostics);
+    let max_connections = max_connections(upstream, diagnostics);
     let mut time = |row, field| duration(row, field, diagnostics);
     let connect_timeout = time(&tables::Upstream::connect_timeout, &upstream.connect_timeout);
     let read_timeout = time(&tables::Upstream::read_timeout, &upstream.read_timeout);
@@ -98,6 +99,7 @@ fn upstream(
         protocol: meaning(upstream.protocol.as_ref()),
         proxy_protocol: upstream.proxy_protocol.as_ref().map(|version| *version.get_ref()),
         max_in_flight,
+        max_connections,
         retries: retries?,
     })
 }
@@ -130,6 +132,34 @@ fn max_in_flight(
     let help = "for as many as the upstream serves well, write `max_in_flight = \"auto\"`";
     diagnostics.push(out_of_range(row, setting.span()).help(help));
     None
+}
+
+/// Number of requests that wait for a connection at most, if the file does not say so. That of
+/// Envoy.
+const DEFAULT_PENDING: u32 = 1024;
+
+/// The maximum number of open connections; none if it is left out, or with an error.
+fn max_connections(
+    upstream: &tables::Upstream,
+    diagnostics: &mut Diagnostics,
+) -> Option<MaxConnections> {
+    let pending = upstream.max_pending.as_ref();
+    let waiting =
+        pending.map(|field| (field, number_in(&tables::Upstream::max_pending, field, diagnostics)));
+    let Some(field) = &upstream.max_connections else {
+        if let Some((field, _)) = waiting {
+            let message = "`max_pending` is for requests that wait because of `max_connections`";
+            let help = "write `max_connections = 200`, too, or take `max_pending` out";
+            diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+        }
+        return None;
+    };
+    let open = number_in(&tables::Upstream::max_connections, field, diagnostics)?;
+    let waiting = match waiting {
+        None => DEFAULT_PENDING,
+        Some((_, waiting)) => u32::try_from(waiting?).ok()?,
+    };
+    Some(MaxConnections { open: u32::try_from(open).ok()?, waiting })
 }
 
 /// The servers with their scheme, or the built-in responder, which has none.

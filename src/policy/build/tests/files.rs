@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 51] = [
+pub(super) const FILES: [(&str, &str); 52] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("acme", "[redis]\nurl = 'redis://h'\n[acme]\ndomains = ['a.test']\nstorage = 'redis'\n@"),
@@ -42,6 +42,7 @@ pub(super) const FILES: [(&str, &str); 51] = [
     ("audit", "[audit]\n@"),
     ("plans", "[plans.free]\n@"),
     ("upstreams", "[upstreams.b]\nservers = ['127.0.0.1:1']\n@"),
+    ("upstreams", "[upstreams.b]\nservers = ['127.0.0.1:1']\nmax_connections = 1\n@"),
     ("upstreams.servers", "[[upstreams.b.servers]]\naddress = '127.0.0.1:1'\n@"),
     (
         "upstreams.sticky",

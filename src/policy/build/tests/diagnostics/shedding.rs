@@ -89,3 +89,24 @@ fn limits_on_requests_in_flight_are_invalid() {
     gateway.toml: 8 errors
     "#);
 }
+
+#[test]
+fn limits_on_connections_are_invalid() {
+    let own = |settings: &str| {
+        let shown = render(&format!("[upstreams.b]\nservers = ['demo']\n{settings}\n"));
+        let errors = shown.split("\n\n").filter(|error| error.contains("max_"));
+        let lines = errors.flat_map(|error| error.lines()).map(str::trim);
+        let lines = lines.filter(|line| line.starts_with("error") || line.starts_with("= help"));
+        lines.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(own("max_connections = 1\nmax_pending = 0"), "");
+    assert_eq!(
+        own("max_connections = 0"),
+        "error: `max_connections` is at least 1 and at most 1000000"
+    );
+    assert_eq!(
+        own("max_pending = 10"),
+        "error: `max_pending` is for requests that wait because of `max_connections` = help: write \
+         `max_connections = 200`, too, or take `max_pending` out"
+    );
+}

@@ -1,0 +1,217 @@
+//! `max_connections` and `max_pending`: how many connections an upstream gets, and which requests
+//! wait for one.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::support::{
+    ClosedPort, Gateway, Latch, Request, Upstream, eventually, proxy_to, send_concurrently,
+    sleep_for, timed,
+};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// One route to these servers, with `settings` of the upstream.
+fn config(servers: &[SocketAddr], settings: &str) -> String {
+    proxy_to(servers).replace("[upstreams.api]", &format!("[upstreams.api]\n{settings}"))
+}
+
+/// The most connections that a server has had at once, counted when it accepts one. It is the
+/// kernel that counts them, since the server notices the end of a connection late.
+#[derive(Clone)]
+struct Open {
+    port: u16,
+    most: Arc<AtomicUsize>,
+}
+
+impl Open {
+    fn at(address: SocketAddr) -> Self {
+        Self { port: address.port(), most: Arc::default() }
+    }
+
+    fn count(&self) {
+        self.most.fetch_max(established(self.port), Ordering::SeqCst);
+    }
+
+    fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
+/// The established connections that have this port at the server's end. The kernel lists them one
+/// by one, so that a list may have one that was closed and the one that was opened for it; a later
+/// list has not.
+fn established(port: u16) -> usize {
+    (0..3).map(|_| listed(port)).min().unwrap()
+}
+
+fn listed(port: u16) -> usize {
+    let (local, state) = (format!(":{port:04X}"), "01");
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let columns = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    columns.filter(|columns| columns[1].ends_with(&local) && columns[3] == state).count()
+}
+
+/// A server over HTTP/1.1 that takes a few milliseconds for each request without a body.
+fn counting() -> (SocketAddr, Open) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let open = Open::at(address);
+    let counted = open.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            counted.count();
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    (address, open)
+}
+
+fn serve(mut stream: TcpStream) {
+    let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(length @ 1..) = stream.read(&mut buffer) {
+        head.extend_from_slice(&buffer[..length]);
+        if head.ends_with(b"\r\n\r\n") {
+            head.clear();
+            sleep_for(Duration::from_millis(2));
+            if stream.write_all(OK).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn row_154_upstream_gets_at_most_max_connections_from_64_clients() {
+    let (address, open) = counting();
+    let settings = "max_connections = 8\nconnect_timeout = \"10s\"";
+    let gateway = Gateway::start(&config(&[address], settings));
+    let url = gateway.url("/");
+    let counts = send_concurrently(64, 2_000, |client, _| client.get(&url));
+    assert_eq!(counts.get(&200), Some(&2_000), "{counts:?}");
+    assert!((2..=8).contains(&open.most()), "{}", open.most());
+    let gauge = |name| gateway.count(name, &[("upstream", "api")]);
+    assert!((1..=8).contains(&gauge("tollgate_upstream_connections_open")));
+    assert_eq!(gauge("tollgate_upstream_pending_requests"), 0);
+}
+
+#[test]
+fn row_154_connections_to_several_servers_are_bounded_together() {
+    let servers = [counting(), counting(), counting()];
+    let addresses = servers.each_ref().map(|(address, _)| *address);
+    let settings = "max_connections = 2\nconnect_timeout = \"10s\"";
+    let gateway = Gateway::start(&config(&addresses, settings));
+    let url = gateway.url("/");
+    let counts = send_concurrently(16, 300, |client, _| client.get(&url));
+    assert_eq!(counts.get(&200), Some(&300), "{counts:?}");
+    assert!(servers.iter().all(|(_, open)| (1..=2).contains(&open.most())));
+    // Idle connections to one server are closed for another: one at a time is enough.
+    for _ in 0..6 {
+        assert_eq!(gateway.get("/").status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn row_154_connections_over_http2_are_bounded() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let open = Open::at(address);
+    let counted = open.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            counted.count();
+            tokio::spawn(async move {
+                let mut builder = h2::server::Builder::new();
+                builder.max_concurrent_streams(4);
+                let Ok(mut connection) = builder.handshake::<_, Bytes>(stream).await else {
+                    return;
+                };
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_millis(2)).await;
+                        let _ = respond.send_response(http::Response::new(()), true);
+                    });
+                }
+            });
+        }
+    });
+    let settings = "protocol = \"h2c\"\nmax_connections = 3\nconnect_timeout = \"10s\"";
+    let gateway = Gateway::start(&config(&[address], settings));
+    let url = gateway.url("/");
+    let sent = move || send_concurrently(64, 1_000, |client, _| client.get(&url));
+    let counts = tokio::task::spawn_blocking(sent).await.unwrap();
+    assert_eq!(counts.get(&200), Some(&1_000), "{counts:?}");
+    assert!((1..=3).contains(&open.most()), "{}", open.most());
+}
+
+/// A server that holds each request until the latch opens.
+fn holding() -> (Upstream, Latch) {
+    let latch = Latch::default();
+    let held = latch.clone();
+    let upstream = Upstream::start(move |_, stream| {
+        held.wait();
+        stream.write_all(OK).is_ok()
+    });
+    (upstream, latch)
+}
+
+#[test]
+fn row_155_request_without_a_free_connection_is_503_and_costs_nothing() {
+    let (upstream, latch) = holding();
+    let settings = "max_connections = 1\nmax_pending = 1\nconnect_timeout = \"300ms\"";
+    let rule = "[rules.all]\nper = []\nrate = \"10/365d\"\n";
+    let gateway = Gateway::start(&(config(&[upstream.address], settings) + rule));
+    let mut first = gateway.connect();
+    first.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request", || (upstream.requests().len() == 1).then_some(()));
+    let ((), took) = timed(|| {
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| gateway.get("/"));
+            gateway.wait_for_count("tollgate_upstream_pending_requests", &[("upstream", "api")], 1);
+            // No other one may wait.
+            let refused = gateway.get("/");
+            assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+            assert_eq!(refused.json()["detail"], "All connections to the upstream are in use.");
+            assert_eq!(waits.join().unwrap().status, 503);
+        });
+    });
+    assert!(took >= Duration::from_millis(280), "{took:?}");
+    gateway.wait_for_count("tollgate_rejections_total", &[("reason", "upstream_overflow")], 2);
+    assert_eq!(gateway.count("tollgate_upstream_results_total", &[("result", "overflow")]), 2);
+    // The server is well, and is not ejected.
+    assert_eq!(gateway.count("tollgate_upstream_healthy", &[]), 1);
+    latch.open();
+    assert_eq!(first.read_response("GET").status, 200);
+    let last = gateway.get("/");
+    assert_eq!((last.status, last.remaining()), (200, 8));
+}
+
+#[test]
+fn row_155_client_that_leaves_and_server_that_fails_free_their_connection() {
+    let (upstream, latch) = holding();
+    let settings = "max_connections = 1\nread_timeout = \"500ms\"";
+    let gateway = Gateway::start(&config(&[upstream.address], settings));
+    for _ in 0..3 {
+        let mut leaves = gateway.connect();
+        leaves.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        sleep_for(Duration::from_millis(50));
+        drop(leaves);
+    }
+    assert_eq!(gateway.get("/").status, 504);
+    latch.open();
+    for _ in 0..3 {
+        assert_eq!(gateway.get("/").status, 200);
+    }
+    let closed = ClosedPort::bind();
+    let gateway = Gateway::start(&config(&[closed.address], "max_connections = 1"));
+    for _ in 0..3 {
+        assert_eq!(gateway.send(&Request::get("/")).status, 502);
+    }
+    assert_eq!(gateway.count("tollgate_upstream_connections_open", &[("upstream", "api")]), 0);
+}
