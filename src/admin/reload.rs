@@ -91,7 +91,9 @@ impl ChangedSetting {
         let (how, setting, from, to) = match what {
             What::Added => (How::Added, "", None, None),
             What::Removed => (How::Removed, "", None, None),
-            What::Networks { setting } => (How::FileChanged, &**setting, None, None),
+            What::Networks { setting } | What::Text { setting } => {
+                (How::FileChanged, &**setting, None, None)
+            }
             What::Secret { setting } => (How::SecretChanged, &**setting, None, None),
             What::Changed { setting, from, to } => {
                 (How::Changed, &**setting, from.clone(), to.clone())

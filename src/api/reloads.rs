@@ -96,7 +96,7 @@ pub enum How {
     Added,
     Removed,
     Changed,
-    /// A file of networks changes.
+    /// A file of networks changes, or one with the body of an error.
     FileChanged,
     SecretChanged,
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::outline::{Outline, Setting, Value};
+use super::outline::{Named, Outline, Setting, Value};
 use crate::base::text::cut;
 
 /// How much of a value is shown, in characters.
@@ -65,6 +65,11 @@ pub enum What {
     },
     /// One of its settings names a file of networks, and the file changed.
     Networks {
+        /// The setting within it; empty if it is the setting itself.
+        setting: String,
+    },
+    /// One of its settings names a file with the body of an error, and the file changed.
+    Text {
         /// The setting within it; empty if it is the setting itself.
         setting: String,
     },
@@ -140,13 +145,19 @@ impl Changes {
         was: Option<&Setting>,
         is: Option<&Setting>,
     ) {
-        let names_networks = is.is_some_and(Setting::is_list);
+        let named = is.map(|is| is.named);
         let revisions = was.and_then(|was| was.revision).zip(is.and_then(|is| is.revision));
         let [was, is] = [was, is].map(|setting| setting.map(|setting| &setting.value));
         if was == is && revisions.is_some_and(|(was, is)| was != is) {
-            let what =
-                if names_networks { What::Networks { setting } } else { What::Secret { setting } };
-            return self.push(kind, name, what);
+            return self.push(
+                kind,
+                name,
+                match named {
+                    Some(Named::Networks) => What::Networks { setting },
+                    Some(Named::Text) => What::Text { setting },
+                    Some(Named::Secrets) | None => What::Secret { setting },
+                },
+            );
         }
         let is_table = |value: Option<&Value>| matches!(value, None | Some(Value::Table));
         if was == is || (is_table(was) && is_table(is)) {
@@ -212,6 +223,7 @@ impl fmt::Display for Change {
                 let space = if setting.is_empty() { "" } else { " " };
                 write!(formatter, "{space}{setting}: the file of networks changed")
             }
+            What::Text { .. } => formatter.write_str(": the file changed"),
             What::Secret { .. } => formatter.write_str(": the secret changed"),
             What::Changed { setting, from, to } => {
                 let space = if setting.is_empty() { "" } else { " " };
@@ -289,6 +301,15 @@ mod tests {
             "2 changes: route r allow_ips: the file of networks changed; server.deny_ips: the file of \
              networks changed"
         );
+    }
+
+    #[test]
+    fn changed_file_of_an_error_is_a_change_of_its_setting() {
+        let text = "[errors.429]\n'text/html' = 'file:a'\n'text/plain' = 'a'\n[errors.5xx]\n\
+            'text/html' = 'file:b'";
+        let of = |a: u8| Outline::of(text).with_files([("a", &[a; 32]), ("b", &[0; 32])]);
+        let changes = Changes::between(&of(1), &of(2)).to_string();
+        assert_eq!(changes, "1 change: errors.429.text/html: the file changed");
     }
 
     #[test]

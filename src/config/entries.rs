@@ -125,6 +125,17 @@ pub(super) fn single(path: &[String], value: &DeValue<'_>) -> Option<String> {
             let path = text.filter(|text| text.starts_with('/')).unwrap_or("/*");
             ("routes".to_owned(), format!("{} = {{ path = \"{path}\" }}", key(route)))
         }
+        ["errors", name] if name.len() != 3 => {
+            return Some("a body is below a status or a class, as in `[errors.5xx]`".to_owned());
+        }
+        ["errors", status] => {
+            let text = match text {
+                Some(text) if text.starts_with("file:") => text.to_owned(),
+                Some(text) if text.contains('.') => format!("file:{text}"),
+                _ => format!("file:{status}.html"),
+            };
+            ("errors".to_owned(), format!("{} = {{ \"text/html\" = \"{text}\" }}", key(status)))
+        }
         ["keys", id] => {
             // Anything but a hash may be the key itself.
             let Some(hash) = text.filter(|text| is_digest(text)) else {

@@ -78,6 +78,10 @@ table! {
         pub cors: Option<Spanned<Cors>>,
         /// Rate limit headers of responses.
         pub headers: Option<Spanned<Headers>>,
+        /// Bodies of the gateway's own errors instead of problem documents, by status (`429`) or
+        /// class (`4xx`, `5xx`): texts by media type, such as `"text/html"`, up to 64 KiB. They may
+        /// contain variables, such as `{detail}`. `"file:429.html"` is the content of a file.
+        pub errors: Named<Named<String>>,
         /// The buckets in this process.
         pub memory: Option<Spanned<Memory>>,
         /// What clients used of their quotas, kept beyond the life of the process.

@@ -27,10 +27,23 @@ pub(super) struct Setting {
     span: Range<usize>,
     /// The bytes of each item of a list.
     items: Vec<Range<usize>>,
-    /// Paths of the files that it names: as `${file:…}`, or as `file:…` in a list of networks.
+    /// What the files have that it names.
+    pub(super) named: Named,
+    /// Paths of these files.
     files: Vec<String>,
     /// SHA-256 of the values of these files; `None` without such files.
     pub(super) revision: Option<[u8; 32]>,
+}
+
+/// What files have that a setting names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Named {
+    /// Secrets, by `${file:…}`.
+    Secrets,
+    /// Networks, by `file:…` in a list.
+    Networks,
+    /// The body of an error, by `file:…`.
+    Text,
 }
 
 /// A value, in a form that can be compared and shown.
@@ -49,12 +62,9 @@ impl Setting {
         matches!(self.value, Value::Secret(_))
     }
 
-    pub(super) fn is_list(&self) -> bool {
-        !self.items.is_empty()
-    }
-
     fn new(value: Value, span: Range<usize>) -> Self {
-        Self { value, span, items: Vec::new(), files: Vec::new(), revision: None }
+        let (items, named, files) = (Vec::new(), Named::Secrets, Vec::new());
+        Self { value, span, items, named, files, revision: None }
     }
 }
 
@@ -161,12 +171,9 @@ impl Outline {
                 } else {
                     Value::Plain(shown)
                 };
-                let text = written.get_ref().as_str().unwrap_or_default();
-                let files = reference::files(text)
-                    .into_iter()
-                    .chain(networks_files(name.get_ref(), written));
-                let files = files.map(str::to_owned).collect();
-                Setting { items: items(written), files, ..Setting::new(value, name.span()) }
+                let (named, files) = files(path, written);
+                let files = files.into_iter().map(str::to_owned).collect();
+                Setting { items: items(written), named, files, ..Setting::new(value, name.span()) }
             };
             self.entries.insert(path.clone(), entry);
             path.pop();
@@ -180,14 +187,20 @@ fn tables<'a, 'b>(value: &'a Spanned<DeValue<'b>>) -> Option<Vec<(&'a DeTable<'b
     items.map(|item| Some((item.get_ref().as_table()?, item.span()))).collect()
 }
 
-/// The paths of the files of networks that a list names.
-fn networks_files<'a>(
-    name: &str,
-    value: &'a Spanned<DeValue<'_>>,
-) -> impl Iterator<Item = &'a str> {
-    let items = value.get_ref().as_array().filter(|_| matches!(name, "allow_ips" | "deny_ips"));
-    let items = items.into_iter().flatten();
-    items.filter_map(|item| reference::networks_file(item.get_ref().as_str()?))
+/// The paths of the files that the setting at `path` names.
+fn files<'a>(path: &[String], value: &'a Spanned<DeValue<'_>>) -> (Named, Vec<&'a str>) {
+    let plain = |text: &'a Spanned<DeValue<'_>>| reference::plain_file(text.get_ref().as_str()?);
+    let name = path.last().map(String::as_str);
+    match value.get_ref() {
+        DeValue::Array(items) if matches!(name, Some("allow_ips" | "deny_ips")) => {
+            (Named::Networks, items.iter().filter_map(plain).collect())
+        }
+        DeValue::String(_) if path.first().is_some_and(|table| table == "errors") => {
+            (Named::Text, plain(value).into_iter().collect())
+        }
+        DeValue::String(text) => (Named::Secrets, reference::files(text)),
+        _ => (Named::Secrets, Vec::new()),
+    }
 }
 
 /// The spans of a list's items.

@@ -12,6 +12,8 @@ pub enum Reference<'a> {
     File(&'a str),
     /// A file of networks, by its path. Settings that are lists of networks name it without `${…}`.
     Networks(&'a str),
+    /// A file with the body of an error, by its path. `[errors]` names it without `${…}`.
+    Text(&'a str),
 }
 
 /// A part of a setting.
@@ -42,7 +44,7 @@ impl fmt::Display for Reference<'_> {
         match self {
             Self::Variable(name) => write!(formatter, "${{{name}}}"),
             Self::File(path) => write!(formatter, "${{{FILE}{path}}}"),
-            Self::Networks(path) => write!(formatter, "{FILE}{path}"),
+            Self::Networks(path) | Self::Text(path) => write!(formatter, "{FILE}{path}"),
         }
     }
 }
@@ -78,9 +80,10 @@ pub fn is_reference(text: &str) -> bool {
     matches!(pieces(text).as_deref(), Ok([Piece::Reference(_)]))
 }
 
-/// The path of the file that an item of a list of networks names.
-pub fn networks_file(item: &str) -> Option<&str> {
-    item.strip_prefix(FILE)
+/// The path of the file that a text names without `${…}`: an item of a list of networks, or the
+/// body of an error.
+pub fn plain_file(text: &str) -> Option<&str> {
+    text.strip_prefix(FILE)
 }
 
 /// The paths of the files that a setting names, as written.

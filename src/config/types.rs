@@ -173,7 +173,7 @@ impl Mismatch<'_> {
             (Expected::Cost, value) if is_zero(value) => {
                 Some("to let requests pass uncounted, leave the route out of the rules".to_owned())
             }
-            (Expected::Table | Expected::OneTable, value)
+            (Expected::Table | Expected::OneTable | Expected::NamedTables, value)
                 if self.path.len() > 1 && entries::single(self.path, value).is_some() =>
             {
                 entries::single(self.path, value)

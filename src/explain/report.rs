@@ -331,6 +331,10 @@ pub struct Verdict {
     pub status: Option<u16>,
     /// Why; for a refusal, the detail of its response.
     pub why: String,
+    /// Media type of the body of the refusal, or of the 429 that the buckets may lead to; left out
+    /// if `[errors]` has no body for the status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
     /// The rule that the response reports.
     pub rule: Option<String>,
     /// Whole tokens left under that rule afterwards.

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use http::{HeaderValue, StatusCode, header};
+
 use super::report::{self, Candidate, Explanation, Param, Reading, SplitShare, Verdict};
 use super::request::HypotheticalRequest;
 use super::rules::rules;
@@ -15,6 +17,7 @@ use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
 use crate::policy::charges::Scope;
 use crate::policy::cors::Preflight;
+use crate::policy::errors::PROBLEM_JSON;
 use crate::policy::matcher::{Matcher, TrailingSlash};
 use crate::policy::path::Readings;
 use crate::policy::retries::Retries;
@@ -60,8 +63,28 @@ pub(super) fn explanation(
                 Source::Policy => "unavailable",
             },
         },
-        verdict: verdict(policy, precheck, levels),
+        verdict: {
+            let verdict = verdict(policy, precheck, levels);
+            Verdict { body: body(policy, &head, &verdict), ..verdict }
+        },
     }
+}
+
+/// Media type of the body of a refusal, or of the 429 that the buckets may lead to; none if the
+/// file has no body for the status.
+fn body(policy: &Policy, head: &Head<'_>, verdict: &Verdict) -> Option<String> {
+    let status = match (verdict.decision, verdict.status) {
+        ("deny", status) => StatusCode::from_u16(status?).ok()?,
+        ("depends", _) => problem::LIMITED,
+        _ => return None,
+    };
+    let errors = policy.errors.as_ref().filter(|errors| !errors.of(status).is_empty())?;
+    let is_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
+    if head.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {
+        return None;
+    }
+    let body = errors.body(status, head.headers);
+    Some(body.map_or(PROBLEM_JSON, |body| &body.media_type).to_owned())
 }
 
 fn client(

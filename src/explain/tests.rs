@@ -410,6 +410,30 @@ fn hosts_are_explained_from_the_most_to_the_least_specific() {
 }
 
 #[test]
+fn media_type_of_an_error_is_explained() {
+    let file = "[errors.429]\n'text/html' = 'a'\n[errors.404]\n'text/plain' = 'a'\n[upstreams.api]\n\
+        servers = ['demo']\n[routes.all]\npath = '/a'\n[rules.all]\nper = []\nrate = '1/s'\n";
+    let policy = from_text("gateway.toml", file).unwrap();
+    let answer = |path: &str, accept: &str, content_type: &str| {
+        let headers = [("Accept", accept), ("Content-Type", content_type)];
+        let text = by_rules(&policy, &with_headers(get(path), &headers)).unwrap().render(false);
+        let lines = text.lines().skip_while(|line| !line.starts_with("answer")).skip(1);
+        lines.take_while(|line| line.starts_with(' ')).map(str::trim).collect::<String>()
+    };
+    let table = [
+        ("/a", "text/html", "text/plain", "body of a 429: text/html, by [errors]"),
+        ("/a", "*/*", "text/plain", "body of a 429: application/problem+json, by [errors]"),
+        ("/b", "text/plain", "text/plain", "body text/plain, by [errors]"),
+        ("/b", "text/plain", "application/grpc", ""),
+    ];
+    for (path, accept, content_type, expected) in table {
+        assert_eq!(answer(path, accept, content_type), expected, "{path} {accept}");
+    }
+    let other = from_text("gateway.toml", &file.replace("429", "5xx")).unwrap();
+    assert!(!by_rules(&other, &get("/a")).unwrap().render(false).contains("body"));
+}
+
+#[test]
 fn cors_is_explained_with_the_headers_of_the_response() {
     let file = "[cors]\norigins = ['https://app.test', 'https://*.example.com']\ncredentials = true\n\
         headers = ['content-type']\n[headers]\nstyle = 'none'\n[upstreams.api]\nservers = ['demo']\n\

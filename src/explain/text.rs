@@ -280,6 +280,11 @@ impl Page {
         };
         let answer = self.painted(style, &answer);
         self.line("answer", &answer);
+        match (&verdict.body, verdict.decision) {
+            (Some(body), "deny") => self.line("", &format!("body {body}, by [errors]")),
+            (Some(body), _) => self.line("", &format!("body of a 429: {body}, by [errors]")),
+            (None, _) => {}
+        }
         if let ("allow", Some(rule), Some(left)) =
             (verdict.decision, &verdict.rule, verdict.remaining)
         {

@@ -1,6 +1,6 @@
-//! The files that `${file:…}` names, and the files of networks. Each is read once per load, so that
-//! two settings with the same file have the same value. Errors never contain the content of a
-//! secret.
+//! The files that `${file:…}` names, the files of networks, and those of bodies of errors. Each is
+//! read once per load, so that two settings with the same file have the same value. Errors never
+//! contain the content of a secret.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::base::hash::Digest;
 use crate::config::reference::{Piece, Reference, pieces};
 use crate::policy::build::{Lookup, Missing, variable};
+use crate::policy::errors::template::MAX_BYTES;
 use crate::policy::redis::Secret;
 
 /// Maximum size of a secret, in bytes.
@@ -22,6 +23,9 @@ const MAX_SECRET_BYTES: u64 = 64 << 10;
 /// Maximum size of a file of networks, in bytes.
 const MAX_NETWORKS_BYTES: u64 = 16 << 20;
 
+/// Maximum size of a file with the body of an error, in bytes.
+const MAX_TEXT_BYTES: u64 = MAX_BYTES as u64;
+
 /// What a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -29,6 +33,8 @@ pub(super) enum Kind {
     Secret,
     /// Networks, one a line.
     Networks,
+    /// The body of an error: not empty.
+    Text,
 }
 
 /// The files that one configuration file names, read on demand.
@@ -157,7 +163,8 @@ impl FileError {
         matches!(self, Self::Unreadable(..) | Self::Path(_))
     }
 
-    pub(super) fn missing(&self) -> Missing {
+    /// What to do about a file of this kind.
+    pub(super) fn missing(&self, kind: Kind) -> Missing {
         let help = match self {
             Self::Path(missing) => return missing.clone(),
             Self::Unreadable(_, error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -166,17 +173,21 @@ impl FileError {
             Self::Unreadable(..) => {
                 "a relative path begins at the folder of the configuration file"
             }
-            Self::Empty(_) => "write the secret to it; one line break at its end is ignored",
-            Self::Directory(_)
+            Self::Empty(_) if kind == Kind::Secret => {
+                "write the secret to it; one line break at its end is ignored"
+            }
+            Self::Empty(_)
+            | Self::Directory(_)
             | Self::NotAFile(_)
             | Self::NotText(_)
             | Self::Nul(_)
-            | Self::TooLarge { max_bytes: MAX_SECRET_BYTES, .. } => {
-                "a file has one secret, as text, of up to 64 KiB"
-            }
-            Self::LineNotText { .. } | Self::LineNul { .. } | Self::TooLarge { .. } => {
-                "a file has networks, one a line, as text, of up to 16 MiB"
-            }
+            | Self::TooLarge { .. }
+            | Self::LineNotText { .. }
+            | Self::LineNul { .. } => match kind {
+                Kind::Secret => "a file has one secret, as text, of up to 64 KiB",
+                Kind::Networks => "a file has networks, one a line, as text, of up to 16 MiB",
+                Kind::Text => "a file has the body of an error, as text, of up to 64 KiB",
+            },
         };
         Missing { message: self.to_string(), help: help.to_owned() }
     }
@@ -196,7 +207,7 @@ fn path(written: &str) -> Result<PathBuf, Missing> {
                 }
             }
             // Rejected when the setting was parsed.
-            Piece::Reference(Reference::File(_) | Reference::Networks(_)) => {}
+            Piece::Reference(Reference::File(_) | Reference::Networks(_) | Reference::Text(_)) => {}
         }
     }
     Ok(path.into())
@@ -216,6 +227,7 @@ fn read(kind: Kind, path: &Path, shown: String) -> Result<Secret, FileError> {
     let max_bytes = match kind {
         Kind::Secret => MAX_SECRET_BYTES,
         Kind::Networks => MAX_NETWORKS_BYTES,
+        Kind::Text => MAX_TEXT_BYTES,
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
@@ -223,8 +235,11 @@ fn read(kind: Kind, path: &Path, shown: String) -> Result<Secret, FileError> {
     if bytes.len() as u64 > max_bytes {
         return Err(FileError::TooLarge { path: shown, max_bytes });
     }
-    if kind == Kind::Networks {
-        return networks(bytes, shown);
+    if kind == Kind::Text && bytes.is_empty() {
+        return Err(FileError::Empty(shown));
+    }
+    if kind != Kind::Secret {
+        return lines(bytes, shown);
     }
     if bytes.contains(&0) {
         return Err(FileError::Nul(shown));
@@ -241,8 +256,8 @@ fn read(kind: Kind, path: &Path, shown: String) -> Result<Secret, FileError> {
     if text.is_empty() { Err(FileError::Empty(shown)) } else { Ok(Secret::new(text)) }
 }
 
-/// The text of a file of networks.
-fn networks(bytes: Vec<u8>, path: String) -> Result<Secret, FileError> {
+/// The text of a file whose lines are no secrets.
+fn lines(bytes: Vec<u8>, path: String) -> Result<Secret, FileError> {
     let line_at =
         |bytes: &[u8], at: usize| 1 + bytes.iter().take(at).filter(|byte| **byte == b'\n').count();
     if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
@@ -300,7 +315,7 @@ mod tests {
         let error = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
             let error = read(Kind::Networks, &path, "FILE".to_owned()).err().unwrap();
-            format!("{error}: {}", error.missing().help)
+            format!("{error}: {}", error.missing(Kind::Networks).help)
         };
         let help = "a file has networks, one a line, as text, of up to 16 MiB";
         assert_eq!(

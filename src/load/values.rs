@@ -57,6 +57,7 @@ impl Values {
             },
             Reference::File(path) => self.file(Kind::Secret, path, reference),
             Reference::Networks(path) => self.file(Kind::Networks, path, reference),
+            Reference::Text(path) => self.file(Kind::Text, path, reference),
         }
     }
 
@@ -65,7 +66,7 @@ impl Values {
         self.files.value(kind, path, |value| match value {
             Ok(text) => Lookup::Value(text.to_owned()),
             Err(error) if assumes && error.is_absence() => self.assume(&reference.to_string()),
-            Err(error) => Lookup::Missing(error.missing()),
+            Err(error) => Lookup::Missing(error.missing(kind)),
         })
     }
 

@@ -5,13 +5,13 @@
 //! `redis` (everything except rules); `condition`, `request_values`, `expression`, `matcher`,
 //! `params`, `path`, `prefixes`, `tree` and `router` (the route of a request); `ip_set` and
 //! `ip_access` (which clients may send requests); `template`, `rewrite`, `cors` and `handling`
-//! (what a route does beside forwarding); `split` (which upstream gets a request); `charges` (the
-//! rules that apply to a request, and their buckets); `refund` (after which failures tokens are
-//! given back); `retries` (after which ones a request is sent again); `priorities` (which plans are
-//! served first); `cost_json` (costs in responses); `restart` (changes that a reload cannot apply);
-//! `kind` (what the kind of a rule decides, and limits as they are written); `bucket_changes` (what
-//! a reload does to buckets); `limits_hash` (by which gateways compare their limits); `build` (from
-//! the file to a policy).
+//! (what a route does beside forwarding); `errors` (bodies of errors); `split` (which upstream gets
+//! a request); `charges` (the rules that apply to a request, and their buckets); `refund` (after
+//! which failures tokens are given back); `retries` (after which ones a request is sent again);
+//! `priorities` (which plans are served first); `cost_json` (costs in responses); `restart`
+//! (changes that a reload cannot apply); `kind` (what the kind of a rule decides, and limits as
+//! they are written); `bucket_changes` (what a reload does to buckets); `limits_hash` (by which
+//! gateways compare their limits); `build` (from the file to a policy).
 //!
 //! Plans, upstreams, routes, rules and limits are referred to by their index in one list each, in
 //! the order of the file; keys by their id.
@@ -24,6 +24,7 @@ pub mod charges;
 pub mod condition;
 pub mod cors;
 mod cost_json;
+pub mod errors;
 pub mod expression;
 pub mod failures;
 pub mod handling;
@@ -74,6 +75,7 @@ use crate::limit::cost::Cost;
 use access_log::AccessLog;
 use acme::Acme;
 use cors::Cors;
+use errors::Errors;
 use handling::Handling;
 use ip_access::IpAccess;
 use listener::Listener;
@@ -154,6 +156,8 @@ pub struct Policy {
     pub cors: Option<Arc<Cors>>,
     /// Whether there are such settings, of a route or of requests without one.
     pub has_cors: bool,
+    /// Bodies of errors instead of problem documents; `None`: none.
+    pub errors: Option<Box<Errors>>,
     /// What is probably a mistake in the file.
     pub warnings: Findings,
 }

@@ -191,7 +191,7 @@ mod tests {
         // (text to replace, replacement, settings that need a restart)
         let listener = "[[listeners]]\naddress = '127.0.0.1:8443'\n";
         let file = format!("{FILE}{listener}");
-        let table: [(&str, &str, &[SettingPath]); 29] = [
+        let table: [(&str, &str, &[SettingPath]); 30] = [
             ("", "", &[]),
             ("'u'", "'u'\nstart_without = 'full'", &[["redis", "start_without"]]),
             ("threads = 2", "threads = 3", &[["server", "threads"]]),
@@ -214,6 +214,7 @@ mod tests {
             ("ca = '/a'", "on_failure = 'deny'\nca = '/a'", &[]),
             ("[redis]", "[access_log]\noutput = '/a'\n[redis]", &[]),
             ("[redis]", "[tracing]\nendpoint = 'http://a'\n[redis]", &[]),
+            ("[redis]", "[errors.4xx]\n'text/html' = 'a'\n[redis]", &[]),
             ("[redis]", "[log]\nformat = 'json'\n[redis]", &[["log", "format"]]),
             ("[redis]", "[log]\nlevel = 'warn'\n[redis]", &[["log", "level"]]),
             ("[redis]", "[audit]\nstream = true\n[redis]", &[]),

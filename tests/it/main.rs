@@ -63,6 +63,7 @@ mod sliding_windows;
 
 // Responses of the gateway itself, and the connection after a denied request.
 mod answers;
+mod errors;
 mod own_limits;
 mod refusals;
 mod request_limits;

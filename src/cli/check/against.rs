@@ -116,6 +116,9 @@ fn differences(plan: &DryRun, text: &mut String) -> std::fmt::Result {
 fn values(change: &ChangedSetting) -> String {
     match change.what {
         How::SecretChanged => return "the secret changes".to_owned(),
+        How::FileChanged if change.name.starts_with("errors.") => {
+            return "the file changes".to_owned();
+        }
         How::FileChanged => return "the file of networks changes".to_owned(),
         How::Added | How::Removed | How::Changed => {}
     }

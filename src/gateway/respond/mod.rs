@@ -1,14 +1,16 @@
-//! Responses of the gateway itself: problem documents (RFC 9457) with the request's id, or gRPC's
-//! form of the same.
+//! Responses of the gateway itself: problem documents (RFC 9457) with the request's id, texts of
+//! `[errors]` instead, or gRPC's form of the same.
 //!
 //! They keep the connection open where HTTP allows it, so that a client that has to wait need not
 //! also reconnect.
 //!
-//! Reading order: this file, `failure` (requests that failed), `grpc` (its form of a refusal),
-//! `upstream_response` (the response of an upstream, as it is passed on), `drain` (responses after
-//! which the connection closes).
+//! Reading order: this file, `error_body` (the body: a problem document, or a text of `[errors]`),
+//! `failure` (requests that failed), `grpc` (its form of a refusal), `upstream_response` (the
+//! response of an upstream, as it is passed on), `drain` (responses after which the connection
+//! closes).
 
 pub(super) mod drain;
+mod error_body;
 pub(super) mod failure;
 pub(super) mod grpc;
 pub(super) mod upstream_response;
@@ -326,7 +328,7 @@ async fn send(
     if let Some(challenge) = response.challenge {
         head.insert_header("WWW-Authenticate", HeaderValue::from_static(challenge))?;
     }
-    if let Some(methods) = response.allow {
+    if let Some(methods) = &response.allow {
         head.insert_header("Allow", methods)?;
     }
     limit_headers::insert(&mut head, exchange)?;
@@ -341,13 +343,10 @@ async fn send(
         }
         return send_body(session, exchange, head, Bytes::new()).await;
     }
-    let problem_json = HeaderValue::from_static("application/problem+json");
-    head.insert_header(header::CONTENT_TYPE, problem_json)?;
+    let (content_type, body) = error_body::of(session.req_header(), exchange, &response);
+    head.insert_header(header::CONTENT_TYPE, content_type)?;
     header_edits::complete_own_response(session.req_header(), &mut head, exchange)?;
-    let mut body = Vec::with_capacity(PROBLEM_BYTES);
-    // Writing to a Vec does not fail.
-    let _ = serde_json::to_writer(&mut body, &response.problem);
-    send_body(session, exchange, head, body.into()).await
+    send_body(session, exchange, head, body).await
 }
 
 /// The 429 of a limit.

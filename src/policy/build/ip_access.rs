@@ -9,7 +9,7 @@ use super::environment::{Environment, Lookup, Missing};
 use super::mistake::Mistake;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::reference::{Reference, networks_file};
+use crate::config::reference::{Reference, plain_file};
 use crate::config::spanned::Spanned;
 use crate::config::tables::List;
 use crate::config::{Config, in_order};
@@ -87,7 +87,7 @@ impl Reader<'_> {
         let mut sets = Vec::new();
         let mut networks = Vec::new();
         for item in list.get_ref() {
-            let Some(file) = networks_file(item.get_ref()) else {
+            let Some(file) = plain_file(item.get_ref()) else {
                 networks.extend(network(item, self.diagnostics));
                 continue;
             };

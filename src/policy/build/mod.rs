@@ -22,6 +22,7 @@ mod conditions;
 mod cors;
 mod costs;
 mod environment;
+mod errors;
 mod expression;
 mod failures;
 mod grant;
@@ -108,6 +109,7 @@ pub fn build(
     let upstreams = upstreams::upstreams(config, environment, diagnostics);
     let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
     let cors = cors::of_all(config, diagnostics);
+    let errors = errors::errors(config, environment, diagnostics);
     let parts =
         routes::Parts::of(config, &names, environment, ignore_case, cors.as_ref(), diagnostics);
 
@@ -151,6 +153,7 @@ pub fn build(
         ip_access: ip_access.server,
         has_cors: cors.is_some() || all_routes.iter().any(|route| route.cors().is_some()),
         cors,
+        errors,
         upstreams,
         routes: all_routes,
         router,

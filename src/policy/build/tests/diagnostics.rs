@@ -12,6 +12,7 @@ mod cors;
 mod costs_above_a_burst;
 mod duplicates;
 mod entries;
+mod errors;
 mod files_without_routes;
 mod fixed_windows;
 mod headers;

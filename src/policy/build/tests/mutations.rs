@@ -40,7 +40,10 @@ fn settings(text: &str) -> Vec<Setting> {
         for (name, value) in table {
             match value.get_ref() {
                 DeValue::Table(_)
-                    if matches!(name.get_ref().as_ref(), "headers" | "set" | "add" | "split") => {}
+                    if matches!(
+                        name.get_ref().as_ref(),
+                        "errors" | "headers" | "set" | "add" | "split"
+                    ) => {}
                 DeValue::Table(inner) => collect(inner, settings),
                 DeValue::Array(tables) if name.get_ref() == "listeners" => {
                     let tables = tables.iter().filter_map(|one| one.get_ref().as_table());
