@@ -328,38 +328,24 @@ impl Attempt {
             // One that another request has put back meanwhile is not closed by `permit`.
             taken().or_else(permit).or_else(taken)
         };
-        match bound.acquire(idle.gate(), self.dial.server.address, take).await {
-            Ok(Found::Idle(opened)) => Ok(opened),
-            Ok(Found::New(permit)) => {
-                let open = self.open_with(permit);
-                let opened = timeout(bound.longest, open).await;
+        let found = bound.acquire(idle.gate(), self.dial.server.address, take).await;
+        match found.inspect_err(|_| self.progress.lock().timed_out = Some(TimedOut::Overflow))? {
+            Found::Idle(opened) => Ok(opened),
+            Found::New(permit) => {
+                let open = self.dial.open_with(permit, Offer::Http1);
                 let late = |_| Error::new(ErrorType::ConnectTimedout).into_up();
-                opened.map_err(late)?.map(Opened::new)
-            }
-            Err(error) => {
-                self.progress.lock().timed_out = Some(TimedOut::Overflow);
-                Err(error)
+                timeout(bound.longest, open).await.map_err(late)?.map(Opened::new)
             }
         }
     }
 
-    /// Opens a connection before the deadline.
-    async fn open(&self) -> Result<Transport> {
-        self.open_with(self.dial.pool.idle().gate().open()).await
-    }
-
-    async fn open_with(&self, permit: Permit) -> Result<Transport> {
-        let open = self.dial.open_with(permit, Offer::Http1);
-        match self.deadline {
-            None => open.await,
-            Some(deadline) => {
-                let opened = timeout_at(deadline.at, open).await;
-                opened.unwrap_or_else(|_| {
-                    self.progress.lock().timed_out = Some(TimedOut::Deadline(deadline.set_by));
-                    Err(Error::new(ErrorType::ConnectTimedout).into_up())
-                })
-            }
-        }
+    /// Waits for a connection, at most until the deadline.
+    async fn before_deadline<T>(&self, step: impl Future<Output = Result<T>>) -> Result<T> {
+        let Some(deadline) = self.deadline else { return step.await };
+        timeout_at(deadline.at, step).await.unwrap_or_else(|_| {
+            self.progress.lock().timed_out = Some(TimedOut::Deadline(deadline.set_by));
+            Err(Error::new(ErrorType::ConnectTimedout).into_up())
+        })
     }
 }
 
@@ -372,8 +358,13 @@ impl L4Connect for Connector {
             opened.or_else(|| if attempt.bound.is_none() { attempt.take_idle() } else { None });
         let Opened { transport, run, is_reused } = match (opened, attempt.bound) {
             (Some(opened), _) => opened,
-            (None, None) => Opened::new(Box::pin(attempt.open()).await?),
-            (None, Some(bound)) => Box::pin(attempt.acquire(bound)).await?,
+            (None, None) => {
+                let open = attempt.dial.open(Offer::Http1);
+                Opened::new(Box::pin(attempt.before_deadline(open)).await?)
+            }
+            (None, Some(bound)) => {
+                Box::pin(attempt.before_deadline(attempt.acquire(bound))).await?
+            }
         };
         attempt.progress.lock().is_reused = is_reused;
         let try_limit = attempt.try_limit.filter(|_| !attempt.has_body);

@@ -193,6 +193,23 @@ fn row_155_request_without_a_free_connection_is_503_and_costs_nothing() {
 }
 
 #[test]
+fn request_waits_for_a_connection_within_its_own_time_limit() {
+    let (upstream, latch) = holding();
+    let settings = "max_connections = 1\nconnect_timeout = \"20s\"";
+    let quick = "[routes.quick]\npath = \"/quick\"\ntimeout = \"300ms\"\n";
+    let gateway = Gateway::start(&(config(&[upstream.address], settings) + quick));
+    let mut first = gateway.connect();
+    first.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request", || (upstream.requests().len() == 1).then_some(()));
+    let (answer, took) = timed(|| gateway.get("/quick"));
+    assert_eq!(answer.status, 504);
+    assert!((280..10_000).contains(&took.as_millis()), "{took:?}");
+    gateway.wait_for_count("tollgate_rejections_total", &[("reason", "request_timeout")], 1);
+    latch.open();
+    assert_eq!(first.read_response("GET").status, 200);
+}
+
+#[test]
 fn row_155_client_that_leaves_and_server_that_fails_free_their_connection() {
     let (upstream, latch) = holding();
     let settings = "max_connections = 1\nread_timeout = \"500ms\"";
