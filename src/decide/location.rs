@@ -4,7 +4,7 @@ use super::{Head, Precheck};
 use crate::client::identity::Identity;
 use crate::policy::Policy;
 use crate::policy::handling::{NoLocation, RouteAnswer};
-use crate::policy::template::{Named, Values};
+use crate::policy::template::{NamedValues, Values};
 
 /// Any identifier: that of a request is made after the decision, and never empty.
 const REQUEST_ID: &str = "0";
@@ -33,7 +33,7 @@ pub(super) fn missing(
         // The encoding of control characters makes no difference here.
         path: head.uri.path().as_bytes(),
         query: query.as_bytes(),
-        named: Named::Request { headers: head.headers, params: Some(&route.matcher.params) },
+        named: NamedValues::Request { headers: head.headers, params: Some(&route.matcher.params) },
     };
     redirect.no_location(&values)
 }

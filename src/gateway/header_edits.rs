@@ -13,7 +13,7 @@ use super::respond;
 use crate::client::Client;
 use crate::decide;
 use crate::policy::handling::{Handling, HeaderEdit, HeaderEdits};
-use crate::policy::template::{Named, Values, Variable};
+use crate::policy::template::{NamedValues, NamedVariable, Values};
 
 /// Changes the headers of a request as its route has it, after all other headers were set.
 /// `subject` is the client's request, if a value depends on it.
@@ -162,7 +162,7 @@ impl<'a> Subject<'a> {
         handling: &Handling,
     ) -> Option<Subject<'static>> {
         let edits = &handling.request_headers;
-        let needs_headers = edits.has(Variable::Header);
+        let needs_headers = edits.has(NamedVariable::Header);
         edits.has_variables().then(|| Subject::of(request).into_owned(needs_headers))
     }
 
@@ -192,7 +192,7 @@ impl<'a> Subject<'a> {
             method: self.method.as_str(),
             path: self.path.as_bytes(),
             query: self.query.as_bytes(),
-            named: Named::Request {
+            named: NamedValues::Request {
                 headers: &self.headers,
                 params: exchange.route().map(|route| &route.matcher.params),
             },

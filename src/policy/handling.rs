@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::cors::Cors;
 use super::network_path;
 use super::rewrite::Rewrite;
-use super::template::{Template, Values, Variable};
+use super::template::{NamedVariable, Template, Values};
 
 /// What a route does with its requests and responses beside forwarding them. Most routes have none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,9 +68,9 @@ pub struct Maintenance {
 /// Why a redirect has no URL for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoLocation {
-    /// A variable has no value.
-    #[error("the redirect here needs {}, which the request does not have", .0.words())]
-    NoValue(Variable),
+    /// A variable has no value, since this is missing.
+    #[error("the redirect here needs {0}, which the request does not have")]
+    NoValue(&'static str),
     /// The URL would be another host's: a path that begins with two slashes.
     #[error("the redirect here would lead to another host; send the path with one slash")]
     OtherHost,
@@ -87,7 +87,7 @@ impl Redirect {
     /// Why there is no URL for a request.
     pub fn no_location(&self, values: &Values<'_>) -> Option<NoLocation> {
         match self.to.without_value(values) {
-            Some(variable) => Some(NoLocation::NoValue(variable)),
+            Some(words) => Some(NoLocation::NoValue(words)),
             None => self
                 .to
                 .render_url(values)
@@ -198,7 +198,7 @@ impl HeaderEdits {
     }
 
     /// Whether a value has this variable with a name.
-    pub fn has(&self, variable: Variable) -> bool {
+    pub fn has(&self, variable: NamedVariable) -> bool {
         self.templates().any(|template| template.names_of(variable).next().is_some())
     }
 

@@ -24,8 +24,8 @@ pub struct Template {
 enum Part {
     Text(Box<str>),
     Variable(Variable),
-    /// One of [`NAMED`], with what follows its colon.
-    Named(Variable, Box<str>),
+    /// What follows the colon is the name.
+    Named(NamedVariable, Box<str>),
 }
 
 /// Where the text of a template goes.
@@ -58,17 +58,25 @@ pub enum Variable {
     Path,
     /// Query of the request as received, with its `?`; empty without one.
     Query,
-    /// A parameter of the path, by its name.
+}
+
+/// A value of a request that a template selects by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamedVariable {
+    /// A parameter of the path.
     Param,
-    /// A header of the request, by its name.
+    /// A header of the request.
     Header,
-    /// A parameter of the query, by its name.
+    /// A parameter of the query.
     QueryParam,
 }
 
 /// The variables that have a name after a colon.
-const NAMED: [(&str, Variable); 3] =
-    [("param", Variable::Param), ("header", Variable::Header), ("query", Variable::QueryParam)];
+const NAMED: [(&str, NamedVariable); 3] = [
+    ("param", NamedVariable::Param),
+    ("header", NamedVariable::Header),
+    ("query", NamedVariable::QueryParam),
+];
 
 /// Everything but the unreserved characters of RFC 3986, section 2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -125,12 +133,12 @@ pub struct Values<'a> {
     /// Query of the request, with its `?`; empty without one.
     pub query: &'a [u8],
     /// Where named variables have their values.
-    pub named: Named<'a>,
+    pub named: NamedValues<'a>,
 }
 
 /// The values of variables with a name.
 #[derive(Debug, Clone, Copy)]
-pub enum Named<'a> {
+pub enum NamedValues<'a> {
     /// Those of a request.
     Request {
         /// Its headers as received.
@@ -140,6 +148,15 @@ pub enum Named<'a> {
     },
     /// The same value for each, to check a template.
     Sample(&'a str),
+}
+
+/// The value of a variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// A text as received.
+    Bytes(&'a [u8]),
+    /// An address.
+    Ip(IpAddr),
 }
 
 impl Template {
@@ -197,7 +214,7 @@ impl Template {
     }
 
     /// The names that follow a variable.
-    pub fn names_of(&self, variable: Variable) -> impl Iterator<Item = &str> {
+    pub fn names_of(&self, variable: NamedVariable) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(move |part| match part {
             Part::Named(own, name) if *own == variable => Some(&**name),
             Part::Named(..) | Part::Text(_) | Part::Variable(_) => None,
@@ -209,14 +226,14 @@ impl Template {
         self.parts.contains(&Part::Variable(variable))
     }
 
-    /// The first variable that has no value; `None` if all have one.
-    pub fn without_value(&self, values: &Values<'_>) -> Option<Variable> {
+    /// What the first variable without a value needs, in words; `None` if all have one.
+    pub fn without_value(&self, values: &Values<'_>) -> Option<&'static str> {
         self.parts.iter().find_map(|part| match part {
-            Part::Variable(variable) if !values.have(*variable) => Some(*variable),
-            Part::Named(variable, name) if values.named(*variable, name).is_none() => {
-                Some(*variable)
+            Part::Text(_) => None,
+            Part::Variable(variable) => values.value(*variable).is_none().then(|| variable.words()),
+            Part::Named(variable, name) => {
+                values.named(*variable, name).is_none().then(|| variable.words())
             }
-            Part::Variable(_) | Part::Named(..) | Part::Text(_) => None,
         })
     }
 
@@ -235,49 +252,29 @@ impl Template {
     fn render_in(&self, place: Place, values: &Values<'_>) -> Option<Vec<u8>> {
         let mut text = Vec::with_capacity(64);
         for part in &self.parts {
-            let value = match part {
-                Part::Text(part) => part.as_bytes(),
+            match part {
+                Part::Text(part) => text.extend_from_slice(part.as_bytes()),
+                Part::Variable(variable) => values.value(*variable)?.put(&mut text),
                 Part::Named(variable, name) => {
                     let value = values.named(*variable, name)?;
                     match place {
                         Place::Header => text.extend_from_slice(value),
                         Place::Url => text.extend(in_url(*variable, value)),
                     }
-                    continue;
                 }
-                Part::Variable(Variable::ClientId) => values.client_id?.as_bytes(),
-                Part::Variable(Variable::ClientPlan) => values.client_plan.as_bytes(),
-                Part::Variable(Variable::ClientIp) => {
-                    put_ip(&mut text, values.client_ip?);
-                    continue;
-                }
-                Part::Variable(Variable::RequestId) => values.request_id.as_bytes(),
-                Part::Variable(Variable::Route) => values.route.as_bytes(),
-                Part::Variable(Variable::Host) => values.host.as_bytes(),
-                Part::Variable(Variable::Method) => values.method.as_bytes(),
-                Part::Variable(Variable::Path) => values.path,
-                Part::Variable(Variable::Query) => values.query,
-                // They have names.
-                Part::Variable(Variable::Param | Variable::Header | Variable::QueryParam) => {
-                    return None;
-                }
-            };
-            if value.is_empty() && *part != Part::Variable(Variable::Query) {
-                return None;
             }
-            text.extend_from_slice(value);
         }
         Some(text)
     }
 }
 
 /// The value of a named variable as a part of a URL.
-fn in_url(variable: Variable, value: &[u8]) -> Vec<u8> {
+fn in_url(variable: NamedVariable, value: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(value);
     let decoded: Cow<'_, [u8]> = match variable {
-        Variable::QueryParam => decode_query(&text),
-        Variable::Param => percent_decode(value).collect::<Vec<u8>>().into(),
-        _ => value.into(),
+        NamedVariable::QueryParam => decode_query(&text),
+        NamedVariable::Param => percent_decode(value).collect::<Vec<u8>>().into(),
+        NamedVariable::Header => value.into(),
     };
     percent_encode(&decoded, RESERVED).to_string().into_bytes()
 }
@@ -285,49 +282,61 @@ fn in_url(variable: Variable, value: &[u8]) -> Vec<u8> {
 impl<'a> Values<'a> {
     /// The value of a named variable, as received; `None` if there is none, if it is empty, or if
     /// there are several, of which servers read different ones.
-    fn named(&self, variable: Variable, name: &str) -> Option<&'a [u8]> {
+    fn named(&self, variable: NamedVariable, name: &str) -> Option<&'a [u8]> {
         let (headers, params) = match self.named {
-            Named::Sample(value) => return Some(value.as_bytes()),
-            Named::Request { headers, params } => (headers, params),
+            NamedValues::Sample(value) => return Some(value.as_bytes()),
+            NamedValues::Request { headers, params } => (headers, params),
         };
         let values: SmallVec<[&'a [u8]; 2]> = match variable {
-            Variable::Header => headers.get_all(name).iter().map(HeaderValue::as_bytes).collect(),
-            Variable::QueryParam => {
+            NamedVariable::Header => {
+                headers.get_all(name).iter().map(HeaderValue::as_bytes).collect()
+            }
+            NamedVariable::QueryParam => {
                 let query = std::str::from_utf8(self.query).ok()?.strip_prefix('?')?;
                 let own = query_parameters(query).filter(|(other, _)| is_parameter(other, name));
                 own.map(|(_, value)| value.as_bytes()).collect()
             }
-            Variable::Param => {
+            NamedVariable::Param => {
                 let values = params?.values(std::str::from_utf8(self.path).ok()?);
                 let own = values.into_iter().filter(|(other, _)| *other == name);
                 own.map(|(_, value)| value.as_bytes()).collect()
             }
-            _ => return None,
         };
         let first = values.first().copied().filter(|value| !value.is_empty())?;
         values.iter().all(|other| *other == first).then_some(first)
     }
 
-    /// Whether a variable has a value. The query always has one, which may be empty.
-    fn have(&self, variable: Variable) -> bool {
-        match variable {
-            Variable::ClientId => self.client_id.is_some_and(|id| !id.is_empty()),
-            Variable::ClientPlan => !self.client_plan.is_empty(),
-            Variable::ClientIp => self.client_ip.is_some(),
-            Variable::RequestId => !self.request_id.is_empty(),
-            Variable::Route => !self.route.is_empty(),
-            Variable::Host => !self.host.is_empty(),
-            Variable::Method => !self.method.is_empty(),
-            Variable::Path => !self.path.is_empty(),
-            Variable::Query => true,
-            Variable::Param | Variable::Header | Variable::QueryParam => false,
+    /// The value of a variable; `None` if it has none. The query always has one, which may be
+    /// empty.
+    pub fn value(&self, variable: Variable) -> Option<Value<'a>> {
+        let bytes = match variable {
+            Variable::ClientIp => return self.client_ip.map(Value::Ip),
+            Variable::Query => return Some(Value::Bytes(self.query)),
+            Variable::ClientId => self.client_id?.as_bytes(),
+            Variable::ClientPlan => self.client_plan.as_bytes(),
+            Variable::RequestId => self.request_id.as_bytes(),
+            Variable::Route => self.route.as_bytes(),
+            Variable::Host => self.host.as_bytes(),
+            Variable::Method => self.method.as_bytes(),
+            Variable::Path => self.path,
+        };
+        (!bytes.is_empty()).then_some(Value::Bytes(bytes))
+    }
+}
+
+impl Value<'_> {
+    /// Adds it to the end of a text.
+    pub fn put(self, text: &mut Vec<u8>) {
+        match self {
+            Self::Bytes(bytes) => text.extend_from_slice(bytes),
+            Self::Ip(ip) => put_ip(text, ip),
         }
     }
 }
 
 impl Variable {
     /// What has to be in a request for the variable to have a value.
-    pub const fn words(self) -> &'static str {
+    const fn words(self) -> &'static str {
         match self {
             Self::ClientId => "a known API key",
             Self::ClientPlan => "a plan",
@@ -338,6 +347,13 @@ impl Variable {
             Self::Method => "a method",
             Self::Path => "a path",
             Self::Query => "a query",
+        }
+    }
+}
+
+impl NamedVariable {
+    const fn words(self) -> &'static str {
+        match self {
             Self::Param => "a parameter of the path",
             Self::Header => "a header, with one value",
             Self::QueryParam => "a query parameter, with one value",
@@ -359,9 +375,13 @@ fn part(text: &str) -> Result<Part, TemplateError> {
     });
     let Some((variable, name)) = named else { return self::variable(text).map(Part::Variable) };
     let is_name = match variable {
-        Variable::Header => http::HeaderName::from_bytes(name.as_bytes()).is_ok(),
-        Variable::Param => name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'),
-        _ => !name.contains(|c: char| c.is_control() || " &=;%+#".contains(c)),
+        NamedVariable::Header => http::HeaderName::from_bytes(name.as_bytes()).is_ok(),
+        NamedVariable::Param => {
+            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        }
+        NamedVariable::QueryParam => {
+            !name.contains(|c: char| c.is_control() || " &=;%+#".contains(c))
+        }
     };
     if name.is_empty() || !is_name {
         return Err(TemplateError::Name(text.to_owned()));
@@ -369,7 +389,11 @@ fn part(text: &str) -> Result<Part, TemplateError> {
     Ok(Part::Named(variable, name.into()))
 }
 
-fn variable(name: &str) -> Result<Variable, TemplateError> {
+/// The variable of this name.
+///
+/// # Errors
+/// There is none.
+pub fn variable(name: &str) -> Result<Variable, TemplateError> {
     let known = VARIABLES.iter().find(|(known, _)| *known == name);
     known.map(|(_, variable)| *variable).ok_or_else(|| TemplateError::Unknown(name.to_owned()))
 }
@@ -390,7 +414,7 @@ mod tests {
         method: "GET",
         path: b"/a%20b",
         query: b"?c&a=1%20+&b=x&b=y&d=",
-        named: Named::Sample("sample"),
+        named: NamedValues::Sample("sample"),
     };
 
     fn parsed(text: &str) -> Result<Template, TemplateError> {
@@ -461,7 +485,9 @@ mod tests {
                 let template = template(name);
                 let missing = template.without_value(&values);
                 assert_eq!(missing.is_none(), template.render(&values).is_some(), "{name}");
-                assert!(missing.is_none_or(|variable| variable == super::variable(name).unwrap()));
+                assert!(
+                    missing.is_none_or(|words| words == super::variable(name).unwrap().words())
+                );
             }
         }
     }
@@ -486,7 +512,7 @@ mod tests {
     /// The texts for a header and for a URL.
     fn rendered(text: &str) -> [Option<String>; 2] {
         let (headers, params) = (headers(), PathParams::of("/{tenant}/x"));
-        let named = Named::Request { headers: &headers, params: Some(&params) };
+        let named = NamedValues::Request { headers: &headers, params: Some(&params) };
         let values = Values { path: b"/a%20b;c/x", named, ..VALUES };
         let template = parsed(text).unwrap();
         let each = [template.render(&values), template.render_url(&values)];
@@ -535,12 +561,12 @@ mod tests {
         /// is.
         #[test]
         fn value_in_a_url_is_never_more_than_a_part(bytes in prop::collection::vec(any::<u8>(), 1..40)) {
-            for variable in [Variable::Header, Variable::Param, Variable::QueryParam] {
+            for variable in [NamedVariable::Header, NamedVariable::Param, NamedVariable::QueryParam] {
                 let text = in_url(variable, &bytes);
                 let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~%".contains(byte);
                 prop_assert!(text.iter().all(is_plain), "{text:?}");
                 let decoded: Vec<u8> = percent_decode(&text).collect();
-                if variable == Variable::Header && std::str::from_utf8(&bytes).is_ok() {
+                if variable == NamedVariable::Header && std::str::from_utf8(&bytes).is_ok() {
                     prop_assert_eq!(&decoded, &bytes);
                 }
             }

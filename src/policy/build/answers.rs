@@ -19,7 +19,7 @@ use crate::config::spanned::Spanned;
 use crate::config::tables;
 use crate::net::address::HostPort;
 use crate::policy::handling::{FixedResponse, Maintenance, Redirect, RouteAnswer};
-use crate::policy::template::{Named, Template, Values};
+use crate::policy::template::{NamedValues, Template, Values};
 
 /// Maximum length of a body, in bytes.
 const MAX_BODY_BYTES: usize = 65_536;
@@ -186,7 +186,7 @@ fn wrong_url(to: &Template) -> Option<&'static str> {
         method: text,
         path,
         query,
-        named: Named::Sample(text),
+        named: NamedValues::Sample(text),
     };
     let each = [values("a", b"/p", b"?q"), values("b", b"/", b""), values("c", b"//p", b"")];
     let rendered = each.map(|values| {

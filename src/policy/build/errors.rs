@@ -16,7 +16,7 @@ use crate::policy::errors::template::{
     self, ErrorTemplate, ErrorTemplateError, ErrorValues, Escape, MAX_BYTES,
 };
 use crate::policy::errors::{Bodies, ErrorBody, Errors};
-use crate::policy::template::{Named as NamedValues, Values};
+use crate::policy::template::{NamedValues, Values};
 
 /// What a table of errors is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

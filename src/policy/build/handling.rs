@@ -14,7 +14,7 @@ use crate::config::{Config, in_order, suggest};
 use crate::policy::cors::Cors;
 use crate::policy::handling::Handling;
 use crate::policy::matcher::Matcher;
-use crate::policy::template::Variable;
+use crate::policy::template::NamedVariable;
 
 /// What each route does, in the order of the file; none for a route that only forwards.
 pub(super) fn handlings(
@@ -64,7 +64,7 @@ fn check_params(
 ) {
     let mut unknown: Vec<&str> = handling
         .templates()
-        .flat_map(|template| template.names_of(Variable::Param))
+        .flat_map(|template| template.names_of(NamedVariable::Param))
         .filter(|param| !matcher.params.names().any(|own| own == *param))
         .collect();
     unknown.sort_unstable();

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use thiserror::Error;
 
 use super::html::Place;
-use crate::policy::template::{Template, Values};
+use crate::policy::template::{self, Values, Variable};
 
 /// Maximum length of a text, in bytes.
 pub const MAX_BYTES: usize = 64 << 10;
@@ -39,8 +39,7 @@ pub enum Escape {
 enum Part {
     Text(Box<str>),
     Error(ErrorVariable),
-    /// One variable of the request.
-    Request(Template),
+    Request(Variable),
 }
 
 /// A value of the error.
@@ -153,8 +152,11 @@ impl ErrorTemplate {
             match part {
                 Part::Text(part) => text.push_str(part),
                 Part::Error(variable) => self.put(&mut text, &values.value(*variable, self.escape)),
-                Part::Request(template) => {
-                    let value = template.render(&values.request).unwrap_or_default();
+                Part::Request(variable) => {
+                    let mut value = Vec::new();
+                    if let Some(own) = values.request.value(*variable) {
+                        own.put(&mut value);
+                    }
                     self.put(&mut text, &String::from_utf8_lossy(&value));
                 }
             }
@@ -219,9 +221,8 @@ fn variable(name: &str) -> Option<Part> {
     if let Some((_, variable)) = OF_ERROR.iter().find(|(known, _)| *known == name) {
         return Some(Part::Error(*variable));
     }
-    let mut template = Template::default();
-    OF_REQUEST.contains(&name).then(|| template.push(&format!("{{{name}}}")).ok())??;
-    Some(Part::Request(template))
+    let known = OF_REQUEST.contains(&name).then(|| template::variable(name));
+    known?.ok().map(Part::Request)
 }
 
 fn push_text(parts: &mut Vec<Part>, text: &str) {

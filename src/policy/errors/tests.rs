@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::template::{ErrorValues, MAX_VALUE_CHARS, MAX_VARIABLES};
 use super::*;
-use crate::policy::template::{Named, Values};
+use crate::policy::template::{NamedValues, Values};
 
 fn body(media_type: &str, escape: Escape) -> Arc<ErrorBody> {
     Arc::new(ErrorBody {
@@ -34,7 +34,7 @@ const VALUES: ErrorValues<'_> = ErrorValues {
         method: "GET",
         path: b"/<script>'&\"\\{status}",
         query: b"?api_key=1",
-        named: Named::Sample("secret"),
+        named: NamedValues::Sample("secret"),
     },
 };
 
