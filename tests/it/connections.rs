@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::support::{
-    ClosedPort, Gateway, Latch, Request, Upstream, eventually, proxy_to, send_concurrently,
-    sleep_for, timed,
+    ClosedPort, Connection, Gateway, Request, Upstream, proxy_to, send_concurrently, sleep_for,
+    timed,
 };
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -150,26 +150,21 @@ async fn row_154_connections_over_http2_are_bounded() {
     assert!((1..=3).contains(&open.most()), "{}", open.most());
 }
 
-/// A server that holds each request until the latch opens.
-fn holding() -> (Upstream, Latch) {
-    let latch = Latch::default();
-    let held = latch.clone();
-    let upstream = Upstream::start(move |_, stream| {
-        held.wait();
-        stream.write_all(OK).is_ok()
-    });
-    (upstream, latch)
+/// Sends a request that the server holds, on a connection of its own.
+fn held(gateway: &Gateway, upstream: &Upstream) -> Connection {
+    let mut connection = gateway.connect();
+    connection.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    upstream.wait_for_requests(1);
+    connection
 }
 
 #[test]
 fn row_155_request_without_a_free_connection_is_503_and_costs_nothing() {
-    let (upstream, latch) = holding();
+    let (upstream, latch) = Upstream::holding();
     let settings = "max_connections = 1\nmax_pending = 1\nconnect_timeout = \"300ms\"";
     let rule = "[rules.all]\nper = []\nrate = \"10/365d\"\n";
     let gateway = Gateway::start(&(config(&[upstream.address], settings) + rule));
-    let mut first = gateway.connect();
-    first.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("the request", || (upstream.requests().len() == 1).then_some(()));
+    let mut first = held(&gateway, &upstream);
     let ((), took) = timed(|| {
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| gateway.get("/"));
@@ -194,13 +189,11 @@ fn row_155_request_without_a_free_connection_is_503_and_costs_nothing() {
 
 #[test]
 fn request_waits_for_a_connection_within_its_own_time_limit() {
-    let (upstream, latch) = holding();
+    let (upstream, latch) = Upstream::holding();
     let settings = "max_connections = 1\nconnect_timeout = \"20s\"";
     let quick = "[routes.quick]\npath = \"/quick\"\ntimeout = \"300ms\"\n";
     let gateway = Gateway::start(&(config(&[upstream.address], settings) + quick));
-    let mut first = gateway.connect();
-    first.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("the request", || (upstream.requests().len() == 1).then_some(()));
+    let mut first = held(&gateway, &upstream);
     let (answer, took) = timed(|| gateway.get("/quick"));
     assert_eq!(answer.status, 504);
     assert!((280..10_000).contains(&took.as_millis()), "{took:?}");
@@ -211,7 +204,7 @@ fn request_waits_for_a_connection_within_its_own_time_limit() {
 
 #[test]
 fn row_155_client_that_leaves_and_server_that_fails_free_their_connection() {
-    let (upstream, latch) = holding();
+    let (upstream, latch) = Upstream::holding();
     let settings = "max_connections = 1\nread_timeout = \"500ms\"";
     let gateway = Gateway::start(&config(&[upstream.address], settings));
     for _ in 0..3 {

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use crate::support::{
-    ClosedPort, DEMO, Gateway, Latch, Nginx, Request, Stopwatch, Upstream, check, eventually,
-    proxy_to, timed_below,
+    ClosedPort, DEMO, Gateway, Latch, Nginx, Request, Stopwatch, Upstream, check, proxy_to,
+    timed_below,
 };
 
 #[test]
@@ -474,7 +474,7 @@ fn row_64_client_that_disconnects_early_is_charged() {
         })
         .collect();
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 10);
-    eventually("all requests to arrive", || (upstream.requests().len() == 10).then_some(()));
+    upstream.wait_for_requests(10);
     drop(clients);
     // At once, not after the upstream's response.
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);
@@ -490,7 +490,7 @@ fn row_64_client_that_closes_its_sending_side_counts_as_gone() {
     let gateway = Gateway::start(&proxy_to(&[upstream.address]));
     let mut client = gateway.connect();
     client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("the request to arrive", || (upstream.requests().len() == 1).then_some(()));
+    upstream.wait_for_requests(1);
     client.finish_writing();
     assert!(client.is_closed_by_server());
     gateway.wait_for_count("tollgate_requests_in_flight", &[], 0);

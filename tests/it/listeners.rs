@@ -380,7 +380,7 @@ fn sigterm_lets_requests_over_tls_finish_and_announces_the_end() {
         let (url, ca) = (url.clone(), ca.clone());
         std::thread::spawn(move || fetch(&["--cacert", &ca, version, &url]))
     });
-    eventually("the requests arrive", || (upstream.requests().len() == 2).then_some(()));
+    upstream.wait_for_requests(2);
     gateway.terminate();
     eventually("the gateway drains", || gateway.log().contains("draining").then_some(()));
     release.open();

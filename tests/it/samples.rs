@@ -138,7 +138,7 @@ fn every_request_has_one_outcome_and_totals_agree() {
     }
     let mut client = Connection::open(gateway.address);
     client.write(b"GET /silent HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("the request to arrive", || (silent.requests().len() == 1).then_some(()));
+    silent.wait_for_requests(1);
     drop(client);
     let total = table.len() as u64 + 1;
     let (answer, sums) = samples(&gateway, "?from=1h", total);

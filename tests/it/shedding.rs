@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::support::{
-    ClientGroup, Gateway, Latch, Load, Report, Request, Response, Upstream, eventually,
-    inconclusive, key, proxy_to, sleep_for,
+    ClientGroup, Gateway, Load, Report, Request, Response, Upstream, inconclusive, key, proxy_to,
+    sleep_for,
 };
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -27,36 +27,19 @@ fn enterprise() -> Request {
     Request::get("/").header("X-Api-Key", "secret")
 }
 
-/// Waits until this many requests have arrived.
-fn arrived(upstream: &Upstream, count: usize) {
-    let has = || (upstream.requests().len() == count).then_some(());
-    eventually("the requests arrive", has);
-}
-
 /// A request with these header lines, as bytes.
 fn get(headers: &str) -> Vec<u8> {
     format!("GET / HTTP/1.1\r\nHost: a\r\n{headers}\r\n").into_bytes()
 }
 
-/// A server that holds each request until the latch opens.
-fn holding() -> (Upstream, Latch) {
-    let latch = Latch::default();
-    let held = latch.clone();
-    let upstream = Upstream::start(move |_, stream| {
-        held.wait();
-        stream.write_all(OK).is_ok()
-    });
-    (upstream, latch)
-}
-
 #[test]
 fn request_above_the_limit_is_503_and_takes_no_token() {
-    let (upstream, latch) = holding();
+    let (upstream, latch) = Upstream::holding();
     let rule = "[rules.each]\nper = [\"ip\"]\nrate = \"3/d\"\n";
     let gateway = Gateway::start(&(config(&upstream, "max_in_flight = 2") + rule));
     let mut first = gateway.connect();
     first.write(&get(""));
-    arrived(&upstream, 1);
+    upstream.wait_for_requests(1);
     // Of two, one is for enterprise only.
     let shed = gateway.get("/");
     assert_eq!(shed.status, 503);
@@ -67,7 +50,7 @@ fn request_above_the_limit_is_503_and_takes_no_token() {
     assert_eq!(problem["retry_after_ms"], 1_000);
     let mut second = gateway.connect();
     second.write(&get("X-Api-Key: secret\r\n"));
-    arrived(&upstream, 2);
+    upstream.wait_for_requests(2);
     assert_eq!(gateway.send(&enterprise()).status, 503);
     latch.open();
     let left = |response: &Response| response.header("x-ratelimit-remaining").map(str::to_owned);
@@ -93,7 +76,7 @@ fn request_above_the_limit_is_503_and_takes_no_token() {
 /// be refused by all steps after the one that refuses it.
 #[test]
 fn shedding_precedes_a_full_queue_and_that_an_exhausted_limit() {
-    let (upstream, latch) = holding();
+    let (upstream, latch) = Upstream::holding();
     let rest = "[upstreams.demo]\nservers = [\"demo\"]\n\
                 [routes.shaped]\npath = \"/shaped\"\nupstream = \"demo\"\n\
                 [routes.plain]\npath = \"/plain\"\nupstream = \"demo\"\n\
@@ -104,7 +87,7 @@ fn shedding_precedes_a_full_queue_and_that_an_exhausted_limit() {
     let gateway = Gateway::start(&(config(&upstream, "max_in_flight = 1") + rest));
     let mut held = gateway.connect();
     held.write(&get(""));
-    arrived(&upstream, 1);
+    upstream.wait_for_requests(1);
     let mut queued = gateway.connect();
     queued.write(b"GET /shaped HTTP/1.1\r\nHost: a\r\n\r\n");
     gateway.wait_for_count("tollgate_waiting_requests", &[], 1);
@@ -120,11 +103,11 @@ fn shedding_precedes_a_full_queue_and_that_an_exhausted_limit() {
 
 #[test]
 fn grpc_call_above_the_limit_is_unavailable() {
-    let (upstream, latch) = holding();
+    let (upstream, latch) = Upstream::holding();
     let gateway = Gateway::start(&config(&upstream, "max_in_flight = 1"));
     let mut first = gateway.connect();
     first.write(&get(""));
-    arrived(&upstream, 1);
+    upstream.wait_for_requests(1);
     let call = Request::new("POST", "/").header("Content-Type", "application/grpc-web").body("");
     let shed = gateway.send(&call);
     assert_eq!((shed.status, shed.header("grpc-status")), (200, Some("14")));
@@ -135,11 +118,11 @@ fn grpc_call_above_the_limit_is_unavailable() {
 
 #[test]
 fn client_that_leaves_frees_its_place() {
-    let (upstream, latch) = holding();
+    let (upstream, latch) = Upstream::holding();
     let gateway = Gateway::start(&config(&upstream, "max_in_flight = 1"));
     let mut first = gateway.connect();
     first.write(&get(""));
-    arrived(&upstream, 1);
+    upstream.wait_for_requests(1);
     assert_eq!(gateway.get("/").status, 503);
     drop(first);
     gateway.wait_for_count("tollgate_upstream_in_flight", &[("upstream", "api")], 0);
@@ -149,16 +132,16 @@ fn client_that_leaves_frees_its_place() {
 
 #[test]
 fn reload_applies_the_limit_and_keeps_the_requests_in_flight() {
-    let (upstream, latch) = holding();
+    let (upstream, latch) = Upstream::holding();
     let gateway = Gateway::start(&config(&upstream, "max_in_flight = 1"));
     let mut first = gateway.connect();
     first.write(&get("X-Api-Key: secret\r\n"));
-    arrived(&upstream, 1);
+    upstream.wait_for_requests(1);
     assert_eq!(gateway.send(&enterprise()).status, 503);
     gateway.apply(&config(&upstream, "max_in_flight = 2"));
     let mut second = gateway.connect();
     second.write(&get("X-Api-Key: secret\r\n"));
-    arrived(&upstream, 2);
+    upstream.wait_for_requests(2);
     assert_eq!(gateway.send(&enterprise()).status, 503);
     latch.open();
     assert_eq!((first.read_response("GET").status, second.read_response("GET").status), (200, 200));

@@ -8,6 +8,8 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
+use super::{Latch, eventually};
+
 /// A running server; stops when dropped.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
@@ -58,6 +60,17 @@ impl Upstream {
         Self::start(move |_, stream| stream.write_all(&answer).is_ok())
     }
 
+    /// Starts a server that holds each request until the latch opens, then responds `ok`.
+    pub(crate) fn holding() -> (Self, Latch) {
+        let latch = Latch::default();
+        let held = latch.clone();
+        let upstream = Self::start(move |_, stream| {
+            held.wait();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_ok()
+        });
+        (upstream, latch)
+    }
+
     /// Starts a server that responds with 200 and the request's body.
     pub(crate) fn echo() -> Self {
         Self::start(|seen, stream| {
@@ -81,6 +94,11 @@ impl Upstream {
     /// Requests received so far.
     pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
         self.shared.seen.lock().clone()
+    }
+
+    /// Waits until it has received this many requests.
+    pub(crate) fn wait_for_requests(&self, count: usize) {
+        eventually("the requests arrive", || (self.requests().len() == count).then_some(()));
     }
 
     /// The single request received so far.
