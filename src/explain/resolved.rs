@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use http::{HeaderValue, StatusCode, header};
+use http::StatusCode;
 
 use super::report::{self, Candidate, Explanation, Param, Reading, SplitShare, Verdict};
 use super::request::HypotheticalRequest;
@@ -15,6 +15,7 @@ use crate::client::identity::Identity;
 use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
+use crate::net::grpc::Form;
 use crate::policy::charges::Scope;
 use crate::policy::cors::Preflight;
 use crate::policy::errors::PROBLEM_JSON;
@@ -79,8 +80,7 @@ fn body(policy: &Policy, head: &Head<'_>, verdict: &Verdict) -> Option<String> {
         _ => return None,
     };
     let errors = policy.errors.as_ref().filter(|errors| !errors.of(status).is_empty())?;
-    let is_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
-    if head.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {
+    if Form::of(head.headers).is_some() {
         return None;
     }
     let body = errors.body(status, head.headers);

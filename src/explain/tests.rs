@@ -425,6 +425,7 @@ fn media_type_of_an_error_is_explained() {
         ("/a", "*/*", "text/plain", "body of a 429: application/problem+json, by [errors]"),
         ("/b", "text/plain", "text/plain", "body text/plain, by [errors]"),
         ("/b", "text/plain", "application/grpc", ""),
+        ("/b", "text/plain", "application/grpcx", "body text/plain, by [errors]"),
     ];
     for (path, accept, content_type, expected) in table {
         assert_eq!(answer(path, accept, content_type), expected, "{path} {accept}");

@@ -3,6 +3,7 @@
 pub mod address;
 pub mod body_rate;
 pub mod framing;
+pub mod grpc;
 pub mod http;
 pub mod inherit;
 pub mod io_text;

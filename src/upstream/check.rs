@@ -21,6 +21,7 @@ use super::health::CheckFailure;
 use super::pool::Pool;
 use super::transport::Transport;
 use crate::base::duration::micros;
+use crate::net::grpc::Form;
 use crate::net::http::{PRODUCT, send};
 use crate::net::{io_text, proxy_protocol};
 use crate::policy::health::{CheckKind, HealthChecks};
@@ -32,9 +33,6 @@ const MAX_CHECKS: u32 = 10;
 
 /// Longest message of a health service that is read, in bytes.
 const MAX_MESSAGE: usize = 1_024;
-
-/// Content type of a call by gRPC.
-const GRPC: &str = "application/grpc";
 
 /// The request of `grpc.health.v1.Health/Check`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -175,7 +173,7 @@ async fn http2(
 async fn grpc(transport: Transport, origin: &Origin, service: &str) -> Result<(), CheckFailure> {
     let request = Request::post(origin.uri("/grpc.health.v1.Health/Check"))
         .version(Version::HTTP_2)
-        .header(CONTENT_TYPE, GRPC)
+        .header(CONTENT_TYPE, Form::Native.content_type())
         .header(TE, "trailers")
         .header(USER_AGENT, PRODUCT)
         .body(());

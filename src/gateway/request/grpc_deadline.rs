@@ -8,13 +8,15 @@ use pingora::proxy::Session;
 use tokio::time::Instant;
 
 use crate::base::clock;
-use crate::gateway::respond::{failure, grpc};
+use crate::gateway::respond::failure;
+use crate::net::grpc::Form;
 
 /// The deadline of a gRPC call in any form whose head was received at `started` (microseconds);
 /// `None`: it has none.
 pub(in crate::gateway) fn of(session: &Session, started: u64) -> Option<Instant> {
-    grpc::Form::of(session)?;
-    let timeout = grpc_timeout(&session.req_header().headers)?;
+    let headers = &session.req_header().headers;
+    Form::of(headers)?;
+    let timeout = grpc_timeout(headers)?;
     let elapsed = Duration::from_micros(clock::now().saturating_sub(started));
     Instant::now().checked_add(timeout.saturating_sub(elapsed))
 }

@@ -35,6 +35,7 @@ use crate::decide::reason::{Failure, Reason};
 use crate::decide::{self, Refusal, Rejection, Unauthenticated, problem};
 use crate::downstream::ConnectionInfo;
 use crate::limit::charge::Mode;
+use crate::net::grpc::Form;
 use crate::observe::audit::Audit;
 use crate::observe::failures::FailedRequest;
 use crate::policy::settings::Target;
@@ -318,7 +319,7 @@ async fn send(
     exchange: &Exchange,
     response: ProblemResponse<'_>,
 ) -> Result<()> {
-    let grpc = grpc::Form::of(session);
+    let grpc = Form::of(&session.req_header().headers);
     let status = if grpc.is_some() { StatusCode::OK } else { response.status };
     let mut head = ResponseHeader::build(status, Some(12))?;
     if let Some(seconds) = response.retry_after_seconds {
