@@ -490,9 +490,7 @@ pub fn check_text(
 ) -> Result<(Policy, Report), Report> {
     build_text(name, text, &|reference| match reference {
         Reference::Variable(name) => build::variable(name, variables(name)),
-        Reference::File(path) | Reference::Networks(path) | Reference::Text(path) => {
-            build::variable(path, None)
-        }
+        Reference::File(_, path) => build::variable(path, None),
     })
 }
 

@@ -91,7 +91,7 @@ impl ChangedSetting {
         let (how, setting, from, to) = match what {
             What::Added => (How::Added, "", None, None),
             What::Removed => (How::Removed, "", None, None),
-            What::Networks { setting } | What::Text { setting } => {
+            What::Networks { setting } | What::ErrorBody { setting } => {
                 (How::FileChanged, &**setting, None, None)
             }
             What::Secret { setting } => (How::SecretChanged, &**setting, None, None),

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::outline::{Named, Outline, Setting, Value};
+use super::outline::{Outline, Setting, Value};
+use super::reference::FileContent;
 use crate::base::text::cut;
 
 /// How much of a value is shown, in characters.
@@ -69,7 +70,7 @@ pub enum What {
         setting: String,
     },
     /// One of its settings names a file with the body of an error, and the file changed.
-    Text {
+    ErrorBody {
         /// The setting within it; empty if it is the setting itself.
         setting: String,
     },
@@ -145,17 +146,17 @@ impl Changes {
         was: Option<&Setting>,
         is: Option<&Setting>,
     ) {
-        let named = is.map(|is| is.named);
+        let content = is.map(|is| is.content);
         let revisions = was.and_then(|was| was.revision).zip(is.and_then(|is| is.revision));
         let [was, is] = [was, is].map(|setting| setting.map(|setting| &setting.value));
         if was == is && revisions.is_some_and(|(was, is)| was != is) {
             return self.push(
                 kind,
                 name,
-                match named {
-                    Some(Named::Networks) => What::Networks { setting },
-                    Some(Named::Text) => What::Text { setting },
-                    Some(Named::Secrets) | None => What::Secret { setting },
+                match content {
+                    Some(FileContent::Networks) => What::Networks { setting },
+                    Some(FileContent::ErrorBody) => What::ErrorBody { setting },
+                    Some(FileContent::Secret) | None => What::Secret { setting },
                 },
             );
         }
@@ -223,7 +224,7 @@ impl fmt::Display for Change {
                 let space = if setting.is_empty() { "" } else { " " };
                 write!(formatter, "{space}{setting}: the file of networks changed")
             }
-            What::Text { .. } => formatter.write_str(": the file changed"),
+            What::ErrorBody { .. } => formatter.write_str(": the file changed"),
             What::Secret { .. } => formatter.write_str(": the secret changed"),
             What::Changed { setting, from, to } => {
                 let space = if setting.is_empty() { "" } else { " " };

@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::reference::FileContent;
 use super::{reference, secrets};
 
 /// The one list of tables.
@@ -28,22 +29,11 @@ pub(super) struct Setting {
     /// The bytes of each item of a list.
     items: Vec<Range<usize>>,
     /// What the files have that it names.
-    pub(super) named: Named,
+    pub(super) content: FileContent,
     /// Paths of these files.
     files: Vec<String>,
     /// SHA-256 of the values of these files; `None` without such files.
     pub(super) revision: Option<[u8; 32]>,
-}
-
-/// What files have that a setting names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Named {
-    /// Secrets, by `${file:…}`.
-    Secrets,
-    /// Networks, by `file:…` in a list.
-    Networks,
-    /// The body of an error, by `file:…`.
-    Text,
 }
 
 /// A value, in a form that can be compared and shown.
@@ -63,8 +53,8 @@ impl Setting {
     }
 
     fn new(value: Value, span: Range<usize>) -> Self {
-        let (items, named, files) = (Vec::new(), Named::Secrets, Vec::new());
-        Self { value, span, items, named, files, revision: None }
+        let (items, content, files) = (Vec::new(), FileContent::Secret, Vec::new());
+        Self { value, span, items, content, files, revision: None }
     }
 }
 
@@ -171,9 +161,14 @@ impl Outline {
                 } else {
                     Value::Plain(shown)
                 };
-                let (named, files) = files(path, written);
+                let (content, files) = files(path, written);
                 let files = files.into_iter().map(str::to_owned).collect();
-                Setting { items: items(written), named, files, ..Setting::new(value, name.span()) }
+                Setting {
+                    items: items(written),
+                    content,
+                    files,
+                    ..Setting::new(value, name.span())
+                }
             };
             self.entries.insert(path.clone(), entry);
             path.pop();
@@ -188,18 +183,18 @@ fn tables<'a, 'b>(value: &'a Spanned<DeValue<'b>>) -> Option<Vec<(&'a DeTable<'b
 }
 
 /// The paths of the files that the setting at `path` names.
-fn files<'a>(path: &[String], value: &'a Spanned<DeValue<'_>>) -> (Named, Vec<&'a str>) {
+fn files<'a>(path: &[String], value: &'a Spanned<DeValue<'_>>) -> (FileContent, Vec<&'a str>) {
     let plain = |text: &'a Spanned<DeValue<'_>>| reference::plain_file(text.get_ref().as_str()?);
     let name = path.last().map(String::as_str);
     match value.get_ref() {
         DeValue::Array(items) if matches!(name, Some("allow_ips" | "deny_ips")) => {
-            (Named::Networks, items.iter().filter_map(plain).collect())
+            (FileContent::Networks, items.iter().filter_map(plain).collect())
         }
         DeValue::String(_) if path.first().is_some_and(|table| table == "errors") => {
-            (Named::Text, plain(value).into_iter().collect())
+            (FileContent::ErrorBody, plain(value).into_iter().collect())
         }
-        DeValue::String(text) => (Named::Secrets, reference::files(text)),
-        _ => (Named::Secrets, Vec::new()),
+        DeValue::String(text) => (FileContent::Secret, reference::files(text)),
+        _ => (FileContent::Secret, Vec::new()),
     }
 }
 

@@ -9,11 +9,18 @@ pub enum Reference<'a> {
     /// An environment variable.
     Variable(&'a str),
     /// A file, by its path as written, which may contain variables.
-    File(&'a str),
-    /// A file of networks, by its path. Settings that are lists of networks name it without `${…}`.
-    Networks(&'a str),
-    /// A file with the body of an error, by its path. `[errors]` names it without `${…}`.
-    Text(&'a str),
+    File(FileContent, &'a str),
+}
+
+/// What a file has that a setting names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileContent {
+    /// A secret: not empty, and without the line break at its end. It is named by `${file:…}`.
+    Secret,
+    /// Networks, one a line. Lists of networks name it by `file:…`.
+    Networks,
+    /// The body of an error: not empty. `[errors]` names it by `file:…`.
+    ErrorBody,
 }
 
 /// A part of a setting.
@@ -43,8 +50,10 @@ impl fmt::Display for Reference<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Variable(name) => write!(formatter, "${{{name}}}"),
-            Self::File(path) => write!(formatter, "${{{FILE}{path}}}"),
-            Self::Networks(path) | Self::Text(path) => write!(formatter, "{FILE}{path}"),
+            Self::File(FileContent::Secret, path) => write!(formatter, "${{{FILE}{path}}}"),
+            Self::File(FileContent::Networks | FileContent::ErrorBody, path) => {
+                write!(formatter, "{FILE}{path}")
+            }
         }
     }
 }
@@ -89,7 +98,7 @@ pub fn plain_file(text: &str) -> Option<&str> {
 /// The paths of the files that a setting names, as written.
 pub fn files(text: &str) -> Vec<&str> {
     let file = |piece| match piece {
-        Piece::Reference(Reference::File(path)) => Some(path),
+        Piece::Reference(Reference::File(_, path)) => Some(path),
         _ => None,
     };
     pieces(text).unwrap_or_default().into_iter().filter_map(file).collect()
@@ -138,12 +147,12 @@ fn reference(inner: &str) -> Result<Reference<'_>, Broken<'_>> {
             Err(Broken::Name(inner))
         };
     };
-    let is_file = |piece: &Piece<'_>| matches!(piece, Piece::Reference(Reference::File(_)));
+    let is_file = |piece: &Piece<'_>| matches!(piece, Piece::Reference(Reference::File(..)));
     let pieces = pieces(path)?;
     if pieces.is_empty() || pieces.iter().any(is_file) {
         return Err(Broken::Path(path));
     }
-    Ok(Reference::File(path))
+    Ok(Reference::File(FileContent::Secret, path))
 }
 
 /// Whether this is the name of a variable, as in shells.
@@ -161,7 +170,7 @@ mod tests {
     }
 
     fn file(path: &str) -> Piece<'_> {
-        Piece::Reference(Reference::File(path))
+        Piece::Reference(Reference::File(FileContent::Secret, path))
     }
 
     #[test]

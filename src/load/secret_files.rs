@@ -12,9 +12,9 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use crate::base::hash::Digest;
-use crate::config::reference::{Piece, Reference, pieces};
+use crate::config::reference::{FileContent, Piece, Reference, pieces};
 use crate::policy::build::{Lookup, Missing, variable};
-use crate::policy::errors::template::MAX_BYTES;
+use crate::policy::errors::template::MAX_BYTES as MAX_BODY_BYTES;
 use crate::policy::redis::Secret;
 
 /// Maximum size of a secret, in bytes.
@@ -24,26 +24,15 @@ const MAX_SECRET_BYTES: u64 = 64 << 10;
 const MAX_NETWORKS_BYTES: u64 = 16 << 20;
 
 /// Maximum size of a file with the body of an error, in bytes.
-const MAX_TEXT_BYTES: u64 = MAX_BYTES as u64;
-
-/// What a file has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
-    /// A secret: not empty, and without the line break at its end.
-    Secret,
-    /// Networks, one a line.
-    Networks,
-    /// The body of an error: not empty.
-    Text,
-}
+const MAX_ERROR_BODY_BYTES: u64 = MAX_BODY_BYTES as u64;
 
 /// The files that one configuration file names, read on demand.
 #[derive(Debug)]
 pub(super) struct SecretFiles {
     /// Folder of the configuration file, at which relative paths begin.
     folder: PathBuf,
-    /// By the kind, and the path as written.
-    read: RefCell<BTreeMap<(Kind, String), Read>>,
+    /// By what they have, and the path as written.
+    read: RefCell<BTreeMap<(FileContent, String), Read>>,
 }
 
 /// A file that a configuration file names.
@@ -54,7 +43,7 @@ pub struct SecretFile {
     pub path: PathBuf,
     /// SHA-256 of its value; `None` if it could not be read.
     pub digest: Option<Digest>,
-    kind: Kind,
+    content: FileContent,
 }
 
 /// Why a file has no value.
@@ -106,29 +95,30 @@ impl SecretFiles {
     /// The value of a file, by its path as written.
     pub(super) fn value<T>(
         &self,
-        kind: Kind,
+        content: FileContent,
         written: &str,
         use_it: impl FnOnce(Result<&str, &FileError>) -> T,
     ) -> T {
         let mut read = self.read.borrow_mut();
-        let read =
-            read.entry((kind, written.to_owned())).or_insert_with(|| self.open(kind, written));
+        let read = read
+            .entry((content, written.to_owned()))
+            .or_insert_with(|| self.open(content, written));
         use_it(read.value.as_ref().map(Secret::reveal))
     }
 
     /// The files that have been read, or could not be.
     pub(super) fn list(&self) -> Vec<SecretFile> {
         let read = self.read.borrow();
-        let file = |((kind, written), read): (&(Kind, String), &Read)| SecretFile {
+        let file = |((content, written), read): (&(FileContent, String), &Read)| SecretFile {
             written: written.clone(),
             path: read.path.clone(),
             digest: read.value.as_ref().ok().map(digest),
-            kind: *kind,
+            content: *content,
         };
         read.iter().map(file).collect()
     }
 
-    fn open(&self, kind: Kind, written: &str) -> Read {
+    fn open(&self, content: FileContent, written: &str) -> Read {
         match path(written) {
             Ok(path) => {
                 let path = self.folder.join(path);
@@ -136,7 +126,7 @@ impl SecretFiles {
                 let has_variable = written.contains("${");
                 let shown =
                     if has_variable { written.to_owned() } else { path.display().to_string() };
-                Read { value: read(kind, &path, shown), path }
+                Read { value: read(content, &path, shown), path }
             }
             Err(missing) => {
                 Read { path: self.folder.join(written), value: Err(FileError::Path(missing)) }
@@ -150,7 +140,7 @@ impl SecretFiles {
 impl SecretFile {
     /// Whether the file still has the value that was read. Blocks as long as the file system does.
     pub fn is_unchanged(&self) -> bool {
-        let value = read(self.kind, &self.path, String::new());
+        let value = read(self.content, &self.path, String::new());
         self.digest.is_some() && value.ok().as_ref().map(digest) == self.digest
     }
 }
@@ -163,8 +153,8 @@ impl FileError {
         matches!(self, Self::Unreadable(..) | Self::Path(_))
     }
 
-    /// What to do about a file of this kind.
-    pub(super) fn missing(&self, kind: Kind) -> Missing {
+    /// What to do about a file that should have this.
+    pub(super) fn missing(&self, content: FileContent) -> Missing {
         let help = match self {
             Self::Path(missing) => return missing.clone(),
             Self::Unreadable(_, error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -173,7 +163,7 @@ impl FileError {
             Self::Unreadable(..) => {
                 "a relative path begins at the folder of the configuration file"
             }
-            Self::Empty(_) if kind == Kind::Secret => {
+            Self::Empty(_) if content == FileContent::Secret => {
                 "write the secret to it; one line break at its end is ignored"
             }
             Self::Empty(_)
@@ -183,10 +173,14 @@ impl FileError {
             | Self::Nul(_)
             | Self::TooLarge { .. }
             | Self::LineNotText { .. }
-            | Self::LineNul { .. } => match kind {
-                Kind::Secret => "a file has one secret, as text, of up to 64 KiB",
-                Kind::Networks => "a file has networks, one a line, as text, of up to 16 MiB",
-                Kind::Text => "a file has the body of an error, as text, of up to 64 KiB",
+            | Self::LineNul { .. } => match content {
+                FileContent::Secret => "a file has one secret, as text, of up to 64 KiB",
+                FileContent::Networks => {
+                    "a file has networks, one a line, as text, of up to 16 MiB"
+                }
+                FileContent::ErrorBody => {
+                    "a file has the body of an error, as text, of up to 64 KiB"
+                }
             },
         };
         Missing { message: self.to_string(), help: help.to_owned() }
@@ -207,14 +201,14 @@ fn path(written: &str) -> Result<PathBuf, Missing> {
                 }
             }
             // Rejected when the setting was parsed.
-            Piece::Reference(Reference::File(_) | Reference::Networks(_) | Reference::Text(_)) => {}
+            Piece::Reference(Reference::File(..)) => {}
         }
     }
     Ok(path.into())
 }
 
 /// Reads a file. `shown` is its path for errors.
-fn read(kind: Kind, path: &Path, shown: String) -> Result<Secret, FileError> {
+fn read(content: FileContent, path: &Path, shown: String) -> Result<Secret, FileError> {
     let unreadable = |error| FileError::Unreadable(shown.clone(), error);
     // Before it is opened: opening a pipe would block.
     let about = std::fs::metadata(path).map_err(unreadable)?;
@@ -224,10 +218,10 @@ fn read(kind: Kind, path: &Path, shown: String) -> Result<Secret, FileError> {
     if !about.is_file() {
         return Err(FileError::NotAFile(shown));
     }
-    let max_bytes = match kind {
-        Kind::Secret => MAX_SECRET_BYTES,
-        Kind::Networks => MAX_NETWORKS_BYTES,
-        Kind::Text => MAX_TEXT_BYTES,
+    let max_bytes = match content {
+        FileContent::Secret => MAX_SECRET_BYTES,
+        FileContent::Networks => MAX_NETWORKS_BYTES,
+        FileContent::ErrorBody => MAX_ERROR_BODY_BYTES,
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
@@ -235,10 +229,10 @@ fn read(kind: Kind, path: &Path, shown: String) -> Result<Secret, FileError> {
     if bytes.len() as u64 > max_bytes {
         return Err(FileError::TooLarge { path: shown, max_bytes });
     }
-    if kind == Kind::Text && bytes.is_empty() {
+    if content == FileContent::ErrorBody && bytes.is_empty() {
         return Err(FileError::Empty(shown));
     }
-    if kind != Kind::Secret {
+    if content != FileContent::Secret {
         return lines(bytes, shown);
     }
     if bytes.contains(&0) {
@@ -284,7 +278,7 @@ mod tests {
         let value = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
             let files = SecretFiles::of(&folder.path().join("gateway.toml"));
-            files.value(Kind::Secret, "secret", |value| {
+            files.value(FileContent::Secret, "secret", |value| {
                 value
                     .map(str::to_owned)
                     .map_err(|error| error.to_string().replace(&path.display().to_string(), "FILE"))
@@ -314,8 +308,8 @@ mod tests {
         let path = folder.path().join("blocked.txt");
         let error = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            let error = read(Kind::Networks, &path, "FILE".to_owned()).err().unwrap();
-            format!("{error}: {}", error.missing(Kind::Networks).help)
+            let error = read(FileContent::Networks, &path, "FILE".to_owned()).err().unwrap();
+            format!("{error}: {}", error.missing(FileContent::Networks).help)
         };
         let help = "a file has networks, one a line, as text, of up to 16 MiB";
         assert_eq!(
@@ -332,7 +326,8 @@ mod tests {
         let path = folder.path().join("secret");
         std::fs::write(&path, "one").unwrap();
         let files = SecretFiles::of(&folder.path().join("gateway.toml"));
-        let value = || files.value(Kind::Secret, "secret", |value| value.map(str::to_owned).ok());
+        let value =
+            || files.value(FileContent::Secret, "secret", |value| value.map(str::to_owned).ok());
         assert_eq!(value().as_deref(), Some("one"));
         let [read] = &files.list()[..] else { panic!("{files:?}") };
         assert!(read.is_unchanged() && read.path == path && read.written == "secret");

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::secret_files::{Kind, SecretFile, SecretFiles};
-use crate::config::reference::Reference;
+use super::secret_files::{SecretFile, SecretFiles};
+use crate::config::reference::{FileContent, Reference};
 use crate::policy::build::{Lookup, variable};
 
 /// What happens to a `${…}` without a value.
@@ -55,18 +55,16 @@ impl Values {
                 Lookup::Missing(_) if assumes => self.assume(&reference.to_string()),
                 found => found,
             },
-            Reference::File(path) => self.file(Kind::Secret, path, reference),
-            Reference::Networks(path) => self.file(Kind::Networks, path, reference),
-            Reference::Text(path) => self.file(Kind::Text, path, reference),
+            Reference::File(content, path) => self.file(content, path, reference),
         }
     }
 
-    fn file(&self, kind: Kind, path: &str, reference: Reference<'_>) -> Lookup {
+    fn file(&self, content: FileContent, path: &str, reference: Reference<'_>) -> Lookup {
         let assumes = self.unknown == Unknown::Assume;
-        self.files.value(kind, path, |value| match value {
+        self.files.value(content, path, |value| match value {
             Ok(text) => Lookup::Value(text.to_owned()),
             Err(error) if assumes && error.is_absence() => self.assume(&reference.to_string()),
-            Err(error) => Lookup::Missing(error.missing(kind)),
+            Err(error) => Lookup::Missing(error.missing(content)),
         })
     }
 

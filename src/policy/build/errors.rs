@@ -9,7 +9,7 @@ use super::environment::{Environment, Lookup, Missing};
 use super::mistake::Mistake;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::reference::{Reference, plain_file};
+use crate::config::reference::{FileContent, Reference, plain_file};
 use crate::config::spanned::Spanned;
 use crate::config::{Config, Named, in_order, suggest};
 use crate::policy::errors::template::{
@@ -177,7 +177,7 @@ fn content(
         Some("") => {
             Err(Mistake::new("`file:` names no file", format!("write `file:429.html`; {RELATIVE}")))
         }
-        Some(path) => match environment(Reference::Text(path)) {
+        Some(path) => match environment(Reference::File(FileContent::ErrorBody, path)) {
             Lookup::Value(text) => Ok(Some(text.trim_start_matches('\u{feff}').to_owned())),
             Lookup::Assumed => Ok(None),
             Lookup::Missing(Missing { message, help }) => Err(Mistake { message, help }),

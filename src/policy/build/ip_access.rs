@@ -9,7 +9,7 @@ use super::environment::{Environment, Lookup, Missing};
 use super::mistake::Mistake;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::reference::{Reference, plain_file};
+use crate::config::reference::{FileContent, Reference, plain_file};
 use crate::config::spanned::Spanned;
 use crate::config::tables::List;
 use crate::config::{Config, in_order};
@@ -135,7 +135,7 @@ impl Reader<'_> {
             self.diagnostics.push(Diagnostic::new(item.span(), message).help(help));
             return None;
         }
-        let text = match (self.environment)(Reference::Networks(path)) {
+        let text = match (self.environment)(Reference::File(FileContent::Networks, path)) {
             Lookup::Value(text) => text,
             Lookup::Assumed => return None,
             Lookup::Missing(Missing { message, help }) => {
