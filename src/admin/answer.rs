@@ -4,11 +4,11 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::policy::errors::PROBLEM_JSON;
+
 const TEXT: &str = "text/plain; charset=utf-8";
 
 const JSON: &str = "application/json";
-
-const PROBLEM: &str = "application/problem+json";
 
 /// A response that is ready to be sent.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Answer {
         if let Value::Object(problem) = &mut problem {
             problem.extend(members);
         }
-        Self { kind: PROBLEM, ..Self::json_with(status, &problem) }
+        Self { kind: PROBLEM_JSON, ..Self::json_with(status, &problem) }
     }
 
     pub(super) fn with_header(self, name: HeaderName, value: &str) -> Self {

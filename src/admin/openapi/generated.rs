@@ -11,6 +11,7 @@ use super::DOCUMENT;
 use super::operations::{Body, Operation, Reply, operation};
 use crate::admin::body::MAX_BYTES;
 use crate::admin::routes::{ApiRoute, ROUTES, Verb};
+use crate::policy::errors::PROBLEM_JSON;
 
 /// Path of the stored document.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
@@ -88,7 +89,7 @@ fn operation_object(route: &ApiRoute, operation: &Operation) -> Value {
     let problems = problems.map(|(status, _, about)| (status, about));
     for (status, about) in problems.chain(operation.problems.iter().copied()) {
         let schema = json!({ "schema": { "$ref": "#/components/schemas/Problem" } });
-        let content = json!({ "application/problem+json": schema });
+        let content = json!({ PROBLEM_JSON: schema });
         responses.insert(status.to_string(), json!({ "description": about, "content": content }));
     }
     let mut object = json!({
