@@ -46,10 +46,9 @@ impl Gateway {
         let mut peer = HttpPeer::new(dial.server.address, false, String::new());
         let options = &mut peer.options;
         let limits = exchange.time_limits();
-        let connect_timeout = limits.of_connecting(upstream.connect_timeout);
-        let bound = upstream.max_connections.map(|max| Bound { max, longest: connect_timeout });
         // With a bound, `upstream::connection` limits both, the wait and the connecting.
-        let connect_timeout = bound.is_none().then_some(connect_timeout);
+        let is_bounded = upstream.max_connections.is_some();
+        let connect_timeout = (!is_bounded).then(|| limits.of_connecting(upstream.connect_timeout));
         options.connection_timeout = connect_timeout;
         options.total_connection_timeout = connect_timeout;
         options.read_timeout = Some(upstream.read_timeout);
@@ -64,9 +63,7 @@ impl Gateway {
         } else {
             Connects::IdleFirst
         };
-        let mut attempt = attempt(exchange, upstream, limits, dial, connects, has_body);
-        attempt.bound = bound;
-        let attempt = Arc::new(attempt);
+        let attempt = Arc::new(attempt(exchange, upstream, limits, dial, connects, has_body));
         if has_body {
             let limits = &exchange.snapshot.policy.server.limits;
             let awaits_continue = session.req_header().headers.contains_key(header::EXPECT);
@@ -185,7 +182,9 @@ fn attempt(
         upgraded_idle_timeout: route.map_or(Duration::MAX, |route| route.websocket_idle_timeout),
         idle_timeout: upstream.idle_timeout,
         deadline: exchange.attempts.deadline,
-        bound: None,
+        bound: upstream
+            .max_connections
+            .map(|max| Bound { max, longest: limits.of_connecting(upstream.connect_timeout) }),
         opened: Mutex::default(),
         progress: Mutex::default(),
         client_timeout: match exchange.connection.protocol {
