@@ -198,6 +198,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn requests_get_a_connection_in_the_order_of_their_arrival() {
+        let gate = Arc::new(Gate::default());
+        let max = MaxConnections { open: 1, waiting: 100 };
+        let mut held = gate.try_open(1).unwrap();
+        let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
+        for number in 0..10 {
+            let (gate, served) = (Arc::clone(&gate), served.clone());
+            tokio::spawn(async move {
+                let permit = gate.acquire(SERVER, max, || gate.try_open(1)).await.unwrap();
+                served.send((number, permit)).unwrap();
+            });
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(gate.counts(), (1, 10));
+        for expected in 0..10 {
+            drop(held);
+            let (number, permit) = order.recv().await.unwrap();
+            assert_eq!(number, expected);
+            held = permit;
+        }
+        drop(held);
+    }
+
+    #[tokio::test]
     async fn requests_beyond_the_limit_do_not_wait() {
         let gate = Arc::new(Gate::default());
         let max = MaxConnections { open: 1, waiting: 0 };
