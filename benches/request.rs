@@ -85,14 +85,18 @@ fn identify(
     headers: &HeaderMap,
     query: Option<&str>,
 ) -> Result<Identity, IdentityError> {
-    let found = policy.keys.look_up(Credential::of(&policy.clients, headers, query)?);
+    let found = policy.keys.look_up(Credential::of(&policy.clients, headers, query)?, || 0);
     let trusted = &policy.server.trusted_proxies;
     Ok(client::identify(&policy.clients, trusted, peer, headers, None, found))
 }
 
 fn prechecked<'a>(policy: &Policy, head: &Head<'a>) -> Precheck<'a> {
     let credential = decide::credential(policy, head);
-    decide::precheck(policy, head, credential.map(|credential| policy.keys.look_up(credential)))
+    decide::precheck(
+        policy,
+        head,
+        credential.map(|credential| policy.keys.look_up(credential, || 0)),
+    )
 }
 
 fn request_with(path: &str, headers: &[(&'static str, &'static str)]) -> request::Parts {

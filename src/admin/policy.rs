@@ -74,6 +74,8 @@ struct Audit {
 struct Key {
     id: String,
     plan: String,
+    /// Whether the client is served.
+    enabled: bool,
 }
 
 /// An upstream and its servers.
@@ -233,6 +235,7 @@ impl Policy {
         let key = |key: &Arc<Principal>| Key {
             id: key.id.to_string(),
             plan: policy.plan_name(key.plan).to_owned(),
+            enabled: key.is_enabled,
         };
         let Findings { list: warnings, not_kept: more_warnings } = policy.warnings.clone();
         Self {

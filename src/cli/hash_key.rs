@@ -1,4 +1,5 @@
-//! `tollgate hash-key`: prints the `[keys.<id>]` table of an API key, which holds only its hash.
+//! `tollgate hash-key`: prints the `[keys.<id>]` table of an API key, which holds only its hash, or
+//! the table of a further key of a client.
 //!
 //! Standard output receives nothing but the table, so that it can be appended to the file. A new
 //! key goes to standard error.
@@ -37,6 +38,10 @@ pub(super) struct Flags {
     /// Plan of the client. Default: the only plan of the file.
     #[arg(long)]
     plan: Option<String>,
+    /// Name of the key among several of the client. With the --id of a client of the file, prints
+    /// a further key of that client, for a rotation.
+    #[arg(long)]
+    name: Option<String>,
 }
 
 /// An API key.
@@ -66,12 +71,15 @@ pub(super) fn hash_key(file: &ConfigFile, flags: Flags) -> ExitCode {
 }
 
 fn prepare(file: &ConfigFile, flags: Flags) -> Result<(Key, Table), String> {
-    let Flags { key, id, plan } = flags;
+    let Flags { key, id, plan, name } = flags;
     let key = key_of(key)?;
-    let wanted = Wanted { digest: hex(&Sha256::digest(&key.text)), id, plan };
+    let wanted = Wanted { digest: hex(&Sha256::digest(&key.text)), id, plan, name };
     let table = match load::read(&file.path) {
         Ok(source) => {
-            Table::in_file(wanted, &file.path.display().to_string(), &source.as_written())?
+            let table =
+                Table::in_file(wanted, &file.path.display().to_string(), &source.as_written())?;
+            table.check_appended(&file.path.display().to_string(), source.text())?;
+            table
         }
         Err(error) if !file.is_named && error.is_not_found() => Table::alone(wanted)?,
         Err(error) => return Err(error.to_string()),
@@ -175,6 +183,7 @@ mod tests {
             digest: "ab".repeat(32),
             id: Some("acme".to_owned()),
             plan: Some("pro".to_owned()),
+            name: None,
         });
         let table = table.unwrap();
         let note = |text: &str, origin| note(&Key { text: text.to_owned(), origin }, &table);

@@ -2,13 +2,14 @@
 //! used only if the peer is a trusted proxy.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::HeaderMap;
 use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
 
 use super::address::{AddressSource, canonical, forwarded_address, is_trusted};
-use super::principal::Found;
+use super::principal::{Found, KeyRefusal};
 use super::settings::{Clients, OnUnknownKey};
 use super::{Client, ClientKey};
 
@@ -23,6 +24,10 @@ pub struct Identity {
     pub address_from: AddressSource,
     /// Where the key was, as an index into [`Clients::key_sources`]; `None` without a key.
     pub key_from: Option<usize>,
+    /// Name of its key, if the key is known and has one.
+    pub key_name: Option<Arc<str>>,
+    /// Why its known key cannot be used; `None` if it can.
+    pub key_refusal: Option<KeyRefusal>,
 }
 
 /// The other end of a connection.
@@ -45,7 +50,7 @@ pub fn identify(
     certificate: Option<&str>,
     found: Found,
 ) -> Identity {
-    let Found { key, source: key_from } = found;
+    let Found { key, source: key_from, name: key_name, refusal: key_refusal } = found;
     let key = match key {
         ClientKey::Unknown(_) if clients.on_unknown_key == Some(OnUnknownKey::Anonymous) => {
             ClientKey::Missing
@@ -55,7 +60,7 @@ pub fn identify(
     let (ip, address_from, via_trusted_proxy) = address(trusted, peer, headers);
     let certificate = certificate.map(|subject| Sha256::digest(subject).into());
     let client = Client { ip, certificate, ..Client::new(clients, key) };
-    Identity { client, via_trusted_proxy, address_from, key_from }
+    Identity { client, via_trusted_proxy, address_from, key_from, key_name, key_refusal }
 }
 
 /// The client's address, where it comes from, and whether the peer is a trusted proxy.

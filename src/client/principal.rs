@@ -1,4 +1,4 @@
-//! The clients that are known by a credential, and the look-up of one.
+//! The clients that are known by a credential, their keys, and the look-up of one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::ClientKey;
 use super::credential::Credential;
 use crate::base::hash::{Digest, hash};
 
-/// A client that is known by its API key.
+/// A client that is known by its API keys.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Principal {
     /// Its name in the file, which logs and the admin API show. Rules refer to it by this.
@@ -16,6 +16,37 @@ pub struct Principal {
     pub plan: u32,
     /// Hash of the id, the same on all gateways and after a reload.
     pub hash: u64,
+    /// Whether its requests are served.
+    pub is_enabled: bool,
+}
+
+/// An API key of a known client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownKey {
+    /// The client that has it.
+    pub principal: Arc<Principal>,
+    /// Its name in the file; `None` without one.
+    pub name: Option<Arc<str>>,
+    /// When it can be used.
+    pub validity: Validity,
+}
+
+/// The time from `not_before_us` until before `expires_us`, both in microseconds of Unix time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    pub not_before_us: u64,
+    pub expires_us: u64,
+}
+
+/// Why a known key cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KeyRefusal {
+    /// Its `not_before` is in the future.
+    NotYetValid,
+    /// Its `expires` has passed.
+    Expired,
+    /// The client is disabled.
+    Disabled,
 }
 
 /// Whose key a request has.
@@ -24,44 +55,99 @@ pub struct Found {
     pub key: ClientKey,
     /// Where the key was, as an index into the sources of keys; `None` without a key.
     pub source: Option<usize>,
+    /// Name of a known key, if it has one.
+    pub name: Option<Arc<str>>,
+    /// Why a known key cannot be used; `None` if it can.
+    pub refusal: Option<KeyRefusal>,
 }
 
 /// All known clients, in the order of the file.
 #[derive(Debug, Default)]
 pub struct Keys {
     all: Vec<Arc<Principal>>,
-    by_digest: HashMap<Digest, Arc<Principal>>,
+    by_digest: HashMap<Digest, KnownKey>,
 }
 
 impl Principal {
     /// The client with this id, which no other has.
-    pub fn new(id: Arc<str>, plan: u32) -> Self {
+    pub fn new(id: Arc<str>, plan: u32, is_enabled: bool) -> Self {
         let hash = hash(id.as_bytes());
-        Self { id, plan, hash }
+        Self { id, plan, hash, is_enabled }
+    }
+}
+
+impl Validity {
+    /// Of a key that can always be used.
+    pub const ALWAYS: Self = Self { not_before_us: 0, expires_us: u64::MAX };
+
+    /// Why the key cannot be used at `unix_us`; `None` if it can.
+    fn refusal(self, unix_us: u64) -> Option<KeyRefusal> {
+        if unix_us < self.not_before_us {
+            Some(KeyRefusal::NotYetValid)
+        } else if unix_us >= self.expires_us {
+            Some(KeyRefusal::Expired)
+        } else {
+            None
+        }
+    }
+}
+
+impl KnownKey {
+    /// Why it cannot be used; `None` if it can. `unix_us` returns the Unix time in microseconds,
+    /// and is only called for a key with times.
+    pub fn refusal(&self, unix_us: impl FnOnce() -> u64) -> Option<KeyRefusal> {
+        if !self.principal.is_enabled {
+            return Some(KeyRefusal::Disabled);
+        }
+        if self.validity == Validity::ALWAYS { None } else { self.validity.refusal(unix_us()) }
+    }
+}
+
+impl Found {
+    /// The result for a request without a key.
+    pub const NO_KEY: Self =
+        Self { key: ClientKey::Missing, source: None, name: None, refusal: None };
+
+    /// The result for a request that is assumed to have a key of this client, from the source with
+    /// this index.
+    pub fn assumed(principal: &Arc<Principal>, source: usize) -> Self {
+        let refusal = (!principal.is_enabled).then_some(KeyRefusal::Disabled);
+        let key = ClientKey::Known(Arc::clone(principal));
+        Self { key, source: Some(source), name: None, refusal }
     }
 }
 
 impl Keys {
-    /// Adds a client, and the digest of its key.
-    pub fn add(&mut self, principal: Principal, digest: Option<Digest>) {
+    /// Adds a client, and returns it for [`add_key`](Self::add_key).
+    pub fn add(&mut self, principal: Principal) -> Arc<Principal> {
         let principal = Arc::new(principal);
-        if let Some(digest) = digest {
-            self.by_digest.insert(digest, Arc::clone(&principal));
+        self.all.push(Arc::clone(&principal));
+        principal
+    }
+
+    /// Adds a key of a client. No other key has this digest.
+    pub fn add_key(&mut self, digest: Digest, key: KnownKey) {
+        self.by_digest.insert(digest, key);
+    }
+
+    /// Finds whose credential a request has. `unix_us` returns the Unix time in microseconds, and
+    /// is only called for a key with times.
+    pub fn look_up(&self, credential: Option<Credential>, unix_us: impl FnOnce() -> u64) -> Found {
+        let Some(Credential { digest, source }) = credential else { return Found::NO_KEY };
+        let source = Some(source);
+        match self.with_digest(&digest) {
+            None => Found { key: ClientKey::Unknown(digest), source, ..Found::NO_KEY },
+            Some(known) => Found {
+                key: ClientKey::Known(Arc::clone(&known.principal)),
+                source,
+                name: known.name.clone(),
+                refusal: known.refusal(unix_us),
+            },
         }
-        self.all.push(principal);
     }
 
-    /// Finds whose credential a request has.
-    pub fn look_up(&self, credential: Option<Credential>) -> Found {
-        let Some(Credential { digest, source }) = credential else {
-            return Found { key: ClientKey::Missing, source: None };
-        };
-        let known = self.with_digest(&digest).map(|known| ClientKey::Known(Arc::clone(known)));
-        Found { key: known.unwrap_or(ClientKey::Unknown(digest)), source: Some(source) }
-    }
-
-    /// The client whose key has this digest.
-    pub fn with_digest(&self, digest: &Digest) -> Option<&Arc<Principal>> {
+    /// The key with this digest.
+    pub fn with_digest(&self, digest: &Digest) -> Option<&KnownKey> {
         self.by_digest.get(digest)
     }
 
@@ -75,8 +161,8 @@ impl Keys {
         &self.all
     }
 
-    /// The digest of each key, and the client that has it, in no order.
-    pub fn digests(&self) -> impl Iterator<Item = (&Digest, &Arc<Principal>)> {
+    /// Each key with its digest, in no order.
+    pub fn digests(&self) -> impl Iterator<Item = (&Digest, &KnownKey)> {
         self.by_digest.iter()
     }
 }

@@ -2,12 +2,16 @@ use http::HeaderMap;
 
 use super::credential::*;
 use super::identity::{Identity, Peer, identify};
+use super::principal::{KeyRefusal, KnownKey, Principal, Validity};
 use super::*;
 use crate::load::from_text;
 use crate::policy::Policy;
 
 /// SHA-256 of the API key `secret`, in hexadecimal digits.
 const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+
+/// Unix time at which keys are looked up, in microseconds: 2026-11-27T00:00:00Z.
+const NOW_US: u64 = 1_795_737_600_000_000;
 
 fn policy(clients: &str) -> Policy {
     let text = format!(
@@ -29,7 +33,7 @@ fn identity(
     headers: &HeaderMap,
     query: Option<&str>,
 ) -> Result<Identity, IdentityError> {
-    let found = policy.keys.look_up(Credential::of(&policy.clients, headers, query)?);
+    let found = policy.keys.look_up(Credential::of(&policy.clients, headers, query)?, || NOW_US);
     let trusted = &policy.server.trusted_proxies;
     Ok(identify(&policy.clients, trusted, peer, headers, None, found))
 }
@@ -128,6 +132,29 @@ fn key_is_read_from_all_configured_sources() {
     assert_eq!(key(&policy, &[("x_api_key", b"secret")], None), Ok(ClientKey::Missing));
     let plan = identity(&policy, Peer::default(), &headers(&[("x-api-key", b"secret")]), None);
     assert_eq!(policy.plan_name(plan.unwrap().client.plan), "pro");
+}
+
+#[test]
+fn key_is_valid_from_not_before_until_before_expires() {
+    let validity = Validity { not_before_us: 10, expires_us: 20 };
+    let principal = |is_enabled| Arc::new(Principal::new("acme".into(), 0, is_enabled));
+    let key = KnownKey { principal: principal(true), name: None, validity };
+    let table = [
+        (0, Some(KeyRefusal::NotYetValid)),
+        (9, Some(KeyRefusal::NotYetValid)),
+        (10, None),
+        (19, None),
+        (20, Some(KeyRefusal::Expired)),
+        (u64::MAX, Some(KeyRefusal::Expired)),
+    ];
+    for (at, expected) in table {
+        assert_eq!(key.refusal(|| at), expected, "{at}");
+    }
+    let unread = || panic!("the time is read for a key without times");
+    let always = KnownKey { validity: Validity::ALWAYS, ..key };
+    assert_eq!(always.refusal(unread), None);
+    let disabled = KnownKey { principal: principal(false), ..always };
+    assert_eq!(disabled.refusal(unread), Some(KeyRefusal::Disabled));
 }
 
 #[test]

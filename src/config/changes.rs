@@ -115,7 +115,7 @@ impl Changes {
     /// are compared.
     pub fn without_secrets(mut old: Outline, mut new: Outline) -> (Self, Vec<String>) {
         let is_hash = |path: &[String]| match path {
-            [table, _, name] => table == "keys" && name == "sha256",
+            [table, .., name] => table == "keys" && name == "sha256",
             _ => false,
         };
         let is_hidden = |path: &Vec<String>| {

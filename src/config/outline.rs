@@ -109,23 +109,24 @@ impl Outline {
         item.or_else(|| self.place(path))
     }
 
-    /// Collects `[[listeners]]` as tables that are named by their address: their order does not
-    /// matter.
-    fn collect_listeners(
+    /// Collects a list of tables as tables that are named by their setting `named_by`: their order
+    /// does not matter.
+    fn collect_list(
         &mut self,
         tables: &[(&DeTable<'_>, Range<usize>)],
+        named_by: &str,
         path: &mut Vec<String>,
         is_masked: &dyn Fn(&Range<usize>) -> bool,
     ) {
         for (index, (table, span)) in tables.iter().enumerate() {
-            let address = table.get("address").and_then(|address| address.get_ref().as_str());
-            let address = address.unwrap_or_default();
-            path.push(address.to_owned());
-            // Port 0 may occur more than once.
-            if self.entries.contains_key(path)
+            let own = table.get(named_by).and_then(|name| name.get_ref().as_str());
+            let own = own.unwrap_or_default();
+            path.push(own.to_owned());
+            // Port 0 may occur more than once, and a table need not have a name.
+            if (own.is_empty() || self.entries.contains_key(path))
                 && let Some(name) = path.last_mut()
             {
-                *name = format!("{address}#{}", index + 1);
+                *name = format!("{own}#{}", index + 1);
             }
             self.collect(table, path, is_masked);
             self.entries.insert(path.clone(), Setting::new(Value::Table, span.clone()));
@@ -141,11 +142,11 @@ impl Outline {
     ) {
         for (name, written) in table {
             path.push(name.get_ref().to_string());
-            if path.as_slice() == [LISTENERS]
+            if let Some(named_by) = list_named_by(path)
                 && let Some(tables) = tables(written)
             {
                 self.entries.insert(path.clone(), Setting::new(Value::Table, name.span()));
-                self.collect_listeners(&tables, path, is_masked);
+                self.collect_list(&tables, named_by, path, is_masked);
                 path.pop();
                 continue;
             }
@@ -173,6 +174,16 @@ impl Outline {
             self.entries.insert(path.clone(), entry);
             path.pop();
         }
+    }
+}
+
+/// The setting that names the tables of the list at `path`, if it is one whose tables are compared
+/// one by one.
+fn list_named_by(path: &[String]) -> Option<&'static str> {
+    match path {
+        [list] if list == LISTENERS => Some("address"),
+        [table, _, list] if table == "keys" && list == "secrets" => Some("name"),
+        _ => None,
     }
 }
 

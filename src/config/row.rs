@@ -87,6 +87,8 @@ pub enum Form {
     Address,
     /// Numbers that other programs write as percentages.
     Percentages,
+    /// A date and a time with an offset, as RFC 3339 has them.
+    Time,
     /// What this regular expression matches.
     Matches(&'static str),
 }

@@ -27,6 +27,9 @@ const TIME: &str = "^[0-9]+(ms|s|m|h|d)$";
 /// The pattern of rates.
 const RATE: &str = "^[0-9]+/[0-9]*(ms|s|m|h|d)$";
 
+/// The pattern of dates and times.
+const DATE_TIME: &str = "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$";
+
 /// The schema of the types.
 fn generated() -> Value {
     let mut settings = SchemaSettings::draft07();
@@ -128,6 +131,7 @@ fn pattern(row: &Row) -> Option<String> {
     match row.form {
         Form::Duration(_) => Some(TIME.to_owned()),
         Form::Rate => Some(RATE.to_owned()),
+        Form::Time => Some(DATE_TIME.to_owned()),
         Form::Matches(pattern) => Some(pattern.to_owned()),
         Form::Any | Form::Bytes | Form::Address | Form::Percentages => None,
     }
@@ -211,9 +215,21 @@ fn wrong(text: &str) -> Option<String> {
         let index = compiler.compile("http://localhost/schema.json", &mut schemas).unwrap();
         (schemas, index)
     });
-    let file: Value = toml::from_str(text).ok()?;
+    let file = json_of(toml::from_str(text).ok()?);
     let (schemas, index) = &*KEPT;
     schemas.validate(&file, *index).err().map(|error| format!("{error:#}"))
+}
+
+/// A file as editors compare it with the schema: dates are texts.
+fn json_of(value: toml::Value) -> Value {
+    match value {
+        toml::Value::Datetime(time) => json!(time.to_string()),
+        toml::Value::Array(items) => items.into_iter().map(json_of).collect(),
+        toml::Value::Table(table) => {
+            table.into_iter().map(|(name, value)| (name, json_of(value))).collect()
+        }
+        other => serde_json::to_value(other).unwrap(),
+    }
 }
 
 /// Asserts that a file conforms to the schema. Called for every file that is valid in a unit test.

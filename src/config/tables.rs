@@ -11,7 +11,7 @@ use super::row::DefaultValue::{Fraction, InWords, Number, Numbers, Switch, Text,
 use super::row::Form::{Address, Bytes, Duration, Matches, Percentages};
 use super::row::Range::{Between, Characters, Durations, Fractions, ZeroOr};
 use super::row::References::{All, Variables};
-use super::row::{Shown, Unit};
+use super::row::{Form, Shown, Unit};
 use super::rules::Grant;
 use super::spanned::Spanned;
 use super::walk::table;
@@ -25,6 +25,11 @@ use crate::net::proxy_protocol::Version;
 
 /// An optional value with its span.
 pub type Field<T> = Option<Spanned<T>>;
+
+/// A date and a time, as TOML has them or as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TimeText(pub String);
 
 /// An optional list, with the spans of the list and of each item.
 pub type List = Option<Spanned<Vec<Spanned<String>>>>;
@@ -574,16 +579,45 @@ table! {
 }
 
 table! {
-    /// `[keys.<id>]`: a client with an API key.
+    /// `[keys.<id>]`: a client with API keys.
     pub struct Key {
-        /// SHA-256 of the key as it is sent: 64 hexadecimal digits. `tollgate hash-key` prints it.
+        /// SHA-256 of its only API key as it is sent: 64 hexadecimal digits. `tollgate hash-key`
+        /// prints it.
         pub sha256: Field<String> { form: Matches("^[0-9A-Fa-f]{64}$"), shown: Shown::Digest },
+        /// Several API keys, such as the old and the new one during a rotation: `{ name, sha256,
+        /// not_before, expires }` each. They share all buckets of the client.
+        pub secrets: Option<Spanned<Vec<Spanned<Secret>>>> { default: InWords("none") },
+        /// Whether the client is served. With `false`, its requests get 401.
+        pub enabled: Field<bool> { default: Switch(true) },
         /// Plan of the key; required if the file has plans.
         pub plan: Field<String>,
         /// Overrides of rules for this key: `{ rate, burst }` or `{ limit, burst }`.
         pub rules: Named<Grant>,
         /// Free text, which the gateway does not use.
         pub description: Field<String> { default: InWords("none") },
+    }
+}
+
+impl Key {
+    /// The hashes of its API keys, as they are written.
+    pub fn digests(&self) -> impl Iterator<Item = &str> {
+        let secrets = self.secrets.iter().flat_map(Spanned::get_ref);
+        let secrets = secrets.filter_map(|secret| secret.get_ref().sha256.as_ref());
+        self.sha256.iter().chain(secrets).map(|digest| digest.get_ref().as_str())
+    }
+}
+
+table! {
+    /// `secrets` of `[keys.<id>]`: one API key of a client.
+    pub struct Secret {
+        /// Name of the key, which the access log and the audit show.
+        pub name: Field<String> { default: InWords("none") },
+        /// SHA-256 of the key as it is sent: 64 hexadecimal digits. `tollgate hash-key` prints it.
+        pub sha256: Field<String> { form: Matches("^[0-9A-Fa-f]{64}$"), shown: Shown::Digest },
+        /// When the key begins to be valid, with an offset: `2027-01-31T00:00:00Z`.
+        pub not_before: Field<TimeText> { default: InWords("always"), form: Form::Time },
+        /// When the key ceases to be valid, with an offset: `2027-01-31T00:00:00Z`.
+        pub expires: Field<TimeText> { default: InWords("never"), form: Form::Time },
     }
 }
 

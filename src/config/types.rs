@@ -30,6 +30,8 @@ pub(super) enum Expected {
     Cost,
     Boolean,
     Text,
+    /// A date and a time.
+    Time,
     TextOrTable,
     TextOrList,
     TextOrSwitch,
@@ -294,6 +296,7 @@ impl Expected {
             Self::NumberOrDuration => "a whole number or a duration",
             Self::Boolean => "`true` or `false`",
             Self::Text | Self::Word(_) => "a string",
+            Self::Time => "a date and a time",
             Self::NumberOrWord(_) => "a number or a word",
             Self::TextOrTable => "a string or a table",
             Self::TextOrList => "a string or a list of them",

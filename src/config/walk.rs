@@ -16,7 +16,7 @@ use super::row::{Contents, DefaultValue, Row};
 use super::rules::{Burst, Lease, LimitText};
 use super::spanned::Spanned;
 use super::suggest;
-use super::tables::{MaxInFlight, TextOr, TextOrList, TextOrSwitch};
+use super::tables::{MaxInFlight, TextOr, TextOrList, TextOrSwitch, TimeText};
 use super::types::{self, Expected, Mismatch};
 use super::words::Word;
 use crate::limit::cost::Cost;
@@ -374,6 +374,16 @@ impl FromToml for String {
         match value.get_ref() {
             DeValue::String(text) => Some(text.to_string()),
             _ => walk.reject(Expected::Text, value),
+        }
+    }
+}
+
+impl FromToml for TimeText {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::String(text) => Some(Self(text.to_string())),
+            DeValue::Datetime(time) => Some(Self(time.to_string())),
+            _ => walk.reject(Expected::Time, value),
         }
     }
 }

@@ -29,7 +29,7 @@ use http::{HeaderMap, Method, Uri, Version};
 use crate::client::ClientKey;
 use crate::client::credential::{Credential, IdentityError};
 use crate::client::identity::{Identity, Peer, identify};
-use crate::client::principal::Found;
+use crate::client::principal::{Found, KeyRefusal};
 use crate::client::settings::{OnMissingKey, OnPreflight, OnUnknownKey};
 use crate::limit::charge::Charges;
 use crate::net::framing;
@@ -157,6 +157,13 @@ pub enum Unauthenticated {
     KeyUnknown {
         /// Where the key was, as an index into the sources of keys (`clients.api_key`).
         source: usize,
+    },
+    /// It has a known key, which cannot be used.
+    KeyRefused {
+        /// Where the key was.
+        source: usize,
+        /// Why it cannot be used.
+        why: KeyRefusal,
     },
 }
 
@@ -509,7 +516,10 @@ fn is_preflight(head: &Head<'_>) -> bool {
 fn unauthenticated(policy: &Policy, identity: &Identity) -> Option<Unauthenticated> {
     let clients = &policy.clients;
     match &identity.client.key {
-        ClientKey::Known(_) => None,
+        ClientKey::Known(_) => {
+            let source = identity.key_from.unwrap_or_default();
+            identity.key_refusal.map(|why| Unauthenticated::KeyRefused { source, why })
+        }
         ClientKey::Missing => {
             // An unknown key that counts as none is still what to correct.
             let unknown = identity.key_from.map(|source| Unauthenticated::KeyUnknown { source });

@@ -9,6 +9,7 @@ use super::guard::Malformed;
 use super::headers::{HeaderFault, UncountableHeader};
 use super::{Refusal, Rejection, Unauthenticated};
 use crate::client::credential::{IdentityError, MAX_KEY_BYTES};
+use crate::client::principal::KeyRefusal;
 use crate::client::settings::KeySource;
 use crate::limit::charge::Charge;
 use crate::limit::cost::Cost;
@@ -62,6 +63,14 @@ fn unauthenticated(policy: &Policy, reason: Unauthenticated) -> String {
             Some(source) => format!("The API key {} is unknown.", place(source)),
             None => "The API key is unknown.".to_owned(),
         },
+        Unauthenticated::KeyRefused { source, why } => {
+            let place = sources.get(source).map(place).unwrap_or_default();
+            match why {
+                KeyRefusal::NotYetValid => format!("The API key {place} is not valid yet."),
+                KeyRefusal::Expired => format!("The API key {place} has expired."),
+                KeyRefusal::Disabled => format!("The API key {place} is disabled."),
+            }
+        }
     }
 }
 
@@ -112,7 +121,7 @@ pub fn challenge(policy: &Policy, reason: Unauthenticated) -> &'static str {
     let sources = &policy.clients.key_sources;
     match reason {
         // RFC 6750, section 3.1.
-        Unauthenticated::KeyUnknown { source }
+        Unauthenticated::KeyUnknown { source } | Unauthenticated::KeyRefused { source, .. }
             if sources.get(source) == Some(&KeySource::Bearer) =>
         {
             "Bearer error=\"invalid_token\""

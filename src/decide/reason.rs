@@ -6,6 +6,7 @@ use super::guard::Malformed;
 use super::headers::HeaderFault;
 use super::{Rejection, Unauthenticated};
 use crate::client::credential::IdentityError;
+use crate::client::principal::KeyRefusal;
 use crate::policy::cors::PreflightRefusal;
 use crate::policy::path::PathError;
 use crate::policy::refund::RefundReason;
@@ -19,12 +20,20 @@ pub enum Reason {
     LimitedMissingKey,
     /// A limit that counts by address is exhausted; the request has an unknown API key.
     LimitedUnknownKey,
+    /// A limit that counts by address is exhausted; the request has an API key that cannot be used.
+    LimitedRefusedKey,
     /// A limit cannot be checked, because Redis is unavailable (`on_failure = "deny"`).
     RedisUnavailable,
     /// The request has no API key, which `[clients]` or a rule requires.
     MissingKey,
     /// The API key is unknown.
     UnknownKey,
+    /// See [`KeyRefusal::NotYetValid`].
+    EarlyKey,
+    /// See [`KeyRefusal::Expired`].
+    ExpiredKey,
+    /// See [`KeyRefusal::Disabled`].
+    DisabledKey,
     /// See [`IdentityError::ConflictingKeys`].
     ConflictingKeys,
     /// See [`IdentityError::KeyTooLong`].
@@ -131,13 +140,17 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 56] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
+        Self::LimitedRefusedKey,
         Self::RedisUnavailable,
         Self::MissingKey,
         Self::UnknownKey,
+        Self::EarlyKey,
+        Self::ExpiredKey,
+        Self::DisabledKey,
         Self::ConflictingKeys,
         Self::KeyTooLong,
         Self::NoRoute,
@@ -201,6 +214,7 @@ impl Reason {
                     Self::LimitedMissingKey
                 }
                 Some(Unauthenticated::KeyUnknown { .. }) => Self::LimitedUnknownKey,
+                Some(Unauthenticated::KeyRefused { .. }) => Self::LimitedRefusedKey,
             }),
             Some(Decision::Unavailable { .. }) => Some(Self::RedisUnavailable),
             Some(Decision::Unauthenticated { reason, .. }) => Some((*reason).into()),
@@ -215,9 +229,13 @@ impl Reason {
             Self::Limited => "limited",
             Self::LimitedMissingKey => "limited_missing_key",
             Self::LimitedUnknownKey => "limited_unknown_key",
+            Self::LimitedRefusedKey => "limited_refused_key",
             Self::RedisUnavailable => "redis_unavailable",
             Self::MissingKey => "missing_key",
             Self::UnknownKey => "unknown_key",
+            Self::EarlyKey => "early_key",
+            Self::ExpiredKey => "expired_key",
+            Self::DisabledKey => "disabled_key",
             Self::ConflictingKeys => "conflicting_keys",
             Self::KeyTooLong => "key_too_long",
             Self::NoRoute => "no_route",
@@ -281,6 +299,9 @@ impl From<Unauthenticated> for Reason {
         match unauthenticated {
             Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_) => Self::MissingKey,
             Unauthenticated::KeyUnknown { .. } => Self::UnknownKey,
+            Unauthenticated::KeyRefused { why: KeyRefusal::NotYetValid, .. } => Self::EarlyKey,
+            Unauthenticated::KeyRefused { why: KeyRefusal::Expired, .. } => Self::ExpiredKey,
+            Unauthenticated::KeyRefused { why: KeyRefusal::Disabled, .. } => Self::DisabledKey,
         }
     }
 }

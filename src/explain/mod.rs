@@ -23,7 +23,6 @@ mod tests;
 use std::sync::Arc;
 
 use crate::base::clock;
-use crate::client::ClientKey;
 use crate::client::principal::Found;
 use crate::decide::{Precheck, credential, precheck};
 use crate::policy::Policy;
@@ -118,8 +117,8 @@ fn prechecked<'a>(policy: &Policy, request: &'a HypotheticalRequest) -> Precheck
     let head = request.head();
     let assumed = request.assumed_key.as_ref().filter(|_| !policy.clients.key_sources.is_empty());
     let found = credential(policy, &head).map(|credential| match assumed {
-        Some(known) => Found { key: ClientKey::Known(Arc::clone(known)), source: Some(0) },
-        None => policy.keys.look_up(credential),
+        Some(known) => Found::assumed(known, 0),
+        None => policy.keys.look_up(credential, clock::unix_us),
     });
     precheck(policy, &head, found)
 }

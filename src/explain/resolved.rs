@@ -12,6 +12,7 @@ use crate::base::text::cut;
 use crate::client::ClientKey;
 use crate::client::address::{counted_address, counted_as};
 use crate::client::identity::Identity;
+use crate::client::principal::KeyRefusal;
 use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
@@ -99,7 +100,15 @@ fn client(
     let ipv6_prefix = policy.clients.ipv6_prefix;
     let counted = client.ip.map(|ip| counted_address(ip, ipv6_prefix));
     let (key, key_state) = match &client.key {
-        ClientKey::Known(known) => (Some(known.id.to_string()), "known"),
+        ClientKey::Known(known) => {
+            let state = match identity.key_refusal {
+                None => "known",
+                Some(KeyRefusal::NotYetValid) => "not_yet_valid",
+                Some(KeyRefusal::Expired) => "expired",
+                Some(KeyRefusal::Disabled) => "disabled",
+            };
+            (Some(known.id.to_string()), state)
+        }
         ClientKey::Unknown(_) => (None, "unknown"),
         ClientKey::Missing if key_from.is_some() => (None, "unknown_as_none"),
         ClientKey::Missing if precheck.scope == Scope::Preflight => (None, "preflight"),

@@ -74,6 +74,10 @@ impl Page {
         };
         let from = client.key_from.as_deref().unwrap_or_default();
         let who = match (client.key.as_deref(), client.key_state) {
+            (Some(id), state @ ("expired" | "not_yet_valid" | "disabled")) => {
+                let id = self.painted(BOLD, id);
+                format!("{id}, by its key in {from}, which is {}", state.replace('_', " "))
+            }
             (Some(id), _) => format!("{}, by its key in {from}", self.painted(BOLD, id)),
             (None, "unknown") => format!("an unknown key in {from}"),
             (None, "unknown_as_none") => format!("no key: the one in {from} is unknown"),

@@ -81,6 +81,8 @@ pub struct AuditedRequest<'a> {
     pub route: Option<u32>,
     /// Where its API key was, as an index into the sources of keys; `None` without a key.
     pub key_from: Option<usize>,
+    /// Name of its API key, if the key is known and has one.
+    pub key_name: Option<&'a Arc<str>>,
 }
 
 impl Audit {
@@ -202,6 +204,7 @@ impl Tally {
                 rule: rule.map(|rule| Arc::clone(&rule.name)),
                 reason: self.reason,
                 key_from: self.key_from,
+                key_name: self.key_name.clone(),
                 generation: self.generation,
             },
             first: *first,
@@ -252,14 +255,14 @@ const fn event(kind: Kind) -> &'static str {
 
 fn log(view: &RefusalRunView) {
     let RefusalRunView { kind, status, count, cost, tokens, generation, first, last, .. } = view;
-    let [key, key_from, ip, rule, plan, route] =
-        [&view.key, &view.key_from, &view.ip, &view.rule, &view.plan, &view.route]
+    let [key, key_name, key_from, ip, rule, plan, route] =
+        [&view.key, &view.key_name, &view.key_from, &view.ip, &view.rule, &view.plan, &view.route]
             .map(Option::as_deref);
     let key_state = view.key_state.as_deref();
     let cost = cost.map(Cost::as_f64);
     let (kind, reason, event) = (kind.name(), view.reason.as_deref(), event(*kind));
     info!(
-        kind, status, reason, rule, plan, key, key_state, key_from, ip, route, cost, count, tokens, generation,
+        kind, status, reason, rule, plan, key, key_name, key_state, key_from, ip, route, cost, count, tokens, generation,
         %first, %last, "{event}"
     );
 }

@@ -156,8 +156,12 @@ impl Pair<'_> {
         }
         if counts(&Dimension::Key) {
             for (digest, is) in new.keys.digests() {
-                if old.keys.with_digest(digest).is_some_and(|was| was.id != is.id) {
-                    let key = Clients::Key(is.id.to_string());
+                if old
+                    .keys
+                    .with_digest(digest)
+                    .is_some_and(|was| was.principal.id != is.principal.id)
+                {
+                    let key = Clients::Key(is.principal.id.to_string());
                     push(Effect::StartFull, key, "the key has a new id");
                 }
             }

@@ -98,7 +98,7 @@ fn row_71_policy_response_contains_no_secret() {
     let policy = answer.json();
     assert_eq!(policy["redis"]["address"], "127.0.0.1:1");
     assert_eq!(policy["admin"]["token"], true);
-    assert_eq!(policy["keys"], json!([{"id": "acme", "plan": "free"}]));
+    assert_eq!(policy["keys"], json!([{"id": "acme", "plan": "free", "enabled": true}]));
     let names: Vec<_> =
         policy["rules"].as_array().unwrap().iter().map(|rule| &rule["name"]).collect();
     assert_eq!(names.len(), 7, "{names:?}");

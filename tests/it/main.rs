@@ -68,10 +68,11 @@ mod own_limits;
 mod refusals;
 mod request_limits;
 
-// Identity: API keys, forwarded addresses, and who may send requests.
+// Identity: API keys and their rotation, forwarded addresses, and who may send requests.
 mod addresses;
 mod identity;
 mod ip_lists;
+mod key_rotation;
 
 // Listeners, their certificates, and those that are automatic.
 mod acme;

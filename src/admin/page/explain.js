@@ -42,7 +42,8 @@ function facts({ client, route, request }) {
   const rows = [row("Request", h("code", {}, `${request.method} ${request.host}${request.path}`))];
   if (client) {
     const from = client.key_from ? ` (${client.key_from.replaceAll("_", " ")})` : "";
-    const key = client.key ? [code(client.key), from] : [`${client.key_state.replaceAll("_", " ")}${from}`];
+    const refused = ["expired", "not_yet_valid", "disabled"].includes(client.key_state) ? `, ${client.key_state.replaceAll("_", " ")}` : "";
+    const key = client.key ? [code(client.key), from, refused] : [`${client.key_state.replaceAll("_", " ")}${from}`];
     rows.push(row("Address", h("code", {}, client.address ?? "none"), ` ${client.address_why}`), row("Key", ...key));
     if (client.plan) rows.push(row("Plan", code(client.plan)));
   }

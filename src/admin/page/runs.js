@@ -102,6 +102,7 @@ function details(run) {
       optional("Status", run.status),
       optional("Reason", run.reason, words(run.reason)),
       optional("Key", run.key ? null : run.key_state),
+      optional("Key", run.key && run.key_name, code(run.key_name ?? "")),
       optional("Key found in", run.key_from),
       optional("Route", run.route, code(run.route ?? ""), run.other_routes ? " and others" : ""),
       optional("Cost", run.cost, tokenCount(run.cost ?? 0)),

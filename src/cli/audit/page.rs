@@ -112,7 +112,10 @@ impl RefusalRunView {
 
     fn client(&self) -> String {
         match (&self.key, &self.ip) {
-            (Some(key), _) => format!("key {key}"),
+            (Some(key), _) => match &self.key_name {
+                Some(name) => format!("key {key} ({name})"),
+                None => format!("key {key}"),
+            },
             (None, Some(ip)) => format!("address {ip}"),
             (None, None) => "an unknown address".to_owned(),
         }
@@ -191,6 +194,9 @@ impl Page {
                         format!("the API key in {from} is unknown")
                     }
                     (Some("missing_key"), _) => "they have no API key".to_owned(),
+                    (Some("expired_key"), _) => "the API key has expired".to_owned(),
+                    (Some("early_key"), _) => "the API key is not valid yet".to_owned(),
+                    (Some("disabled_key"), _) => "the client is disabled".to_owned(),
                     (reason, _) => reason.unwrap_or("no valid API key").to_owned(),
                 };
                 format!("{rule} refused {what} {when}, with 401: {why}.")
@@ -344,7 +350,8 @@ fn groups(runs: &[RefusalRunView]) -> Vec<Group<'_>> {
     let mut index: HashMap<_, usize> = HashMap::new();
     for run in runs {
         let RefusalRunView { kind, reason, key, key_state, key_from, rule, rate, burst, .. } = run;
-        let ip = run.ip.as_ref().filter(|_| key.is_none());
+        let key = (key, &run.key_name);
+        let ip = run.ip.as_ref().filter(|_| run.key.is_none());
         let id = (kind, reason, key, (key_state, key_from), rule, rate, burst, ip, &run.plan);
         let at = *index.entry(id).or_insert(groups.len());
         match groups.get_mut(at) {

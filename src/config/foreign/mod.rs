@@ -51,6 +51,8 @@ enum Place {
     Plan,
     /// An entry of `[keys]`.
     Key,
+    /// An item of `secrets` of a key.
+    Secret,
     /// An entry of `[upstreams]`.
     Upstream,
     /// An item of `servers` of an upstream.
@@ -224,6 +226,7 @@ fn place(parents: &[String]) -> Option<Place> {
         ["upstreams", _, "servers"] => Place::UpstreamServer,
         ["upstreams", _, "tls"] => Place::UpstreamTls,
         ["acme", "eab"] => Place::Eab,
+        ["keys", _, "secrets"] => Place::Secret,
         ["routes", _] => Place::Route,
         ["rules", _] => Place::Rule,
         ["rules", _, "plans", _] | ["keys", _, "rules", _] => Place::Grant,
@@ -277,6 +280,7 @@ impl Place {
             | Self::Certificate
             | Self::Acme
             | Self::Eab
+            | Self::Secret
             | Self::Plan
             | Self::Key
             | Self::UpstreamServer

@@ -2,7 +2,7 @@
 
 use super::Place::{
     Acme, Any, Certificate, Client, Cors, Eab, Grant, Headers, Key, Listener, Plan, Redis, Root,
-    Route, Rule, Server, ServerLimits, Upstream, UpstreamServer, UpstreamTls,
+    Route, Rule, Secret, Server, ServerLimits, Upstream, UpstreamServer, UpstreamTls,
 };
 use super::*;
 use crate::load::from_text;
@@ -52,7 +52,9 @@ fn file(place: Place, meant: &str, line: &str) -> Option<String> {
             keep("rate", "rate = '10/s'\n"),
         ),
         Plan => format!("{server}[plans.free]\n{line}\n"),
-        Root | Certificate | Key | Eab | Any => return None,
+        Key => format!("{server}[keys.k]\nsha256 = '{}'\n{line}\n", "0".repeat(64)),
+        Secret => format!("{server}[[keys.k.secrets]]\nsha256 = '{}'\n{line}\n", "0".repeat(64)),
+        Root | Certificate | Eab | Any => return None,
     })
 }
 
@@ -89,6 +91,7 @@ fn listed_names_are_unknown_where_they_are_listed() {
         (Redis, "[redis]"),
         (Plan, "[plans.free]"),
         (Key, "[keys.k]"),
+        (Secret, "[[keys.k.secrets]]"),
         (Upstream, "[upstreams.api]"),
         (UpstreamServer, "[[upstreams.api.servers]]"),
         (UpstreamTls, "[upstreams.api.tls]"),

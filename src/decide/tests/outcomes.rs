@@ -37,11 +37,16 @@ on_missing = "deny"
 "#;
 
 fn policy(clients: &str) -> Policy {
+    policy_with(clients, "sha256 = '#'")
+}
+
+/// The same with these settings of the client; `#` is the hash of its key.
+fn policy_with(clients: &str, key: &str) -> Policy {
     let digest = Sha256::digest(b"secret").iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     });
-    let key = format!("[keys.acme]\nsha256 = \"{digest}\"\nplan = \"free\"\n");
+    let key = format!("[keys.acme]\nplan = \"free\"\n{key}\n").replace('#', &digest);
     let clients = format!("[clients]\nlimits_path = \"/limits\"\n{clients}\n");
     from_text("gateway.toml", &format!("{clients}{RULES}{key}")).unwrap()
 }
@@ -86,6 +91,26 @@ fn request_is_charged_by_the_rules_for_its_key() {
     ];
     for (clients, key, expected) in table {
         assert_eq!(outcome(&policy(clients), "GET", "/", key), expected, "{clients}, {key:?}");
+    }
+}
+
+/// Also if unknown keys count as none: the operator knows these, and has ended them.
+#[test]
+fn key_that_cannot_be_used_is_charged_by_address() {
+    let expired = "expires = 1970-01-01T00:00:00Z";
+    let early = "not_before = 2027-01-01T00:00:00Z";
+    let why = |why: &str| format!("KeyRefused {{ source: 0, why: {why} }} Address [per-ip 2]");
+    let table = [
+        (format!("secrets = [{{ sha256 = '#', {expired} }}]"), why("Expired")),
+        (format!("secrets = [{{ sha256 = '#', {early} }}]"), why("NotYetValid")),
+        ("sha256 = '#'\nenabled = false".to_owned(), why("Disabled")),
+        ("sha256 = '#'\nenabled = true".to_owned(), "all All [per-ip 2, per-key 2]".to_owned()),
+    ];
+    for clients in ["", "on_unknown_key = \"accept\"", "on_unknown_key = \"anonymous\""] {
+        for (key, expected) in &table {
+            let found = outcome(&policy_with(clients, key), "GET", "/", Some("secret"));
+            assert_eq!(found, *expected, "{clients} {key}");
+        }
     }
 }
 

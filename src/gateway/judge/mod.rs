@@ -13,7 +13,7 @@ use pingora::proxy::Session;
 
 use super::Gateway;
 use super::exchange::Exchange;
-use crate::base::clock;
+use crate::base::{clock, unix_time};
 use crate::client::Client;
 use crate::client::identity::Identity;
 use crate::decide::decision::Decision;
@@ -107,7 +107,8 @@ impl Gateway {
         let policy = &snapshot.policy;
         let head = head_over(session, &exchange.connection);
         let credential = decide::credential(policy, &head);
-        let found = credential.map(|credential| policy.keys.look_up(credential));
+        let found = credential
+            .map(|credential| policy.keys.look_up(credential, || unix_time::of(exchange.started)));
         let precheck = decide::precheck(policy, &head, found);
         let required_by = precheck.key_required_by();
         let Precheck { identity, is_own_limits, preflight, route, refusal, .. } = precheck;

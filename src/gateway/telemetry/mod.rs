@@ -62,10 +62,16 @@ impl Gateway {
     /// Records the refusals that a decision consists of, at the time of the decision: a request
     /// that a rule in shadow mode would have refused can go on for hours.
     pub(super) fn record_refusals(&self, exchange: &Exchange, judged: &Judged) {
-        let Some(Identity { client, key_from, .. }) = &judged.identity else { return };
+        let Some(Identity { client, key_from, key_name, .. }) = &judged.identity else { return };
         let (policy, generation) = (&exchange.snapshot.policy, exchange.snapshot.generation);
-        let request =
-            AuditedRequest { policy, generation, client, route: judged.route, key_from: *key_from };
+        let request = AuditedRequest {
+            policy,
+            generation,
+            client,
+            route: judged.route,
+            key_from: *key_from,
+            key_name: key_name.as_ref(),
+        };
         self.audit.record(&request, &judged.decision);
     }
 
@@ -152,6 +158,7 @@ fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u
         server: attempts.last().map(|attempt| attempt.server),
         generation: exchange.snapshot.generation,
         key_from: exchange.identity().and_then(|identity| identity.key_from),
+        key_name: exchange.identity().and_then(|identity| identity.key_name.clone()),
         is_reused: attempts.last().and_then(|attempt| attempt.is_reused),
         timings: Timings {
             total: total_us,

@@ -129,6 +129,7 @@ members! { |name, line, record, resolved|
     TraceId => line.string(name, record.trace_id.map(|id| id.to_string()).as_deref()),
     Generation => line.number(name, Some(record.generation)),
     Key => line.string(name, resolved.key.map(|key| &*key.id)),
+    KeyName => line.string(name, record.key_name.as_deref()),
     KeyFrom => line.string(name, resolved.key_from.map(key_source).as_deref()),
     Ip => line.address(name, resolved.ip),
     Plan => line.string(name, resolved.plan),

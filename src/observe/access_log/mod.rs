@@ -82,6 +82,8 @@ pub struct Record {
     pub generation: u64,
     /// Where its API key was, as an index into `clients.api_key`; `None` without a key.
     pub key_from: Option<usize>,
+    /// Name of its API key, if the key is known and has one.
+    pub key_name: Option<Arc<str>>,
     /// Whether the connection to the endpoint had been used by an earlier request; `None` if it was
     /// not connected to.
     pub is_reused: Option<bool>,

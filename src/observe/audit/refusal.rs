@@ -40,7 +40,9 @@ impl Refusal {
             Decision::Unauthenticated { reason, .. } => {
                 let rule = match reason {
                     Unauthenticated::KeyRequired(KeyRequired { rule }) => Some(*rule),
-                    Unauthenticated::KeyMissing | Unauthenticated::KeyUnknown { .. } => None,
+                    Unauthenticated::KeyMissing
+                    | Unauthenticated::KeyUnknown { .. }
+                    | Unauthenticated::KeyRefused { .. } => None,
                 };
                 record(Self::without_bucket(Kind::Unauthorized, rule));
             }

@@ -51,6 +51,8 @@ pub(super) struct RunId {
     pub(super) reason: Option<Reason>,
     /// Where the unknown key was, as an index into the sources of keys of the configuration.
     pub(super) key_from: Option<usize>,
+    /// Name of the known key, if it has one.
+    pub(super) key_name: Option<Arc<str>>,
     /// Generation of the configuration.
     pub(super) generation: u64,
 }
@@ -208,6 +210,7 @@ impl RefusalRun {
             key,
             key_state: key_state.map(Cow::Borrowed),
             key_from: start.key_from.clone(),
+            key_name: text(&refused.id.key_name),
             ip: start.ip.map(|ip| ip.to_string()),
             rule: text(&refused.id.rule),
             plan: text(&start.plan),

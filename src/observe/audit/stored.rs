@@ -31,6 +31,7 @@ impl RefusalRunView {
             key: text("key"),
             key_state: text("key_state").map(Cow::Owned),
             key_from: text("key_from"),
+            key_name: text("key_name"),
             ip: text("ip"),
             rule: text("rule"),
             plan: text("plan"),
@@ -68,6 +69,7 @@ impl RefusalRunView {
                 run.kind,
                 run.generation,
                 run.key.clone(),
+                run.key_name.clone(),
                 run.ip.clone(),
                 run.rule.clone(),
             )

@@ -40,13 +40,14 @@ struct Shard {
 }
 
 /// What refusals of one kind are counted by. Indexes refer to the policy of the generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TallyId {
     generation: u64,
     client: ClientId,
     rule: Option<u32>,
     reason: Option<Reason>,
     key_from: Option<usize>,
+    key_name: Option<Arc<str>>,
 }
 
 /// Refusals of one client by one rule, added up.
@@ -62,6 +63,8 @@ pub(super) struct Tally {
     pub(super) reason: Option<Reason>,
     /// Index of the source of the unknown key.
     pub(super) key_from: Option<usize>,
+    /// Name of the known key.
+    pub(super) key_name: Option<Arc<str>>,
     pub(super) first: Times,
     pub(super) last: Times,
     pub(super) count: u64,
@@ -126,7 +129,8 @@ impl Shard {
         let generation = request.generation;
         let is_known = request.client.principal().is_some();
         let key_from = request.key_from.filter(|_| !is_known);
-        let id = TallyId { generation, client: counted, rule, reason, key_from };
+        let key_name = request.key_name.cloned();
+        let id = TallyId { generation, client: counted, rule, reason, key_from, key_name };
         let cost = refusal.cost.or_else(|| request.cost_of_route(kind));
         if let Some(tally) = tallies.get_mut(&id) {
             tally.other_routes |= tally.route != route;
@@ -146,6 +150,7 @@ impl Shard {
             rule,
             reason,
             key_from,
+            key_name: id.key_name.clone(),
             first: at,
             last: at,
             count: 1,

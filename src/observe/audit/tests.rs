@@ -79,7 +79,14 @@ fn refusal_has_its_kind_limit_route_cost_and_generation() {
             ClientKey::Unknown(_) => Some(1),
             ClientKey::Missing => None,
         };
-        let request = AuditedRequest { policy: &policy, generation: 7, client, route, key_from };
+        let request = AuditedRequest {
+            policy: &policy,
+            generation: 7,
+            client,
+            route,
+            key_from,
+            key_name: None,
+        };
         audit.record(&request, &decision);
     };
     let unauthenticated = |reason| Decision::Unauthenticated { reason, check: None };
@@ -127,6 +134,7 @@ fn flood_of_one_kind_is_bounded_and_counted() {
                 client: &client,
                 route: None,
                 key_from: None,
+                key_name: None,
             },
             decision,
         );

@@ -34,6 +34,8 @@ pub struct RefusalRunView {
     pub key_state: Option<Cow<'static, str>>,
     /// Where the key was that the file does not have, such as `header:x-api-key`; else null.
     pub key_from: Option<String>,
+    /// Name of the client's key, which `secrets` of the client gives it; null without one.
+    pub key_name: Option<String>,
     /// The client's address at the first refusal.
     pub ip: Option<String>,
     /// Name of the rule; null if no rule refused the requests.
@@ -79,6 +81,7 @@ impl RefusalRunView {
             ("key", self.key.clone()),
             ("key_state", self.key_state.as_deref().map(str::to_owned)),
             ("key_from", self.key_from.clone()),
+            ("key_name", self.key_name.clone()),
             ("ip", self.ip.clone()),
             ("rule", self.rule.clone()),
             ("plan", self.plan.clone()),

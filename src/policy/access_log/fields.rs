@@ -74,6 +74,7 @@ names! {
     TraceId "trace_id"
     Generation "generation"
     Key "key"
+    KeyName "key_name"
     KeyFrom "key_from"
     Ip "ip"
     Plan "plan"

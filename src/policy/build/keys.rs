@@ -1,18 +1,29 @@
-//! `[keys]`: known clients, by the digest of their key. Messages never contain possible secrets.
+//! `[keys]`: known clients, by the digests of their keys. Messages never contain possible secrets.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::names::Names;
+use super::names::{self, Names, twice};
+use super::values;
 use crate::base::hash::Digest;
 use crate::base::text::cut;
-use crate::client::principal::{Keys, Principal};
+use crate::client::principal::{Keys, KnownKey, Principal, Validity};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::secrets::is_digest;
 use crate::config::spanned::Spanned;
 use crate::config::suggest;
+use crate::config::tables::Secret;
 use crate::config::{Config, in_order, tables};
+
+/// An API key of the file.
+struct Written {
+    digest: Digest,
+    /// Place of the digest.
+    span: Range<usize>,
+    name: Option<Arc<str>>,
+    validity: Validity,
+}
 
 /// All keys.
 pub(super) fn keys(config: &Config, names: &Names, diagnostics: &mut Diagnostics) -> Keys {
@@ -20,22 +31,91 @@ pub(super) fn keys(config: &Config, names: &Names, diagnostics: &mut Diagnostics
     let mut places: HashMap<Digest, Range<usize>> = HashMap::new();
     for ((name, key), id) in in_order(&config.keys).into_iter().zip(names.keys.names()) {
         let plan = plan(name, key, names, diagnostics);
-        let mut found = digest(name, key, diagnostics);
-        if let Some((digest, span)) = &found {
-            if let Some(first) = places.get(digest) {
+        let is_enabled = key.get_ref().enabled.as_ref().is_none_or(|enabled| *enabled.get_ref());
+        let principal = Principal::new(Arc::clone(id), plan.unwrap_or(0), is_enabled);
+        let principal = keys.add(principal);
+        for Written { digest, span, name, validity } in written(name, key.get_ref(), diagnostics) {
+            if let Some(first) = places.get(&digest) {
                 let message = "two keys have one `sha256`: they are the same key";
-                let diagnostic =
-                    Diagnostic::new(span.clone(), message).and(first.clone(), "here first");
+                let diagnostic = Diagnostic::new(span, message).and(first.clone(), "here first");
                 diagnostics.push(diagnostic.help("take one of them out"));
-                found = None;
             } else {
-                places.insert(*digest, span.clone());
+                places.insert(digest, span);
+                let principal = Arc::clone(&principal);
+                keys.add_key(digest, KnownKey { principal, name, validity });
             }
         }
-        let principal = Principal::new(Arc::clone(id), plan.unwrap_or(0));
-        keys.add(principal, found.map(|(digest, _)| digest));
     }
     keys
+}
+
+/// The keys of a client: that of `sha256`, and those of `secrets`.
+fn written(id: &Spanned<String>, key: &tables::Key, diagnostics: &mut Diagnostics) -> Vec<Written> {
+    let own = key.sha256.as_ref().and_then(|field| {
+        let digest = digest(field, diagnostics)?;
+        Some(Written { digest, span: field.span(), name: None, validity: Validity::ALWAYS })
+    });
+    let mut written: Vec<Written> = own.into_iter().collect();
+    let secrets = key.secrets.as_ref().map(Spanned::get_ref);
+    let mut seen: HashMap<&str, Range<usize>> = HashMap::new();
+    for item in secrets.into_iter().flatten() {
+        if let Some(name) = &item.get_ref().name {
+            names::check("key", name, diagnostics);
+            if let Some(first) = seen.insert(name.get_ref(), name.span()) {
+                diagnostics.push(twice(name, first));
+            }
+        }
+        written.extend(secret(id, item, diagnostics));
+    }
+    if key.sha256.is_none() && secrets.is_none_or(Vec::is_empty) {
+        missing(id, id.span(), &["keys", id.get_ref(), "sha256"], diagnostics);
+    }
+    written
+}
+
+/// An item of `secrets`.
+fn secret(
+    id: &Spanned<String>,
+    item: &Spanned<Secret>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Written> {
+    let Secret { name, sha256, not_before, expires } = item.get_ref();
+    let from = values::optional_time(&Secret::not_before, not_before, diagnostics);
+    let until = values::optional_time(&Secret::expires, expires, diagnostics);
+    let Some(field) = sha256 else {
+        missing(id, item.span(), &["keys", id.get_ref(), "secrets", "sha256"], diagnostics);
+        return None;
+    };
+    let digest = digest(field, diagnostics)?;
+    let validity = Validity {
+        not_before_us: from?.unwrap_or(Validity::ALWAYS.not_before_us),
+        expires_us: until?.unwrap_or(Validity::ALWAYS.expires_us),
+    };
+    if let (Some(from), Some(until)) = (not_before, expires)
+        && validity.not_before_us >= validity.expires_us
+    {
+        let message = "`expires` is not after `not_before`: the key is never valid";
+        let diagnostic = Diagnostic::new(until.span(), message).and(from.span(), "begins here");
+        diagnostics.push(diagnostic.help("write a later `expires`, or leave one of them out"));
+        return None;
+    }
+    let name = name.as_ref().map(|name| Arc::from(name.get_ref().as_str()));
+    Some(Written { digest, span: field.span(), name, validity })
+}
+
+/// Reports that a client has no key, or that an item of `secrets` has no hash; `path` is where it
+/// would be.
+fn missing(id: &Spanned<String>, span: Range<usize>, path: &[&str], diagnostics: &mut Diagnostics) {
+    if diagnostics.explain_absence(path) {
+        return;
+    }
+    let id = cut(id.get_ref(), 64);
+    let message = match path {
+        [.., "secrets", _] => format!("a key of `{id}` has no `sha256`"),
+        _ => format!("the key `{id}` has no `sha256`"),
+    };
+    let help = "run `tollgate hash-key`: it makes a key and prints the lines for it";
+    diagnostics.push(Diagnostic::new(span, message).help(help));
 }
 
 /// The index of a key's plan.
@@ -63,23 +143,11 @@ fn plan(
     None
 }
 
-/// The digest of a key, and its span.
-fn digest(
-    name: &Spanned<String>,
-    key: &Spanned<tables::Key>,
-    diagnostics: &mut Diagnostics,
-) -> Option<(Digest, Range<usize>)> {
-    let Some(field) = &key.get_ref().sha256 else {
-        if !diagnostics.explain_absence(&["keys", name.get_ref(), "sha256"]) {
-            let message = format!("the key `{}` has no `sha256`", cut(name.get_ref(), 64));
-            let help = "run `tollgate hash-key`: it makes a key and prints the lines for it";
-            diagnostics.push(Diagnostic::new(name.span(), message).help(help));
-        }
-        return None;
-    };
+/// The digest of a key.
+fn digest(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Digest> {
     let text = field.get_ref();
     if is_digest(text) {
-        return decode(text).map(|digest| (digest, field.span()));
+        return decode(text);
     }
     let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let message = if is_hex {

@@ -160,7 +160,7 @@ pub(super) fn twice(item: &Spanned<String>, first: Range<usize>) -> Diagnostic {
 }
 
 /// Checks that a name can be part of a header, a metric and a bucket id without encoding.
-fn check(kind: &str, name: &Spanned<String>, diagnostics: &mut Diagnostics) {
+pub(super) fn check(kind: &str, name: &Spanned<String>, diagnostics: &mut Diagnostics) {
     let text = name.get_ref();
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     let wrong = if text.is_empty() {

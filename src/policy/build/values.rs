@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use crate::base::period::{self, PeriodError};
 use crate::base::text::cut;
+use crate::base::time::UtcTime;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::row::{self, Row};
 use crate::config::spanned::Spanned;
-use crate::config::tables::Field;
+use crate::config::tables::{Field, TimeText};
 
 /// Whether a setting is on.
 pub(super) fn switch(row: &Row, field: &Field<bool>) -> bool {
@@ -85,6 +86,38 @@ pub(super) fn optional_duration(
     diagnostics: &mut Diagnostics,
 ) -> Option<Option<Duration>> {
     optional(field.as_ref(), |field| written_duration(row, field, diagnostics))
+}
+
+/// A date and a time in microseconds of Unix time; the inner result is none if it is left out.
+#[allow(
+    clippy::option_option,
+    reason = "an error and a setting that is left out are different things"
+)]
+pub(super) fn optional_time(
+    row: &Row,
+    field: &Field<TimeText>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Option<u64>> {
+    optional(field.as_ref(), |field| {
+        let text = field.get_ref().0.trim();
+        if let Some(time) = UtcTime::parse(text) {
+            return Some(time.0);
+        }
+        let name = row.name;
+        let in_utc = |suffix: &str| Some(format!("{text}{suffix}")).filter(|text| is_time(text));
+        let message =
+            format!("`{name}` is a date and a time with an offset, not `{}`", cut(text, 40));
+        let help = match in_utc("Z").or_else(|| in_utc("T00:00:00Z")) {
+            Some(text) => format!("in UTC: `{name} = {text}`; elsewhere with `+01:00` for the `Z`"),
+            None => format!("it looks like `{name} = 2027-01-31T00:00:00Z`"),
+        };
+        diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+        None
+    })
+}
+
+fn is_time(text: &str) -> bool {
+    UtcTime::parse(text).is_some()
 }
 
 /// Reads a setting that may be left out: the inner result is none then, and the outer one with an

@@ -31,11 +31,16 @@ pub(crate) fn proxy_with(servers: &[SocketAddr], settings: &str) -> String {
 /// A listener for HTTP/2 in clear, beside HTTP/1.1.
 pub(crate) const HTTP2_LISTENER: &str = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 = true\n";
 
-/// A `[keys]` table for an API key.
-pub(crate) fn key(id: &str, secret: impl AsRef<[u8]>, plan: &str) -> String {
-    let digest = Sha256::digest(secret.as_ref()).iter().fold(String::new(), |mut text, byte| {
+/// SHA-256 of an API key, in hexadecimal digits.
+pub(crate) fn digest(secret: impl AsRef<[u8]>) -> String {
+    Sha256::digest(secret.as_ref()).iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
-    });
+    })
+}
+
+/// A `[keys]` table for an API key.
+pub(crate) fn key(id: &str, secret: impl AsRef<[u8]>, plan: &str) -> String {
+    let digest = digest(secret);
     format!("\n[keys.{id}]\nsha256 = \"{digest}\"\nplan = \"{plan}\"\n")
 }

@@ -37,7 +37,7 @@ pub(crate) use cgroup::MemoryCgroup;
 pub(crate) use closed_port::{ClosedPort, SilentPort};
 pub(crate) use cluster::{ClusterNode, RedisCluster};
 pub(crate) use collector::{Collector, Span};
-pub(crate) use config::{DEMO, HTTP2_LISTENER, key, proxy_to, proxy_with};
+pub(crate) use config::{DEMO, HTTP2_LISTENER, digest, key, proxy_to, proxy_with};
 pub(crate) use curl::{Fetched, curl, fetch, fetch_all};
 pub(crate) use fault_proxy::{FaultProxy, Mode};
 pub(crate) use files::replace_file;

@@ -21,6 +21,7 @@ fn refused(client: &str, rule: &str, now: u64) -> Refused {
             rule: Some(rule.into()),
             reason: Some(Reason::Limited),
             key_from: None,
+            key_name: None,
             generation: 1,
         },
         first: at(now),

@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 52] = [
+pub(super) const FILES: [(&str, &str); 54] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("acme", "[redis]\nurl = 'redis://h'\n[acme]\ndomains = ['a.test']\nstorage = 'redis'\n@"),
@@ -83,6 +83,8 @@ pub(super) const FILES: [(&str, &str); 52] = [
         "[keys.k]\nsha256 = '#'\n[rules.r]\nper = ['key']\nrate = '1/s'\n\
          [keys.k.rules.r]\nrate = '1/s'\n@",
     ),
+    ("keys", "[keys.k]\nsha256 = '#'\n@"),
+    ("keys.secrets", "[[keys.k.secrets]]\nsha256 = '#'\n@"),
     (
         "routes.maintenance",
         "[routes.b]\nhost = 'b.test'\nupstream = 'api'\n[routes.b.maintenance]\n@",

@@ -223,7 +223,7 @@ fn keys_may_override_and_be_exempt() {
     assert_eq!(names(&rule.exempt.keys), ["b"]);
     assert_eq!(rule.exempt.ips[0], "192.0.2.1/32".parse().unwrap());
     assert_eq!(rule.per[1], Dimension::Header("x-tenant".parse().unwrap()));
-    assert_eq!(&*policy.keys.with_digest(&[0x0f; 32]).unwrap().id, "b");
+    assert_eq!(&*policy.keys.with_digest(&[0x0f; 32]).unwrap().principal.id, "b");
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::spanned::Spanned;
 use crate::config::suggest::list;
 use crate::config::{Config, in_order};
 
@@ -21,10 +20,9 @@ const PUBLIC: [(&str, &str); 3] = [
 pub(super) fn add(config: &Config, diagnostics: &mut Diagnostics) {
     let mut found: Vec<(&str, Range<usize>, &str)> = Vec::new();
     for (id, key) in in_order(&config.keys) {
-        let sha256 = key.get_ref().sha256.as_ref().map(Spanned::get_ref);
-        let public = PUBLIC
-            .iter()
-            .find(|(_, digest)| sha256.is_some_and(|sha256| sha256.eq_ignore_ascii_case(digest)));
+        let has =
+            |digest: &str| key.get_ref().digests().any(|own| own.eq_ignore_ascii_case(digest));
+        let public = PUBLIC.iter().find(|(_, digest)| has(digest));
         if let Some((key, _)) = public {
             found.push((id.get_ref(), id.span(), key));
         }

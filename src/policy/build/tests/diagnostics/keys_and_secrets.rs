@@ -89,6 +89,28 @@ fn the_key_k_has_no_sha256() {
 }
 
 #[test]
+fn secrets_of_a_client_are_keys_with_names_and_times() {
+    let (one, two) = ("1f".repeat(32), "2f".repeat(32));
+    let items = [
+        "{ name = 'a' }".to_owned(),
+        format!("{{ name = 'a b', sha256 = '{one}', expires = 2027-01-31 }}"),
+        format!("{{ name = 'a', sha256 = '{one}', expires = '2027-01-31T10:00:00' }}"),
+        format!("{{ sha256 = '{one}', not_before = 1, expires = 'soon' }}"),
+        format!(
+            "{{ sha256 = '{two}', not_before = 2027-01-31T00:00:00Z, \
+             expires = 2027-01-31T01:00:00+01:00 }}"
+        ),
+        format!("{{ sha256 = '{one}' }}"),
+        format!("{{ sha256 = '{}' }}", one.to_uppercase()),
+        "'hunter2'".to_owned(),
+        "{ sha256 = 'hunter2', token = 'hunter2' }".to_owned(),
+    ];
+    let items = items.join(",\n");
+    insta::assert_snapshot!(render(&format!("[keys.k]\nsecrets = [\n{items}\n]")));
+    insta::assert_snapshot!(render("[keys.k]\nsecrets = []\nexpires = 1\nenabled = 'no'"));
+}
+
+#[test]
 fn the_key_k_has_no_plan() {
     insta::assert_snapshot!(render("[plans.free]\n[keys.k]\nsha256 = '9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F9F'"), @r#"
     error: the key `k` has no plan
