@@ -103,6 +103,9 @@ struct Upstream {
     max_connections: Option<u32>,
     /// When requests that failed are sent again, in a few words.
     retries: String,
+    /// The codings by which responses are compressed: `br, gzip`; left out without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compress: Option<String>,
     /// Time limits of requests and attempts, as in the configuration file; left out without any.
     #[serde(skip_serializing_if = "Option::is_none")]
     time_limits: Option<String>,
@@ -222,6 +225,9 @@ impl Upstream {
             max_in_flight: upstream.max_in_flight.map(|most| most.to_string()),
             max_connections: upstream.max_connections.map(|max| max.open),
             retries: upstream.retries.to_string(),
+            compress: Some(&upstream.compression)
+                .filter(|compression| !compression.is_off())
+                .map(ToString::to_string),
             time_limits: Some(upstream.time_limits)
                 .filter(|limits| !limits.is_empty())
                 .map(|limits| limits.to_string()),

@@ -16,7 +16,7 @@ use super::rules::Grant;
 use super::spanned::Spanned;
 use super::walk::table;
 use super::words::{
-    Auto, ClientIp, Colocate, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel,
+    Auto, ClientIp, Coding, Colocate, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel,
     OnConflictingKeys, OnFailure, OnMissingKey, OnPreflight, OnUnknownKey, PathCase, Protocol,
     Ready, ResetForm, SplitBy, StartWithout, TrailingSlash,
 };
@@ -65,6 +65,16 @@ pub enum TextOrSwitch {
     Text(String),
     /// Whether there is a value.
     Switch(bool),
+}
+
+/// A list whose setting can also be switched off, or on with all that the list can have.
+#[derive(Debug)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
+pub enum SwitchOrList<T> {
+    /// `false`: none. `true`: all.
+    Switch(bool),
+    /// These.
+    List(Vec<Spanned<T>>),
 }
 
 /// Requests in flight at an upstream, in one of two forms.
@@ -696,6 +706,12 @@ table! {
             default: InWords("one retry if no server has processed the request"),
             example: Some(r#"{ count = 1, on = ["connect", "503"] }"#),
         },
+        /// The codings by which responses are compressed for clients that accept them, the
+        /// preferred one first: `br`, `zstd` and `gzip`. `true`: all, in this order.
+        pub compress: Option<Spanned<SwitchOrList<Coding>>> {
+            default: Switch(false),
+            example: Some(r#"["br", "zstd", "gzip"]"#),
+        },
     }
 }
 
@@ -894,6 +910,12 @@ table! {
         pub retries: Option<Spanned<Retries>> {
             default: InWords("that of the upstream"),
             example: Some(r#"{ count = 1, on = ["connect", "503"] }"#),
+        },
+        /// The codings by which responses are compressed for clients that accept them, in place of
+        /// those of the upstream. `false`: none.
+        pub compress: Option<Spanned<SwitchOrList<Coding>>> {
+            default: InWords("that of the upstream"),
+            example: Some(r#"["br", "zstd", "gzip"]"#),
         },
         /// Pages of other sites that may use the route from browsers, instead of those of `[cors]`:
         /// `{ origins = ["https://app.example.com"] }`. `false`: none, and what the upstream says

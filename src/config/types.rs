@@ -36,6 +36,7 @@ pub(super) enum Expected {
     TextOrList,
     TextOrSwitch,
     SwitchOrTable,
+    SwitchOrList,
     /// A string that is one of these words.
     Word(&'static [&'static str]),
     /// A number, or one of these words.
@@ -240,11 +241,13 @@ impl Mismatch<'_> {
                 DeValue::Float(number),
             ) => Some(whole(number.as_str())?.to_string()),
             (Expected::Boolean, DeValue::String(text)) => Some(switch(text.trim())?.to_string()),
-            (Expected::List | Expected::SwitchOrTable | Expected::TextOrTable, _)
-                if row.example.is_some() =>
-            {
-                row.example.map(str::to_owned)
-            }
+            (
+                Expected::List
+                | Expected::SwitchOrTable
+                | Expected::SwitchOrList
+                | Expected::TextOrTable,
+                _,
+            ) if row.example.is_some() => row.example.map(str::to_owned),
             (Expected::List, DeValue::String(text)) => {
                 let item = match (row.form, row.shown) {
                     (Form::Address, _) => self.address(text)?,
@@ -302,6 +305,7 @@ impl Expected {
             Self::TextOrList => "a string or a list of them",
             Self::TextOrSwitch => "a string, `true` or `false`",
             Self::SwitchOrTable => "`true`, `false` or a table",
+            Self::SwitchOrList => "a list, `true` or `false`",
             Self::List => "a list",
             Self::Table | Self::OneTable | Self::NamedTables => "a table",
         }

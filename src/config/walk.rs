@@ -16,7 +16,7 @@ use super::row::{Contents, DefaultValue, Row};
 use super::rules::{Burst, Lease, LimitText};
 use super::spanned::Spanned;
 use super::suggest;
-use super::tables::{MaxInFlight, TextOr, TextOrList, TextOrSwitch, TimeText};
+use super::tables::{MaxInFlight, SwitchOrList, TextOr, TextOrList, TextOrSwitch, TimeText};
 use super::types::{self, Expected, Mismatch};
 use super::words::Word;
 use crate::limit::cost::Cost;
@@ -428,6 +428,16 @@ impl<T: Table> FromToml for SwitchOr<T> {
             DeValue::Boolean(is_on) => Some(Self::Switch(*is_on)),
             DeValue::Table(table) => Some(Self::Table(walk.settings(table))),
             _ => walk.reject(Expected::SwitchOrTable, value),
+        }
+    }
+}
+
+impl<T: FromToml> FromToml for SwitchOrList<T> {
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::Boolean(is_on) => Some(Self::Switch(*is_on)),
+            DeValue::Array(_) => Vec::from_toml(value, walk).map(Self::List),
+            _ => walk.reject(Expected::SwitchOrList, value),
         }
     }
 }

@@ -208,6 +208,16 @@ words! {
         H2c = "h2c",
     }
 
+    /// A content coding of responses.
+    pub enum Coding {
+        /// Brotli.
+        Br = "br",
+        /// Zstandard.
+        Zstd = "zstd",
+        /// gzip.
+        Gzip = "gzip",
+    }
+
     /// What a health check is.
     pub enum CheckKind = Http {
         /// A `GET` request.

@@ -106,6 +106,10 @@ pub struct ExplainedRoute {
     /// `up to 1 retry on connect, 503, within 20 % of the requests`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<String>,
+    /// The codings by which responses are compressed, if the upstream says so and the route does
+    /// not: `br, gzip`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compress: Option<String>,
     /// The endpoints of the upstream that get no requests, with the reason: `10.0.0.8:80 ejected:
     /// error rate`. Left out without one, and by the command line, which asks no gateway.
     #[serde(skip_serializing_if = "Vec::is_empty")]

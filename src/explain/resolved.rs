@@ -205,6 +205,9 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         let retries = retries.filter(|retries| *retries != Retries::default());
         let retries = retries.filter(|_| winner.retries.is_none());
         route.retries = retries.map(|retries| retries.to_string());
+        let compression = upstream.map(|upstream| &upstream.compression);
+        let compression = compression.filter(|own| !own.is_off() && winner.compression.is_none());
+        route.compress = compression.map(ToString::to_string);
         route.split_by = winner.destination.split().map(|split| split.by.name());
         route.split = split_shares(policy, &winner.destination);
     } else {

@@ -157,6 +157,9 @@ impl Page {
         for words in route.time_limits.iter().chain(&route.retries) {
             self.line("", words);
         }
+        if let Some(codings) = &route.compress {
+            self.line("", &format!("compress: {codings}"));
+        }
         self.candidates(&route.candidates);
         for Param { name, value } in &route.params {
             self.line("", &format!("{{{name}}} is {value}"));

@@ -7,6 +7,7 @@ use pingora::prelude::Result;
 use prometheus::IntGauge;
 
 use super::attempts::Attempts;
+use super::compression::Encoder;
 use super::judge::Judged;
 use super::respond::failure;
 use crate::base::request_id::RequestId;
@@ -19,6 +20,7 @@ use crate::downstream::ConnectionInfo;
 use crate::observe::metrics::{Metrics, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
+use crate::policy::compression::Compression;
 use crate::policy::handling::Handling;
 use crate::policy::retries::Retries;
 use crate::policy::settings::Upstream;
@@ -43,6 +45,8 @@ pub struct Exchange {
     pub waited_us: Option<u64>,
     /// The attempts to send it to a server.
     pub attempts: Attempts,
+    /// Compresses the body of the response, if it is compressed, until it has ended.
+    pub(super) encoder: Option<Box<Encoder>>,
     /// Value of `grpc-status` in the trailers that the client was sent, if any.
     pub grpc_status: Option<HeaderValue>,
     /// Why the request failed, if it did.
@@ -72,6 +76,7 @@ impl Exchange {
             judged: None,
             waited_us: None,
             attempts: Attempts::default(),
+            encoder: None,
             grpc_status: None,
             failure: None,
             trace: None,
@@ -177,6 +182,12 @@ impl Exchange {
     pub fn retries(&self) -> Option<&Retries> {
         let of_route = self.route().and_then(|route| route.retries.as_deref());
         of_route.or_else(|| self.upstream().map(|upstream| &upstream.retries))
+    }
+
+    /// Returns how its response is compressed, once the route is known.
+    pub fn compression(&self) -> Option<&Compression> {
+        let of_route = self.route().and_then(|route| route.compression.as_ref());
+        of_route.or_else(|| self.upstream().map(|upstream| &upstream.compression))
     }
 
     /// Returns its time limits beside those of every upstream.

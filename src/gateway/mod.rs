@@ -6,7 +6,7 @@
 //! a server of its upstream), `respond` (the response to the client), `telemetry` (metrics, log and
 //! trace of it). Beside them are the headers that several parts set: `limit_headers` and
 //! `header_text` (rate limits), `header_edits` (changes by a route), `cors` (which pages of other
-//! sites can read the response).
+//! sites can read the response), and `compression` of the responses of upstreams.
 
 pub mod exchange;
 pub mod judge;
@@ -14,6 +14,7 @@ pub mod limit_headers;
 
 mod answers;
 mod attempts;
+mod compression;
 mod cors;
 mod header_edits;
 mod header_text;
@@ -97,6 +98,38 @@ impl Gateway {
             metrics,
         }
     }
+
+    /// Prepares the head of an upstream's response for the client: all but its compression.
+    ///
+    /// # Errors
+    /// Never: names and values are valid.
+    fn prepare_response(
+        session: &mut Session,
+        response: &mut ResponseHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        if upstream_response::prepare(response, session.req_header().version)? {
+            session.set_keepalive(None);
+        }
+        if session.is_http2() {
+            upstream_response::detach(response)?;
+        }
+        if response.status == StatusCode::SWITCHING_PROTOCOLS {
+            exchange.connection.note_upgraded();
+            // `upstream::connection` ends it when it has been silent in both directions.
+            session.set_read_timeout(None);
+        }
+        drain::announce(session, response.status);
+        respond::add_hsts(response, &exchange.connection)?;
+        limit_headers::insert(response, exchange)?;
+        header_edits::edit_response(session.req_header(), response, exchange)?;
+        // A route that removes the cookies of the upstream keeps its clients on their endpoints.
+        let attempt = exchange.attempts.last_mut();
+        if let Some(cookie) = attempt.and_then(|attempt| attempt.set_cookie.take()) {
+            response.append_header(http::header::SET_COOKIE, cookie)?;
+        }
+        cors::insert(session.req_header(), response, exchange)
+    }
 }
 
 #[async_trait]
@@ -111,7 +144,7 @@ impl ProxyHttp for Gateway {
         Box::new(Exchange::new(self.current.load_full(), connection, in_flight, clock::now()))
     }
 
-    /// Adds no modules: upstreams compress responses themselves.
+    /// Adds no modules: [`compression`] is not Pingora's.
     fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
 
     async fn early_request_filter(
@@ -325,29 +358,23 @@ impl ProxyHttp for Gateway {
     where
         Self::CTX: Send + Sync,
     {
-        if upstream_response::prepare(response, session.req_header().version)? {
-            session.set_keepalive(None);
-        }
-        if session.is_http2() {
-            upstream_response::detach(response)?;
-        }
-        if response.status == StatusCode::SWITCHING_PROTOCOLS {
-            exchange.connection.note_upgraded();
-            // `upstream::connection` ends it when it has been silent in both directions.
-            session.set_read_timeout(None);
-        }
-        drain::announce(session, response.status);
-        respond::add_hsts(response, &exchange.connection)?;
-        limit_headers::insert(response, exchange)?;
-        header_edits::edit_response(session.req_header(), response, exchange)?;
-        // A route that removes the cookies of the upstream keeps its clients on their endpoints.
-        let attempt = exchange.attempts.last_mut();
-        if let Some(cookie) = attempt.and_then(|attempt| attempt.set_cookie.take()) {
-            response.append_header(http::header::SET_COOKIE, cookie)?;
-        }
-        cors::insert(session.req_header(), response, exchange)
+        Self::prepare_response(session, response, exchange)?;
+        compression::begin(session, response, exchange)
     }
 
+    fn response_body_filter(
+        &self,
+        _session: &mut Session,
+        body: &mut Option<Bytes>,
+        is_end: bool,
+        exchange: &mut Self::CTX,
+    ) -> Result<Option<Duration>>
+    where
+        Self::CTX: Send + Sync,
+    {
+        compression::encode(body, is_end, exchange)?;
+        Ok(None)
+    }
     fn fail_to_connect(
         &self,
         session: &mut Session,

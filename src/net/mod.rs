@@ -17,3 +17,5 @@ pub mod tls;
 pub mod tls_info;
 pub mod unix_socket;
 pub mod url_target;
+pub mod vary;
+pub mod weighted;

@@ -11,6 +11,7 @@ mod tests;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use smallvec::SmallVec;
 
+use crate::net::vary;
 use origin::OriginPattern;
 
 const ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
@@ -165,18 +166,7 @@ impl Cors {
         if self.origins == Origins::Any {
             return None;
         }
-        let lines = || response.get_all(header::VARY).iter().map(HeaderValue::as_bytes);
-        let names =
-            lines().flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
-        for name in names {
-            if name == b"*" || name.eq_ignore_ascii_case(b"origin") {
-                return None;
-            }
-        }
-        // One line: some caches read only one.
-        let lines: Vec<&[u8]> =
-            lines().filter(|line| !line.trim_ascii().is_empty()).chain([&b"Origin"[..]]).collect();
-        HeaderValue::from_bytes(&lines.join(&b", "[..])).ok()
+        vary::also(response, &header::ORIGIN)
     }
 
     /// In a few words: the origins, and whether credentials are allowed.

@@ -5,7 +5,7 @@
 //! `redis` (everything except rules); `condition`, `request_values`, `expression`, `matcher`,
 //! `params`, `path`, `prefixes`, `tree` and `router` (the route of a request); `ip_set` and
 //! `ip_access` (which clients may send requests); `template`, `rewrite`, `cors` and `handling`
-//! (what a route does beside forwarding); `errors` (bodies of errors); `split` (which upstream gets
+//! (what a route does beside forwarding); `compression` (of responses); `errors` (bodies of errors); `split` (which upstream gets
 //! a request); `charges` (the rules that apply to a request, and their buckets); `refund` (after
 //! which failures tokens are given back); `retries` (after which ones a request is sent again);
 //! `priorities` (which plans are served first); `cost_json` (costs in responses); `restart`
@@ -21,6 +21,7 @@ pub mod acme;
 pub mod bucket_changes;
 pub mod build;
 pub mod charges;
+pub mod compression;
 pub mod condition;
 pub mod cors;
 mod cost_json;
@@ -74,6 +75,7 @@ use crate::limit::charge::Mode;
 use crate::limit::cost::Cost;
 use access_log::AccessLog;
 use acme::Acme;
+use compression::Compression;
 use cors::Cors;
 use errors::Errors;
 use handling::Handling;
@@ -156,6 +158,8 @@ pub struct Policy {
     pub cors: Option<Arc<Cors>>,
     /// Whether there are such settings, of a route or of requests without one.
     pub has_cors: bool,
+    /// Whether responses of an upstream or a route are compressed.
+    pub has_compression: bool,
     /// Bodies of errors instead of problem documents; `None`: none.
     pub errors: Option<Box<Errors>>,
     /// What is probably a mistake in the file.
@@ -216,6 +220,8 @@ pub struct Route {
     pub time_limits: Option<Box<TimeLimits>>,
     /// When its requests are sent again; `None`: as its upstream says.
     pub retries: Option<Box<Retries>>,
+    /// How its responses are compressed; `None`: as its upstream says.
+    pub compression: Option<Compression>,
     /// What it does beside forwarding; `None`: nothing.
     pub handling: Option<Arc<Handling>>,
     /// Which clients may send requests, by their address; `None`: all.
@@ -277,14 +283,21 @@ impl Route {
         self.handling.as_ref()?.cors.as_deref()
     }
 
+    /// Whether it compresses responses, whatever its upstream says.
+    pub fn compresses(&self) -> bool {
+        self.compression.as_ref().is_some_and(|own| !own.is_off())
+    }
+
     /// What it does beside forwarding, each in a few words.
     pub fn handling_words(&self) -> Vec<String> {
         let access = self.ip_access.iter().flat_map(|access| access.words());
         let limits = self.time_limits.iter().map(ToString::to_string);
         let retries = self.retries.iter().map(ToString::to_string);
+        let compression = self.compression.iter().map(|own| format!("compress: {own}"));
         access
             .chain(limits)
             .chain(retries)
+            .chain(compression)
             .chain(self.handling.iter().flat_map(|handling| handling.words()))
             .collect()
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::compression::Compression;
 use super::health::{Eject, HealthChecks};
 use super::redis::Secret;
 use super::retries::Retries;
@@ -251,6 +252,8 @@ pub struct Upstream {
     pub max_connections: Option<MaxConnections>,
     /// When its requests are sent again, on routes that do not say so themselves.
     pub retries: Retries,
+    /// How its responses are compressed, on routes that do not say so themselves.
+    pub compression: Compression,
 }
 
 /// Limits on the connections of this gateway to an upstream.

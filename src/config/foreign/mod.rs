@@ -196,6 +196,15 @@ pub(super) fn advice_on_word(name: &str, word: &str) -> Option<&'static str> {
         ) => {
             "only a request that reached no server gets its tokens back; no setting makes the cost depend on the response"
         }
+        ("compress", "brotli") => "write `\"br\"`",
+        ("compress", "zstandard") => "write `\"zstd\"`",
+        ("compress", "gz" | "xgzip" | "zlib") => "write `\"gzip\"`",
+        ("compress", "deflate") => {
+            "take it out: clients disagree on what `deflate` is, and all of them accept `gzip`"
+        }
+        ("compress", "identity" | "off" | "none") => {
+            "without compression, write `compress = false`"
+        }
         ("kind", "gcra" | "bucket" | "ratelimit" | "rate") => "write `kind = \"token_bucket\"`",
         ("kind", "inflight" | "inflightreq" | "limitconn" | "connections" | "concurrent") => {
             "write `kind = \"concurrency\"`"

@@ -18,6 +18,7 @@ mod audit;
 mod balance;
 mod breaker;
 mod clients;
+mod compression;
 mod conditions;
 mod cors;
 mod costs;
@@ -153,6 +154,8 @@ pub fn build(
         ip_access: ip_access.server,
         has_cors: cors.is_some() || all_routes.iter().any(|route| route.cors().is_some()),
         cors,
+        has_compression: upstreams.iter().any(|upstream| !upstream.compression.is_off())
+            || all_routes.iter().any(|route| route.compresses()),
         errors,
         upstreams,
         routes: all_routes,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 
+use super::compression::compression;
 use super::conditions;
 use super::environment::Environment;
 use super::expression;
@@ -25,6 +26,7 @@ use crate::config::tables::{self, Field, List};
 use crate::config::{Config, in_order};
 use crate::limit::cost::Cost;
 use crate::policy::SMALLEST_FILE;
+use crate::policy::compression::Compression;
 use crate::policy::cors::Cors;
 use crate::policy::handling::Handling;
 use crate::policy::ip_access::IpAccess;
@@ -73,32 +75,33 @@ impl Parts {
         let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
         let settings = self.settings?.into_iter().zip(ip_access);
         let resolved = self.matchers?.into_iter().zip(self.destinations?).zip(settings).zip(0..);
-        let routes =
-            entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
-                let ((matcher, destination), (settings, ip_access)) = resolved;
-                let Settings {
-                    websocket_idle_timeout,
-                    max_body_bytes,
-                    time_limits,
-                    retries,
-                    handling,
-                } = settings;
-                let counting =
-                    rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
-                Route {
-                    name: name.clone(),
-                    matcher,
-                    destination,
-                    cost: cost(table.get_ref()),
-                    websocket_idle_timeout,
-                    max_body_bytes,
-                    time_limits,
-                    retries,
-                    handling,
-                    ip_access,
-                    rules: counting.map(|(_, rule)| rule).collect(),
-                }
-            });
+        let routes = entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
+            let ((matcher, destination), (settings, ip_access)) = resolved;
+            let Settings {
+                websocket_idle_timeout,
+                max_body_bytes,
+                time_limits,
+                retries,
+                compression,
+                handling,
+            } = settings;
+            let counting =
+                rules.iter().zip(0..).filter(|(rule, _)| rule.applies_to_route(index).is_ok());
+            Route {
+                name: name.clone(),
+                matcher,
+                destination,
+                cost: cost(table.get_ref()),
+                websocket_idle_timeout,
+                max_body_bytes,
+                time_limits,
+                retries,
+                compression,
+                handling,
+                ip_access,
+                rules: counting.map(|(_, rule)| rule).collect(),
+            }
+        });
         Some((self.router?, routes.collect()))
     }
 }
@@ -159,6 +162,7 @@ pub(super) struct Settings {
     max_body_bytes: Option<u64>,
     time_limits: Option<Box<TimeLimits>>,
     retries: Option<Box<Retries>>,
+    compression: Option<Compression>,
     pub(super) handling: Option<Arc<Handling>>,
 }
 
@@ -204,11 +208,13 @@ fn of_route(
         diagnostics,
     );
     let retries = optional(table.retries.as_ref(), |table| retries(table, diagnostics));
+    let compression = table.compress.as_ref().map(|own| compression(own, diagnostics));
     Some(Settings {
         websocket_idle_timeout: websocket_idle_timeout?,
         max_body_bytes: Some(max_body_bytes?).filter(|most| *most > 0),
         time_limits: Some(time_limits?).filter(|limits| !limits.is_empty()).map(Box::new),
         retries: retries?.map(Box::new),
+        compression,
         handling,
     })
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::balance;
+use super::compression::compression;
 use super::environment::Environment;
 use super::health;
 use super::names::twice;
@@ -82,6 +83,7 @@ fn upstream(
         None => Some(Retries::default()),
         Some(table) => retries(table, diagnostics),
     };
+    let compression = upstream.compress.as_ref().map(|own| compression(own, diagnostics));
     Some(Upstream {
         name: Arc::from(name.get_ref().as_str()),
         target: target?.0,
@@ -101,6 +103,7 @@ fn upstream(
         max_in_flight,
         max_connections,
         retries: retries?,
+        compression: compression.unwrap_or_default(),
     })
 }
 

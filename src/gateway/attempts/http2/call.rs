@@ -23,11 +23,13 @@ use crate::decide::reason::Failure;
 use crate::gateway::Gateway;
 use crate::gateway::attempts::deadline;
 use crate::gateway::attempts::retry::Failed;
+use crate::gateway::compression;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::request::body_drain;
 use crate::gateway::respond::{self, failure, grpc, upstream_response};
 use crate::net::body_rate::BodyMeter;
 use crate::net::framing;
+use crate::policy::compression::OF_THE_ORIGINAL;
 use crate::upstream::http2::{Stream, in_words, is_unprocessed};
 
 /// An attempt in progress.
@@ -360,8 +362,10 @@ impl<'a> Call<'a> {
     }
 
     async fn write_final_head(&mut self, head: &mut ResponseHeader, is_end: bool) -> Result<()> {
-        let gateway = self.gateway;
-        gateway.response_filter(self.session, head, self.exchange).await?;
+        Gateway::prepare_response(self.session, head, self.exchange)?;
+        if !is_end {
+            compression::begin(self.session, head, self.exchange)?;
+        }
         let request = self.session.req_header();
         let has_body = framing::has_body(&request.method, head.status);
         let is_unframed = has_body && !head.headers.contains_key(header::CONTENT_LENGTH);
@@ -391,12 +395,11 @@ impl<'a> Call<'a> {
         if is_end {
             self.exchange.release_upstream();
         }
-        if !data.is_empty() || is_end {
-            let written = self.session.write_response_body(Some(data), is_end).await;
-            if let Err(error) = written {
-                return Some(Err(error.into_down()));
-            }
+        let written = self.write_body(Some(data), is_end).await;
+        if let Err(error) = written {
+            return Some(Err(error));
         }
+        let Response::Body(body) = &mut self.response else { return None };
         // An error means that the stream has ended, which the next read shows.
         let _ = body.flow_control().release_capacity(len);
         self.since = Instant::now();
@@ -411,11 +414,19 @@ impl<'a> Call<'a> {
             Err(error) => return Some(Err(in_words(error))),
         };
         self.exchange.release_upstream();
-        let written = match trailers {
+        Some(match trailers {
             Some(trailers) => self.write_last(trailers).await,
-            None => self.session.write_response_body(None, true).await,
-        };
-        Some(written.map_err(Error::into_down))
+            None => self.write_body(None, true).await,
+        })
+    }
+
+    /// Writes a part of the body as the client gets it.
+    async fn write_body(&mut self, mut data: Option<Bytes>, is_end: bool) -> Result<()> {
+        compression::encode(&mut data, is_end, self.exchange)?;
+        if !is_end && data.as_ref().is_none_or(Bytes::is_empty) {
+            return Ok(());
+        }
+        self.session.write_response_body(data, is_end).await.map_err(Error::into_down)
     }
 
     /// Whether no byte of the response is missing, as far as its length is known.
@@ -424,12 +435,20 @@ impl<'a> Call<'a> {
     }
 
     /// Writes the trailers. HTTP/1.1 to a client has none.
-    async fn write_last(&mut self, trailers: HeaderMap) -> Result<()> {
+    async fn write_last(&mut self, mut trailers: HeaderMap) -> Result<()> {
         if self.session.as_http1().is_some() {
-            return self.session.write_response_body(None, true).await;
+            return self.write_body(None, true).await;
+        }
+        if let Some(rest) = compression::end(self.exchange)? {
+            for name in &OF_THE_ORIGINAL {
+                trailers.remove(name);
+            }
+            let written = self.session.write_response_body(Some(rest), false).await;
+            written.map_err(Error::into_down)?;
         }
         self.exchange.grpc_status = trailers.get(grpc::STATUS).cloned();
-        self.session.downstream_session.write_response_trailers(trailers).await
+        let written = self.session.downstream_session.write_response_trailers(trailers).await;
+        written.map_err(Error::into_down)
     }
 
     /// The response has been written. What the client has not sent yet is not needed.

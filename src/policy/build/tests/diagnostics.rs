@@ -6,6 +6,7 @@ mod acme;
 mod answers;
 mod audit;
 mod breaker;
+mod compression;
 mod concurrency;
 mod conditions;
 mod cors;
