@@ -23,6 +23,7 @@ use crate::policy::errors::PROBLEM_JSON;
 use crate::policy::matcher::{Matcher, TrailingSlash};
 use crate::policy::path::Readings;
 use crate::policy::retries::Retries;
+use crate::policy::settings::Upstream;
 use crate::policy::split::{Destination, Split};
 use crate::policy::{Policy, Route};
 use crate::store::limiter::{Source, Taken};
@@ -194,20 +195,9 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
             }
         };
         let upstream = upstream.and_then(|upstream| policy.upstreams.get(upstream as usize));
-        route.upstream = upstream.map(|upstream| upstream.name.to_string());
-        route.balance = upstream.and_then(wording::balance);
-        let most = upstream.and_then(|upstream| upstream.max_in_flight);
-        route.max_in_flight = most.map(|most| most.to_string());
-        let limits = upstream.map(|upstream| upstream.time_limits).unwrap_or_default();
-        let limits = winner.time_limits.as_deref().map_or(limits, |own| limits.without(*own));
-        route.time_limits = Some(limits).filter(|limits| !limits.is_empty()).map(|l| l.to_string());
-        let retries = upstream.map(|upstream| upstream.retries);
-        let retries = retries.filter(|retries| *retries != Retries::default());
-        let retries = retries.filter(|_| winner.retries.is_none());
-        route.retries = retries.map(|retries| retries.to_string());
-        let compression = upstream.map(|upstream| &upstream.compression);
-        let compression = compression.filter(|own| !own.is_off() && winner.compression.is_none());
-        route.compress = compression.map(ToString::to_string);
+        if let Some(upstream) = upstream {
+            add_upstream(&mut route, winner, upstream);
+        }
         route.split_by = winner.destination.split().map(|split| split.by.name());
         route.split = split_shares(policy, &winner.destination);
     } else {
@@ -218,6 +208,22 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         };
     }
     route
+}
+
+/// Adds what the upstream of a request says, as far as its route `winner` does not replace it.
+fn add_upstream(route: &mut report::ExplainedRoute, winner: &Route, upstream: &Upstream) {
+    route.upstream = Some(upstream.name.to_string());
+    route.balance = wording::balance(upstream);
+    route.max_in_flight = upstream.max_in_flight.map(|most| most.to_string());
+    let limits = upstream.time_limits;
+    let limits = winner.time_limits.as_deref().map_or(limits, |own| limits.without(*own));
+    route.time_limits = Some(limits).filter(|limits| !limits.is_empty()).map(|l| l.to_string());
+    let retries = Some(upstream.retries).filter(|retries| *retries != Retries::default());
+    let retries = retries.filter(|_| winner.retries.is_none());
+    route.retries = retries.map(|retries| retries.to_string());
+    let compression = Some(&upstream.compression).filter(|own| !own.is_off());
+    let compression = compression.filter(|_| winner.compression.is_none());
+    route.compress = compression.map(ToString::to_string);
 }
 
 /// The readings of the path, and the route of each. What some servers read as the host is a reading

@@ -26,22 +26,24 @@ pub(super) fn begin(
     response: &mut ResponseHeader,
     exchange: &mut Exchange,
 ) -> Result<()> {
-    if exchange.snapshot.policy.has_compression {
-        decide(session, response, exchange)?;
-    }
-    Ok(())
+    let action = action(session, response, exchange);
+    if action == Action::Pass { Ok(()) } else { apply(action, session, response, exchange) }
 }
 
-#[inline(never)]
-fn decide(session: &Session, response: &mut ResponseHeader, exchange: &mut Exchange) -> Result<()> {
-    let Some(compression) = exchange.compression() else { return Ok(()) };
+fn action(session: &Session, response: &ResponseHeader, exchange: &Exchange) -> Action {
+    let Some(compression) = exchange.compression() else { return Action::Pass };
     let request = session.req_header();
     let request =
         Request { method: &request.method, version: request.version, headers: &request.headers };
-    let action = compression.action(request, response.status, &response.headers);
-    if action == Action::Pass {
-        return Ok(());
-    }
+    compression.action(request, response.status, &response.headers)
+}
+
+fn apply(
+    action: Action,
+    session: &Session,
+    response: &mut ResponseHeader,
+    exchange: &mut Exchange,
+) -> Result<()> {
     if let Some(vary) = vary::also(&response.headers, &header::ACCEPT_ENCODING) {
         response.insert_header("Vary", vary)?;
     }
@@ -74,14 +76,14 @@ pub(super) fn encode(
     exchange: &mut Exchange,
 ) -> Result<()> {
     let Some(encoder) = &mut exchange.encoder else { return Ok(()) };
-    let mut encoded = match body.take().filter(|part| !part.is_empty()) {
+    let mut output = match body.take().filter(|part| !part.is_empty()) {
         Some(part) => encoder.encode(&part).map_err(failed)?,
         None => Bytes::new(),
     };
     if is_end && let Some(rest) = end(exchange)? {
-        encoded = if encoded.is_empty() { rest } else { [encoded, rest].concat().into() };
+        output = if output.is_empty() { rest } else { [output, rest].concat().into() };
     }
-    *body = Some(encoded).filter(|encoded| !encoded.is_empty());
+    *body = Some(output).filter(|output| !output.is_empty());
     Ok(())
 }
 
@@ -95,7 +97,7 @@ pub(super) fn end(exchange: &mut Exchange) -> Result<Option<Bytes>> {
 }
 
 #[cold]
-#[allow(clippy::needless_pass_by_value, reason = "used in `map_err`")]
+#[allow(clippy::unnecessary_box_returns, reason = "the type of Pingora's errors")]
 fn failed(error: std::io::Error) -> Box<Error> {
     let words = "compression of the response failed";
     Error::because(ErrorType::InternalError, words, error).into_in()

@@ -184,10 +184,11 @@ impl Exchange {
         of_route.or_else(|| self.upstream().map(|upstream| &upstream.retries))
     }
 
-    /// Returns how its response is compressed, once the route is known.
+    /// Returns how its response is compressed, once the route is known; `None`: not at all.
     pub fn compression(&self) -> Option<&Compression> {
         let of_route = self.route().and_then(|route| route.compression.as_ref());
-        of_route.or_else(|| self.upstream().map(|upstream| &upstream.compression))
+        let own = of_route.or_else(|| self.upstream().map(|upstream| &upstream.compression))?;
+        (!own.is_off()).then_some(own)
     }
 
     /// Returns its time limits beside those of every upstream.

@@ -5,13 +5,13 @@
 //! `redis` (everything except rules); `condition`, `request_values`, `expression`, `matcher`,
 //! `params`, `path`, `prefixes`, `tree` and `router` (the route of a request); `ip_set` and
 //! `ip_access` (which clients may send requests); `template`, `rewrite`, `cors` and `handling`
-//! (what a route does beside forwarding); `compression` (of responses); `errors` (bodies of errors); `split` (which upstream gets
-//! a request); `charges` (the rules that apply to a request, and their buckets); `refund` (after
-//! which failures tokens are given back); `retries` (after which ones a request is sent again);
-//! `priorities` (which plans are served first); `cost_json` (costs in responses); `restart`
-//! (changes that a reload cannot apply); `kind` (what the kind of a rule decides, and limits as
-//! they are written); `bucket_changes` (what a reload does to buckets); `limits_hash` (by which
-//! gateways compare their limits); `build` (from the file to a policy).
+//! (what a route does beside forwarding); `compression` (of responses); `errors` (bodies of
+//! errors); `split` (which upstream gets a request); `charges` (the rules that apply to a request,
+//! and their buckets); `refund` (after which failures tokens are given back); `retries` (after
+//! which ones a request is sent again); `priorities` (which plans are served first); `cost_json`
+//! (costs in responses); `restart` (changes that a reload cannot apply); `kind` (what the kind of a
+//! rule decides, and limits as they are written); `bucket_changes` (what a reload does to buckets);
+//! `limits_hash` (by which gateways compare their limits); `build` (from the file to a policy).
 //!
 //! Plans, upstreams, routes, rules and limits are referred to by their index in one list each, in
 //! the order of the file; keys by their id.
@@ -158,8 +158,6 @@ pub struct Policy {
     pub cors: Option<Arc<Cors>>,
     /// Whether there are such settings, of a route or of requests without one.
     pub has_cors: bool,
-    /// Whether responses of an upstream or a route are compressed.
-    pub has_compression: bool,
     /// Bodies of errors instead of problem documents; `None`: none.
     pub errors: Option<Box<Errors>>,
     /// What is probably a mistake in the file.
@@ -281,11 +279,6 @@ impl Route {
     /// upstream.
     pub fn cors(&self) -> Option<&Cors> {
         self.handling.as_ref()?.cors.as_deref()
-    }
-
-    /// Whether it compresses responses, whatever its upstream says.
-    pub fn compresses(&self) -> bool {
-        self.compression.as_ref().is_some_and(|own| !own.is_off())
     }
 
     /// What it does beside forwarding, each in a few words.

@@ -25,6 +25,7 @@ mod rewrites;
 mod websocket;
 
 // Routes: which one a request has, and what it does beside forwarding.
+mod compression;
 mod cors;
 mod route_answers;
 mod routes;

@@ -36,7 +36,7 @@ const ZSTD_WINDOW: u32 = 18;
 
 /// Compresses one body. Nothing is held back: what was put in comes out at once.
 pub(in crate::gateway) enum Encoder {
-    Brotli(CompressorWriter<Vec<u8>>),
+    Brotli(Box<CompressorWriter<Vec<u8>>>),
     /// In a lock, because the encoder cannot be shared between threads. Only the owner uses it.
     Zstd(Mutex<ZstdEncoder<'static, Vec<u8>>>),
     Gzip(GzEncoder<Vec<u8>>),
@@ -50,7 +50,7 @@ impl Encoder {
             Coding::Br => {
                 let encoder =
                     CompressorWriter::new(Vec::new(), BROTLI_BUFFER, BROTLI_LEVEL, BROTLI_WINDOW);
-                Self::Brotli(encoder)
+                Self::Brotli(Box::new(encoder))
             }
             Coding::Zstd => {
                 let mut encoder = ZstdEncoder::new(Vec::new(), ZSTD_LEVEL)?;

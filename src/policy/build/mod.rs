@@ -154,8 +154,6 @@ pub fn build(
         ip_access: ip_access.server,
         has_cors: cors.is_some() || all_routes.iter().any(|route| route.cors().is_some()),
         cors,
-        has_compression: upstreams.iter().any(|upstream| !upstream.compression.is_off())
-            || all_routes.iter().any(|route| route.compresses()),
         errors,
         upstreams,
         routes: all_routes,

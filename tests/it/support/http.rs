@@ -172,6 +172,21 @@ impl Connection {
         self.unread.drain(..count.min(self.unread.len())).collect()
     }
 
+    /// Reads a head and the first chunk of its body.
+    pub(crate) fn read_first_chunk(&mut self) -> (String, Vec<u8>) {
+        let head = self.read_head().unwrap();
+        let mut chunk = Vec::new();
+        self.read_chunk(&mut chunk).unwrap();
+        (head, chunk)
+    }
+
+    /// Reads the rest of a chunked body.
+    pub(crate) fn read_chunked(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        self.read_chunks(&mut body).unwrap();
+        body
+    }
+
     /// Waits for the end of the connection. False if more bytes arrive.
     pub(crate) fn is_closed_by_server(&mut self) -> bool {
         self.unread.is_empty() && !self.fill()
@@ -196,27 +211,26 @@ impl Connection {
 
     /// Reads a chunked body; `None` if it ends too early.
     fn read_chunks(&mut self, body: &mut Vec<u8>) -> Option<()> {
-        loop {
-            let end = loop {
-                if let Some(end) = find(&self.unread, b"\r\n") {
-                    break end;
-                }
-                if !self.fill() {
-                    return None;
-                }
-            };
-            let line: Vec<u8> = self.unread.drain(..end + 2).collect();
-            let size = std::str::from_utf8(&line).ok()?.trim();
-            let size = usize::from_str_radix(size, 16).ok()?;
-            let chunk = self.read_bytes(size + 2);
-            body.extend_from_slice(chunk.get(..size).unwrap_or(&chunk));
-            if chunk.len() < size + 2 {
+        while self.read_chunk(body)? > 0 {}
+        Some(())
+    }
+
+    /// Reads a chunk, and returns its size: 0 for the last one. `None` if it ends too early.
+    fn read_chunk(&mut self, body: &mut Vec<u8>) -> Option<usize> {
+        let end = loop {
+            if let Some(end) = find(&self.unread, b"\r\n") {
+                break end;
+            }
+            if !self.fill() {
                 return None;
             }
-            if size == 0 {
-                return Some(());
-            }
-        }
+        };
+        let line: Vec<u8> = self.unread.drain(..end + 2).collect();
+        let size = std::str::from_utf8(&line).ok()?.trim();
+        let size = usize::from_str_radix(size, 16).ok()?;
+        let chunk = self.read_bytes(size + 2);
+        body.extend_from_slice(chunk.get(..size).unwrap_or(&chunk));
+        (chunk.len() == size + 2).then_some(size)
     }
 
     /// Reads more bytes. False at the end of the connection, by close or reset.
