@@ -6,7 +6,7 @@
 .PHONY: cluster-simulation test-cluster-matrix test-clients
 
 BUILD_NEEDS := cc cmake
-TEST_NEEDS := curl h2load haproxy nginx node openssl pebble python3 redis-server tzdata
+TEST_NEEDS := curl dnsmasq h2load haproxy nginx node openssl pebble python3 redis-server tzdata
 BENCH_NEEDS := git h2load haproxy libnginx-mod-http-lua lua-nginx-redis nginx openssl python3 redis-server wrk
 
 # cargo-nextest is faster and isolates tests; plain cargo runs the same tests.

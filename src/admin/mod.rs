@@ -219,7 +219,8 @@ impl Admin {
         let Runtime { metrics, store, tls, .. } = &self.runtime;
         let certificates = tls.certificates().into_iter();
         metrics.tls.show(certificates.map(|(_, it)| (Arc::clone(it.name()), it.not_after())));
-        match metrics.render(store, &snapshot.servers(clock::now()), &snapshot.loads()) {
+        let (servers, lookups) = (snapshot.servers(clock::now()), snapshot.lookups());
+        match metrics.render(store, &servers, &lookups, &snapshot.loads()) {
             Ok(body) => Answer::of(StatusCode::OK, EXPOSITION, body),
             Err(error) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
         }

@@ -4,15 +4,17 @@
 use http::StatusCode;
 
 use super::answer::Answer;
-use crate::api::upstreams::{EndpointHealth, Health, UpstreamHealth, Upstreams};
+use crate::api::upstreams::{EndpointHealth, Health, NameLookup, UpstreamHealth, Upstreams};
 use crate::base::clock;
 use crate::base::text::cut;
 use crate::base::time::UtcTime;
 use crate::config::suggest;
+use crate::net::address::Origin;
 use crate::policy::settings::{Target, Upstream};
 use crate::runtime::Snapshot;
 use crate::upstream::health::{HealthView, Order, State};
 use crate::upstream::load::Load;
+use crate::upstream::lookup::LookupView;
 use crate::upstream::pool::{EndpointView, Pool};
 
 impl Upstreams {
@@ -33,6 +35,7 @@ impl UpstreamHealth {
             in_flight: load.in_flight(),
             limit: load.limit(written.max_in_flight),
             addresses: pool.endpoints(now).into_iter().map(address).collect(),
+            lookups: pool.lookups().map(|(server, view)| lookup(server, view, now)).collect(),
         }
     }
 }
@@ -79,19 +82,35 @@ fn no_upstream(snapshot: &Snapshot) -> Box<Answer> {
 fn endpoint(view: EndpointView, now: u64) -> EndpointHealth {
     let HealthView { state, reason, since, until } = view.health;
     let wait_us = if until == u64::MAX { 0 } else { until.saturating_sub(now) };
-    let since =
-        (since > 0).then(|| UtcTime(clock::unix_us().saturating_sub(now.saturating_sub(since))));
     EndpointHealth {
         address: view.address.to_string(),
         health: if state == State::Up { Health::Ok } else { Health::Down },
         state: state.name().to_owned(),
         reason,
-        since,
+        since: utc(since, now),
         retry_after_ms: wait_us.div_ceil(1_000),
         weight: view.weight,
         priority: view.priority,
         in_flight: view.in_flight,
     }
+}
+
+/// The look-ups of a name at `now` (microseconds of the monotonic clock).
+fn lookup(server: &Origin, view: LookupView, now: u64) -> NameLookup {
+    let next_us = if view.next == u64::MAX { 0 } else { view.next.saturating_sub(now) };
+    NameLookup {
+        server: server.to_string(),
+        state: view.state.name().to_owned(),
+        reason: view.reason,
+        since: utc(view.since, now),
+        answered: utc(view.answered, now),
+        next_ms: next_us.div_ceil(1_000),
+    }
+}
+
+/// A time of the monotonic clock by the wall clock; none for 0.
+fn utc(at: u64, now: u64) -> Option<UtcTime> {
+    (at > 0).then(|| UtcTime(clock::unix_us().saturating_sub(now.saturating_sub(at))))
 }
 
 /// An upstream's servers as the file writes them.

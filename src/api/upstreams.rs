@@ -25,6 +25,31 @@ pub struct UpstreamHealth {
     pub limit: Option<u32>,
     /// The addresses of the last look-up.
     pub addresses: Vec<EndpointHealth>,
+    /// The look-ups of names; empty if all servers are addresses.
+    #[serde(default)]
+    pub lookups: Vec<NameLookup>,
+}
+
+/// The look-ups of the name of a server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NameLookup {
+    /// The server as the file writes it.
+    pub server: String,
+    /// `ok`, `failed` (the name server has failed, or does not answer: the addresses stay in use),
+    /// `absent` (the name does not exist, or has no addresses: those it had get requests only if no
+    /// other one is healthy), or `pending` (none has ended).
+    pub state: String,
+    /// Why the last look-up failed, or a part of it; empty if it did not.
+    pub reason: String,
+    /// Since when look-ups fail; `null` if the last one did not.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub since: Option<UtcTime>,
+    /// When the last look-up ended that did not fail; `null`: none has.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub answered: Option<UtcTime>,
+    /// Milliseconds until the next look-up, rounded up; 0 while one runs.
+    pub next_ms: u64,
 }
 
 /// An address of an upstream, and whether requests are sent to it.

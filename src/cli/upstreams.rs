@@ -11,7 +11,7 @@ use super::print;
 use super::target::{TargetFlags, exit_of};
 use crate::api::upstreams::{UpstreamHealth, Upstreams};
 use crate::net::percent::encode_component;
-use crate::top::endpoint_in_words;
+use crate::top::{endpoint_in_words, lookup_in_words};
 
 const HEADINGS: [&str; 6] = ["upstream", "address", "weight", "priority", "in flight", "health"];
 
@@ -132,7 +132,9 @@ fn page(upstreams: &[UpstreamHealth]) -> String {
             ]
         }));
     }
-    aligned(&rows).join("\n") + "\n"
+    let lookups = upstreams.iter().flat_map(|upstream| &upstream.lookups);
+    let lines = aligned(&rows).into_iter().chain(lookups.filter_map(lookup_in_words));
+    lines.fold(String::new(), |page, line| page + &line + "\n")
 }
 
 #[cfg(test)]
@@ -151,7 +153,9 @@ mod tests {
                 {"address": "10.0.0.9:80", "health": "down", "state": "drained", "reason": "operator",
                  "retry_after_ms": 0, "weight": 1, "priority": 1, "in_flight": 0}]},
             {"name": "try", "servers": ["demo"], "limit": null, "addresses": []},
-            {"name": "far", "servers": ["far.test:80"], "limit": null, "addresses": []}]}"#,
+            {"name": "far", "servers": ["far.test:80"], "limit": null, "addresses": [], "lookups": [
+                {"server": "far.test:80", "state": "failed", "reason": "no name server answered", "since": null,
+                 "answered": null, "next_ms": 0}]}]}"#,
         )
         .unwrap();
         insta::assert_snapshot!(page(&all.upstreams), @r"
@@ -161,6 +165,7 @@ mod tests {
         api       10.0.0.9:80  1       1         0          drained: operator
         try       demo         -       -         -          built in
         far       far.test:80  -       -         -          no address
+        look-up of far.test:80 failed: no name server answered
         ");
     }
 }

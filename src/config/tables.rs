@@ -18,7 +18,7 @@ use super::walk::table;
 use super::words::{
     Auto, ClientIp, Coding, Colocate, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel,
     OnConflictingKeys, OnFailure, OnMissingKey, OnPreflight, OnUnknownKey, PathCase, Protocol,
-    Ready, ResetForm, SplitBy, StartWithout, TrailingSlash,
+    Ready, ResetForm, Resolve, SplitBy, StartWithout, TrailingSlash,
 };
 use crate::limit::cost::Cost;
 use crate::net::proxy_protocol::Version;
@@ -112,6 +112,12 @@ table! {
         /// `["192.0.2.7", "file:blocked.txt"]`. A file has one a line. Takes precedence over
         /// `allow_ips`.
         pub deny_ips: List { default: InWords("none") },
+        /// Name servers that the names of upstream servers are looked up with, as addresses with or
+        /// without a port.
+        pub resolvers: List {
+            default: InWords("those of `/etc/resolv.conf`"),
+            example: Some(r#"["10.0.0.2", "127.0.0.1:8600"]"#),
+        },
         /// Worker threads.
         pub threads: Field<u64> {
             default: InWords("one per core"),
@@ -637,6 +643,9 @@ table! {
         /// Servers as `host:port` or, with TLS, `https://host:port`, each a text or a table with
         /// more settings; or `["demo"]`, a built-in responder.
         pub servers: Option<Spanned<Vec<Spanned<TextOr<UpstreamServer>>>>>,
+        /// Which records of the names of servers are looked up. With `"srv"`, a server is such a
+        /// name without a port, such as `_http._tcp.api.internal`.
+        pub resolve: Field<Resolve>,
         /// How requests are distributed over the servers: `round_robin`, `least_request`,
         /// `random_two`, `hash:ip`, `hash:key` or `hash:header:<name>`.
         pub balance: Field<String> { default: Text("round_robin") },

@@ -218,6 +218,14 @@ words! {
         Gzip = "gzip",
     }
 
+    /// Which records of a server's name have its addresses.
+    pub enum Resolve = A {
+        /// A and AAAA records: addresses. The port is written behind the name.
+        A = "a",
+        /// SRV records: hosts with their ports, priorities and weights.
+        Srv = "srv",
+    }
+
     /// What a health check is.
     pub enum CheckKind = Http {
         /// A `GET` request.

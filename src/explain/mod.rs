@@ -76,6 +76,8 @@ impl Explainer {
             let upstream = explanation.route.upstream.as_deref();
             explanation.route.endpoints_down =
                 upstream.map_or_else(Vec::new, |name| endpoints_down(&snapshot, name));
+            explanation.route.lookups_failing =
+                upstream.map_or_else(Vec::new, |name| lookups_failing(&snapshot, name));
             explanation
         };
         if precheck.charges.is_empty() {
@@ -97,6 +99,17 @@ fn endpoints_down(snapshot: &Snapshot, upstream: &str) -> Vec<String> {
         format!("{address} {}: {reason}", state.name())
     })
     .collect()
+}
+
+/// The names of servers of an upstream whose last look-up failed, with the reason.
+fn lookups_failing(snapshot: &Snapshot, upstream: &str) -> Vec<String> {
+    let Some(pool) = snapshot.pools.iter().find(|pool| **pool.name() == *upstream) else {
+        return Vec::new();
+    };
+    let failing = pool.lookups().filter(|(_, view)| !view.reason.is_empty());
+    failing
+        .map(|(server, view)| format!("{server} {}: {}", view.state.name(), view.reason))
+        .collect()
 }
 
 /// Explains a request without the levels of its buckets.

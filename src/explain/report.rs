@@ -114,6 +114,10 @@ pub struct ExplainedRoute {
     /// error rate`. Left out without one, and by the command line, which asks no gateway.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoints_down: Vec<String>,
+    /// The names of servers of the upstream whose last look-up failed, with the reason:
+    /// `api.internal:80 failed: no name server answered`. Left out in the same cases.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lookups_failing: Vec<String>,
     /// What selects the upstream of a route with several: `request` or `client`; left out for a
     /// route with one.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
 //! `host:port`, the one parser for it: servers, URLs, `Host` headers.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use thiserror::Error;
 
@@ -18,6 +18,15 @@ pub struct HostPort {
     pub host: String,
     /// The port, never 0.
     pub port: u16,
+}
+
+/// What a server is written as.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// An IP address, or a name whose A and AAAA records are its addresses; with the port.
+    Host(HostPort),
+    /// A name whose SRV records have hosts and ports, such as `_http._tcp.api.internal`.
+    Service(Box<str>),
 }
 
 /// `host` or `host:port`, split but not validated.
@@ -78,6 +87,43 @@ impl HostPort {
         };
         let port = authority.port.map_or(default_port, port).ok_or(AddressError::NotPort)?;
         Ok(Self { host: host.to_ascii_lowercase(), port })
+    }
+}
+
+impl Origin {
+    /// The address, if it is written as one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Host(HostPort { host, port }) => Some(SocketAddr::new(host.parse().ok()?, *port)),
+            Self::Service(_) => None,
+        }
+    }
+
+    /// The host that the server is known by: its certificate must have that name, not that of the
+    /// target of a SRV record, which can be forged. Of `_http._tcp.api.internal` it is
+    /// `api.internal` (RFC 6125, section 6.2.1).
+    pub fn host(&self) -> &str {
+        match self {
+            Self::Host(server) => &server.host,
+            Self::Service(name) => {
+                let mut host = &**name;
+                while let Some((label, rest)) = host.split_once('.')
+                    && label.starts_with('_')
+                {
+                    host = rest;
+                }
+                host
+            }
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(server) => server.fmt(formatter),
+            Self::Service(name) => formatter.write_str(name),
+        }
     }
 }
 

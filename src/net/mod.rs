@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod body_rate;
+mod dns;
 pub mod framing;
 pub mod grpc;
 pub mod http;

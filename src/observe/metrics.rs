@@ -42,7 +42,9 @@ use registrar::Registrar;
 pub use tls::TlsSeries;
 pub use totals::{Gauges, Totals};
 use upstream::UpstreamFamilies;
-pub use upstream::{RetryReason, ServerHealth, UpstreamLoad, UpstreamResult, UpstreamSeries};
+pub use upstream::{
+    NameLookup, RetryReason, ServerHealth, UpstreamLoad, UpstreamResult, UpstreamSeries,
+};
 
 /// Histogram bounds of request durations, in seconds: from one hop on loopback to the longest
 /// timeout in common use.
@@ -241,8 +243,8 @@ impl Metrics {
         self.upstreams.endpoints.checks.with_label_values(&[upstream, result]).inc();
     }
 
-    /// All series in Prometheus' text format. The series of `store`, `servers` and `loads` are set
-    /// to their current values first.
+    /// All series in Prometheus' text format. The series of `store`, `servers`, `lookups` and
+    /// `loads` are set to their current values first.
     ///
     /// # Errors
     /// The encoder rejects a series.
@@ -250,10 +252,11 @@ impl Metrics {
         &self,
         store: &MemoryStore,
         servers: &[ServerHealth<'_>],
+        lookups: &[NameLookup<'_>],
         loads: &[UpstreamLoad<'_>],
     ) -> Result<Vec<u8>, prometheus::Error> {
         let _rendering = self.rendering.lock();
-        self.upstreams.endpoints.show(servers);
+        self.upstreams.endpoints.show(servers, lookups);
         self.upstreams.show_loads(loads);
         self.local_buckets.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
         let evictions = store.evictions();

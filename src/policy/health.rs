@@ -70,10 +70,26 @@ pub enum State {
     Unchecked,
     /// Its health checks fail.
     Unhealthy,
+    /// Its name does not exist any more, or has no addresses.
+    Unresolved,
     /// An operator drains it.
     Drained,
     /// An operator has disabled it.
     Disabled,
+}
+
+/// How the last look-up of a name went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookupState {
+    /// None has ended.
+    Pending,
+    /// It succeeded.
+    Ok,
+    /// It is not known what the name has: its addresses stay in use.
+    Failed,
+    /// The name does not exist, or has no addresses: those it had are used only if no other
+    /// endpoint is healthy.
+    Absent,
 }
 
 /// Why an endpoint was ejected.
@@ -84,12 +100,13 @@ pub enum EjectReason {
 }
 
 impl State {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Up,
         Self::Unreachable,
         Self::Ejected,
         Self::Unchecked,
         Self::Unhealthy,
+        Self::Unresolved,
         Self::Drained,
         Self::Disabled,
     ];
@@ -102,8 +119,23 @@ impl State {
             Self::Ejected => "ejected",
             Self::Unchecked => "unchecked",
             Self::Unhealthy => "unhealthy",
+            Self::Unresolved => "unresolved",
             Self::Drained => "drained",
             Self::Disabled => "disabled",
+        }
+    }
+}
+
+impl LookupState {
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Ok, Self::Failed, Self::Absent];
+
+    /// The word of metrics, logs and the admin API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Absent => "absent",
         }
     }
 }

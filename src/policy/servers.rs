@@ -6,16 +6,18 @@ use std::time::Duration;
 use http::HeaderName;
 
 use super::redis::Secret;
-use crate::net::address::HostPort;
+use crate::net::address::Origin;
 
 /// A server of an upstream. Each of its addresses is an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Its host and port. A name is resolved at run time.
-    pub origin: HostPort,
-    /// Share of the requests that each of its endpoints gets, at least 1.
+    /// Its host and port, or the name of a service. Names are looked up at run time.
+    pub origin: Origin,
+    /// Share of the requests that each of its endpoints gets, at least 1; 1 of a service, whose
+    /// records have weights.
     pub weight: u16,
-    /// The endpoints of the lowest priority with a healthy one get the requests.
+    /// The endpoints of the lowest priority with a healthy one get the requests. Of a service, that
+    /// of the records with the lowest priority.
     pub priority: u8,
 }
 

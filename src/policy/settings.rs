@@ -219,6 +219,8 @@ pub struct Upstream {
     pub name: Arc<str>,
     /// Its servers, or the built-in responder.
     pub target: Target,
+    /// The name servers that its names are looked up with; empty: those of the system.
+    pub resolvers: Arc<[SocketAddr]>,
     /// How requests are distributed over the servers.
     pub balance: Balance,
     /// The cookie that keeps the requests of a client on one endpoint.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::config::findings::{Finding, Findings};
-use crate::net::address::HostPort;
+use crate::net::address::Origin;
 use crate::policy::Policy;
 use crate::policy::settings::Target;
 use crate::upstream::pool::Pool;
@@ -15,7 +15,7 @@ const MAX_LISTED: usize = 100;
 
 /// Adds a warning for each server of `policy` whose name has no address in `pools`.
 pub(super) fn add_warnings(warnings: &mut Findings, policy: &Policy, pools: &[Arc<Pool>]) {
-    let without: HashSet<&HostPort> =
+    let without: HashSet<&Origin> =
         pools.iter().flat_map(|pool| pool.names_without_address()).collect();
     if without.is_empty() {
         return;
@@ -34,7 +34,7 @@ pub(super) fn add_warnings(warnings: &mut Findings, policy: &Policy, pools: &[Ar
     }
 }
 
-fn warning(upstream: &str, server: &HostPort) -> Finding {
+fn warning(upstream: &str, server: &Origin) -> Finding {
     Finding {
         message: format!("`{server}` of the upstream `{upstream}` has no known address"),
         line: None,

@@ -1,4 +1,4 @@
-//! Periodic name look-ups of upstream servers.
+//! Name look-ups of upstream servers, when their addresses expire.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,24 @@ use async_trait::async_trait;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 
 use super::CurrentSnapshot;
 use crate::base::clock;
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::upstream::pool::Pool;
 
-/// Interval of look-ups. Addresses of pods and containers change; caching is up to the resolver.
-const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval in which TLS files are read, and idle connections closed, in microseconds.
+const TIDY_INTERVAL_US: u64 = 10 * MICROS_PER_SECOND;
 
-/// Every 10 s, looks up the names of all upstreams of the current snapshot, reads their TLS files
-/// again if they have changed, and closes idle connections to them that have expired.
+/// Longest time until the names of a new snapshot are considered.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// Shortest time between two rounds.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+
+/// Looks up the names of all upstreams of the current snapshot when their addresses expire. Every
+/// 10 s, reads the TLS files of upstreams again if they have changed, and closes idle connections
+/// to them that have expired.
 pub struct Lookups {
     current: Arc<CurrentSnapshot>,
 }
@@ -32,40 +39,48 @@ impl Lookups {
 #[async_trait]
 impl BackgroundService for Lookups {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let mut interval = tokio::time::interval(LOOKUP_INTERVAL);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is immediate, and most names of the snapshot have been looked up already.
-        interval.tick().await;
-        let rounds = async {
-            self.look_up(|pool| !pool.is_looked_up()).await;
-            loop {
-                interval.tick().await;
-                self.look_up(|_| true).await;
-            }
-        };
         tokio::select! {
             _ = shutdown.changed() => {}
-            () = rounds => {}
+            () = self.run() => {}
         }
     }
 }
 
 impl Lookups {
-    /// Looks up the names of these upstreams in parallel.
-    async fn look_up(&self, is_due: impl Fn(&Pool) -> bool) {
-        let snapshot = self.current.load_full();
-        let mut lookups = JoinSet::new();
-        for pool in snapshot.pools.iter().filter(|pool| is_due(pool)) {
-            pool.sweep(clock::now());
-            if pool.tls().is_some() {
-                let pool = Arc::clone(pool);
-                lookups.spawn(async move { pool.refresh_tls().await });
+    async fn run(&self) {
+        let mut tasks = JoinSet::new();
+        let mut tidy_at = clock::now().saturating_add(TIDY_INTERVAL_US);
+        loop {
+            let now = clock::now();
+            let snapshot = self.current.load_full();
+            if tidy_at <= now {
+                tidy_at = now.saturating_add(TIDY_INTERVAL_US);
+                for pool in &snapshot.pools {
+                    tidy(pool, now, &mut tasks);
+                }
             }
-            if pool.has_names {
-                let pool = Arc::clone(pool);
-                lookups.spawn(async move { pool.look_up().await });
+            let mut next = tidy_at;
+            for pool in snapshot.pools.iter().filter(|pool| pool.has_names) {
+                let due = pool.next_lookup();
+                if due <= now {
+                    let pool = Arc::clone(pool);
+                    tasks.spawn(async move { pool.look_up_due(now).await });
+                } else {
+                    next = next.min(due);
+                }
             }
+            drop(snapshot);
+            while tasks.try_join_next().is_some() {}
+            let pause = Duration::from_micros(next.saturating_sub(now));
+            tokio::time::sleep(pause.clamp(MIN_PAUSE, MAX_PAUSE)).await;
         }
-        while lookups.join_next().await.is_some() {}
+    }
+}
+
+fn tidy(pool: &Arc<Pool>, now: u64, tasks: &mut JoinSet<()>) {
+    pool.sweep(now);
+    if pool.tls().is_some() {
+        let pool = Arc::clone(pool);
+        tasks.spawn(async move { pool.refresh_tls().await });
     }
 }

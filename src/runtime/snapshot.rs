@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::observe::consumption::Consumption;
-use crate::observe::metrics::{PolicySeries, ServerHealth, UpstreamLoad};
+use crate::observe::metrics::{NameLookup, PolicySeries, ServerHealth, UpstreamLoad};
 use crate::policy::Policy;
 use crate::policy::limits_hash::LimitsHash;
 use crate::policy::settings::Upstream;
@@ -65,6 +65,19 @@ impl Snapshot {
                 upstream: &upstream.name,
                 server,
                 state,
+            })
+        })
+        .collect()
+    }
+
+    /// Returns how the last look-up of each name of a server went.
+    pub fn lookups(&self) -> Vec<NameLookup<'_>> {
+        let each = self.policy.upstreams.iter().zip(&self.pools);
+        each.flat_map(|(upstream, pool)| {
+            pool.lookups().map(|(server, view)| NameLookup {
+                upstream: &upstream.name,
+                server: server.to_string(),
+                state: view.state,
             })
         })
         .collect()

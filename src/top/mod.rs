@@ -19,7 +19,7 @@ mod zone;
 use std::time::Duration;
 
 pub use client::{Client, GatewayError};
-pub(crate) use screen::words::endpoint as endpoint_in_words;
+pub(crate) use screen::words::{endpoint as endpoint_in_words, lookup as lookup_in_words};
 use target::Target;
 
 /// The options of the command line.

@@ -23,6 +23,8 @@ const MAX_GROWTH: u32 = 10;
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     operator: Option<(Order, u64)>,
+    /// Its name does not have it any more.
+    absent: Option<Absent>,
     check: Check,
     unreachable: Option<Unreachable>,
     failures: Failures,
@@ -66,6 +68,13 @@ pub(crate) enum CheckFailure {
     NotServing(&'static str),
     /// The response is none, or is malformed.
     Protocol(String),
+}
+
+/// The name of an endpoint does not exist any more, or has no addresses.
+#[derive(Debug)]
+struct Absent {
+    reason: Box<str>,
+    since: u64,
 }
 
 #[derive(Debug, Default)]
@@ -143,9 +152,14 @@ impl Health {
         match self.state(now) {
             (State::Up, since) => Availability::Up { since },
             (State::Drained | State::Disabled, _) => Availability::Off,
-            (State::Unreachable | State::Ejected | State::Unchecked | State::Unhealthy, _) => {
-                Availability::Down { until: self.down_until(now) }
-            }
+            (
+                State::Unreachable
+                | State::Ejected
+                | State::Unchecked
+                | State::Unhealthy
+                | State::Unresolved,
+                _,
+            ) => Availability::Down { until: self.down_until(now) },
         }
     }
 
@@ -161,6 +175,10 @@ impl Health {
         let reason = match state {
             State::Up => String::new(),
             State::Unreachable => "a connection failed".to_owned(),
+            State::Unresolved => {
+                let reason = self.absent.as_ref().map(|absent| &*absent.reason);
+                format!("look-up: {}", reason.unwrap_or_default())
+            }
             State::Unchecked => "no check has ended".to_owned(),
             State::Drained | State::Disabled => "operator".to_owned(),
             State::Ejected => {
@@ -185,6 +203,9 @@ impl Health {
             Some((Order::Disable, since)) => return (State::Disabled, since),
             Some((Order::Drain, since)) => return (State::Drained, since),
             None => {}
+        }
+        if let Some(absent) = &self.absent {
+            return (State::Unresolved, absent.since);
         }
         match self.check {
             Check::Failing { since, .. } => return (State::Unhealthy, since),
@@ -215,6 +236,7 @@ impl Health {
     /// When what is known now stops it from getting requests no longer.
     fn down_until(&self, now: u64) -> u64 {
         match self.check {
+            _ if self.absent.is_some() => u64::MAX,
             Check::Unchecked | Check::Failing { .. } => u64::MAX,
             Check::Off | Check::Passing { .. } => self.down_for_a_time_until().max(now),
         }
@@ -247,6 +269,17 @@ impl Health {
             self.healthy_since = self.healthy_since.max(before.until.min(now));
         }
         before.is_some()
+    }
+
+    /// Notes at `now` since when its name does not have it, and why; `None`: it does, or that is
+    /// not known. Returns whether that changes the state.
+    pub(super) fn set_absent(&mut self, absent: Option<(u64, &str)>, now: u64) -> bool {
+        let changes = self.absent.is_some() != absent.is_some();
+        if changes && absent.is_none() {
+            self.healthy_since = self.healthy_since.max(now);
+        }
+        self.absent = absent.map(|(since, reason)| Absent { reason: reason.into(), since });
+        changes
     }
 
     /// Begins or ends to have health checks.

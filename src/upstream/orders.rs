@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::health::Order;
-use crate::net::address::HostPort;
+use crate::net::address::Origin;
 
 /// Orders by endpoint, as `address:port`, or by server, as the file writes it without the scheme.
 /// Those of an endpoint go before those of its server; `None`: it is enabled although its server is
@@ -22,7 +22,7 @@ pub struct KnownOrders(HashMap<String, HashMap<String, Option<Order>>>);
 
 impl Orders {
     /// The order for an endpoint of a server.
-    pub(super) fn of(&self, server: &HostPort, endpoint: SocketAddr) -> Option<Order> {
+    pub(super) fn of(&self, server: &Origin, endpoint: SocketAddr) -> Option<Order> {
         let orders = self.0.lock();
         let own = orders.get(&endpoint.to_string());
         own.or_else(|| orders.get(&server.to_string())).copied().flatten()
@@ -31,7 +31,7 @@ impl Orders {
     /// Gives an order for a server and so for its endpoints, or takes it back.
     pub(super) fn set_server(
         &self,
-        server: &HostPort,
+        server: &Origin,
         endpoints: &[SocketAddr],
         order: Option<Order>,
     ) {
@@ -46,12 +46,7 @@ impl Orders {
     }
 
     /// Gives an order for an endpoint, or takes it back.
-    pub(super) fn set_endpoint(
-        &self,
-        server: &HostPort,
-        endpoint: SocketAddr,
-        order: Option<Order>,
-    ) {
+    pub(super) fn set_endpoint(&self, server: &Origin, endpoint: SocketAddr, order: Option<Order>) {
         let mut orders = self.0.lock();
         let has_server = orders.contains_key(&server.to_string());
         if order.is_some() || has_server {
@@ -80,10 +75,11 @@ impl KnownOrders {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::address::HostPort;
 
     #[test]
     fn order_of_an_endpoint_goes_before_that_of_its_server() {
-        let server = HostPort { host: "api.test".to_owned(), port: 80 };
+        let server = Origin::Host(HostPort { host: "api.test".to_owned(), port: 80 });
         let [a, b] = ["10.0.0.1:80", "10.0.0.2:80"].map(|text| text.parse().unwrap());
         let orders = Orders::default();
         let both = |orders: &Orders| [orders.of(&server, a), orders.of(&server, b)];

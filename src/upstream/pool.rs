@@ -1,16 +1,16 @@
 //! The endpoints of one upstream: selection and name look-ups.
 //!
-//! Reading order: [`Pool`] here, `health` (how their states change), `tests`.
+//! Reading order: [`Pool`] here, `names` (the addresses of its servers), `health` (how the states
+//! of endpoints change), `tests`.
 
 mod health;
+mod names;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
-use tracing::{info, warn};
+
+use self::names::Named;
 
 pub(crate) use super::active::Wanted;
 use super::active::{Active, Listed, Rounds};
@@ -31,11 +32,8 @@ use super::known::{Known, KnownAddresses};
 use super::orders::{KnownOrders, Orders};
 use super::sticky;
 use super::tls::TlsClient;
-use crate::base::clock;
-use crate::net::address::HostPort;
-use crate::net::io_text;
-use crate::net::lookup::{Resolver, system_resolver};
-use crate::policy::servers::Server;
+use crate::net::address::{HostPort, Origin};
+use crate::net::lookup::{self, Names};
 use crate::policy::settings::{Target, Upstream};
 
 /// Deadline of one name look-up, and the longest wait of a new configuration for all its names.
@@ -72,15 +70,9 @@ pub struct Pool {
     tls: Option<Arc<TlsClient>>,
     /// The upstream as configured.
     upstream: Upstream,
-    /// The servers as configured, and the addresses of each as of its last successful look-up.
-    servers: Vec<(Server, Mutex<Vec<SocketAddr>>)>,
-    resolver: Resolver,
-    /// Indexes of the servers whose last look-up failed.
-    failing: Mutex<HashSet<usize>>,
-    /// Held while its names are looked up.
-    looking_up: tokio::sync::Mutex<()>,
-    /// Whether all its names have been looked up once, with or without success.
-    is_looked_up: AtomicBool,
+    /// The servers as configured, with their addresses.
+    servers: Vec<Named>,
+    names: Names,
     /// Its first look-up.
     first_lookup: Mutex<Option<AbortHandle>>,
 }
@@ -103,16 +95,16 @@ impl Pool {
     /// Creates a pool of the upstream's servers. It has no addresses until
     /// [`look_up`](Self::look_up) has run.
     pub fn new(upstream: &Upstream) -> Self {
-        Self::with_resolver(upstream, system_resolver())
+        Self::with_names(upstream, lookup::names())
     }
 
-    fn with_resolver(upstream: &Upstream, resolver: Resolver) -> Self {
+    fn with_names(upstream: &Upstream, names: Names) -> Self {
         let servers = match &upstream.target {
             Target::Demo => &[],
             Target::Servers(servers) => servers.as_slice(),
         };
-        let servers: Vec<_> = servers.iter().map(|s| (s.clone(), Mutex::default())).collect();
-        let has_names = servers.iter().any(|(server, _)| address(&server.origin).is_none());
+        let servers: Vec<_> = servers.iter().map(Named::new).collect();
+        let has_names = servers.iter().any(Named::is_name);
         let tls = upstream.tls.clone().map(|tls| TlsClient::new(Arc::clone(&upstream.name), tls));
         Self {
             active: ArcSwap::default(),
@@ -128,10 +120,7 @@ impl Pool {
             tls: tls.map(Arc::new),
             upstream: upstream.clone(),
             servers,
-            resolver,
-            failing: Mutex::default(),
-            looking_up: tokio::sync::Mutex::default(),
-            is_looked_up: AtomicBool::new(false),
+            names,
             first_lookup: Mutex::default(),
         }
     }
@@ -147,14 +136,14 @@ impl Pool {
         previous: &[Arc<Self>],
         known: &Known,
     ) -> Vec<Arc<Self>> {
-        Self::for_all_with(upstreams, previous, known, &system_resolver()).await
+        Self::for_all_with(upstreams, previous, known, &lookup::names()).await
     }
 
     async fn for_all_with(
         upstreams: &[Upstream],
         previous: &[Arc<Self>],
         known: &Known,
-        resolver: &Resolver,
+        names: &Names,
     ) -> Vec<Arc<Self>> {
         let (mut files, mut lookups) = (JoinSet::new(), JoinSet::new());
         let pool = |upstream: &Upstream| {
@@ -162,7 +151,7 @@ impl Pool {
             if let Some(pool) = previous.iter().find(is_same) {
                 return Arc::clone(pool);
             }
-            let mut pool = Self::with_resolver(upstream, Arc::clone(resolver));
+            let mut pool = Self::with_names(upstream, Arc::clone(names));
             pool.orders = Arc::new(known.orders.of(&upstream.name));
             let previous = previous.iter().find(|pool| pool.name == upstream.name);
             if let Some(previous) = previous {
@@ -218,10 +207,8 @@ impl Pool {
         let (mut addresses, mut orders) = (KnownAddresses::default(), KnownOrders::default());
         for pool in pools {
             orders.add(&pool.name, &pool.orders);
-            for (server, found) in &pool.servers {
-                if address(&server.origin).is_none() {
-                    addresses.add(&server.origin, &found.lock());
-                }
+            for named in pool.servers.iter().filter(|named| named.is_name()) {
+                addresses.add(&named.server.origin, &named.found.lock());
             }
         }
         Known { addresses, orders }
@@ -229,17 +216,10 @@ impl Pool {
 
     /// Begins with the addresses of servers that need no look-up, and with those in `known`.
     fn begin_with(&self, known: &Known) {
-        for (Server { origin, .. }, addresses) in &self.servers {
-            *addresses.lock() =
-                address(origin).map_or_else(|| known.addresses.of(origin), |address| vec![address]);
+        for named in &self.servers {
+            named.begin_with(known.addresses.of(&named.server.origin));
         }
         self.update();
-    }
-
-    /// The servers whose names have no known address.
-    pub fn names_without_address(&self) -> impl Iterator<Item = &HostPort> {
-        let without = self.servers.iter().filter(|(_, addresses)| addresses.lock().is_empty());
-        without.map(|(server, _)| &server.origin)
     }
 
     /// Whether no request can be forwarded, because no server has a known address.
@@ -247,16 +227,11 @@ impl Pool {
         !self.servers.is_empty() && self.active.load().all.is_empty()
     }
 
-    /// Whether all its names have been looked up once, with or without success.
-    pub fn is_looked_up(&self) -> bool {
-        self.is_looked_up.load(Ordering::Relaxed)
-    }
-
     /// Whether it is as `upstream` configures it.
     fn is_of(&self, upstream: &Upstream) -> bool {
         let own = &self.upstream;
         self.connects_as(upstream)
-            && own.target == upstream.target
+            && (&own.target, &own.resolvers) == (&upstream.target, &upstream.resolvers)
             && (&own.balance, &own.sticky) == (&upstream.balance, &upstream.sticky)
             && own.slow_start_us == upstream.slow_start_us
             && (&own.health, own.eject) == (&upstream.health, upstream.eject)
@@ -264,7 +239,7 @@ impl Pool {
 
     /// Whether its connections are to the servers of `upstream`, and as that configures them.
     fn connects_as(&self, upstream: &Upstream) -> bool {
-        fn origins(upstream: &Upstream) -> HashSet<&HostPort> {
+        fn origins(upstream: &Upstream) -> HashSet<&Origin> {
             match &upstream.target {
                 Target::Demo => HashSet::new(),
                 Target::Servers(servers) => servers.iter().map(|server| &server.origin).collect(),
@@ -304,10 +279,16 @@ impl Pool {
         Endpoint { address, host, generation }
     }
 
-    /// The server with this address, as configured; if several have it, the first.
+    /// The server with this address, as configured; if several have it, the first. A service has
+    /// the port of the address.
     pub(crate) fn server(&self, address: SocketAddr) -> Option<HostPort> {
-        let own = self.servers.iter().find(|(_, found)| found.lock().contains(&address));
-        own.map(|(server, _)| server.origin.clone())
+        let own = self.servers.iter().find(|named| named.has(address))?;
+        Some(match &own.server.origin {
+            Origin::Host(server) => server.clone(),
+            service @ Origin::Service(_) => {
+                HostPort { host: service.host().to_owned(), port: address.port() }
+            }
+        })
     }
 
     /// Idle connections over HTTP/1.1 to its servers.
@@ -434,95 +415,10 @@ impl Pool {
     pub fn health(&self, now: u64) -> Vec<(String, Option<State>)> {
         let endpoints = self.endpoints(now);
         if endpoints.is_empty() {
-            return self.servers.iter().map(|(server, _)| (server.to_string(), None)).collect();
+            return self.servers.iter().map(|named| (named.server.to_string(), None)).collect();
         }
         let health = |view: EndpointView| (view.address.to_string(), Some(view.health.state));
         endpoints.into_iter().map(health).collect()
-    }
-
-    /// Looks up the addresses of all servers in parallel, each within 5 s. Each server is available
-    /// as soon as its own look-up has succeeded. A server whose look-up fails keeps its addresses
-    /// until one succeeds. Does nothing while another look-up of the pool is in progress.
-    pub async fn look_up(&self) {
-        let Ok(_looking_up) = self.looking_up.try_lock() else { return };
-        let mut lookups = JoinSet::new();
-        for (index, (server, addresses)) in self.servers.iter().enumerate() {
-            if let Some(address) = address(&server.origin) {
-                *addresses.lock() = vec![address];
-            } else {
-                let lookup = look_up(server.origin.clone(), Arc::clone(&self.resolver));
-                lookups.spawn(async move { (index, lookup.await) });
-            }
-        }
-        self.update();
-        while let Some(lookup) = lookups.join_next().await {
-            let Ok((index, result)) = lookup else { continue };
-            let Some((server, addresses)) = self.servers.get(index) else { continue };
-            match result {
-                Ok(found) => {
-                    *addresses.lock() = found;
-                    self.update();
-                    if self.failing.lock().remove(&index) {
-                        info!(upstream = &*self.name, %server, "name look-up works again");
-                    }
-                }
-                Err(error) => {
-                    let cause = io_text::plain(&error);
-                    warn!(upstream = &*self.name, %server, cause, "name look-up failed");
-                    self.failing.lock().insert(index);
-                }
-            }
-        }
-        self.is_looked_up.store(true, Ordering::Relaxed);
-        if self.has_no_address() {
-            warn!(upstream = &*self.name, "no server of the upstream has a known address");
-        }
-    }
-
-    /// Makes the addresses of all servers its endpoints, and applies the orders of operators. If
-    /// several servers have an address, it is that of the first.
-    fn update(&self) {
-        let now = clock::now();
-        let replacing = self.replacing.lock();
-        let mut has_ordered = false;
-        let active = self.active.load_full();
-        let mut states: HashMap<SocketAddr, &Arc<EndpointState>> =
-            self.inherited.iter().map(|state| (state.address, state)).collect();
-        states.extend(active.all.iter().map(|listed| (listed.state.address, &listed.state)));
-        let mut all: Vec<Listed> = Vec::new();
-        let mut seen = HashSet::new();
-        for (server, addresses) in &self.servers {
-            for address in addresses.lock().iter().copied().filter(|address| seen.insert(*address))
-            {
-                let state = states.get(&address).map_or_else(
-                    || Arc::new(EndpointState::new(address)),
-                    |state| Arc::clone(state),
-                );
-                let order = self.orders.of(&server.origin, address);
-                {
-                    let mut health = state.health();
-                    health.set_checked(self.upstream.health.is_some());
-                    has_ordered |= health.order(order, now);
-                }
-                let sticky = self.upstream.sticky.as_ref();
-                all.push(Listed {
-                    state,
-                    host: server.origin.host.as_str().into(),
-                    weight: server.weight,
-                    priority: server.priority,
-                    cookie: sticky.map(|sticky| sticky::value(sticky, &self.name, address)),
-                });
-            }
-        }
-        let is_same = all.len() == active.all.len()
-            && all.iter().zip(&*active.all).all(|(new, old)| new.is_same(old));
-        if !is_same {
-            self.put(&replacing, Some(all), now);
-        }
-        drop(replacing);
-        if has_ordered {
-            self.follow_state(now);
-        }
     }
 }
 
@@ -530,15 +426,4 @@ impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Pool").field(&self.name).finish()
     }
-}
-
-/// Returns the address of a server that is configured by address instead of by name.
-fn address(server: &HostPort) -> Option<SocketAddr> {
-    Some(SocketAddr::new(server.host.parse().ok()?, server.port))
-}
-
-/// Looks up one name. The deadline begins when the look-up starts, not while it waits for others.
-async fn look_up(server: HostPort, resolver: Resolver) -> io::Result<Vec<SocketAddr>> {
-    let _permit = LOOKUPS.acquire().await.map_err(io::Error::other)?;
-    tokio::time::timeout(LOOKUP_TIMEOUT, resolver(&server)).await?
 }

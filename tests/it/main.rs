@@ -38,6 +38,7 @@ mod peers;
 mod balance;
 mod broken_upstreams;
 mod connections;
+mod dns;
 mod endpoint_faults;
 mod endpoint_health;
 mod http2_upstream_faults;

@@ -11,15 +11,20 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// How look-ups of a name fail.
-const FAILURES: [fn(&Names, &str); 2] = [Names::remove, Names::silence];
+const FAILURES: [fn(&Names, &str); 3] = [Names::remove, Names::silence, Names::fail];
+
+/// A file whose upstream has the server `api.test`, with the port of `upstream`.
+fn to_api(names: &Names, upstream: &Upstream) -> String {
+    let server = format!("api.test:{}", upstream.address.port());
+    format!("{}{}", names.setting(), DEMO.replace("demo", &server))
+}
 
 /// A gateway with an upstream whose server is `api.test`, which has an address at the start.
 fn started(names: &Names) -> (Upstream, Gateway, String) {
     let upstream = Upstream::responding(OK);
     names.set("api.test", LOCALHOST);
-    let config = DEMO.replace("demo", &format!("api.test:{}", upstream.address.port()));
-    let text = crate::support::full_config(&config);
-    let gateway = Gateway::start_with(&text, |command| names.apply_to(command));
+    let config = to_api(names, &upstream);
+    let gateway = Gateway::start(&config);
     assert_eq!(gateway.get("/").status, 200, "{}", gateway.log());
     (upstream, gateway, config)
 }
@@ -66,9 +71,7 @@ fn row_140_upgrade_while_names_fail_hands_the_addresses_over() {
 fn row_140_start_without_an_address_is_named_until_a_look_up_succeeds() {
     let names = Names::new();
     let upstream = Upstream::responding(OK);
-    let config = DEMO.replace("demo", &format!("api.test:{}", upstream.address.port()));
-    let text = crate::support::full_config(&config);
-    let gateway = Gateway::start_with(&text, |command| names.apply_to(command));
+    let gateway = Gateway::start(&to_api(&names, &upstream));
     assert_eq!(gateway.get("/").status, 502);
     let ready = gateway.admin("/ready");
     let expected =

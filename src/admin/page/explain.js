@@ -49,6 +49,7 @@ function facts({ client, route, request }) {
   }
   if (route) rows.push(row("Route", ...(route.name ? [code(route.name), ` to ${route.upstream ?? "one of its upstreams"}, for ${tokenCount(route.cost)}; ${route.why}`] : [route.why])));
   if (route?.endpoints_down) rows.push(row("Without requests", route.endpoints_down.join(", ")));
+  if (route?.lookups_failing) rows.push(row("Look-ups that fail", route.lookups_failing.join(", ")));
   return h("dl", { class: "facts lines" }, rows);
 }
 

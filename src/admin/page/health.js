@@ -125,7 +125,8 @@ async function refreshUpstreams() {
     const { upstreams } = await get("/api/upstreams");
     const rows = upstreams.flatMap((upstream) => (upstream.addresses.length ? upstream.addresses : [{}])
       .map((address) => ({ ...address, name: upstream.name, servers: upstream.servers, inFlight: inFlight(upstream) })));
-    fill(byId("upstreams"), rows.length === 0 ? empty("The file has no upstream.") : table("Upstream servers", [
+    const failing = upstreams.flatMap(({ name, lookups }) => lookups.filter(({ reason }) => reason).map((lookup) => ({ ...lookup, name })));
+    fill(byId("upstreams"), ...failing.map(lookup), rows.length === 0 ? empty("The file has no upstream.") : table("Upstream servers", [
       { title: "Upstream", cell: (row) => code(row.name) },
       { title: "Address", cell: (row) => code(row.address ?? row.servers.join(", ")) },
       { title: "Health", cell: (row) => health(row) },
@@ -136,6 +137,12 @@ async function refreshUpstreams() {
   } catch (problem) {
     fill(byId("upstreams"), empty(problem.message));
   }
+}
+
+// A name whose look-ups fail.
+function lookup({ name, server, state, reason, since }) {
+  const when = since ? `, since ${moment(Date.parse(since), Date.now())}` : "";
+  return h("p", {}, badge(`look-up ${state}`, "bad"), " ", code(server), ` of ${name}: ${reason}${when}`);
 }
 
 const ORDERS = {

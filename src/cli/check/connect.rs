@@ -15,8 +15,8 @@ use crate::config::outline::Outline;
 use crate::config::spanned::Spanned;
 use crate::limit::Limit;
 use crate::load::{Checked, Source};
-use crate::net::address::HostPort;
-use crate::net::lookup::{Resolver, system_resolver};
+use crate::net::address::Origin;
+use crate::net::lookup::{LookupError, Names, names};
 use crate::net::proxy_protocol;
 use crate::policy::Policy;
 use crate::policy::settings::{Protocol, Target, Upstream};
@@ -69,7 +69,7 @@ pub(super) fn check(checked: &Checked) -> io::Result<Findings> {
 
 /// A warning for each server of an upstream that cannot be connected to, in the order of the file.
 async fn upstreams(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
-    let (resolver, permits) = (system_resolver(), Arc::new(Semaphore::new(MAX_PARALLEL)));
+    let (names, permits) = (names(), Arc::new(Semaphore::new(MAX_PARALLEL)));
     let mut trials = Vec::new();
     for upstream in &policy.upstreams {
         let Target::Servers(servers) = &upstream.target else { continue };
@@ -78,12 +78,13 @@ async fn upstreams(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
         for (index, server) in servers.iter().enumerate() {
             let path = ["upstreams", &upstream.name, "servers"];
             let place = outline.item_place(&path, index).unwrap_or(0..0);
-            let (resolver, permits) = (Arc::clone(&resolver), Arc::clone(&permits));
-            let handshake = Arc::clone(&handshake);
+            let (names, permits) = (Arc::clone(&names), Arc::clone(&permits));
+            let (handshake, resolvers) = (Arc::clone(&handshake), Arc::clone(&upstream.resolvers));
             let tried = server.origin.clone();
             let trial = tokio::spawn(async move {
                 let _permit = permits.acquire_owned().await;
-                connect(&tried, limit, &resolver, &handshake).await
+                let addresses = look_up(&tried, &resolvers, &names).await?;
+                connect(&tried, addresses, limit, &handshake).await
             });
             trials.push((server, place, trial));
         }
@@ -167,27 +168,35 @@ impl Handshake {
     }
 }
 
-/// Looks a server up, and connects to each of its addresses. The error names the addresses that
-/// fail.
+/// Looks up the addresses of a server, at least one.
+async fn look_up(
+    server: &Origin,
+    resolvers: &[SocketAddr],
+    names: &Names,
+) -> Result<Vec<SocketAddr>, Failure> {
+    let failed = |why: String| Err(Step::Connection.failed(why));
+    if let Some(address) = server.address() {
+        return Ok(vec![address]);
+    }
+    match timeout(LOOKUP_TIMEOUT, names(server, resolvers)).await {
+        Ok(Ok(answer)) if !answer.found.is_empty() => {
+            Ok(answer.found.into_iter().map(|found| found.address).collect())
+        }
+        Ok(Ok(_)) => failed("the name has no address".to_owned()),
+        Ok(Err(LookupError::Absent(why) | LookupError::Failed(why))) => failed(why),
+        Err(_) => failed(format!("the look-up of the name took longer than {LOOKUP_TIMEOUT:?}")),
+    }
+}
+
+/// Connects to each address of a server. The error names those that fail.
 async fn connect(
-    server: &HostPort,
+    server: &Origin,
+    addresses: Vec<SocketAddr>,
     limit: Duration,
-    resolver: &Resolver,
     handshake: &Arc<Handshake>,
 ) -> Result<(), Failure> {
-    let failed = |why: String| Err(Step::Connection.failed(why));
-    let addresses = match timeout(LOOKUP_TIMEOUT, resolver(server)).await {
-        Ok(Ok(addresses)) => addresses,
-        Ok(Err(error)) => return failed(format!("the name has no address ({error})")),
-        Err(_) => {
-            return failed(format!("the look-up of the name took longer than {LOOKUP_TIMEOUT:?}"));
-        }
-    };
-    if addresses.is_empty() {
-        return failed("the name has no address".to_owned());
-    }
     let open = |address| {
-        let (host, handshake) = (server.host.clone(), Arc::clone(handshake));
+        let (host, handshake) = (server.host().to_owned(), Arc::clone(handshake));
         (address, tokio::spawn(async move { open(address, limit, &host, &handshake).await }))
     };
     let trials: Vec<_> = addresses.into_iter().take(MAX_ADDRESSES).map(open).collect();

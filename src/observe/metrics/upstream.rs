@@ -6,7 +6,7 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec
 
 use super::counts::UpstreamCount;
 use super::{REQUEST_SECONDS, Registrar, seconds};
-use crate::policy::health::{EjectReason, State};
+use crate::policy::health::{EjectReason, LookupState, State};
 
 /// Result of one attempt to forward a request to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,7 @@ pub(super) struct UpstreamFamilies {
 pub(super) struct EndpointFamilies {
     healthy: IntGaugeVec,
     states: IntGaugeVec,
+    lookups: IntGaugeVec,
     pub(super) ejections: IntCounterVec,
     pub(super) checks: IntCounterVec,
 }
@@ -72,6 +73,16 @@ pub struct ServerHealth<'a> {
     pub server: String,
     /// Its state; `None`: its name has no address.
     pub state: Option<State>,
+}
+
+/// How the last look-up of the name of a server went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameLookup<'a> {
+    /// Name of the upstream.
+    pub upstream: &'a str,
+    /// The server as the file writes it.
+    pub server: String,
+    pub state: LookupState,
 }
 
 /// Current load of one upstream.
@@ -274,7 +285,17 @@ impl EndpointFamilies {
                     "tollgate_upstream_endpoint_state",
                     "1 for the state that the endpoint is in: up, unreachable (a connection failed \
                      within 5 s), ejected (its requests fail), unchecked (no health check has ended), \
-                     unhealthy (its health checks fail), drained or disabled (by an operator).",
+                     unhealthy (its health checks fail), unresolved (its name does not exist any \
+                     more), drained or disabled (by an operator).",
+                ),
+                &["upstream", "server", "state"],
+            )?)?,
+            lookups: series.keep(IntGaugeVec::new(
+                Opts::new(
+                    "tollgate_upstream_lookup_state",
+                    "1 for the state that the look-ups of a server's name are in: pending (none has \
+                     ended), ok, failed (the addresses stay in use), absent (the name does not exist, \
+                     or has no addresses).",
                 ),
                 &["upstream", "server", "state"],
             )?)?,
@@ -293,10 +314,17 @@ impl EndpointFamilies {
         })
     }
 
-    /// Replaces the health series by those of `servers`.
-    pub(super) fn show(&self, servers: &[ServerHealth<'_>]) {
+    /// Replaces the series of states by those of `servers` and of `lookups`.
+    pub(super) fn show(&self, servers: &[ServerHealth<'_>], lookups: &[NameLookup<'_>]) {
         self.healthy.reset();
         self.states.reset();
+        self.lookups.reset();
+        for NameLookup { upstream, server, state } in lookups {
+            for each in LookupState::ALL {
+                let series = self.lookups.with_label_values(&[*upstream, server, each.name()]);
+                series.set(i64::from(each == *state));
+            }
+        }
         for ServerHealth { upstream, server, state } in servers {
             let is_healthy = *state == Some(State::Up);
             self.healthy.with_label_values(&[*upstream, server]).set(i64::from(is_healthy));

@@ -47,6 +47,7 @@ mod rate;
 mod redis;
 mod redis_url;
 mod refund;
+mod resolvers;
 mod retries;
 mod rewrite;
 mod routes;

@@ -1,12 +1,13 @@
-//! Parses a server of an upstream: `host:port`, `http://host:port` or `https://host:port`.
+//! Parses a server of an upstream: `host:port`, `http://host:port` or `https://host:port`; or the
+//! name of a service, with the same schemes and without a port.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::mistake::Mistake;
 use crate::base::text::cut;
 use crate::config::diagnostic::Diagnostics;
 use crate::config::spanned::Spanned;
-use crate::net::address::{AddressError, HostPort};
+use crate::net::address::{AddressError, Authority, HostPort, Origin, is_host};
 
 /// Whether connections to a server have TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,14 +20,65 @@ pub(super) enum Scheme {
 pub(super) fn origin(
     item: &Spanned<String>,
     diagnostics: &mut Diagnostics,
-) -> Option<(Scheme, HostPort)> {
-    match parse(item.get_ref()) {
-        Ok(origin) => Some(origin),
-        Err(mistake) => {
-            diagnostics.push(mistake.at(item.span()));
-            None
+) -> Option<(Scheme, Origin)> {
+    reported(item, parse(item.get_ref()), diagnostics)
+        .map(|(scheme, server)| (scheme, Origin::Host(server)))
+}
+
+/// Reads the name of SRV records, or reports an error.
+pub(super) fn service(
+    item: &Spanned<String>,
+    diagnostics: &mut Diagnostics,
+) -> Option<(Scheme, Origin)> {
+    reported(item, parse_service(item.get_ref()), diagnostics)
+        .map(|(scheme, name)| (scheme, Origin::Service(name)))
+}
+
+fn reported<T>(
+    item: &Spanned<String>,
+    parsed: Result<T, Mistake>,
+    diagnostics: &mut Diagnostics,
+) -> Option<T> {
+    parsed.map_err(|mistake| diagnostics.push(mistake.at(item.span()))).ok()
+}
+
+fn parse_service(text: &str) -> Result<(Scheme, Box<str>), Mistake> {
+    let (scheme, name) = match text.split_once("://") {
+        None => (Scheme::Http, text),
+        Some(("http", name)) => (Scheme::Http, name),
+        Some(("https", name)) => (Scheme::Https, name),
+        Some((_, rest)) => {
+            let message = "the scheme of a server is `http://` or `https://`, or left out";
+            return Err(Mistake::new(message, format!("write `{}`", cut(bare(rest), 64))));
         }
+    };
+    let prefix = &text[..text.len() - name.len()];
+    let split = Authority::split(name);
+    let is_address = |host: &str| host.parse::<IpAddr>().is_ok();
+    if split.is_ok_and(|split| is_address(split.host) || split.in_brackets().is_some())
+        || is_address(name)
+    {
+        let message = format!("`{}` is an address, which has no SRV records", cut(name, 64));
+        return Err(Mistake::new(
+            message,
+            "write a name such as `_http._tcp.api.internal`, or take `resolve` out",
+        ));
     }
+    if let Ok(Authority { host, port: Some(_) }) = split {
+        let message = format!("`{}` has a port, which its SRV records have, too", cut(name, 64));
+        return Err(Mistake::new(
+            message,
+            format!(
+                "write `{prefix}{}`; for the addresses of a host, take `resolve` out",
+                cut(host, 64)
+            ),
+        ));
+    }
+    if is_host(name) {
+        return Ok((scheme, name.to_ascii_lowercase().into()));
+    }
+    let message = format!("`{}` is not the name of SRV records", cut(text, 64));
+    Err(Mistake::new(message, "it looks like `_http._tcp.api.internal`"))
 }
 
 fn parse(text: &str) -> Result<(Scheme, HostPort), Mistake> {
@@ -39,10 +91,10 @@ fn parse(text: &str) -> Result<(Scheme, HostPort), Mistake> {
         Some(("https", authority)) => (Scheme::Https, authority, Some(443)),
         Some((scheme, rest)) if scheme.starts_with("srv") => {
             let name = cut(bare(rest), 64);
-            let message = format!("SRV records are not looked up, so `{name}` cannot be a server");
-            let help = "write the name of a host with its port: each of its A and AAAA records is an \
-                        endpoint, looked up every 10 s";
-            return Err(Mistake::new(message, help));
+            let message =
+                "the scheme of a server is `http://` or `https://`, or left out".to_owned();
+            let help = format!("for SRV records, write `{name}`, and `resolve = \"srv\"` below");
+            return Err(Mistake { message, help });
         }
         Some((scheme, rest)) => {
             let message =
@@ -79,6 +131,10 @@ fn parse(text: &str) -> Result<(Scheme, HostPort), Mistake> {
             let help = format!("write `{prefix}[{}]:{port}`", cut(authority, 64));
             Mistake::new(format!("the server `{shown}` has no port"), help)
         }
+        AddressError::NoPort if authority.starts_with('_') => Mistake::new(
+            format!("the server `{shown}` has no port"),
+            "if its SRV records have the port, write `resolve = \"srv\"`, too",
+        ),
         AddressError::NoPort => {
             Mistake::new(format!("the server `{shown}` has no port"), format!("write `{shown}:80`"))
         }

@@ -1,6 +1,7 @@
 //! `[upstreams]`: servers that requests are forwarded to.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use super::compression::compression;
 use super::environment::Environment;
 use super::health;
 use super::names::twice;
-use super::origin::{Scheme, origin};
+use super::origin::{Scheme, origin, service};
+use super::resolvers;
 use super::retries::retries;
 use super::upstream_tls;
 use super::values::{
@@ -21,7 +23,7 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::row::Row;
 use crate::config::spanned::Spanned;
 use crate::config::tables::{Field, TextOr, UpstreamServer};
-use crate::config::words::Auto;
+use crate::config::words::{Auto, Resolve};
 use crate::config::{Config, in_order, tables};
 use crate::policy::retries::Retries;
 use crate::policy::servers::Server;
@@ -37,13 +39,18 @@ pub(super) fn upstreams(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Vec<Upstream> {
+    let servers = config.server.as_ref().map(|server| &server.get_ref().resolvers);
+    let resolvers = resolvers::resolvers(servers.and_then(Option::as_ref), diagnostics);
     let entries = in_order(&config.upstreams).into_iter();
-    entries.filter_map(|(name, table)| upstream(name, table, environment, diagnostics)).collect()
+    entries
+        .filter_map(|(name, table)| upstream(name, table, &resolvers, environment, diagnostics))
+        .collect()
 }
 
 fn upstream(
     name: &Spanned<String>,
     table: &Spanned<tables::Upstream>,
+    resolvers: &Arc<[SocketAddr]>,
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Upstream> {
@@ -87,6 +94,7 @@ fn upstream(
     Some(Upstream {
         name: Arc::from(name.get_ref().as_str()),
         target: target?.0,
+        resolvers: Arc::clone(resolvers),
         balance: balance?,
         sticky: sticky?,
         health: health?,
@@ -183,6 +191,7 @@ fn target(
     };
     let servers: Vec<Entry<'_>> =
         servers.get_ref().iter().filter_map(|item| entry(name, item, diagnostics)).collect();
+    let resolve = meaning(upstream.resolve.as_ref());
     let is_demo = |entry: &&Entry<'_>| entry.address.get_ref() == DEMO;
     if let Some(demo) = servers.iter().find(is_demo)
         && servers.len() > 1
@@ -192,6 +201,10 @@ fn target(
         diagnostics.push(Diagnostic::new(demo.address.span(), message).help(help));
     }
     if servers.iter().all(|entry| is_demo(&entry)) {
+        if let Some(field) = upstream.resolve.as_ref().filter(|_| resolve == Resolve::Srv) {
+            let message = "the built-in responder `demo` is no name of SRV records";
+            diagnostics.push(Diagnostic::new(field.span(), message).help("take `resolve` out"));
+        }
         return Some((Target::Demo, None));
     }
     let mut seen = HashMap::new();
@@ -200,7 +213,14 @@ fn target(
     for entry in servers.iter().filter(|entry| !is_demo(entry)) {
         let weight_and_priority = weight_and_priority(entry.settings, diagnostics);
         let address = &entry.address;
-        let Some((scheme, origin)) = origin(address, diagnostics) else { continue };
+        let origin = match resolve {
+            Resolve::A => origin(address, diagnostics),
+            Resolve::Srv => {
+                check_weight(entry.settings, diagnostics);
+                service(address, diagnostics)
+            }
+        };
+        let Some((scheme, origin)) = origin else { continue };
         match &first {
             Some((other, span)) if *other != scheme => {
                 diagnostics.push(mixed_schemes(address, scheme, span.clone()));
@@ -266,6 +286,15 @@ fn weight_and_priority(
         diagnostics.push(Diagnostic::new(field.span(), message).help("take one of them out"));
     }
     Some((u16::try_from(weight?).ok()?, u8::try_from(priority?).ok()?))
+}
+
+/// Reports the weight of a server whose SRV records have weights.
+fn check_weight(settings: Option<&tables::UpstreamServer>, diagnostics: &mut Diagnostics) {
+    if let Some(field) = settings.and_then(|settings| settings.weight.as_ref()) {
+        let message =
+            "with `resolve = \"srv\"`, a server has no `weight`: its SRV records have weights";
+        diagnostics.push(Diagnostic::new(field.span(), message).help("take it out"));
+    }
 }
 
 /// Servers with TLS and without in one upstream.

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::theme::FAINT;
-use super::words::{count, cut, endpoint, other_limits, span};
+use super::words::{count, cut, endpoint, lookup, other_limits, span};
 use super::{Theme, overload, waiting};
 use crate::api::reloads::{Answer, Reload};
 use crate::api::status::{BreakerState, Master, Override, Status};
@@ -164,7 +164,9 @@ fn upstream<'a>(one: &UpstreamHealth, theme: Theme) -> Vec<Line<'a>> {
         let style = if one.in_flight >= limit { theme.bad() } else { Style::new() };
         Line::styled(format!(" {:24} {} of {limit} requests in flight", "", one.in_flight), style)
     });
-    servers(one, theme).into_iter().chain(load).collect()
+    let lookups = one.lookups.iter().filter_map(lookup);
+    let lookups = lookups.map(|text| Line::styled(format!(" {:24} {text}", ""), theme.bad()));
+    servers(one, theme).into_iter().chain(lookups).chain(load).collect()
 }
 
 fn servers<'a>(one: &UpstreamHealth, theme: Theme) -> Vec<Line<'a>> {

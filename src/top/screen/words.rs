@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use crate::api::audit::RefusalRunView;
 use crate::api::status::Status;
-use crate::api::upstreams::{EndpointHealth, Health};
+use crate::api::upstreams::{EndpointHealth, Health, NameLookup};
 use crate::base::text;
 
 /// Formats a whole number: `1,234,567`.
@@ -46,6 +46,13 @@ pub(crate) fn endpoint(one: &EndpointHealth) -> String {
         words.push_str(&span(one.retry_after_ms));
     }
     words
+}
+
+/// The look-ups of a name that fail: `look-up of api.internal:80 failed: no name server answered`;
+/// `None`: they do not.
+pub(crate) fn lookup(one: &NameLookup) -> Option<String> {
+    let (server, reason) = (cut(&one.server, 60), cut(&one.reason, 60));
+    (!reason.is_empty()).then(|| format!("look-up of {server} {}: {reason}", one.state))
 }
 
 /// Formats a duration: `350 ms`, `12 s`, `3 min`, `2 h`, `5 d`.

@@ -32,7 +32,7 @@ impl Pool {
                 let for_ms = until.saturating_sub(now) / 1_000;
                 warn!(upstream, %endpoint, state, reason, for_ms, "endpoint gets no requests");
             }
-            State::Unhealthy => {
+            State::Unhealthy | State::Unresolved => {
                 warn!(upstream, %endpoint, state, reason, "endpoint gets no requests");
             }
         }
@@ -102,13 +102,13 @@ impl Pool {
         let text = server.rsplit_once("://").map_or(server, |(_, rest)| rest);
         let endpoint: Option<SocketAddr> = text.parse().ok();
         let mut is_known = false;
-        for (own, addresses) in &self.servers {
-            let addresses = addresses.lock();
-            if own.origin.to_string().eq_ignore_ascii_case(text) {
-                self.orders.set_server(&own.origin, &addresses, order);
+        for named in &self.servers {
+            let origin = &named.server.origin;
+            if origin.to_string().eq_ignore_ascii_case(text) {
+                self.orders.set_server(origin, &named.addresses(), order);
                 is_known = true;
-            } else if let Some(endpoint) = endpoint.filter(|it| addresses.contains(it)) {
-                self.orders.set_endpoint(&own.origin, endpoint, order);
+            } else if let Some(endpoint) = endpoint.filter(|it| named.has(*it)) {
+                self.orders.set_endpoint(origin, endpoint, order);
                 is_known = true;
             }
         }

@@ -1,18 +1,40 @@
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicUsize;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::base::clock;
 use crate::base::request_id::RequestId;
+use crate::net::lookup::{Answer, Found, LookupError, Resolver};
 use crate::policy::failures::ServerFailure;
 use crate::upstream::health::{EjectReason, Order};
 use crate::upstream::idle::{Body, Idle};
 use crate::upstream::run::Run;
 use crate::upstream::transport::Transport;
 
-fn pool(names: &[String], resolver: Resolver) -> Pool {
-    let file = format!("[upstreams.api]\nservers = {names:?}\n[routes.all]\n");
+/// Look-ups by a resolver that tells no time to live.
+fn names(resolver: Resolver) -> Names {
+    Arc::new(move |origin, _| {
+        let Origin::Host(server) = origin else { panic!("a service") };
+        let (host, looking_up) = (server.host.as_str().into(), resolver(server));
+        Box::pin(async move {
+            let found = looking_up.await;
+            let found = found.map_err(|error| LookupError::Failed(error.to_string()))?;
+            let found = found.into_iter().map(|address| Found {
+                address,
+                host: Arc::clone(&host),
+                priority: 0,
+                weight: 0,
+            });
+            Ok(Answer { found: found.collect(), ..Answer::default() })
+        })
+    })
+}
+
+fn pool(servers: &[String], resolver: Resolver) -> Arc<Pool> {
+    let file = format!("[upstreams.api]\nservers = {servers:?}\n[routes.all]\n");
     let policy = crate::load::from_text("gateway.toml", &file).unwrap();
-    Pool::with_resolver(&policy.upstreams[0], resolver)
+    Arc::new(Pool::with_names(&policy.upstreams[0], names(resolver)))
 }
 
 async fn until(condition: impl Fn() -> bool) {
@@ -37,7 +59,7 @@ async fn slow_name_delays_no_other_name() {
         _ => Box::pin(std::future::ready(found(server))),
     });
     let names = ["slow:1", "a1:80", "wrong:1", "127.0.0.3:80", "a2:80"].map(str::to_owned);
-    let pool = Arc::new(pool(&names, resolver));
+    let pool = pool(&names, resolver);
     let lookup = tokio::spawn({
         let pool = Arc::clone(&pool);
         async move { pool.look_up().await }
@@ -75,7 +97,7 @@ async fn names_are_looked_up_in_parallel_up_to_the_maximum() {
 
 /// `text` continues the table of the upstream, whose servers a and b have the port 443. The
 /// address of a is 127.0.0.`a`, that of b is 127.0.0.1.
-fn pool_with_tls(a: Arc<AtomicUsize>, text: &str) -> Pool {
+fn pool_with_tls(a: Arc<AtomicUsize>, text: &str) -> Arc<Pool> {
     let file = format!(
         "[upstreams.api]\nservers = [\"https://a\", \"https://b\"]\n{text}\n[routes.all]\n"
     );
@@ -85,7 +107,7 @@ fn pool_with_tls(a: Arc<AtomicUsize>, text: &str) -> Pool {
         let last = u8::try_from(last).unwrap();
         Box::pin(std::future::ready(Ok(vec![([127, 0, 0, last], 443).into()])))
     });
-    Pool::with_resolver(&policy.upstreams[0], resolver)
+    Arc::new(Pool::with_names(&policy.upstreams[0], names(resolver)))
 }
 
 #[tokio::test]
@@ -155,7 +177,7 @@ async fn first_name_found_after_an_outage_does_not_replace_the_others() {
             _ => Box::pin(std::future::ready(found(server))),
         }
     });
-    let pool = Arc::new(pool(&["a1:80".to_owned(), "a2:80".to_owned()], resolver));
+    let pool = pool(&["a1:80".to_owned(), "a2:80".to_owned()], resolver);
     pool.look_up().await;
     round.store(1, Ordering::SeqCst);
     pool.look_up().await;
@@ -217,7 +239,7 @@ async fn changed_upstream_keeps_addresses_while_names_cannot_be_looked_up() {
     let none = Known::default();
     let resolver: Resolver = Arc::new(|server| Box::pin(std::future::ready(found(server))));
     let first = upstreams("api", "'a1:80', 'a2:80'", "");
-    let before = Pool::for_all_with(&first, &[], &none, &resolver).await;
+    let before = Pool::for_all_with(&first, &[], &none, &names(resolver)).await;
     let known = Pool::known(&before);
     let json = serde_json::to_string(&known.addresses).unwrap();
     assert_eq!(serde_json::from_str::<KnownAddresses>(&json).unwrap(), known.addresses);
@@ -231,12 +253,13 @@ async fn changed_upstream_keeps_addresses_while_names_cannot_be_looked_up() {
         let next = upstreams(name, servers, text);
         let silent = failing(Duration::from_secs(60));
         let begin = tokio::time::Instant::now();
-        let pools = Pool::for_all_with(&next, &before, &known, &silent).await;
+        let pools = Pool::for_all_with(&next, &before, &known, &names(silent)).await;
         let waited = begin.elapsed() >= LOOKUP_TIMEOUT;
         assert_eq!((pools[0].endpoints(0).len(), waited), (expected, expected == 0), "{text}");
         assert_eq!(pools[0].has_no_address(), expected == 0);
         pools[0].close_unless_shared(&[]);
-        let pools = Pool::for_all_with(&next, &before, &known, &failing(Duration::ZERO)).await;
+        let pools =
+            Pool::for_all_with(&next, &before, &known, &names(failing(Duration::ZERO))).await;
         assert_eq!(pools[0].endpoints(0).len(), expected, "{text}");
     }
 }
@@ -282,7 +305,7 @@ async fn order_that_comes_with_a_look_up_is_followed() {
     let pool = three(THREE, "").await;
     let address = "10.0.0.2:80";
     pool.orders.set_endpoint(
-        &HostPort { host: "10.0.0.2".to_owned(), port: 80 },
+        &Origin::Host(HostPort { host: "10.0.0.2".to_owned(), port: 80 }),
         address.parse().unwrap(),
         Some(Order::Disable),
     );
@@ -316,22 +339,22 @@ async fn changed_upstream_keeps_its_connections_if_its_servers_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn new_configuration_waits_five_seconds_for_all_silent_names_together() {
-    let names: Vec<String> = (0..48).map(|number| format!("'silent{number}:80'")).collect();
-    let upstreams = upstreams("api", &names.join(","), "");
+    let servers: Vec<String> = (0..48).map(|number| format!("'silent{number}:80'")).collect();
+    let upstreams = upstreams("api", &servers.join(","), "");
     let silent: Resolver = Arc::new(|_| Box::pin(std::future::pending()));
     let begin = tokio::time::Instant::now();
     let none = Known::default();
-    let pools = Pool::for_all_with(&upstreams, &[], &none, &silent).await;
+    let pools = Pool::for_all_with(&upstreams, &[], &none, &names(silent)).await;
     assert!(begin.elapsed() < Duration::from_millis(5_100), "{:?}", begin.elapsed());
     assert!(!pools[0].is_looked_up());
     until(|| pools[0].is_looked_up()).await;
 }
 
 /// A pool of three servers; `text` continues its table.
-async fn three(servers: &str, text: &str) -> Pool {
+async fn three(servers: &str, text: &str) -> Arc<Pool> {
     let file = format!("[upstreams.api]\nservers = [{servers}]\n{text}\n[routes.all]\n");
     let policy = crate::load::from_text("gateway.toml", &file).unwrap();
-    let pool = Pool::new(&policy.upstreams[0]);
+    let pool = Arc::new(Pool::new(&policy.upstreams[0]));
     pool.look_up().await;
     pool
 }
@@ -457,13 +480,13 @@ async fn slow_start_moves_no_client_of_a_hash() {
 
 #[tokio::test]
 async fn state_of_endpoints_outlives_a_change_of_weights() {
-    let pool = Arc::new(three(THREE, "").await);
+    let pool = three(THREE, "").await;
     let now = clock::now();
     let first = pool.select(Wanted::default(), now).unwrap();
     pool.unreachable(&first, now);
     let file = "[upstreams.api]\nservers = ['10.0.0.9:80', '10.0.0.2:80']\n[routes.all]\n";
     let policy = crate::load::from_text("gateway.toml", file).unwrap();
-    let pools = Pool::for_all(&policy.upstreams, &[pool], &Known::default()).await;
+    let pools = Pool::for_all(&policy.upstreams, &[Arc::clone(&pool)], &Known::default()).await;
     let views = pools[0].endpoints(now);
     assert_eq!((views[1].address, views[1].in_flight), (first.address(), 1));
     assert!(views[1].health.until > now + 4_000_000, "{views:?}");

@@ -8,7 +8,7 @@ use crate::limit::breaker::Settings;
 use crate::limit::charge::Mode;
 use crate::limit::cost::Cost;
 use crate::load::{from_text, from_text_in};
-use crate::net::address::HostPort;
+use crate::net::address::{HostPort, Origin};
 use crate::policy::redis::{Address, Login, Ready, Secret, StartWithout};
 use crate::policy::servers::Server;
 use crate::policy::settings::{MaxBytes, Target};
@@ -44,7 +44,7 @@ fn example_is_resolved() {
     assert_eq!(policy.keys.digests().count(), 1);
     assert!(policy.keys.digests().all(|(digest, _)| digest[..2] == [0x9f, 0x86]));
     let origin = |port| Server {
-        origin: HostPort { host: "127.0.0.1".to_owned(), port },
+        origin: Origin::Host(HostPort { host: "127.0.0.1".to_owned(), port }),
         weight: 1,
         priority: 0,
     };

@@ -226,8 +226,8 @@ fn long_list_of_possible_names_is_complete() {
     2 | zzzzzzz = 1
       | ^^^^^^^
       |
-      = help: possible here: `listen`, `admin`, `trusted_proxies`, `allow_ips`, `deny_ips`, `threads`,
-              `keepalive_timeout`, `read_timeout`, `write_timeout`, `drain_delay`, `drain_timeout`,
+      = help: possible here: `listen`, `admin`, `trusted_proxies`, `allow_ips`, `deny_ips`, `resolvers`,
+              `threads`, `keepalive_timeout`, `read_timeout`, `write_timeout`, `drain_delay`, `drain_timeout`,
               `upgrade_timeout`, `max_header_bytes`, `max_uri_bytes`, `path_case`, `instances`, `maintenance`,
               `limits` and `http2`
 

@@ -83,8 +83,8 @@ fn servers_and_balance_are_invalid() {
     unknown name `url` in `upstreams.a.servers`
     = help: write `address = "b:80"`
     an item of `servers` is a string or a table, not a number
-    SRV records are not looked up, so `_api._tcp.example` cannot be a server
-    = help: write the name of a host with its port: each of its A and AAAA records is an endpoint, looked up every 10 s
+    the scheme of a server is `http://` or `https://`, or left out
+    = help: for SRV records, write `_api._tcp.example`, and `resolve = "srv"` below
     `balance` has no value `leastconn`
     = help: write `balance = "least_request"`
     `slow_start` is a string, not a number
@@ -107,6 +107,35 @@ fn servers_and_balance_are_invalid() {
     = help: write `{ address = "127.0.0.1:3000", weight = 2 }`
     `balance` has no value `hsh:key`
     = help: write `balance = "hash:key"`
+    "#);
+}
+
+#[test]
+fn servers_of_srv_records_and_resolvers_are_invalid() {
+    insta::assert_snapshot!(super::tls::brief("[routes.all]\nupstream = 'a'\n[server]\nresolvers = ['10.0.0.2', '10.0.0.2:53', 'ns.lan', '[::1]:0']\n[upstreams.a]\nresolve = 'srv'\nservers = ['_http._tcp.a:80', '10.0.0.1', '[::1]:80', 'srv://a', 'a/b', { address = 'b.lan', weight = 2 }]\n[upstreams.b]\nresolve = 'srw'\nservers = ['_http._tcp.b']\n[upstreams.c]\nresolve = 'srv'\nservers = ['demo']"), @r#"
+    `10.0.0.2:53` is written twice
+    `ns.lan` is not the address of a name server
+    = help: it looks like `10.0.0.2`, `127.0.0.1:8600` or `[2001:db8::1]:53`
+    `[::1]:0` is not the address of a name server
+    = help: it looks like `10.0.0.2`, `127.0.0.1:8600` or `[2001:db8::1]:53`
+    `_http._tcp.a:80` has a port, which its SRV records have, too
+    = help: write `_http._tcp.a`; for the addresses of a host, take `resolve` out
+    `10.0.0.1` is an address, which has no SRV records
+    = help: write a name such as `_http._tcp.api.internal`, or take `resolve` out
+    `[::1]:80` is an address, which has no SRV records
+    = help: write a name such as `_http._tcp.api.internal`, or take `resolve` out
+    the scheme of a server is `http://` or `https://`, or left out
+    = help: write `a`
+    `a/b` is not the name of SRV records
+    = help: it looks like `_http._tcp.api.internal`
+    with `resolve = "srv"`, a server has no `weight`: its SRV records have weights
+    = help: take it out
+    `resolve` is `a` or `srv`, not `srw`
+    = help: did you mean `resolve = "srv"`?
+    the server `_http._tcp.b` has no port
+    = help: if its SRV records have the port, write `resolve = "srv"`, too
+    the built-in responder `demo` is no name of SRV records
+    = help: take `resolve` out
     "#);
 }
 
