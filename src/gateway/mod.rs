@@ -345,6 +345,9 @@ impl ProxyHttp for Gateway {
         Self::CTX: Send + Sync,
     {
         let is_reused = exchange.attempts.connection().is_some_and(Attempt::is_reused);
+        if let Some(raced) = exchange.attempts.connection().and_then(Attempt::take_raced) {
+            self.raced(exchange, &raced);
+        }
         self.connected(exchange, is_reused);
         Ok(())
     }

@@ -23,6 +23,8 @@ pub(crate) struct Listed {
     pub(crate) state: Arc<EndpointState>,
     /// The host of the server.
     pub(crate) host: Arc<str>,
+    /// The name that has the address: the host, or the target of a SRV record.
+    pub(super) target: Arc<str>,
     pub(crate) weight: u16,
     pub(crate) priority: u8,
     /// Value of the cookie that selects it, if the upstream has one.
@@ -97,6 +99,7 @@ impl Listed {
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let (address, host) = (self.state.address, &self.host);
         (address, host) == (other.state.address, &other.host)
+            && self.target == other.target
             && (self.weight, self.priority) == (other.weight, other.priority)
     }
 }

@@ -32,7 +32,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep_until, timeout, timeout_at};
 
 use super::deadline::{Deadline, SetBy, TryLimit};
-use super::dial::{Dial, Offer};
+use super::dial::{Dial, Endpoint, Offer, Raced};
 use super::gate::{Gate, Permit};
 use super::idle::{Body, Idle};
 use super::run::Run;
@@ -146,6 +146,8 @@ pub(crate) struct Progress {
     /// Whether all of the request's body has come from the client.
     has_whole_body: bool,
     is_reused: bool,
+    /// The connection is to another address than the selected one.
+    raced: Option<Box<Raced>>,
     timed_out: Option<TimedOut>,
     /// When a part of the request's body came from the client last, in microseconds; 0: not yet.
     body_at: u64,
@@ -195,6 +197,8 @@ pub(crate) struct Connector(pub(crate) Arc<Attempt>);
 struct Connection {
     /// `None`: the connection has been given back.
     stream: Option<Transport>,
+    /// The server of its address; `None`: that of the attempt.
+    server: Option<Box<Endpoint>>,
     attempt: Arc<Attempt>,
     has_written: bool,
     has_read: bool,
@@ -243,6 +247,11 @@ impl Attempt {
     /// Whether its connection has been used by an earlier request.
     pub(crate) fn is_reused(&self) -> bool {
         self.progress.lock().is_reused
+    }
+
+    /// Takes out to which other address than the selected one its connection is.
+    pub(crate) fn take_raced(&self) -> Option<Box<Raced>> {
+        self.progress.lock().raced.take()
     }
 
     /// Which side failed it by being too slow, if one did.
@@ -356,7 +365,7 @@ impl L4Connect for Connector {
         let opened = attempt.opened.lock().take();
         let opened =
             opened.or_else(|| if attempt.bound.is_none() { attempt.take_idle() } else { None });
-        let Opened { transport, run, is_reused } = match (opened, attempt.bound) {
+        let Opened { mut transport, run, is_reused } = match (opened, attempt.bound) {
             (Some(opened), _) => opened,
             (None, None) => {
                 let open = attempt.dial.open(Offer::Http1);
@@ -366,10 +375,17 @@ impl L4Connect for Connector {
                 Box::pin(attempt.before_deadline(attempt.acquire(bound))).await?
             }
         };
-        attempt.progress.lock().is_reused = is_reused;
+        let raced = transport.take_raced();
+        let server = raced.as_ref().map(|raced| Box::new(raced.server.clone()));
+        {
+            let mut progress = attempt.progress.lock();
+            progress.is_reused = is_reused;
+            progress.raced = raced;
+        }
         let try_limit = attempt.try_limit.filter(|_| !attempt.has_body);
         let connection = Connection {
             stream: Some(transport),
+            server,
             attempt: Arc::clone(attempt),
             has_written: false,
             has_read: false,
@@ -395,7 +411,7 @@ impl Connection {
         if let Some(stream) = self.stream.take() {
             let run = self.run.add(now.saturating_sub(self.opened_at));
             let idle = Idle { stream, request_id: attempt.request_id.clone(), body, run };
-            attempt.dial.keep(idle, attempt.idle_timeout, now);
+            attempt.dial.keep(self.server.as_deref(), idle, attempt.idle_timeout, now);
         }
     }
 

@@ -24,7 +24,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
 use super::connection::{Bound, Opened};
-use super::dial::{Dial, Endpoint, Offer};
+use super::dial::{Dial, Endpoint, Offer, Raced};
 use super::gate::{Gate, Permit};
 use super::liveness::{CHECK_INTERVAL, Due, Liveness, Readings};
 use super::transport::{Counted, Transport};
@@ -78,6 +78,8 @@ pub(crate) struct Stream {
     pub(crate) sender: SendRequest<Bytes>,
     /// Whether the connection has been used by an earlier request.
     pub(crate) is_reused: bool,
+    /// The connection is to another address than the selected one.
+    pub(crate) raced: Option<Box<Raced>>,
     place: Place,
 }
 
@@ -153,11 +155,8 @@ impl Http2Connections {
         is_new: bool,
         idle_timeout: Duration,
     ) -> Result<Acquired> {
-        let shared = || {
-            let mut guard = self.servers.lock();
-            Some(Arc::clone(guard.as_mut()?.entry(dial.server.clone()).or_default()))
-        };
-        let shared = if is_new || dial.proxy_header.is_some() { None } else { shared() };
+        let is_shared = !is_new && dial.proxy_header.is_none();
+        let shared = if is_shared { self.server(&dial.server) } else { None };
         let Some(server) = shared else {
             let permit = dial.pool.idle().gate().open();
             return connect(dial, offer, permit).await?.acquire(idle_timeout, None).await;
@@ -180,6 +179,12 @@ impl Http2Connections {
             return server.take_or_open(dial, offer, idle_timeout).await;
         }
         server.open(dial, offer, idle_timeout, dial.pool.idle().gate().open()).await
+    }
+
+    /// The connections to a server; `None` after [`close`](Self::close).
+    fn server(&self, server: &Endpoint) -> Option<Arc<Server>> {
+        let mut guard = self.servers.lock();
+        Some(Arc::clone(guard.as_mut()?.entry(server.clone()).or_default()))
     }
 
     /// As [`acquire`](Self::acquire), of the connections that `bound` allows.
@@ -312,10 +317,15 @@ impl Server {
         let connected = connect(dial, offer, permit).await?;
         let version = match &connected {
             Connected::Http1(_) => Version::Http1,
-            Connected::Http2(_) => Version::Http2,
+            Connected::Http2(..) => Version::Http2,
         };
-        *self.selected.lock() = Some((version, clock::now().saturating_add(MEMORY_US)));
-        connected.acquire(idle_timeout, Some(self)).await
+        let other = match &connected {
+            Connected::Http2(_, Some(raced)) => dial.pool.http2.server(&raced.server),
+            _ => None,
+        };
+        let server = other.as_deref().unwrap_or(self);
+        *server.selected.lock() = Some((version, clock::now().saturating_add(MEMORY_US)));
+        connected.acquire(idle_timeout, Some(server)).await
     }
 
     /// A stream on a connection that is open and has a place.
@@ -363,17 +373,17 @@ impl Place {
     /// A stream, unless the server has announced that it closes the connection.
     async fn reuse(self) -> Option<Stream> {
         let connection = Arc::clone(&self.connection);
-        let stream = self.stream(true).await;
+        let stream = self.stream(true, None).await;
         if stream.is_err() {
             connection.is_closed.store(true, Ordering::Relaxed);
         }
         stream.ok()
     }
 
-    async fn stream(self, is_reused: bool) -> Result<Stream> {
+    async fn stream(self, is_reused: bool, raced: Option<Box<Raced>>) -> Result<Stream> {
         let sender = self.connection.sender.clone();
         let sender = sender.ready().await.map_err(in_words)?;
-        Ok(Stream { sender, is_reused, place: self })
+        Ok(Stream { sender, is_reused, raced, place: self })
     }
 }
 
@@ -397,7 +407,8 @@ impl Drop for Place {
 /// A new connection.
 enum Connected {
     Http1(Transport),
-    Http2(Arc<Connection>),
+    /// Also if it is to another address than the selected one.
+    Http2(Arc<Connection>, Option<Box<Raced>>),
 }
 
 impl Connected {
@@ -406,19 +417,19 @@ impl Connected {
     async fn acquire(self, idle_timeout: Duration, server: Option<&Server>) -> Result<Acquired> {
         match self {
             Self::Http1(transport) => Ok(Acquired::Http1(Opened::new(transport))),
-            Self::Http2(connection) => {
+            Self::Http2(connection, raced) => {
                 let place = connection.place(idle_timeout).ok_or_else(closed)?;
                 if let Some(server) = server {
                     server.connections.lock().push(connection);
                 }
-                place.stream(false).await.map(Acquired::Http2)
+                place.stream(false, raced).await.map(Acquired::Http2)
             }
         }
     }
 }
 
 async fn connect(dial: &Dial, offer: Offer, permit: Permit) -> Result<Connected> {
-    let transport = dial.open_with(permit, offer).await?;
+    let mut transport = dial.open_with(permit, offer).await?;
     let is_http2 = !transport.is_tls() || transport.has_selected_http2();
     if !is_http2 {
         if offer == Offer::Http2 {
@@ -427,6 +438,8 @@ async fn connect(dial: &Dial, offer: Offer, permit: Permit) -> Result<Connected>
         }
         return Ok(Connected::Http1(transport));
     }
+    let raced = transport.take_raced();
+    let server = raced.as_ref().map_or(dial.server.address, |raced| raced.server.address);
     let socket = SockRef::from(transport.tcp());
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(30))
@@ -454,10 +467,10 @@ async fn connect(dial: &Dial, offer: Offer, permit: Permit) -> Result<Connected>
         expires_at: AtomicU64::new(0),
         is_closed: AtomicBool::new(false),
         gate: Arc::clone(dial.pool.idle().gate()),
-        server: dial.server.address,
+        server,
     });
     let end = ConnectionEnd(Arc::downgrade(&connection));
-    let (upstream, server) = (Arc::clone(dial.pool.name()), dial.server.address);
+    let upstream = Arc::clone(dial.pool.name());
     tokio::spawn(async move {
         if drive(driver, &end.0, &reads).await == Due::Close {
             let upstream = &*upstream;
@@ -465,7 +478,7 @@ async fn connect(dial: &Dial, offer: Offer, permit: Permit) -> Result<Connected>
         }
         drop(end);
     });
-    Ok(Connected::Http2(connection))
+    Ok(Connected::Http2(connection, raced))
 }
 
 /// Reads and writes until the connection has ended ([`Due::Nothing`]) or must be closed. Requests
@@ -565,6 +578,7 @@ mod tests {
             server: Endpoint { address, host: Some(host.into()), generation: 0 },
             pool: Arc::new(Pool::new(&policy.upstreams[0])),
             proxy_header: None,
+            tries_families: false,
         }
     }
 

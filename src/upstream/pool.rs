@@ -23,6 +23,7 @@ use self::names::Named;
 
 pub(crate) use super::active::Wanted;
 use super::active::{Active, Listed, Rounds};
+use super::balance::plan::Availability;
 use super::dial::Endpoint;
 use super::endpoint::{EndpointState, InFlight};
 use super::health::{HealthView, State};
@@ -337,6 +338,32 @@ impl Pool {
             active = self.active.load();
         }
         Some(active.select(wanted, &self.rounds, now)?.state.begin())
+    }
+
+    /// The other addresses that the server with this address has by the same name and port, of
+    /// endpoints that get requests at `now` (microseconds) and have the same priority, those with
+    /// the fewest requests in flight first.
+    pub(super) fn others(&self, address: SocketAddr, now: u64) -> Vec<SocketAddr> {
+        let active = self.active.load();
+        let is_own = |listed: &&Listed| listed.state.address == address;
+        let Some(own) = active.all.iter().find(is_own) else { return Vec::new() };
+        let is_other = |listed: &&Listed| {
+            let state = &listed.state;
+            (&listed.target, listed.priority) == (&own.target, own.priority)
+                && state.address != address
+                && state.address.port() == address.port()
+                && matches!(state.availability(now), Availability::Up { .. })
+        };
+        let mut others: Vec<_> = active.all.iter().filter(is_other).collect();
+        others.sort_by_key(|listed| listed.state.in_flight());
+        others.into_iter().map(|listed| listed.state.address).collect()
+    }
+
+    /// Counts a request at the endpoint with this address; `None`: there is none.
+    pub(crate) fn begin_at(&self, address: SocketAddr) -> Option<InFlight> {
+        let active = self.active.load();
+        let own = active.all.iter().find(|listed| listed.state.address == address)?;
+        Some(own.state.begin())
     }
 
     /// The value that the cookie of an endpoint has; `None`: the upstream has no cookie.

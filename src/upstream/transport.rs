@@ -13,12 +13,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use super::dial::Raced;
 use super::gate::Permit;
 
 /// A connection to a server.
 #[derive(Debug)]
 pub(crate) struct Transport {
     stream: Stream,
+    /// `None`: it is to the address that was selected.
+    raced: Option<Box<Raced>>,
     /// Dropped with the connection, which then no longer counts.
     _permit: Permit,
 }
@@ -53,11 +56,21 @@ const MAX_PROBE_READS: usize = 8;
 
 impl Transport {
     pub(super) const fn clear(stream: TcpStream, permit: Permit) -> Self {
-        Self { stream: Stream::Clear(stream), _permit: permit }
+        Self { stream: Stream::Clear(stream), raced: None, _permit: permit }
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>, permit: Permit) -> Self {
-        Self { stream: Stream::Tls(Box::new(stream)), _permit: permit }
+        Self { stream: Stream::Tls(Box::new(stream)), raced: None, _permit: permit }
+    }
+
+    /// The same, to another address than the one that was selected, if that is so.
+    pub(super) fn with(self, raced: Option<Box<Raced>>) -> Self {
+        Self { raced, ..self }
+    }
+
+    /// Takes out to which other address than the selected one it is.
+    pub(super) fn take_raced(&mut self) -> Option<Box<Raced>> {
+        self.raced.take()
     }
 
     pub(crate) const fn is_tls(&self) -> bool {

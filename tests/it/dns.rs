@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::{
-    DEMO, Dnsmasq, Gateway, Names, Request, Upstream, eventually, send_many, sleep_for, timed_below,
+    DEMO, Dnsmasq, Gateway, Names, PeerServer, Request, SilentPort, Upstream, eventually,
+    send_many, sleep_for, timed_below,
 };
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -227,4 +228,70 @@ fn row_185_failure_of_one_record_keeps_what_was_known_of_it() {
     let all = gateway.admin("/api/upstreams").json();
     let reason = all["upstreams"][0]["lookups"][0]["reason"].clone();
     assert_eq!(reason, "a.test: the name server failed (SERVFAIL)");
+}
+
+/// A name with an IPv6 address that ignores connections, and this IPv4 address.
+fn half_dead(names: &Names, alive: SocketAddr) -> SilentPort {
+    let dead = SilentPort::bind_at(SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], alive.port())));
+    names.set_all("api.test", &[dead.address.ip(), alive.ip()]);
+    dead
+}
+
+/// Longest time of a request whose first address ignores connections: the attempt delay is 250 ms.
+const DELAYED: Duration = Duration::from_secs(1);
+
+#[test]
+fn row_187_dead_family_delays_a_request_by_the_attempt_delay_only() {
+    let names = Names::new();
+    let upstream = Upstream::responding(OK);
+    let dead = half_dead(&names, upstream.address);
+    let server = format!("\"api.test:{}\"", dead.address.port());
+    for more in ["", "max_connections = 5\n"] {
+        let text = format!("connect_timeout = \"10s\"\nretries = {{ count = 0 }}\n{more}");
+        let gateway = Gateway::start(&config(&names.setting(), &server, &text));
+        for _ in 0..6 {
+            let request = Request::get("/").header("Connection", "close");
+            let answer = timed_below(DELAYED, || gateway.send(&request));
+            assert_eq!(answer.status, 200, "{}", gateway.log());
+        }
+        let state = |address: SocketAddr| {
+            let endpoints = gateway.endpoints();
+            let own = endpoints.iter().find(|it| it["address"] == address.to_string());
+            own.unwrap()["state"].as_str().unwrap().to_owned()
+        };
+        assert_eq!((&*state(dead.address), &*state(upstream.address)), ("unreachable", "up"));
+        assert_eq!(gateway.count("tollgate_upstream_retries_total", &[]), 0);
+        assert!(gateway.endpoints().iter().all(|it| it["in_flight"] == 0));
+    }
+    assert_eq!(upstream.requests().len(), 12);
+}
+
+#[test]
+fn row_187_dead_family_delays_a_call_over_http2_too() {
+    let names = Names::new();
+    let server = PeerServer::node(None);
+    let dead = half_dead(&names, server.address);
+    let written = format!("\"api.test:{}\"", dead.address.port());
+    let text = "protocol = \"h2c\"\nconnect_timeout = \"10s\"\nretries = { count = 0 }";
+    let gateway = Gateway::start(&config(&names.setting(), &written, text));
+    for _ in 0..6 {
+        let answer = timed_below(DELAYED, || gateway.get("/"));
+        assert_eq!(answer.status, 200, "{}", gateway.log());
+    }
+    // The connection to the other address is shared by later requests to that.
+    let opened = gateway.count("tollgate_upstream_connections_total", &[("reused", "false")]);
+    assert!(opened <= 2, "{opened}");
+    assert!(gateway.endpoints().iter().all(|it| it["in_flight"] == 0));
+}
+
+#[test]
+fn row_187_address_that_refuses_connections_is_followed_by_the_other_family_at_once() {
+    let names = Names::new();
+    let upstream = Upstream::responding(OK);
+    names.set_all("api.test", &["::1".parse().unwrap(), upstream.address.ip()]);
+    let server = format!("\"api.test:{}\"", upstream.address.port());
+    let text = "retries = { count = 0 }";
+    let gateway = Gateway::start(&config(&names.setting(), &server, text));
+    serves(&gateway);
+    assert_eq!(upstream.requests().len(), 10);
 }

@@ -70,7 +70,7 @@ impl Gateway {
             };
             let Some(upstream) = exchange.upstream() else { return Err(respond::no_server()) };
             let limits = Limits::of(upstream, session, exchange);
-            let stream = match acquire(exchange, upstream, &selected, offer, limits).await {
+            let mut stream = match acquire(exchange, upstream, &selected, offer, limits).await {
                 Ok(Acquired::Http2(stream)) => stream,
                 Ok(Acquired::Http1(_)) if replay.len > 0 => return Err(changed_version()),
                 Ok(Acquired::Http1(opened)) => {
@@ -87,6 +87,9 @@ impl Gateway {
                     return Err(error);
                 }
             };
+            if let Some(raced) = stream.raced.take() {
+                self.raced(exchange, &raced);
+            }
             self.connected(exchange, stream.is_reused);
             let call = Call::begin(self, session, exchange, stream, &mut replay, limits);
             let response = match call.await {

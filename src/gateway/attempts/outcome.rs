@@ -1,6 +1,8 @@
 //! How an attempt went: a connection, a response or a failure, over either version of HTTP. Each is
 //! counted, and the upstream's pool and limits learn from it.
 
+use std::sync::Arc;
+
 use http::{Method, StatusCode};
 use pingora::prelude::{Error, ErrorSource, ErrorType, Result};
 use tokio::time::Instant;
@@ -17,6 +19,7 @@ use crate::observe::metrics::UpstreamResult;
 use crate::policy::failures::ServerFailure;
 use crate::policy::settings::{MaxInFlight, Upstream};
 use crate::upstream::connection::{Attempt, OVERFLOW, TimedOut};
+use crate::upstream::dial::Raced;
 use crate::upstream::health::EjectReason;
 
 /// Type of the error of an attempt after whose response the request is retried.
@@ -36,6 +39,28 @@ impl Gateway {
         let endpoint = exchange.attempts.last().and_then(|attempt| attempt.endpoint.as_ref());
         if let (false, Some(pool), Some(endpoint)) = (is_reused, exchange.pool(), endpoint) {
             pool.reachable(endpoint, clock::now());
+        }
+    }
+
+    /// Makes the endpoint that was connected to that of the last attempt, in place of the selected
+    /// one, which connected later or failed: it gets no requests for a time.
+    #[cold]
+    pub(in crate::gateway) fn raced(&self, exchange: &mut Exchange, raced: &Raced) {
+        let now = clock::now();
+        let Some(pool) = exchange.pool().map(Arc::clone) else { return };
+        for lost in raced.lost.iter().filter_map(|lost| pool.begin_at(*lost)) {
+            if let Some(reason) = pool.unreachable(&lost, now) {
+                self.count_ejection(exchange, reason);
+            }
+        }
+        let address = raced.server.address;
+        if let (Some(attempt), Some(endpoint)) =
+            (exchange.attempts.last_mut(), pool.begin_at(address))
+        {
+            attempt.endpoint = Some(endpoint);
+            attempt.server = address;
+            // Of the other endpoint.
+            attempt.set_cookie = None;
         }
     }
 

@@ -52,7 +52,8 @@ impl Gateway {
             }
         }
         let proxy_header = upstream.proxy_protocol.map(|version| proxy_header(session, version));
-        Ok(Dial { server: pool.endpoint(server), pool: Arc::clone(pool), proxy_header })
+        let (server, pool) = (pool.endpoint(server), Arc::clone(pool));
+        Ok(Dial { server, pool, proxy_header, tries_families: true })
     }
 }
 

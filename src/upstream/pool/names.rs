@@ -221,7 +221,9 @@ impl Pool {
             let found = named.found.lock().clone();
             let lookup = named.lookup.lock();
             let host: Arc<str> = named.server.origin.host().into();
-            for (Found { address, .. }, share) in found.iter().zip(named.shares(&found)) {
+            for (Found { address, host: target, .. }, share) in
+                found.iter().zip(named.shares(&found))
+            {
                 if !seen.insert(*address) {
                     continue;
                 }
@@ -240,6 +242,7 @@ impl Pool {
                 all.push(Listed {
                     state,
                     host: Arc::clone(&host),
+                    target: Arc::clone(target),
                     weight: share.weight,
                     priority: share.priority,
                     cookie: sticky.map(|sticky| sticky::value(sticky, &self.name, *address)),

@@ -33,8 +33,13 @@ pub(crate) struct SilentPort {
 
 impl SilentPort {
     pub(crate) fn bind() -> Self {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        Self::bind_at(SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// The same, at an address of loopback.
+    pub(crate) fn bind_at(address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+        socket.bind(&address.into()).unwrap();
         socket.listen(0).unwrap();
         let address = socket.local_addr().unwrap().as_socket().unwrap();
         let fill = || TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok();
