@@ -65,7 +65,7 @@ table! {
     /// `[rules.<name>]`: a rate limit, and the requests that it applies to.
     pub struct Rule {
         /// What a bucket is counted by: any of `ip`, `key`, `plan`, `route`, `method`, `host`,
-        /// `header:<name>`. `[]`: one bucket for all clients.
+        /// `header:<name>`, `param:<name>`, `cert`. `[]`: one bucket for all clients.
         pub per: List,
         /// How the rule counts.
         pub kind: Field<Kind>,

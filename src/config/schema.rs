@@ -123,7 +123,7 @@ fn pattern(row: &Row) -> Option<String> {
         return any_of(words, "header:");
     }
     if row.name == Rule::per.name {
-        return any_of(Dimension::PLAIN.map(|plain| plain.to_string()).into(), "header:");
+        return any_of(Dimension::PLAIN.map(|plain| plain.to_string()).into(), "(header|param):");
     }
     if row.name == Upstream::balance.name {
         return any_of(Balance::PLAIN.map(|plain| plain.to_string()).into(), "hash:header:");

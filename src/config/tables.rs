@@ -877,6 +877,8 @@ table! {
         pub replace_prefix: Named<String> { default: InWords("none") },
         /// Prefix that is put in front of the path for the upstream, such as `/api`.
         pub add_prefix: Field<String> { default: InWords("none") },
+        /// Path that the upstream gets instead, such as `/users/{param:id}`. The query stays.
+        pub replace_path: Field<String> { default: InWords("none") },
         /// Host that the upstream gets: a name, with a port if it needs one, or `"{upstream}"`, the
         /// host of the server.
         pub upstream_host: Field<String> { default: InWords("the host of the request") },

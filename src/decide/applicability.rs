@@ -82,6 +82,7 @@ pub fn applicability<'a>(
         route: subject.route.or(first).unwrap_or(u32::MAX),
         method: subject.method.unwrap_or(&Method::GET),
         host: subject.host.unwrap_or_default(),
+        path: "",
         headers: subject.headers,
     };
     let is_refused = subject.client.key == ClientKey::Missing
@@ -107,6 +108,7 @@ pub fn applicability<'a>(
         Dimension::Host => subject.host.is_none(),
         Dimension::Header(name) => !subject.headers.contains_key(name) && !subject.absent.has(name),
         Dimension::Certificate => is_cert_unknown,
+        Dimension::Param(_) => true,
     };
     let unknown = match charge {
         Ok(_) => rule.per.iter().filter(is_unknown).collect(),

@@ -4,7 +4,7 @@ use super::{Head, Precheck};
 use crate::client::identity::Identity;
 use crate::policy::Policy;
 use crate::policy::handling::{NoLocation, RouteAnswer};
-use crate::policy::template::{NamedValues, Values};
+use crate::policy::template::Values;
 
 /// Any identifier: that of a request is made after the decision, and never empty.
 const REQUEST_ID: &str = "0";
@@ -20,20 +20,15 @@ pub(super) fn missing(
     let Some(RouteAnswer::Redirect(redirect)) = &route.handling.as_ref()?.answer else {
         return None;
     };
-    let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
+    let query = head.query_with_mark();
     let client = &identity.client;
     let values = Values {
         client_id: client.principal().map(|known| &*known.id),
         client_plan: policy.plan_name(client.plan),
         client_ip: client.ip,
         request_id: REQUEST_ID,
-        route: &route.name,
-        host: &precheck.host,
-        method: head.method.as_str(),
-        // The encoding of control characters makes no difference here.
-        path: head.uri.path().as_bytes(),
         query: query.as_bytes(),
-        named: NamedValues::Request { headers: head.headers, params: Some(&route.matcher.params) },
+        ..head.values(&precheck.host, route)
     };
     redirect.no_location(&values)
 }

@@ -33,7 +33,6 @@ use crate::client::principal::{Found, KeyRefusal};
 use crate::client::settings::{OnMissingKey, OnPreflight, OnUnknownKey};
 use crate::limit::charge::Charges;
 use crate::net::framing;
-use crate::policy::Policy;
 use crate::policy::charges::{KeyRequired, RequestAttributes, Scope};
 use crate::policy::cors::{Preflight, PreflightRefusal};
 use crate::policy::handling::NoLocation;
@@ -41,7 +40,9 @@ use crate::policy::hosts;
 use crate::policy::ip_access::IpDenial;
 use crate::policy::matcher::RequestParts;
 use crate::policy::path::PathError;
-use crate::policy::rewrite::Rewrite;
+use crate::policy::rewrite::{Rewrite, RewriteError};
+use crate::policy::template::{NamedValues, Values};
+use crate::policy::{Policy, Route};
 use guard::Malformed;
 use headers::UncountableHeader;
 use raw_head::RawHead;
@@ -203,7 +204,8 @@ impl<'a> Precheck<'a> {
     /// The properties of the request that rules count by; `None` if it has no route.
     pub fn attributes(&'a self, head: &Head<'a>) -> Option<RequestAttributes<'a>> {
         let Head { method, headers, .. } = *head;
-        Some(RequestAttributes { route: self.route?, method, host: &self.host, headers })
+        let path = head.uri.path();
+        Some(RequestAttributes { route: self.route?, method, host: &self.host, path, headers })
     }
 
     /// Why the request is refused whatever its buckets hold.
@@ -223,6 +225,30 @@ impl<'a> Precheck<'a> {
 }
 
 impl<'a> Head<'a> {
+    /// The query with its question mark; empty without one.
+    fn query_with_mark(&self) -> String {
+        self.uri.query().map_or_else(String::new, |query| format!("?{query}"))
+    }
+
+    /// The values of the request for templates of its route: without its query, its client and its
+    /// identifier.
+    fn values(&self, host: &'a str, route: &'a Route) -> Values<'a> {
+        let params = Some(&route.matcher.params);
+        Values {
+            client_id: None,
+            client_plan: "",
+            client_ip: None,
+            request_id: "",
+            route: &route.name,
+            host,
+            method: self.method.as_str(),
+            // The encoding of control characters makes no difference here.
+            path: self.uri.path().as_bytes(),
+            query: b"",
+            named: NamedValues::Request { headers: self.headers, params },
+        }
+    }
+
     /// The parts that the conditions of routes are about, beside host and path.
     pub fn parts(&self) -> RequestParts<'a> {
         RequestParts { method: self.method, headers: self.headers, query: self.uri.query() }
@@ -340,7 +366,7 @@ impl<'a> Precheck<'a> {
                 let retry_after_s = maintenance(policy, identity, self.route)?;
                 Rejection::Maintenance { retry_after_s }
             }
-            Step::Rewrite => match rewritten(policy, head, self.route) {
+            Step::Rewrite => match rewritten(policy, head, &self.host, self.route) {
                 Err(error) => Rejection::Path(error),
                 Ok(path) => {
                     self.rewritten = path;
@@ -420,7 +446,10 @@ impl<'a> Precheck<'a> {
         let charges = match self.attributes(head) {
             _ if !is_guess => Charges::new(),
             Some(attributes) => policy.address_charges(client, &attributes),
-            None => policy.address_charges_anywhere(client, head.method, &self.host, head.headers),
+            None => {
+                let Head { method, uri, headers, .. } = *head;
+                policy.address_charges_anywhere(client, method, &self.host, uri.path(), headers)
+            }
         };
         (self.charges, self.scope) = (charges, scope);
     }
@@ -469,15 +498,29 @@ fn maintenance(policy: &Policy, identity: &Identity, route: Option<u32>) -> Opti
 }
 
 /// The path that the upstream gets, if the route rewrites it.
-fn rewritten(
+///
+/// # Errors
+/// The path cannot be rewritten.
+pub fn rewritten(
     policy: &Policy,
     head: &Head<'_>,
+    host: &str,
     route: Option<u32>,
 ) -> Result<Option<String>, PathError> {
-    let route = route.and_then(|route| policy.routes.get(route as usize));
-    let rewrite = route.and_then(|route| route.handling.as_ref()?.rewrite.as_ref());
-    let path = |rewrite: &Rewrite| rewrite.path(head.uri.path()).ok_or(PathError::Unrewritable);
-    rewrite.map(path).transpose()
+    let Some(route) = route.and_then(|route| policy.routes.get(route as usize)) else {
+        return Ok(None);
+    };
+    let rewrite = route.handling.as_ref().and_then(|handling| handling.rewrite.as_ref());
+    let Some(rewrite) = rewrite else { return Ok(None) };
+    let query = match rewrite {
+        Rewrite::Prefix(_) => String::new(),
+        Rewrite::Path(_) => head.query_with_mark(),
+    };
+    let values = Values { query: query.as_bytes(), ..head.values(host, route) };
+    rewrite.path(&values).map(Some).map_err(|error| match error {
+        RewriteError::Prefix => PathError::Unrewritable,
+        RewriteError::Value => PathError::NoPathValue,
+    })
 }
 
 /// The route's `max_body_bytes` if the request's `Content-Length` is larger.

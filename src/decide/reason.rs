@@ -91,6 +91,8 @@ pub enum Reason {
     AmbiguousPath,
     /// See [`PathError::DifferentValues`] and [`PathError::TooLong`].
     AmbiguousRoute,
+    /// See [`PathError::NoPathValue`].
+    NoPathValue,
     /// See [`NoLocation`](crate::policy::handling::NoLocation).
     NoLocation,
     /// See [`HeaderFault::DifferentValues`].
@@ -140,7 +142,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 57] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -179,6 +181,7 @@ impl Reason {
         Self::InvalidEncoding,
         Self::AmbiguousPath,
         Self::AmbiguousRoute,
+        Self::NoPathValue,
         Self::NoLocation,
         Self::ConflictingHeaders,
         Self::HopByHopHeader,
@@ -264,6 +267,7 @@ impl Reason {
             Self::InvalidEncoding => "invalid_encoding",
             Self::AmbiguousPath => "ambiguous_path",
             Self::AmbiguousRoute => "ambiguous_route",
+            Self::NoPathValue => "no_path_value",
             Self::NoLocation => "no_location",
             Self::ConflictingHeaders => "conflicting_headers",
             Self::HopByHopHeader => "hop_by_hop_header",
@@ -316,6 +320,7 @@ impl From<Rejection> for Reason {
             Rejection::Path(PathError::DifferentValues | PathError::TooLong) => {
                 Self::AmbiguousRoute
             }
+            Rejection::Path(PathError::NoPathValue) => Self::NoPathValue,
             Rejection::Identity(IdentityError::ConflictingKeys { .. }) => Self::ConflictingKeys,
             Rejection::Identity(IdentityError::KeyTooLong { .. }) => Self::KeyTooLong,
             Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,

@@ -13,7 +13,7 @@ use crate::client::ClientKey;
 use crate::client::address::{counted_address, counted_as};
 use crate::client::identity::Identity;
 use crate::client::principal::KeyRefusal;
-use crate::decide::{Head, Precheck, Refusal, Rejection, problem};
+use crate::decide::{self, Head, Precheck, Refusal, Rejection, problem};
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
 use crate::net::grpc::Form;
@@ -184,8 +184,8 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         route.params = params.collect();
         route.cost = Some(winner.cost);
         route.handling = winner.handling_words();
-        let rewrite = winner.handling.as_ref().and_then(|handling| handling.rewrite.as_ref());
-        route.upstream_path = rewrite.and_then(|rewrite| rewrite.path(head.uri.path()));
+        let rewritten = decide::rewritten(policy, head, &precheck.host, precheck.route);
+        route.upstream_path = rewritten.ok().flatten();
         let client = precheck.identity.as_ref().ok().map(|identity| &identity.client);
         let upstream = match &winner.destination {
             Destination::Gateway => None,

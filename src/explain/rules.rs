@@ -83,7 +83,9 @@ pub(super) fn rules(
 fn attributes<'a>(head: &Head<'a>, precheck: &'a Precheck<'a>) -> Option<RequestAttributes<'a>> {
     let Head { method, headers, .. } = *head;
     let is_charged = precheck.is_own_limits && !precheck.charges.is_empty();
-    let anywhere = || RequestAttributes { route: u32::MAX, method, host: &precheck.host, headers };
+    let path = head.uri.path();
+    let anywhere =
+        || RequestAttributes { route: u32::MAX, method, host: &precheck.host, path, headers };
     precheck.attributes(head).or_else(|| is_charged.then(anywhere))
 }
 
@@ -177,6 +179,10 @@ impl RequestContext<'_> {
             }
             Dimension::Header(name) => format!("requests without the header {name}"),
             Dimension::Certificate => "this client certificate".to_owned(),
+            Dimension::Param(name) if self.has_param(name) => {
+                format!("this value of the path parameter {name}")
+            }
+            Dimension::Param(name) => format!("requests without the path parameter {name}"),
         });
         let mut shared: Vec<String> = each.collect();
         // Clients with different rates have different buckets.
@@ -187,6 +193,11 @@ impl RequestContext<'_> {
             _ => {}
         }
         shared
+    }
+
+    fn has_param(&self, name: &str) -> bool {
+        let route = self.policy.routes.get(self.attributes.route as usize);
+        route.is_some_and(|route| route.matcher.params.names().any(|own| own == name))
     }
 
     fn address(&self) -> String {

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, Method};
 use ipnet::IpNet;
+use percent_encoding::percent_decode_str;
 use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
 
@@ -29,6 +30,8 @@ pub struct RequestAttributes<'a> {
     pub method: &'a Method,
     /// Host in lower case, without port.
     pub host: &'a str,
+    /// Path as received, without the query, for rules that count by `param:<name>`.
+    pub path: &'a str,
     /// Headers, for rules that count by `header:<name>`.
     pub headers: &'a HeaderMap,
 }
@@ -157,11 +160,12 @@ impl Policy {
         client: &Client,
         method: &Method,
         host: &str,
+        path: &str,
         headers: &HeaderMap,
     ) -> Charges {
         let charge = |index| {
-            let attributes =
-                RequestAttributes { route: self.routes_of(index).next()?, method, host, headers };
+            let route = self.routes_of(index).next()?;
+            let attributes = RequestAttributes { route, method, host, path, headers };
             let charge = self.charge(index, client, &attributes, Scope::Address).ok()?;
             Some(Charge { cost: charge.limit.parts(), ..charge })
         };
@@ -262,6 +266,10 @@ impl Policy {
                     Some(value) => tagged(b'v', value.as_bytes()),
                     None => tagged(b'a', b""),
                 },
+                Dimension::Param(name) => match self.param(name, attributes) {
+                    Some(value) => tagged(b'w', &value),
+                    None => tagged(b'b', b""),
+                },
                 Dimension::Certificate => {
                     tagged(b'c', client.certificate.as_ref().map_or(&[], |digest| &digest[..]));
                 }
@@ -285,6 +293,20 @@ impl Policy {
             part = hash.at_the_top_of(part);
         }
         BucketId(part ^ rule.salt)
+    }
+
+    /// The value of a parameter in the path of the route, decoded, so that all its spellings are
+    /// one; in lower case if the case of paths does not matter. The router refuses paths whose
+    /// readings have different values.
+    fn param(&self, name: &str, attributes: &RequestAttributes) -> Option<Vec<u8>> {
+        let route = self.routes.get(attributes.route as usize)?;
+        let params = route.matcher.params(attributes.path);
+        let (_, value) = params.iter().find(|(own, _)| *own == name)?;
+        let mut decoded: Vec<u8> = percent_decode_str(value).collect();
+        if self.server.ignore_path_case {
+            decoded.make_ascii_lowercase();
+        }
+        Some(decoded)
     }
 
     /// The client's key, or what a rule counts by in place of one.

@@ -155,7 +155,11 @@ impl Handling {
             Some(RouteAnswer::Redirect(redirect)) => (&[][..], Some(&redirect.to)),
         };
         let edits = self.request_headers.templates().chain(self.response_headers.templates());
-        edits.chain(headers.iter().filter_map(|edit| edit.value.template())).chain(to)
+        let path = match &self.rewrite {
+            Some(Rewrite::Path(path)) => Some(path),
+            Some(Rewrite::Prefix(_)) | None => None,
+        };
+        edits.chain(path).chain(headers.iter().filter_map(|edit| edit.value.template())).chain(to)
     }
 
     /// Whether there is nothing to do.

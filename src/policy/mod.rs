@@ -339,14 +339,17 @@ pub enum Dimension {
     Header(http::HeaderName),
     /// The subject of the client's certificate. The rule does not apply to clients without one.
     Certificate,
+    /// The value of a parameter in the path of the request's route, decoded. Requests of routes
+    /// without the parameter share a bucket.
+    Param(Arc<str>),
 }
 
 impl Dimension {
-    /// All but those by a header.
+    /// All but those with a name of their own.
     pub const PLAIN: [Self; 7] =
         [Self::Ip, Self::Key, Self::Plan, Self::Route, Self::Method, Self::Host, Self::Certificate];
 
-    /// Sort key within `per`: by kind, then headers by name.
+    /// Sort key within `per`: by kind, then headers and parameters by name.
     fn canonical_position(&self) -> (u8, &str) {
         match self {
             Self::Ip => (0, ""),
@@ -357,6 +360,7 @@ impl Dimension {
             Self::Host => (5, ""),
             Self::Header(name) => (6, name.as_str()),
             Self::Certificate => (7, ""),
+            Self::Param(name) => (8, name),
         }
     }
 }
@@ -373,6 +377,7 @@ impl std::fmt::Display for Dimension {
             Self::Host => "host",
             Self::Header(name) => return write!(formatter, "header:{name}"),
             Self::Certificate => "cert",
+            Self::Param(name) => return write!(formatter, "param:{name}"),
         })
     }
 }

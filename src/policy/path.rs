@@ -43,6 +43,12 @@ pub enum PathError {
         "the path cannot be rewritten as its route does; send slashes plain and single, and the first segments unencoded"
     )]
     Unrewritable,
+    /// The path for the upstream has a variable that has no value in this request, or one that
+    /// would be more than a segment.
+    #[error(
+        "the path for the upstream is made of a header, query parameter or part of the path that this request does not have exactly once, or that has a slash, a backslash, a control character or only dots"
+    )]
+    NoPathValue,
 }
 
 /// Length of the longest UTF-8 character in bytes. A truncated reading keeps this many bytes more

@@ -1,11 +1,32 @@
-//! Rewrites the path of a request for the upstream: takes a prefix away, and puts another one in
-//! front.
+//! Rewrites the path of a request for the upstream: takes a prefix away and puts another one in
+//! front, or replaces the whole path.
 
+use percent_encoding::percent_decode_str;
+
+use super::template::{Template, Values};
 use crate::net::percent;
 
-/// A change of the path. The rest of the path stays as it is, to the byte.
+/// A change of the path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rewrite {
+    Prefix(PrefixRewrite),
+    /// The whole path is this text. Its variables are
+    /// [`NamedVariable`](super::template::NamedVariable)s.
+    Path(Template),
+}
+
+/// Why a path cannot be rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RewriteError {
+    /// The path has the prefix only in another spelling, or would begin with two slashes.
+    Prefix,
+    /// A variable of the new path has no value, or one that would be more than a segment.
+    Value,
+}
+
+/// A change of the beginning of the path. The rest stays as it is, to the byte.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rewrite {
+pub struct PrefixRewrite {
     /// Prefix that is taken away, without a final slash; empty: none. All paths of the route begin
     /// with it.
     pub prefix: Box<str>,
@@ -18,9 +39,50 @@ pub struct Rewrite {
 }
 
 impl Rewrite {
+    /// The new path of a request.
+    ///
+    /// # Errors
+    /// See [`RewriteError`].
+    pub fn path(&self, values: &Values<'_>) -> Result<String, RewriteError> {
+        match self {
+            Self::Prefix(prefix) => {
+                let path = std::str::from_utf8(values.path).ok();
+                path.and_then(|path| prefix.path(path)).ok_or(RewriteError::Prefix)
+            }
+            Self::Path(template) => {
+                let path =
+                    template.render_url(values).and_then(|path| String::from_utf8(path).ok());
+                path.filter(|path| has_safe_segments(path)).ok_or(RewriteError::Value)
+            }
+        }
+    }
+
+    /// What is done, in a few words.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Prefix(prefix) => prefix.words(),
+            Self::Path(template) => format!("path: {template}"),
+        }
+    }
+}
+
+/// Whether a server that decodes the path before it splits it reads the same segments, none of
+/// which is `.` or `..`.
+fn has_safe_segments(path: &str) -> bool {
+    let is_safe = |segment: &str| {
+        let decoded: Vec<u8> = percent_decode_str(segment).collect();
+        let is_plain = |byte: &u8| !matches!(byte, b'/' | b'\\') && !byte.is_ascii_control();
+        // Some servers take parameters away, `..;a`.
+        let bare = decoded.split(|byte| *byte == b';').next().unwrap_or_default();
+        decoded.iter().all(is_plain) && !matches!(bare, b"." | b"..")
+    };
+    path.split('/').all(is_safe)
+}
+
+impl PrefixRewrite {
     /// The new path; `None` if the path, as received, does not begin with the prefix and a slash,
     /// or if the new one would begin with two slashes, which servers read as a host.
-    pub fn path(&self, path: &str) -> Option<String> {
+    fn path(&self, path: &str) -> Option<String> {
         let rest = self.rest(path)?;
         if self.replacement.is_empty() {
             match rest.as_bytes() {
@@ -32,8 +94,7 @@ impl Rewrite {
         Some(format!("{}{rest}", self.replacement))
     }
 
-    /// What is done, in a few words.
-    pub fn words(&self) -> String {
+    fn words(&self) -> String {
         match (&*self.prefix, &*self.replacement) {
             ("", added) => format!("path: add {added}"),
             (prefix, "") => format!("path: strip {prefix}"),
@@ -69,8 +130,9 @@ mod tests {
 
     use super::*;
 
-    fn rewrite(prefix: &str, replacement: &str) -> Rewrite {
-        Rewrite { prefix: prefix.into(), replacement: replacement.into(), ..Rewrite::default() }
+    fn rewrite(prefix: &str, replacement: &str) -> PrefixRewrite {
+        let (prefix, replacement) = (prefix.into(), replacement.into());
+        PrefixRewrite { prefix, replacement, ..PrefixRewrite::default() }
     }
 
     #[test]
@@ -93,7 +155,7 @@ mod tests {
         for (prefix, replacement, path, expected) in table {
             assert_eq!(rewrite(prefix, replacement).path(path).as_deref(), expected, "{path}");
         }
-        let ignoring_case = Rewrite { ignore_case: true, ..rewrite("/v1", "") };
+        let ignoring_case = PrefixRewrite { ignore_case: true, ..rewrite("/v1", "") };
         assert_eq!(ignoring_case.path("/V1/X").as_deref(), Some("/X"));
     }
 
@@ -120,6 +182,18 @@ mod tests {
             assert_eq!(rewrite("/v1", "").path(path), None, "{path}");
         }
         assert_eq!(rewrite("", "/x").path("*"), None);
+    }
+
+    #[test]
+    fn segments_are_safe_if_no_server_reads_others() {
+        for path in ["/a/b", "/", "/a%20b", "/%C3%BC", "/a;b", "/...", "/a%3Bb", "/a.%2E"] {
+            assert!(has_safe_segments(path), "{path}");
+        }
+        for path in
+            ["/a%2Fb", "/a%5Cb", "/..", "/a/.", "/%2E%2e/", "/..;a", "/%2E%2E%3Ba", "/a%00", "/%0A"]
+        {
+            assert!(!has_safe_segments(path), "{path}");
+        }
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 //! read, so that a request only copies its parts.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderValue};
@@ -205,6 +206,14 @@ impl Template {
         }
     }
 
+    /// The variables without a name of their own.
+    pub fn variables(&self) -> impl Iterator<Item = Variable> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Variable(variable) => Some(*variable),
+            Part::Text(_) | Part::Named(..) => None,
+        })
+    }
+
     /// The parts that are not variables.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
@@ -265,6 +274,23 @@ impl Template {
             }
         }
         Some(text)
+    }
+}
+
+impl fmt::Display for Template {
+    /// The syntax of the file, with the values of the environment.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.parts.iter().try_for_each(|part| match part {
+            Part::Text(text) => formatter.write_str(&text.replace('{', "{{").replace('}', "}}")),
+            Part::Variable(variable) => {
+                let own = VARIABLES.iter().find(|(_, other)| other == variable);
+                write!(formatter, "{{{}}}", own.map_or("", |(name, _)| name))
+            }
+            Part::Named(variable, name) => {
+                let own = NAMED.iter().find(|(_, other)| other == variable);
+                write!(formatter, "{{{}:{name}}}", own.map_or("", |(kind, _)| kind))
+            }
+        })
     }
 }
 

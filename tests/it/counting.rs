@@ -237,3 +237,27 @@ fn row_35_ipv4_client_of_a_dual_stack_port_is_its_ipv4_address() {
     };
     assert_eq!([left(ports[0]), left(ports[1])], [8, 7]);
 }
+
+/// All spellings of a value are one, and a path that servers may read with different values is
+/// refused.
+#[test]
+fn path_parameter_is_counted_in_any_spelling() {
+    let routes = "[routes.tenant]\npath = \"/v1/{tenant}/*\"\n";
+    let rule = "[rules.tenants]\nper = [\"param:tenant\"]\nrate = \"2/d\"\nroutes = [\"tenant\"]\n";
+    let gateway = Gateway::start(&format!("{DEMO}{routes}{rule}"));
+    let statuses = |paths: &[&str]| -> Vec<u16> {
+        paths.iter().map(|path| gateway.get(path).status).collect()
+    };
+    assert_eq!(statuses(&["/v1/acme/a", "/v1/a%63me/b?c", "/v1/%61cme/"]), [200, 200, 429]);
+    assert_eq!(statuses(&["/v1/Acme/a", "/v1/globex/a", "/v1/ac%20me/a"]), [200, 200, 200]);
+    let odd = ["/v1/acme;1/a", "/v1/acme%2Fx/a", "/v1/acme\\x/a", "/v1/./a", "/v1/x/../acme/a"];
+    assert_eq!(statuses(&odd), [400; 5]);
+    // Routes that the rule does not count.
+    assert_eq!(statuses(&["/other", "/other", "/other"]), [200; 3]);
+    let explained = gateway.explain(r#"{ "path": "/v1/acme/x" }"#).json();
+    let shared = &explained["rules"][0]["shared_by"];
+    assert_eq!(shared[0], "this value of the path parameter tenant", "{explained}");
+    let ignoring = format!("path_case = \"insensitive\"\n{DEMO}{routes}{rule}");
+    gateway.apply(&ignoring);
+    assert_eq!(statuses(&["/V1/ACME/a", "/v1/aCMe/b", "/v1/%41cme/c"]), [429; 3]);
+}

@@ -135,3 +135,61 @@ fn explanation_has_the_rewritten_path() {
     assert_eq!(answer["route"]["upstream_path"], "/a%20b");
     assert_eq!(answer["route"]["handling"][0], "path: strip /v1");
 }
+
+/// Values of clients are one segment of the path, or the request gets 400 and takes no tokens.
+#[test]
+fn whole_path_has_values_of_the_request() {
+    let upstream = Upstream::responding(ANSWER);
+    let config = format!(
+        "[upstreams.api]\nservers = [\"{}\"]\n[routes.all]\npath = \"/v1/{{id}}/*\"\n\
+         replace_path = \"/t/{{header:x-tenant}}/u-{{param:id}}/{{query:page}}\"\n\
+         [rules.r]\nper = []\nrate = \"4/d\"\n",
+        upstream.address
+    );
+    let gateway = Gateway::start(&config);
+    let send = |target: &str, tenants: &[&str]| {
+        let request = tenants
+            .iter()
+            .fold(Request::get(target), |request, tenant| request.header("X-Tenant", tenant));
+        gateway.send(&request)
+    };
+    let accepted = [
+        ("/v1/a%20b/x?page=2&b", "acme", "/t/acme/u-a%20b/2?page=2&b"),
+        ("/v1/7/x/y?page=%61", "a?b", "/t/a%3Fb/u-7/a?page=%61"),
+        ("/v1/7/?page=1&page=1", "ü", "/t/%C3%BC/u-7/1?page=1&page=1"),
+    ];
+    for (target, tenant, expected) in accepted {
+        assert_eq!(send(target, &[tenant]).status, 200, "{target}");
+        let seen = upstream.requests().pop().unwrap();
+        assert_eq!(seen.line().split(' ').nth(1), Some(expected));
+        assert_eq!(seen.header("x-forwarded-prefix"), None);
+    }
+    let refused: [(&str, &[&str]); 12] = [
+        ("/v1/7/x?page=2", &[]),
+        ("/v1/7/x?page=2", &[""]),
+        ("/v1/7/x?page=2", &["a", "b"]),
+        ("/v1/7/x?page=2", &["a/b"]),
+        ("/v1/7/x?page=2", &["a\\b"]),
+        ("/v1/7/x?page=2", &[".."]),
+        ("/v1/7/x?page=2", &["..;a"]),
+        ("/v1/7/x", &["a"]),
+        ("/v1/7/x?page=", &["a"]),
+        ("/v1/7/x?page=1&page=2", &["a"]),
+        ("/v1/7/x?page=%2e%2E", &["a"]),
+        ("/v1/7/x?page=a%2Fb", &["a"]),
+    ];
+    let before = upstream.requests().len();
+    for (target, tenants) in refused {
+        let answer = send(target, tenants);
+        assert_eq!(answer.status, 400, "{target} {tenants:?}: {}", answer.text());
+        assert!(answer.text().contains("does not have exactly once"), "{}", answer.text());
+    }
+    assert_eq!(upstream.requests().len(), before);
+    assert_eq!(send("/v1/7/x?page=2", &["a"]).status, 200, "no refused request took a token");
+    assert_eq!(send("/v1/7/x?page=2", &["a"]).status, 429);
+    let body = r#"{ "path": "/v1/7/x?page=2", "headers": { "x-tenant": "acme" } }"#;
+    let explained = gateway.explain(body).json();
+    assert_eq!(explained["route"]["upstream_path"], "/t/acme/u-7/2", "{explained}");
+    let words = "path: /t/{header:x-tenant}/u-{param:id}/{query:page}";
+    assert_eq!(explained["route"]["handling"][0], words, "{explained}");
+}

@@ -120,7 +120,9 @@ fn rewrite_path(
         target.push_str(query);
     }
     request.set_raw_path(target.as_bytes())?;
-    if rewrite.is_announced {
+    if let Rewrite::Prefix(rewrite) = rewrite
+        && rewrite.is_announced
+    {
         let outer =
             request.headers.get(FORWARDED_PREFIX_NAME).filter(|_| exchange.via_trusted_proxy());
         let outer =

@@ -34,12 +34,13 @@ pub(super) fn answer(
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<RouteAnswer> {
-    let of_upstreams: [(&str, Option<Range<usize>>); 7] = [
+    let of_upstreams: [(&str, Option<Range<usize>>); 8] = [
         ("upstream", route.upstream.as_ref().map(Spanned::span)),
         ("split", route.split.as_ref().map(Spanned::span)),
         ("strip_prefix", route.strip_prefix.as_ref().map(Spanned::span)),
         ("replace_prefix", route.replace_prefix.keys().next().map(Spanned::span)),
         ("add_prefix", route.add_prefix.as_ref().map(Spanned::span)),
+        ("replace_path", route.replace_path.as_ref().map(Spanned::span)),
         ("upstream_host", route.upstream_host.as_ref().map(Spanned::span)),
         ("request_headers", route.request_headers.as_ref().map(Spanned::span)),
     ];

@@ -37,7 +37,14 @@ pub(super) fn handlings(
         let handling = Handling {
             request_headers: edits(&table.request_headers, Direction::Request),
             response_headers: edits(&table.response_headers, Direction::Response),
-            rewrite: rewrite::rewrite(name.get_ref(), table, matcher, ignore_case, diagnostics),
+            rewrite: rewrite::rewrite(
+                name.get_ref(),
+                table,
+                matcher,
+                environment,
+                ignore_case,
+                diagnostics,
+            ),
             upstream_host: rewrite::host(table.upstream_host.as_ref(), diagnostics),
             answer: answers::answer(name.get_ref(), table, environment, diagnostics),
             maintenance: answers::maintenance(

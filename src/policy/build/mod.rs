@@ -22,6 +22,7 @@ mod compression;
 mod conditions;
 mod cors;
 mod costs;
+mod counted_params;
 mod environment;
 mod errors;
 mod expression;
@@ -118,8 +119,7 @@ pub fn build(
     // Rules.
     let mut limits = Limits::default();
     let rules = rules::rules(config, &names, &mut limits, diagnostics);
-    costs::check(config, &rules, diagnostics);
-    rules_per_route::check(config, &rules.list, diagnostics);
+    check_rules(config, &rules, diagnostics);
 
     warnings::add(config, server.as_ref(), &keys, &rules, diagnostics);
     warnings::add_of_routes(
@@ -166,4 +166,11 @@ pub fn build(
         limits: limits.into_list(),
         warnings: Findings::default(),
     })
+}
+
+/// Checks rules against routes.
+fn check_rules(config: &Config, rules: &rules::Rules, diagnostics: &mut Diagnostics) {
+    costs::check(config, rules, diagnostics);
+    rules_per_route::check(config, &rules.list, diagnostics);
+    counted_params::check(config, &rules.list, diagnostics);
 }

@@ -126,7 +126,7 @@ fn check_params(path: &str) -> Result<(), (&'static str, Option<String>)> {
 }
 
 /// Whether a text can be the name of a parameter.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let is_allowed = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
     let has_start = name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
     has_start && name.len() <= MAX_PARAM_BYTES && name.bytes().all(is_allowed)

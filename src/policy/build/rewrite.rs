@@ -1,10 +1,12 @@
-//! `strip_prefix`, `replace_prefix`, `add_prefix` and `upstream_host` of routes.
+//! `strip_prefix`, `replace_prefix`, `add_prefix`, `replace_path` and `upstream_host` of routes.
 
 use std::ops::Range;
 
 use http::HeaderValue;
 
+use super::environment::Environment;
 use super::path;
+use super::template::{Expanded, template};
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::in_order;
@@ -13,10 +15,25 @@ use crate::config::tables;
 use crate::net::address::HostPort;
 use crate::policy::handling::UpstreamHost;
 use crate::policy::matcher::{Matcher, PathPattern};
-use crate::policy::rewrite::Rewrite;
+use crate::policy::rewrite::{PrefixRewrite, Rewrite};
+use crate::policy::template::{NamedValues, Template, Values};
 
 /// The value of `upstream_host` for the host of the server.
 const OF_THE_SERVER: &str = "{upstream}";
+
+/// A request in which each variable with a name has a value.
+const SAMPLE: Values<'_> = Values {
+    client_id: None,
+    client_plan: "",
+    client_ip: None,
+    request_id: "",
+    route: "",
+    host: "",
+    method: "",
+    path: b"",
+    query: b"",
+    named: NamedValues::Sample("a"),
+};
 
 /// How the path is rewritten; none if it is not, or with an error. `matcher` is none if a route has
 /// an error.
@@ -24,9 +41,64 @@ pub(super) fn rewrite(
     name: &str,
     route: &tables::Route,
     matcher: Option<&Matcher>,
+    environment: Environment<'_>,
     ignore_case: bool,
     diagnostics: &mut Diagnostics,
 ) -> Option<Rewrite> {
+    match &route.replace_path {
+        Some(field) => whole(route, field, environment, diagnostics).map(Rewrite::Path),
+        None => prefix(name, route, matcher, ignore_case, diagnostics).map(Rewrite::Prefix),
+    }
+}
+
+/// The path of `replace_path`.
+fn whole(
+    route: &tables::Route,
+    field: &Spanned<String>,
+    environment: Environment<'_>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Template> {
+    let others = [
+        ("strip_prefix", route.strip_prefix.as_ref().map(Spanned::span)),
+        ("replace_prefix", route.replace_prefix.keys().next().map(Spanned::span)),
+        ("add_prefix", route.add_prefix.as_ref().map(Spanned::span)),
+    ];
+    if let Some((other, span)) = others.into_iter().find_map(|(name, span)| Some((name, span?))) {
+        let message = format!("`{other}` has no effect beside `replace_path`");
+        let diagnostic = Diagnostic::new(span, message).and(field.span(), "the whole path");
+        diagnostics.push(diagnostic.help("keep one of them"));
+        return None;
+    }
+    let Expanded { template, is_assumed } = template(field, environment, diagnostics)?;
+    let wrong = if template.variables().next().is_some() {
+        let help = "a part of the path for the upstream is `{param:id}`, `{header:x-tenant}` or `{query:page}`";
+        Some(("`replace_path` has a variable whose value may be more than a segment", help))
+    } else if is_assumed {
+        None
+    } else {
+        let path = Rewrite::Path(template.clone()).path(&SAMPLE).unwrap_or_default();
+        let is_plain =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,=:@/%".contains(&byte);
+        let is_path = path.starts_with('/') && !path.contains("//") && path.bytes().all(is_plain);
+        let help = "such as `/users/{param:id}`: it begins with one slash, has no query, and other characters than \
+                    letters, digits and `-._~` percent-encoded";
+        (!is_path).then_some(("`replace_path` is not a path", help))
+    };
+    if let Some((message, help)) = wrong {
+        diagnostics.push(Diagnostic::new(field.span(), message).help(help));
+        return None;
+    }
+    Some(template)
+}
+
+/// The rewrite of the beginning of the path.
+fn prefix(
+    name: &str,
+    route: &tables::Route,
+    matcher: Option<&Matcher>,
+    ignore_case: bool,
+    diagnostics: &mut Diagnostics,
+) -> Option<PrefixRewrite> {
     let removed = removed(route, diagnostics)?;
     let has_path = !diagnostics.explain_absence(&["routes", name, "path"]);
     if let (Some((prefix, span)), Some(matcher), true) = (&removed.prefix, matcher, has_path) {
@@ -43,7 +115,7 @@ pub(super) fn rewrite(
             added => added,
         },
     };
-    let rewrite = Rewrite {
+    let rewrite = PrefixRewrite {
         prefix: removed.prefix.map_or_else(Box::default, |(prefix, _)| prefix.into()),
         replacement: format!("{added}{}", removed.replacement).into(),
         is_announced: route.strip_prefix.is_some(),

@@ -12,6 +12,7 @@ use super::grant::fixed_window::unknown_zone;
 use super::grant::{self, Limits, PlacedGrant, Written};
 use super::lease::lease;
 use super::names::{Names, twice};
+use super::path;
 use super::refund::refund_on;
 use super::routes::cost;
 use super::values::switch;
@@ -420,9 +421,17 @@ fn dimension(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Di
     if let Some(Ok(name)) = header.map(|name| HeaderName::from_bytes(name.as_bytes())) {
         return Some(Dimension::Header(name));
     }
+    let param = text.strip_prefix("param:");
+    if let Some(name) = param.filter(|name| path::is_name(name)) {
+        return Some(Dimension::Param(name.into()));
+    }
     let diagnostic = if let Some(name) = header {
         let message = format!("`{}` is not the name of a header", cut(name, 64));
         Diagnostic::new(item.span(), message).help("such as `header:x-tenant`")
+    } else if param.is_some() {
+        let message = format!("`{}` does not end with the name of a parameter", cut(text, 64));
+        let help = "such as `param:tenant`, with `path = \"/v1/{tenant}/*\"` of a route";
+        Diagnostic::new(item.span(), message).help(help)
     } else {
         let message = format!("`per` does not take `{}`", cut(text, 64));
         Diagnostic::new(item.span(), message).help(dimension_instead(text))

@@ -35,8 +35,13 @@ fn client(policy: &Policy, ip: &str, key: Key) -> Client {
 /// The charges of a GET of `route`, each as the name of its rule and its bucket.
 fn buckets(policy: &Policy, client: &Client, route: u32) -> Vec<(String, BucketId)> {
     let headers = HeaderMap::new();
-    let attributes =
-        RequestAttributes { route, method: &Method::GET, host: "a.example", headers: &headers };
+    let attributes = RequestAttributes {
+        route,
+        method: &Method::GET,
+        host: "a.example",
+        path: "",
+        headers: &headers,
+    };
     named(policy, &policy.charges(client, &attributes, Scope::All).unwrap())
 }
 
@@ -95,7 +100,7 @@ fn on_missing_selects_the_bucket_of_a_client_without_a_key() {
     let deny = rules("deny");
     let headers = HeaderMap::new();
     let attributes =
-        RequestAttributes { route: 0, method: &Method::GET, host: "", headers: &headers };
+        RequestAttributes { route: 0, method: &Method::GET, host: "", path: "", headers: &headers };
     let anonymous = client(&deny, "192.0.2.1", ANONYMOUS);
     assert_eq!(deny.charges(&anonymous, &attributes, Scope::All), Err(KeyRequired { rule: 0 }));
     assert_eq!(
@@ -121,7 +126,7 @@ fn row_33_refused_key_is_charged_to_its_address_only() {
     );
     let headers = HeaderMap::new();
     let attributes =
-        RequestAttributes { route: 0, method: &Method::GET, host: "", headers: &headers };
+        RequestAttributes { route: 0, method: &Method::GET, host: "", path: "", headers: &headers };
     let guess = |byte| client(&policy, "192.0.2.1", Key::Unknown([byte; 32]));
     let charged = named(&policy, &policy.address_charges(&guess(1), &attributes));
     let names: Vec<&str> = charged.iter().map(|(name, _)| name.as_str()).collect();
@@ -152,7 +157,7 @@ fn override_has_its_own_bucket_and_exempt_clients_have_none() {
     let policy = policy(rules);
     let headers = HeaderMap::new();
     let attributes =
-        RequestAttributes { route: 1, method: &Method::GET, host: "", headers: &headers };
+        RequestAttributes { route: 1, method: &Method::GET, host: "", path: "", headers: &headers };
     let acme =
         policy.charges(&client(&policy, "192.0.2.1", ACME), &attributes, Scope::All).unwrap();
     assert_eq!(acme.len(), 1);
@@ -178,7 +183,7 @@ fn values_of_requests_cannot_collide() {
             headers.insert("x-a", http::HeaderValue::from_static(value));
         }
         let attributes =
-            RequestAttributes { route: 0, method: &Method::GET, host, headers: &headers };
+            RequestAttributes { route: 0, method: &Method::GET, host, path: "", headers: &headers };
         policy.charges(&client(&policy, "192.0.2.1", ANONYMOUS), &attributes, Scope::All).unwrap()
             [0]
         .bucket
@@ -198,7 +203,7 @@ fn request_without_a_route_is_charged_by_no_more_rules_than_a_route_may_have() {
     };
     let policy = policy(&(0..300).map(route).collect::<String>());
     let (client, headers) = (client(&policy, "192.0.2.1", ANONYMOUS), HeaderMap::new());
-    let charges = policy.address_charges_anywhere(&client, &Method::GET, "", &headers);
+    let charges = policy.address_charges_anywhere(&client, &Method::GET, "", "", &headers);
     let rules: Vec<u32> = charges.iter().map(|charge| charge.rule).collect();
     assert_eq!(rules, (0..128).collect::<Vec<u32>>());
 }

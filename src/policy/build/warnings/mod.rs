@@ -14,6 +14,7 @@ mod redirects;
 mod trailing_slashes;
 mod unlimited_plans;
 
+use super::counted_params;
 use super::routes;
 use super::rules::Rules;
 use crate::client::principal::Keys;
@@ -45,6 +46,7 @@ pub(super) fn add(
     // With an error, a limit may be missing because it could not be read.
     if !diagnostics.has_errors() {
         unlimited_plans::add(config, keys, &rules.list, diagnostics);
+        counted_params::warn(config, &rules.list, diagnostics);
         // A path that is none has its own error.
         trailing_slashes::add(config, diagnostics);
     }

@@ -243,7 +243,7 @@ proptest! {
         let mut taken = BTreeSet::new();
         for (index, rule) in (0..).zip(&policy.rules) {
             for route in 0..2 {
-                let attributes = RequestAttributes { route, method: &Method::GET, host: "h", headers: &headers };
+                let attributes = RequestAttributes { route, method: &Method::GET, host: "h", path: "", headers: &headers };
                 let charge = policy.charge(index, &client, &attributes, crate::policy::charges::Scope::All);
                 if rule.mode == Mode::Enforce {
                     taken.extend(charge.ok().map(|charge| (index, charge.bucket)));

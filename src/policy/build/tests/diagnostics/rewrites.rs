@@ -15,6 +15,7 @@ fn rewrites() {
         "replace_prefix = { '/v1' = '/api/v2' }",
         "replace_prefix = { '/v1' = '/' }",
         "add_prefix = '/api'\nupstream_host = 'b.internal:8080'",
+        "replace_path = '/users/{header:x-id}/{query:page}/%20'\nupstream_host = 'b'",
         "upstream_host = '{upstream}'",
         "upstream_host = '[::1]:80'",
     ] {
@@ -43,6 +44,26 @@ fn prefix_is_not_that_of_every_path() {
 fn rewrites_exclude_each_other() {
     insta::assert_snapshot!(route("strip_prefix = '/v1'\nreplace_prefix = { '/v1' = '/x' }"));
     insta::assert_snapshot!(route("replace_prefix = { '/v1' = '/x', '/v1/a' = '/y' }"));
+}
+
+#[test]
+fn whole_paths_are_invalid() {
+    let settings = [
+        "replace_path = 'users'",
+        "replace_path = '/a?b'",
+        "replace_path = '//a'",
+        "replace_path = '/a/../b'",
+        "replace_path = '/ü'",
+        "replace_path = '/{path}'",
+        "replace_path = '/{client.id}'",
+        "replace_path = '/{param:id}'",
+        "replace_path = '/{id}'",
+        "replace_path = '/a'\nadd_prefix = '/b'",
+    ];
+    let route =
+        |(at, settings): (usize, &&str)| format!("[routes.r{at}]\npath = '/{at}'\n{settings}");
+    let routes: Vec<String> = settings.iter().enumerate().map(route).collect();
+    insta::assert_snapshot!(render(&routes.join("\n")));
 }
 
 #[test]

@@ -182,3 +182,12 @@ fn name_of_a_rule_is_too_long() {
     gateway.toml: 1 error
     ");
 }
+
+#[test]
+fn parameter_of_per_is_not_in_the_paths() {
+    let routes = "[routes.a]\npath = '/v1/{tenant}/*'\n[routes.b]\npath = '/{other}/x'\n";
+    let rule = |per: &str| format!("{routes}[rules.r]\nper = [{per}]\nrate = '1/s'");
+    insta::assert_snapshot!(render(&rule("'param:tenent', 'param:', 'param:a-b', 'ip'")));
+    insta::assert_snapshot!(render(&rule("'param:tenant', 'ip'")));
+    insta::assert_snapshot!(render("[rules.r]\nper = ['param:tenant']\nrate = '1/s'"));
+}
