@@ -170,6 +170,11 @@ bench-leases: ## measure leases of three gateways: calls and CPU of Redis for a 
 	cargo build --release
 	benches/leases.py "$${CARGO_TARGET_DIR:-target}/release/tollgate"
 
+bench-shedding: ## draw an overload with and without max_in_flight = "auto"; writes docs/load-shedding.svg (a minute)
+	@scripts/need $(BUILD_NEEDS) python3
+	cargo build
+	$$(scripts/venv peers) benches/shedding.py "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
+
 bench-cluster: ## measure calls and Redis CPU of a request in a Redis Cluster
 	@scripts/need $(BUILD_NEEDS) python3 redis-server wrk
 	cargo build --release

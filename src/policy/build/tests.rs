@@ -2,6 +2,7 @@
 
 mod defaults;
 mod diagnostics;
+mod docs;
 mod files;
 mod meaning;
 mod mutations;
