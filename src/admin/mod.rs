@@ -168,10 +168,11 @@ impl Admin {
         route: &ApiRoute,
         arguments: Arguments<'_>,
     ) -> Result<Answer, Box<Answer>> {
-        let Runtime { current, limiter, usage, audit, tls, .. } = &self.runtime;
+        let Runtime { current, limiter, usage, audit, tls, orders, .. } = &self.runtime;
         let snapshot = current.load_full();
         let Arguments { parts, query, body } = arguments;
         let stores = Stores { limiter, usage: usage.as_ref() };
+        let order = |order| upstreams::order(&snapshot, orders, arguments, order);
         let adjust = |kind| clients::adjust::adjust(&snapshot, stores, kind, arguments);
         Ok(match route.call {
             Call::Live => Answer::text(StatusCode::OK, "alive\n"),
@@ -190,9 +191,9 @@ impl Admin {
             Call::Policy => Answer::json(&Policy::of(&snapshot)),
             Call::Reloads => reload::reloads(&self.reloader, snapshot.generation),
             Call::Upstreams => Answer::json(&Upstreams::of(&snapshot)),
-            Call::Drain => upstreams::order(&snapshot, parts, Some(Order::Drain))?,
-            Call::Disable => upstreams::order(&snapshot, parts, Some(Order::Disable))?,
-            Call::Enable => upstreams::order(&snapshot, parts, None)?,
+            Call::Drain => order(Some(Order::Drain))?,
+            Call::Disable => order(Some(Order::Disable))?,
+            Call::Enable => order(None)?,
             Call::Certificates => Answer::json(&Certificates::of(tls)),
             Call::Audit => audit::show(&snapshot, audit, limiter, query).await?,
             Call::Usage => usage::show(&snapshot, stores, query, &self.reads).await?,

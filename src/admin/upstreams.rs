@@ -3,7 +3,9 @@
 
 use http::StatusCode;
 
+use super::Arguments;
 use super::answer::Answer;
+use super::query::Query;
 use crate::api::upstreams::{EndpointHealth, Health, NameLookup, UpstreamHealth, Upstreams};
 use crate::base::clock;
 use crate::base::text::cut;
@@ -12,6 +14,7 @@ use crate::config::suggest;
 use crate::net::address::Origin;
 use crate::policy::settings::{Target, Upstream};
 use crate::runtime::Snapshot;
+use crate::runtime::orders::OrderBoard;
 use crate::upstream::health::{HealthView, Order, State};
 use crate::upstream::load::Load;
 use crate::upstream::lookup::LookupView;
@@ -40,17 +43,25 @@ impl UpstreamHealth {
     }
 }
 
-/// Gives an order for an endpoint, or takes it back, and answers with its upstream. `parts` are the
-/// names of the upstream and of the endpoint.
+/// Gives an order for an endpoint, or takes it back, and answers with its upstream. The path has
+/// the names of the upstream and of the endpoint. With `scope=all`, all gateways get it from
+/// `board`.
 ///
 /// # Errors
-/// There is none of these names.
+/// There is none of these names, the query is invalid, or the gateways share no Redis.
 pub(super) fn order(
     snapshot: &Snapshot,
-    parts: &[String],
+    board: &OrderBoard,
+    arguments: Arguments<'_>,
     order: Option<Order>,
 ) -> Result<Answer, Box<Answer>> {
-    let [name, server] = parts else { return Err(no_upstream(snapshot)) };
+    let is_for_all = is_for_all(arguments.query)?;
+    if is_for_all && snapshot.policy.redis.is_none() {
+        let detail =
+            "without `[redis]`, gateways share no orders: leave `scope` out, and give it to each";
+        return Err(Answer::refusal(StatusCode::CONFLICT, detail));
+    }
+    let [name, server] = arguments.parts else { return Err(no_upstream(snapshot)) };
     let mut each = snapshot.policy.upstreams.iter().zip(&snapshot.pools).zip(&snapshot.loads);
     let found = each.find(|((written, _), _)| *written.name == **name);
     let Some(((written, pool), load)) = found else { return Err(no_upstream(snapshot)) };
@@ -63,13 +74,27 @@ pub(super) fn order(
         );
         return Err(Answer::refusal(StatusCode::NOT_FOUND, &detail));
     }
+    if is_for_all {
+        board.give(name, server, order);
+    }
     let word = match order {
         Some(Order::Drain) => "drained",
         Some(Order::Disable) => "disabled",
         None => "enabled",
     };
-    let note = format!("{} {} {word}", written.name, cut(server, 300));
+    let whose = if is_for_all { " on all gateways" } else { "" };
+    let note = format!("{} {} {word}{whose}", written.name, cut(server, 300));
     Ok(Answer::json(&UpstreamHealth::of(written, pool, load)).noting(note))
+}
+
+/// Whether an order is for all gateways.
+fn is_for_all(query: Option<&str>) -> Result<bool, Box<Answer>> {
+    let query = Query::read(query, &["scope"], &[])?;
+    match query.get("scope") {
+        None | Some("gateway") => Ok(false),
+        Some("all") => Ok(true),
+        Some(_) => Err(Answer::refusal(StatusCode::BAD_REQUEST, "`scope` is `gateway` or `all`")),
+    }
 }
 
 fn no_upstream(snapshot: &Snapshot) -> Box<Answer> {

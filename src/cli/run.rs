@@ -42,6 +42,7 @@ use crate::process::wall_clock::WallClock;
 use crate::reload::service::HangupSignal;
 use crate::reload::{self, Reloader};
 use crate::runtime::drain::{DrainCause, Draining};
+use crate::runtime::orders::OrderBoard;
 use crate::runtime::{CurrentSnapshot, Runtime, Snapshot};
 use crate::store::held::Held;
 use crate::store::limiter::Limiter;
@@ -136,6 +137,7 @@ fn serve(
         traces: Arc::clone(&telemetry.traces),
         acme: AcmeHandles::new(Arc::clone(&tls), Arc::clone(&metrics)),
         tls,
+        orders: OrderBoard::default(),
     };
     runtime.publish_limits(&runtime.current.load());
     let reloader = Arc::new(Reloader::new(file, source, runtime.clone()));

@@ -48,6 +48,9 @@ pub(super) struct Endpoint {
     /// `api.internal:80`, for all its addresses.
     #[arg(value_name = "SERVER")]
     server: String,
+    /// Give the order to all gateways with the same Redis, and keep it when they are restarted.
+    #[arg(long)]
+    all: bool,
     /// The configuration file.
     #[command(flatten)]
     file: FileFlag,
@@ -81,7 +84,8 @@ pub(super) fn upstreams(file: &ConfigFile, action: &Action) -> ExitCode {
         Err(exit) => return exit,
     };
     let [upstream, server] = [&endpoint.upstream, &endpoint.server].map(|it| encode_component(it));
-    let path = format!("/api/upstreams/{upstream}/{server}/{verb}");
+    let scope = if endpoint.all { "?scope=all" } else { "" };
+    let path = format!("/api/upstreams/{upstream}/{server}/{verb}{scope}");
     let kind = HeaderValue::from_static("application/json");
     match runtime.block_on(client.post::<UpstreamHealth>(&path, kind, b"")) {
         Ok(upstream) => print(&page(&[upstream])),

@@ -1,13 +1,14 @@
 //! The snapshot of the configuration in force, its replacement, and the services that outlive it.
 //!
 //! Reading order: `snapshot`, this file (how a policy is put in force), `lookups` (addresses of
-//! upstream servers), `checks` (their health), `acme` (automatic certificates), `drain` (whether
-//! the process ends).
+//! upstream servers), `checks` (their health), `orders` (of operators, for all gateways), `acme`
+//! (automatic certificates), `drain` (whether the process ends).
 
 pub mod acme;
 pub mod checks;
 pub mod drain;
 pub mod lookups;
+pub mod orders;
 mod snapshot;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::tls::files::TlsFiles;
 use crate::tls::listeners::TlsListeners;
 use crate::upstream::pool::Pool;
 use crate::usage::kept::Kept;
+use orders::OrderBoard;
 pub use snapshot::{CurrentSnapshot, Snapshot};
 
 /// Number of generations between two removals of series whose labels are no longer configured.
@@ -54,6 +56,8 @@ pub struct Runtime {
     /// Automatic certificates.
     pub acme: AcmeHandles,
     pub tls: Arc<TlsListeners>,
+    /// Orders for endpoints that apply to all gateways with the same Redis.
+    pub orders: OrderBoard,
 }
 
 impl Runtime {

@@ -46,6 +46,7 @@ mod http2_upstreams;
 mod names;
 mod proxy_upstreams;
 mod retries;
+mod shared_orders;
 mod slow_upstreams;
 mod surplus;
 mod time_limits;

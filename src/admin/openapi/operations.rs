@@ -224,8 +224,15 @@ fn order(call: Call, generator: &mut SchemaGenerator) -> Operation {
         Call::Disable => "Sends an endpoint no more requests.",
         _ => "Takes the order to drain or disable an endpoint back.",
     };
+    let scopes = json!({ "type": "string", "enum": ["gateway", "all"] });
+    let about = "`all`: all gateways with the same Redis get the order. Otherwise only this one.";
     Operation::json::<UpstreamHealth>(generator, summary)
-        .failing(&[(404, "The file has no such upstream, or that has no such server or address.")])
+        .with_query(vec![Parameter { schema: scopes, ..parameter("scope", about) }])
+        .failing(&[
+            BAD,
+            (404, "The file has no such upstream, or that has no such server or address."),
+            (409, "The order is for all gateways, and there is no `[redis]`."),
+        ])
 }
 
 fn adjust(generator: &mut SchemaGenerator, summary: &'static str) -> Operation {

@@ -39,6 +39,7 @@ use crate::runtime::acme::AcmeService;
 use crate::runtime::checks::Checks;
 use crate::runtime::drain::Draining;
 use crate::runtime::lookups::Lookups;
+use crate::runtime::orders::OrderSharing;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append::Appending;
@@ -112,6 +113,9 @@ impl Services {
         let readiness = Readiness { draining: draining.clone(), needed, pressure };
         let reloader = Arc::clone(&self.reloader);
         let checks = Checks::new(self.runtime.clone());
+        let redis = current.load().policy.redis.clone();
+        let board = self.runtime.orders.clone();
+        let shared_orders = OrderSharing::new(board, Arc::clone(&current), redis.as_ref());
         let answers = Admin::new(self.runtime, readiness, reloader, Arc::clone(&sampler))
             .upgrading_by(Arc::clone(&upgrader));
         let app = App::new(answers, Arc::clone(&sampler), draining.clone());
@@ -132,6 +136,9 @@ impl Services {
         add_background(&mut pingora, "acme", orders, &failures);
         add_background(&mut pingora, "lookups", Lookups::new(current), &failures);
         add_background(&mut pingora, "checks", checks, &failures);
+        if redis.is_some() {
+            add_background(&mut pingora, "orders", shared_orders, &failures);
+        }
         add_background(&mut pingora, "reloads", reloads, &failures);
         (pingora, busy)
     }

@@ -27,6 +27,11 @@ use crate::store::redis::cluster::topology::Topology;
 const EXTEND: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                       return redis.call('PEXPIRE', KEYS[1], ARGV[2]) else return 0 end";
 
+/// Writes a record if it is still as it was read; one that is missing is empty. Returns 1 if it
+/// did.
+const REPLACE: &str = "if (redis.call('GET', KEYS[1]) or '') == ARGV[1] then \
+                       redis.call('SET', KEYS[1], ARGV[2]) return 1 else return 0 end";
+
 /// Reads and writes records. Calls run one after the other.
 pub struct Records {
     settings: Redis,
@@ -101,6 +106,22 @@ impl Records {
             command.arg("PX").arg(milliseconds(lifetime));
         }
         self.call::<redis::Value>(name, &command).await.map(drop)
+    }
+
+    /// Writes a record, which never expires, if it still has the content `before`; empty: there is
+    /// none. Returns whether it was written.
+    ///
+    /// # Errors
+    /// See [`RecordsError`]. The record may be written.
+    pub async fn replace(
+        &self,
+        name: &str,
+        before: &[u8],
+        content: &[u8],
+    ) -> Result<bool, RecordsError> {
+        let mut command = redis::cmd("EVAL");
+        command.arg(REPLACE).arg(1).arg(self.key(name)).arg(before).arg(content);
+        Ok(self.call::<i64>(name, &command).await? == 1)
     }
 
     /// Takes the lock for `holder` until `lifetime` is over. Returns whether it was free.

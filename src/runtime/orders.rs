@@ -1,0 +1,129 @@
+//! Orders of operators for endpoints that apply to all gateways with the same Redis.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+use super::CurrentSnapshot;
+use crate::base::clock;
+use crate::policy::redis::Redis;
+use crate::store::redis::link::records::{Records, RecordsError};
+use crate::upstream::health::Order;
+use crate::upstream::pool::Pool;
+use crate::upstream::shared_orders::{Applied, SharedOrders};
+
+/// Interval in which the orders of other gateways are read.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Name of the record with all orders.
+const RECORD: &str = "upstream_orders";
+
+/// The orders that this gateway shares. Clones share all of it.
+#[derive(Clone, Debug, Default)]
+pub struct OrderBoard(Arc<Board>);
+
+#[derive(Debug, Default)]
+struct Board {
+    known: Mutex<SharedOrders>,
+    has_new: Notify,
+}
+
+/// Exchanges orders with the other gateways, and applies theirs.
+pub struct OrderSharing {
+    board: OrderBoard,
+    current: Arc<CurrentSnapshot>,
+    /// `None`: there is no Redis.
+    records: Option<Records>,
+}
+
+impl OrderBoard {
+    /// Gives an order to all gateways, this one included. Does not wait until they have it.
+    pub fn give(&self, upstream: &str, server: &str, order: Option<Order>) {
+        self.0.known.lock().give(upstream, server, order, clock::unix_us());
+        self.0.has_new.notify_one();
+    }
+}
+
+impl OrderSharing {
+    /// Creates the service, by the Redis of the file.
+    pub fn new(board: OrderBoard, current: Arc<CurrentSnapshot>, redis: Option<&Redis>) -> Self {
+        Self { board, current, records: redis.cloned().map(Records::new) }
+    }
+
+    async fn run(&self, records: &Records) {
+        let (mut applied, mut is_failing) = (Applied::default(), false);
+        loop {
+            let failure = self.exchange(records).await.err();
+            match &failure {
+                None if is_failing => info!("orders for endpoints are shared again"),
+                Some(cause) if !is_failing => {
+                    warn!(%cause, "orders for endpoints are not shared");
+                }
+                _ => {}
+            }
+            is_failing = failure.is_some();
+            self.apply(&mut applied);
+            tokio::select! {
+                () = self.board.0.has_new.notified() => {}
+                () = tokio::time::sleep(INTERVAL) => {}
+            }
+        }
+    }
+
+    /// Reads the orders in Redis, and adds those that only this gateway knows.
+    ///
+    /// # Errors
+    /// Redis is not available, or has something else there.
+    async fn exchange(&self, records: &Records) -> Result<(), RecordsError> {
+        let before = records.get(RECORD).await?.unwrap_or_default();
+        let stored = if before.is_empty() {
+            SharedOrders::default()
+        } else {
+            serde_json::from_slice(&before).map_err(|_| RecordsError::malformed())?
+        };
+        let known = {
+            let mut known = self.board.0.known.lock();
+            known.merge(&stored, clock::unix_us());
+            known.clone()
+        };
+        if known != stored {
+            // If another gateway has changed it meanwhile, the next round merges both.
+            let content = serde_json::to_vec(&known).unwrap_or_default();
+            if !records.replace(RECORD, &before, &content).await? {
+                self.board.0.has_new.notify_one();
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the orders that are new here, to the endpoints that this gateway knows.
+    fn apply(&self, applied: &mut Applied) {
+        let known = self.board.0.known.lock().clone();
+        let snapshot = self.current.load_full();
+        for order in known.iter() {
+            let pool = snapshot.pools.iter().find(|pool| **pool.name() == *order.upstream);
+            let give = |pool: &Arc<Pool>| pool.order(&order.server, order.order);
+            if applied.lacks(order) && pool.is_some_and(give) {
+                applied.note(order);
+            }
+        }
+        applied.keep(&known);
+    }
+}
+
+#[async_trait]
+impl BackgroundService for OrderSharing {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let Some(records) = &self.records else { return };
+        tokio::select! {
+            _ = shutdown.changed() => {}
+            () = self.run(records) => {}
+        }
+    }
+}
