@@ -25,6 +25,11 @@ use super::lookup::{Answer, Family, Found, LookupError};
 /// Maximum number of targets of a service that are looked up, in the order of the response.
 const MAX_TARGETS: usize = 256;
 
+/// Whether `/etc/resolv.conf` has a name server.
+pub(super) fn has_name_server() -> bool {
+    read_system_conf().is_ok()
+}
+
 /// Looks up the addresses of a host. `servers`: the name servers; empty: those of the system.
 ///
 /// # Errors

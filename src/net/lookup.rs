@@ -90,7 +90,8 @@ pub fn system_resolver() -> Resolver {
 }
 
 /// Returns look-ups by DNS. Names that `/etc/hosts` has, and `localhost`, are those of the system;
-/// so is a name that DNS does not have, unless the name servers are given.
+/// so are all names if no name server is known, and one that DNS does not have, unless the name
+/// servers are given.
 pub fn names() -> Names {
     Arc::new(|origin, servers| {
         let (origin, servers) = (origin.clone(), servers.to_vec());
@@ -99,7 +100,8 @@ pub fn names() -> Names {
                 Origin::Service(name) => return dns::service(name, &servers).await,
                 Origin::Host(server) => server,
             };
-            if is_local(&server.host) {
+            let has_dns = || !servers.is_empty() || dns::has_name_server();
+            if is_local(&server.host) || !has_dns() {
                 return by_system(server).await;
             }
             match dns::host(server, &servers).await {

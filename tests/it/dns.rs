@@ -158,6 +158,14 @@ fn row_185_name_server_that_is_killed_or_hangs_changes_no_endpoint() {
     names.stop();
     let reason = eventually("a failed look-up", failing);
     assert!(!reason.is_empty());
+    let state = |state| {
+        let labels = [("upstream", "api"), ("server", SERVICE), ("state", state)];
+        gateway.count("tollgate_upstream_lookup_state", &labels)
+    };
+    assert_eq!((state("failed"), state("ok")), (1, 0));
+    let explained = gateway.explain(r#"{"method": "GET", "path": "/"}"#).json();
+    let failing_names = explained["route"]["lookups_failing"][0].as_str().unwrap();
+    assert_eq!(failing_names, format!("{SERVICE} failed: {reason}"));
     serves(&gateway);
     assert_eq!(gateway.endpoints()[0]["state"], "up");
     let other = Upstream::responding(OK);
