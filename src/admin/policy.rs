@@ -106,6 +106,10 @@ struct Upstream {
     /// The codings by which responses are compressed: `br, gzip`; left out without any.
     #[serde(skip_serializing_if = "Option::is_none")]
     compress: Option<String>,
+    /// The requests that another upstream gets, too: `5% of the requests to shadow`; left out if
+    /// there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mirror: Option<String>,
     /// Time limits of requests and attempts, as in the configuration file; left out without any.
     #[serde(skip_serializing_if = "Option::is_none")]
     time_limits: Option<String>,
@@ -228,6 +232,7 @@ impl Upstream {
             compress: Some(&upstream.compression)
                 .filter(|compression| !compression.is_off())
                 .map(ToString::to_string),
+            mirror: upstream.mirror.as_ref().map(ToString::to_string),
             time_limits: Some(upstream.time_limits)
                 .filter(|limits| !limits.is_empty())
                 .map(|limits| limits.to_string()),

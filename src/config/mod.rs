@@ -24,6 +24,7 @@ pub mod health;
 mod lenient;
 pub mod listener;
 pub mod listeners;
+pub mod mirror;
 pub mod outline;
 pub mod read;
 pub mod reference;

@@ -7,6 +7,7 @@
 use super::Named;
 use super::handling::{Cors, HeaderEdits, Maintenance, Redirect, Respond, SwitchOr};
 use super::health::{Eject, Health};
+use super::mirror::Mirror;
 use super::row::DefaultValue::{Fraction, InWords, Number, Numbers, Switch, Text, Texts};
 use super::row::Form::{Address, Bytes, Duration, Matches, Percentages};
 use super::row::Range::{Between, Characters, Durations, Fractions, ZeroOr};
@@ -721,6 +722,12 @@ table! {
             default: Switch(false),
             example: Some(r#"["br", "zstd", "gzip"]"#),
         },
+        /// Requests that another upstream gets as well, whose responses are not used:
+        /// `{ to, share, max_body_bytes, max_in_flight, timeout }`.
+        pub mirror: Option<Spanned<Mirror>> {
+            default: InWords("none"),
+            example: Some(r#"{ to = "shadow", share = "5%" }"#),
+        },
     }
 }
 
@@ -927,6 +934,12 @@ table! {
         pub compress: Option<Spanned<SwitchOrList<Coding>>> {
             default: InWords("that of the upstream"),
             example: Some(r#"["br", "zstd", "gzip"]"#),
+        },
+        /// Requests that another upstream gets as well, in place of those that the upstream says:
+        /// `{ to, share, max_body_bytes, max_in_flight, timeout }`. `false`: none.
+        pub mirror: Option<Spanned<SwitchOr<Mirror>>> {
+            default: InWords("that of the upstream"),
+            example: Some(r#"{ to = "shadow", share = "5%" }"#),
         },
         /// Pages of other sites that may use the route from browsers, instead of those of `[cors]`:
         /// `{ origins = ["https://app.example.com"] }`. `false`: none, and what the upstream says

@@ -110,6 +110,10 @@ pub struct ExplainedRoute {
     /// not: `br, gzip`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compress: Option<String>,
+    /// The requests that another upstream gets, too, if the upstream says so and the route does
+    /// not: `5% of the requests to shadow`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
     /// The endpoints of the upstream that get no requests, with the reason: `10.0.0.8:80 ejected:
     /// error rate`. Left out without one, and by the command line, which asks no gateway.
     #[serde(skip_serializing_if = "Vec::is_empty")]

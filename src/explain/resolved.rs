@@ -224,6 +224,8 @@ fn add_upstream(route: &mut report::ExplainedRoute, winner: &Route, upstream: &U
     let compression = Some(&upstream.compression).filter(|own| !own.is_off());
     let compression = compression.filter(|_| winner.compression.is_none());
     route.compress = compression.map(ToString::to_string);
+    let mirror = upstream.mirror.as_ref().filter(|_| winner.mirror.is_none());
+    route.mirror = mirror.map(ToString::to_string);
 }
 
 /// The readings of the path, and the route of each. What some servers read as the host is a reading

@@ -160,6 +160,9 @@ impl Page {
         if let Some(codings) = &route.compress {
             self.line("", &format!("compress: {codings}"));
         }
+        if let Some(mirror) = &route.mirror {
+            self.line("", &format!("mirror: {mirror}"));
+        }
         self.candidates(&route.candidates);
         for Param { name, value } in &route.params {
             self.line("", &format!("{{{name}}} is {value}"));

@@ -7,6 +7,7 @@ use pingora::prelude::Result;
 use prometheus::IntGauge;
 
 use super::attempts::Attempts;
+use super::attempts::mirror::Mirroring;
 use super::compression::Encoder;
 use super::judge::Judged;
 use super::respond::failure;
@@ -22,6 +23,7 @@ use crate::observe::traces::Trace;
 use crate::policy::Route;
 use crate::policy::compression::Compression;
 use crate::policy::handling::Handling;
+use crate::policy::mirror::Mirror;
 use crate::policy::retries::Retries;
 use crate::policy::settings::Upstream;
 use crate::policy::time_limits::TimeLimits;
@@ -45,6 +47,8 @@ pub struct Exchange {
     pub waited_us: Option<u64>,
     /// The attempts to send it to a server.
     pub attempts: Attempts,
+    /// The copy for another upstream, until it is sent.
+    pub(super) mirroring: Mirroring,
     /// Compresses the body of the response, if it is compressed, until it has ended.
     pub(super) encoder: Option<Box<Encoder>>,
     /// Value of `grpc-status` in the trailers that the client was sent, if any.
@@ -57,7 +61,7 @@ pub struct Exchange {
 }
 
 /// Counts a request as in flight until it is dropped, also if it ends without a response.
-struct Counted(IntGauge);
+pub(super) struct Counted(IntGauge);
 
 impl Exchange {
     /// Begins a request whose head has been read at `now`.
@@ -67,7 +71,6 @@ impl Exchange {
         in_flight: IntGauge,
         now: u64,
     ) -> Self {
-        in_flight.inc();
         Self {
             snapshot,
             started: now,
@@ -76,11 +79,12 @@ impl Exchange {
             judged: None,
             waited_us: None,
             attempts: Attempts::default(),
+            mirroring: Mirroring::default(),
             encoder: None,
             grpc_status: None,
             failure: None,
             trace: None,
-            _in_flight: Counted(in_flight),
+            _in_flight: Counted::new(in_flight),
         }
     }
 
@@ -191,6 +195,14 @@ impl Exchange {
         (!own.is_off()).then_some(own)
     }
 
+    /// Returns which requests another upstream gets, too, once the route is known.
+    pub fn mirror(&self) -> Option<&Mirror> {
+        match self.route().and_then(|route| route.mirror.as_deref()) {
+            Some(of_route) => of_route.on(),
+            None => self.upstream()?.mirror.as_deref(),
+        }
+    }
+
     /// Returns its time limits beside those of every upstream.
     pub fn time_limits(&self) -> TimeLimits {
         let of_upstream = self.upstream().map(|upstream| upstream.time_limits).unwrap_or_default();
@@ -209,6 +221,13 @@ impl Exchange {
     /// Returns the upstream, once the route is known.
     pub fn upstream(&self) -> Option<&Upstream> {
         self.snapshot.policy.upstreams.get(self.upstream_index()?)
+    }
+}
+
+impl Counted {
+    pub(super) fn new(in_flight: IntGauge) -> Self {
+        in_flight.inc();
+        Self(in_flight)
     }
 }
 

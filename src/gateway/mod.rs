@@ -49,7 +49,7 @@ use crate::upstream::connection::Attempt;
 use crate::usage::kept::Kept;
 use answers::{acme_challenge, redirect};
 pub use attempts::retry::MAX_TRIES;
-use attempts::{forward, http2};
+use attempts::{forward, http2, mirror};
 use exchange::Exchange;
 use judge::Judged;
 use judge::split::Turns;
@@ -254,7 +254,9 @@ impl ProxyHttp for Gateway {
         exchange: &mut Self::CTX,
     ) -> Result<()> {
         forward::prepare(session.client_addr(), request, exchange)?;
-        trace::propagate(request, exchange)
+        trace::propagate(request, exchange)?;
+        mirror::note_head(session, request, exchange);
+        Ok(())
     }
 
     async fn request_body_filter(
@@ -278,6 +280,9 @@ impl ProxyHttp for Gateway {
             // end of the body: Pingora would write the end twice, and the server would read the
             // second one as the beginning of the next request.
             *body = None;
+        }
+        if is_end && exchange.mirroring.is_pending() {
+            self.mirror_over_http1(session, exchange);
         }
         let Some(attempt) = exchange.attempts.last_mut() else { return Ok(()) };
         let connection = attempt.connection.as_ref().filter(|connection| connection.has_body);

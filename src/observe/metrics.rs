@@ -9,6 +9,7 @@
 mod counts;
 mod docs;
 mod latency;
+mod mirror;
 mod policy;
 mod process;
 mod registrar;
@@ -36,6 +37,8 @@ pub use counts::{
     Increases, Name, OutcomeCounts, RouteCounts, RuleCounts, STATUS_CLASSES, UpstreamCounts,
 };
 pub use latency::{Durations, Percentiles};
+use mirror::MirrorFamilies;
+pub use mirror::MirrorResult;
 pub use policy::{CompleteRequest, PolicySeries};
 pub use process::{ConfigSeries, ConnectionSeries, OpenConnection, OverloadSeries, TraceSeries};
 use registrar::Registrar;
@@ -104,6 +107,7 @@ pub struct Metrics {
     /// Requests that reached no server.
     pub refunds: RefundSeries,
     upstreams: UpstreamFamilies,
+    mirrors: MirrorFamilies,
     /// The configuration in force, and reloads.
     pub config: ConfigSeries,
     redis: RedisSeries,
@@ -213,6 +217,7 @@ impl Metrics {
             )?,
             refunds: refunds(&series)?,
             upstreams: UpstreamFamilies::register(&series)?,
+            mirrors: MirrorFamilies::register(&series)?,
             config: ConfigSeries::register(&series)?,
             redis: series.redis()?,
             local_buckets: series

@@ -7,11 +7,13 @@
 //! `ip_access` (which clients may send requests); `template`, `rewrite`, `cors` and `handling`
 //! (what a route does beside forwarding); `compression` (of responses); `errors` (bodies of
 //! errors); `split` (which upstream gets a request); `charges` (the rules that apply to a request,
-//! and their buckets); `refund` (after which failures tokens are given back); `retries` (after
-//! which ones a request is sent again); `priorities` (which plans are served first); `cost_json`
-//! (costs in responses); `restart` (changes that a reload cannot apply); `kind` (what the kind of a
-//! rule decides, and limits as they are written); `bucket_changes` (what a reload does to buckets);
-//! `limits_hash` (by which gateways compare their limits); `build` (from the file to a policy).
+//! and their buckets); `refund` (after which failures tokens are given back);
+//! `mirror` (which requests a second upstream gets); `sample` (of requests, by their ids);
+//! `retries` (after which ones a request is sent again); `priorities` (which plans are served
+//! first); `cost_json` (costs in responses); `restart` (changes that a reload cannot apply); `kind`
+//! (what the kind of a rule decides, and limits as they are written); `bucket_changes` (what a
+//! reload does to buckets); `limits_hash` (by which gateways compare their limits); `build` (from
+//! the file to a policy).
 //!
 //! Plans, upstreams, routes, rules and limits are referred to by their index in one list each, in
 //! the order of the file; keys by their id.
@@ -37,6 +39,7 @@ mod kind;
 pub mod limits_hash;
 pub mod listener;
 pub mod matcher;
+pub mod mirror;
 pub mod network_path;
 pub mod params;
 pub mod path;
@@ -49,6 +52,7 @@ pub mod restart;
 pub mod retries;
 pub mod rewrite;
 pub mod router;
+pub mod sample;
 pub mod servers;
 pub mod settings;
 pub mod split;
@@ -82,6 +86,7 @@ use handling::Handling;
 use ip_access::IpAccess;
 use listener::Listener;
 use matcher::Matcher;
+use mirror::RouteMirror;
 use priorities::Priorities;
 use redis::Redis;
 use refund::RefundOn;
@@ -220,6 +225,8 @@ pub struct Route {
     pub retries: Option<Box<Retries>>,
     /// How its responses are compressed; `None`: as its upstream says.
     pub compression: Option<Compression>,
+    /// Which of its requests another upstream gets, too; `None`: as its upstream says.
+    pub mirror: Option<Box<RouteMirror>>,
     /// What it does beside forwarding; `None`: nothing.
     pub handling: Option<Arc<Handling>>,
     /// Which clients may send requests, by their address; `None`: all.
@@ -287,10 +294,12 @@ impl Route {
         let limits = self.time_limits.iter().map(ToString::to_string);
         let retries = self.retries.iter().map(ToString::to_string);
         let compression = self.compression.iter().map(|own| format!("compress: {own}"));
+        let mirror = self.mirror.iter().map(|own| format!("mirror: {own}"));
         access
             .chain(limits)
             .chain(retries)
             .chain(compression)
+            .chain(mirror)
             .chain(self.handling.iter().flat_map(|handling| handling.words()))
             .collect()
     }

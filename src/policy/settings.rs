@@ -12,6 +12,7 @@ use ipnet::IpNet;
 
 use super::compression::Compression;
 use super::health::{Eject, HealthChecks};
+use super::mirror::Mirror;
 use super::redis::Secret;
 use super::retries::Retries;
 use super::servers::{self, Balance, Sticky};
@@ -256,6 +257,9 @@ pub struct Upstream {
     pub retries: Retries,
     /// How its responses are compressed, on routes that do not say so themselves.
     pub compression: Compression,
+    /// Which of its requests another upstream gets, too, on routes that do not say so themselves;
+    /// `None`: none.
+    pub mirror: Option<Box<Mirror>>,
 }
 
 /// Limits on the connections of this gateway to an upstream.

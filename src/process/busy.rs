@@ -11,6 +11,8 @@ use crate::downstream::unwritten::Unwritten;
 pub struct Busy {
     /// Requests that are being served.
     pub in_flight: IntGauge,
+    /// Copies of requests that a second upstream gets.
+    pub mirrored: IntGauge,
     /// Connections with the end of a response that is not written yet.
     pub unwritten: Unwritten,
     /// Client connections.
@@ -29,11 +31,11 @@ const QUIET: Duration = Duration::from_millis(50);
 const QUIET_CONNECTIONS: Duration = Duration::from_secs(2);
 
 impl Busy {
-    /// Number of requests in flight, or of connections whose response is not written if there are
-    /// more.
+    /// Number of requests in flight, of their copies, or of connections whose response is not
+    /// written: the largest of these.
     fn count(&self) -> i64 {
         let unwritten = i64::try_from(self.unwritten.count()).unwrap_or(i64::MAX);
-        self.in_flight.get().max(unwritten)
+        self.in_flight.get().max(self.mirrored.get()).max(unwritten)
     }
 
     /// Blocks until no request has been in flight for 50 ms, all responses are written and all

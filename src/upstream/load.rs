@@ -18,6 +18,8 @@ pub struct Load {
     pub retries: RetryBudget,
     in_flight: AtomicU32,
     adaptive: Mutex<Adaptive>,
+    /// Copies of requests to other upstreams in flight.
+    mirrored: AtomicU32,
     /// The limit of `adaptive`, 0 before its first sample. Written with its lock held.
     adaptive_limit: AtomicU32,
 }
@@ -25,6 +27,10 @@ pub struct Load {
 /// One request in flight, until it is dropped.
 #[derive(Debug)]
 pub struct Slot(Arc<Load>);
+
+/// One copy of a request in flight, until it is dropped.
+#[derive(Debug)]
+pub struct MirrorSlot(Arc<Load>);
 
 impl Load {
     /// Adds a request of a client on `plan`, unless as many are in flight as its priority may have.
@@ -42,6 +48,13 @@ impl Load {
         let one_more = |count: u32| (count < most).then_some(count + 1);
         self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
         Some(Slot(Arc::clone(self)))
+    }
+
+    /// Adds a copy of a request to another upstream, unless `most` are in flight.
+    pub fn enter_mirrored(self: &Arc<Self>, most: u32) -> Option<MirrorSlot> {
+        let one_more = |count: u32| (count < most).then_some(count + 1);
+        self.mirrored.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(MirrorSlot(Arc::clone(self)))
     }
 
     /// Number of requests in flight.
@@ -76,6 +89,12 @@ impl Drop for Slot {
     }
 }
 
+impl Drop for MirrorSlot {
+    fn drop(&mut self) {
+        self.0.mirrored.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +123,16 @@ mod tests {
         assert_eq!((slots.len(), load.in_flight(), load.limit(None)), (100, 100, None));
         drop(slots);
         assert_eq!(load.in_flight(), 0);
+    }
+
+    #[test]
+    fn copies_have_a_limit_of_their_own() {
+        let load = Arc::new(Load::default());
+        let copies = [load.enter_mirrored(2).unwrap(), load.enter_mirrored(2).unwrap()];
+        assert!(load.enter_mirrored(2).is_none());
+        assert_eq!(load.in_flight(), 0);
+        drop(copies);
+        assert!(load.enter_mirrored(1).is_some());
     }
 
     #[test]

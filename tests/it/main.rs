@@ -43,6 +43,7 @@ mod endpoint_faults;
 mod endpoint_health;
 mod http2_upstream_faults;
 mod http2_upstreams;
+mod mirroring;
 mod names;
 mod proxy_upstreams;
 mod retries;

@@ -97,7 +97,8 @@ impl Services {
         };
         let unwritten = front.unwritten.clone();
         let in_flight = metrics.in_flight.clone();
-        let busy = Busy { in_flight, unwritten, open: pressure.open().clone() };
+        let mirrored = metrics.mirrored_in_flight().clone();
+        let busy = Busy { in_flight, mirrored, unwritten, open: pressure.open().clone() };
         let proxy = Downstream::new(proxy, front, self.listeners, failures.clone());
         // The admin port opens after the takeover: until then, the previous process answers.
         let (taken, is_taken) = watch::channel(false);

@@ -2,7 +2,7 @@
 //! processed.
 
 mod call;
-mod request;
+pub(super) mod request;
 mod timeout;
 
 use std::sync::Arc;
@@ -46,6 +46,15 @@ impl Replay {
     /// Whether nothing is missing.
     fn is_complete(&self) -> bool {
         self.len <= MAX_REPLAY_BYTES
+    }
+
+    /// The body as far as it has come; `None` if a part of it is missing.
+    fn body(&self) -> Option<Bytes> {
+        match self.chunks.as_slice() {
+            _ if !self.is_complete() => None,
+            [only] => Some(only.clone()),
+            chunks => Some(chunks.concat().into()),
+        }
     }
 }
 
@@ -156,12 +165,16 @@ pub(in crate::gateway) fn is_excluded(upstream: &Upstream) -> bool {
 
 /// What the TLS handshake of a new connection offers; `None`: the request is for HTTP/1.1.
 fn offer(session: &Session, exchange: &Exchange) -> Option<Offer> {
-    let upstream = exchange.upstream()?;
+    let offer = offer_to(exchange.upstream()?);
+    // Only HTTP/1.1 has upgrades.
+    offer.filter(|offer| *offer != Offer::Both || !session.is_upgrade_req())
+}
+
+/// The same, of a request without an upgrade.
+pub(super) fn offer_to(upstream: &Upstream) -> Option<Offer> {
     match (upstream.protocol, upstream.tls.is_some()) {
         (Protocol::H2 | Protocol::H2c, _) => Some(Offer::Http2),
         (Protocol::Http1, _) | (Protocol::Auto, false) => None,
-        // Only HTTP/1.1 has upgrades.
-        (Protocol::Auto, true) if session.is_upgrade_req() => None,
         (Protocol::Auto, true) => Some(Offer::Both),
     }
 }

@@ -4,7 +4,7 @@
 //! `affinity` (what makes it the same server for the same client), `forward` (the request that it
 //! gets), `deadline` (when the request must have ended), `http1` and `http2` (sending it, and its
 //! time limits), `outcome` (how it went), `retry` (whether it is sent again), `refund` (tokens of
-//! requests that reached no server).
+//! requests that reached no server), `mirror` (copies of requests for another upstream).
 //!
 //! Connections are opened by `upstream::dial`. Over HTTP/2, [`Gateway::forward_http2`] makes the
 //! attempts. Over HTTP/1.1 Pingora does, and asks `http1` for the next one.
@@ -14,6 +14,7 @@
 pub(super) mod forward;
 pub(super) mod http1;
 pub(super) mod http2;
+pub(super) mod mirror;
 pub(super) mod retry;
 
 mod affinity;

@@ -105,7 +105,7 @@ fn choose(
 }
 
 /// The PROXY header with the addresses of the client's connection.
-fn proxy_header(session: &Session, version: Version) -> Arc<[u8]> {
+pub(super) fn proxy_header(session: &Session, version: Version) -> Arc<[u8]> {
     let inet = |address: Option<&SocketAddr>| address.and_then(SocketAddr::as_inet).copied();
     let (source, destination) = (inet(session.client_addr()), inet(session.server_addr()));
     let addresses =

@@ -12,8 +12,9 @@ use crate::client::settings::KeySource;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::{Config, tables};
-use crate::policy::access_log::{AccessLog, Output, SampleRate};
+use crate::policy::access_log::{AccessLog, Output};
 use crate::policy::redis::Secret;
+use crate::policy::sample::SampleRate;
 
 /// The access log; off without the table. API keys may be in `key_sources`.
 pub(super) fn access_log(

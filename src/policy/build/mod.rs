@@ -38,6 +38,7 @@ mod lease;
 mod listener_tls;
 mod listeners;
 mod log;
+mod mirror;
 mod mistake;
 mod names;
 mod origin;
@@ -109,7 +110,7 @@ pub fn build(
     let ip_access = ip_access::access(config, environment, diagnostics);
 
     // Routes, and where they lead.
-    let upstreams = upstreams::upstreams(config, environment, diagnostics);
+    let upstreams = upstreams::upstreams(config, &names, environment, diagnostics);
     let ignore_case = server.as_ref().is_some_and(|server| server.ignore_path_case);
     let cors = cors::of_all(config, diagnostics);
     let errors = errors::errors(config, environment, diagnostics);

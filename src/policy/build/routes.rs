@@ -12,6 +12,7 @@ use super::environment::Environment;
 use super::expression;
 use super::handling;
 use super::hosts;
+use super::mirror;
 use super::names::{Names, twice};
 use super::path;
 use super::retries::retries;
@@ -31,6 +32,7 @@ use crate::policy::cors::Cors;
 use crate::policy::handling::Handling;
 use crate::policy::ip_access::IpAccess;
 use crate::policy::matcher::{Conditions, Matcher, PathPattern};
+use crate::policy::mirror::RouteMirror;
 use crate::policy::params::PathParams;
 use crate::policy::retries::Retries;
 use crate::policy::router::Router;
@@ -57,7 +59,8 @@ impl Parts {
     ) -> Self {
         let all = matchers(config, ignore_case, diagnostics);
         let matchers = all.as_deref();
-        let settings = settings(config, environment, cors, matchers, ignore_case, diagnostics);
+        let settings =
+            settings(config, names, environment, cors, matchers, ignore_case, diagnostics);
         let destinations = destinations(config, names, diagnostics);
         let router = router(config, matchers, ignore_case, diagnostics);
         Self { matchers: all, settings, destinations, router }
@@ -83,6 +86,7 @@ impl Parts {
                 time_limits,
                 retries,
                 compression,
+                mirror,
                 handling,
             } = settings;
             let counting =
@@ -97,6 +101,7 @@ impl Parts {
                 time_limits,
                 retries,
                 compression,
+                mirror,
                 handling,
                 ip_access,
                 rules: counting.map(|(_, rule)| rule).collect(),
@@ -163,12 +168,14 @@ pub(super) struct Settings {
     time_limits: Option<Box<TimeLimits>>,
     retries: Option<Box<Retries>>,
     compression: Option<Compression>,
+    mirror: Option<Box<RouteMirror>>,
     pub(super) handling: Option<Arc<Handling>>,
 }
 
 /// The settings of each route, in the order of the file; none if one of them has an error.
 fn settings(
     config: &Config,
+    names: &Names,
     environment: Environment<'_>,
     cors: Option<&Arc<Cors>>,
     matchers: Option<&[Matcher]>,
@@ -182,7 +189,15 @@ fn settings(
         handling::handlings(config, environment, cors, matchers, ignore_case, diagnostics);
     let each = in_order(&config.routes).into_iter().zip(handlings);
     let each: Vec<Option<Settings>> = each
-        .map(|((_, table), handling)| of_route(table.get_ref(), of_server, handling, diagnostics))
+        .map(|((name, table), handling)| {
+            let table = table.get_ref();
+            let mirror = optional(table.mirror.as_ref(), |own| {
+                let upstreams = upstreams_of(table, names);
+                mirror::of_route(config, names, name.get_ref(), &upstreams, own, diagnostics)
+            });
+            let settings = of_route(table, of_server, handling, diagnostics)?;
+            Some(Settings { mirror: mirror?.map(Box::new), ..settings })
+        })
         .collect();
     of_server?;
     each.into_iter().collect()
@@ -215,8 +230,20 @@ fn of_route(
         time_limits: Some(time_limits?).filter(|limits| !limits.is_empty()).map(Box::new),
         retries: retries?.map(Box::new),
         compression,
+        mirror: None,
         handling,
     })
+}
+
+/// The names of the upstreams of a route, as far as they are known.
+fn upstreams_of<'a>(table: &'a tables::Route, names: &'a Names) -> Vec<&'a str> {
+    let split = table.split.iter().flat_map(|split| split.get_ref().keys());
+    let written = table.upstream.iter().chain(split).map(|name| name.get_ref().as_str());
+    let written: Vec<&str> = written.collect();
+    match names.upstreams.names() {
+        [only] if written.is_empty() => vec![only],
+        _ => written,
+    }
 }
 
 /// `max_body_bytes` of the server or a route; none with an error.

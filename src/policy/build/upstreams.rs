@@ -9,7 +9,8 @@ use super::balance;
 use super::compression::compression;
 use super::environment::Environment;
 use super::health;
-use super::names::twice;
+use super::mirror;
+use super::names::{Names, twice};
 use super::origin::{Scheme, origin, service};
 use super::resolvers;
 use super::retries::retries;
@@ -36,15 +37,30 @@ const DEMO: &str = "demo";
 /// All upstreams without an error. With an error there is no policy, so the indexes do not matter.
 pub(super) fn upstreams(
     config: &Config,
+    names: &Names,
     environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Vec<Upstream> {
     let servers = config.server.as_ref().map(|server| &server.get_ref().resolvers);
     let resolvers = resolvers::resolvers(servers.and_then(Option::as_ref), diagnostics);
     let entries = in_order(&config.upstreams).into_iter();
-    entries
-        .filter_map(|(name, table)| upstream(name, table, &resolvers, environment, diagnostics))
-        .collect()
+    let upstreams = entries.filter_map(|(name, table)| {
+        let mirror = optional(table.get_ref().mirror.as_ref(), |own| {
+            mirror::of_upstream(config, names, name.get_ref(), own, diagnostics).map(Box::new)
+        });
+        let upstream = upstream(name, table, &resolvers, environment, diagnostics);
+        Some(Upstream { mirror: mirror?, ..upstream? })
+    });
+    upstreams.collect()
+}
+
+/// Whether an upstream is the built-in responder.
+pub(super) fn is_demo(upstream: &tables::Upstream) -> bool {
+    let is_demo = |server: &Spanned<TextOr<UpstreamServer>>| match server.get_ref() {
+        TextOr::Text(text) => text == DEMO,
+        TextOr::Table(_) => false,
+    };
+    upstream.servers.as_ref().is_some_and(|servers| servers.get_ref().iter().any(is_demo))
 }
 
 fn upstream(
@@ -112,6 +128,7 @@ fn upstream(
         max_connections,
         retries: retries?,
         compression: compression.unwrap_or_default(),
+        mirror: None,
     })
 }
 

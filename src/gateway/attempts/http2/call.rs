@@ -109,6 +109,9 @@ impl<'a> Call<'a> {
         let has_body = !session.is_body_empty();
         let head = head(gateway, session, exchange, has_body && replay.len == 0);
         let head = head.await?;
+        if !has_body {
+            gateway.mirror(session, exchange, Some(Bytes::new()));
+        }
         // An error means that the connection is closing: nothing was sent.
         let sent = stream.sender.send_request(head, !has_body);
         let (response, upload) = sent.map_err(|error| {
@@ -284,6 +287,7 @@ impl<'a> Call<'a> {
         if is_whole {
             self.body.is_whole = true;
             self.replay.is_whole = true;
+            self.gateway.mirror(self.session, self.exchange, self.replay.body());
             self.try_since = Instant::now();
             self.body.pending.get_or_insert_default();
             if let Some(attempt) = self.exchange.attempts.last_mut() {

@@ -22,7 +22,7 @@ const MORE_OF_THE_CONNECTION: [&str; 3] = ["keep-alive", "proxy-connection", "ht
 
 /// Removes the headers of the client's connection. `TE` stays if it is `trailers`, without which
 /// some servers refuse gRPC.
-pub(super) fn remove_hop_by_hop(request: &mut RequestHeader) {
+pub(in crate::gateway::attempts) fn remove_hop_by_hop(request: &mut RequestHeader) {
     let named: Vec<HeaderName> = framing::named_by_connection(&request.headers).collect();
     let more = MORE_OF_THE_CONNECTION.map(HeaderName::from_static);
     let accepts_trailers = accepts_trailers(&request.headers);
@@ -44,7 +44,10 @@ fn accepts_trailers(headers: &HeaderMap) -> bool {
 ///
 /// # Errors
 /// If it has neither a valid `Host` nor an authority, which the decision refuses.
-pub(super) fn of(mut request: RequestHeader, scheme: Scheme) -> Result<Request<()>> {
+pub(in crate::gateway::attempts) fn of(
+    mut request: RequestHeader,
+    scheme: Scheme,
+) -> Result<Request<()>> {
     let invalid = || Error::new(ErrorType::InvalidHTTPHeader).into_in();
     let host = request.remove_header(&header::HOST);
     let authority = match &host {

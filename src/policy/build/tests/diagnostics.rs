@@ -25,6 +25,7 @@ mod leaky_buckets;
 mod leases;
 mod listeners;
 mod log;
+mod mirroring;
 mod mistakes;
 mod no_effect;
 mod other_gateways;

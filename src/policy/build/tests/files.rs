@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 54] = [
+pub(super) const FILES: [(&str, &str); 56] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("acme", "[redis]\nurl = 'redis://h'\n[acme]\ndomains = ['a.test']\nstorage = 'redis'\n@"),
@@ -50,6 +50,16 @@ pub(super) const FILES: [(&str, &str); 54] = [
     ),
     ("upstreams.retries", "[upstreams.b]\nservers = ['127.0.0.1:1']\n[upstreams.b.retries]\n@"),
     ("routes.retries", "[routes.b]\nhost = 'b.test'\nupstream = 'api'\n[routes.b.retries]\n@"),
+    (
+        "upstreams.mirror",
+        "[upstreams.c]\nservers = ['127.0.0.1:2']\n[upstreams.b]\nservers = ['127.0.0.1:1']\n\
+         [upstreams.b.mirror]\nto = 'c'\n@",
+    ),
+    (
+        "routes.mirror",
+        "[upstreams.c]\nservers = ['127.0.0.1:2']\n[routes.b]\nhost = 'b.test'\nupstream = 'api'\n\
+         [routes.b.mirror]\nto = 'c'\n@",
+    ),
     ("upstreams.health", "[upstreams.b]\nservers = ['127.0.0.1:1']\n[upstreams.b.health]\n@"),
     (
         "upstreams.health",
