@@ -37,7 +37,6 @@ pub use counts::{
     Increases, Name, OutcomeCounts, RouteCounts, RuleCounts, STATUS_CLASSES, UpstreamCounts,
 };
 pub use latency::{Durations, Percentiles};
-use mirror::MirrorFamilies;
 pub use mirror::MirrorResult;
 pub use policy::{CompleteRequest, PolicySeries};
 pub use process::{ConfigSeries, ConnectionSeries, OpenConnection, OverloadSeries, TraceSeries};
@@ -107,7 +106,6 @@ pub struct Metrics {
     /// Requests that reached no server.
     pub refunds: RefundSeries,
     upstreams: UpstreamFamilies,
-    mirrors: MirrorFamilies,
     /// The configuration in force, and reloads.
     pub config: ConfigSeries,
     redis: RedisSeries,
@@ -217,7 +215,6 @@ impl Metrics {
             )?,
             refunds: refunds(&series)?,
             upstreams: UpstreamFamilies::register(&series)?,
-            mirrors: MirrorFamilies::register(&series)?,
             config: ConfigSeries::register(&series)?,
             redis: series.redis()?,
             local_buckets: series

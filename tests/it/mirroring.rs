@@ -13,8 +13,8 @@ use crate::support::{
 const COPIES: &str = "tollgate_mirrored_requests_total";
 const IN_FLIGHT: &str = "tollgate_mirrored_requests_in_flight";
 
-/// One route for all paths to an upstream `api`, whose requests are copied to `shadow`. `mirror` has
-/// the settings beside `to`.
+/// One route for all paths to an upstream `api`, whose requests are copied to `shadow`. `mirror`
+/// has the settings beside `to`.
 fn config(api: SocketAddr, shadow: SocketAddr, mirror: &str) -> String {
     let setting = format!("mirror = {{ to = \"shadow\"{mirror} }}");
     format!("{}[upstreams.shadow]\nservers = [\"{shadow}\"]\n", proxy_with(&[api], &setting))
@@ -78,7 +78,8 @@ fn bodies_of_copies_are_equal_and_bounded() {
     let mut sent: Vec<_> = api.requests().into_iter().map(|seen| seen.body).collect();
     sent.retain(|body| body.len() <= 1_000);
     let mut copied: Vec<_> = shadow.requests().into_iter().map(|seen| seen.body).collect();
-    (sent.sort(), copied.sort());
+    sent.sort();
+    copied.sort();
     assert_eq!(sent, copied);
     let chunked = shadow.requests().into_iter().find(|seen| seen.body == b"abcde").unwrap();
     assert_eq!(chunked.header("content-length"), Some("5"));
@@ -189,7 +190,7 @@ fn shadow_that_fails_or_is_too_slow_is_counted_and_nothing_else() {
         gateway.wait_for_count("tollgate_upstream_results_total", &own, 1);
         let of_shadow = gateway.count("tollgate_upstream_results_total", &[("upstream", "shadow")]);
         assert_eq!(of_shadow, 0);
-        assert!(!gateway.log().contains("failed"), "{}", gateway.log());
+        assert!(!gateway.log().contains("request failed"), "{}", gateway.log());
     }
 }
 
@@ -309,7 +310,7 @@ fn grpc_calls_are_copied() {
         api.address, shadow.address
     ));
     let result = grpc_client(&["unary", &gateway.listener(1).to_string()]);
-    assert_eq!(result["code"], "OK", "{result}");
+    assert_eq!(result[0]["code"], "OK", "{result}");
     wait_for(&gateway, "2xx", 1);
 }
 

@@ -251,7 +251,13 @@ impl Copy {
             Ok(Err(error)) if *error.etype() == OVERFLOW => return Err(UpstreamResult::Overflow),
             Ok(Err(_)) | Err(_) => {}
         }
-        let _ = self.dial.pool.unreachable(&self.endpoint, clock::now());
+        let ejected = self.dial.pool.unreachable(&self.endpoint, clock::now());
+        let (series, policy) = (&self.snapshot.series, &self.snapshot.policy);
+        if let (Some(reason), Some(series)) =
+            (ejected, series.upstream(&self.metrics, policy, self.to))
+        {
+            series.ejected(reason);
+        }
         Err(UpstreamResult::Connect)
     }
 

@@ -48,11 +48,11 @@ impl MirrorFamilies {
 impl Metrics {
     /// Counts a request of which a copy was to be sent to the upstream with this name.
     pub fn count_mirrored(&self, upstream: &str, result: MirrorResult) {
-        self.mirrors.results.with_label_values(&[upstream, result.label()]).inc();
+        self.upstreams.mirrors.results.with_label_values(&[upstream, result.label()]).inc();
     }
 
     /// Number of copies in flight.
     pub fn mirrored_in_flight(&self) -> &IntGauge {
-        &self.mirrors.in_flight
+        &self.upstreams.mirrors.in_flight
     }
 }

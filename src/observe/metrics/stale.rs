@@ -48,7 +48,7 @@ impl Metrics {
         names.remove_unknown(&upstreams.shed, &["upstream", "plan"]);
         names.remove_unknown(&upstreams.endpoints.ejections, &["upstream", "reason"]);
         names.remove_unknown(&upstreams.endpoints.checks, &["upstream", "result"]);
-        names.remove_unknown(&self.mirrors.results, &["upstream", "result"]);
+        names.remove_unknown(&upstreams.mirrors.results, &["upstream", "result"]);
         let counts = &self.counts;
         counts.requests.limit(MAX_SERIES, |labels| !names.is_stale_request(labels));
         counts.rules.limit(MAX_SERIES, |rule| names.rule.contains(&**rule));

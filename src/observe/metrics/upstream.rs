@@ -5,6 +5,7 @@ use std::sync::Arc;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
 use super::counts::UpstreamCount;
+use super::mirror::MirrorFamilies;
 use super::{REQUEST_SECONDS, Registrar, seconds};
 use crate::policy::health::{EjectReason, LookupState, State};
 
@@ -48,6 +49,7 @@ pub(super) struct UpstreamFamilies {
     pub(super) retries: IntCounterVec,
     pub(super) over_retry_budget: IntCounterVec,
     pub(super) endpoints: EndpointFamilies,
+    pub(super) mirrors: MirrorFamilies,
     in_flight: IntGaugeVec,
     limit: IntGaugeVec,
     open: IntGaugeVec,
@@ -200,6 +202,7 @@ impl UpstreamFamilies {
                 &["upstream"],
             )?,
             endpoints: EndpointFamilies::register(series)?,
+            mirrors: MirrorFamilies::register(series)?,
             in_flight: series.keep(IntGaugeVec::new(
                 Opts::new("tollgate_upstream_in_flight", "Requests in flight at the upstream."),
                 &["upstream"],
