@@ -156,7 +156,7 @@ impl Gateway {
         let proxy_header =
             upstream.proxy_protocol.map(|version| select::proxy_header(session, version));
         let server = pool.endpoint(endpoint.address());
-        let dial = Dial { server, pool: Arc::clone(pool), proxy_header };
+        let dial = Dial { server, pool: Arc::clone(pool), proxy_header, tries_families: false };
         let from = exchange.upstream().map_or("", |upstream| &upstream.name);
         prepare(&mut head, from, &body).map_err(|_| no_server())?;
         Ok(Copy {
