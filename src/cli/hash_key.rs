@@ -64,7 +64,7 @@ pub(super) fn hash_key(file: &ConfigFile, flags: Flags) -> ExitCode {
     match prepare(file, flags) {
         Ok((key, table)) => show(&key, &table, &file.path),
         Err(message) => {
-            eprintln!("error: {message}");
+            eprintln!("error: {}", message.trim_end());
             ExitCode::from(EXIT_BAD_FILE)
         }
     }
@@ -78,7 +78,9 @@ fn prepare(file: &ConfigFile, flags: Flags) -> Result<(Key, Table), String> {
         Ok(source) => {
             let table =
                 Table::in_file(wanted, &file.path.display().to_string(), &source.as_written())?;
-            table.check_appended(&file.path.display().to_string(), source.text())?;
+            let appended = table.check_appended(&file.path.display().to_string(), source.text());
+            // The item that the message has is of use only with the key.
+            appended.map_err(|message| format!("{message}\n{}", note(&key, &table)))?;
             table
         }
         Err(error) if !file.is_named && error.is_not_found() => Table::alone(wanted)?,
@@ -198,5 +200,18 @@ mod tests {
         warning: a key of less than 16 characters can be guessed; without KEY, `tollgate hash-key` makes a random one
         ");
         assert_eq!(note("tg_0123456789abcdef", Origin::Given), "");
+    }
+
+    #[test]
+    fn new_key_is_shown_if_the_user_has_to_write_its_item() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gateway.toml");
+        let digest = "0".repeat(64);
+        std::fs::write(&path, format!("keys.acme = {{ sha256 = '{digest}' }}\n")).unwrap();
+        let file = ConfigFile { path, is_named: true };
+        let (id, name) = (Some("acme".to_owned()), Some("2027".to_owned()));
+        let message = prepare(&file, Flags { key: None, id, plan: None, name }).err().unwrap();
+        let key = message.lines().find(|line| line.starts_with("tg_")).expect(&message);
+        assert!(message.contains(&hex(&Sha256::digest(key))), "{message}");
     }
 }
