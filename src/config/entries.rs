@@ -74,6 +74,20 @@ pub(super) fn kind_of(table: &str) -> Option<&'static str> {
     KINDS.iter().find(|(name, _)| *name == table).map(|(_, kind)| *kind)
 }
 
+/// What an item of the list of tables at `path` is called; `None` if it is no such list.
+pub(super) fn kind_of_listed(path: &[impl AsRef<str>]) -> Option<&'static str> {
+    match (path.first()?.as_ref(), path.last()?.as_ref(), path.len()) {
+        ("listeners", _, 1) => Some("listener"),
+        ("keys", "secrets", 3..) => Some("key"),
+        _ => None,
+    }
+}
+
+/// How the tables of a list are written, each of which is a `kind`.
+pub(super) fn double_brackets(head: &str, kind: &str) -> String {
+    format!("write `[[{}]]`, in double brackets, for each {kind}", cut(head, 2 * SHOWN))
+}
+
 /// What a list has as the name of an entry: its `name` or `id`, or the item itself.
 fn name_of(item: &Value<'_>) -> Option<String> {
     let name = match item.get_ref() {

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 use super::reference::FileContent;
 use super::{reference, secrets};
 
-/// The one list of tables.
+/// The list of tables that is not within another table.
 const LISTENERS: &str = "listeners";
 
 /// Every setting of a file by its path. Tables are included, so that one without settings counts.
@@ -226,7 +226,7 @@ fn shown(value: &Spanned<DeValue<'_>>) -> String {
             let items: Vec<String> = items.iter().map(shown).collect();
             format!("[{}]", items.join(", "))
         }
-        // Only within a list, and no setting is a list of tables.
+        // Only within a list that is not compared table by table.
         DeValue::Table(table) => {
             let names = table.iter().map(|(name, value)| format!("{name} = {}", shown(value)));
             format!("{{ {} }}", names.collect::<Vec<_>>().join(", "))

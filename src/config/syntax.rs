@@ -207,16 +207,17 @@ fn written_twice(found: &Duplicate, in_head: bool, text: &str) -> Diagnostic {
     let first_line = line_around(text, first.start);
     let first_line = text.get(first_line.start..).unwrap_or_default().trim_start();
     let (message, help) = if in_head && first_line.starts_with('[') {
-        // Only `listeners` is a list of tables: one of the heads has double brackets by mistake.
+        // One of the heads has double brackets by mistake, or has single ones by mistake.
         let listed = head.strip_prefix("[[").and_then(|head| head.strip_suffix("]]"));
         let single = listed.map_or_else(|| head.to_owned(), |path| format!("[{}]", path.trim()));
         let is_listed = listed.is_some() || first_line.starts_with("[[");
-        if name == "listeners" {
-            let message = "the table `listeners` is written twice";
-            let help = "write `[[listeners]]`, in double brackets, for each listener";
+        let path = single.trim_start_matches('[').trim_end_matches(']').trim();
+        let names: Vec<&str> = path.split('.').map(str::trim).collect();
+        if let Some(kind) = entries::kind_of_listed(&names) {
+            let message = format!("the table `{name}` is written twice");
             return Diagnostic::new(span.clone(), message)
                 .and(first.clone(), "here first")
-                .help(help);
+                .help(entries::double_brackets(path, kind));
         }
         let help = match entries::kind_of(&name).filter(|_| is_listed) {
             Some(kind) => {

@@ -136,7 +136,9 @@ impl Mismatch<'_> {
                 };
                 format!("{subject} is {list}, not {found}")
             }
-            (Expected::OneTable, _) => format!("`{}` is a table, not a list", self.shown_path()),
+            (Expected::OneTable, _) if !self.in_list => {
+                format!("`{}` is a table, not a list", self.shown_path())
+            }
             (expected, value) => format!("{subject} is {}, not {}", expected.name(), kind(value)),
         }
     }
@@ -184,8 +186,10 @@ impl Mismatch<'_> {
             (Expected::Table | Expected::NamedTables, _) if self.table_line().is_some() => {
                 self.table_line().map(|line| format!("write `{line}`"))
             }
-            (Expected::List, DeValue::Table(_)) if *self.path == ["listeners"] => {
-                Some("write `[[listeners]]`, in double brackets, for each listener".to_owned())
+            (Expected::List | Expected::Table | Expected::OneTable, _)
+                if let Some(kind) = entries::kind_of_listed(self.path) =>
+            {
+                Some(entries::double_brackets(&suggest::head(self.path), kind))
             }
             (Expected::OneTable, _) => {
                 let head = suggest::head(self.path);
@@ -251,8 +255,9 @@ impl Mismatch<'_> {
             (Expected::List, DeValue::String(text)) => {
                 let item = match (row.form, row.shown) {
                     (Form::Address, _) => self.address(text)?,
-                    (_, Shown::KeyPlaces) if !is_key_place(text) => return None,
-                    _ => quoted(text)?,
+                    (_, Shown::Whole) => quoted(text)?,
+                    (_, Shown::KeyPlaces) if is_key_place(text) => quoted(text)?,
+                    _ => return None,
                 };
                 Some(format!("[{item}]"))
             }

@@ -174,3 +174,23 @@ fn secrets_are_in_no_message() {
         assert!(shown.contains("error"), "{text}: {shown}");
     }
 }
+
+#[test]
+fn list_of_secrets_has_double_brackets_and_no_secret_in_its_help() {
+    let (table, list) = ("[keys.k.secrets]\n", "[[keys.k.secrets]]\n");
+    let digest = |digit: &str| format!("sha256 = '{}'\n", digit.repeat(64));
+    let (first, second) = (digest("1"), digest("2"));
+    for file in [
+        "[keys.k]\nsecrets = 'my-secret-key'".to_owned(),
+        "[keys.k]\nsecrets = ['my-secret-key']".to_owned(),
+        "[keys.k]\nsecrets = [['my-secret-key']]".to_owned(),
+        format!("{table}{first}"),
+        format!("{table}{first}{table}{second}"),
+        format!("{list}{first}{table}{second}"),
+        format!("{table}{first}{list}{second}"),
+    ] {
+        let text = render(&file);
+        let help = "help: write `[[keys.k.secrets]]`, in double brackets, for each key";
+        assert!(text.contains(help) && !text.contains("my-secret-key"), "{file}\n{text}");
+    }
+}
