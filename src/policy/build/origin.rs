@@ -53,6 +53,10 @@ fn parse_service(text: &str) -> Result<(Scheme, Box<str>), Mistake> {
         }
     };
     let prefix = &text[..text.len() - name.len()];
+    if name.contains('@') {
+        let help = format!("write `{prefix}{}`", cut(bare(name), 64));
+        return Err(Mistake::new("a server has no user and password", help));
+    }
     let split = Authority::split(name);
     let is_address = |host: &str| host.parse::<IpAddr>().is_ok();
     if split.is_ok_and(|split| is_address(split.host) || split.in_brackets().is_some())

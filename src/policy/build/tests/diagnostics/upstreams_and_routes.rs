@@ -380,3 +380,15 @@ fn routes_differ_in_the_names_of_parameters() {
     gateway.toml: 1 error
     "#);
 }
+
+#[test]
+fn passwords_of_servers_are_in_no_message() {
+    for server in ["https://u:secret@a", "u:secret@a", "u:secret@a:80", "http://u:secret@a b"] {
+        for resolve in ["a", "srv"] {
+            let upstream = format!("[upstreams.a]\nresolve = '{resolve}'\nservers = ['{server}']");
+            let text = super::tls::brief(&upstream);
+            assert!(text.contains("a server has no user and password"), "{server}\n{text}");
+            assert!(!text.contains("secret"), "{server}\n{text}");
+        }
+    }
+}
