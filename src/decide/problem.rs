@@ -11,6 +11,7 @@ use super::{Refusal, Rejection, Unauthenticated};
 use crate::client::credential::{IdentityError, MAX_KEY_BYTES};
 use crate::client::principal::KeyRefusal;
 use crate::client::settings::KeySource;
+use crate::client::{Client, ClientKey};
 use crate::limit::charge::Charge;
 use crate::limit::cost::Cost;
 use crate::policy::cors::PreflightRefusal;
@@ -285,7 +286,8 @@ fn routed_methods(routed: Option<&[Method]>) -> String {
 }
 
 /// Detail of a request that the limit of `charge` denies. `plan` is the name of the client's plan;
-/// `reason`: why the request would be refused otherwise.
+/// `reason`: why the request would be refused otherwise. Such a request is counted as one without a
+/// key, whatever plan the client has.
 pub fn limited(
     policy: &Policy,
     plan: &str,
@@ -297,6 +299,10 @@ pub fn limited(
     let name = rule.map_or("", |rule| &rule.name);
     let written = rule.and_then(|rule| rule.written(charge.limit_index));
     let burst = charge.limit.capacity();
+    let plan = match reason {
+        None => plan,
+        Some(_) => policy.plan_name(Client::new(&policy.clients, ClientKey::Missing).plan),
+    };
     let mut text = String::with_capacity(DETAIL_BYTES);
     let _ = match reason {
         None => write!(text, "Limit \"{name}\" ("),

@@ -145,6 +145,20 @@ fn refused_keys_are_401_and_charged_to_their_address() {
 }
 
 #[test]
+fn limit_of_a_refused_key_is_that_of_the_plan_without_a_key() {
+    let plans = "[plans.pro]\n[clients]\nanonymous_plan = \"free\"\n";
+    let rule = "[rules.r]\nper = [\"key\"]\n\
+                plans = { free = { rate = \"1/d\" }, pro = { rate = \"5/d\" } }\n";
+    let digest = digest("old");
+    let key = format!("[keys.acme]\nplan = \"pro\"\nenabled = false\nsha256 = \"{digest}\"\n");
+    let gateway = Gateway::start(&format!("{DEMO}{plans}{rule}{key}"));
+    assert_eq!(gateway.send(&with("old")).status, 401);
+    let limited = gateway.send(&with("old"));
+    assert_eq!(limited.status, 429, "{}", limited.text());
+    assert!(limited.text().contains("(1/d, burst 1, plan free)"), "{}", limited.text());
+}
+
+#[test]
 fn key_begins_and_ends_at_its_time() {
     let from = unix_now().as_secs() + 2;
     let until = from + 2;
