@@ -8,13 +8,13 @@
 mod encoder;
 
 use bytes::Bytes;
-use http::{HeaderValue, header};
+use http::{HeaderValue, StatusCode, header};
 use pingora::prelude::{Error, ErrorType, ResponseHeader, Result};
 use pingora::proxy::Session;
 
 use super::exchange::Exchange;
 use crate::net::vary;
-use crate::policy::compression::{Action, OF_THE_ORIGINAL, Request, weakened};
+use crate::policy::compression::{Action, OF_THE_ORIGINAL, Request, revalidated, weakened};
 pub(super) use encoder::Encoder;
 
 /// Decides whether a response with a body is compressed, and changes its head accordingly.
@@ -47,15 +47,22 @@ fn apply(
     if let Some(vary) = vary::also(&response.headers, &header::ACCEPT_ENCODING) {
         response.insert_header("Vary", vary)?;
     }
-    let Action::Compress(coding) = action else { return Ok(()) };
+    let etag = response.headers.get(header::ETAG);
+    let Action::Compress(coding) = action else {
+        let is_revalidated = response.status == StatusCode::NOT_MODIFIED;
+        let etag = etag.filter(|_| is_revalidated);
+        if let Some(etag) = etag.and_then(|etag| revalidated(etag, &session.req_header().headers)) {
+            response.insert_header(header::ETAG, etag)?;
+        }
+        return Ok(());
+    };
     // Without memory for an encoder, the response passes as it is.
     let Ok(encoder) = Encoder::new(coding) else { return Ok(()) };
-    for name in &OF_THE_ORIGINAL {
-        response.remove_header(name);
-    }
-    let etag = response.headers.get(header::ETAG);
     if let Some(etag) = etag.and_then(weakened) {
         response.insert_header(header::ETAG, etag)?;
+    }
+    for name in &OF_THE_ORIGINAL {
+        response.remove_header(name);
     }
     let name = HeaderValue::from_static(coding.name());
     response.insert_header("Content-Encoding", name)?;

@@ -105,6 +105,21 @@ pub fn weakened(etag: &HeaderValue) -> Option<HeaderValue> {
     if is_strong { HeaderValue::from_bytes(&[b"W/", etag].concat()).ok() } else { None }
 }
 
+/// The value of `ETag` of a 304 for a client that has a compressed response, if it has to change:
+/// a 304 has the `ETag` of that response (RFC 9110, section 15.4.5), and a cache would not find it
+/// by a strong one (RFC 9111, section 4.3.4). `request`: the headers of the request, whose
+/// `If-None-Match` has what the client has.
+pub fn revalidated(etag: &HeaderValue, request: &HeaderMap) -> Option<HeaderValue> {
+    let weak = weakened(etag)?;
+    let strong = etag.as_bytes();
+    let lines = request.get_all(header::IF_NONE_MATCH).iter().map(HeaderValue::as_bytes);
+    let mut places = lines.flat_map(|line| {
+        memchr::memmem::find_iter(line, strong).map(|at| line[..at].ends_with(b"W/"))
+    });
+    let has_weak = places.next()?;
+    (has_weak && places.all(|is_weak| is_weak)).then_some(weak)
+}
+
 /// Whether a response can be compressed for some request.
 fn is_suitable(status: StatusCode, response: &HeaderMap) -> bool {
     let is_without_content = status.is_informational()

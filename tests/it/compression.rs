@@ -111,6 +111,7 @@ fn clients_decode_every_coding_over_both_versions_of_http() {
         let again = accepting(coding, "/files/page").header("If-None-Match", etag);
         let same = bare.send(&again);
         assert_eq!((same.status, same.header("vary")), (304, Some("Accept-Encoding")));
+        assert_eq!(same.header("etag"), Some(etag));
         for (version, url) in &versions {
             let accept = format!("Accept-Encoding: {coding}");
             let fetched = fetch(&[version, "--compressed", "--header", &accept, url]);

@@ -236,6 +236,26 @@ fn strong_etag_becomes_weak() {
 }
 
 #[test]
+fn etag_of_a_304_is_the_one_that_the_client_has() {
+    let etag = HeaderValue::from_static("\"a\"");
+    for (has, expected) in [
+        ("W/\"a\"", Some("W/\"a\"")),
+        ("\"b\", W/\"a\"", Some("W/\"a\"")),
+        ("\"a\"", None),
+        ("W/\"a\", \"a\"", None),
+        ("W/\"b\"", None),
+        ("*", None),
+    ] {
+        let request = headers(&[("if-none-match", has)]);
+        let changed = revalidated(&etag, &request);
+        assert_eq!(changed, expected.map(HeaderValue::from_static), "{has}");
+    }
+    let weak = HeaderValue::from_static("W/\"a\"");
+    assert_eq!(revalidated(&weak, &headers(&[("if-none-match", "W/\"a\"")])), None);
+    assert_eq!(revalidated(&etag, &HeaderMap::new()), None);
+}
+
+#[test]
 fn nothing_happens_if_it_is_off() {
     let response = headers(&[("content-type", "text/html"), ("content-length", "512")]);
     let request = headers(&[("accept-encoding", "*")]);
