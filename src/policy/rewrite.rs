@@ -67,8 +67,11 @@ impl Rewrite {
 }
 
 /// Whether a server that decodes the path before it splits it reads the same segments, none of
-/// which is `.` or `..`.
+/// which is `.` or `..`, and no host at the beginning.
 fn has_safe_segments(path: &str) -> bool {
+    if path.as_bytes().split_first().is_some_and(|(_, rest)| begins_with_slash(rest)) {
+        return false;
+    }
     let is_safe = |segment: &str| {
         let decoded: Vec<u8> = percent_decode_str(segment).collect();
         let is_plain = |byte: &u8| !matches!(byte, b'/' | b'\\') && !byte.is_ascii_control();
@@ -189,9 +192,21 @@ mod tests {
         for path in ["/a/b", "/", "/a%20b", "/%C3%BC", "/a;b", "/...", "/a%3Bb", "/a.%2E"] {
             assert!(has_safe_segments(path), "{path}");
         }
-        for path in
-            ["/a%2Fb", "/a%5Cb", "/..", "/a/.", "/%2E%2e/", "/..;a", "/%2E%2E%3Ba", "/a%00", "/%0A"]
-        {
+        for path in [
+            "/a%2Fb",
+            "/a%5Cb",
+            "/..",
+            "/a/.",
+            "/%2E%2e/",
+            "/..;a",
+            "/%2E%2E%3Ba",
+            "/a%00",
+            "/%0A",
+            "/%3B/evil.example",
+            "/%3Ba=b/evil.example/x",
+            "/;/evil.example",
+            "//evil.example",
+        ] {
             assert!(!has_safe_segments(path), "{path}");
         }
     }

@@ -13,6 +13,7 @@ use crate::config::in_order;
 use crate::config::spanned::Spanned;
 use crate::config::tables;
 use crate::net::address::HostPort;
+use crate::net::percent::decode_strict;
 use crate::policy::handling::UpstreamHost;
 use crate::policy::matcher::{Matcher, PathPattern};
 use crate::policy::rewrite::{PrefixRewrite, Rewrite};
@@ -79,10 +80,24 @@ fn whole(
         let path = Rewrite::Path(template.clone()).path(&SAMPLE).unwrap_or_default();
         let is_plain =
             |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,=:@/%".contains(&byte);
-        let is_path = path.starts_with('/') && !path.contains("//") && path.bytes().all(is_plain);
+        let is_path = path.starts_with('/')
+            && !path.contains("//")
+            && path.bytes().all(is_plain)
+            && decode_strict(&path).is_some();
+        let is_prefix = is_path && path.ends_with("/*");
+        let prefix = || {
+            let message = "`replace_path` is the whole path, in which `*` stands for itself";
+            let help = "to keep what follows a prefix, write `replace_prefix`, such as `{ \"/v1\" = \"/api\" }`; \
+                        for the character, write `%2A`";
+            (message, help)
+        };
         let help = "such as `/users/{param:id}`: it begins with one slash, has no query, and other characters than \
                     letters, digits and `-._~` percent-encoded";
-        (!is_path).then_some(("`replace_path` is not a path", help))
+        if is_prefix {
+            Some(prefix())
+        } else {
+            (!is_path).then_some(("`replace_path` is not a path", help))
+        }
     };
     if let Some((message, help)) = wrong {
         diagnostics.push(Diagnostic::new(field.span(), message).help(help));

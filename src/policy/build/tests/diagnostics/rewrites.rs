@@ -54,6 +54,8 @@ fn whole_paths_are_invalid() {
         "replace_path = '//a'",
         "replace_path = '/a/../b'",
         "replace_path = '/ü'",
+        "replace_path = '/a%zz'",
+        "replace_path = '/api/*'",
         "replace_path = '/{path}'",
         "replace_path = '/{client.id}'",
         "replace_path = '/{param:id}'",
