@@ -449,7 +449,8 @@ fn dimension_instead(text: &str) -> String {
         Some(meant) => format!("write `per = [\"{meant}\"]`"),
         None => {
             let mut words: Vec<String> = Dimension::PLAIN.map(|plain| plain.to_string()).into();
-            words.insert(words.len() - 1, "header:<name>".to_owned());
+            let named = ["header:<name>", "param:<name>"].map(str::to_owned);
+            words.splice(words.len() - 1..words.len() - 1, named);
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             suggest::help_lines(text, &words)
         }

@@ -191,3 +191,12 @@ fn parameter_of_per_is_not_in_the_paths() {
     insta::assert_snapshot!(render(&rule("'param:tenant', 'ip'")));
     insta::assert_snapshot!(render("[rules.r]\nper = ['param:tenant']\nrate = '1/s'"));
 }
+
+#[test]
+fn help_lists_everything_that_rules_count_by() {
+    let text = render("[rules.r]\nper = ['zzzzzzzz']\nrate = '1/s'");
+    let help = text.split("help: ").nth(1).unwrap();
+    let each =
+        ["ip", "key", "plan", "route", "method", "host", "header:<name>", "param:<name>", "cert"];
+    assert!(each.iter().all(|item| help.contains(&format!("`{item}`"))), "{text}");
+}
