@@ -102,7 +102,9 @@ pub fn names() -> Names {
             };
             let has_dns = || !servers.is_empty() || dns::has_name_server();
             if is_local(&server.host) || !has_dns() {
-                return by_system(server).await;
+                // The system does not find local names with the dot at the end of a whole name.
+                let host = server.host.trim_end_matches('.').to_owned();
+                return by_system(&HostPort { host, port: server.port }).await;
             }
             match dns::host(server, &servers).await {
                 Err(LookupError::Absent(why)) if servers.is_empty() => {
@@ -143,6 +145,14 @@ fn has_host(hosts: &str, host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn local_name_with_a_final_dot_is_found() {
+        let server = HostPort { host: "localhost.".to_owned(), port: 1 };
+        let answer = names()(&Origin::Host(server), &[]).await.unwrap();
+        assert!(answer.found.iter().all(|found| found.address.ip().is_loopback()));
+        assert!(!answer.found.is_empty());
+    }
 
     #[test]
     fn names_of_the_hosts_file_are_found_in_any_case_but_not_in_comments() {

@@ -11,6 +11,7 @@ mod tests;
 use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -40,8 +41,10 @@ use crate::policy::settings::{Target, Upstream};
 /// Deadline of one name look-up, and the longest wait of a new configuration for all its names.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of concurrent name look-ups, of all upstreams together. Each occupies a thread.
-const MAX_LOOKUPS: usize = 16;
+/// Maximum number of concurrent name look-ups, of all upstreams together. Each has a few sockets,
+/// or a thread if the system looks the name up. So many that names whose name servers do not answer
+/// hardly delay others.
+const MAX_LOOKUPS: usize = 64;
 
 /// The look-ups that may still start.
 static LOOKUPS: Semaphore = Semaphore::const_new(MAX_LOOKUPS);
@@ -76,6 +79,8 @@ pub struct Pool {
     names: Names,
     /// Its first look-up.
     first_lookup: Mutex<Option<AbortHandle>>,
+    /// Whether the last look-up of its names has left it without an address, which is logged once.
+    is_without_address: AtomicBool,
 }
 
 /// An endpoint as operators see it.
@@ -123,6 +128,7 @@ impl Pool {
             servers,
             names,
             first_lookup: Mutex::default(),
+            is_without_address: AtomicBool::new(false),
         }
     }
 

@@ -26,6 +26,10 @@ const LEVEL_VARIABLE: &str = "TOLLGATE_LOG";
 /// Environment variable with the format, `text` or `json`. Takes precedence over `log.format`.
 const FORMAT_VARIABLE: &str = "TOLLGATE_LOG_FORMAT";
 
+/// The directive for the resolver, which logs each response that it ignores, and returns as an
+/// error what matters.
+const QUIET: &str = "hickory=off";
+
 /// Reads the file, and sets up the log as it says.
 ///
 /// # Errors
@@ -67,7 +71,7 @@ fn install(settings: Log) -> Result<LogFormat, ExitCode> {
     let wanted = std::env::var(LEVEL_VARIABLE).unwrap_or_default();
     // A word that is not a level is parsed as a target. The level before it keeps the other targets
     // enabled.
-    let filter = EnvFilter::try_new(format!("{},{wanted}", settings.level.name()))
+    let filter = EnvFilter::try_new(format!("{},{QUIET},{wanted}", settings.level.name()))
         .map_err(|error| bad(format!("{LEVEL_VARIABLE}={wanted:?} cannot be read: {error}")))?;
     let color = std::io::stderr().is_terminal();
     let subscriber = tracing_subscriber::fmt()

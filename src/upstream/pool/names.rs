@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -143,7 +144,9 @@ impl Pool {
             return;
         }
         while lookups.join_next().await.is_some() {}
-        if self.has_no_address() {
+        let is_unknown = self.has_no_address();
+        let was_unknown = self.is_without_address.swap(is_unknown, Ordering::Relaxed);
+        if is_unknown && !was_unknown {
             warn!(upstream = &*self.name, "no server of the upstream has a known address");
         }
     }

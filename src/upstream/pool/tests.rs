@@ -88,10 +88,10 @@ async fn names_are_looked_up_in_parallel_up_to_the_maximum() {
             })
         }
     });
-    let names: Vec<_> = (1..=40).map(|number| format!("a{number}:80")).collect();
+    let names: Vec<_> = (1..=100).map(|number| format!("a{number}:80")).collect();
     let pool = pool(&names, resolver);
     pool.look_up().await;
-    assert_eq!(pool.endpoints(0).len(), 40);
+    assert_eq!(pool.endpoints(0).len(), 100);
     assert_eq!(most.load(Ordering::SeqCst), MAX_LOOKUPS);
 }
 
