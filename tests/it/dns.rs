@@ -217,6 +217,17 @@ fn row_186_service_that_is_not_available_has_no_endpoints() {
     names.set_services(SERVICE, &[(".", 0, 0, 0)]);
     wait_for(&gateway, &[]);
     assert_eq!(gateway.get("/").status, 502);
+    // Further look-ups find the same, and log nothing.
+    let answered = || {
+        let all = gateway.admin("/api/upstreams").json();
+        all["upstreams"][0]["lookups"][0]["answered"].as_str().unwrap().to_owned()
+    };
+    for _ in 0..2 {
+        let before = answered();
+        eventually("a look-up", || (answered() != before).then_some(()));
+    }
+    let lines = gateway.log().matches("no server of the upstream has a known address").count();
+    assert_eq!(lines, 1, "{}", gateway.log());
 }
 
 #[test]
