@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser smoke lint
-.PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-leases bench-cluster bench-peers callgrind
+.PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-leases bench-shedding bench-cluster bench-peers callgrind
 .PHONY: cluster-simulation test-cluster-matrix test-clients
 
 BUILD_NEEDS := cc cmake
