@@ -1,5 +1,6 @@
 //! Orders of operators for endpoints that apply to all gateways with the same Redis.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,10 @@ use crate::upstream::shared_orders::{Applied, SharedOrders};
 
 /// Interval in which the orders of other gateways are read.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shortest and longest time after a failure. It differs by chance, so that gateways which lost
+/// Redis together do not connect to it together.
+const RETRY_MS: RangeInclusive<u64> = 5_000..=15_000;
 
 /// Name of the record with all orders.
 const RECORD: &str = "upstream_orders";
@@ -69,9 +74,10 @@ impl OrderSharing {
             }
             is_failing = failure.is_some();
             self.apply(&mut applied);
+            let pause = if is_failing { retry_after() } else { INTERVAL };
             tokio::select! {
                 () = self.board.0.has_new.notified() => {}
-                () = tokio::time::sleep(INTERVAL) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }
@@ -115,6 +121,14 @@ impl OrderSharing {
         }
         applied.keep(&known);
     }
+}
+
+/// The time after a failure.
+fn retry_after() -> Duration {
+    // Without random numbers, the process' own times still differ a little.
+    let random = getrandom::u64().unwrap_or_else(|_| clock::now());
+    let span_ms = RETRY_MS.end() - RETRY_MS.start();
+    Duration::from_millis(RETRY_MS.start() + random % (span_ms + 1))
 }
 
 #[async_trait]
