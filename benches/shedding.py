@@ -5,7 +5,7 @@
 
 A server works on 8 requests at a time, for 40 ms each; others wait in its queue. Clients of the plan free wait for each
 response and then 250 ms: 4 of them at first, 150 from second 5 on, 4 again from second 20. Without a limit, the queue
-then has some 90 requests, and each response takes some 500 ms. Beside them, 40 requests a second are of the plan
+then has some 140 requests, and each response takes some 700 ms. Beside them, 40 requests a second are of the plan
 enterprise, which has a higher priority. A response counts as useful if it is a 200 within 150 ms. The picture is
 docs/load-shedding.svg.
 """
