@@ -11,7 +11,6 @@ use super::{Refusal, Rejection, Unauthenticated};
 use crate::client::credential::{IdentityError, MAX_KEY_BYTES};
 use crate::client::principal::KeyRefusal;
 use crate::client::settings::KeySource;
-use crate::client::{Client, ClientKey};
 use crate::limit::charge::Charge;
 use crate::limit::cost::Cost;
 use crate::policy::cors::PreflightRefusal;
@@ -301,7 +300,7 @@ pub fn limited(
     let burst = charge.limit.capacity();
     let plan = match reason {
         None => plan,
-        Some(_) => policy.plan_name(Client::new(&policy.clients, ClientKey::Missing).plan),
+        Some(_) => policy.plan_name(policy.clients.anonymous_plan),
     };
     let mut text = String::with_capacity(DETAIL_BYTES);
     let _ = match reason {

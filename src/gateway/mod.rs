@@ -383,6 +383,7 @@ impl ProxyHttp for Gateway {
         compression::encode(body, is_end, exchange)?;
         Ok(None)
     }
+
     fn fail_to_connect(
         &self,
         session: &mut Session,

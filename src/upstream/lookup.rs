@@ -13,7 +13,7 @@ const MIN_TTL_US: u64 = MICROS_PER_SECOND;
 /// Longest such time, before it is spread.
 const MAX_TTL_US: u64 = 300 * MICROS_PER_SECOND;
 
-/// The time if the source tells no time to live.
+/// The time if the answer has no time to live.
 const DEFAULT_TTL_US: u64 = 10 * MICROS_PER_SECOND;
 
 /// Time after the first failure. It doubles with each further one.

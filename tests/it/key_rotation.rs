@@ -81,7 +81,7 @@ fn keys_of_a_client_share_its_buckets_and_are_named() {
     assert_eq!(names, ["2026", "2027"], "{runs}");
 }
 
-/// Whoever has an old key may be guessing, and must not empty the buckets of the client.
+/// A request with an old key must not take tokens of the client whose key it was.
 #[test]
 fn refused_keys_are_401_and_charged_to_their_address() {
     let rules = "[rules.per-key]\nper = [\"key\"]\nrate = \"2/d\"\non_missing = \"skip\"\n\

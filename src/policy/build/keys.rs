@@ -31,7 +31,7 @@ pub(super) fn keys(config: &Config, names: &Names, diagnostics: &mut Diagnostics
     let mut places: HashMap<Digest, Range<usize>> = HashMap::new();
     for ((name, key), id) in in_order(&config.keys).into_iter().zip(names.keys.names()) {
         let plan = plan(name, key, names, diagnostics);
-        let is_enabled = key.get_ref().enabled.as_ref().is_none_or(|enabled| *enabled.get_ref());
+        let is_enabled = values::switch(&tables::Key::enabled, &key.get_ref().enabled);
         let principal = Principal::new(Arc::clone(id), plan.unwrap_or(0), is_enabled);
         let principal = keys.add(principal);
         for Written { digest, span, name, validity } in written(name, key.get_ref(), diagnostics) {

@@ -84,19 +84,16 @@ fn whole(
             && !path.contains("//")
             && path.bytes().all(is_plain)
             && decode_strict(&path).is_some();
-        let is_prefix = is_path && path.ends_with("/*");
-        let prefix = || {
-            let message = "`replace_path` is the whole path, in which `*` stands for itself";
-            let help = "to keep what follows a prefix, write `replace_prefix`, such as `{ \"/v1\" = \"/api\" }`; \
-                        for the character, write `%2A`";
-            (message, help)
-        };
+        let of_prefix = "to keep what follows a prefix, write `replace_prefix`, such as `{ \"/v1\" = \"/api\" }`; \
+                         for the character, write `%2A`";
         let help = "such as `/users/{param:id}`: it begins with one slash, has no query, and other characters than \
                     letters, digits and `-._~` percent-encoded";
-        if is_prefix {
-            Some(prefix())
+        if !is_path {
+            Some(("`replace_path` is not a path", help))
+        } else if path.ends_with("/*") {
+            Some(("`replace_path` is the whole path, in which `*` stands for itself", of_prefix))
         } else {
-            (!is_path).then_some(("`replace_path` is not a path", help))
+            None
         }
     };
     if let Some((message, help)) = wrong {

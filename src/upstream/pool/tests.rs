@@ -12,7 +12,7 @@ use crate::upstream::idle::{Body, Idle};
 use crate::upstream::run::Run;
 use crate::upstream::transport::Transport;
 
-/// Look-ups by a resolver that tells no time to live.
+/// Look-ups by a resolver whose answers have no time to live.
 fn names(resolver: Resolver) -> Names {
     Arc::new(move |origin, _| {
         let Origin::Host(server) = origin else { panic!("a service") };
