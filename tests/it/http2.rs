@@ -267,6 +267,23 @@ async fn response_without_a_body_ends_with_its_head() {
     assert!(response.body().is_end_stream());
 }
 
+/// curl 7.88 can wait for ever if a stream ends without a body while it sends one.
+#[tokio::test]
+async fn response_without_a_body_comes_after_the_body_of_the_request() {
+    let gone = "[routes.gone]\npath = \"/gone\"\nrespond = { status = 204 }\n";
+    let gateway = Gateway::start(&config("", &format!("{DEMO}{gone}")));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let uri = "http://api.test/gone";
+    let post = Request::builder().method(Method::POST).uri(uri).body(()).unwrap();
+    let (mut response, mut body) = client.send.send_request(post, false).unwrap();
+    let early = tokio::time::timeout(Duration::from_millis(100), &mut response).await;
+    assert!(early.is_err(), "{early:?}");
+    body.send_data(Bytes::from_static(b"x"), true).unwrap();
+    let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
+    assert_eq!(response.status(), 204);
+    assert!(response.body().is_end_stream());
+}
+
 #[tokio::test]
 async fn idle_connection_is_closed_with_a_goaway() {
     let server = "[server.http2]\nidle_timeout = \"2s\"\n";

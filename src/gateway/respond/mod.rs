@@ -252,14 +252,20 @@ pub(super) async fn send_body(
     }
     add_hsts(&mut head, &exchange.connection)?;
     cors::insert(session.req_header(), &mut head, exchange)?;
+    let headless = session.req_header().method == Method::HEAD || body.is_empty();
     // If the connection closes anyway, or is HTTP/2, the response need not wait for the rest of the
-    // request.
-    let read_whole = session.get_keepalive().is_some() && body_drain::drain(session).await;
+    // request. But curl (7.88) can wait for ever if a stream of HTTP/2 ends without a body while
+    // it sends; gRPC's clients do not, and their messages may come late.
+    let is_awaited = if session.is_http2() {
+        headless && !head.headers.contains_key(grpc::STATUS)
+    } else {
+        session.get_keepalive().is_some()
+    };
+    let read_whole = is_awaited && body_drain::drain(session).await;
     if !read_whole {
         session.set_keepalive(None);
     }
     drain::announce(session, head.status);
-    let headless = session.req_header().method == Method::HEAD || body.is_empty();
     write_head(session, head, headless).await?;
     if !headless {
         session.write_response_body(Some(body), true).await?;
