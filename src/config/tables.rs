@@ -598,8 +598,8 @@ table! {
 table! {
     /// `[keys.<id>]`: a client with API keys.
     pub struct Key {
-        /// SHA-256 of its only API key as it is sent: 64 hexadecimal digits. `tollgate hash-key`
-        /// prints it.
+        /// SHA-256 of its API key as it is sent: 64 hexadecimal digits. `tollgate hash-key` prints
+        /// it. The key is valid beside those of `secrets`.
         pub sha256: Field<String> { form: Matches("^[0-9A-Fa-f]{64}$"), shown: Shown::Digest },
         /// Several API keys, such as the old and the new one during a rotation: `{ name, sha256,
         /// not_before, expires }` each. They share all buckets of the client.

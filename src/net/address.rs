@@ -177,8 +177,11 @@ pub fn port(text: &str) -> Option<u16> {
 /// address or invalid, as resolvers treat it.
 pub fn is_host(text: &str) -> bool {
     let is_label = |label: &str| {
+        // A label neither begins nor ends with a hyphen (RFC 1123, section 2.1).
         !label.is_empty()
             && label.len() <= MAX_LABEL_BYTES
+            && !label.starts_with('-')
+            && !label.ends_with('-')
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -240,6 +243,8 @@ mod tests {
             ("a b:80", AddressError::NotHost),
             ("u@api:80", AddressError::NotHost),
             ("a..b:80", AddressError::NotHost),
+            ("-a.b:80", AddressError::NotHost),
+            ("a.b-:80", AddressError::NotHost),
             ("\u{e4}:80", AddressError::NotHost),
             (&long, AddressError::NotHost),
         ];

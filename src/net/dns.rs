@@ -51,8 +51,8 @@ pub(super) async fn service(name: &str, servers: &[SocketAddr]) -> Result<Answer
     let mut targets = Vec::new();
     for record in records.into_iter().take(MAX_TARGETS) {
         let RData::SRV(srv) = record.data else { continue };
-        // The target `.` says that there is no such service.
-        if srv.target.is_root() {
+        // The target `.` says that there is no such service; at port 0 nothing can be reached.
+        if srv.target.is_root() || srv.port == 0 {
             continue;
         }
         let target: Arc<str> = srv.target.to_ascii().trim_end_matches('.').into();

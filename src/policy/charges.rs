@@ -21,6 +21,9 @@ use client_hash::ClientHash;
 /// Maximum length in bytes of a text that is hashed to a bucket's id without an allocation.
 const INLINE_BYTES: usize = 128;
 
+/// [`hash`] of an empty text: the part of a rule without `per` whose limit is the same for all.
+const HASH_OF_NOTHING: u128 = 0xe3b0_c442_98fc_1c14_9afb_f4c8_996f_b924;
+
 /// The properties of a request that rules use, besides its client.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestAttributes<'a> {
@@ -283,10 +286,7 @@ impl Policy {
                 tagged(b'K', client.principal().map_or("", |known| &known.id).as_bytes());
             }
         }
-        let digest: [u8; 32] = Sha256::digest(&text).into();
-        let mut first_half = [0; 16];
-        first_half.copy_from_slice(&digest[..16]);
-        let mut part = u128::from_be_bytes(first_half);
+        let mut part = if text.is_empty() { HASH_OF_NOTHING } else { hash(&text) };
         if rule.colocated {
             let mut hash = ClientHash::default();
             self.tag_key(rule, client, |tag, value| hash.add(tag, value));
@@ -317,6 +317,14 @@ impl Policy {
             client.identifier(self.clients.ipv6_prefix).tagged(tagged);
         }
     }
+}
+
+/// The first half of the SHA-256 of a text.
+fn hash(text: &[u8]) -> u128 {
+    let digest: [u8; 32] = Sha256::digest(text).into();
+    let mut first_half = [0; 16];
+    first_half.copy_from_slice(&digest[..16]);
+    u128::from_be_bytes(first_half)
 }
 
 impl Rule {

@@ -13,6 +13,11 @@ fn policy(rules: &str) -> Policy {
     from_text("gateway.toml", &format!("{PLANS}{rules}")).unwrap()
 }
 
+#[test]
+fn hash_of_nothing_is_that_of_an_empty_text() {
+    assert_eq!(hash(b""), HASH_OF_NOTHING);
+}
+
 /// The key of a client in a test.
 #[derive(Clone, Copy)]
 enum Key {
