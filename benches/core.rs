@@ -72,7 +72,8 @@ fn note_who_asked<const RULES: usize>(bencher: Bencher, clients: u32) {
     bencher.bench_local(|| {
         number = (number + 1) % clients;
         let ip = Some(std::net::IpAddr::V4(number.into()));
-        let client = Client { ip, key: ClientKey::Missing, plan: 0, certificate: None };
+        let client =
+            Client { ip, key: ClientKey::Missing, plan: 0, tenant: None, certificate: None };
         consumption.record(black_box(&policy), &client, black_box(&taken), 0);
     });
 }

@@ -74,6 +74,9 @@ struct Audit {
 struct Key {
     id: String,
     plan: String,
+    /// Tenant of the client; left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<String>,
     /// Whether the client is served.
     enabled: bool,
 }
@@ -181,12 +184,15 @@ struct Rule {
     exempt: Exempt,
 }
 
-/// The limit of a rule for a plan or for one key.
+/// The limit of a rule for a plan, for one tenant or for one key.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Limit {
     plan: Option<String>,
     key: Option<String>,
+    /// The tenant whose clients have the limit, if it is one's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<String>,
     /// Rate or limit as in the configuration file; `20 in flight` for a limit on requests in
     /// flight.
     rate: String,
@@ -246,6 +252,7 @@ impl Policy {
         let key = |key: &Arc<Principal>| Key {
             id: key.id.to_string(),
             plan: policy.plan_name(key.plan).to_owned(),
+            tenant: key.tenant.as_ref().map(|tenant| tenant.id.to_string()),
             enabled: key.is_enabled,
         };
         let Findings { list: warnings, not_kept: more_warnings } = policy.warnings.clone();
@@ -328,11 +335,13 @@ impl Rule {
     }
 }
 
-/// The limits of a rule: first those of plans, in the order of the file, then those of keys.
+/// The limits of a rule: first those of plans, in the order of the file, then those of tenants,
+/// then those of keys.
 fn limits(policy: &policy::Policy, rule: &policy::Rule) -> Vec<Limit> {
-    let limit = |plan, key, grant: &Grant| Limit {
+    let limit = |plan, key, tenant, grant: &Grant| Limit {
         plan,
         key,
+        tenant,
         rate: grant.written.to_string(),
         rate_is: grant.written.setting(),
         kind: rule.kind.name(),
@@ -341,10 +350,14 @@ fn limits(policy: &policy::Policy, rule: &policy::Rule) -> Vec<Limit> {
         max_delay_ms: grant.written.max_delay_us().map(|us| us / 1_000),
     };
     let plans = (0..).zip(&rule.grant_by_plan).filter_map(|(plan, grant)| {
-        Some(limit(Some(policy.plan_name(plan).to_owned()), None, grant.as_ref()?))
+        Some(limit(Some(policy.plan_name(plan).to_owned()), None, None, grant.as_ref()?))
     });
     let keys = policy.keys.all().iter().filter_map(|key| {
-        Some(limit(None, Some(key.id.to_string()), rule.grant_by_key.get(&key.id)?))
+        Some(limit(None, Some(key.id.to_string()), None, rule.grant_by_key.get(&key.id)?))
     });
-    plans.chain(keys).collect()
+    let mut by_tenant: Vec<_> = rule.grant_by_tenant.iter().collect();
+    by_tenant.sort_by(|a, b| a.0.cmp(b.0));
+    let tenants = by_tenant.into_iter();
+    let tenants = tenants.map(|(id, grant)| limit(None, None, Some(id.to_string()), grant));
+    plans.chain(tenants).chain(keys).collect()
 }

@@ -19,7 +19,7 @@ use crate::base::unix_time;
 use crate::client::address::{counted_address, counted_as, parse_address};
 use crate::client::credential::query_parameters;
 use crate::client::{Client, ClientKey};
-use crate::decide::applicability::{Absent, Applicability, Subject, applicabilities};
+use crate::decide::applicability::{Absent, Applicability, SelectedBy, Subject, applicabilities};
 use crate::limit::charge::{BucketId, Charge};
 use crate::observe::address::AddressQueryError;
 use crate::policy::Policy;
@@ -318,7 +318,7 @@ fn quotas_of(policy: &Policy, client: &Client, wanted: &Wanted) -> Vec<(Client, 
     let headers = HeaderMap::new();
     let subject = Subject {
         client,
-        by_key: true,
+        selected_by: SelectedBy::Key,
         route: None,
         method: None,
         host: None,

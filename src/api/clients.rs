@@ -38,7 +38,7 @@ pub struct TopOfRule {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TopClient {
-    /// What identifies the client: `key`, `ip` or `unknown_key`.
+    /// What identifies the client: `key`, `tenant`, `ip` or `unknown_key`.
     pub kind: Cow<'static, str>,
     pub id: String,
     /// Requests that the rule counted; never too low.
@@ -55,7 +55,7 @@ pub struct TopClient {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Client {
-    /// What identifies the client: `key` or `ip`.
+    /// What identifies the client: `key`, `tenant` or `ip`.
     pub kind: Cow<'static, str>,
     pub id: String,
     pub plan: String,

@@ -2,9 +2,10 @@
 //! balancing of an upstream, and for counts by client. All hashes of a client begin here.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::address::{counted_address, counted_as};
-use super::principal::Principal;
+use super::principal::{Principal, Tenant};
 use super::{Client, ClientKey};
 use crate::base::hash::{Digest, hash};
 
@@ -13,6 +14,8 @@ use crate::base::hash::{Digest, hash};
 pub enum Identifier<'a> {
     /// The known client that it is.
     Known(&'a Principal),
+    /// The tenant that it belongs to.
+    Tenant(&'a Tenant),
     /// The digest of its unknown key.
     UnknownKey(&'a Digest),
     /// Its address; IPv6 truncated.
@@ -26,6 +29,8 @@ pub enum Identifier<'a> {
 pub enum ClientId {
     /// [`Principal::hash`] of the known client.
     Known(u64),
+    /// [`Tenant::hash`] of its tenant.
+    Tenant(u64),
     /// The first 8 bytes of the digest of an unknown key.
     UnknownKey(u64),
     /// An address; IPv6 truncated.
@@ -48,6 +53,11 @@ impl Client {
         self.principal().map_or_else(|| self.address(ipv6_prefix), Identifier::Known)
     }
 
+    /// Its tenant, if it belongs to one.
+    pub fn tenant(&self) -> Option<Identifier<'_>> {
+        self.tenant.as_deref().map(Identifier::Tenant)
+    }
+
     /// Its address, whatever key it has.
     pub fn address(&self, ipv6_prefix: u8) -> Identifier<'static> {
         let address = |ip| Identifier::Address(counted_address(ip, ipv6_prefix));
@@ -61,6 +71,7 @@ impl Identifier<'_> {
     pub fn tagged<T>(self, pass: impl FnOnce(u8, &[u8]) -> T) -> T {
         match self {
             Self::Known(principal) => pass(b'k', principal.id.as_bytes()),
+            Self::Tenant(tenant) => pass(b't', tenant.id.as_bytes()),
             Self::UnknownKey(digest) => pass(b'u', digest),
             Self::Address(IpAddr::V4(ip)) => pass(b'4', &ip.octets()),
             Self::Address(IpAddr::V6(ip)) => pass(b'6', &ip.octets()),
@@ -72,6 +83,7 @@ impl Identifier<'_> {
     pub fn hash(self) -> u64 {
         match self {
             Self::Known(principal) => principal.hash,
+            Self::Tenant(tenant) => tenant.hash,
             Self::Local => 0,
             Self::UnknownKey(_) | Self::Address(_) => self.tagged(|_, value| hash(value)),
         }
@@ -81,6 +93,7 @@ impl Identifier<'_> {
     pub fn id(self) -> ClientId {
         match self {
             Self::Known(principal) => ClientId::Known(principal.hash),
+            Self::Tenant(tenant) => ClientId::Tenant(tenant.hash),
             Self::UnknownKey(digest) => {
                 let first = digest.first_chunk().copied().unwrap_or_default();
                 ClientId::UnknownKey(u64::from_be_bytes(first))
@@ -92,24 +105,27 @@ impl Identifier<'_> {
 
     /// The client as operators see it: see [`ClientId::shown`].
     pub fn shown(self, ipv6_prefix: u8) -> (&'static str, String) {
-        self.id().shown(self.principal().map_or("", |known| &known.id), ipv6_prefix)
+        self.id().shown(self.name().map_or("", |name| name), ipv6_prefix)
     }
 
-    /// The known client that it is.
-    pub fn principal(&self) -> Option<&Principal> {
+    /// The name of the known client or tenant that it is.
+    pub fn name(&self) -> Option<&Arc<str>> {
         match self {
-            Self::Known(principal) => Some(principal),
+            Self::Known(principal) => Some(&principal.id),
+            Self::Tenant(tenant) => Some(&tenant.id),
             Self::UnknownKey(_) | Self::Address(_) | Self::Local => None,
         }
     }
 }
 
 impl ClientId {
-    /// The client as operators see it: what identifies it (`key`, `unknown_key` or `ip`), and its
-    /// name. Never contains the secret of a key. `known` is the id of a known client.
-    pub fn shown(self, known: &str, ipv6_prefix: u8) -> (&'static str, String) {
+    /// The client as operators see it: what identifies it (`key`, `tenant`, `unknown_key` or
+    /// `ip`), and its name. Never contains the secret of a key. `name` is that of a known client or
+    /// tenant.
+    pub fn shown(self, name: &str, ipv6_prefix: u8) -> (&'static str, String) {
         match self {
-            Self::Known(_) => ("key", known.to_owned()),
+            Self::Known(_) => ("key", name.to_owned()),
+            Self::Tenant(_) => ("tenant", name.to_owned()),
             Self::UnknownKey(beginning) => ("unknown_key", format!("{beginning:016x}")),
             Self::Address(ip) => ("ip", counted_as(ip, ipv6_prefix)),
             Self::Local => ("ip", String::new()),

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::base::hash::Digest;
-use principal::Principal;
+use principal::{Principal, Tenant};
 use settings::Clients;
 
 /// The client of one request, as rules count it.
@@ -28,6 +28,8 @@ pub struct Client {
     pub key: ClientKey,
     /// Index of the plan.
     pub plan: u32,
+    /// The tenant that the client belongs to, if any.
+    pub tenant: Option<Arc<Tenant>>,
     /// SHA-256 of the subject of the client's certificate, as text of RFC 4514; `None` without a
     /// certificate, or if no rule counts by it.
     pub certificate: Option<Digest>,
@@ -47,11 +49,17 @@ pub enum ClientKey {
 impl Client {
     /// A client of which only the key is known, or that it has none.
     pub fn new(clients: &Clients, key: ClientKey) -> Self {
-        let plan = match &key {
-            ClientKey::Known(principal) => principal.plan,
-            ClientKey::Missing | ClientKey::Unknown(_) => clients.anonymous_plan,
+        let (plan, tenant) = match &key {
+            ClientKey::Known(principal) => (principal.plan, principal.tenant.clone()),
+            ClientKey::Missing | ClientKey::Unknown(_) => (clients.anonymous_plan, None),
         };
-        Self { ip: None, key, plan, certificate: None }
+        Self { ip: None, key, plan, tenant, certificate: None }
+    }
+
+    /// A client of a tenant of which nothing else is known, with the tenant's plan.
+    pub fn of_tenant(clients: &Clients, tenant: Arc<Tenant>) -> Self {
+        let plan = tenant.plan.unwrap_or(clients.anonymous_plan);
+        Self { ip: None, key: ClientKey::Missing, plan, tenant: Some(tenant), certificate: None }
     }
 
     /// The known client that this is.

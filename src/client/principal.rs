@@ -14,10 +14,23 @@ pub struct Principal {
     pub id: Arc<str>,
     /// Index of its plan.
     pub plan: u32,
+    /// The tenant that it belongs to, if any.
+    pub tenant: Option<Arc<Tenant>>,
     /// Hash of the id, the same on all gateways and after a reload.
     pub hash: u64,
     /// Whether its requests are served.
     pub is_enabled: bool,
+}
+
+/// Several clients that share limits: those of one customer.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its name, which logs and the admin API show.
+    pub id: Arc<str>,
+    /// Index of its plan, for rules per tenant; `None`: those of its clients.
+    pub plan: Option<u32>,
+    /// Hash of the id, the same on all gateways and after a reload.
+    pub hash: u64,
 }
 
 /// An API key of a known client.
@@ -61,6 +74,12 @@ pub struct Found {
     pub refusal: Option<KeyRefusal>,
 }
 
+/// The tenants that the file describes. Clients may have others.
+#[derive(Debug, Default)]
+pub struct Tenants {
+    by_id: HashMap<Arc<str>, Arc<Tenant>>,
+}
+
 /// All known clients, in the order of the file.
 #[derive(Debug, Default)]
 pub struct Keys {
@@ -72,7 +91,33 @@ impl Principal {
     /// The client with this id, which no other has.
     pub fn new(id: Arc<str>, plan: u32, is_enabled: bool) -> Self {
         let hash = hash(id.as_bytes());
-        Self { id, plan, hash, is_enabled }
+        Self { id, plan, tenant: None, hash, is_enabled }
+    }
+}
+
+impl Tenant {
+    /// The tenant with this id, which no other has.
+    pub fn new(id: Arc<str>, plan: Option<u32>) -> Self {
+        let hash = hash(id.as_bytes());
+        Self { id, plan, hash }
+    }
+}
+
+impl Tenants {
+    /// Adds a tenant.
+    pub fn add(&mut self, tenant: Tenant) {
+        self.by_id.insert(Arc::clone(&tenant.id), Arc::new(tenant));
+    }
+
+    /// The tenant with this id, as the file describes it; else one without a plan of its own.
+    pub fn named(&self, id: &str) -> Arc<Tenant> {
+        let described = self.by_id.get(id).map(Arc::clone);
+        described.unwrap_or_else(|| Arc::new(Tenant::new(Arc::from(id), None)))
+    }
+
+    /// The tenants that the file describes, in no order.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Tenant>> {
+        self.by_id.values()
     }
 }
 

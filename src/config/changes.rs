@@ -18,10 +18,11 @@ const LISTED: usize = 20;
 const MAX_KEPT: usize = 1_000;
 
 /// Tables whose entries have a name, and the kind of their entries.
-const NAMED: [(&str, &str); 6] = [
+const NAMED: [(&str, &str); 7] = [
     ("listeners", "listener"),
     ("plans", "plan"),
     ("keys", "key"),
+    ("tenants", "tenant"),
     ("upstreams", "upstream"),
     ("routes", "route"),
     ("rules", "rule"),
@@ -39,8 +40,8 @@ pub struct Changes {
 /// An entry that was added or removed, or a setting that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// `listener`, `plan`, `key`, `upstream`, `route`, `rule`, or `setting` for a table without
-    /// names.
+    /// `listener`, `plan`, `key`, `tenant`, `upstream`, `route`, `rule`, or `setting` for a table
+    /// without names.
     pub kind: &'static str,
     /// Its name; for a setting, its whole path.
     pub name: String,

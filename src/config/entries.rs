@@ -29,9 +29,10 @@ const MAX_UNITS: u64 = 1 << 53;
 const MAX_NAMED: usize = 8;
 
 /// What each table of named entries is called in a name that is made up.
-const KINDS: [(&str, &str); 5] = [
+const KINDS: [(&str, &str); 6] = [
     ("plans", "plan"),
     ("keys", "key"),
+    ("tenants", "tenant"),
     ("upstreams", "upstream"),
     ("routes", "route"),
     ("rules", "rule"),
@@ -118,7 +119,13 @@ pub(super) fn single(path: &[String], value: &DeValue<'_>) -> Option<String> {
         |table: &str, name: &str| format!("{table}.{} = {{ rate = \"{rate}\" }}", key(name));
     let (table, line) = match path.as_slice() {
         ["rules", rule, "plans", plan] => (head(&["rules", rule]), grant("plans", plan)),
-        ["keys", id, "rules", rule] => (head(&["keys", id]), grant("rules", rule)),
+        [table @ ("keys" | "tenants"), id, "rules", rule] => {
+            (head(&[*table, *id]), grant("rules", rule))
+        }
+        ["tenants", tenant] => {
+            let plan = text.unwrap_or("pro");
+            ("tenants".to_owned(), format!("{} = {{ plan = \"{plan}\" }}", key(tenant)))
+        }
         ["plans", plan] => {
             return Some(format!(
                 "a plan is only a name: write `[plans.{}]`, and in a rule `{}`",

@@ -52,7 +52,7 @@ use rules::Rule;
 use spanned::Spanned;
 use tables::{
     AccessLog, Admin, Audit, Clients, Headers, Key, Log, Memory, Plan, Redis, Route, Server,
-    Tracing, Upstream, Usage,
+    Tenant, Tracing, Upstream, Usage,
 };
 use walk::{Table, table};
 
@@ -99,6 +99,8 @@ table! {
         pub plans: Named<Plan>,
         /// Clients with an API key, by id.
         pub keys: Named<Key>,
+        /// Tenants, by id: several clients each, which share limits.
+        pub tenants: Named<Tenant>,
         /// Servers that requests are forwarded to.
         pub upstreams: Named<Upstream>,
         /// Which requests are forwarded to which upstream.

@@ -315,7 +315,8 @@ fn every_setting_of_the_schema_has_one_row() {
 }
 
 /// Tables whose entries the user names.
-const NAMED: [&str; 7] = ["plans", "keys", "upstreams", "routes", "rules", "plans", "rules"];
+const NAMED: [&str; 8] =
+    ["plans", "keys", "tenants", "upstreams", "routes", "rules", "plans", "rules"];
 
 #[test]
 fn unknown_names_are_rejected_in_every_table() {

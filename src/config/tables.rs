@@ -606,9 +606,24 @@ table! {
         pub secrets: Option<Spanned<Vec<Spanned<Secret>>>> { default: InWords("none") },
         /// Whether the client is served. With `false`, its requests get 401.
         pub enabled: Field<bool> { default: Switch(true) },
-        /// Plan of the key; required if the file has plans.
+        /// Plan of the key; required if the file has plans, unless its tenant has one.
         pub plan: Field<String>,
+        /// Tenant that the client belongs to, for rules per `tenant`.
+        pub tenant: Field<String> { default: InWords("none") },
         /// Overrides of rules for this key: `{ rate, burst }` or `{ limit, burst }`.
+        pub rules: Named<Grant>,
+        /// Free text, which the gateway does not use.
+        pub description: Field<String> { default: InWords("none") },
+    }
+}
+
+table! {
+    /// `[tenants.<id>]`: several clients that share limits, such as those of one customer.
+    pub struct Tenant {
+        /// Plan of its clients that have none, and of the tenant in rules per `tenant`.
+        pub plan: Field<String> { default: InWords("none; rules per `tenant` use that of the client") },
+        /// Overrides of rules for its clients: `{ rate, burst }` or `{ limit, burst }`. Of a rule
+        /// per `tenant`, that is the limit of the tenant.
         pub rules: Named<Grant>,
         /// Free text, which the gateway does not use.
         pub description: Field<String> { default: InWords("none") },

@@ -103,6 +103,8 @@ words! {
     pub enum Colocate = Off {
         /// Those of an API key, of all rules whose `per` has `key`.
         Key = "key",
+        /// Those of a tenant and its clients, of all rules whose `per` has `tenant` or `key`.
+        Tenant = "tenant",
         /// None, except by chance.
         Off = "off",
     }

@@ -15,8 +15,8 @@ use crate::policy::{Dimension, OnMissing, Policy, Rule};
 pub struct Subject<'a> {
     /// The client as rules see it. Its address is `None` if it is not known.
     pub client: &'a Client,
-    /// Whether the client is selected by its key; otherwise by its address.
-    pub by_key: bool,
+    /// What the client is selected by.
+    pub selected_by: SelectedBy,
     /// Index of the route, if known.
     pub route: Option<u32>,
     /// The method, if known.
@@ -27,6 +27,17 @@ pub struct Subject<'a> {
     pub headers: &'a HeaderMap,
     /// Headers that the request is known not to have.
     pub absent: Absent<'a>,
+}
+
+/// What a client is selected by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelectedBy {
+    /// Its key.
+    Key,
+    /// Its tenant: it stands for all clients of the tenant.
+    Tenant,
+    /// Its address.
+    Address,
 }
 
 /// Headers that a request is known not to have.
@@ -102,7 +113,7 @@ pub fn applicability<'a>(
     };
     let is_unknown = |dimension: &&Dimension| match dimension {
         Dimension::Ip => subject.client.ip.is_none(),
-        Dimension::Key | Dimension::Plan => false,
+        Dimension::Key | Dimension::Plan | Dimension::Tenant => false,
         Dimension::Route => !is_known,
         Dimension::Method => subject.method.is_none(),
         Dimension::Host => subject.host.is_none(),
@@ -120,15 +131,16 @@ pub fn applicability<'a>(
 /// Whether no other client takes from the client's buckets of the rule.
 fn is_own(rule: &Rule, subject: &Subject<'_>) -> bool {
     let per = |dimension| rule.per.contains(&dimension);
-    match (subject.by_key, &subject.client.key) {
-        (true, ClientKey::Known(known)) => {
+    match (subject.selected_by, &subject.client.key) {
+        (SelectedBy::Key, ClientKey::Known(known)) => {
             per(Dimension::Key) || rule.grant_by_key.contains_key(&known.id)
         }
-        (true, _) => per(Dimension::Key),
-        (false, ClientKey::Missing) => {
+        (SelectedBy::Key, _) => per(Dimension::Key),
+        (SelectedBy::Tenant, _) => rule.counts_tenants(),
+        (SelectedBy::Address, ClientKey::Missing) => {
             per(Dimension::Ip) || (per(Dimension::Key) && rule.on_missing == OnMissing::Ip)
         }
-        (false, _) => per(Dimension::Ip),
+        (SelectedBy::Address, _) => per(Dimension::Ip),
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) fn missing(
     let values = Values {
         client_id: client.principal().map(|known| &*known.id),
         client_plan: policy.plan_name(client.plan),
+        client_tenant: client.tenant.as_ref().map_or("", |tenant| &tenant.id),
         client_ip: client.ip,
         request_id: REQUEST_ID,
         query: query.as_bytes(),

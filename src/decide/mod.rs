@@ -237,6 +237,7 @@ impl<'a> Head<'a> {
         Values {
             client_id: None,
             client_plan: "",
+            client_tenant: "",
             client_ip: None,
             request_id: "",
             route: &route.name,

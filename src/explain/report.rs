@@ -75,6 +75,9 @@ pub struct ExplainedClient {
     /// Subject of the client's certificate; left out without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<String>,
+    /// Tenant of the client; left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// Plan of the client.
     pub plan: String,
     /// Priority of the plan at an upstream with `max_in_flight`.
@@ -303,7 +306,7 @@ pub struct Charge {
     /// Longest time that a request waits in a leaky bucket, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_delay_ms: Option<u64>,
-    /// Where the rate is configured: `rule`, `plan` or `key`.
+    /// Where the rate is configured: `rule`, `plan`, `tenant` or `key`.
     pub rate_of: &'static str,
     /// Tokens that the request takes.
     pub cost: Cost,

@@ -132,6 +132,7 @@ fn client(
         key_state,
         key_from: source.map(wording::key_source),
         cert: head.certificate.map(|subject| cut(subject, MAX_SUBJECT)),
+        tenant: client.tenant.as_ref().map(|tenant| tenant.id.to_string()),
         plan: policy.plan_name(client.plan).to_owned(),
         priority: policy.priorities.number(client.plan),
     }

@@ -10,7 +10,7 @@ use crate::client::identity::Identity;
 use crate::client::{Client, ClientKey};
 use crate::decide::{Head, Precheck, Refusal, Rejection};
 use crate::limit::charge::Charge;
-use crate::policy::charges::{RequestAttributes, WhyNot};
+use crate::policy::charges::{GrantOf, RequestAttributes, WhyNot};
 use crate::policy::{Dimension, Lease, OnMissing, Policy, Rule, WrittenLimit};
 use crate::store::limiter::Source;
 use crate::store::redis::keys::key_with;
@@ -122,12 +122,11 @@ impl RequestContext<'_> {
     }
 
     fn charge_view(&self, rule: &Rule, charge: &Charge, levels: PeekResult<'_>) -> report::Charge {
-        let known = self.client.principal();
-        let of_key = known.is_some_and(|known| rule.grant_by_key.contains_key(&known.id));
-        let rate_of = match (of_key, rule.has_plan_table(self.client.plan)) {
-            (true, _) => "key",
-            (false, true) => "plan",
-            (false, false) => "rule",
+        let rate_of = match rule.grant_of(&self.client) {
+            GrantOf::Key => "key",
+            GrantOf::Tenant => "tenant",
+            GrantOf::Plan(plan) if rule.has_plan_table(plan) => "plan",
+            GrantOf::Plan(_) => "rule",
         };
         let name = StoredRule::of(rule);
         let waived = match levels {
@@ -168,6 +167,7 @@ impl RequestContext<'_> {
                 ClientKey::Missing => format!("{}, because there is no key", self.address()),
             },
             Dimension::Plan => plan.clone(),
+            Dimension::Tenant => format!("tenant {}", self.tenant()),
             Dimension::Route => {
                 let route = self.policy.routes.get(self.attributes.route as usize);
                 format!("route {}", route.map_or("", |route| &route.name))
@@ -189,6 +189,9 @@ impl RequestContext<'_> {
         match (rate_of, self.client.principal()) {
             _ if rule.per.contains(&Dimension::Key) => {}
             ("key", Some(known)) => shared.push(format!("key {}", known.id)),
+            ("tenant", _) if !rule.counts_tenants() => {
+                shared.push(format!("tenant {}", self.tenant()));
+            }
             ("plan", _) if !rule.per.contains(&Dimension::Plan) => shared.push(plan),
             _ => {}
         }
@@ -198,6 +201,10 @@ impl RequestContext<'_> {
     fn has_param(&self, name: &str) -> bool {
         let route = self.policy.routes.get(self.attributes.route as usize);
         route.is_some_and(|route| route.matcher.params.names().any(|own| own == name))
+    }
+
+    fn tenant(&self) -> &str {
+        self.client.tenant.as_ref().map_or("", |tenant| &tenant.id)
     }
 
     fn address(&self) -> String {

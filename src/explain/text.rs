@@ -86,6 +86,9 @@ impl Page {
             (None, _) => "no key".to_owned(),
         };
         self.line("client", &who);
+        if let Some(tenant) = &client.tenant {
+            self.line("", &format!("tenant {tenant}"));
+        }
         let plan_from = match client.plan_from {
             "key" => "of the key",
             _ => "of clients without a known key",
@@ -229,6 +232,7 @@ impl Page {
     fn charge(&mut self, left: &str, name: &str, rule: &ExplainedRule, charge: &Charge) {
         let configured_for = match charge.rate_of {
             "key" => " (of this key)",
+            "tenant" => " (of this tenant)",
             "plan" => " (of this plan)",
             _ => "",
         };

@@ -158,6 +158,7 @@ pub(crate) fn why_not(
             ("exempt_ip", format!("the address is exempt, as part of {net}"))
         }
         WhyNot::ExemptKey => ("exempt_key", "the key is exempt".to_owned()),
+        WhyNot::NoTenant => ("no_tenant", "the client has no tenant".to_owned()),
         WhyNot::NoCertificate => ("no_cert", "the client has no certificate".to_owned()),
         WhyNot::NoKeySkipped => {
             let why = "the client has no key, and `on_missing = \"skip\"`";

@@ -185,6 +185,9 @@ impl<'a> Subject<'a> {
         Values {
             client_id: known.map(|known| &*known.id),
             client_plan: client.map_or("", |client| policy.plan_name(client.plan)),
+            client_tenant: client
+                .and_then(|client| client.tenant.as_ref())
+                .map_or("", |tenant| &tenant.id),
             client_ip: client.and_then(|client| client.ip),
             request_id: exchange.request_id.as_str(),
             route: exchange.route().map_or("", |route| &*route.name),

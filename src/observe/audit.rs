@@ -221,7 +221,9 @@ impl Tally {
         match self.client.known_or_address(self.policy.clients.ipv6_prefix) {
             Identifier::Known(known) => ClientId::Key(Arc::clone(&known.id)),
             Identifier::Address(ip) => ClientId::Address(ip),
-            Identifier::UnknownKey(_) | Identifier::Local => ClientId::Unknown,
+            Identifier::Tenant(_) | Identifier::UnknownKey(_) | Identifier::Local => {
+                ClientId::Unknown
+            }
         }
     }
 

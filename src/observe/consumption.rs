@@ -51,7 +51,7 @@ struct Window {
 
 type Counts = Sketch<Item, KeyId, RandomState>;
 
-/// Id of the client's known key; `None` without one.
+/// Id of the known client or tenant; `None` of others.
 type KeyId = Option<Arc<str>>;
 
 /// A client under one rule.
@@ -131,7 +131,7 @@ impl Consumption {
                 continue;
             };
             let item = Item { rule: charge.rule, client: found.id() };
-            let key_id = || found.principal().map(|known| Arc::clone(&known.id));
+            let key_id = || found.name().map(Arc::clone);
             shard.current.requests.add(item, key_id);
             if !outcome.enough {
                 shard.current.refused.add(item, key_id);
@@ -149,7 +149,10 @@ impl Consumption {
         let keys: HashSet<&str> = new.keys.all().iter().map(|key| &*key.id).collect();
         let name = |item: Item, key_id: &KeyId| {
             let rule = *rules.get(item.rule as usize)?;
-            let is_in_file = key_id.as_ref().is_none_or(|id| keys.contains(&**id));
+            let is_in_file = match (item.client, key_id) {
+                (ClientId::Known(_), Some(id)) => keys.contains(&**id),
+                _ => true,
+            };
             is_in_file.then_some(Item { rule: rule?, ..item })
         };
         let hashing = &self.hashing;

@@ -48,6 +48,8 @@ pub enum Clients {
     Plan(String),
     /// The one with the key of this id.
     Key(String),
+    /// Those of a tenant.
+    Tenant(String),
     /// The requests of a route.
     Route(String),
     /// Those with IPv6 addresses.
@@ -124,6 +126,12 @@ impl Pair<'_> {
             let why = "the key gets an override, or loses it";
             push(Effect::StartFull, Clients::Key(key.clone()), why);
         }
+        if !counts(&Dimension::Tenant) {
+            for tenant in tenants(was).symmetric_difference(&tenants(is)) {
+                let why = "the tenant gets an override, or loses it";
+                push(Effect::StartFull, Clients::Tenant(tenant.clone()), why);
+            }
+        }
     }
 
     /// Values that the rule counts by, and that have another name than before.
@@ -154,6 +162,15 @@ impl Pair<'_> {
                 push(Effect::StartFull, Clients::Route(route.clone()), "the route has a new name");
             }
         }
+        if counts(&Dimension::Tenant) {
+            for is in new.keys.all() {
+                let was = old.keys.named(&is.id);
+                if was.is_some_and(|was| was.tenant != is.tenant) && is.tenant.is_some() {
+                    let key = Clients::Key(is.id.to_string());
+                    push(Effect::StartFull, key, "the client has another tenant");
+                }
+            }
+        }
         if counts(&Dimension::Key) {
             for (digest, is) in new.keys.digests() {
                 if old
@@ -168,20 +185,24 @@ impl Pair<'_> {
         }
     }
 
-    /// The limits of a rule by plan and by key.
-    fn limits(self, policy: &Policy, rule: &Rule) -> BTreeMap<(bool, String), Limit> {
+    /// The limits of a rule by plan, tenant and key.
+    fn limits(self, policy: &Policy, rule: &Rule) -> BTreeMap<(&'static str, String), Limit> {
         let of_plan = |(index, name): (usize, &Arc<str>)| {
             let grant = rule.grant_by_plan.get(index).copied().flatten()?;
             let is_shared = [self.old, self.new].iter().all(|policy| policy.plans.contains(name));
-            is_shared.then(|| ((false, name.to_string()), whole(grant.limit)))
+            is_shared.then(|| (("plan", name.to_string()), whole(grant.limit)))
         };
         let of_key = |(key, grant): (&Arc<str>, &super::Grant)| {
             let is_in = |policy: &&Policy| policy.keys.named(key).is_some();
             let is_shared = [self.old, self.new].iter().all(is_in);
-            is_shared.then(|| ((true, key.to_string()), whole(grant.limit)))
+            is_shared.then(|| (("key", key.to_string()), whole(grant.limit)))
         };
         let plans = policy.plans.iter().enumerate().filter_map(of_plan);
-        plans.chain(rule.grant_by_key.iter().filter_map(of_key)).collect()
+        let of_tenant = |(tenant, grant): (&Arc<str>, &super::Grant)| {
+            (("tenant", tenant.to_string()), whole(grant.limit))
+        };
+        let tenants = rule.grant_by_tenant.iter().map(of_tenant);
+        plans.chain(rule.grant_by_key.iter().filter_map(of_key)).chain(tenants).collect()
     }
 }
 
@@ -195,12 +216,18 @@ fn keys(rule: &Rule) -> BTreeSet<String> {
     rule.grant_by_key.keys().map(ToString::to_string).collect()
 }
 
+/// Ids of the tenants with an override of the rule.
+fn tenants(rule: &Rule) -> BTreeSet<String> {
+    rule.grant_by_tenant.keys().map(ToString::to_string).collect()
+}
+
 impl std::fmt::Display for Clients {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::All => formatter.write_str("all clients"),
             Self::Plan(name) => write!(formatter, "clients of plan {name}"),
             Self::Key(id) => write!(formatter, "the client with key {id}"),
+            Self::Tenant(id) => write!(formatter, "clients of tenant {id}"),
             Self::Route(name) => write!(formatter, "requests of route {name}"),
             Self::Ipv6 => formatter.write_str("clients with IPv6 addresses"),
             Self::WithoutKey => formatter.write_str("clients without a key"),

@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
 
-use super::{Dimension, Grant, MAX_RULES_PER_ROUTE, OnMissing, Policy, Route, Rule};
+use super::{Colocated, Dimension, Grant, MAX_RULES_PER_ROUTE, OnMissing, Policy, Route, Rule};
 use crate::client::identifier::Identifier;
 use crate::client::settings::{Clients, OnUnknownKey};
 use crate::client::{Client, ClientKey};
@@ -72,6 +72,8 @@ pub enum WhyNot {
     ExemptKey,
     /// The client has no certificate, and the rule counts by it.
     NoCertificate,
+    /// The client has no tenant, and the rule counts by it.
+    NoTenant,
     /// The client has no key, and `on_missing = "skip"`.
     NoKeySkipped,
     /// The client has no key, and `on_missing = "deny"`. An enforced rule refuses the request.
@@ -89,6 +91,17 @@ struct Granted {
     variant: Variant,
 }
 
+/// Whose grant of a rule a client has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrantOf {
+    /// Its own.
+    Key,
+    /// That of its tenant.
+    Tenant,
+    /// That of the plan with this index.
+    Plan(u32),
+}
+
 /// What separates buckets of one rule beyond its `per`, so that clients with different limits never
 /// share a bucket.
 enum Variant {
@@ -96,6 +109,8 @@ enum Variant {
     Shared,
     /// The plan with this index.
     Plan(u32),
+    /// The client's tenant.
+    Tenant,
     /// The client's key.
     Key,
 }
@@ -273,6 +288,9 @@ impl Policy {
                     Some(value) => tagged(b'w', &value),
                     None => tagged(b'b', b""),
                 },
+                Dimension::Tenant => {
+                    client.tenant().into_iter().for_each(|tenant| tenant.tagged(&mut tagged));
+                }
                 Dimension::Certificate => {
                     tagged(b'c', client.certificate.as_ref().map_or(&[], |digest| &digest[..]));
                 }
@@ -282,14 +300,21 @@ impl Policy {
         match granted.variant {
             Variant::Shared => {}
             Variant::Plan(plan) => tagged(b'P', self.plan_name(plan).as_bytes()),
+            Variant::Tenant => {
+                tagged(b'T', client.tenant.as_ref().map_or("", |tenant| &tenant.id).as_bytes());
+            }
             Variant::Key => {
                 tagged(b'K', client.principal().map_or("", |known| &known.id).as_bytes());
             }
         }
         let mut part = if text.is_empty() { HASH_OF_NOTHING } else { hash(&text) };
-        if rule.colocated {
+        if let Some(colocated) = rule.colocated {
             let mut hash = ClientHash::default();
-            self.tag_key(rule, client, |tag, value| hash.add(tag, value));
+            let add = |tag: u8, value: &[u8]| hash.add(tag, value);
+            match client.tenant().filter(|_| colocated == Colocated::Tenant) {
+                Some(tenant) => tenant.tagged(add),
+                None => self.tag_key(rule, client, add),
+            }
             part = hash.at_the_top_of(part);
         }
         BucketId(part ^ rule.salt)
@@ -332,11 +357,19 @@ impl Rule {
         self.per.contains(&Dimension::Key)
     }
 
-    /// The client as the rule counts it, for lists of clients: by address if the rule is per `ip`
-    /// and not per `key`; else by key, or by address if the client has no key. `None` if it has no
-    /// address either.
+    /// Whether it counts the clients of a tenant together.
+    pub fn counts_tenants(&self) -> bool {
+        self.per.contains(&Dimension::Tenant) && !self.counts_keys()
+    }
+
+    /// The client as the rule counts it, for lists of clients: by tenant or by address if the rule
+    /// is per `tenant` or `ip` and not per `key`; else by key, or by address if the client has no
+    /// key. `None` if it has no address either.
     pub fn client_of<'a>(&self, clients: &Clients, client: &'a Client) -> Option<Identifier<'a>> {
         let prefix = clients.ipv6_prefix;
+        if self.counts_tenants() {
+            return client.tenant();
+        }
         let identifier = if self.per.contains(&Dimension::Ip) && !self.counts_keys() {
             client.address(prefix)
         } else if clients.on_unknown_key == Some(OnUnknownKey::Accept) {
@@ -380,11 +413,15 @@ impl Rule {
         if scope == Scope::Address {
             // A rule per key and address would combine the address with a key that does not exist.
             let applies = by_address && (!by_key || self.on_missing == OnMissing::Ip);
+            let applies = applies && !self.per.contains(&Dimension::Tenant);
             return if applies { Ok(()) } else { Err(WhyNot::NotByAddress) };
         }
         match (by_key && client.key == ClientKey::Missing, self.on_missing) {
             (true, OnMissing::Skip) => Err(WhyNot::NoKeySkipped),
             (true, OnMissing::Deny) if scope == Scope::All => Err(WhyNot::NoKeyDenied),
+            _ if client.tenant.is_none() && self.per.contains(&Dimension::Tenant) => {
+                Err(WhyNot::NoTenant)
+            }
             _ => Ok(()),
         }
     }
@@ -394,19 +431,55 @@ impl Rule {
         self.grant(client).map(|granted| granted.grant)
     }
 
+    /// Whose grant a client has: that of its key, else of its tenant, else of a plan.
+    pub fn grant_of(&self, client: &Client) -> GrantOf {
+        if self.key_grant(client).is_some() {
+            GrantOf::Key
+        } else if self.tenant_grant(client).is_some() {
+            GrantOf::Tenant
+        } else {
+            GrantOf::Plan(self.plan_of(client))
+        }
+    }
+
+    fn key_grant(&self, client: &Client) -> Option<&Grant> {
+        if self.grant_by_key.is_empty() {
+            return None;
+        }
+        self.grant_by_key.get(&client.principal()?.id)
+    }
+
+    fn tenant_grant(&self, client: &Client) -> Option<&Grant> {
+        if self.grant_by_tenant.is_empty() {
+            return None;
+        }
+        self.grant_by_tenant.get(&client.tenant.as_ref()?.id)
+    }
+
     fn grant(&self, client: &Client) -> Option<Granted> {
-        if let Some(known) = client.principal()
-            && let Some(grant) = self.grant_by_key.get(&known.id)
-        {
-            let variant = if self.counts_keys() { Variant::Shared } else { Variant::Key };
+        let by_key = self.counts_keys();
+        if let Some(grant) = self.key_grant(client) {
+            let variant = if by_key { Variant::Shared } else { Variant::Key };
             return Some(Granted { grant: *grant, variant });
         }
-        let grant = self.grant_by_plan.get(client.plan as usize).copied().flatten()?;
-        let is_separate = self.has_plan_table(client.plan)
-            && !self.counts_keys()
-            && !self.per.contains(&Dimension::Plan);
-        let variant = if is_separate { Variant::Plan(client.plan) } else { Variant::Shared };
+        if let Some(grant) = self.tenant_grant(client) {
+            let is_separate = !by_key && !self.per.contains(&Dimension::Tenant);
+            let variant = if is_separate { Variant::Tenant } else { Variant::Shared };
+            return Some(Granted { grant: *grant, variant });
+        }
+        let plan = self.plan_of(client);
+        let grant = self.grant_by_plan.get(plan as usize).copied().flatten()?;
+        let is_separate =
+            self.has_plan_table(plan) && !by_key && !self.per.contains(&Dimension::Plan);
+        let variant = if is_separate { Variant::Plan(plan) } else { Variant::Shared };
         Some(Granted { grant, variant })
+    }
+
+    /// The plan whose grant a client has: that of its tenant if the rule counts its clients
+    /// together, so that they have one limit; else its own.
+    fn plan_of(&self, client: &Client) -> u32 {
+        let tenant = client.tenant.as_deref().filter(|_| self.counts_tenants());
+        tenant.and_then(|tenant| tenant.plan).unwrap_or(client.plan)
     }
 }
 

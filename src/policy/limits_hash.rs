@@ -131,7 +131,9 @@ fn grants<'a>(policy: &'a Policy, rule: &'a Rule) -> impl Iterator<Item = String
         Some(format!("plan {:?} {own} {}", policy.plan_name(plan), limit(grant.as_ref()?)))
     });
     let keys = rule.grant_by_key.iter().map(|(key, grant)| format!("key {key:?} {}", limit(grant)));
-    plans.chain(keys).map(|granted| format!("limit {:?} {granted}", rule.name))
+    let tenants = rule.grant_by_tenant.iter();
+    let tenants = tenants.map(|(tenant, grant)| format!("tenant {tenant:?} {}", limit(grant)));
+    plans.chain(keys).chain(tenants).map(|granted| format!("limit {:?} {granted}", rule.name))
 }
 
 /// The parameters of a limit.

@@ -69,7 +69,7 @@ use ipnet::IpNet;
 
 pub use kind::{Rate, WrittenLimit};
 
-use crate::client::principal::Keys;
+use crate::client::principal::{Keys, Tenants};
 use crate::client::settings::Clients;
 use crate::config::findings::Findings;
 use crate::config::words::LeaseWord;
@@ -141,6 +141,8 @@ pub struct Policy {
     pub priorities: Priorities,
     /// The clients with API keys in the file.
     pub keys: Keys,
+    /// The tenants that the file describes.
+    pub tenants: Tenants,
     /// Groups of endpoints that requests are forwarded to.
     pub upstreams: Vec<Upstream>,
     /// Routes, each with its upstream and cost.
@@ -196,7 +198,8 @@ impl Policy {
     pub fn number_limits(&mut self, numbers: &[u32]) {
         for rule in &mut self.rules {
             let by_plan = rule.grant_by_plan.iter_mut().flatten();
-            for grant in by_plan.chain(rule.grant_by_key.values_mut()) {
+            let by_client = rule.grant_by_tenant.values_mut().chain(rule.grant_by_key.values_mut());
+            for grant in by_plan.chain(by_client) {
                 grant.index = numbers.get(grant.index as usize).copied().unwrap_or(grant.index);
             }
         }
@@ -263,9 +266,8 @@ pub struct Rule {
     pub cost: Option<Cost>,
     /// Failures after which a request gets its tokens back.
     pub refund_on: RefundOn,
-    /// Whether the buckets of a client have a common hash tag in Redis with those of its other
-    /// rules per key.
-    pub colocated: bool,
+    /// With which others a bucket has a common hash tag in Redis; `None`: with none.
+    pub colocated: Option<Colocated>,
     /// Grant of each plan, by the plan's index; `None`: the rule does not apply to that plan.
     pub grant_by_plan: Vec<Option<Grant>>,
     /// Whether the rule has a `plans.<plan>` table for a plan, by the plan's index. Such a plan
@@ -275,6 +277,8 @@ pub struct Rule {
     pub has_plan_table: Vec<bool>,
     /// Grants of single keys, by the key's id.
     pub grant_by_key: HashMap<Arc<str>, Grant>,
+    /// Grants of the clients of single tenants, by the tenant's id.
+    pub grant_by_tenant: HashMap<Arc<str>, Grant>,
     /// Clients that it does not limit.
     pub exempt: Exempt,
     /// Hash of the name. It separates the buckets of this rule from those of other rules.
@@ -313,9 +317,24 @@ impl Rule {
 
     /// The limit with that index as written in the file; `None` if the rule does not grant it.
     pub fn written(&self, limit_index: u32) -> Option<WrittenLimit> {
-        let grants = self.grant_by_plan.iter().flatten().chain(self.grant_by_key.values());
-        grants.into_iter().find(|grant| grant.index == limit_index).map(|grant| grant.written)
+        self.grants().find(|grant| grant.index == limit_index).map(|grant| grant.written)
     }
+
+    /// The grants of plans, tenants and keys.
+    pub fn grants(&self) -> impl Iterator<Item = &Grant> {
+        let by_client = self.grant_by_tenant.values().chain(self.grant_by_key.values());
+        self.grant_by_plan.iter().flatten().chain(by_client)
+    }
+}
+
+/// Which buckets have a common hash tag in Redis with a bucket of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colocated {
+    /// Those of its client, of all rules per key.
+    Key,
+    /// Those of all clients of its tenant, of all rules per tenant or key; without a tenant, as
+    /// [`Key`](Self::Key).
+    Tenant,
 }
 
 /// A limit and its index in [`Policy::limits`], or what [`Policy::number_limits`] put in its place.
@@ -351,12 +370,22 @@ pub enum Dimension {
     /// The value of a parameter in the path of the request's route, decoded. Requests of routes
     /// without the parameter share a bucket.
     Param(Arc<str>),
+    /// The client's tenant. The rule does not apply to clients without one.
+    Tenant,
 }
 
 impl Dimension {
     /// All but those with a name of their own.
-    pub const PLAIN: [Self; 7] =
-        [Self::Ip, Self::Key, Self::Plan, Self::Route, Self::Method, Self::Host, Self::Certificate];
+    pub const PLAIN: [Self; 8] = [
+        Self::Ip,
+        Self::Key,
+        Self::Tenant,
+        Self::Plan,
+        Self::Route,
+        Self::Method,
+        Self::Host,
+        Self::Certificate,
+    ];
 
     /// Sort key within `per`: by kind, then headers and parameters by name.
     fn canonical_position(&self) -> (u8, &str) {
@@ -370,6 +399,7 @@ impl Dimension {
             Self::Header(name) => (6, name.as_str()),
             Self::Certificate => (7, ""),
             Self::Param(name) => (8, name),
+            Self::Tenant => (9, ""),
         }
     }
 }
@@ -386,6 +416,7 @@ impl std::fmt::Display for Dimension {
             Self::Host => "host",
             Self::Header(name) => return write!(formatter, "header:{name}"),
             Self::Certificate => "cert",
+            Self::Tenant => "tenant",
             Self::Param(name) => return write!(formatter, "param:{name}"),
         })
     }

@@ -45,6 +45,8 @@ pub enum Variable {
     ClientId,
     /// Name of the client's plan.
     ClientPlan,
+    /// The client's tenant; empty without one.
+    ClientTenant,
     /// Address of the client.
     ClientIp,
     /// Identifier of the request.
@@ -83,9 +85,10 @@ const NAMED: [(&str, NamedVariable); 3] = [
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The variables, by their names.
-const VARIABLES: [(&str, Variable); 9] = [
+const VARIABLES: [(&str, Variable); 10] = [
     ("client.id", Variable::ClientId),
     ("client.plan", Variable::ClientPlan),
+    ("client.tenant", Variable::ClientTenant),
     ("client.ip", Variable::ClientIp),
     ("request.id", Variable::RequestId),
     ("route", Variable::Route),
@@ -119,6 +122,7 @@ pub struct Values<'a> {
     pub client_id: Option<&'a str>,
     /// Name of the client's plan.
     pub client_plan: &'a str,
+    pub client_tenant: &'a str,
     /// Address of the client; `None` on a Unix socket.
     pub client_ip: Option<IpAddr>,
     /// Identifier of the request.
@@ -340,6 +344,7 @@ impl<'a> Values<'a> {
             Variable::Query => return Some(Value::Bytes(self.query)),
             Variable::ClientId => self.client_id?.as_bytes(),
             Variable::ClientPlan => self.client_plan.as_bytes(),
+            Variable::ClientTenant => self.client_tenant.as_bytes(),
             Variable::RequestId => self.request_id.as_bytes(),
             Variable::Route => self.route.as_bytes(),
             Variable::Host => self.host.as_bytes(),
@@ -366,6 +371,7 @@ impl Variable {
         match self {
             Self::ClientId => "a known API key",
             Self::ClientPlan => "a plan",
+            Self::ClientTenant => "a tenant",
             Self::ClientIp => "the address of the client",
             Self::RequestId => "an identifier",
             Self::Route => "a route",
@@ -433,6 +439,7 @@ mod tests {
     const VALUES: Values<'_> = Values {
         client_id: Some("acme"),
         client_plan: "pro",
+        client_tenant: "group",
         client_ip: Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
         request_id: "01",
         route: "all",
@@ -498,6 +505,7 @@ mod tests {
         let none = Values {
             client_id: None,
             client_plan: "",
+            client_tenant: "",
             client_ip: None,
             request_id: "",
             route: "",

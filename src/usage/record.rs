@@ -39,14 +39,14 @@ pub struct Place {
 /// Whose quota it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// What identifies the client: `key`, `ip` or `unknown_key`; `shared` if the rule counts
-    /// several clients together.
+    /// What identifies the client: `key`, `tenant`, `ip` or `unknown_key`; `shared` if the rule
+    /// counts several clients together.
     pub kind: &'static str,
     /// The client; empty if several are counted together.
     pub id: String,
 }
 
-pub const OWNER_KINDS: [&str; 4] = ["key", "ip", "unknown_key", SHARED];
+pub const OWNER_KINDS: [&str; 5] = ["key", "tenant", "ip", "unknown_key", SHARED];
 
 const SHARED: &str = "shared";
 
@@ -59,7 +59,8 @@ impl Record {
 impl Owner {
     /// The owner of the bucket that `rule` counts `client` in.
     pub fn of(policy: &Policy, rule: &Rule, client: &Client) -> Self {
-        let by_client = |one: &Dimension| matches!(one, Dimension::Ip | Dimension::Key);
+        let by_client =
+            |one: &Dimension| matches!(one, Dimension::Ip | Dimension::Key | Dimension::Tenant);
         let found = rule.client_of(&policy.clients, client);
         let found = found.filter(|_| rule.per.iter().any(by_client));
         let (kind, id) = found.map_or_else(

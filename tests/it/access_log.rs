@@ -60,7 +60,7 @@ fn steady(mut line: Value) -> Value {
 }
 
 /// Number of members of a line that has all of them.
-const MEMBERS: usize = 34;
+const MEMBERS: usize = 35;
 
 /// An enforced rule, a shadow rule, and a rule that requires a key.
 const RULES: &str = r#"
@@ -106,7 +106,7 @@ fn access_log_line_has_all_fields() {
             "route": "all", "decision": "allow", "rule": "per-key", "remaining": 1,
             "shadow_rules": [], "cost": 1, "source": "local", "reason": null, "status": 200, "bytes_in": 12, "bytes_out": 12, "upstream": "api",
             "server": upstream.address.to_string(), "check_ms": "some", "upstream_ms": "some",
-            "generation": 1, "key_name": null, "key_from": "query:api_key", "connection": "reused", "connect_ms": "some",
+            "generation": 1, "key_name": null, "tenant": null, "key_from": "query:api_key", "connection": "reused", "connect_ms": "some",
             "request_body_ms": "some", "first_byte_ms": "some", "body_ms": "some", "send_ms": "some",
             "wait_ms": null,
         });

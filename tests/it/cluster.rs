@@ -42,7 +42,7 @@ pub(crate) fn decided_by(gateways: &[Gateway], source: &str) -> u64 {
 }
 
 /// Sends `count` requests, in turn to each gateway, as these clients in turn.
-fn flood(gateways: &[Gateway], clients: &[&str], count: usize) -> StatusCounts {
+pub(crate) fn flood(gateways: &[Gateway], clients: &[&str], count: usize) -> StatusCounts {
     let urls: Vec<String> = gateways.iter().map(|gateway| gateway.url("/")).collect();
     send_many(count, |client, number| {
         let secret = clients[number / gateways.len() % clients.len()];

@@ -64,6 +64,7 @@ mod migrating;
 mod refunds;
 mod shedding;
 mod sliding_windows;
+mod tenants;
 
 // Responses of the gateway itself, and the connection after a denied request.
 mod answers;

@@ -23,7 +23,7 @@ fn gateways<const N: usize>(config: &str) -> [Gateway; N] {
 }
 
 /// Waits until the gateway is connected to Redis.
-fn wait_until_connected(gateway: &Gateway) {
+pub(crate) fn wait_until_connected(gateway: &Gateway) {
     eventually("a connection to Redis", || {
         let connected = gateway.log().contains("connected to Redis");
         (connected && gateway.count("tollgate_breaker_state", &[]) == 0).then_some(())

@@ -11,7 +11,7 @@ use crate::api::clients::Client as ClientView;
 use crate::base::text::cut;
 use crate::client::address::{counted_address, counted_as, parse_address};
 use crate::client::{Client, ClientKey};
-use crate::decide::applicability::{Absent, Subject};
+use crate::decide::applicability::{Absent, SelectedBy, Subject};
 use crate::observe::address::AddressQueryError;
 use crate::policy::Policy;
 use crate::policy::matcher::RequestParts;
@@ -28,8 +28,8 @@ const DEFAULT_HOST: &str = "localhost";
 /// A client, and what is known about its request.
 #[derive(Debug)]
 pub(super) struct RequestedClient {
-    /// Whether the client is identified by its key, not by its address.
-    pub(super) by_key: bool,
+    /// What the path identifies the client by.
+    selected_by: SelectedBy,
     /// The client as rules see it; its address is `None` if unknown.
     pub(super) client: Client,
     /// Index of the route.
@@ -53,8 +53,9 @@ impl RequestedClient {
         let [kind, id] = parts else { return Err(not_found("the path names no client")) };
         let mut requested = match kind.as_str() {
             "key" => Self::by_key(policy, id, &query)?,
+            "tenant" => Self::by_tenant(policy, id, &query)?,
             "ip" => Self::by_ip(policy, id, &query)?,
-            _ => return Err(not_found("the kind of a client must be `key` or `ip`")),
+            _ => return Err(not_found("the kind of a client must be `key`, `tenant` or `ip`")),
         };
         let method = query.get("method").map(|name| Method::from_bytes(name.as_bytes()));
         requested.method = method.transpose().map_err(|_| bad("`method` is not a method"))?;
@@ -72,7 +73,21 @@ impl RequestedClient {
         }
         let known = known_key(policy, id)?;
         let ip = query.get("ip").map(|ip| address(ip, policy)).transpose()?;
-        Ok(Self::new(true, id.to_owned(), Client { ip, ..known }))
+        Ok(Self::new(SelectedBy::Key, id.to_owned(), Client { ip, ..known }))
+    }
+
+    /// Any client of a tenant: one of the file, or of a client in it.
+    fn by_tenant(policy: &Policy, id: &str, query: &Query) -> Result<Self, Box<Answer>> {
+        if let Some(name) = ["ip", "key"].into_iter().find(|name| query.get(name).is_some()) {
+            let detail = format!("`{name}` is not allowed: the path names a tenant");
+            return Err(bad(&detail));
+        }
+        let of_clients = policy.keys.all().iter().filter_map(|known| known.tenant.as_ref());
+        let mut known = policy.tenants.all().chain(of_clients);
+        let unknown = || not_found(&format!("the file has no tenant `{}`", cut(id, 64)));
+        let tenant = known.find(|tenant| *tenant.id == *id).ok_or_else(unknown)?;
+        let client = Client::of_tenant(&policy.clients, Arc::clone(tenant));
+        Ok(Self::new(SelectedBy::Tenant, id.to_owned(), client))
     }
 
     fn by_ip(policy: &Policy, id: &str, query: &Query) -> Result<Self, Box<Answer>> {
@@ -84,12 +99,12 @@ impl RequestedClient {
             Some(key) => known_key(policy, key)?,
             None => Client::new(&policy.clients, ClientKey::Missing),
         };
-        Ok(Self::new(false, ip.to_string(), Client { ip: Some(ip), ..client }))
+        Ok(Self::new(SelectedBy::Address, ip.to_string(), Client { ip: Some(ip), ..client }))
     }
 
-    fn new(by_key: bool, id: String, client: Client) -> Self {
+    fn new(selected_by: SelectedBy, id: String, client: Client) -> Self {
         Self {
-            by_key,
+            selected_by,
             client,
             route: None,
             method: None,
@@ -155,7 +170,7 @@ impl RequestedClient {
     pub(super) fn subject(&self) -> Subject<'_> {
         Subject {
             client: &self.client,
-            by_key: self.by_key,
+            selected_by: self.selected_by,
             route: self.route,
             method: self.method.as_ref(),
             host: self.host.as_deref(),
@@ -169,7 +184,12 @@ impl RequestedClient {
         let prefix = policy.clients.ipv6_prefix;
         let counted = self.client.ip.map(|ip| counted_address(ip, prefix));
         ClientView {
-            kind: if self.by_key { "key" } else { "ip" }.into(),
+            kind: match self.selected_by {
+                SelectedBy::Key => "key",
+                SelectedBy::Tenant => "tenant",
+                SelectedBy::Address => "ip",
+            }
+            .into(),
             id: self.id.clone(),
             plan: policy.plan_name(self.client.plan).to_owned(),
             counted_as: counted.map(|ip| counted_as(ip, prefix)),

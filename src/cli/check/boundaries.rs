@@ -37,7 +37,7 @@ pub(super) fn notes(policy: &Policy) -> Vec<String> {
 
 /// The fixed window of a rule that lets most pass.
 fn largest(rule: &Rule) -> Option<Grant> {
-    let grants = rule.grant_by_plan.iter().flatten().chain(rule.grant_by_key.values());
+    let grants = rule.grants();
     let windows = grants.filter(|grant| grant.written.calendar().is_some());
     windows.max_by_key(|grant| grant.limit.capacity()).copied()
 }

@@ -11,7 +11,7 @@ use pingora::proxy::Session;
 
 use crate::client::{Client, ClientKey};
 use crate::decide;
-use crate::decide::applicability::{Absent, Subject};
+use crate::decide::applicability::{Absent, SelectedBy, Subject};
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::problem::OWN_LIMITS_METHODS;
 use crate::gateway::exchange::Exchange;
@@ -43,7 +43,10 @@ impl Gateway {
             &snapshot.policy,
             &Subject {
                 client,
-                by_key: client.key != ClientKey::Missing,
+                selected_by: match client.key {
+                    ClientKey::Missing => SelectedBy::Address,
+                    ClientKey::Known(_) | ClientKey::Unknown(_) => SelectedBy::Key,
+                },
                 route: None,
                 method: None,
                 host: Some(&host),

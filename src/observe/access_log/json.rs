@@ -32,6 +32,7 @@ const MAX_TEXT_BYTES: usize = 1_024;
 struct Resolved<'a> {
     key: Option<&'a Principal>,
     key_from: Option<&'a KeySource>,
+    tenant: Option<&'a str>,
     ip: Option<ShownAddress>,
     plan: Option<&'a str>,
     route: Option<&'a Route>,
@@ -131,6 +132,7 @@ members! { |name, line, record, resolved|
     Key => line.string(name, resolved.key.map(|key| &*key.id)),
     KeyName => line.string(name, record.key_name.as_deref()),
     KeyFrom => line.string(name, resolved.key_from.map(key_source).as_deref()),
+    Tenant => line.string(name, resolved.tenant),
     Ip => line.address(name, resolved.ip),
     Plan => line.string(name, resolved.plan),
     Method => line.string(name, Some(truncated(record.method.as_str()))),
@@ -222,6 +224,7 @@ impl<'a> Resolved<'a> {
         Self {
             key,
             key_from: record.key_from.and_then(|from| policy.clients.key_sources.get(from)),
+            tenant: client.and_then(|client| Some(&*client.tenant.as_ref()?.id)),
             ip: client.and_then(|client| ShownAddress::of(client.ip?, policy)),
             plan: client.map(|client| policy.plan_name(client.plan)),
             route,

@@ -38,7 +38,7 @@ fn audit() -> Audit {
 
 fn client(key: ClientKey, ip: u32) -> Client {
     let (ip, plan) = (Some(IpAddr::V4(ip.into())), u32::from(key != ClientKey::Missing));
-    Client { ip, key, plan, certificate: None }
+    Client { ip, key, plan, tenant: None, certificate: None }
 }
 
 /// The result of checking both rules at a cost of 5; those in `short` lack tokens.

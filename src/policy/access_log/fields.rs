@@ -76,6 +76,7 @@ names! {
     Key "key"
     KeyName "key_name"
     KeyFrom "key_from"
+    Tenant "tenant"
     Ip "ip"
     Plan "plan"
     Method "method"

@@ -180,6 +180,7 @@ fn wrong_url(to: &Template) -> Option<&'static str> {
     let values = |text: &'static str, path: &'static [u8], query: &'static [u8]| Values {
         client_id: Some(text),
         client_plan: text,
+        client_tenant: text,
         client_ip: None,
         request_id: text,
         route: text,

@@ -253,6 +253,7 @@ fn wrong_json(template: &ErrorTemplate) -> Option<(usize, Mistake)> {
         request: Values {
             client_id: Some(text),
             client_plan: text,
+            client_tenant: text,
             client_ip: number.map(|_| Ipv4Addr::LOCALHOST.into()),
             request_id: text,
             route: text,

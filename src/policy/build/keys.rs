@@ -1,4 +1,5 @@
-//! `[keys]`: known clients, by the digests of their keys. Messages never contain possible secrets.
+//! `[keys]`: known clients, by the digests of their keys, and `[tenants]`. Messages never contain
+//! possible secrets.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,7 +9,7 @@ use super::names::{self, Names, twice};
 use super::values;
 use crate::base::hash::Digest;
 use crate::base::text::cut;
-use crate::client::principal::{Keys, KnownKey, Principal, Validity};
+use crate::client::principal::{Keys, KnownKey, Principal, Tenant, Tenants, Validity};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::secrets::is_digest;
 use crate::config::spanned::Spanned;
@@ -25,15 +26,32 @@ struct Written {
     validity: Validity,
 }
 
-/// All keys.
-pub(super) fn keys(config: &Config, names: &Names, diagnostics: &mut Diagnostics) -> Keys {
+/// The tenants of `[tenants]`.
+fn tenants(config: &Config, names: &Names, diagnostics: &mut Diagnostics) -> Tenants {
+    let mut tenants = Tenants::default();
+    for ((_, table), id) in in_order(&config.tenants).into_iter().zip(names.tenants.names()) {
+        let plan = table.get_ref().plan.as_ref();
+        let plan = plan.and_then(|plan| names.plans.find(plan, diagnostics));
+        tenants.add(Tenant::new(Arc::clone(id), plan));
+    }
+    tenants
+}
+
+/// All keys, and the tenants of `[tenants]`.
+pub(super) fn keys(
+    config: &Config,
+    names: &Names,
+    diagnostics: &mut Diagnostics,
+) -> (Keys, Tenants) {
+    let tenants = tenants(config, names, diagnostics);
     let mut keys = Keys::default();
     let mut places: HashMap<Digest, Range<usize>> = HashMap::new();
     for ((name, key), id) in in_order(&config.keys).into_iter().zip(names.keys.names()) {
-        let plan = plan(name, key, names, diagnostics);
+        let tenant = tenant(key.get_ref(), names, &tenants, diagnostics);
+        let plan = plan(name, key, tenant.as_deref(), names, diagnostics);
         let is_enabled = values::switch(&tables::Key::enabled, &key.get_ref().enabled);
         let principal = Principal::new(Arc::clone(id), plan.unwrap_or(0), is_enabled);
-        let principal = keys.add(principal);
+        let principal = keys.add(Principal { tenant, ..principal });
         for Written { digest, span, name, validity } in written(name, key.get_ref(), diagnostics) {
             if let Some(first) = places.get(&digest) {
                 let message = "two keys have one `sha256`: they are the same key";
@@ -46,7 +64,7 @@ pub(super) fn keys(config: &Config, names: &Names, diagnostics: &mut Diagnostics
             }
         }
     }
-    keys
+    (keys, tenants)
 }
 
 /// The keys of a client: that of `sha256`, and those of `secrets`.
@@ -118,15 +136,36 @@ fn missing(id: &Spanned<String>, span: Range<usize>, path: &[&str], diagnostics:
     diagnostics.push(Diagnostic::new(span, message).help(help));
 }
 
+/// The tenant of a key. If the file has tenants, it is one of them, so that a misspelt name is
+/// none of its own.
+fn tenant(
+    key: &tables::Key,
+    names: &Names,
+    tenants: &Tenants,
+    diagnostics: &mut Diagnostics,
+) -> Option<Arc<Tenant>> {
+    let name = key.tenant.as_ref()?;
+    if names.tenants.names().is_empty() {
+        names::check("tenant", name, diagnostics);
+    } else {
+        names.tenants.find(name, diagnostics);
+    }
+    Some(tenants.named(name.get_ref()))
+}
+
 /// The index of a key's plan.
 fn plan(
     name: &Spanned<String>,
     key: &Spanned<tables::Key>,
+    tenant: Option<&Tenant>,
     names: &Names,
     diagnostics: &mut Diagnostics,
 ) -> Option<u32> {
     if let Some(plan) = &key.get_ref().plan {
         return names.plans.find(plan, diagnostics);
+    }
+    if let Some(plan) = tenant.and_then(|tenant| tenant.plan) {
+        return Some(plan);
     }
     if !names.has_plans {
         return Some(0);

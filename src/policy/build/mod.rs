@@ -105,7 +105,7 @@ pub fn build(
     let clients = clients::clients(config, &names, diagnostics);
     let key_sources = clients.as_ref().map_or(&[][..], |clients| &clients.key_sources);
     let access_log = access_log::access_log(config, environment, key_sources, diagnostics);
-    let keys = keys::keys(config, &names, diagnostics);
+    let (keys, tenants) = keys::keys(config, &names, diagnostics);
     let priorities = plans::priorities(config, diagnostics);
     let ip_access = ip_access::access(config, environment, diagnostics);
 
@@ -151,6 +151,7 @@ pub fn build(
         clients: clients?,
         access_log: access_log?,
         keys,
+        tenants,
         plans: names.plans.names().to_vec(),
         priorities: priorities?,
         ip_access: ip_access.server,

@@ -1,4 +1,4 @@
-//! Names of plans, keys, upstreams, routes and rules, and their indexes.
+//! Names of plans, keys, tenants, upstreams, routes and rules, and their indexes.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,6 +21,7 @@ const IMPLICIT_PLAN: &str = "default";
 pub(super) struct Names {
     pub(super) plans: NameList,
     pub(super) keys: NameList,
+    pub(super) tenants: NameList,
     pub(super) upstreams: NameList,
     pub(super) routes: NameList,
     pub(super) rules: NameList,
@@ -51,6 +52,7 @@ impl Names {
         Self {
             plans,
             keys: NameList::of("key", "keys", &config.keys, diagnostics),
+            tenants: NameList::of("tenant", "tenants", &config.tenants, diagnostics),
             upstreams: NameList::of("upstream", "upstreams", &config.upstreams, diagnostics),
             routes: NameList::of("route", "routes", &config.routes, diagnostics),
             rules: NameList::of("rule", "rules", &config.rules, diagnostics),

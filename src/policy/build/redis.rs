@@ -235,7 +235,9 @@ fn colocate(
 ) -> Option<Colocate> {
     let is_cluster = matches!(place, Some(UrlAddress::Cluster(_)));
     let colocate = meaning(field);
-    if let (Some(field), Some(_), false, Colocate::Key) = (field, place, is_cluster, colocate) {
+    if let (Some(field), Some(_), false, Colocate::Key | Colocate::Tenant) =
+        (field, place, is_cluster, colocate)
+    {
         let help = "leave it out, or write `redis+cluster://host1,host2`";
         let message = "`colocate` chooses slots of a Redis Cluster, and `url` is not one";
         diagnostics.push(Diagnostic::new(field.span(), message).help(help));

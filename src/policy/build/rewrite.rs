@@ -26,6 +26,7 @@ const OF_THE_SERVER: &str = "{upstream}";
 const SAMPLE: Values<'_> = Values {
     client_id: None,
     client_plan: "",
+    client_tenant: "",
     client_ip: None,
     request_id: "",
     route: "",

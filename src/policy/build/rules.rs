@@ -23,11 +23,11 @@ use crate::config::foreign;
 use crate::config::spanned::Spanned;
 use crate::config::suggest;
 use crate::config::tables::List;
-use crate::config::{Config, in_order, rules as written};
+use crate::config::{Config, Named, in_order, rules as written};
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::cost::common_parts;
 use crate::policy::redis::Colocate;
-use crate::policy::{Dimension, Exempt, Kind, OnFailure, Rule};
+use crate::policy::{Colocated, Dimension, Exempt, Kind, OnFailure, Rule};
 
 /// All rules in the order of the file, and the grants of each.
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ pub(super) fn rules(
     for ((name, table), shared) in in_order(&config.rules).into_iter().zip(names.rules.names()) {
         let mut rule = rule(shared, name.span(), table.get_ref(), names, diagnostics);
         rule.on_failure = on_failure(config, table.get_ref());
-        rule.colocated = rule.per.contains(&Dimension::Key) && colocate(config) == Colocate::Key;
+        rule.colocated = colocated(config, &rule.per);
         if rule.kind == Kind::SlidingWindow {
             require_whole_costs(config, &rule, table.get_ref(), diagnostics);
         }
@@ -84,7 +84,16 @@ pub(super) fn rules(
         rules.parts.push(parts);
         rules.grants.push(grants);
     }
-    key_grants(config, names, &mut rules, limits, diagnostics);
+    for ((id, key), key_id) in in_order(&config.keys).into_iter().zip(names.keys.names()) {
+        let owner = Owner { table: "keys", kind: "key", id, name: key_id };
+        let grants = &key.get_ref().rules;
+        owner_grants(config, names, owner, grants, &mut rules, limits, diagnostics);
+    }
+    for ((id, tenant), name) in in_order(&config.tenants).into_iter().zip(names.tenants.names()) {
+        let owner = Owner { table: "tenants", kind: "tenant", id, name };
+        let grants = &tenant.get_ref().rules;
+        owner_grants(config, names, owner, grants, &mut rules, limits, diagnostics);
+    }
     rules
 }
 
@@ -94,10 +103,17 @@ fn on_failure(config: &Config, table: &written::Rule) -> OnFailure {
     meaning(table.on_failure.as_ref().or(general))
 }
 
-/// Which buckets have a common hash tag.
-fn colocate(config: &Config) -> Colocate {
+/// With which others the buckets of a rule have a common hash tag.
+fn colocated(config: &Config, per: &[Dimension]) -> Option<Colocated> {
     let redis = config.redis.as_ref().map(Spanned::get_ref);
-    meaning(redis.and_then(|redis| redis.colocate.as_ref()))
+    let by_key = per.contains(&Dimension::Key);
+    match meaning(redis.and_then(|redis| redis.colocate.as_ref())) {
+        Colocate::Key => by_key.then_some(Colocated::Key),
+        Colocate::Tenant => {
+            (by_key || per.contains(&Dimension::Tenant)).then_some(Colocated::Tenant)
+        }
+        Colocate::Off => None,
+    }
 }
 
 /// A rule without its grants, its `on_failure` and whether it is colocated.
@@ -149,10 +165,11 @@ fn rule(
         lease: lease(table, diagnostics),
         cost: table.cost.as_ref().map(|cost| *cost.get_ref()),
         refund_on: refund_on(table, diagnostics),
-        colocated: false,
+        colocated: None,
         grant_by_plan: vec![None; names.plans.names().len()],
         has_plan_table: vec![false; names.plans.names().len()],
         grant_by_key: HashMap::new(),
+        grant_by_tenant: HashMap::new(),
         exempt,
         salt: salt(name),
     }
@@ -296,39 +313,52 @@ fn explain_no_limit(
     diagnostics.push(diagnostic);
 }
 
-/// Adds the grants of single keys to their rules.
-fn key_grants(
+/// The key or tenant that overrides rules.
+#[derive(Clone, Copy)]
+struct Owner<'a> {
+    /// The table that has it, such as `keys`.
+    table: &'static str,
+    /// What it is, such as `key`.
+    kind: &'static str,
+    id: &'a Spanned<String>,
+    name: &'a Arc<str>,
+}
+
+/// Adds the grants of a single key or tenant to their rules.
+fn owner_grants(
     config: &Config,
     names: &Names,
+    owner: Owner<'_>,
+    grants: &Named<written::Grant>,
     rules: &mut Rules,
     limits: &mut Limits,
     diagnostics: &mut Diagnostics,
 ) {
-    for ((id, key), key_id) in in_order(&config.keys).into_iter().zip(names.keys.names()) {
-        for (name, granted) in in_order(&key.get_ref().rules) {
-            let rule = names.rules.find(name, diagnostics);
-            let path = ["keys", id.get_ref(), "rules", name.get_ref()];
-            let index = rule.and_then(|index| usize::try_from(index).ok());
-            let known =
-                index.and_then(|index| Some((rules.list.get(index)?, rules.parts.get(index)?)));
-            let (kind, parts) =
-                known.map_or((Kind::default(), 1), |(rule, parts)| (rule.kind, *parts));
-            if diagnostics.is_rejected(&["rules", name.get_ref(), "kind"]) {
-                continue;
-            }
-            let of_rule = config.rules.iter().find(|(other, _)| other.get_ref() == name.get_ref());
-            let of_rule = of_rule.map(|(_, table)| table.get_ref());
-            let written = written(kind, parts, granted.get_ref(), of_rule);
-            let placed = grant::required(written, &path, name.span(), limits, diagnostics);
-            let (Some(index), Some(placed)) = (index, placed) else { continue };
-            if let (Some(rule), Some(grants)) =
-                (rules.list.get_mut(index), rules.grants.get_mut(index))
-            {
-                rule.grant_by_key.insert(Arc::clone(key_id), placed.grant);
-                let owner = format!(" the key `{}`", cut(id.get_ref(), 64));
-                grants.push(PlacedGrant { owner, ..placed });
-            }
+    for (name, granted) in in_order(grants) {
+        let rule = names.rules.find(name, diagnostics);
+        let path = [owner.table, owner.id.get_ref(), "rules", name.get_ref()];
+        let index = rule.and_then(|index| usize::try_from(index).ok());
+        let known = index.and_then(|index| Some((rules.list.get(index)?, rules.parts.get(index)?)));
+        let (kind, parts) = known.map_or((Kind::default(), 1), |(rule, parts)| (rule.kind, *parts));
+        if diagnostics.is_rejected(&["rules", name.get_ref(), "kind"]) {
+            continue;
         }
+        let of_rule = config.rules.iter().find(|(other, _)| other.get_ref() == name.get_ref());
+        let of_rule = of_rule.map(|(_, table)| table.get_ref());
+        let written = written(kind, parts, granted.get_ref(), of_rule);
+        let placed = grant::required(written, &path, name.span(), limits, diagnostics);
+        let (Some(index), Some(placed)) = (index, placed) else { continue };
+        let (Some(rule), Some(grants)) = (rules.list.get_mut(index), rules.grants.get_mut(index))
+        else {
+            continue;
+        };
+        let by_owner = match owner.table {
+            "tenants" => &mut rule.grant_by_tenant,
+            _ => &mut rule.grant_by_key,
+        };
+        by_owner.insert(Arc::clone(owner.name), placed.grant);
+        let owner = format!(" the {} `{}`", owner.kind, cut(owner.id.get_ref(), 64));
+        grants.push(PlacedGrant { owner, ..placed });
     }
 }
 

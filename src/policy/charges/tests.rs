@@ -80,6 +80,86 @@ fn buckets_differ_only_by_the_dimensions_in_per() {
     assert_eq!(ids.len(), 4, "rules never share a bucket");
 }
 
+/// Clients 0 and 1 are of one tenant, 2 is of another, 3 of none.
+fn with_tenants(rest: &str) -> Policy {
+    let key = |index: usize, tenant: &str| {
+        format!("[keys.k{index}]\nsha256 = \"{index:064x}\"\nplan = \"free\"\n{tenant}\n")
+    };
+    policy(&format!(
+        "{rest}\n{}{}{}{}",
+        key(0, "tenant = \"acme\""),
+        key(1, "tenant = \"acme\"\nplan = \"pro\"").replace("plan = \"free\"\n", ""),
+        key(2, "tenant = \"globex\""),
+        key(3, "")
+    ))
+}
+
+/// The bucket of each client of [`with_tenants`] under the first rule, and the burst.
+fn of_tenants(policy: &Policy) -> [Option<(BucketId, u64)>; 4] {
+    // The file begins with another client.
+    std::array::from_fn(|index| {
+        let client = client(policy, "192.0.2.1", Key::Known(index + 1));
+        let headers = HeaderMap::new();
+        let attributes = RequestAttributes {
+            route: 0,
+            method: &Method::GET,
+            host: "",
+            path: "",
+            headers: &headers,
+        };
+        let charges = policy.charges(&client, &attributes, Scope::All).unwrap();
+        charges.first().map(|charge| (charge.bucket, charge.limit.capacity()))
+    })
+}
+
+#[test]
+fn clients_of_a_tenant_share_its_bucket_and_others_have_none() {
+    let policy = with_tenants("[rules.t]\nper = [\"tenant\"]\nrate = \"9/s\"\n");
+    let [a, b, c, d] = of_tenants(&policy);
+    assert!(
+        a.is_some() && a == b && a != c && c.is_some() && d.is_none(),
+        "{a:?} {b:?} {c:?} {d:?}"
+    );
+    // A tenant and a client of the same name have different buckets.
+    let named = "[keys.acme2]\nsha256 = \"aa\"\n".replace("aa", &"aa".repeat(32));
+    let rules = "[rules.t]\nper = [\"tenant\"]\nrate = \"9/s\"\n";
+    let policy = with_tenants(&format!("{rules}{named}plan = \"free\"\ntenant = \"acme2\"\n"));
+    let client = client(&policy, "192.0.2.1", Key::Known(1));
+    let by_tenant = client.tenant().unwrap().tagged(|tag, value| (tag, value.to_vec()));
+    let by_key = client.identifier(64).tagged(|tag, value| (tag, value.to_vec()));
+    assert!(by_tenant.1 == by_key.1 && by_tenant.0 != by_key.0);
+}
+
+#[test]
+fn tenant_with_a_plan_has_one_limit_whatever_the_plans_of_its_clients() {
+    let rules = "[rules.t]\nper = [\"tenant\"]\nrate = \"9/s\"\nplans.pro = { rate = \"20/s\" }\n";
+    let [a, b, ..] = of_tenants(&with_tenants(rules));
+    assert_eq!((a.unwrap().1, b.unwrap().1), (9, 20), "the plans of the clients");
+    assert_ne!(a.unwrap().0, b.unwrap().0, "different limits never share a bucket");
+    let [a, b, c, _] = of_tenants(&with_tenants(&format!(
+        "{rules}[tenants.acme]\nplan = \"pro\"\n[tenants.globex]\n"
+    )));
+    assert!(a == b && a.unwrap().1 == 20 && c.unwrap().1 == 9, "{a:?} {b:?} {c:?}");
+}
+
+#[test]
+fn override_of_a_tenant_separates_its_clients_only_where_nothing_else_does() {
+    let tenants = "[tenants.acme]\nrules.r = { rate = \"5/s\" }\n[tenants.globex]\n";
+    let under = |per: &str| {
+        let rule = format!("[rules.r]\nper = [{per}]\nrate = \"9/s\"\n{tenants}");
+        of_tenants(&with_tenants(&rule))
+    };
+    let [a, b, c, d] = under("\"key\"");
+    assert_eq!([a, b, c, d].map(|one| one.unwrap().1), [5, 5, 9, 9]);
+    assert_ne!(a, b, "each client has its own bucket");
+    let [a, b, c, d] = under("\"ip\"");
+    assert!(a == b && a != c && c == d, "the tenant has buckets of its own");
+    assert_eq!([a, d].map(|one| one.unwrap().1), [5, 9]);
+    // The override does not change the buckets of a client.
+    let without = of_tenants(&with_tenants("[rules.r]\nper = [\"key\"]\nrate = \"9/s\"\n"));
+    assert_eq!(under("\"key\"")[0].unwrap().0, without[0].unwrap().0);
+}
+
 #[test]
 fn row_36_ipv6_network_is_one_client() {
     let policy = policy("[rules.ip]\nper = [\"ip\"]\nrate = \"9/s\"\n");

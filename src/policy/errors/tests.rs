@@ -27,6 +27,7 @@ const VALUES: ErrorValues<'_> = ErrorValues {
     request: Values {
         client_id: None,
         client_plan: "free",
+        client_tenant: "group",
         client_ip: None,
         request_id: "01",
         route: "all",

@@ -38,7 +38,7 @@ pub struct Keys<'a> {
 enum Tags {
     /// The client part of the bucket's ID.
     Whole,
-    /// The highest 32 bits of it: those of the client, if its rule is colocated.
+    /// The highest 32 bits of it: those of the client or tenant, if its rule is colocated.
     Client,
     /// One of a few, which many clients share.
     Lanes(Lanes, LaneBits),
@@ -75,7 +75,7 @@ impl KeySpace {
         let lanes = lanes.filter(|lanes| *lanes > 0).map(Lanes::new);
         let tags = match (lanes, colocate) {
             (None, Colocate::Off) => Tags::Whole,
-            (None, Colocate::Key) => Tags::Client,
+            (None, Colocate::Key | Colocate::Tenant) => Tags::Client,
             (Some(lanes), colocate) => Tags::Lanes(lanes, LaneBits::of(colocate)),
         };
         Self { prefix: prefix.to_owned(), tags }
@@ -179,7 +179,7 @@ impl LaneBits {
     fn of(colocate: Colocate) -> Self {
         match colocate {
             Colocate::Off => Self::Whole,
-            Colocate::Key => Self::Client,
+            Colocate::Key | Colocate::Tenant => Self::Client,
         }
     }
 

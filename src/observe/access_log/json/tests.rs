@@ -9,7 +9,7 @@ use proptest::test_runner::TestRunner;
 use serde::Serialize;
 
 use super::*;
-use crate::client::principal::Principal;
+use crate::client::principal::{Principal, Tenant};
 use crate::client::{Client, ClientKey};
 use crate::decide::decision::Summary;
 use crate::decide::label::DecisionLabel;
@@ -50,6 +50,7 @@ struct SerdeRecord<'a> {
     key: Option<&'a str>,
     key_name: Option<String>,
     key_from: Option<String>,
+    tenant: Option<String>,
     ip: Option<ShownAddress>,
     plan: Option<&'a str>,
     method: &'a str,
@@ -95,6 +96,7 @@ fn by_serde(record: &Record) -> String {
         key: resolved.key.map(|key| &*key.id),
         key_name: record.key_name.as_ref().map(ToString::to_string),
         key_from: resolved.key_from.map(ToString::to_string),
+        tenant: resolved.tenant.map(ToOwned::to_owned),
         ip: resolved.ip,
         plan: resolved.plan,
         method: truncated(record.method.as_str()),
@@ -139,8 +141,9 @@ fn clients() -> impl Strategy<Value = Client> {
         Just(ClientKey::Known(Arc::new(Principal::new("acme".into(), 1, true)))),
         any::<[u8; 32]>().prop_map(ClientKey::Unknown)
     ];
-    let client = |(ip, key, plan)| Client { ip, key, plan, certificate: None };
-    (maybe(any::<IpAddr>()), keys, 0..2_u32).prop_map(client)
+    let tenant = maybe(Just(Arc::new(Tenant::new("group".into(), None))));
+    let client = |(ip, key, plan, tenant)| Client { ip, key, plan, tenant, certificate: None };
+    (maybe(any::<IpAddr>()), keys, 0..2_u32, tenant).prop_map(client)
 }
 
 /// Costs with and without decimals.

@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 56] = [
+pub(super) const FILES: [(&str, &str); 59] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("acme", "[redis]\nurl = 'redis://h'\n[acme]\ndomains = ['a.test']\nstorage = 'redis'\n@"),
@@ -94,6 +94,17 @@ pub(super) const FILES: [(&str, &str); 56] = [
          [keys.k.rules.r]\nrate = '1/s'\n@",
     ),
     ("keys", "[keys.k]\nsha256 = '#'\n@"),
+    ("tenants", "[tenants.t]\n@"),
+    (
+        "tenants.rules",
+        "[tenants.t]\n[rules.r]\nper = ['tenant']\nkind = 'leaky_bucket'\nrate = '1/s'\n\
+         [tenants.t.rules.r]\nrate = '1/s'\n@",
+    ),
+    (
+        "tenants.rules",
+        "[tenants.t]\n[rules.r]\nper = ['tenant']\nrate = '1/s'\n\
+         [tenants.t.rules.r]\nrate = '1/s'\n@",
+    ),
     ("keys.secrets", "[[keys.k.secrets]]\nsha256 = '#'\n@"),
     (
         "routes.maintenance",

@@ -5,7 +5,7 @@ use http::{HeaderMap, Method};
 use proptest::prelude::*;
 
 use super::*;
-use crate::decide::applicability::Absent;
+use crate::decide::applicability::{Absent, SelectedBy};
 use crate::limit::charge::BucketId;
 use crate::limit::reading::{Reading, Times};
 use crate::limit::share::Share;
@@ -77,11 +77,14 @@ fn client(policy: &Policy, ip: &str, key: Option<&str>) -> Client {
 }
 
 fn rules_of<'a>(policy: &'a Policy, client: &Client, headers: &HeaderMap) -> ClientRules<'a> {
-    let by_key = client.key != ClientKey::Missing;
+    let selected_by = match client.key {
+        ClientKey::Missing => SelectedBy::Address,
+        ClientKey::Known(_) | ClientKey::Unknown(_) => SelectedBy::Key,
+    };
     let (host, absent) = (Some("h"), Absent::AllOthers);
     ClientRules::of(
         policy,
-        &Subject { client, by_key, route: None, method: None, host, headers, absent },
+        &Subject { client, selected_by, route: None, method: None, host, headers, absent },
     )
 }
 
@@ -175,7 +178,7 @@ fn number_of_rules_and_routes_is_bounded() {
             &policy,
             &Subject {
                 client: &acme,
-                by_key: true,
+                selected_by: SelectedBy::Key,
                 route: None,
                 method: None,
                 host: None,

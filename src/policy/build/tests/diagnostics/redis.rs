@@ -452,12 +452,12 @@ fn colocate_is_wrong() {
 
     gateway.toml: 1 error
     ");
-    insta::assert_snapshot!(render_with("url = 'redis+cluster://h'\ncolocate = 'tenant'"), @r"
-    error: `colocate` is `key` or `off`, not `tenant`
+    insta::assert_snapshot!(render_with("url = 'redis+cluster://h'\ncolocate = 'route'"), @r"
+    error: `colocate` is `key`, `tenant` or `off`, not `route`
      --> gateway.toml:3:12
       |
-    3 | colocate = 'tenant'
-      |            ^^^^^^^^
+    3 | colocate = 'route'
+      |            ^^^^^^^
 
     gateway.toml: 1 error
     ");
@@ -468,7 +468,7 @@ fn colocate_is_wrong() {
     3 | colocate = true
       |            ^^^^
       |
-      = help: possible here: `"key"` and `"off"`
+      = help: possible here: `"key"`, `"tenant"` and `"off"`
 
     gateway.toml: 1 error
     "#);
