@@ -52,6 +52,9 @@ pub mod observe;
 /// Usage of quotas: in a file, or in Redis.
 pub mod usage;
 
+/// The key store: clients with API keys that the admin API changes, in Redis or in a file.
+pub mod keys;
+
 /// Automatic certificates: ordered from a certificate authority by ACME, renewed, stored.
 pub mod acme;
 

@@ -3,6 +3,7 @@
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use smallvec::SmallVec;
 
 use crate::policy::errors::PROBLEM_JSON;
 
@@ -16,8 +17,10 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     kind: &'static str,
     body: Vec<u8>,
-    /// Header in addition to those that every response has.
-    header: Option<(HeaderName, HeaderValue)>,
+    /// Headers in addition to those that every response has.
+    headers: SmallVec<[(HeaderName, HeaderValue); 2]>,
+    /// What is wrong, of a problem document.
+    detail: String,
     /// The change that the call made, for the log.
     pub(super) note: Option<String>,
 }
@@ -29,7 +32,7 @@ impl Answer {
 
     /// A response with the given body.
     pub(super) fn of(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Self {
-        Self { status, kind, body, header: None, note: None }
+        Self { status, kind, body, headers: SmallVec::new(), detail: String::new(), note: None }
     }
 
     pub(super) fn json(value: &impl Serialize) -> Self {
@@ -73,11 +76,18 @@ impl Answer {
         if let Value::Object(problem) = &mut problem {
             problem.extend(members);
         }
-        Self { kind: PROBLEM_JSON, ..Self::json_with(status, &problem) }
+        let detail = detail.to_owned();
+        Self { kind: PROBLEM_JSON, detail, ..Self::json_with(status, &problem) }
     }
 
-    pub(super) fn with_header(self, name: HeaderName, value: &str) -> Self {
-        Self { header: HeaderValue::from_str(value).ok().map(|value| (name, value)), ..self }
+    pub(super) fn with_header(mut self, name: HeaderName, value: &str) -> Self {
+        self.headers.extend(HeaderValue::from_str(value).ok().map(|value| (name, value)));
+        self
+    }
+
+    /// What is wrong, if this is a problem document.
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
     }
 
     /// Adds a note for the log about the change that the call made.
@@ -96,7 +106,7 @@ impl Answer {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         let nosniff = HeaderValue::from_static("nosniff");
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
-        headers.extend(self.header);
+        headers.extend(self.headers);
         response
     }
 }

@@ -14,6 +14,7 @@ mod clients;
 mod dry_run;
 mod events;
 mod guard;
+mod keys;
 mod members;
 mod openapi;
 mod page;
@@ -42,6 +43,7 @@ use crate::api::upstreams::Upstreams;
 use crate::base::blocking::BlockingCalls;
 use crate::base::clock;
 use crate::explain::{Explainer, json};
+use crate::keys::store::KeyStore;
 use crate::process::handover::Upgrader;
 use crate::reload::Reloader;
 use crate::runtime::{Runtime, Snapshot};
@@ -54,6 +56,7 @@ use body::BodyError;
 use certificates::Certificates;
 use clients::adjust::AdjustKind;
 use guard::{Guard, GuardedRequest};
+use keys::{KeyCall, Keys};
 use policy::Policy;
 pub use readiness::Readiness;
 use routes::{ApiRoute, Call, Match, Verb};
@@ -79,13 +82,16 @@ struct Arguments<'a> {
     parts: &'a [String],
     query: Option<&'a str>,
     body: &'a [u8],
+    /// The header `If-Match`.
+    if_match: Option<&'a str>,
 }
 
-/// The buckets, and what clients used of quotas.
+/// The buckets, what clients used of quotas, and the clients that are not in the file.
 #[derive(Clone, Copy)]
 struct Stores<'a> {
     limiter: &'a Limiter,
     usage: Option<&'a Kept>,
+    keys: Option<&'a KeyStore>,
 }
 
 /// Content type of the Prometheus exposition format 0.0.4.
@@ -99,7 +105,8 @@ impl Admin {
         reloader: Arc<Reloader>,
         sampler: Arc<Sampler>,
     ) -> Self {
-        let explainer = Explainer::new(Arc::clone(&runtime.current), Arc::clone(&runtime.limiter));
+        let explainer = Explainer::new(Arc::clone(&runtime.current), Arc::clone(&runtime.limiter))
+            .with_keys(runtime.keys.clone());
         let guard = Guard::default();
         let upgrader = None;
         let reads = BlockingCalls::default();
@@ -138,14 +145,21 @@ impl Admin {
         match found {
             Match::Found(route, parts) => {
                 let body = match route.method {
-                    Verb::Get => Vec::new(),
-                    Verb::Post => match body::read(session, route.max_body_bytes()).await {
-                        Ok(body) => body,
-                        Err(error) => return unread(error),
-                    },
+                    Verb::Get | Verb::Delete => Vec::new(),
+                    Verb::Post | Verb::Patch => {
+                        match body::read(session, route.max_body_bytes()).await {
+                            Ok(body) => body,
+                            Err(error) => return unread(error),
+                        }
+                    }
                 };
-                let query = session.req_header().uri.query().map(str::to_owned);
-                let arguments = Arguments { parts: &parts, query: query.as_deref(), body: &body };
+                let head = session.req_header();
+                let query = head.uri.query().map(str::to_owned);
+                let if_match = head.headers.get(header::IF_MATCH);
+                // What is no text is no version that the gateway gives.
+                let if_match = if_match.map(|tag| tag.to_str().unwrap_or_default().to_owned());
+                let (query, if_match) = (query.as_deref(), if_match.as_deref());
+                let arguments = Arguments { parts: &parts, query, body: &body, if_match };
                 let answer = self.call(route, arguments).await.unwrap_or_else(|refused| *refused);
                 if let Some(note) = &answer.note {
                     let peer = peer(session).map(|peer| peer.to_string()).unwrap_or_default();
@@ -170,9 +184,11 @@ impl Admin {
     ) -> Result<Answer, Box<Answer>> {
         let Runtime { current, limiter, usage, audit, tls, orders, .. } = &self.runtime;
         let snapshot = current.load_full();
-        let Arguments { parts, query, body } = arguments;
-        let stores = Stores { limiter, usage: usage.as_ref() };
+        let Arguments { parts, query, body, .. } = arguments;
+        let keys = self.runtime.keys.as_deref();
+        let stores = Stores { limiter, usage: usage.as_ref(), keys };
         let order = |order| upstreams::order(&snapshot, orders, arguments, order);
+        let keys = || Keys::of(keys, &snapshot.policy);
         let adjust = |kind| clients::adjust::adjust(&snapshot, stores, kind, arguments);
         Ok(match route.call {
             Call::Live => Answer::text(StatusCode::OK, "alive\n"),
@@ -198,7 +214,7 @@ impl Admin {
             Call::Audit => audit::show(&snapshot, audit, limiter, query).await?,
             Call::Usage => usage::show(&snapshot, stores, query, &self.reads).await?,
             Call::Top => clients::top::show(&snapshot, query)?,
-            Call::Buckets => clients::buckets::show(&snapshot, limiter, parts, query).await?,
+            Call::Buckets => clients::buckets::show(&snapshot, stores, parts, query).await?,
             Call::Reset => adjust(AdjustKind::Reset).await?,
             Call::Grant => adjust(AdjustKind::Grant).await?,
             Call::ShowBreaker => breaker::show(limiter),
@@ -208,6 +224,15 @@ impl Admin {
                 dry_run::answer(&self.reloader, body.to_vec()).await
             }
             Call::Reload => reload::reload(&self.reloader).await,
+            Call::Keys => keys()?.list(query).await?,
+            Call::CreateKey => keys()?.create(body).await?,
+            Call::ImportKeys => keys()?.import(body).await?,
+            Call::Key => keys()?.of_client(KeyCall::Show, arguments).await?,
+            Call::PatchKey => keys()?.of_client(KeyCall::Patch, arguments).await?,
+            Call::RemoveKey => keys()?.of_client(KeyCall::Remove, arguments).await?,
+            Call::RotateKey => keys()?.of_client(KeyCall::Rotate, arguments).await?,
+            Call::DisableKey => keys()?.of_client(KeyCall::Disable, arguments).await?,
+            Call::EnableKey => keys()?.of_client(KeyCall::Enable, arguments).await?,
             Call::Upgrade => match &self.upgrader {
                 Some(upgrader) => upgrade::upgrade(upgrader).await,
                 None => Answer::problem(StatusCode::CONFLICT, "this process cannot be replaced"),
@@ -284,6 +309,8 @@ fn method_not_allowed(verbs: &[Verb]) -> Answer {
         .flat_map(|verb| match verb {
             Verb::Get => &["GET", "HEAD"][..],
             Verb::Post => &["POST"],
+            Verb::Patch => &["PATCH"],
+            Verb::Delete => &["DELETE"],
         })
         .copied()
         .collect();

@@ -7,6 +7,9 @@ use super::body;
 use crate::load::MAX_FILE_BYTES;
 use crate::net::percent;
 
+/// Maximum length of an import, in bytes.
+const MAX_IMPORT_BYTES: usize = 4 << 20;
+
 /// A method and a path of the admin port, and the operation that they call.
 #[derive(Debug)]
 pub(super) struct ApiRoute {
@@ -25,6 +28,10 @@ pub(super) enum Verb {
     Get,
     /// POST: the operation changes state, or has a body.
     Post,
+    /// PATCH: the operation changes a part of what the path names.
+    Patch,
+    /// DELETE: the operation removes what the path names.
+    Delete,
 }
 
 /// The operations; the names are also the operation ids of the OpenAPI document.
@@ -55,12 +62,23 @@ pub(super) enum Call {
     Explain,
     Reload,
     Upgrade,
+    Keys,
+    CreateKey,
+    ImportKeys,
+    Key,
+    PatchKey,
+    RemoveKey,
+    RotateKey,
+    DisableKey,
+    EnableKey,
 }
 
 impl ApiRoute {
     /// Maximum length of the body of a request, in bytes.
     pub(super) fn max_body_bytes(&self) -> usize {
         match self.call {
+            // Many clients.
+            Call::ImportKeys => MAX_IMPORT_BYTES,
             // A whole configuration file.
             Call::Reload => usize::try_from(MAX_FILE_BYTES).unwrap_or(body::MAX_BYTES),
             _ => body::MAX_BYTES,
@@ -95,6 +113,15 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     post("/api/explain", Call::Explain),
     post("/api/reload", Call::Reload),
     post("/api/upgrade", Call::Upgrade),
+    get("/api/keys", Call::Keys),
+    post("/api/keys", Call::CreateKey),
+    post("/api/keys/import", Call::ImportKeys),
+    get("/api/keys/{id}", Call::Key),
+    ApiRoute { method: Verb::Patch, path: "/api/keys/{id}", call: Call::PatchKey },
+    ApiRoute { method: Verb::Delete, path: "/api/keys/{id}", call: Call::RemoveKey },
+    post("/api/keys/{id}/rotate", Call::RotateKey),
+    post("/api/keys/{id}/disable", Call::DisableKey),
+    post("/api/keys/{id}/enable", Call::EnableKey),
 ];
 
 /// The result of finding a route.
@@ -122,6 +149,8 @@ impl Verb {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
         }
     }
 
@@ -129,6 +158,8 @@ impl Verb {
         match self {
             Self::Get => *method == Method::GET || *method == Method::HEAD,
             Self::Post => *method == Method::POST,
+            Self::Patch => *method == Method::PATCH,
+            Self::Delete => *method == Method::DELETE,
         }
     }
 }

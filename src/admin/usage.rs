@@ -103,7 +103,7 @@ pub(super) async fn show(
     text: Option<&str>,
     calls: &BlockingCalls,
 ) -> Result<Answer, Box<Answer>> {
-    let Stores { limiter, usage: kept } = stores;
+    let Stores { limiter, usage: kept, .. } = stores;
     let query = Query::read_with(text, &NAMES, &[], &SYNONYMS)?;
     let format = match query.get("format") {
         None | Some("json") => Format::Json,

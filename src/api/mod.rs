@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod clients;
+pub mod keys;
 pub mod reloads;
 pub mod samples;
 pub mod status;

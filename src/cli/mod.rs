@@ -8,6 +8,7 @@ mod file;
 mod hash_key;
 mod health;
 mod init;
+mod keys;
 mod run;
 mod schema;
 mod target;
@@ -158,6 +159,18 @@ enum Command {
         #[command(subcommand)]
         action: upstreams::Action,
     },
+    /// The clients of the key store: create, list, rotate, disable, import and export them.
+    ///
+    /// For example: `tollgate keys create --id acme --plan pro` prints the new API key, and
+    /// `tollgate keys rotate acme --overlap 24h` another one. Asks the admin port of a running
+    /// gateway, whose file has `[key_store]`. Exits with 0; with 1 if lines of an import failed;
+    /// with 64 on a bad file, bad arguments, an unknown client or a wrong token; with 69 if no
+    /// gateway answers.
+    Keys {
+        /// What to do.
+        #[command(subcommand)]
+        action: keys::Action,
+    },
     /// Print the JSON Schema of the file, for editors.
     ///
     /// Run `tollgate schema > gateway.schema.json` and make `#:schema ./gateway.schema.json` the
@@ -247,6 +260,9 @@ pub fn main() -> ExitCode {
         Command::Top { file, flags } => of(file).map(|file| top::top(&file, &flags)),
         Command::Upstreams { mut action } => {
             of(action.file().into()).map(|file| upstreams::upstreams(&file, &action))
+        }
+        Command::Keys { mut action } => {
+            of(action.file().into()).map(|file| keys::keys(&file, &action))
         }
         Command::Schema => Ok(schema::schema()),
         Command::Health { file, flags } => of(file).map(|file| health::health(&file, &flags)),

@@ -28,6 +28,9 @@ use crate::base::failure::{Event, Failures};
 use crate::downstream::descriptors::{self, LimitTooLow};
 use crate::downstream::intake::Intake;
 use crate::downstream::pressure::Pressure;
+use crate::keys::follow::KeyFollower;
+use crate::keys::kept::Kept as KeptKeys;
+use crate::keys::store::KeyStore;
 use crate::load::Source;
 use crate::net::inherit::{Inherited, Origin};
 use crate::net::listen::{BindError, ClientListener, Listener};
@@ -116,13 +119,14 @@ fn serve(
     let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
     let limiter = Arc::new(limiter);
     let kept = kept(&policy, usage.as_ref(), &limiter, &metrics);
+    let (keys, follower) = keys(&policy, &metrics).unzip();
     let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, pools)));
     let pressure = Pressure::new(most_connections, metrics.overload.clone());
     let intake = Intake::new(pressure.open().clone());
     let shares_redis = current.load().policy.redis.is_some();
     let sampler = Arc::new(Sampler::new(Arc::clone(&metrics), Arc::clone(&store), shares_redis));
-    let handover =
-        Handover { store: Arc::clone(&store), usage, history: Arc::clone(&sampler) as _ };
+    let history = Arc::clone(&sampler) as _;
+    let handover = Handover { store: Arc::clone(&store), usage, keys: keys.clone(), history };
     let upgrader = Upgrader::new(Arc::clone(&current), handover.clone(), intake.clone(), sockets);
     let upgrader = Arc::new(upgrader.starting(predecessor.is_some()));
     let takeover = predecessor.map(|it| it.continue_with(handover, max_buckets));
@@ -131,6 +135,7 @@ fn serve(
         limiter,
         store,
         usage: kept.clone(),
+        keys,
         metrics: Arc::clone(&metrics),
         access_log: Arc::clone(&telemetry.access_log),
         audit: Arc::clone(&telemetry.audit),
@@ -152,6 +157,7 @@ fn serve(
         sampler,
         handshakes,
         supervisor,
+        follower,
         reloader,
         hangup_signal,
         upgrader,
@@ -298,6 +304,14 @@ fn kept(
             None
         }
     }
+}
+
+/// The key store, if the file has one, and the task that reads it.
+fn keys(policy: &Policy, metrics: &Metrics) -> Option<(Arc<KeyStore>, KeyFollower)> {
+    let kept = KeptKeys::of(policy)?;
+    let (store, look_ups) = KeyStore::new(policy.key_store.as_ref()?, kept, metrics.keys.clone());
+    let follower = KeyFollower::new(Arc::clone(&store), look_ups);
+    Some((store, follower))
 }
 
 /// How the process was started.

@@ -60,6 +60,8 @@ pub enum KeyRefusal {
     Expired,
     /// The client is disabled.
     Disabled,
+    /// The key store cannot be asked whose it is.
+    Unverified,
 }
 
 /// Whose key a request has.
@@ -153,6 +155,37 @@ impl Found {
     pub const NO_KEY: Self =
         Self { key: ClientKey::Missing, source: None, name: None, refusal: None };
 
+    /// The result for a request with a known key, from the source with this index. `unix_us` is as
+    /// for [`KnownKey::refusal`].
+    pub fn known(known: &KnownKey, source: usize, unix_us: impl FnOnce() -> u64) -> Self {
+        Self {
+            key: ClientKey::Known(Arc::clone(&known.principal)),
+            source: Some(source),
+            name: known.name.clone(),
+            refusal: known.refusal(unix_us),
+        }
+    }
+
+    /// Its unknown key, and where that was.
+    pub fn unknown_key(&self) -> Option<(Digest, usize)> {
+        match (&self.key, self.source) {
+            (ClientKey::Unknown(digest), Some(source)) => Some((*digest, source)),
+            _ => None,
+        }
+    }
+
+    /// The result for a request with an unknown key, from the source with this index.
+    pub fn unknown(digest: Digest, source: usize) -> Self {
+        Self { key: ClientKey::Unknown(digest), source: Some(source), ..Self::NO_KEY }
+    }
+
+    /// The result for a request whose key, from the source with this index, cannot be looked up:
+    /// it counts as a request without a key, and is refused unless `is_anonymous`.
+    pub fn unverified(source: usize, is_anonymous: bool) -> Self {
+        let refusal = (!is_anonymous).then_some(KeyRefusal::Unverified);
+        Self { source: Some(source), refusal, ..Self::NO_KEY }
+    }
+
     /// The result for a request that is assumed to have a key of this client, from the source with
     /// this index.
     pub fn assumed(principal: &Arc<Principal>, source: usize) -> Self {
@@ -179,15 +212,9 @@ impl Keys {
     /// is only called for a key with times.
     pub fn look_up(&self, credential: Option<Credential>, unix_us: impl FnOnce() -> u64) -> Found {
         let Some(Credential { digest, source }) = credential else { return Found::NO_KEY };
-        let source = Some(source);
         match self.with_digest(&digest) {
-            None => Found { key: ClientKey::Unknown(digest), source, ..Found::NO_KEY },
-            Some(known) => Found {
-                key: ClientKey::Known(Arc::clone(&known.principal)),
-                source,
-                name: known.name.clone(),
-                refusal: known.refusal(unix_us),
-            },
+            None => Found::unknown(digest, source),
+            Some(known) => Found::known(known, source, unix_us),
         }
     }
 

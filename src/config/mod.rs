@@ -51,8 +51,8 @@ use row::Row;
 use rules::Rule;
 use spanned::Spanned;
 use tables::{
-    AccessLog, Admin, Audit, Clients, Headers, Key, Log, Memory, Plan, Redis, Route, Server,
-    Tenant, Tracing, Upstream, Usage,
+    AccessLog, Admin, Audit, Clients, Headers, Key, KeyStore, Log, Memory, Plan, Redis, Route,
+    Server, Tenant, Tracing, Upstream, Usage,
 };
 use walk::{Table, table};
 
@@ -77,6 +77,8 @@ table! {
         /// Pages of other sites that may use the API from browsers: of all routes but those with a
         /// `cors` of their own, of `clients.limits_path`, and of requests without a route.
         pub cors: Option<Spanned<Cors>>,
+        /// Clients with API keys beside those of the file, which the admin API changes.
+        pub key_store: Option<Spanned<KeyStore>>,
         /// Rate limit headers of responses.
         pub headers: Option<Spanned<Headers>>,
         /// Bodies of the gateway's own errors instead of problem documents, by status (`429`) or

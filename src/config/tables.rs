@@ -18,8 +18,8 @@ use super::spanned::Spanned;
 use super::walk::table;
 use super::words::{
     Auto, ClientIp, Coding, Colocate, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel,
-    OnConflictingKeys, OnFailure, OnMissingKey, OnPreflight, OnUnknownKey, PathCase, Protocol,
-    Ready, ResetForm, Resolve, SplitBy, StartWithout, TrailingSlash,
+    OnConflictingKeys, OnFailure, OnMissingKey, OnPreflight, OnStoreFailure, OnUnknownKey,
+    PathCase, Protocol, Ready, ResetForm, Resolve, SplitBy, StartWithout, TrailingSlash,
 };
 use crate::limit::cost::Cost;
 use crate::net::proxy_protocol::Version;
@@ -446,6 +446,32 @@ table! {
         pub ipv6_prefix: Field<u64> { default: Number(64), range: Between(1, 128) },
         /// Path where clients read their own limits, such as `"/.well-known/ratelimit"`.
         pub limits_path: Field<String> { default: InWords("none") },
+    }
+}
+
+table! {
+    /// `[key_store]`: clients with API keys beside those of the file, which the admin API changes.
+    pub struct KeyStore {
+        /// Where they are: `"redis"` is the Redis of `[redis]`, `"file:keys.db"` a file.
+        pub url: Field<String> {
+            shown: Shown::Url,
+            references: Variables,
+            needs_restart: true,
+        },
+        /// How many API keys the gateway has in memory; as many unknown ones beside them.
+        pub cache: Field<u64> {
+            default: Number(100_000),
+            range: Between(1_000, 10_000_000),
+            needs_restart: true,
+        },
+        /// How long keys in memory are used while the store cannot be read.
+        pub max_stale: Field<String> {
+            default: Text("1h"),
+            form: Duration(Unit::BySize),
+            range: Durations("1s", "30d"),
+        },
+        /// What happens to a request whose key is not in memory while the store cannot be read.
+        pub on_store_failure: Field<OnStoreFailure>,
     }
 }
 

@@ -34,6 +34,14 @@ words_of! {
 }
 
 words! {
+    /// What happens to a request whose key cannot be looked up in the key store.
+    pub enum OnStoreFailure = Deny {
+        /// 503, with `Retry-After`.
+        Deny = "deny",
+        /// It counts as a request without a key.
+        Anonymous = "anonymous",
+    }
+
     /// How a rule counts. All grants of a rule have its kind.
     pub enum Kind = TokenBucket {
         /// Tokens that are added at a constant rate, up to the burst.

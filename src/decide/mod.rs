@@ -168,6 +168,13 @@ pub enum Unauthenticated {
     },
 }
 
+impl Unauthenticated {
+    /// Whether the key may be one of the key store, which cannot be asked.
+    pub const fn is_unverified(self) -> bool {
+        matches!(self, Self::KeyRefused { why: KeyRefusal::Unverified, .. })
+    }
+}
+
 impl<'a> Head<'a> {
     /// The head of a parsed request. `target` is the target as received.
     pub fn of(
@@ -559,11 +566,12 @@ fn is_preflight(head: &Head<'_>) -> bool {
 /// Why `[clients]` refuses the client for its key.
 fn unauthenticated(policy: &Policy, identity: &Identity) -> Option<Unauthenticated> {
     let clients = &policy.clients;
+    if let Some(why) = identity.key_refusal {
+        let source = identity.key_from.unwrap_or_default();
+        return Some(Unauthenticated::KeyRefused { source, why });
+    }
     match &identity.client.key {
-        ClientKey::Known(_) => {
-            let source = identity.key_from.unwrap_or_default();
-            identity.key_refusal.map(|why| Unauthenticated::KeyRefused { source, why })
-        }
+        ClientKey::Known(_) => None,
         ClientKey::Missing => {
             // An unknown key that counts as none is still what to correct.
             let unknown = identity.key_from.map(|source| Unauthenticated::KeyUnknown { source });

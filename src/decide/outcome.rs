@@ -13,7 +13,7 @@ pub enum RequestOutcome {
         /// Index of the rule that the response names: that with the longest retry after.
         rule: u32,
     },
-    /// A rule with `on_failure = "deny"` could not check it: 503.
+    /// A rule with `on_failure = "deny"` could not check it, or the key store its key: 503.
     Unavailable,
     /// It needed a valid API key and had none: 401.
     Unauthorized,
@@ -33,6 +33,9 @@ impl RequestOutcome {
                 denied.map_or(Self::Rejected, |charge| Self::Refused { rule: charge.rule })
             }
             Some(Decision::Unavailable { .. }) => Self::Unavailable,
+            Some(Decision::Unauthenticated { reason, .. }) if reason.is_unverified() => {
+                Self::Unavailable
+            }
             Some(Decision::Unauthenticated { .. }) => Self::Unauthorized,
             Some(Decision::Rejected(_)) | None => Self::Rejected,
         }

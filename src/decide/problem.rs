@@ -37,7 +37,11 @@ pub fn refused(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
     match refusal {
         Refusal::Rejected(rejection) => rejected(policy, rejection),
         Refusal::Unauthenticated(reason) => {
-            (StatusCode::UNAUTHORIZED, unauthenticated(policy, reason))
+            let status = match reason {
+                _ if reason.is_unverified() => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::UNAUTHORIZED,
+            };
+            (status, unauthenticated(policy, reason))
         }
     }
 }
@@ -69,6 +73,9 @@ fn unauthenticated(policy: &Policy, reason: Unauthenticated) -> String {
                 KeyRefusal::NotYetValid => format!("The API key {place} is not valid yet."),
                 KeyRefusal::Expired => format!("The API key {place} has expired."),
                 KeyRefusal::Disabled => format!("The API key {place} is disabled."),
+                KeyRefusal::Unverified => {
+                    format!("The API key {place} cannot be checked at the moment; retry later.")
+                }
             }
         }
     }

@@ -32,6 +32,8 @@ pub enum Reason {
     EarlyKey,
     /// See [`KeyRefusal::Expired`].
     ExpiredKey,
+    /// See [`KeyRefusal::Unverified`].
+    KeyStoreUnavailable,
     /// See [`KeyRefusal::Disabled`].
     DisabledKey,
     /// See [`IdentityError::ConflictingKeys`].
@@ -142,7 +144,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 58] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -153,6 +155,7 @@ impl Reason {
         Self::EarlyKey,
         Self::ExpiredKey,
         Self::DisabledKey,
+        Self::KeyStoreUnavailable,
         Self::ConflictingKeys,
         Self::KeyTooLong,
         Self::NoRoute,
@@ -239,6 +242,7 @@ impl Reason {
             Self::EarlyKey => "early_key",
             Self::ExpiredKey => "expired_key",
             Self::DisabledKey => "disabled_key",
+            Self::KeyStoreUnavailable => "key_store_unavailable",
             Self::ConflictingKeys => "conflicting_keys",
             Self::KeyTooLong => "key_too_long",
             Self::NoRoute => "no_route",
@@ -306,6 +310,9 @@ impl From<Unauthenticated> for Reason {
             Unauthenticated::KeyRefused { why: KeyRefusal::NotYetValid, .. } => Self::EarlyKey,
             Unauthenticated::KeyRefused { why: KeyRefusal::Expired, .. } => Self::ExpiredKey,
             Unauthenticated::KeyRefused { why: KeyRefusal::Disabled, .. } => Self::DisabledKey,
+            Unauthenticated::KeyRefused { why: KeyRefusal::Unverified, .. } => {
+                Self::KeyStoreUnavailable
+            }
         }
     }
 }

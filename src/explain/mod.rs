@@ -23,8 +23,9 @@ mod tests;
 use std::sync::Arc;
 
 use crate::base::clock;
-use crate::client::principal::Found;
-use crate::decide::{Precheck, credential, precheck};
+use crate::client::principal::{Found, Principal};
+use crate::decide::{Precheck, Rejection, credential, precheck};
+use crate::keys::store::KeyStore;
 use crate::policy::Policy;
 use crate::runtime::{CurrentSnapshot, Snapshot};
 use crate::store::limiter::{Limiter, Taken};
@@ -54,12 +55,25 @@ pub enum PeekResult<'a> {
 pub struct Explainer {
     current: Arc<CurrentSnapshot>,
     limiter: Arc<Limiter>,
+    keys: Option<Arc<KeyStore>>,
 }
 
 impl Explainer {
     /// Creates an explainer of the configuration in `current` and the buckets of `limiter`.
     pub fn new(current: Arc<CurrentSnapshot>, limiter: Arc<Limiter>) -> Self {
-        Self { current, limiter }
+        Self { current, limiter, keys: None }
+    }
+
+    /// The same, which also knows the clients of the key store.
+    pub fn with_keys(self, keys: Option<Arc<KeyStore>>) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// The client of the key store that the request is assumed to have a key of.
+    async fn stored_client(&self, policy: &Policy, spec: &RequestSpec) -> Option<Arc<Principal>> {
+        let id = spec.key_id.as_deref().filter(|id| policy.keys.named(id).is_none())?;
+        // An error is logged by the task that follows the store.
+        self.keys.as_ref()?.client(policy, id).await.ok().flatten()
     }
 
     /// Explains a request, with the current levels of its buckets.
@@ -68,8 +82,15 @@ impl Explainer {
     /// If no client could send the request.
     pub async fn explain(&self, spec: &RequestSpec) -> Result<Explanation, SpecError> {
         let snapshot = self.current.load_full();
-        let request = spec.request(&snapshot.policy)?;
-        let precheck = prechecked(&snapshot.policy, &request);
+        let policy = &snapshot.policy;
+        let request = spec.request_of(policy, self.stored_client(policy, spec).await)?;
+        let mut found = found(policy, &request);
+        let unknown = found.as_ref().ok().and_then(Found::unknown_key);
+        if let (Some(keys), Some(unknown)) = (&self.keys, unknown) {
+            found = Ok(keys.find(policy, snapshot.generation, unknown, clock::now()).await);
+        }
+        let head = request.head();
+        let precheck = precheck(policy, &head, found);
         let explanation = |levels| {
             let mut explanation =
                 resolved::explanation(&snapshot.policy, &request, &precheck, levels);
@@ -124,14 +145,17 @@ pub fn by_rules(policy: &Policy, spec: &RequestSpec) -> Result<Explanation, Spec
     Ok(resolved::explanation(policy, &request, &precheck, levels))
 }
 
-/// What is decided about the request before a bucket is read, with the key that it is assumed to
-/// have, in the first place where keys are read.
+/// What is decided about the request before a bucket is read.
 fn prechecked<'a>(policy: &Policy, request: &'a HypotheticalRequest) -> Precheck<'a> {
-    let head = request.head();
+    precheck(policy, &request.head(), found(policy, request))
+}
+
+/// Whose key the request has: the one that it is assumed to have, in the first place where keys are
+/// read.
+fn found(policy: &Policy, request: &HypotheticalRequest) -> Result<Found, Rejection> {
     let assumed = request.assumed_key.as_ref().filter(|_| !policy.clients.key_sources.is_empty());
-    let found = credential(policy, &head).map(|credential| match assumed {
+    credential(policy, &request.head()).map(|credential| match assumed {
         Some(known) => Found::assumed(known, 0),
         None => policy.keys.look_up(credential, clock::unix_us),
-    });
-    precheck(policy, &head, found)
+    })
 }

@@ -122,6 +122,18 @@ impl RequestSpec {
     /// # Errors
     /// If no client could send it.
     pub fn request(&self, policy: &Policy) -> Result<HypotheticalRequest, SpecError> {
+        self.request_of(policy, None)
+    }
+
+    /// The same, where `stored` is the client of the key store with the id `key_id`.
+    ///
+    /// # Errors
+    /// If no client could send it.
+    pub fn request_of(
+        &self,
+        policy: &Policy,
+        stored: Option<Arc<Principal>>,
+    ) -> Result<HypotheticalRequest, SpecError> {
         let method = Method::from_bytes(self.method.as_bytes())
             .map_err(|_| SpecError::Method(cut(&self.method, 32)))?;
         let source = self.key.as_ref().and(policy.clients.key_sources.first());
@@ -154,7 +166,7 @@ impl RequestSpec {
             parts.headers.append(name, value);
         }
         let host_is_assumed = self.set_host(&mut parts)?;
-        let assumed_key = self.assumed_key(policy, &parts)?;
+        let assumed_key = self.assumed_key(policy, stored, &parts)?;
         Ok(HypotheticalRequest {
             assumed_key,
             target: parsed.raw_path().to_vec(),
@@ -170,6 +182,7 @@ impl RequestSpec {
     fn assumed_key(
         &self,
         policy: &Policy,
+        stored: Option<Arc<Principal>>,
         parts: &Parts,
     ) -> Result<Option<Arc<Principal>>, SpecError> {
         let Some(id) = &self.key_id else { return Ok(None) };
@@ -181,7 +194,7 @@ impl RequestSpec {
             let ids: Vec<&str> = policy.keys.all().iter().map(|key| &*key.id).collect();
             SpecError::UnknownKeyId { name: cut(id, 64), help: suggest::help(id, &ids) }
         };
-        policy.keys.named(id).cloned().map(Some).ok_or_else(unknown)
+        policy.keys.named(id).cloned().or(stored).map(Some).ok_or_else(unknown)
     }
 
     /// Sets the `Host` header. Returns whether the host is assumed.

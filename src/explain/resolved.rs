@@ -107,9 +107,11 @@ fn client(
                 Some(KeyRefusal::NotYetValid) => "not_yet_valid",
                 Some(KeyRefusal::Expired) => "expired",
                 Some(KeyRefusal::Disabled) => "disabled",
+                Some(KeyRefusal::Unverified) => "unverified",
             };
             (Some(known.id.to_string()), state)
         }
+        _ if identity.key_refusal == Some(KeyRefusal::Unverified) => (None, "unverified"),
         ClientKey::Unknown(_) => (None, "unknown"),
         ClientKey::Missing if key_from.is_some() => (None, "unknown_as_none"),
         ClientKey::Missing if precheck.scope == Scope::Preflight => (None, "preflight"),

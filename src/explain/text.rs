@@ -80,6 +80,7 @@ impl Page {
             }
             (Some(id), _) => format!("{}, by its key in {from}", self.painted(BOLD, id)),
             (None, "unknown") => format!("an unknown key in {from}"),
+            (None, "unverified") => format!("a key in {from}, which cannot be checked now"),
             (None, "unknown_as_none") => format!("no key: the one in {from} is unknown"),
             (None, "preflight") => "no key: a CORS preflight request needs none".to_owned(),
             (None, "not_read") => "no key: the file has none, so nothing is read as one".to_owned(),

@@ -39,6 +39,7 @@ use crate::base::clock;
 use crate::decide::decision::Decision;
 use crate::downstream::ConnectionInfo;
 use crate::downstream::rejections::Rejections;
+use crate::keys::store::KeyStore;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
 use crate::observe::metrics::{Metrics, seconds};
@@ -64,6 +65,7 @@ pub struct Gateway {
     current: Arc<CurrentSnapshot>,
     limiter: Arc<Limiter>,
     usage: Option<Kept>,
+    keys: Option<Arc<KeyStore>>,
     metrics: Arc<Metrics>,
     access_log: Arc<AccessLog>,
     audit: Arc<Audit>,
@@ -80,12 +82,14 @@ pub struct Gateway {
 impl Gateway {
     /// Creates a gateway with the configuration in force of `runtime`.
     pub fn new(runtime: &Runtime, rejections: Rejections) -> Self {
-        let Runtime { current, limiter, usage, metrics, access_log, audit, traces, acme, .. } =
-            runtime.clone();
+        let Runtime {
+            current, limiter, usage, keys, metrics, access_log, audit, traces, acme, ..
+        } = runtime.clone();
         Self {
             current,
             limiter,
             usage,
+            keys,
             access_log,
             audit,
             traces,

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use crate::policy::Policy;
 use crate::policy::acme::AcmeStorage;
+use crate::policy::key_store::{KeyStore, Place};
 
-/// Completes the relative paths of listeners, upstreams, `[usage]` and `[acme]`.
+/// Completes the relative paths of listeners, upstreams, `[usage]`, `[key_store]` and
+/// `[acme]`.
 pub(super) fn complete(policy: &mut Policy, folder: &Path) {
     let complete = |path: &mut PathBuf| *path = folder.join(&*path);
     for tls in policy.listeners.iter_mut().filter_map(|listener| listener.tls.as_mut()) {
@@ -24,6 +26,9 @@ pub(super) fn complete(policy: &mut Policy, folder: &Path) {
         }
     }
     policy.usage.file.iter_mut().for_each(complete);
+    if let Some(KeyStore { place: Place::File(path), .. }) = &mut policy.key_store {
+        complete(path);
+    }
     if let Some(acme) = &mut policy.acme {
         acme.ca.iter_mut().for_each(complete);
         if let AcmeStorage::Folder(path) = &mut acme.storage {
@@ -42,12 +47,13 @@ mod tests {
         let text = "[[listeners]]\naddress = '127.0.0.1:1'\nclient_ca = 'ca.pem'\n\
             certificates = [{ cert = 'a.pem', key = '/k/a.key', ocsp = 'a.ocsp' }, 'acme']\n\
             [acme]\ndomains = ['a.example']\nca = 'ca.pem'\n[usage]\nfile = 'usage.redb'\n\
+            [key_store]\nurl = 'file:keys.redb'\n\
             [upstreams.api]\nservers = ['https://h']\n\
             tls = { ca = 'ca.pem', cert = '../c.pem', key = 'c.key' }\n[routes.all]\n";
         let mut policy = from_text("gateway.toml", text).unwrap();
         complete(&mut policy, Path::new("/etc/t"));
-        let Policy { listeners, acme, upstreams, usage, .. } = &policy;
-        let shown = format!("{listeners:?}{acme:?}{upstreams:?}{usage:?}");
+        let Policy { listeners, acme, upstreams, usage, key_store, .. } = &policy;
+        let shown = format!("{listeners:?}{acme:?}{upstreams:?}{usage:?}{key_store:?}");
         let expected = [
             ("/etc/t/a.pem", 1),
             ("\"/k/a.key", 1),
@@ -55,6 +61,7 @@ mod tests {
             ("/etc/t/ca.pem", 3),
             ("/etc/t/acme\"", 1),
             ("/etc/t/usage.redb\"", 1),
+            ("/etc/t/keys.redb\"", 1),
             ("/etc/t/../c.pem", 1),
             ("/etc/t/c.key", 1),
         ];

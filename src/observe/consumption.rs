@@ -147,13 +147,15 @@ impl Consumption {
             new.rules.iter().map(|rule| &*rule.name),
         );
         let keys: HashSet<&str> = new.keys.all().iter().map(|key| &*key.id).collect();
+        // Which of its clients are gone is not known.
+        let has_store = new.key_store.is_some();
         let name = |item: Item, key_id: &KeyId| {
             let rule = *rules.get(item.rule as usize)?;
-            let is_in_file = match (item.client, key_id) {
-                (ClientId::Known(_), Some(id)) => keys.contains(&**id),
+            let is_kept = match (item.client, key_id) {
+                (ClientId::Known(_), Some(id)) => has_store || keys.contains(&**id),
                 _ => true,
             };
-            is_in_file.then_some(Item { rule: rule?, ..item })
+            is_kept.then_some(Item { rule: rule?, ..item })
         };
         let hashing = &self.hashing;
         let window = |window: &Window| Window {

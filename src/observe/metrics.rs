@@ -8,6 +8,7 @@
 
 mod counts;
 mod docs;
+mod keys;
 mod latency;
 mod mirror;
 mod policy;
@@ -36,6 +37,7 @@ use counts::{Count, Counts, OutcomeLabel, RequestCount, RequestLabels};
 pub use counts::{
     Increases, Name, OutcomeCounts, RouteCounts, RuleCounts, STATUS_CLASSES, UpstreamCounts,
 };
+pub use keys::KeySeries;
 pub use latency::{Durations, Percentiles};
 pub use mirror::MirrorResult;
 pub use policy::{CompleteRequest, PolicySeries};
@@ -92,6 +94,8 @@ pub struct Metrics {
     pub waits: WaitSeries,
     /// Writes of usage.
     pub usage: UsageSeries,
+    /// Look-ups in the key store.
+    pub keys: KeySeries,
     /// Units that requests hold, by rule.
     pub held_units: GaugeVec,
     /// Panics: bugs of tollgate.
@@ -198,6 +202,7 @@ impl Metrics {
                 .gauge("tollgate_requests_in_flight", "Requests in flight.")?,
             waits: series.waits()?,
             usage: series.usage()?,
+            keys: KeySeries::register(&series)?,
             held_units: series.held_units()?,
             panics: panics(&series)?,
             connections: ConnectionSeries::register(&series)?,
@@ -227,11 +232,7 @@ impl Metrics {
             access_log_dropped: access_log_dropped(&series)?,
             tls: TlsSeries::register(&series)?,
             traces: TraceSeries::register(&series)?,
-            audit_dropped: series.keep(IntCounter::new(
-                "tollgate_audit_dropped_total",
-                "Refusal runs missing from the stream in Redis: more ended in a second than are \
-                 written, or Redis did not accept them in time.",
-            )?)?,
+            audit_dropped: audit_dropped(&series)?,
             acme_orders: acme_orders(&series)?,
             counts: Counts::default(),
             registry: series.registry.clone(),
@@ -342,6 +343,14 @@ fn refunds(series: &Registrar) -> Result<RefundSeries, prometheus::Error> {
         &["rule", "reason"],
     )?;
     Ok(RefundSeries { given, lost })
+}
+
+fn audit_dropped(series: &Registrar) -> Result<IntCounter, prometheus::Error> {
+    series.keep(IntCounter::new(
+        "tollgate_audit_dropped_total",
+        "Refusal runs missing from the stream in Redis: more ended in a second than are written, \
+         or Redis did not accept them in time.",
+    )?)
 }
 
 fn log_dropped(series: &Registrar) -> Result<IntCounter, prometheus::Error> {

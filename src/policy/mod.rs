@@ -35,6 +35,7 @@ pub mod health;
 pub mod hosts;
 pub mod ip_access;
 pub mod ip_set;
+pub mod key_store;
 mod kind;
 pub mod limits_hash;
 pub mod listener;
@@ -84,6 +85,7 @@ use cors::Cors;
 use errors::Errors;
 use handling::Handling;
 use ip_access::IpAccess;
+use key_store::KeyStore;
 use listener::Listener;
 use matcher::Matcher;
 use mirror::RouteMirror;
@@ -143,6 +145,8 @@ pub struct Policy {
     pub keys: Keys,
     /// The tenants that the file describes.
     pub tenants: Tenants,
+    /// Clients with API keys beside those; `None`: there is no key store.
+    pub key_store: Option<KeyStore>,
     /// Groups of endpoints that requests are forwarded to.
     pub upstreams: Vec<Upstream>,
     /// Routes, each with its upstream and cost.

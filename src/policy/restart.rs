@@ -31,6 +31,15 @@ pub fn needed(old: &Policy, new: &Policy) -> Vec<SettingPath> {
     changed.extend(differing(&Config::memory, [(&tables::Memory::max_buckets, is_same)]));
     let is_same = old.usage.file == new.usage.file;
     changed.extend(differing(&Config::usage, [(&tables::Usage::file, is_same)]));
+    let place = |policy: &Policy| policy.key_store.as_ref().map(|store| store.place.clone());
+    let is_same = match (&old.key_store, &new.key_store) {
+        (Some(old), Some(new)) => old.cache == new.cache,
+        _ => true,
+    };
+    changed.extend(differing(
+        &Config::key_store,
+        [(&tables::KeyStore::url, place(old) == place(new)), (&tables::KeyStore::cache, is_same)],
+    ));
     match (&old.redis, &new.redis) {
         (None, None) => {}
         (Some(old), Some(new)) => changed.extend(of_redis(old, new)),
@@ -275,7 +284,8 @@ mod tests {
             client_key = '/k#'\ndatabase = #\ntimeout = '#ms'\nprefix = 'p#:'\nrepair = REPAIR\n\
             ready = 'READY'\nstart_without = 'START'\nbreaker.probes = #\n";
         let cluster = "[redis]\nurl = 'redis+cluster://h'\nlanes = #\ncolocate = 'COLOCATE'\n";
-        let compared: BTreeSet<SettingPath> = [sentinels, cluster, "[usage]\nfile = '/u#'\n"]
+        let files = "[usage]\nfile = '/u#'\n[key_store]\nurl = 'file:/k#'\ncache = #000\n";
+        let compared: BTreeSet<SettingPath> = [sentinels, cluster, files]
             .into_iter()
             .flat_map(|redis| needed(&file(1, redis), &file(2, redis)))
             .collect();

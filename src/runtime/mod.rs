@@ -17,6 +17,7 @@ use tracing::error;
 
 use crate::acme::AcmeHandles;
 use crate::base::clock;
+use crate::keys::store::KeyStore;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
 use crate::observe::metrics::Metrics;
@@ -45,6 +46,8 @@ pub struct Runtime {
     pub store: Arc<MemoryStore>,
     /// Keeps what clients used of their quotas; `None`: there is neither a file nor Redis.
     pub usage: Option<Kept>,
+    /// Clients with API keys beside those of the file; `None`: there is no key store.
+    pub keys: Option<Arc<KeyStore>>,
     /// The Prometheus series of the process, which `/metrics` returns.
     pub metrics: Arc<Metrics>,
     /// Writes one line for each request.

@@ -112,7 +112,7 @@ impl Client {
         serde_json::from_slice(&body).map_err(|error| self.not_tollgate(&error.to_string()))
     }
 
-    /// Sends `body` to a path, and reads the JSON of a response with status 200 or 422.
+    /// Sends `body` to a path, and reads the JSON of a response with status 200, 201 or 422.
     ///
     /// # Errors
     /// See [`GatewayError`].
@@ -124,9 +124,21 @@ impl Client {
     ) -> Result<T, GatewayError> {
         let mut request = Request { method: Method::POST, body, ..self.request(path)? };
         request.headers.push((CONTENT_TYPE, media_type));
-        let fetch = self.http.fetch(&request, self.timeout, MAX_RESPONSE_BYTES);
+        self.send(&request).await
+    }
+
+    /// Removes what a path names, and reads the JSON of the response.
+    ///
+    /// # Errors
+    /// See [`GatewayError`].
+    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, GatewayError> {
+        self.send(&Request { method: Method::DELETE, ..self.request(path)? }).await
+    }
+
+    async fn send<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T, GatewayError> {
+        let fetch = self.http.fetch(request, self.timeout, MAX_RESPONSE_BYTES);
         let mut response = fetch.await.map_err(|error| failed(&self.target, &error))?;
-        if response.status == StatusCode::UNPROCESSABLE_ENTITY {
+        if matches!(response.status, StatusCode::CREATED | StatusCode::UNPROCESSABLE_ENTITY) {
             response.status = StatusCode::OK;
         }
         let body = self.body_of_success(response)?;

@@ -78,6 +78,7 @@ mod addresses;
 mod identity;
 mod ip_lists;
 mod key_rotation;
+mod key_store;
 
 // Listeners, their certificates, and those that are automatic.
 mod acme;

@@ -90,11 +90,12 @@ pub(in crate::admin) async fn adjust(
     kind: AdjustKind,
     arguments: Arguments<'_>,
 ) -> Result<Answer, Box<Answer>> {
-    let (Stores { limiter, usage }, Arguments { parts, query, body }) = (stores, arguments);
+    let Stores { limiter, usage, keys } = stores;
+    let Arguments { parts, query, body, .. } = arguments;
     let policy = &snapshot.policy;
     let bad = |error: BadBody| Answer::refusal(StatusCode::BAD_REQUEST, &error.to_string());
     let Wanted { rule, adjustment, reason } = read(kind, body).map_err(bad)?;
-    let requested = RequestedClient::read(policy, parts, query)?;
+    let requested = RequestedClient::read(policy, keys, parts, query).await?;
     let applicabilities = applicabilities(policy, &requested.subject());
     let chosen: Vec<&Applicability<'_>> = match &rule {
         Some(name) => vec![find_rule(&applicabilities, name)?],

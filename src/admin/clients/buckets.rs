@@ -2,6 +2,7 @@
 
 use super::requested::RequestedClient;
 use super::{levels, unknown};
+use crate::admin::Stores;
 use crate::admin::answer::Answer;
 use crate::api::clients::{ClientBuckets, RuleBucket};
 use crate::decide::applicability::{Applicability, applicabilities};
@@ -11,19 +12,19 @@ use crate::limit::reading::Reading;
 use crate::limit::share::Share;
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
-use crate::store::limiter::{Levels, Limiter};
+use crate::store::limiter::Levels;
 use crate::store::redis::keys::key_with;
 use crate::store::rule::StoredRule;
 
 /// Lists the client's bucket of each rule.
 pub(in crate::admin) async fn show(
     snapshot: &Snapshot,
-    limiter: &Limiter,
+    Stores { limiter, keys, .. }: Stores<'_>,
     parts: &[String],
     query: Option<&str>,
 ) -> Result<Answer, Box<Answer>> {
     let policy = &snapshot.policy;
-    let requested = RequestedClient::read(policy, parts, query)?;
+    let requested = RequestedClient::read(policy, keys, parts, query).await?;
     let applicabilities = applicabilities(policy, &requested.subject());
     let charges: Vec<Charge> = applicabilities.iter().filter_map(Applicability::known).collect();
     let Levels { readings, source, .. } =

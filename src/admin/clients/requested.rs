@@ -1,17 +1,18 @@
 //! The client of an API call, and the request that the call describes.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
 use crate::admin::answer::Answer;
+use crate::admin::keys::unread;
 use crate::admin::query::{BadQuery, Query};
 use crate::api::clients::Client as ClientView;
 use crate::base::text::cut;
 use crate::client::address::{counted_address, counted_as, parse_address};
 use crate::client::{Client, ClientKey};
 use crate::decide::applicability::{Absent, SelectedBy, Subject};
+use crate::keys::store::KeyStore;
 use crate::observe::address::AddressQueryError;
 use crate::policy::Policy;
 use crate::policy::matcher::RequestParts;
@@ -44,17 +45,18 @@ pub(super) struct RequestedClient {
 
 impl RequestedClient {
     /// Finds the client by the segments of the path, and reads its request from the query.
-    pub(super) fn read(
+    pub(super) async fn read(
         policy: &Policy,
+        keys: Option<&KeyStore>,
         parts: &[String],
         query: Option<&str>,
     ) -> Result<Self, Box<Answer>> {
         let query = Query::read_with(query, &NAMES, &["header"], &[("key_id", "key")])?;
         let [kind, id] = parts else { return Err(not_found("the path names no client")) };
         let mut requested = match kind.as_str() {
-            "key" => Self::by_key(policy, id, &query)?,
-            "tenant" => Self::by_tenant(policy, id, &query)?,
-            "ip" => Self::by_ip(policy, id, &query)?,
+            "key" => Self::by_key(policy, keys, id, &query).await?,
+            "tenant" => Self::by_tenant(policy, keys, id, &query)?,
+            "ip" => Self::by_ip(policy, keys, id, &query).await?,
             _ => return Err(not_found("the kind of a client must be `key`, `tenant` or `ip`")),
         };
         let method = query.get("method").map(|name| Method::from_bytes(name.as_bytes()));
@@ -67,17 +69,28 @@ impl RequestedClient {
         Ok(requested)
     }
 
-    fn by_key(policy: &Policy, id: &str, query: &Query) -> Result<Self, Box<Answer>> {
+    async fn by_key(
+        policy: &Policy,
+        keys: Option<&KeyStore>,
+        id: &str,
+        query: &Query,
+    ) -> Result<Self, Box<Answer>> {
         if query.get("key").is_some() {
             return Err(bad("`key` is not allowed: the path already names the key"));
         }
-        let known = known_key(policy, id)?;
+        let known = known_key(policy, keys, id).await?;
         let ip = query.get("ip").map(|ip| address(ip, policy)).transpose()?;
         Ok(Self::new(SelectedBy::Key, id.to_owned(), Client { ip, ..known }))
     }
 
-    /// Any client of a tenant: one of the file, or of a client in it.
-    fn by_tenant(policy: &Policy, id: &str, query: &Query) -> Result<Self, Box<Answer>> {
+    /// Any client of a tenant: one of the file, or of a client in it. With a key store, clients
+    /// may have any tenant.
+    fn by_tenant(
+        policy: &Policy,
+        keys: Option<&KeyStore>,
+        id: &str,
+        query: &Query,
+    ) -> Result<Self, Box<Answer>> {
         if let Some(name) = ["ip", "key"].into_iter().find(|name| query.get(name).is_some()) {
             let detail = format!("`{name}` is not allowed: the path names a tenant");
             return Err(bad(&detail));
@@ -85,18 +98,24 @@ impl RequestedClient {
         let of_clients = policy.keys.all().iter().filter_map(|known| known.tenant.as_ref());
         let mut known = policy.tenants.all().chain(of_clients);
         let unknown = || not_found(&format!("the file has no tenant `{}`", cut(id, 64)));
-        let tenant = known.find(|tenant| *tenant.id == *id).ok_or_else(unknown)?;
-        let client = Client::of_tenant(&policy.clients, Arc::clone(tenant));
+        let known = known.find(|tenant| *tenant.id == *id).cloned();
+        let tenant = known.or_else(|| keys.map(|_| policy.tenants.named(id)));
+        let client = Client::of_tenant(&policy.clients, tenant.ok_or_else(unknown)?);
         Ok(Self::new(SelectedBy::Tenant, id.to_owned(), client))
     }
 
-    fn by_ip(policy: &Policy, id: &str, query: &Query) -> Result<Self, Box<Answer>> {
+    async fn by_ip(
+        policy: &Policy,
+        keys: Option<&KeyStore>,
+        id: &str,
+        query: &Query,
+    ) -> Result<Self, Box<Answer>> {
         if query.get("ip").is_some() {
             return Err(bad("`ip` is not allowed: the path already names the address"));
         }
         let ip = address(id, policy)?;
         let client = match query.get("key") {
-            Some(key) => known_key(policy, key)?,
+            Some(key) => known_key(policy, keys, key).await?,
             None => Client::new(&policy.clients, ClientKey::Missing),
         };
         Ok(Self::new(SelectedBy::Address, ip.to_string(), Client { ip: Some(ip), ..client }))
@@ -197,11 +216,19 @@ impl RequestedClient {
     }
 }
 
-/// A client with the key of this id.
-fn known_key(policy: &Policy, id: &str) -> Result<Client, Box<Answer>> {
-    let unknown = || not_found(&format!("the file has no key `{}`", cut(id, 64)));
-    let known = policy.keys.named(id).ok_or_else(unknown)?;
-    Ok(Client::new(&policy.clients, ClientKey::Known(Arc::clone(known))))
+/// A client with the key of this id, of the file or of the key store.
+async fn known_key(
+    policy: &Policy,
+    keys: Option<&KeyStore>,
+    id: &str,
+) -> Result<Client, Box<Answer>> {
+    let mut known = policy.keys.named(id).cloned();
+    if let (None, Some(keys)) = (&known, keys) {
+        known = keys.client(policy, id).await.map_err(|error| unread(&error))?;
+    }
+    let places = if keys.is_some() { "the file and the key store have" } else { "the file has" };
+    let unknown = || not_found(&format!("{places} no key `{}`", cut(id, 64)));
+    Ok(Client::new(&policy.clients, ClientKey::Known(known.ok_or_else(unknown)?)))
 }
 
 fn address(text: &str, policy: &Policy) -> Result<IpAddr, Box<Answer>> {

@@ -83,7 +83,7 @@ fn operation_object(route: &ApiRoute, operation: &Operation) -> Value {
         (401, is_api, "The token is missing or wrong."),
         (403, is_api, "The request comes from a page of another site, or has a foreign Host."),
         (405, true, "The path does not allow the method."),
-        (413, route.method == Verb::Post, too_large(route)),
+        (413, matches!(route.method, Verb::Post | Verb::Patch), too_large(route)),
     ];
     let problems = common.into_iter().filter(|(_, is_there, _)| *is_there);
     let problems = problems.map(|(status, _, about)| (status, about));

@@ -10,6 +10,9 @@ use crate::admin::policy::Policy;
 use crate::admin::routes::Call;
 use crate::api::audit::Refusals;
 use crate::api::clients::{ClientBuckets, Top};
+use crate::api::keys::{
+    ClientChange, Imported, IssuedKey, NewClient, Rotation, StoredClient, StoredClients,
+};
 use crate::api::reloads::{Answer as Reload, DryRun, Reloads};
 use crate::api::samples::SampleRange;
 use crate::api::status::{Breaker, Status};
@@ -124,6 +127,83 @@ fn usage(generator: &mut SchemaGenerator) -> Operation {
     operation
 }
 
+fn set_breaker(generator: &mut SchemaGenerator) -> Operation {
+    let state = json!({ "type": "string", "enum": ["open", "closed", "auto"] });
+    Operation::json::<Breaker>(generator, "Sets or ends the override of the circuit breaker.")
+        .with_body(true, object(&json!({ "state": state }), &["state"]))
+        .failing(&[BAD, NO_REDIS])
+}
+
+/// The clients of the key store.
+fn keys(call: Call, generator: &mut SchemaGenerator) -> Operation {
+    const NO_STORE: (u16, &str) = (409, "The file has no [key_store].");
+    const AWAY: (u16, &str) = (503, "The key store cannot be read or written.");
+    let about_one = |summary, generator: &mut SchemaGenerator| {
+        Operation::json::<StoredClient>(generator, summary).failing(&[
+            BAD,
+            (404, "The key store has no such client."),
+            (409, "The file has no [key_store], or another client has the key."),
+            (412, "The version of the client is not that of If-Match."),
+            AWAY,
+        ])
+    };
+    match call {
+        Call::Keys => Operation::json::<StoredClients>(generator, "Clients of the key store.")
+            .with_query(keys_query())
+            .failing(&[BAD, NO_STORE, AWAY]),
+        Call::CreateKey => {
+            let body = generator.subschema_for::<NewClient>().to_value();
+            let mut operation =
+                Operation::json::<StoredClient>(generator, "Creates a client with an API key.")
+                    .with_body(true, body)
+                    .failing(&[
+                        BAD,
+                        (409, "The file has no [key_store], or there is such a client or key."),
+                        AWAY,
+                    ]);
+            let schema = generator.subschema_for::<IssuedKey>().to_value();
+            operation.replies.push(Reply { status: 201, about: "Created", kind: JSON, schema });
+            operation
+        }
+        Call::ImportKeys => {
+            let summary = "Creates many clients with the hashes of their keys: JSON Lines.";
+            Operation::json::<Imported>(generator, summary)
+                .with_body(true, json!({ "type": "string" }))
+                .failing(&[BAD, NO_STORE, AWAY])
+        }
+        Call::PatchKey => {
+            let body = generator.subschema_for::<ClientChange>().to_value();
+            about_one("Changes a client.", generator).with_body(true, body)
+        }
+        Call::RemoveKey => about_one("Removes a client.", generator),
+        Call::RotateKey => {
+            let body = generator.subschema_for::<Rotation>().to_value();
+            let problems = about_one("", generator).problems;
+            Operation::json::<IssuedKey>(generator, "Makes a new API key for a client.")
+                .with_body(false, body)
+                .failing(&problems)
+        }
+        Call::DisableKey => about_one("Ends the service for a client.", generator),
+        Call::EnableKey => about_one("Serves a client again.", generator),
+        _ => about_one("A client of the key store.", generator),
+    }
+}
+
+fn keys_query() -> Vec<Parameter> {
+    let text = || json!({ "type": "string" });
+    let parameter = |name, about, schema| Parameter { name, about, schema };
+    vec![
+        parameter("cursor", "The member `next` of the previous response.", text()),
+        parameter("plan", "Only clients of this plan.", text()),
+        parameter("tenant", "Only clients of this tenant.", text()),
+        parameter(
+            "limit",
+            "Maximum number of clients; 100 by default.",
+            json!({ "type": "integer", "minimum": 1, "maximum": 1_000 }),
+        ),
+    ]
+}
+
 pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operation {
     match call {
         Call::Live => Operation::text("Liveness of the process."),
@@ -168,20 +248,21 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
             .with_body(true, object(&granted(), &["tokens"])),
         Call::ShowBreaker => Operation::json::<Breaker>(generator, "State of the circuit breaker.")
             .failing(&[NO_REDIS]),
-        Call::SetBreaker => {
-            let state = json!({ "type": "string", "enum": ["open", "closed", "auto"] });
-            Operation::json::<Breaker>(
-                generator,
-                "Sets or ends the override of the circuit breaker.",
-            )
-            .with_body(true, object(&json!({ "state": state }), &["state"]))
-            .failing(&[BAD, NO_REDIS])
-        }
+        Call::SetBreaker => set_breaker(generator),
         Call::Explain => {
             Operation::json::<Explanation>(generator, "Explains the response to a request.")
                 .with_body(true, request())
                 .failing(&[BAD])
         }
+        Call::Keys
+        | Call::CreateKey
+        | Call::ImportKeys
+        | Call::Key
+        | Call::PatchKey
+        | Call::RemoveKey
+        | Call::RotateKey
+        | Call::DisableKey
+        | Call::EnableKey => keys(call, generator),
         Call::Reload => reload(generator),
         Call::Upgrade => Operation::json::<Upgraded>(
             generator,

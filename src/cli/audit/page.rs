@@ -201,6 +201,9 @@ impl Page {
                 };
                 format!("{rule} refused {what} {when}, with 401: {why}.")
             }
+            RefusalKind::Unavailable if run.reason.as_deref() == Some("key_store_unavailable") => {
+                format!("{rule} refused {what} {when}, with 503: the key store did not answer.")
+            }
             RefusalKind::Unavailable => format!(
                 "{rule}{limit} refused {what} {when}, with 503: Redis was unavailable, and the rule has \
                  on_failure = \"deny\"."

@@ -19,6 +19,7 @@ use crate::net::address::Origin;
 use crate::net::lookup::{LookupError, Names, names};
 use crate::net::proxy_protocol;
 use crate::policy::Policy;
+use crate::policy::key_store::Place;
 use crate::policy::settings::{Protocol, Target, Upstream};
 use crate::store::redis::durability;
 use crate::store::redis::link::trial::{self, Uses};
@@ -248,6 +249,7 @@ async fn redis(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
         streams: policy.audit.stream.is_some(),
         limits: &policy.limits,
         quotas: policy.has_quotas,
+        keys: policy.key_store.as_ref().is_some_and(|store| store.place == Place::Redis),
     };
     let found = match trial::run(redis, uses).await {
         Ok(found) => found.filter(|_| policy.limits.iter().any(Limit::counts_for_hours)),

@@ -21,6 +21,7 @@ use crate::downstream::rejections::Rejections;
 use crate::downstream::service::{Downstream, Front};
 use crate::downstream::unwritten::Unwritten;
 use crate::gateway::{Gateway, MAX_TRIES};
+use crate::keys::follow::KeyFollower;
 use crate::limit::Limit;
 use crate::limit::share::Share;
 use crate::net::listen::{ClientListener, Listener, Prebound};
@@ -57,6 +58,8 @@ pub(super) struct Services {
     pub(super) sampler: Arc<Sampler>,
     pub(super) handshakes: Arc<Handshakes>,
     pub(super) supervisor: Option<NodesSupervisor>,
+    /// Reads the key store.
+    pub(super) follower: Option<KeyFollower>,
     pub(super) reloader: Arc<Reloader>,
     pub(super) hangup_signal: HangupSignal,
     pub(super) upgrader: Arc<Upgrader>,
@@ -141,6 +144,9 @@ impl Services {
             add_background(&mut pingora, "orders", shared_orders, &failures);
         }
         add_background(&mut pingora, "reloads", reloads, &failures);
+        if let Some(follower) = self.follower {
+            add_background(&mut pingora, "keys", follower, &failures);
+        }
         (pingora, busy)
     }
 }

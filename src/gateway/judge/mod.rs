@@ -15,7 +15,9 @@ use super::Gateway;
 use super::exchange::Exchange;
 use crate::base::{clock, unix_time};
 use crate::client::Client;
+use crate::client::credential::Credential;
 use crate::client::identity::Identity;
+use crate::client::principal::Found;
 use crate::decide::decision::Decision;
 use crate::decide::raw_head::RawHead;
 use crate::decide::step::Step;
@@ -106,9 +108,10 @@ impl Gateway {
         let snapshot = &exchange.snapshot;
         let policy = &snapshot.policy;
         let head = head_over(session, &exchange.connection);
-        let credential = decide::credential(policy, &head);
-        let found = credential
-            .map(|credential| policy.keys.look_up(credential, || unix_time::of(exchange.started)));
+        let found = match decide::credential(policy, &head) {
+            Ok(credential) => Ok(self.find(credential, exchange).await),
+            Err(rejection) => Err(rejection),
+        };
         let precheck = decide::precheck(policy, &head, found);
         let required_by = precheck.key_required_by();
         let Precheck { identity, is_own_limits, preflight, route, refusal, .. } = precheck;
@@ -169,6 +172,19 @@ impl Gateway {
             _ => None,
         };
         Judged { rewritten, check, holds, slot, wait, ..judged(identity, decision) }
+    }
+
+    /// Finds whose credential a request has: in the file, else in the key store.
+    async fn find(&self, credential: Option<Credential>, exchange: &Exchange) -> Found {
+        let (snapshot, now) = (&exchange.snapshot, exchange.started);
+        let policy = &snapshot.policy;
+        let found = policy.keys.look_up(credential, || unix_time::of(now));
+        match (&self.keys, found.unknown_key()) {
+            (Some(keys), Some(unknown)) => {
+                keys.find(policy, snapshot.generation, unknown, now).await
+            }
+            _ => found,
+        }
     }
 
     /// Takes a step that looks for a place for the request; the other steps are those of `decide`

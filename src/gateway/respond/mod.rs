@@ -84,6 +84,9 @@ const REDUCED_CAPACITY: &str =
 /// When a request that was refused because of `max_in_flight` may be sent again, in seconds.
 const SHED_RETRY_S: u64 = 1;
 
+/// When a request whose key could not be looked up may be sent again, in seconds.
+const UNVERIFIED_RETRY_S: u64 = 1;
+
 /// The error of an upstream without a server that has a known address.
 #[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
 pub(super) fn no_server() -> Box<Error> {
@@ -165,6 +168,9 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
         Refusal::Rejected(Rejection::Shed) => overloaded(plain),
         Refusal::Rejected(rejection) => {
             ProblemResponse { allow: problem::allow_header(rejection, routed), ..plain }
+        }
+        Refusal::Unauthenticated(reason) if reason.is_unverified() => {
+            ProblemResponse { retry_after_seconds: Some(UNVERIFIED_RETRY_S), ..plain }
         }
         Refusal::Unauthenticated(reason) => {
             ProblemResponse { challenge: Some(problem::challenge(policy, reason)), ..plain }

@@ -13,7 +13,7 @@ pub enum Kind {
     /// A rate limit refused them: 429.
     #[default]
     Limit,
-    /// Redis was unavailable, and a rule has `on_failure = "deny"`: 503.
+    /// Redis was unavailable, and a rule has `on_failure = "deny"`; or the key store: 503.
     Unavailable,
     /// They had no valid API key: 401.
     Unauthorized,

@@ -44,7 +44,11 @@ impl Refusal {
                     | Unauthenticated::KeyUnknown { .. }
                     | Unauthenticated::KeyRefused { .. } => None,
                 };
-                record(Self::without_bucket(Kind::Unauthorized, rule));
+                let kind = match reason {
+                    _ if reason.is_unverified() => Kind::Unavailable,
+                    _ => Kind::Unauthorized,
+                };
+                record(Self::without_bucket(kind, rule));
             }
             Decision::Allowed { check, shadow_key_rules } => {
                 if let Some(check) = check {

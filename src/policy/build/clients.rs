@@ -46,7 +46,7 @@ pub(super) fn clients(
         on_missing_key: meaning(clients.on_missing_key.as_ref()),
         on_preflight: meaning(clients.on_preflight.as_ref()),
         on_unknown_key: match &clients.on_unknown_key {
-            None if config.keys.is_empty() => None,
+            None if config.keys.is_empty() && config.key_store.is_none() => None,
             None => Some(OnUnknownKey::Deny),
             Some(word) => Some(*word.get_ref()),
         },

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::environment::Environment;
 use super::names::{self, Names, twice};
-use super::values;
+use super::{key_store, values};
 use crate::base::hash::Digest;
 use crate::base::text::cut;
 use crate::client::principal::{Keys, KnownKey, Principal, Tenant, Tenants, Validity};
@@ -16,6 +17,7 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest;
 use crate::config::tables::Secret;
 use crate::config::{Config, in_order, tables};
+use crate::policy::key_store::KeyStore;
 
 /// An API key of the file.
 struct Written {
@@ -37,12 +39,19 @@ fn tenants(config: &Config, names: &Names, diagnostics: &mut Diagnostics) -> Ten
     tenants
 }
 
-/// All keys, and the tenants of `[tenants]`.
-pub(super) fn keys(
+/// All keys of the file, the tenants of `[tenants]`, and where other keys are.
+pub(super) fn all(
     config: &Config,
     names: &Names,
+    environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
-) -> (Keys, Tenants) {
+) -> (Keys, Tenants, Option<KeyStore>) {
+    let (keys, tenants) = keys(config, names, diagnostics);
+    (keys, tenants, key_store::key_store(config, environment, diagnostics))
+}
+
+/// All keys of the file, and the tenants of `[tenants]`.
+fn keys(config: &Config, names: &Names, diagnostics: &mut Diagnostics) -> (Keys, Tenants) {
     let tenants = tenants(config, names, diagnostics);
     let mut keys = Keys::default();
     let mut places: HashMap<Digest, Range<usize>> = HashMap::new();

@@ -33,6 +33,7 @@ mod header_edits;
 mod health;
 mod hosts;
 mod ip_access;
+mod key_store;
 mod keys;
 mod lease;
 mod listener_tls;
@@ -105,7 +106,7 @@ pub fn build(
     let clients = clients::clients(config, &names, diagnostics);
     let key_sources = clients.as_ref().map_or(&[][..], |clients| &clients.key_sources);
     let access_log = access_log::access_log(config, environment, key_sources, diagnostics);
-    let (keys, tenants) = keys::keys(config, &names, diagnostics);
+    let (keys, tenants, key_store) = keys::all(config, &names, environment, diagnostics);
     let priorities = plans::priorities(config, diagnostics);
     let ip_access = ip_access::access(config, environment, diagnostics);
 
@@ -123,13 +124,8 @@ pub fn build(
     check_rules(config, &rules, diagnostics);
 
     warnings::add(config, server.as_ref(), &keys, &rules, diagnostics);
-    warnings::add_of_routes(
-        config,
-        clients.as_ref(),
-        &listeners,
-        parts.settings.as_deref(),
-        diagnostics,
-    );
+    let settings = parts.settings.as_deref();
+    warnings::add_of_routes(config, clients.as_ref(), &listeners, settings, diagnostics);
     warnings::add_of_listeners(config, acme.as_ref(), &listeners, &rules, diagnostics);
 
     if diagnostics.has_errors() {
@@ -152,6 +148,7 @@ pub fn build(
         access_log: access_log?,
         keys,
         tenants,
+        key_store,
         plans: names.plans.names().to_vec(),
         priorities: priorities?,
         ip_access: ip_access.server,

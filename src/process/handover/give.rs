@@ -233,6 +233,9 @@ impl Upgrader {
         if let (false, Some(usage)) = (is_handed_over, &self.handover.usage) {
             usage.resume();
         }
+        if let (false, Some(keys)) = (is_handed_over, &self.handover.keys) {
+            keys.kept.resume();
+        }
         let mut state = self.state.lock();
         let child = match std::mem::replace(&mut *state, State::Closed) {
             State::Upgrading(child) => child,
@@ -305,6 +308,9 @@ impl Upgrader {
         let levels = self.handover.store.export(clock::now());
         if let Some(usage) = &self.handover.usage {
             usage.release();
+        }
+        if let Some(keys) = &self.handover.keys {
+            keys.kept.release();
         }
         let sent = wait_until(&here, ends).and_then(|()| send(&here, &levels));
         sent.map_err(failed)?;

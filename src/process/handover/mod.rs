@@ -33,6 +33,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::keys::store::KeyStore;
 use crate::store::memory::{Layout, MemoryStore};
 use crate::upstream::known::KnownAddresses;
 use crate::upstream::orders::KnownOrders;
@@ -85,6 +86,8 @@ pub struct Handover {
     pub store: Arc<MemoryStore>,
     /// Writes the file of usage, if there is one: one process at a time.
     pub usage: Option<Arc<Keeper>>,
+    /// The key store, whose file is that of one process at a time.
+    pub keys: Option<Arc<KeyStore>>,
     pub history: Arc<dyn History>,
 }
 

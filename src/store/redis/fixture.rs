@@ -9,6 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use crate::policy::redis::{Address, Colocate, Login, Ready, Redis, StartWithout};
 use crate::policy::{Lease, OnFailure};
 use crate::store::rule::StoredRule;
 
@@ -91,6 +92,25 @@ impl RedisServer {
     /// Path of the Unix socket that the server listens on.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("redis.sock")
+    }
+
+    /// The settings of a gateway that uses it.
+    pub(crate) fn settings(&self) -> Redis {
+        Redis {
+            address: Address::Socket(self.socket()),
+            tls: None,
+            login: Login::default(),
+            database: 0,
+            timeout: Duration::from_secs(1),
+            on_failure: OnFailure::Local,
+            prefix: "t:".to_owned(),
+            ready: Ready::Always,
+            lanes: None,
+            colocate: Colocate::Off,
+            repair: true,
+            start_without: StartWithout::Full,
+            breaker: crate::limit::breaker::Settings::default(),
+        }
     }
 
     /// Sends it a signal.

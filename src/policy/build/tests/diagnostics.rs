@@ -20,6 +20,7 @@ mod headers;
 mod health;
 mod invalid_syntax;
 mod ip_lists;
+mod key_store;
 mod keys_and_secrets;
 mod leaky_buckets;
 mod leases;

@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 59] = [
+pub(super) const FILES: [(&str, &str); 61] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("acme", "[redis]\nurl = 'redis://h'\n[acme]\ndomains = ['a.test']\nstorage = 'redis'\n@"),
@@ -27,6 +27,8 @@ pub(super) const FILES: [(&str, &str); 59] = [
     ("redis.breaker", "[redis]\nurl = 'redis://h'\n[redis.breaker]\nopen_max = '1h'\n@"),
     ("redis.breaker", "[redis]\nurl = 'redis://h'\n[redis.breaker]\nopen = '1ms'\n@"),
     ("clients", "[keys.k]\nsha256 = '#'\n[clients]\n@"),
+    ("key_store", "[redis]\nurl = 'redis://h'\n[key_store]\nurl = 'redis'\n@"),
+    ("key_store", "[key_store]\n@"),
     ("cors", "[cors]\norigins = ['https://a.test']\n@"),
     (
         "routes.cors",

@@ -11,7 +11,9 @@ pub(super) fn add(config: &Config, diagnostics: &mut Diagnostics) {
     let Some(setting) = &clients.on_missing_key else { return };
     let accepts =
         clients.on_unknown_key.as_ref().is_some_and(|word| *word.get_ref() == OnUnknownKey::Accept);
-    let has_keys = !config.keys.is_empty() || diagnostics.explain_absence(&["keys"]);
+    let has_keys = !config.keys.is_empty()
+        || config.key_store.is_some()
+        || diagnostics.explain_absence(&["keys"]);
     if *setting.get_ref() != OnMissingKey::Deny || accepts || has_keys {
         return;
     }

@@ -67,6 +67,8 @@ pub struct Uses<'a> {
     pub limits: &'a [Limit],
     /// A rule is a quota, whose usage is kept.
     pub quotas: bool,
+    /// It has the key store.
+    pub keys: bool,
 }
 
 /// Tries out the server of `settings`. Returns whether the server keeps what it stores; `None` if
@@ -146,6 +148,16 @@ fn harmless(prefix: &str, uses: Uses<'_>) -> Vec<(&'static str, Cmd)> {
         commands.push(command("HSCAN", &[&not_used, "0"]));
         commands.push(command("HDEL", &[&not_used, "a"]));
     }
+    if uses.keys {
+        commands.push(command("HGET", &[&not_used, "a"]));
+        commands.push(command("HMGET", &[&not_used, "a"]));
+        commands.push(command("HSET", &[&not_used, "a", "b"]));
+        commands.push(command("HDEL", &[&not_used, "a"]));
+        commands.push(command("ZREM", &[&gateways, NOT_USED]));
+        commands.push(command("ZRANGEBYLEX", &[&gateways, "(a", "(a"]));
+        commands.push(command("XRANGE", &[&not_used, "-", "+", "COUNT", "1"]));
+        commands.push(command("XREVRANGE", &[&not_used, "+", "-", "COUNT", "1"]));
+    }
     commands.push(command("PEXPIRE", &[&not_used, "1"]));
     let mut own: Vec<ScriptCommand> =
         uses.limits.iter().flat_map(Limit::script_commands).copied().collect();
@@ -154,7 +166,7 @@ fn harmless(prefix: &str, uses: Uses<'_>) -> Vec<(&'static str, Cmd)> {
     for (name, arguments) in own {
         commands.push(command(name, &[&[&*not_used][..], arguments].concat()));
     }
-    if uses.streams {
+    if uses.streams || uses.keys {
         commands.push(command("XADD", &[&not_used, "NOMKSTREAM", "*", "a", "b"]));
     }
     commands

@@ -8,7 +8,6 @@ use super::*;
 use crate::limit::Limit;
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::fixed_window::FixedWindow;
-use crate::policy::redis::{Address, Colocate, Login, Ready, StartWithout};
 use crate::store::redis::fixture::RedisServer;
 use crate::usage::record::{Owner, Place};
 
@@ -20,21 +19,7 @@ const END_US: u64 = 4_000_000_000 * MICROS_PER_SECOND;
 const BOUNDS: Bounds = Bounds { keep: Duration::from_secs(100 * 86_400), max_records: 1_000_000 };
 
 fn store(server: &RedisServer) -> Store {
-    Store::new(Redis {
-        address: Address::Socket(server.socket()),
-        tls: None,
-        login: Login::default(),
-        database: 0,
-        timeout: Duration::from_secs(1),
-        on_failure: crate::policy::OnFailure::Local,
-        prefix: "t:".to_owned(),
-        ready: Ready::Always,
-        lanes: None,
-        colocate: Colocate::Off,
-        repair: true,
-        start_without: StartWithout::Full,
-        breaker: crate::limit::breaker::Settings::default(),
-    })
+    Store::new(server.settings())
 }
 
 fn limit(period: Period) -> Limit {

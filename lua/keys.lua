@@ -1,0 +1,52 @@
+-- Changes the record of a client in the key store, in one step with the index of its keys and with the entry by which
+-- gateways notice the change.
+--
+-- KEYS[1] digests: a hash, the id of the client by the SHA-256 of its key (32 bytes)
+-- KEYS[2] records: a hash, the record by the id of the client
+-- KEYS[3] ids: a sorted set of all ids, all of score 0, for lists in order
+-- KEYS[4] changes: a stream. The number of a change is the first part of its id: 1-0, 2-0, …
+-- ARGV[1] id of the client
+-- ARGV[2] the record as the caller has read it; empty: there was none
+-- ARGV[3] the new record; empty: it is removed
+-- ARGV[4] a random number, which identifies the change
+-- ARGV[5] how many changes the stream keeps
+-- ARGV[6] digests that the client has no longer, 32 bytes each
+-- ARGV[7] digests that the client has now, 32 bytes each
+--
+-- Returns 1; 0 if the record is not as the caller has read it; -1 if another client has one of the keys. Then nothing is
+-- changed.
+
+local id, before, after = ARGV[1], ARGV[2], ARGV[3]
+local removed, present = ARGV[6], ARGV[7]
+
+if (redis.call('HGET', KEYS[2], id) or '') ~= before then
+    return 0
+end
+for at = 1, #present, 32 do
+    local owner = redis.call('HGET', KEYS[1], string.sub(present, at, at + 31))
+    if owner and owner ~= id then
+        return -1
+    end
+end
+local last = redis.call('XREVRANGE', KEYS[4], '+', '-', 'COUNT', 1)
+local number = 1
+if last[1] then
+    number = tonumber(string.match(last[1][1], '^%d+')) + 1
+end
+
+for at = 1, #removed, 32 do
+    redis.call('HDEL', KEYS[1], string.sub(removed, at, at + 31))
+end
+for at = 1, #present, 32 do
+    redis.call('HSET', KEYS[1], string.sub(present, at, at + 31), id)
+end
+if after == '' then
+    redis.call('HDEL', KEYS[2], id)
+    redis.call('ZREM', KEYS[3], id)
+else
+    redis.call('HSET', KEYS[2], id, after)
+    redis.call('ZADD', KEYS[3], 0, id)
+end
+redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[5], string.format('%.0f-0', number), 'nonce', ARGV[4], 'digests',
+    removed .. present)
+return 1

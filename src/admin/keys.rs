@@ -1,0 +1,381 @@
+//! `/api/keys`: the clients of the key store, and their API keys.
+//!
+//! Reading order: this file (calls), `import`.
+
+pub(super) mod import;
+
+use http::{StatusCode, header};
+use serde::de::DeserializeOwned;
+
+use super::Arguments;
+use super::answer::Answer;
+use super::query::Query;
+use crate::api::keys::{ClientChange, IssuedKey, NewClient, Rotation, StoredClient, StoredClients};
+use crate::base::clock;
+use crate::base::period;
+use crate::base::text::cut;
+use crate::config::suggest;
+use crate::keys::edit::{self, Change, NewRecord, NewSecret};
+use crate::keys::kept::{KeptError, Replaced, Replacement, Stored};
+use crate::keys::record::{Record, Secret};
+use crate::keys::secret::NewKey;
+use crate::keys::store::KeyStore;
+use crate::policy::Policy;
+
+/// Default and maximum of the parameter `limit`.
+const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 1_000;
+
+/// Maximum number of clients that a request with a filter reads: then it has a `next`.
+const MAX_READ: usize = 20_000;
+
+/// Default of `overlap`.
+const DEFAULT_OVERLAP: &str = "24h";
+
+/// Maximum of `overlap`.
+const MAX_OVERLAP: &str = "3660d";
+
+/// How often a change is tried again that another one has overtaken.
+const TRIES: usize = 5;
+
+/// The key store in which a call reads and writes.
+#[derive(Clone, Copy)]
+pub(super) struct Keys<'a> {
+    store: &'a KeyStore,
+    policy: &'a Policy,
+}
+
+/// What a call does with one client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyCall {
+    Show,
+    Patch,
+    Remove,
+    Rotate,
+    Disable,
+    Enable,
+}
+
+/// What a call makes of a record.
+struct Edited {
+    /// `None`: it is removed.
+    after: Option<Record>,
+    /// A new API key.
+    key: Option<String>,
+    note: String,
+}
+
+impl<'a> Keys<'a> {
+    /// The key store.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn of(store: Option<&'a KeyStore>, policy: &'a Policy) -> Result<Self, Box<Answer>> {
+        let detail = "the file has no [key_store]: its clients are those of [keys]";
+        let store = store.ok_or_else(|| Answer::refusal(StatusCode::CONFLICT, detail))?;
+        Ok(Self { store, policy })
+    }
+
+    /// Lists clients.
+    pub(super) async fn list(self, query: Option<&str>) -> Result<Answer, Box<Answer>> {
+        let query = Query::read(query, &["cursor", "plan", "tenant", "limit"], &[])?;
+        let limit = query.get("limit").map_or(Ok(DEFAULT_LIMIT), str::parse);
+        let limit = limit.ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+        let limit =
+            limit.ok_or_else(|| bad(&format!("`limit` must be a number from 1 to {MAX_LIMIT}")))?;
+        let includes = |record: &Record| {
+            query.get("plan").is_none_or(|plan| record.plan == plan)
+                && query.get("tenant").is_none_or(|it| record.tenant.as_deref() == Some(it))
+        };
+        let total = self.store.kept.count().await.map_err(|error| unread(&error))?;
+        let (mut keys, mut read) = (Vec::new(), 0);
+        let mut cursor = query.get("cursor").unwrap_or_default().to_owned();
+        let is_filtered = query.get("plan").or(query.get("tenant")).is_some();
+        let next = loop {
+            let size = if is_filtered { MAX_LIMIT } else { limit - keys.len() };
+            let page = self.store.kept.list(&cursor, size).await.map_err(|error| unread(&error))?;
+            if page.is_empty() {
+                break None;
+            }
+            for record in page {
+                if keys.len() == limit {
+                    break;
+                }
+                read += 1;
+                cursor.clone_from(&record.id);
+                if includes(&record) {
+                    keys.push(StoredClient::of(&record));
+                }
+            }
+            if keys.len() == limit || read >= MAX_READ {
+                break Some(cursor);
+            }
+        };
+        Ok(Answer::json(&StoredClients { keys, next, total }))
+    }
+
+    /// Creates a client.
+    pub(super) async fn create(self, body: &[u8]) -> Result<Answer, Box<Answer>> {
+        let new: NewClient = parse(body)?;
+        let (record, key) = self.new_record(new, clock::unix_us())?;
+        let id = record.id.clone();
+        let before = self.get(&id).await?;
+        if let Some(before) = before {
+            return if key.is_none() && before.record.is_same_client(&record) {
+                Ok(shown(&before.record, None))
+            } else {
+                let detail = format!(
+                    "the key store has a client `{}`; its ETag is in the response of GET",
+                    cut(&id, 64)
+                );
+                Err(Answer::refusal(StatusCode::CONFLICT, &detail))
+            };
+        }
+        let replacement = Replacement { id: id.clone(), before: None, after: Some(record.clone()) };
+        match self.replace(replacement).await? {
+            Replaced::Done => {}
+            Replaced::Changed => {
+                let detail = format!("a client `{}` has just been created", cut(&id, 64));
+                return Err(Answer::refusal(StatusCode::CONFLICT, &detail));
+            }
+            Replaced::KeyOfAnother => return Err(key_of_another()),
+        }
+        let issued = IssuedKey { key, client: StoredClient::of(&record) };
+        Ok(Answer::json_with(StatusCode::CREATED, &issued)
+            .with_header(header::LOCATION, &format!("/api/keys/{id}"))
+            .with_header(header::ETAG, &tag(&record))
+            .noting(format!("client {id} created with the plan {}", record.plan)))
+    }
+
+    /// Shows or changes one client.
+    pub(super) async fn of_client(
+        self,
+        call: KeyCall,
+        arguments: Arguments<'_>,
+    ) -> Result<Answer, Box<Answer>> {
+        let id = arguments.parts.first().map_or("", String::as_str);
+        for _ in 0..TRIES {
+            let stored = self.get(id).await?.ok_or_else(|| no_client(id))?;
+            if !matches(arguments.if_match, &stored.record) {
+                let detail = "the client has been changed: its version is not that of If-Match";
+                return Err(Answer::refusal(StatusCode::PRECONDITION_FAILED, detail));
+            }
+            if call == KeyCall::Show {
+                return Ok(shown(&stored.record, None));
+            }
+            let Edited { after, key, note } = self.edit(call, &stored.record, arguments.body)?;
+            let shown = shown(after.as_ref().unwrap_or(&stored.record), key).noting(note);
+            let replacement = Replacement { id: id.to_owned(), before: Some(stored), after };
+            match self.replace(replacement).await? {
+                Replaced::Done => return Ok(shown),
+                Replaced::Changed => {}
+                Replaced::KeyOfAnother => return Err(key_of_another()),
+            }
+        }
+        let detail = "other changes of the client were faster: try again";
+        Err(Answer::refusal(StatusCode::CONFLICT, detail))
+    }
+
+    fn edit(self, call: KeyCall, record: &Record, body: &[u8]) -> Result<Edited, Box<Answer>> {
+        let now_us = clock::unix_us();
+        let id = &record.id;
+        let enable = |enabled| {
+            edit::changed(record, Change { enabled: Some(enabled), ..Change::default() }, now_us)
+        };
+        let (after, key, note) = match call {
+            KeyCall::Show => (Some(record.clone()), None, String::new()),
+            KeyCall::Remove => (None, None, format!("client {id} removed")),
+            KeyCall::Disable => (Some(enable(false)), None, format!("client {id} disabled")),
+            KeyCall::Enable => (Some(enable(true)), None, format!("client {id} enabled")),
+            KeyCall::Patch => {
+                let change: ClientChange = parse(body)?;
+                let note = format!("client {id} changed: {}", names(&change));
+                let ClientChange { plan, tenant, enabled, metadata, secrets } = change;
+                let plan = plan.map(|plan| self.plan(Some(plan))).transpose()?;
+                let change = Change { plan, tenant, enabled, metadata, secrets };
+                (Some(edit::changed(record, change, now_us)), None, note)
+            }
+            KeyCall::Rotate => {
+                let rotation = if body.is_empty() { Rotation::default() } else { parse(body)? };
+                let overlap_us = overlap(rotation.overlap.as_deref())?;
+                let new = new_key()?;
+                let Rotation { name, expires, .. } = rotation;
+                let secret = NewSecret { digest: new.digest, name, expires, overlap_us };
+                let after = edit::rotated(record, secret, now_us);
+                let note = format!(
+                    "client {id} got a new key; the others are valid for {} s",
+                    overlap_us / 1_000_000
+                );
+                (Some(after), Some(new.text), note)
+            }
+        };
+        if let Some(after) = &after {
+            after.check().map_err(|error| bad(&error.to_string()))?;
+        }
+        Ok(Edited { after, key, note })
+    }
+
+    /// A new record, and the API key that was made for it.
+    fn new_record(
+        self,
+        new: NewClient,
+        now_us: u64,
+    ) -> Result<(Record, Option<String>), Box<Answer>> {
+        let NewClient { id, plan, tenant, enabled, metadata, secrets, name, not_before, expires } =
+            new;
+        let id = id.map_or_else(random_id, Ok)?;
+        if self.policy.keys.named(&id).is_some() {
+            let detail = format!("the file has the key `{}`", cut(&id, 64));
+            return Err(Answer::refusal(StatusCode::CONFLICT, &detail));
+        }
+        let (secrets, key) = match secrets {
+            Some(secrets) if name.is_none() && not_before.is_none() && expires.is_none() => {
+                (secrets, None)
+            }
+            Some(_) => {
+                let detail = "`name`, `not_before` and `expires` are those of a new key: with \
+                              `secrets`, write them there";
+                return Err(bad(detail));
+            }
+            None => {
+                let new = new_key()?;
+                let secret = Secret { name, sha256: new.digest, not_before, expires };
+                (vec![secret], Some(new.text))
+            }
+        };
+        let plan = self.plan(plan.or_else(|| self.plan_of_tenant(tenant.as_deref())))?;
+        let is_disabled = enabled == Some(false);
+        let new = NewRecord { id, plan, tenant, is_disabled, metadata, secrets };
+        let record = edit::created(new, now_us);
+        record.check().map_err(|error| bad(&error.to_string()))?;
+        for digest in record.digests() {
+            if let Some(known) = self.policy.keys.with_digest(&digest) {
+                let detail = format!("the file has this key, of `{}`", known.principal.id);
+                return Err(Answer::refusal(StatusCode::CONFLICT, &detail));
+            }
+        }
+        Ok((record, key))
+    }
+
+    /// The plan that the configuration has for clients of a tenant.
+    fn plan_of_tenant(self, tenant: Option<&str>) -> Option<String> {
+        let plan = self.policy.tenants.named(tenant?).plan?;
+        Some(self.policy.plan_name(plan).to_owned())
+    }
+
+    /// The plan of a client: one that the configuration has.
+    fn plan(self, plan: Option<String>) -> Result<String, Box<Answer>> {
+        let plans: Vec<&str> = self.policy.plans.iter().map(|plan| &**plan).collect();
+        match (plan, plans.as_slice()) {
+            (Some(plan), _) if plans.contains(&plan.as_str()) => Ok(plan),
+            (None, [only]) => Ok((*only).to_owned()),
+            (given, _) => {
+                let what = given.map_or_else(
+                    || "the client needs a `plan`".to_owned(),
+                    |plan| format!("the file has no plan `{}`", cut(&plan, 64)),
+                );
+                Err(bad(&format!("{what}; the plans are {}", suggest::list(&plans, "and"))))
+            }
+        }
+    }
+
+    async fn get(self, id: &str) -> Result<Option<Stored>, Box<Answer>> {
+        Ok(self.store.kept.get(&[id]).await.map_err(|error| unread(&error))?.pop().flatten())
+    }
+
+    async fn replace(self, one: Replacement) -> Result<Replaced, Box<Answer>> {
+        let replaced =
+            self.store.kept.replace(&[one]).await.map_err(|error| unwritten(&error))?.pop();
+        self.store.note_change();
+        replaced.ok_or_else(|| unwritten(&KeptError::Record("no reply".to_owned())))
+    }
+}
+
+/// Reads a body.
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Answer>> {
+    serde_json::from_slice(body).map_err(|error| bad(&format!("the body is not valid: {error}")))
+}
+
+fn overlap(text: Option<&str>) -> Result<u64, Box<Answer>> {
+    let most_ms = period::milliseconds(MAX_OVERLAP).unwrap_or(u64::MAX);
+    let overlap_ms = period::milliseconds(text.unwrap_or(DEFAULT_OVERLAP)).ok();
+    let overlap_ms = overlap_ms.filter(|overlap_ms| *overlap_ms <= most_ms);
+    let wrong = || bad("`overlap` is a duration up to 3660d, such as `24h`");
+    overlap_ms.map(|overlap_ms| overlap_ms.saturating_mul(1_000)).ok_or_else(wrong)
+}
+
+/// The members that a change has, for the log.
+fn names(change: &ClientChange) -> String {
+    let ClientChange { plan, tenant, enabled, metadata, secrets } = change;
+    let mut names = Vec::new();
+    names.extend(plan.as_ref().map(|plan| format!("plan {}", cut(plan, 64))));
+    names.extend(tenant.as_ref().map(|tenant| {
+        format!("tenant {}", tenant.as_deref().map_or("none".to_owned(), |it| cut(it, 64)))
+    }));
+    names.extend(enabled.map(|enabled| format!("enabled {enabled}")));
+    names.extend(secrets.as_ref().map(|secrets| format!("{} secrets", secrets.len())));
+    names.extend((!metadata.is_empty()).then(|| "metadata".to_owned()));
+    names.join(", ")
+}
+
+fn random_id() -> Result<String, Box<Answer>> {
+    let random = getrandom::u64().map_err(no_random)?;
+    Ok(format!("client-{random:016x}"))
+}
+
+fn new_key() -> Result<NewKey, Box<Answer>> {
+    NewKey::random().map_err(no_random)
+}
+
+fn no_random(error: getrandom::Error) -> Box<Answer> {
+    let detail = format!("the system has no random numbers: {error}");
+    Answer::refusal(StatusCode::INTERNAL_SERVER_ERROR, &detail)
+}
+
+/// A client, with its version as the entity tag.
+fn shown(record: &Record, key: Option<String>) -> Answer {
+    let client = StoredClient::of(record);
+    let answer = match key {
+        Some(key) => Answer::json(&IssuedKey { key: Some(key), client }),
+        None => Answer::json(&client),
+    };
+    answer.with_header(header::ETAG, &tag(record))
+}
+
+fn tag(record: &Record) -> String {
+    format!("\"{}\"", record.version)
+}
+
+/// Whether a record is one that `If-Match` allows to be changed.
+fn matches(if_match: Option<&str>, record: &Record) -> bool {
+    let Some(tags) = if_match else { return true };
+    let own = tag(record);
+    tags.split(',').map(str::trim).any(|tag| tag == "*" || tag == own)
+}
+
+fn bad(detail: &str) -> Box<Answer> {
+    Answer::refusal(StatusCode::BAD_REQUEST, detail)
+}
+
+fn no_client(id: &str) -> Box<Answer> {
+    let detail = format!("the key store has no client `{}`", cut(id, 64));
+    Answer::refusal(StatusCode::NOT_FOUND, &detail)
+}
+
+fn key_of_another() -> Box<Answer> {
+    let detail = "another client of the key store has one of these keys";
+    Answer::refusal(StatusCode::CONFLICT, detail)
+}
+
+/// The response if the store cannot be read.
+pub(super) fn unread(error: &KeptError) -> Box<Answer> {
+    let detail = format!("the key store cannot be read now: {error}");
+    Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, &detail)
+}
+
+/// The response to a change of which it is not known whether it was made.
+pub(super) fn unwritten(error: &KeptError) -> Box<Answer> {
+    let detail = format!("the key store cannot be written now: {error}");
+    let done = [("done".to_owned(), "unknown".into())].into_iter().collect();
+    Box::new(Answer::problem_with(StatusCode::SERVICE_UNAVAILABLE, &detail, done))
+}

@@ -1,0 +1,100 @@
+//! `POST /api/keys/import`: many clients, one a line.
+
+use super::{Keys, unread, unwritten};
+use crate::admin::answer::Answer;
+use crate::api::keys::{FailedLine, Imported, NewClient};
+use crate::base::clock;
+use crate::keys::kept::{Replaced, Replacement};
+use crate::keys::record::Record;
+
+/// A line to import.
+struct Line {
+    number: u64,
+    record: Record,
+}
+
+impl Keys<'_> {
+    /// Imports JSON Lines. Lines that are in the store already change nothing, so that an import
+    /// can be repeated.
+    pub(in crate::admin) async fn import(self, body: &[u8]) -> Result<Answer, Box<Answer>> {
+        let mut imported = Imported::default();
+        let lines = self.lines(body, &mut imported);
+        let ids: Vec<&str> = lines.iter().map(|line| line.record.id.as_str()).collect();
+        let stored = self.store.kept.get(&ids).await.map_err(|error| unread(&error))?;
+        let mut new = Vec::new();
+        for (line, stored) in lines.into_iter().zip(stored) {
+            match stored {
+                None => new.push(line),
+                Some(stored) if stored.record.is_same_client(&line.record) => {
+                    imported.unchanged += 1;
+                }
+                Some(_) => {
+                    imported.fail(line.number, "the key store has another client of this id");
+                }
+            }
+        }
+        let replacements: Vec<Replacement> = new.iter().map(replacement).collect();
+        let replaced = self.store.kept.replace(&replacements).await;
+        self.store.note_change();
+        for (line, replaced) in new.iter().zip(replaced.map_err(|error| unwritten(&error))?) {
+            match replaced {
+                Replaced::Done => imported.created += 1,
+                Replaced::Changed => {
+                    imported.fail(
+                        line.number,
+                        "the import or the key store has another client of this id",
+                    );
+                }
+                Replaced::KeyOfAnother => {
+                    imported.fail(line.number, "another client has one of these keys");
+                }
+            }
+        }
+        imported.failed.sort_by_key(|failed| failed.line);
+        let note = format!(
+            "{} clients imported, {} unchanged, {} failed",
+            imported.created,
+            imported.unchanged,
+            imported.failed.len()
+        );
+        Ok(Answer::json(&imported).noting(note))
+    }
+
+    /// The lines that are valid.
+    fn lines(self, body: &[u8], imported: &mut Imported) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let now_us = clock::unix_us();
+        for (number, text) in (1..).zip(body.split(|byte| *byte == b'\n')) {
+            if text.trim_ascii().is_empty() {
+                continue;
+            }
+            let new: NewClient = match serde_json::from_slice(text) {
+                Ok(new) => new,
+                Err(error) => {
+                    imported.fail(number, &error.to_string());
+                    continue;
+                }
+            };
+            if new.secrets.is_none() || new.id.is_none() {
+                imported.fail(number, "a line has an `id` and `secrets`, which may be empty");
+                continue;
+            }
+            match self.new_record(new, now_us) {
+                Ok((record, _)) => lines.push(Line { number, record }),
+                Err(refused) => imported.fail(number, refused.detail()),
+            }
+        }
+        lines
+    }
+}
+
+impl Imported {
+    fn fail(&mut self, line: u64, why: &str) {
+        self.failed.push(FailedLine { line, why: why.to_owned() });
+    }
+}
+
+fn replacement(line: &Line) -> Replacement {
+    let record = line.record.clone();
+    Replacement { id: record.id.clone(), before: None, after: Some(record) }
+}

@@ -1,0 +1,177 @@
+//! Requests and responses of `/api/keys`: the clients of the key store.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::time::UtcTime;
+use crate::keys::record::{Record, Secret};
+
+/// A client of the key store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StoredClient {
+    pub id: String,
+    pub plan: String,
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// Whether its requests are served.
+    pub enabled: bool,
+    /// Its API keys, by their hashes.
+    pub secrets: Vec<Secret>,
+    /// Free texts, which the gateway does not use.
+    #[serde(default)]
+    pub metadata: BTreeMap<String, String>,
+    /// Number of changes so far, the creation included. Also in the header `ETag`.
+    #[serde(default)]
+    pub version: u64,
+    /// Time of the creation, in UTC.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub created: UtcTime,
+    /// Time of the last change, in UTC.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub updated: UtcTime,
+}
+
+/// A client with a new API key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct IssuedKey {
+    /// The API key. It is not stored: no other response has it. Null if the request had hashes of
+    /// keys.
+    pub key: Option<String>,
+    #[serde(flatten)]
+    pub client: StoredClient,
+}
+
+/// Some clients, by their ids.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StoredClients {
+    pub keys: Vec<StoredClient>,
+    /// The parameter `cursor` of the request for further clients; null after the last.
+    pub next: Option<String>,
+    /// Number of all clients in the store.
+    pub total: u64,
+}
+
+/// What has become of the lines of an import.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Imported {
+    /// Clients that are new.
+    pub created: u64,
+    /// Clients that the store has already, as they are.
+    pub unchanged: u64,
+    /// Lines that are not in the store.
+    pub failed: Vec<FailedLine>,
+}
+
+/// A line of an import that is not in the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FailedLine {
+    /// From 1 on.
+    pub line: u64,
+    pub why: String,
+}
+
+/// Body of `POST /api/keys`, and a line of `POST /api/keys/import`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NewClient {
+    /// Id of the client. Without it, the gateway makes one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Plan of the client; required if the configuration has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Whether its requests are served; `true` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
+    /// Hashes of keys that the client has already. Without them, the gateway makes a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<Vec<Secret>>,
+    /// Name of the new key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// When the new key begins to be valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub not_before: Option<UtcTime>,
+    /// When the new key ceases to be valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub expires: Option<UtcTime>,
+}
+
+/// Body of `PATCH /api/keys/{id}`: a JSON Merge Patch (RFC 7396) of what it lists.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ClientChange {
+    #[serde(default)]
+    pub plan: Option<String>,
+    /// `null`: none.
+    #[serde(default, deserialize_with = "present")]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub tenant: Option<Option<String>>,
+    #[serde(default)]
+    pub enabled: Option<bool>,
+    /// Texts to set; `null` removes one.
+    #[serde(default)]
+    pub metadata: BTreeMap<String, Option<String>>,
+    /// All API keys of the client, by their hashes.
+    #[serde(default)]
+    pub secrets: Option<Vec<Secret>>,
+}
+
+/// Body of `POST /api/keys/{id}/rotate`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Rotation {
+    /// How long the client's present keys are still valid, such as `24h`, which is the default;
+    /// `0s`: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlap: Option<String>,
+    /// Name of the new key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// When the new key ceases to be valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub expires: Option<UtcTime>,
+}
+
+/// A member that may be `null`: `None` only if it is absent.
+#[allow(clippy::option_option, reason = "absent and null are different things")]
+fn present<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+impl StoredClient {
+    /// The client of a record.
+    pub fn of(record: &Record) -> Self {
+        Self {
+            id: record.id.clone(),
+            plan: record.plan.clone(),
+            tenant: record.tenant.clone(),
+            enabled: record.enabled,
+            secrets: record.secrets.clone(),
+            metadata: record.metadata.clone(),
+            version: record.version,
+            created: record.created,
+            updated: record.updated,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! [`Cache`]: API keys of the store in this process, known and unknown ones, up to a number.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use quick_cache::sync::Cache as Bounded;
+
+use super::record::{Record, Secret};
+use crate::base::hash::Digest;
+use crate::client::principal::{KnownKey, Principal, Validity};
+use crate::policy::Policy;
+
+/// An API key of a stored client.
+#[derive(Debug)]
+pub struct StoredKey {
+    id: Arc<str>,
+    /// Name of the plan: its index depends on the configuration.
+    plan: Box<str>,
+    /// Name of the tenant, whose plan depends on the configuration, too.
+    tenant: Option<Box<str>>,
+    is_enabled: bool,
+    name: Option<Arc<str>>,
+    validity: Validity,
+    /// The key under the configuration in force when it was last used.
+    bound: ArcSwapOption<Bound>,
+}
+
+/// A key under one configuration.
+#[derive(Debug)]
+struct Bound {
+    /// Generation of the configuration.
+    generation: u64,
+    /// `None`: the configuration does not have its plan.
+    key: Option<KnownKey>,
+}
+
+/// What the cache has for a digest.
+#[derive(Debug, Clone)]
+pub enum Cached {
+    Known(Arc<StoredKey>),
+    /// The store has no such key.
+    Unknown,
+}
+
+/// Keys by their digests.
+#[derive(Debug)]
+pub struct Cache {
+    known: Bounded<Digest, Arc<StoredKey>>,
+    unknown: Bounded<Digest, ()>,
+}
+
+impl Cached {
+    /// What the store has for a digest: the record that has it.
+    pub fn of(digest: &Digest, record: Option<&Record>) -> Self {
+        let found = record.and_then(|record| Some((record, record.secret(digest)?)));
+        found.map_or(Self::Unknown, |(record, secret)| {
+            Self::Known(Arc::new(StoredKey::of(record, secret)))
+        })
+    }
+}
+
+impl StoredKey {
+    /// One key of a record.
+    pub fn of(record: &Record, secret: &Secret) -> Self {
+        Self {
+            id: Arc::from(record.id.as_str()),
+            plan: record.plan.as_str().into(),
+            tenant: record.tenant.as_deref().map(Box::from),
+            is_enabled: record.enabled,
+            name: secret.name.as_deref().map(Arc::from),
+            validity: secret.validity(),
+            bound: ArcSwapOption::empty(),
+        }
+    }
+
+    /// The key under `policy`, which is in force as that `generation`; `None` if the policy does
+    /// not have its plan.
+    pub fn under(&self, policy: &Policy, generation: u64) -> Option<KnownKey> {
+        if let Some(bound) = &*self.bound.load()
+            && bound.generation == generation
+        {
+            return bound.key.clone();
+        }
+        let key = self.bind(policy);
+        self.bound.store(Some(Arc::new(Bound { generation, key: key.clone() })));
+        key
+    }
+
+    fn bind(&self, policy: &Policy) -> Option<KnownKey> {
+        let principal = Principal::new(Arc::clone(&self.id), 0, self.is_enabled);
+        let principal = under(policy, principal, &self.plan, self.tenant.as_deref())?;
+        Some(KnownKey { principal, name: self.name.clone(), validity: self.validity })
+    }
+
+    /// Id of the client.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Name of the client's plan.
+    pub fn plan(&self) -> &str {
+        &self.plan
+    }
+}
+
+/// The client of a record; `None` if the policy does not have its plan.
+pub fn client(record: &Record, policy: &Policy) -> Option<Arc<Principal>> {
+    let principal = Principal::new(Arc::from(record.id.as_str()), 0, record.enabled);
+    under(policy, principal, &record.plan, record.tenant.as_deref())
+}
+
+/// The client with the plan and the tenant of these names, as the policy has them.
+fn under(
+    policy: &Policy,
+    principal: Principal,
+    plan: &str,
+    tenant: Option<&str>,
+) -> Option<Arc<Principal>> {
+    let plan = policy.plans.iter().position(|own| **own == *plan)?;
+    let plan = u32::try_from(plan).ok()?;
+    let tenant = tenant.map(|tenant| policy.tenants.named(tenant));
+    Some(Arc::new(Principal { plan, tenant, ..principal }))
+}
+
+impl Cache {
+    /// Creates an empty cache for this number of known keys, and as many unknown ones.
+    pub fn new(capacity: usize) -> Self {
+        Self { known: Bounded::new(capacity), unknown: Bounded::new(capacity) }
+    }
+
+    /// What is known of a digest; `None`: nothing.
+    pub fn get(&self, digest: &Digest) -> Option<Cached> {
+        match self.known.get(digest) {
+            Some(key) => Some(Cached::Known(key)),
+            None => self.unknown.get(digest).map(|()| Cached::Unknown),
+        }
+    }
+
+    /// Keeps what the store has for a digest.
+    pub fn put(&self, digest: Digest, found: Cached) {
+        match found {
+            Cached::Known(key) => self.known.insert(digest, key),
+            Cached::Unknown => self.unknown.insert(digest, ()),
+        }
+    }
+
+    /// Forgets what is known of these digests.
+    pub fn forget(&self, digests: &[Digest]) {
+        for digest in digests {
+            self.known.remove(digest);
+            self.unknown.remove(digest);
+        }
+    }
+
+    /// Forgets all.
+    pub fn clear(&self) {
+        self.known.clear();
+        self.unknown.clear();
+    }
+
+    /// Numbers of known and of unknown keys.
+    pub fn len(&self) -> (usize, usize) {
+        (self.known.len(), self.unknown.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::record::tests::record;
+    use crate::load::from_text;
+
+    fn policy(plans: &str) -> Policy {
+        let rest = "[upstreams.a]\nservers = ['demo']\n[routes.all]\n";
+        from_text("gateway.toml", &format!("{plans}{rest}[clients]\nanonymous_plan = 'free'\n"))
+            .unwrap()
+    }
+
+    #[test]
+    fn key_has_its_plan_under_each_configuration() {
+        let key = StoredKey::of(&record("acme", 7), &record("acme", 7).secrets[0]);
+        let first = policy("[plans.free]\n[plans.pro]\n");
+        let second = policy("[plans.basic]\n[plans.free]\n");
+        let plan = |policy: &Policy, generation| {
+            let known = key.under(policy, generation)?;
+            Some(policy.plan_name(known.principal.plan).to_owned())
+        };
+        for generation in [1, 1, 3] {
+            assert_eq!(plan(&first, generation).as_deref(), Some("free"));
+        }
+        assert_eq!(plan(&second, 4).as_deref(), Some("free"));
+        assert_eq!(key.under(&second, 4).unwrap().principal.plan, 1);
+        let mut pro = record("acme", 7);
+        pro.plan = "pro".to_owned();
+        let key = StoredKey::of(&pro, &pro.secrets[0]);
+        assert!(key.under(&first, 1).is_some() && key.under(&second, 2).is_none());
+    }
+
+    #[test]
+    fn number_of_keys_is_bounded() {
+        let cache = Cache::new(1_000);
+        let digest = |at: u32| {
+            let mut digest = [0; 32];
+            digest[..4].copy_from_slice(&at.to_le_bytes());
+            digest
+        };
+        (0..50_000).for_each(|at| cache.put(digest(at), Cached::Unknown));
+        let known = record("acme", 7);
+        cache.put([7; 32], Cached::of(&[7; 32], Some(&known)));
+        let (known, unknown) = cache.len();
+        assert!(known == 1 && unknown <= 1_000, "{known} {unknown}");
+        assert!(matches!(cache.get(&[7; 32]), Some(Cached::Known(_))));
+        cache.forget(&[[7; 32]]);
+        assert!(cache.get(&[7; 32]).is_none());
+    }
+}

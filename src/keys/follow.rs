@@ -1,0 +1,205 @@
+//! [`KeyFollower`]: the task that looks up keys, and reads which have changed. It makes one call at
+//! a time, and each look-up reads the changes so far, too: what it has found is in the cache before
+//! later changes are read, so that no old record outlives the change.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{info, warn};
+
+use super::cache::Cached;
+use super::changes::{Advance, Change, Position};
+use super::kept::{KeptError, LookedUp};
+use super::store::{KeyStore, LookUp, LookUps};
+use crate::base::clock;
+use crate::base::hash::Digest;
+
+/// Interval in which changes are read.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// Shortest and longest time after a failure. It differs by chance, so that gateways which lost
+/// Redis together do not connect to it together.
+const RETRY_MS: RangeInclusive<u64> = 200..=500;
+
+/// A call that fails within this time, in microseconds, is made once more.
+const AT_ONCE_US: u64 = 50_000;
+
+/// Maximum number of look-ups in one call.
+const LOOKUPS_AT_ONCE: usize = 64;
+
+/// Shortest time between two calls for look-ups: at most 500 of them a second.
+const LOOKUP_PAUSE: Duration = Duration::from_millis(2);
+
+/// Looks up keys, and follows changes.
+pub struct KeyFollower {
+    store: Arc<KeyStore>,
+    look_ups: Mutex<LookUps>,
+}
+
+impl KeyFollower {
+    /// Creates the task. `look_ups` is the queue of the store.
+    pub fn new(store: Arc<KeyStore>, look_ups: LookUps) -> Self {
+        Self { store, look_ups: Mutex::new(look_ups) }
+    }
+
+    async fn run(&self) {
+        let mut look_ups = self.look_ups.lock().await;
+        let mut position = Position::default();
+        let mut waiting: Vec<LookUp> = Vec::with_capacity(LOOKUPS_AT_ONCE);
+        loop {
+            let mut due = match self.follow(&mut position).await {
+                Ok(()) => {
+                    self.note_success();
+                    Instant::now() + INTERVAL
+                }
+                Err(error) => {
+                    self.note_failure(&error);
+                    Instant::now() + retry_after()
+                }
+            };
+            loop {
+                tokio::select! {
+                    biased;
+                    () = sleep_until(due) => break,
+                    () = self.store.has_changed.notified() => break,
+                    count = look_ups.recv_many(&mut waiting, LOOKUPS_AT_ONCE) => {
+                        if count == 0 {
+                            return;
+                        }
+                        if let Err(error) = self.look_up(&mut waiting, &mut position).await {
+                            self.note_failure(&error);
+                            due = Instant::now() + retry_after();
+                        }
+                        sleep(LOOKUP_PAUSE).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the changes since `position`, and forgets the keys that they are about.
+    async fn follow(&self, position: &mut Position) -> Result<(), KeptError> {
+        loop {
+            let began = clock::now();
+            let (changes, may_have_more) = match self.store.kept.changes(*position).await {
+                Err(_) if is_soon(began) => self.store.kept.changes(*position).await?,
+                changes => changes?,
+            };
+            self.apply(position, changes, may_have_more);
+            if !may_have_more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves to the last of `changes`, and forgets the keys that they are about.
+    fn apply(&self, position: &mut Position, changes: Vec<Change>, may_have_more: bool) {
+        let was_known = *position != Position::Unknown;
+        match position.advance(changes) {
+            Advance::Changed(digests) => self.store.cache.forget(&digests),
+            Advance::Lost => {
+                self.store.cache.clear();
+                if was_known {
+                    warn!("changes of the key store were missed: all keys are looked up again");
+                }
+            }
+        }
+        if !may_have_more {
+            self.store.synced_at.store(clock::now().max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Looks up the keys that requests wait for. After an error they get no answer.
+    async fn look_up(
+        &self,
+        waiting: &mut Vec<LookUp>,
+        position: &mut Position,
+    ) -> Result<(), KeptError> {
+        let waiting = std::mem::take(waiting);
+        let KeyStore { cache, is_failing, kept, .. } = &*self.store;
+        if is_failing.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // An earlier call may have answered some.
+        let (known, unknown): (Vec<LookUp>, Vec<LookUp>) =
+            waiting.into_iter().partition(|look_up| cache.get(&look_up.digest).is_some());
+        for look_up in known {
+            if let Some(found) = cache.get(&look_up.digest) {
+                look_up.answer(found);
+            }
+        }
+        let mut digests: Vec<Digest> = unknown.iter().map(|look_up| look_up.digest).collect();
+        digests.sort_unstable();
+        digests.dedup();
+        if digests.is_empty() {
+            return Ok(());
+        }
+        let began = clock::now();
+        let looked_up = match kept.look_up(&digests, *position).await {
+            Err(_) if is_soon(began) => kept.look_up(&digests, *position).await?,
+            looked_up => looked_up?,
+        };
+        let LookedUp { records, changes, may_have_more } = looked_up;
+        self.apply(position, changes, may_have_more);
+        let found = digests.iter().zip(&records);
+        let found: HashMap<Digest, Cached> =
+            found.map(|(digest, it)| (*digest, Cached::of(digest, it.as_ref()))).collect();
+        if !may_have_more {
+            for (digest, found) in &found {
+                cache.put(*digest, found.clone());
+            }
+        }
+        for look_up in unknown {
+            if let Some(found) = found.get(&look_up.digest) {
+                look_up.answer(found.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn note_success(&self) {
+        if self.store.is_failing.swap(false, Ordering::Relaxed) {
+            info!("the key store can be read again");
+        }
+        self.store.series.is_up.set(1);
+    }
+
+    fn note_failure(&self, cause: &KeptError) {
+        self.store.series.is_up.set(0);
+        if !self.store.is_failing.swap(true, Ordering::Relaxed) {
+            warn!(%cause, "the key store cannot be read: keys in memory are used until key_store.max_stale");
+        }
+    }
+}
+
+/// Whether a call that began at `began` (microseconds) failed so soon that it is worth another one:
+/// the server had closed the connection, as a restart does.
+fn is_soon(began: u64) -> bool {
+    clock::now().saturating_sub(began) < AT_ONCE_US
+}
+
+/// The time after a failure.
+fn retry_after() -> Duration {
+    // Without random numbers, the process' own times still differ a little.
+    let random = getrandom::u64().unwrap_or_else(|_| clock::now());
+    let span_ms = RETRY_MS.end() - RETRY_MS.start();
+    Duration::from_millis(RETRY_MS.start() + random % (span_ms + 1))
+}
+
+#[async_trait]
+impl BackgroundService for KeyFollower {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        tokio::select! {
+            _ = shutdown.changed() => {}
+            () = self.run() => {}
+        }
+    }
+}
