@@ -85,7 +85,8 @@ fn identify(
     headers: &HeaderMap,
     query: Option<&str>,
 ) -> Result<Identity, IdentityError> {
-    let found = policy.keys.look_up(Credential::of(&policy.clients, headers, query)?, || 0);
+    let found =
+        policy.keys.look_up(Credential::of(&policy.clients, headers, query)?.as_ref(), || 0);
     let trusted = &policy.server.trusted_proxies;
     Ok(client::identify(&policy.clients, trusted, peer, headers, None, found))
 }
@@ -95,7 +96,7 @@ fn prechecked<'a>(policy: &Policy, head: &Head<'a>) -> Precheck<'a> {
     decide::precheck(
         policy,
         head,
-        credential.map(|credential| policy.keys.look_up(credential, || 0)),
+        credential.map(|credential| policy.keys.look_up(credential.as_ref(), || 0)),
     )
 }
 

@@ -58,6 +58,9 @@ pub mod keys;
 /// Automatic certificates: ordered from a certificate authority by ACME, renewed, stored.
 pub mod acme;
 
+/// Tokens of identity providers: the keys of their issuers, and verified tokens.
+pub mod tokens;
+
 /// The servers of upstreams: selection, health, name look-ups and connections.
 pub mod upstream;
 

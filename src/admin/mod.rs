@@ -245,6 +245,7 @@ impl Admin {
         let Runtime { metrics, store, tls, .. } = &self.runtime;
         let certificates = tls.certificates().into_iter();
         metrics.tls.show(certificates.map(|(_, it)| (Arc::clone(it.name()), it.not_after())));
+        metrics.tokens.show(snapshot.tokens.issuers().iter().filter_map(|keys| keys.view()));
         let (servers, lookups) = (snapshot.servers(clock::now()), snapshot.lookups());
         match metrics.render(store, &servers, &lookups, &snapshot.loads()) {
             Ok(body) => Answer::of(StatusCode::OK, EXPOSITION, body),

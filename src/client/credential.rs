@@ -1,11 +1,13 @@
-//! The API key of a request. Keys are compared by their SHA-256 and not kept.
+//! The API key or the token of a request. Keys are compared by their SHA-256 and not kept.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+use super::jwt::compact::is_token;
 use super::settings::{Clients, KeySource, OnConflictingKeys};
 use crate::base::hash::Digest;
 use crate::net::percent::decode_query;
@@ -13,13 +15,25 @@ use crate::net::percent::decode_query;
 /// Maximum length of an API key in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;
 
-/// The API key that a request has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Credential {
-    /// SHA-256 of the key.
+/// The API key or the token that a request has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential<'a> {
+    /// SHA-256 of the key or the token.
     pub digest: Digest,
-    /// Where the key was, as an index into [`Clients::key_sources`].
+    /// Where it was, as an index into [`Clients::key_sources`].
     pub source: usize,
+    /// The token; `None` for an API key. It is one unless an API key of the file has this digest.
+    pub token: Option<TokenText<'a>>,
+}
+
+/// The text of a token. Not shown, because it is a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenText<'a>(pub Cow<'a, [u8]>);
+
+impl fmt::Debug for TokenText<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("[token]")
+    }
 }
 
 /// Why a request's client cannot be identified.
@@ -68,7 +82,7 @@ pub fn is_parameter(name: &str, own: &str) -> bool {
     name == own || (may_be && *decode_query(name) == *own.as_bytes())
 }
 
-impl Credential {
+impl<'a> Credential<'a> {
     /// The API key of a request; `None` without one, or if nothing is read as a key. `query` is the
     /// part of the target after the question mark. Empty keys are ignored. Hashes at most one key.
     ///
@@ -76,13 +90,13 @@ impl Credential {
     /// See [`IdentityError`].
     pub fn of(
         clients: &Clients,
-        headers: &HeaderMap,
-        query: Option<&str>,
+        headers: &'a HeaderMap,
+        query: Option<&'a str>,
     ) -> Result<Option<Self>, IdentityError> {
         if clients.on_unknown_key.is_none() {
             return Ok(None);
         }
-        let mut found: Option<(Cow<'_, [u8]>, usize)> = None;
+        let mut found: Option<(Cow<'a, [u8]>, usize)> = None;
         for (index, source) in clients.key_sources.iter().enumerate() {
             let mut add = |key| add_key(clients, &mut found, index, key);
             match source {
@@ -103,7 +117,18 @@ impl Credential {
                 }
             }
         }
-        Ok(found.map(|(key, source)| Self { digest: Sha256::digest(key).into(), source }))
+        Ok(found.map(|(key, source)| Self {
+            digest: Sha256::digest(&key).into(),
+            source,
+            token: clients.reads_as_token(&key).then_some(TokenText(key)),
+        }))
+    }
+}
+
+impl Clients {
+    /// Whether a text is read as a token, not as an API key.
+    fn reads_as_token(&self, text: &[u8]) -> bool {
+        !self.issuers.is_empty() && is_token(text)
     }
 }
 
@@ -117,7 +142,8 @@ fn add_key<'a>(
     if key.is_empty() {
         return Ok(());
     }
-    if key.len() > MAX_KEY_BYTES {
+    // The length of a token is checked when it is verified.
+    if key.len() > MAX_KEY_BYTES && !clients.reads_as_token(&key) {
         return Err(IdentityError::KeyTooLong { at: source });
     }
     match found {

@@ -27,8 +27,10 @@ pub enum Identifier<'a> {
 /// An [`Identifier`] that outlives the request: for a map of clients, which needs no names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClientId {
-    /// [`Principal::hash`] of the known client.
+    /// [`Principal::hash`] of the known client with an API key.
     Known(u64),
+    /// [`Principal::hash`] of the client with a token.
+    Token(u64),
     /// [`Tenant::hash`] of its tenant.
     Tenant(u64),
     /// The first 8 bytes of the digest of an unknown key.
@@ -70,7 +72,10 @@ impl Identifier<'_> {
     /// shares of a split derive from these, so they must not change.
     pub fn tagged<T>(self, pass: impl FnOnce(u8, &[u8]) -> T) -> T {
         match self {
-            Self::Known(principal) => pass(b'k', principal.id.as_bytes()),
+            Self::Known(principal) => match &principal.token {
+                None => pass(b'k', principal.id.as_bytes()),
+                Some(token) => pass(b'j', &token.digest),
+            },
             Self::Tenant(tenant) => pass(b't', tenant.id.as_bytes()),
             Self::UnknownKey(digest) => pass(b'u', digest),
             Self::Address(IpAddr::V4(ip)) => pass(b'4', &ip.octets()),
@@ -92,7 +97,10 @@ impl Identifier<'_> {
     /// The same for a map of clients.
     pub fn id(self) -> ClientId {
         match self {
-            Self::Known(principal) => ClientId::Known(principal.hash),
+            Self::Known(principal) => match principal.token {
+                None => ClientId::Known(principal.hash),
+                Some(_) => ClientId::Token(principal.hash),
+            },
             Self::Tenant(tenant) => ClientId::Tenant(tenant.hash),
             Self::UnknownKey(digest) => {
                 let first = digest.first_chunk().copied().unwrap_or_default();
@@ -105,26 +113,27 @@ impl Identifier<'_> {
 
     /// The client as operators see it: see [`ClientId::shown`].
     pub fn shown(self, ipv6_prefix: u8) -> (&'static str, String) {
-        self.id().shown(self.name().map_or("", |name| name), ipv6_prefix)
+        self.id().shown(self.name().as_deref().unwrap_or_default(), ipv6_prefix)
     }
 
-    /// The name of the known client or tenant that it is.
-    pub fn name(&self) -> Option<&Arc<str>> {
+    /// The name of the known client or tenant that it is, which no other of its kind has.
+    pub fn name(&self) -> Option<Arc<str>> {
         match self {
-            Self::Known(principal) => Some(&principal.id),
-            Self::Tenant(tenant) => Some(&tenant.id),
+            Self::Known(principal) => Some(principal.full_name()),
+            Self::Tenant(tenant) => Some(Arc::clone(&tenant.id)),
             Self::UnknownKey(_) | Self::Address(_) | Self::Local => None,
         }
     }
 }
 
 impl ClientId {
-    /// The client as operators see it: what identifies it (`key`, `tenant`, `unknown_key` or
-    /// `ip`), and its name. Never contains the secret of a key. `name` is that of a known client or
-    /// tenant.
+    /// The client as operators see it: what identifies it (`key`, `token`, `tenant`, `unknown_key`
+    /// or `ip`), and its name. Never contains the secret of a key. `name` is that of
+    /// [`Identifier::name`].
     pub fn shown(self, name: &str, ipv6_prefix: u8) -> (&'static str, String) {
         match self {
             Self::Known(_) => ("key", name.to_owned()),
+            Self::Token(_) => ("token", name.to_owned()),
             Self::Tenant(_) => ("tenant", name.to_owned()),
             Self::UnknownKey(beginning) => ("unknown_key", format!("{beginning:016x}")),
             Self::Address(ip) => ("ip", counted_as(ip, ipv6_prefix)),

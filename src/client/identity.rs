@@ -26,7 +26,7 @@ pub struct Identity {
     pub key_from: Option<usize>,
     /// Name of its key, if the key is known and has one.
     pub key_name: Option<Arc<str>>,
-    /// Why its known key cannot be used; `None` if it can.
+    /// Why its known key cannot be used, or its token is refused; `None` if it can.
     pub key_refusal: Option<KeyRefusal>,
 }
 

@@ -3,23 +3,47 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use http::{HeaderName, HeaderValue};
+
 use super::ClientKey;
 use super::credential::Credential;
+use super::jwt::TokenRefusal;
+use super::jwt::verify::Verified;
 use crate::base::hash::{Digest, hash};
 
-/// A client that is known by its API keys.
+/// A client that is known by its API keys, or by a token.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Its name in the file, which logs and the admin API show. Rules refer to it by this.
+    /// Its name, which logs show: of a client with API keys, that in the file; of one with a token,
+    /// what the token says. What applies to a client of the file uses
+    /// [`key_id`](Self::key_id).
     pub id: Arc<str>,
     /// Index of its plan.
     pub plan: u32,
     /// The tenant that it belongs to, if any.
     pub tenant: Option<Arc<Tenant>>,
-    /// Hash of the id, the same on all gateways and after a reload.
+    /// Hash of what identifies it, the same on all gateways and after a reload.
     pub hash: u64,
     /// Whether its requests are served.
     pub is_enabled: bool,
+    /// What its token says; `None` for a client with API keys.
+    pub token: Option<Box<TokenIdentity>>,
+}
+
+/// What a verified token says about its client, besides id and plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenIdentity {
+    /// Who says so. Ids of different issuers are different clients.
+    pub issuer: Arc<str>,
+    /// SHA-256 of issuer and id. No client of the file, and no client of another issuer, has its
+    /// buckets.
+    pub digest: Digest,
+    /// Names and values of the claims that rules count by.
+    pub claims: Vec<(Box<str>, Box<str>)>,
+    /// Headers that the upstream gets.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Whether the upstream does not get the token.
+    pub is_hidden: bool,
 }
 
 /// Several clients that share limits: those of one customer.
@@ -51,7 +75,7 @@ pub struct Validity {
     pub expires_us: u64,
 }
 
-/// Why a known key cannot be used.
+/// Why a known key or a token cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyRefusal {
     /// Its `not_before` is in the future.
@@ -62,6 +86,8 @@ pub enum KeyRefusal {
     Disabled,
     /// The key store cannot be asked whose it is.
     Unverified,
+    /// It is a token of an identity provider, which is refused.
+    Token(TokenRefusal),
 }
 
 /// Whose key a request has.
@@ -72,7 +98,7 @@ pub struct Found {
     pub source: Option<usize>,
     /// Name of a known key, if it has one.
     pub name: Option<Arc<str>>,
-    /// Why a known key cannot be used; `None` if it can.
+    /// Why a known key or a token cannot be used; `None` if it can.
     pub refusal: Option<KeyRefusal>,
 }
 
@@ -93,7 +119,40 @@ impl Principal {
     /// The client with this id, which no other has.
     pub fn new(id: Arc<str>, plan: u32, is_enabled: bool) -> Self {
         let hash = hash(id.as_bytes());
-        Self { id, plan, tenant: None, hash, is_enabled }
+        Self { id, plan, tenant: None, hash, is_enabled, token: None }
+    }
+
+    /// The client that a token identifies.
+    pub fn of_token(
+        id: Arc<str>,
+        plan: u32,
+        tenant: Option<Arc<Tenant>>,
+        token: TokenIdentity,
+    ) -> Self {
+        let beginning = token.digest.first_chunk().copied().unwrap_or_default();
+        let hash = u64::from_be_bytes(beginning);
+        Self { id, plan, tenant, hash, is_enabled: true, token: Some(Box::new(token)) }
+    }
+
+    /// Its name in the file, which rules refer to; `None` for a client with a token, whatever its
+    /// id.
+    pub fn key_id(&self) -> Option<&Arc<str>> {
+        self.token.is_none().then_some(&self.id)
+    }
+
+    /// A name that no other client has: of a client with a token, the id and the issuer, which has
+    /// no white space.
+    pub fn full_name(&self) -> Arc<str> {
+        match &self.token {
+            None => Arc::clone(&self.id),
+            Some(token) => format!("{} {}", self.id, token.issuer).into(),
+        }
+    }
+
+    /// The value of a claim of its token that rules count by; `None` if it has none.
+    pub fn claim(&self, name: &str) -> Option<&str> {
+        let claims = &self.token.as_ref()?.claims;
+        claims.iter().find(|(own, _)| **own == *name).map(|(_, value)| &**value)
     }
 }
 
@@ -128,7 +187,7 @@ impl Validity {
     pub const ALWAYS: Self = Self { not_before_us: 0, expires_us: u64::MAX };
 
     /// Why the key cannot be used at `unix_us`; `None` if it can.
-    fn refusal(self, unix_us: u64) -> Option<KeyRefusal> {
+    pub fn refusal(self, unix_us: u64) -> Option<KeyRefusal> {
         if unix_us < self.not_before_us {
             Some(KeyRefusal::NotYetValid)
         } else if unix_us >= self.expires_us {
@@ -166,10 +225,12 @@ impl Found {
         }
     }
 
-    /// Its unknown key, and where that was.
+    /// Its unknown key, and where that was; `None` for a token that is refused.
     pub fn unknown_key(&self) -> Option<(Digest, usize)> {
         match (&self.key, self.source) {
-            (ClientKey::Unknown(digest), Some(source)) => Some((*digest, source)),
+            (ClientKey::Unknown(digest), Some(source)) if self.refusal.is_none() => {
+                Some((*digest, source))
+            }
             _ => None,
         }
     }
@@ -184,6 +245,18 @@ impl Found {
     pub fn unverified(source: usize, is_anonymous: bool) -> Self {
         let refusal = (!is_anonymous).then_some(KeyRefusal::Unverified);
         Self { source: Some(source), refusal, ..Self::NO_KEY }
+    }
+
+    /// The result for a request with a verified token from the source with this index.
+    pub fn verified(token: &Verified, source: usize) -> Self {
+        let key = ClientKey::Known(Arc::clone(&token.principal));
+        Self { key, source: Some(source), name: None, refusal: None }
+    }
+
+    /// The result for a request with a token that is refused.
+    pub fn refused(digest: Digest, source: usize, why: TokenRefusal) -> Self {
+        let refusal = Some(KeyRefusal::Token(why));
+        Self { key: ClientKey::Unknown(digest), source: Some(source), name: None, refusal }
     }
 
     /// The result for a request that is assumed to have a key of this client, from the source with
@@ -210,8 +283,12 @@ impl Keys {
 
     /// Finds whose credential a request has. `unix_us` returns the Unix time in microseconds, and
     /// is only called for a key with times.
-    pub fn look_up(&self, credential: Option<Credential>, unix_us: impl FnOnce() -> u64) -> Found {
-        let Some(Credential { digest, source }) = credential else { return Found::NO_KEY };
+    pub fn look_up(
+        &self,
+        credential: Option<&Credential<'_>>,
+        unix_us: impl FnOnce() -> u64,
+    ) -> Found {
+        let Some(&Credential { digest, source, .. }) = credential else { return Found::NO_KEY };
         match self.with_digest(&digest) {
             None => Found::unknown(digest, source),
             Some(known) => Found::known(known, source, unix_us),

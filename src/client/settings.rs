@@ -4,6 +4,8 @@ use std::fmt;
 
 use http::HeaderName;
 
+use super::jwt::settings::Issuer;
+
 pub use crate::config::words::{OnConflictingKeys, OnMissingKey, OnPreflight, OnUnknownKey};
 
 /// `[clients]`: how clients are identified.
@@ -28,6 +30,13 @@ pub struct Clients {
     pub ipv6_prefix: u8,
     /// Path at which clients read their own limits, in visible ASCII; `None`: off.
     pub limits_path: Option<Box<str>>,
+    /// Issuers of tokens; empty: a token is an API key as any other text.
+    pub issuers: Vec<Issuer>,
+    /// Claims that rules count by, each once.
+    pub counted_claims: Vec<Box<str>>,
+    /// Headers that upstreams get from tokens, of all issuers, each once. Those of clients are
+    /// removed.
+    pub claim_headers: Vec<HeaderName>,
 }
 
 impl Clients {

@@ -33,7 +33,8 @@ fn identity(
     headers: &HeaderMap,
     query: Option<&str>,
 ) -> Result<Identity, IdentityError> {
-    let found = policy.keys.look_up(Credential::of(&policy.clients, headers, query)?, || NOW_US);
+    let found =
+        policy.keys.look_up(Credential::of(&policy.clients, headers, query)?.as_ref(), || NOW_US);
     let trusted = &policy.server.trusted_proxies;
     Ok(identify(&policy.clients, trusted, peer, headers, None, found))
 }

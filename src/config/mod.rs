@@ -2,8 +2,8 @@
 //! resolves names, checks values and reports what does not fit together.
 //!
 //! Reading order: [`Config`] here, [`spanned`], [`row`] (what is known of a setting), [`tables`],
-//! [`handling`], [`listeners`], [`acme`], [`rules`] and [`words`] (what may be written), `schema`
-//! (the same for editors); [`reference`] (`${…}`); [`diagnostic`], [`suggest`], `foreign`,
+//! [`handling`], [`listeners`], [`acme`], [`jwt`], [`rules`] and [`words`] (what may be written),
+//! `schema` (the same for editors); [`reference`] (`${…}`); [`diagnostic`], [`suggest`], `foreign`,
 //! `entries` and [`listener`] (what to write instead), [`secrets`], `render` and [`findings`] (how
 //! errors and warnings are shown); [`read`], with `walk` and `types` (from values to a `Config`),
 //! `syntax` (text that is not TOML), `duplicate` (names that are written twice) and `lenient`
@@ -21,6 +21,7 @@ pub mod findings;
 pub(crate) mod foreign;
 pub mod handling;
 pub mod health;
+pub mod jwt;
 mod lenient;
 pub mod listener;
 pub mod listeners;

@@ -7,6 +7,7 @@
 use super::Named;
 use super::handling::{Cors, HeaderEdits, Maintenance, Redirect, Respond, SwitchOr};
 use super::health::{Eject, Health};
+use super::jwt::{Jwt, OneOrSeveral};
 use super::mirror::Mirror;
 use super::row::DefaultValue::{Fraction, InWords, Number, Numbers, Switch, Text, Texts};
 use super::row::Form::{Address, Bytes, Duration, Matches, Percentages};
@@ -446,6 +447,8 @@ table! {
         pub ipv6_prefix: Field<u64> { default: Number(64), range: Between(1, 128) },
         /// Path where clients read their own limits, such as `"/.well-known/ratelimit"`.
         pub limits_path: Field<String> { default: InWords("none") },
+        /// Tokens of identity providers, which are read where API keys are.
+        pub jwt: Option<Spanned<OneOrSeveral<Jwt>>>,
     }
 }
 

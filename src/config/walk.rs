@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::foreign::{self, Advice, Unknown};
 use super::handling::SwitchOr;
+use super::jwt::OneOrSeveral;
 use super::row::{Contents, DefaultValue, Row};
 use super::rules::{Burst, Lease, LimitText};
 use super::spanned::Spanned;
@@ -396,6 +397,19 @@ impl<T: Table> FromToml for TextOr<T> {
             DeValue::String(text) => Some(Self::Text(text.to_string())),
             DeValue::Table(table) => Some(Self::Table(walk.settings(table))),
             _ => walk.reject(Expected::TextOrTable, value),
+        }
+    }
+}
+
+/// A table, or a list of them.
+impl<T: Table + FromToml> FromToml for OneOrSeveral<T> {
+    const CONTENTS: Contents = Contents::Table(T::ROWS);
+
+    fn from_toml(value: &Value<'_>, walk: &mut Walk<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Self::One(walk.settings(table))),
+            DeValue::Array(_) => Vec::from_toml(value, walk).map(Self::Several),
+            _ => walk.reject(Expected::Table, value),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Settings that take one of a few words, which are in lower case in the file. `= Variant` is the
+//! Settings that take one of a few words, which are in lower case in the file except names of
+//! algorithms. `= Variant` is the
 //! default.
 
 use super::walk::{words, words_of};
@@ -40,6 +41,34 @@ words! {
         Deny = "deny",
         /// It counts as a request without a key.
         Anonymous = "anonymous",
+    }
+
+    /// Algorithm of the signature of a token (RFC 7518, section 3.1; RFC 8037).
+    pub enum JwtAlgorithm {
+        /// RSA PKCS #1 v1.5 with SHA-256.
+        Rs256 = "RS256",
+        /// RSA PKCS #1 v1.5 with SHA-384.
+        Rs384 = "RS384",
+        /// RSA PKCS #1 v1.5 with SHA-512.
+        Rs512 = "RS512",
+        /// RSA-PSS with SHA-256.
+        Ps256 = "PS256",
+        /// RSA-PSS with SHA-384.
+        Ps384 = "PS384",
+        /// RSA-PSS with SHA-512.
+        Ps512 = "PS512",
+        /// ECDSA with P-256 and SHA-256.
+        Es256 = "ES256",
+        /// ECDSA with P-384 and SHA-384.
+        Es384 = "ES384",
+        /// Ed25519.
+        EdDsa = "EdDSA",
+        /// HMAC with SHA-256 and `secret`.
+        Hs256 = "HS256",
+        /// HMAC with SHA-384 and `secret`.
+        Hs384 = "HS384",
+        /// HMAC with SHA-512 and `secret`.
+        Hs512 = "HS512",
     }
 
     /// How a rule counts. All grants of a rule have its kind.

@@ -119,7 +119,7 @@ pub fn applicability<'a>(
         Dimension::Host => subject.host.is_none(),
         Dimension::Header(name) => !subject.headers.contains_key(name) && !subject.absent.has(name),
         Dimension::Certificate => is_cert_unknown,
-        Dimension::Param(_) => true,
+        Dimension::Param(_) | Dimension::Claim(_) => true,
     };
     let unknown = match charge {
         Ok(_) => rule.per.iter().filter(is_unknown).collect(),
@@ -133,7 +133,8 @@ fn is_own(rule: &Rule, subject: &Subject<'_>) -> bool {
     let per = |dimension| rule.per.contains(&dimension);
     match (subject.selected_by, &subject.client.key) {
         (SelectedBy::Key, ClientKey::Known(known)) => {
-            per(Dimension::Key) || rule.grant_by_key.contains_key(&known.id)
+            per(Dimension::Key)
+                || known.key_id().is_some_and(|id| rule.grant_by_key.contains_key(id))
         }
         (SelectedBy::Key, _) => per(Dimension::Key),
         (SelectedBy::Tenant, _) => rule.counts_tenants(),

@@ -140,6 +140,8 @@ pub enum Rejection {
     NoLocation(NoLocation),
     /// A limit cannot count by one of the headers.
     Header(UncountableHeader),
+    /// It has a token, and the keys of the token's issuer have not been fetched since the start.
+    NoTokenKeys,
     /// As many requests wait because of leaky buckets as `server.limits.max_waiting_requests`
     /// allows.
     QueueFull,
@@ -159,7 +161,7 @@ pub enum Unauthenticated {
         /// Where the key was, as an index into the sources of keys (`clients.api_key`).
         source: usize,
     },
-    /// It has a known key, which cannot be used.
+    /// It has a known key or a token, which cannot be used.
     KeyRefused {
         /// Where the key was.
         source: usize,
@@ -263,11 +265,14 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The API key of a request, to be looked up in [`Policy::keys`].
+/// The API key or the token of a request, to be looked up in [`Policy::keys`] or verified.
 ///
 /// # Errors
 /// The request is malformed, or its client cannot be identified.
-pub fn credential(policy: &Policy, head: &Head<'_>) -> Result<Option<Credential>, Rejection> {
+pub fn credential<'a>(
+    policy: &Policy,
+    head: &Head<'a>,
+) -> Result<Option<Credential<'a>>, Rejection> {
     guard::check(&policy.server, head).map_err(Rejection::Malformed)?;
     Credential::of(&policy.clients, head.headers, head.uri.query()).map_err(Rejection::Identity)
 }

@@ -76,6 +76,7 @@ fn unauthenticated(policy: &Policy, reason: Unauthenticated) -> String {
                 KeyRefusal::Unverified => {
                     format!("The API key {place} cannot be checked at the moment; retry later.")
                 }
+                KeyRefusal::Token(why) => format!("The token {place} {why}."),
             }
         }
     }
@@ -159,6 +160,10 @@ fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
         Rejection::QueueFull => (
             LIMITED,
             "Too many requests are waiting at the gateway at the moment; retry later.".to_owned(),
+        ),
+        Rejection::NoTokenKeys => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Tokens of this issuer cannot be verified at the moment; retry later.".to_owned(),
         ),
         Rejection::Preflight(PreflightRefusal::Origin) => {
             (StatusCode::FORBIDDEN, "CORS: pages of this origin are not allowed here.".to_owned())

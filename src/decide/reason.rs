@@ -6,6 +6,7 @@ use super::guard::Malformed;
 use super::headers::HeaderFault;
 use super::{Rejection, Unauthenticated};
 use crate::client::credential::IdentityError;
+use crate::client::jwt::TokenRefusal;
 use crate::client::principal::KeyRefusal;
 use crate::policy::cors::PreflightRefusal;
 use crate::policy::path::PathError;
@@ -36,6 +37,32 @@ pub enum Reason {
     KeyStoreUnavailable,
     /// See [`KeyRefusal::Disabled`].
     DisabledKey,
+    /// See [`TokenRefusal::TooLong`].
+    LongToken,
+    /// See [`TokenRefusal::Malformed`].
+    MalformedToken,
+    /// See [`TokenRefusal::Algorithm`].
+    TokenAlgorithm,
+    /// See [`TokenRefusal::Type`].
+    TokenType,
+    /// See [`TokenRefusal::Issuer`].
+    TokenIssuer,
+    /// See [`TokenRefusal::UnknownKey`].
+    TokenKey,
+    /// See [`TokenRefusal::Signature`].
+    TokenSignature,
+    /// See [`TokenRefusal::Expired`].
+    ExpiredToken,
+    /// See [`TokenRefusal::NotYetValid`].
+    EarlyToken,
+    /// See [`TokenRefusal::Audience`].
+    TokenAudience,
+    /// See [`TokenRefusal::Claims`].
+    TokenClaims,
+    /// See [`TokenRefusal::Plan`].
+    TokenPlan,
+    /// See [`Rejection::NoTokenKeys`].
+    NoTokenKeys,
     /// See [`IdentityError::ConflictingKeys`].
     ConflictingKeys,
     /// See [`IdentityError::KeyTooLong`].
@@ -144,7 +171,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 58] = [
+    pub const ALL: [Self; 71] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -156,6 +183,19 @@ impl Reason {
         Self::ExpiredKey,
         Self::DisabledKey,
         Self::KeyStoreUnavailable,
+        Self::LongToken,
+        Self::MalformedToken,
+        Self::TokenAlgorithm,
+        Self::TokenType,
+        Self::TokenIssuer,
+        Self::TokenKey,
+        Self::TokenSignature,
+        Self::ExpiredToken,
+        Self::EarlyToken,
+        Self::TokenAudience,
+        Self::TokenClaims,
+        Self::TokenPlan,
+        Self::NoTokenKeys,
         Self::ConflictingKeys,
         Self::KeyTooLong,
         Self::NoRoute,
@@ -243,6 +283,19 @@ impl Reason {
             Self::ExpiredKey => "expired_key",
             Self::DisabledKey => "disabled_key",
             Self::KeyStoreUnavailable => "key_store_unavailable",
+            Self::LongToken => "token_too_long",
+            Self::MalformedToken => "malformed_token",
+            Self::TokenAlgorithm => "token_algorithm",
+            Self::TokenType => "token_type",
+            Self::TokenIssuer => "token_issuer",
+            Self::TokenKey => "token_key",
+            Self::TokenSignature => "token_signature",
+            Self::ExpiredToken => "expired_token",
+            Self::EarlyToken => "early_token",
+            Self::TokenAudience => "token_audience",
+            Self::TokenClaims => "token_claims",
+            Self::TokenPlan => "token_plan",
+            Self::NoTokenKeys => "no_token_keys",
             Self::ConflictingKeys => "conflicting_keys",
             Self::KeyTooLong => "key_too_long",
             Self::NoRoute => "no_route",
@@ -313,6 +366,26 @@ impl From<Unauthenticated> for Reason {
             Unauthenticated::KeyRefused { why: KeyRefusal::Unverified, .. } => {
                 Self::KeyStoreUnavailable
             }
+            Unauthenticated::KeyRefused { why: KeyRefusal::Token(why), .. } => why.into(),
+        }
+    }
+}
+
+impl From<TokenRefusal> for Reason {
+    fn from(refusal: TokenRefusal) -> Self {
+        match refusal {
+            TokenRefusal::TooLong => Self::LongToken,
+            TokenRefusal::Malformed => Self::MalformedToken,
+            TokenRefusal::Algorithm => Self::TokenAlgorithm,
+            TokenRefusal::Type => Self::TokenType,
+            TokenRefusal::Issuer => Self::TokenIssuer,
+            TokenRefusal::UnknownKey => Self::TokenKey,
+            TokenRefusal::Signature => Self::TokenSignature,
+            TokenRefusal::Expired => Self::ExpiredToken,
+            TokenRefusal::NotYetValid => Self::EarlyToken,
+            TokenRefusal::Audience => Self::TokenAudience,
+            TokenRefusal::Claims => Self::TokenClaims,
+            TokenRefusal::Plan => Self::TokenPlan,
         }
     }
 }
@@ -331,6 +404,7 @@ impl From<Rejection> for Reason {
             Rejection::Identity(IdentityError::ConflictingKeys { .. }) => Self::ConflictingKeys,
             Rejection::Identity(IdentityError::KeyTooLong { .. }) => Self::KeyTooLong,
             Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,
+            Rejection::NoTokenKeys => Self::NoTokenKeys,
             Rejection::NoRoute => Self::NoRoute,
             Rejection::Preflight(PreflightRefusal::Origin) => Self::CorsOrigin,
             Rejection::Preflight(PreflightRefusal::Method) => Self::CorsMethod,

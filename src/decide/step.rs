@@ -21,7 +21,8 @@ pub enum Step {
     Redirect,
     /// The head is malformed, or larger than allowed. `guard::check` has an order of its own.
     Head,
-    /// The API keys contradict each other, or one is too long (400).
+    /// The API keys contradict each other, or one is too long (400). The keys of a token's issuer
+    /// have not been fetched yet (503).
     Credential,
     /// The client's address may not send requests (403), by the lists of the route if it has one.
     IpAccess,

@@ -27,7 +27,11 @@ fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> http::request:
 
 fn prechecked<'a>(policy: &Policy, head: &Head<'a>) -> Precheck<'a> {
     let credential = credential(policy, head);
-    precheck(policy, head, credential.map(|credential| policy.keys.look_up(credential, || 0)))
+    precheck(
+        policy,
+        head,
+        credential.map(|credential| policy.keys.look_up(credential.as_ref(), || 0)),
+    )
 }
 
 /// Routes with and without a host, keys in a header, as a bearer token and in the query, limits by

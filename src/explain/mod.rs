@@ -29,6 +29,7 @@ use crate::keys::store::KeyStore;
 use crate::policy::Policy;
 use crate::runtime::{CurrentSnapshot, Snapshot};
 use crate::store::limiter::{Limiter, Taken};
+use crate::tokens::{NoKeys, Tokens};
 use crate::upstream::health::{HealthView, State};
 use crate::upstream::pool::EndpointView;
 use report::Explanation;
@@ -84,7 +85,7 @@ impl Explainer {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
         let request = spec.request_of(policy, self.stored_client(policy, spec).await)?;
-        let mut found = found(policy, &request);
+        let mut found = found(policy, &snapshot.tokens, &request);
         let unknown = found.as_ref().ok().and_then(Found::unknown_key);
         if let (Some(keys), Some(unknown)) = (&self.keys, unknown) {
             found = Ok(keys.find(policy, snapshot.generation, unknown, clock::now()).await);
@@ -139,23 +140,35 @@ fn lookups_failing(snapshot: &Snapshot, upstream: &str) -> Vec<String> {
 /// If no client could send the request.
 pub fn by_rules(policy: &Policy, spec: &RequestSpec) -> Result<Explanation, SpecError> {
     let request = spec.request(policy)?;
-    let precheck = prechecked(policy, &request);
+    let tokens = Tokens::new(&policy.clients, None);
+    let precheck = prechecked(policy, &tokens, &request);
     let levels =
         if precheck.charges.is_empty() { PeekResult::NoBuckets } else { PeekResult::NotRead };
     Ok(resolved::explanation(policy, &request, &precheck, levels))
 }
 
 /// What is decided about the request before a bucket is read.
-fn prechecked<'a>(policy: &Policy, request: &'a HypotheticalRequest) -> Precheck<'a> {
-    precheck(policy, &request.head(), found(policy, request))
+fn prechecked<'a>(
+    policy: &Policy,
+    tokens: &Tokens,
+    request: &'a HypotheticalRequest,
+) -> Precheck<'a> {
+    precheck(policy, &request.head(), found(policy, tokens, request))
 }
 
 /// Whose key the request has: the one that it is assumed to have, in the first place where keys are
 /// read.
-fn found(policy: &Policy, request: &HypotheticalRequest) -> Result<Found, Rejection> {
+fn found(
+    policy: &Policy,
+    tokens: &Tokens,
+    request: &HypotheticalRequest,
+) -> Result<Found, Rejection> {
     let assumed = request.assumed_key.as_ref().filter(|_| !policy.clients.key_sources.is_empty());
-    credential(policy, &request.head()).map(|credential| match assumed {
-        Some(known) => Found::assumed(known, 0),
-        None => policy.keys.look_up(credential, clock::unix_us),
+    credential(policy, &request.head()).and_then(|credential| {
+        if let Some(known) = assumed {
+            return Ok(Found::assumed(known, 0));
+        }
+        let found = tokens.look_up(policy, credential.as_ref(), clock::unix_us);
+        found.map_err(|NoKeys| Rejection::NoTokenKeys)
     })
 }

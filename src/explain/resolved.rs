@@ -13,6 +13,7 @@ use crate::client::ClientKey;
 use crate::client::address::{counted_address, counted_as};
 use crate::client::identity::Identity;
 use crate::client::principal::KeyRefusal;
+use crate::decide::reason::Reason;
 use crate::decide::{self, Head, Precheck, Refusal, Rejection, problem};
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
@@ -108,10 +109,14 @@ fn client(
                 Some(KeyRefusal::Expired) => "expired",
                 Some(KeyRefusal::Disabled) => "disabled",
                 Some(KeyRefusal::Unverified) => "unverified",
+                Some(KeyRefusal::Token(why)) => Reason::from(why).label(),
             };
             (Some(known.id.to_string()), state)
         }
         _ if identity.key_refusal == Some(KeyRefusal::Unverified) => (None, "unverified"),
+        _ if let Some(KeyRefusal::Token(why)) = identity.key_refusal => {
+            (None, Reason::from(why).label())
+        }
         ClientKey::Unknown(_) => (None, "unknown"),
         ClientKey::Missing if key_from.is_some() => (None, "unknown_as_none"),
         ClientKey::Missing if precheck.scope == Scope::Preflight => (None, "preflight"),

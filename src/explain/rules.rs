@@ -183,6 +183,11 @@ impl RequestContext<'_> {
                 format!("this value of the path parameter {name}")
             }
             Dimension::Param(name) => format!("requests without the path parameter {name}"),
+            Dimension::Claim(name) => match self.client.principal().and_then(|one| one.claim(name))
+            {
+                Some(_) => format!("this value of the claim {name}"),
+                None => format!("requests without the claim {name}"),
+            },
         });
         let mut shared: Vec<String> = each.collect();
         // Clients with different rates have different buckets.

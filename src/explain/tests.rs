@@ -103,7 +103,8 @@ fn after(before: usize, spec: &RequestSpec) -> Explanation {
     let policy = policy();
     let store = MemoryStore::new(1_000, &policy.limits);
     let request = spec.request(&policy).unwrap();
-    let precheck = prechecked(&policy, &request);
+    let tokens = crate::tokens::Tokens::new(&policy.clients, None);
+    let precheck = prechecked(&policy, &tokens, &request);
     for _ in 0..before {
         store.take(&precheck.charges, 0, Share::WHOLE);
     }

@@ -17,6 +17,7 @@ pub mod socket;
 pub mod tls;
 pub mod tls_info;
 pub mod unix_socket;
+pub mod url;
 pub mod url_target;
 pub mod vary;
 pub mod weighted;

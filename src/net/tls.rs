@@ -60,6 +60,9 @@ pub const TRACING: SettingNames<'static> = SettingNames { table: "tracing", ..RE
 /// The names under `[acme]`, which has no client certificate.
 pub const ACME: SettingNames<'static> = SettingNames { table: "acme", ..REDIS };
 
+/// The names under `[clients.jwt]`, which has no client certificate.
+pub const JWT: SettingNames<'static> = SettingNames { table: "clients.jwt", ..REDIS };
+
 /// Why a TLS configuration cannot be made.
 #[derive(Debug, Error)]
 pub enum TlsError {

@@ -131,7 +131,7 @@ impl Consumption {
                 continue;
             };
             let item = Item { rule: charge.rule, client: found.id() };
-            let key_id = || found.name().map(Arc::clone);
+            let key_id = || found.name();
             shard.current.requests.add(item, key_id);
             if !outcome.enough {
                 shard.current.refused.add(item, key_id);

@@ -16,6 +16,7 @@ mod process;
 mod registrar;
 mod stale;
 mod tls;
+mod tokens;
 mod totals;
 mod upstream;
 
@@ -44,6 +45,7 @@ pub use policy::{CompleteRequest, PolicySeries};
 pub use process::{ConfigSeries, ConnectionSeries, OpenConnection, OverloadSeries, TraceSeries};
 use registrar::Registrar;
 pub use tls::TlsSeries;
+pub use tokens::{TokenKeys, TokenSeries};
 pub use totals::{Gauges, Totals};
 use upstream::UpstreamFamilies;
 pub use upstream::{
@@ -120,6 +122,8 @@ pub struct Metrics {
     pub access_log_dropped: IntCounter,
     /// Handshakes of clients, and certificates.
     pub tls: TlsSeries,
+    /// Keys of token issuers.
+    pub tokens: TokenSeries,
     /// Numbers of exported and dropped spans, and exports by result.
     pub traces: TraceSeries,
     /// Refusal runs that could not be added to the stream in Redis.
@@ -231,6 +235,7 @@ impl Metrics {
             log_dropped: log_dropped(&series)?,
             access_log_dropped: access_log_dropped(&series)?,
             tls: TlsSeries::register(&series)?,
+            tokens: TokenSeries::register(&series)?,
             traces: TraceSeries::register(&series)?,
             audit_dropped: audit_dropped(&series)?,
             acme_orders: acme_orders(&series)?,

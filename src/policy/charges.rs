@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::{Colocated, Dimension, Grant, MAX_RULES_PER_ROUTE, OnMissing, Policy, Route, Rule};
 use crate::client::identifier::Identifier;
+use crate::client::principal::Principal;
 use crate::client::settings::{Clients, OnUnknownKey};
 use crate::client::{Client, ClientKey};
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
@@ -291,6 +292,12 @@ impl Policy {
                 Dimension::Tenant => {
                     client.tenant().into_iter().for_each(|tenant| tenant.tagged(&mut tagged));
                 }
+                Dimension::Claim(name) => {
+                    match client.principal().and_then(|known| known.claim(name)) {
+                        Some(value) => tagged(b'x', value.as_bytes()),
+                        None => tagged(b'y', b""),
+                    }
+                }
                 Dimension::Certificate => {
                     tagged(b'c', client.certificate.as_ref().map_or(&[], |digest| &digest[..]));
                 }
@@ -401,7 +408,8 @@ impl Rule {
         if let Some(net) = client.ip.and_then(exempt) {
             return Err(WhyNot::ExemptAddress(*net));
         }
-        if client.principal().is_some_and(|known| self.exempt.keys.contains(&known.id)) {
+        let key = client.principal().and_then(Principal::key_id);
+        if key.is_some_and(|id| self.exempt.keys.contains(id)) {
             return Err(WhyNot::ExemptKey);
         }
         if client.certificate.is_none() && self.per.contains(&Dimension::Certificate) {
@@ -446,7 +454,7 @@ impl Rule {
         if self.grant_by_key.is_empty() {
             return None;
         }
-        self.grant_by_key.get(&client.principal()?.id)
+        self.grant_by_key.get(client.principal()?.key_id()?)
     }
 
     fn tenant_grant(&self, client: &Client) -> Option<&Grant> {

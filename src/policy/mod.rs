@@ -376,6 +376,9 @@ pub enum Dimension {
     Param(Arc<str>),
     /// The client's tenant. The rule does not apply to clients without one.
     Tenant,
+    /// A claim of the client's token. Requests without a token, or with one that lacks the claim,
+    /// share a bucket.
+    Claim(Arc<str>),
 }
 
 impl Dimension {
@@ -404,6 +407,7 @@ impl Dimension {
             Self::Certificate => (7, ""),
             Self::Param(name) => (8, name),
             Self::Tenant => (9, ""),
+            Self::Claim(name) => (10, name),
         }
     }
 }
@@ -422,6 +426,7 @@ impl std::fmt::Display for Dimension {
             Self::Certificate => "cert",
             Self::Tenant => "tenant",
             Self::Param(name) => return write!(formatter, "param:{name}"),
+            Self::Claim(name) => return write!(formatter, "claim:{name}"),
         })
     }
 }

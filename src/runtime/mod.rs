@@ -2,7 +2,8 @@
 //!
 //! Reading order: `snapshot`, this file (how a policy is put in force), `lookups` (addresses of
 //! upstream servers), `checks` (their health), `orders` (of operators, for all gateways), `acme`
-//! (automatic certificates), `drain` (whether the process ends).
+//! (automatic certificates), `token_keys` (keys of token issuers), `drain` (whether the process
+//! ends).
 
 pub mod acme;
 pub mod checks;
@@ -10,6 +11,7 @@ pub mod drain;
 pub mod lookups;
 pub mod orders;
 mod snapshot;
+pub mod token_keys;
 
 use std::sync::Arc;
 
@@ -27,6 +29,7 @@ use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::tls::files::TlsFiles;
 use crate::tls::listeners::TlsListeners;
+use crate::tokens::Tokens;
 use crate::upstream::pool::Pool;
 use crate::usage::kept::Kept;
 use orders::OrderBoard;
@@ -77,7 +80,7 @@ impl Runtime {
 
     /// Puts a policy in force, with the files of its listeners, and returns its snapshot. New
     /// requests use it; requests in flight keep theirs. Names without a known address are looked up
-    /// first, for 5 s at most. Calls must not overlap.
+    /// first, and keys of new token issuers fetched, for 5 s at most each. Calls must not overlap.
     pub(crate) async fn apply(&self, mut policy: Policy, files: TlsFiles) -> Arc<Snapshot> {
         let Self {
             current, limiter, store, metrics, access_log, audit, traces, tls, usage, ..
@@ -93,7 +96,9 @@ impl Runtime {
         if let Some(usage) = usage {
             usage.configure(&policy.usage);
         }
-        let next = Arc::new(Snapshot::following(&previous, policy, pools));
+        let tokens = Tokens::new(&policy.clients, Some(&previous.tokens));
+        tokens.fetch_missing().await;
+        let next = Arc::new(Snapshot::following(&previous, policy, pools, tokens));
         if let Err(problem) = tls.apply(&next.policy.listeners, files) {
             error!(detail = %problem, "TLS of the listeners cannot be changed; the previous settings stay in use");
         }

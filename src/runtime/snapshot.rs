@@ -10,6 +10,7 @@ use crate::policy::Policy;
 use crate::policy::limits_hash::LimitsHash;
 use crate::policy::settings::Upstream;
 use crate::store::rule::StoredRule;
+use crate::tokens::Tokens;
 use crate::upstream::load::Load;
 use crate::upstream::pool::Pool;
 
@@ -34,6 +35,8 @@ pub struct Snapshot {
     pub pools: Vec<Arc<Pool>>,
     /// Requests in flight at each upstream, in the order of `policy.upstreams`.
     pub loads: Vec<Arc<Load>>,
+    /// The keys of token issuers, and verified tokens.
+    pub tokens: Tokens,
 }
 
 impl Snapshot {
@@ -41,12 +44,18 @@ impl Snapshot {
     /// the policy's upstreams, in their order.
     pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let loads = policy.upstreams.iter().map(|_| Arc::default()).collect();
-        Self::with(1, policy, Consumption::default(), pools, loads)
+        let tokens = Tokens::new(&policy.clients, None);
+        Self::with(1, policy, Consumption::default(), pools, loads, tokens)
     }
 
     /// Creates the snapshot of the generation after `previous`. The counts of clients that both
     /// policies have in common are carried over.
-    pub fn following(previous: &Self, policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
+    pub fn following(
+        previous: &Self,
+        policy: Policy,
+        pools: Vec<Arc<Pool>>,
+        tokens: Tokens,
+    ) -> Self {
         let consumption = previous.consumption.carried_over(&previous.policy, &policy);
         let load = |upstream: &Upstream| {
             let each = previous.policy.upstreams.iter().zip(&previous.loads);
@@ -54,7 +63,7 @@ impl Snapshot {
             same.map_or_else(Arc::default, |(_, load)| Arc::clone(load))
         };
         let loads = policy.upstreams.iter().map(load).collect();
-        Self::with(previous.generation + 1, policy, consumption, pools, loads)
+        Self::with(previous.generation + 1, policy, consumption, pools, loads, tokens)
     }
 
     /// Returns every server of every upstream, and its state at `now` (microseconds).
@@ -112,6 +121,7 @@ impl Snapshot {
         consumption: Consumption,
         pools: Vec<Arc<Pool>>,
         loads: Vec<Arc<Load>>,
+        tokens: Tokens,
     ) -> Self {
         let series = PolicySeries::new(&policy);
         let limits = LimitsHash::of(&policy);
@@ -125,6 +135,7 @@ impl Snapshot {
             stored_rules,
             pools,
             loads,
+            tokens,
         }
     }
 }

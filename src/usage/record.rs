@@ -39,14 +39,14 @@ pub struct Place {
 /// Whose quota it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// What identifies the client: `key`, `tenant`, `ip` or `unknown_key`; `shared` if the rule
-    /// counts several clients together.
+    /// What identifies the client: `key`, `token`, `tenant`, `ip` or `unknown_key`; `shared` if the
+    /// rule counts several clients together.
     pub kind: &'static str,
     /// The client; empty if several are counted together.
     pub id: String,
 }
 
-pub const OWNER_KINDS: [&str; 5] = ["key", "tenant", "ip", "unknown_key", SHARED];
+pub const OWNER_KINDS: [&str; 6] = ["key", "tenant", "ip", "unknown_key", SHARED, "token"];
 
 const SHARED: &str = "shared";
 

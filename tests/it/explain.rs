@@ -59,7 +59,7 @@ fn decided(snapshot: &Snapshot, store: &MemoryStore, spec: &RequestSpec) -> Obse
     let request = spec.request(policy).unwrap();
     let head = request.head();
     let credential = credential(policy, &head);
-    let found = credential.map(|credential| policy.keys.look_up(credential, || 0));
+    let found = credential.map(|credential| policy.keys.look_up(credential.as_ref(), || 0));
     let precheck = precheck(policy, &head, found);
     let answer = store.take(&precheck.charges, tollgate::base::clock::now(), Share::WHOLE);
     let verdict = Verdict::of(&precheck.charges, &answer);

@@ -79,6 +79,7 @@ mod identity;
 mod ip_lists;
 mod key_rotation;
 mod key_store;
+mod tokens;
 
 // Listeners, their certificates, and those that are automatic.
 mod acme;

@@ -35,12 +35,13 @@ use crate::process::notify::{self, Watchdog};
 use crate::process::wall_clock::WallClock;
 use crate::reload::Reloader;
 use crate::reload::service::{HangupSignal, ReloadService};
-use crate::runtime::Runtime;
 use crate::runtime::acme::AcmeService;
 use crate::runtime::checks::Checks;
 use crate::runtime::drain::Draining;
 use crate::runtime::lookups::Lookups;
 use crate::runtime::orders::OrderSharing;
+use crate::runtime::token_keys::TokenKeys;
+use crate::runtime::{CurrentSnapshot, Runtime};
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append::Appending;
@@ -106,7 +107,8 @@ impl Services {
         // The admin port opens after the takeover: until then, the previous process answers.
         let (taken, is_taken) = watch::channel(false);
         let nodes = limiter.redis().cloned();
-        let begin = begin(nodes, self.takeover, Arc::clone(&self.upgrader), taken);
+        let tokens = Arc::clone(&current);
+        let begin = begin(nodes, tokens, self.takeover, Arc::clone(&self.upgrader), taken);
         let proxy = Prebound::new(proxy, Vec::new(), failures.clone()).starting_after(begin);
         pingora.add_service(with_companions(proxy, self.supervisor, &failures));
 
@@ -138,6 +140,8 @@ impl Services {
         let orders = AcmeService::new(Arc::clone(&current), acme, is_taken);
         let reloads = ReloadService::new(self.reloader, self.hangup_signal);
         add_background(&mut pingora, "acme", orders, &failures);
+        let token_keys = TokenKeys::new(Arc::clone(&current));
+        add_background(&mut pingora, "token_keys", token_keys, &failures);
         add_background(&mut pingora, "lookups", Lookups::new(current), &failures);
         add_background(&mut pingora, "checks", checks, &failures);
         if redis.is_some() {
@@ -201,10 +205,12 @@ pub(super) fn threads(settings: &settings::Server) -> usize {
     settings.threads.unwrap_or_else(cores)
 }
 
-/// Completes when clients may connect: after the first connection attempt to Redis, and after the
-/// process that this one replaces has handed over its buckets.
+/// Completes when clients may connect: after the first connection attempt to Redis, the first
+/// fetches of keys of token issuers, and after the process that this one replaces has handed over
+/// its buckets.
 async fn begin(
     nodes: Option<Arc<Nodes>>,
+    current: Arc<CurrentSnapshot>,
     takeover: Option<Takeover>,
     upgrader: Arc<Upgrader>,
     taken: watch::Sender<bool>,
@@ -212,6 +218,7 @@ async fn begin(
     if let Some(nodes) = nodes {
         first_connect(&nodes).await;
     }
+    current.load_full().tokens.fetch_missing().await;
     if let Some(takeover) = takeover {
         if let Ok(received) = tokio::task::spawn_blocking(move || takeover.complete()).await {
             // Clients do not wait for it, the admin port does.

@@ -43,6 +43,8 @@ enum Place {
     /// `[acme.eab]`.
     Eab,
     Client,
+    /// `[clients.jwt]`.
+    Jwt,
     Redis,
     /// `[cors]`, or `cors` of a route.
     Cors,
@@ -235,6 +237,7 @@ fn place(parents: &[String]) -> Option<Place> {
         ["upstreams", _, "servers"] => Place::UpstreamServer,
         ["upstreams", _, "tls"] => Place::UpstreamTls,
         ["acme", "eab"] => Place::Eab,
+        ["clients", "jwt"] => Place::Jwt,
         ["keys", _, "secrets"] => Place::Secret,
         ["routes", _] => Place::Route,
         ["rules", _] => Place::Rule,
@@ -289,6 +292,7 @@ impl Place {
             | Self::Certificate
             | Self::Acme
             | Self::Eab
+            | Self::Jwt
             | Self::Secret
             | Self::Plan
             | Self::Key

@@ -1,8 +1,8 @@
 //! Each entry is looked up where it is listed, and its line is valid there.
 
 use super::Place::{
-    Acme, Any, Certificate, Client, Cors, Eab, Grant, Headers, Key, Listener, Plan, Redis, Root,
-    Route, Rule, Secret, Server, ServerLimits, Upstream, UpstreamServer, UpstreamTls,
+    Acme, Any, Certificate, Client, Cors, Eab, Grant, Headers, Jwt, Key, Listener, Plan, Redis,
+    Root, Route, Rule, Secret, Server, ServerLimits, Upstream, UpstreamServer, UpstreamTls,
 };
 use super::*;
 use crate::load::from_text;
@@ -52,6 +52,9 @@ fn file(place: Place, meant: &str, line: &str) -> Option<String> {
             keep("rate", "rate = '10/s'\n"),
         ),
         Plan => format!("{server}[plans.free]\n{line}\n"),
+        Jwt => {
+            format!("{server}[clients.jwt]\nissuer = 'https://id.test'\naudience = 'api'\n{line}\n")
+        }
         Key => format!("{server}[keys.k]\nsha256 = '{}'\n{line}\n", "0".repeat(64)),
         Secret => format!("{server}[[keys.k.secrets]]\nsha256 = '{}'\n{line}\n", "0".repeat(64)),
         Root | Certificate | Eab | Any => return None,
@@ -88,6 +91,7 @@ fn listed_names_are_unknown_where_they_are_listed() {
         (Listener, "[[listeners]]"),
         (Acme, "[acme]"),
         (Client, "[clients]"),
+        (Jwt, "[clients.jwt]"),
         (Redis, "[redis]"),
         (Plan, "[plans.free]"),
         (Key, "[keys.k]"),

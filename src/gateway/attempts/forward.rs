@@ -83,6 +83,9 @@ pub(in crate::gateway) fn prepare(
     if clients.hide_key {
         hide_key(request, clients)?;
     }
+    if !clients.issuers.is_empty() {
+        set_claims(request, clients, exchange)?;
+    }
     let Some(handling) = exchange.handling() else { return Ok(()) };
     // Variables have the values of the client's request.
     let subject = Subject::for_request(request, handling);
@@ -238,6 +241,38 @@ fn set_forwarding(
         request.insert_header(FORWARDED_HOST, host)?;
     }
     request.insert_header(REQUEST_ID, exchange.request_id.as_str())
+}
+
+/// Whether two names are one to servers that treat `_` as `-`.
+fn is_read_as(name: &str, own: &str) -> bool {
+    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    name.len() == own.len() && name.bytes().map(dashed).eq(own.bytes().map(dashed))
+}
+
+/// Sets the headers of the client's token, and removes the token if the upstream does not get it.
+/// Those that the client itself sent are removed, with or without a token: upstreams trust them.
+fn set_claims(request: &mut RequestHeader, clients: &Clients, exchange: &Exchange) -> Result<()> {
+    let is_ours = |name: &&HeaderName| {
+        clients.claim_headers.iter().any(|own| is_read_as(name.as_str(), own.as_str()))
+    };
+    let own: Vec<HeaderName> = request.headers.keys().filter(is_ours).cloned().collect();
+    for name in own {
+        request.remove_header(&name);
+    }
+    let identity = exchange.judged.as_ref().and_then(|judged| judged.identity.as_ref());
+    let Some(token) = identity
+        .and_then(|identity| identity.client.principal())
+        .and_then(|known| known.token.as_ref())
+    else {
+        return Ok(());
+    };
+    for (name, value) in &token.headers {
+        request.insert_header(name.clone(), value.clone())?;
+    }
+    if token.is_hidden && !clients.hide_key {
+        hide_key(request, clients)?;
+    }
+    Ok(())
 }
 
 fn hide_key(request: &mut RequestHeader, clients: &Clients) -> Result<()> {

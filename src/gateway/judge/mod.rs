@@ -27,6 +27,7 @@ use crate::limit::charge::{Charge, Charges};
 use crate::runtime::Snapshot;
 use crate::store::held::Holds;
 use crate::store::limiter::Taken;
+use crate::tokens::NoKeys;
 use crate::upstream::load::Slot;
 use waiting::{Place, Wait};
 
@@ -109,7 +110,7 @@ impl Gateway {
         let policy = &snapshot.policy;
         let head = head_over(session, &exchange.connection);
         let found = match decide::credential(policy, &head) {
-            Ok(credential) => Ok(self.find(credential, exchange).await),
+            Ok(credential) => self.find(credential.as_ref(), exchange).await,
             Err(rejection) => Err(rejection),
         };
         let precheck = decide::precheck(policy, &head, found);
@@ -174,17 +175,26 @@ impl Gateway {
         Judged { rewritten, check, holds, slot, wait, ..judged(identity, decision) }
     }
 
-    /// Finds whose credential a request has: in the file, else in the key store.
-    async fn find(&self, credential: Option<Credential>, exchange: &Exchange) -> Found {
+    /// Finds whose credential a request has: in the file, by the token that it is, or else in the
+    /// key store.
+    ///
+    /// # Errors
+    /// It is a token that cannot be verified yet.
+    async fn find(
+        &self,
+        credential: Option<&Credential<'_>>,
+        exchange: &Exchange,
+    ) -> Result<Found, Rejection> {
         let (snapshot, now) = (&exchange.snapshot, exchange.started);
         let policy = &snapshot.policy;
-        let found = policy.keys.look_up(credential, || unix_time::of(now));
-        match (&self.keys, found.unknown_key()) {
+        let found = snapshot.tokens.look_up(policy, credential, || unix_time::of(now));
+        let found = found.map_err(|NoKeys| Rejection::NoTokenKeys)?;
+        Ok(match (&self.keys, found.unknown_key()) {
             (Some(keys), Some(unknown)) => {
                 keys.find(policy, snapshot.generation, unknown, now).await
             }
             _ => found,
-        }
+        })
     }
 
     /// Takes a step that looks for a place for the request; the other steps are those of `decide`

@@ -165,7 +165,7 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
         Refusal::Rejected(Rejection::Maintenance { retry_after_s }) => {
             ProblemResponse { retry_after_seconds: retry_after_s, ..plain }
         }
-        Refusal::Rejected(Rejection::Shed) => overloaded(plain),
+        Refusal::Rejected(Rejection::Shed | Rejection::NoTokenKeys) => overloaded(plain),
         Refusal::Rejected(rejection) => {
             ProblemResponse { allow: problem::allow_header(rejection, routed), ..plain }
         }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use http::HeaderName;
 
+use super::environment::Environment;
+use super::jwt;
 use super::names::{Names, twice};
 use super::path;
 use super::values::{number, switch};
@@ -31,22 +33,33 @@ const NO_PLACE: &str = "an item of `api_key` is not a place for a key";
 pub(super) fn clients(
     config: &Config,
     names: &Names,
+    environment: Environment<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Clients> {
     let default = tables::Clients::default();
     let clients = config.clients.as_ref().map_or(&default, |clients| clients.get_ref());
-    let key_sources = key_sources(&clients.api_key, diagnostics);
+    let has_keys = !config.keys.is_empty() || config.key_store.is_some();
+    let only_tokens = clients.jwt.is_some() && !has_keys;
+    let key_sources = key_sources(&clients.api_key, only_tokens, diagnostics);
+    let issuers = jwt::issuers(config, names, environment, diagnostics);
     let anonymous_plan =
         anonymous_plan(config, clients.anonymous_plan.as_ref(), names, diagnostics);
     let ipv6_prefix = number(&tables::Clients::ipv6_prefix, &clients.ipv6_prefix, diagnostics);
     let limits_path = clients.limits_path.as_ref().map(|field| limits_path(field, diagnostics));
+    let issuers = issuers?;
+    let mut claim_headers: Vec<HeaderName> = Vec::new();
+    for (name, _) in issuers.iter().flat_map(|issuer| &issuer.headers) {
+        if !claim_headers.contains(name) {
+            claim_headers.push(name.clone());
+        }
+    }
     Some(Clients {
         key_sources,
         anonymous_plan: anonymous_plan?,
         on_missing_key: meaning(clients.on_missing_key.as_ref()),
         on_preflight: meaning(clients.on_preflight.as_ref()),
         on_unknown_key: match &clients.on_unknown_key {
-            None if config.keys.is_empty() && config.key_store.is_none() => None,
+            None if !has_keys && clients.jwt.is_none() => None,
             None => Some(OnUnknownKey::Deny),
             Some(word) => Some(*word.get_ref()),
         },
@@ -57,6 +70,10 @@ pub(super) fn clients(
             Some(path) => Some(path?),
             None => None,
         },
+        issuers,
+        // From rules, which are built later.
+        counted_claims: Vec::new(),
+        claim_headers,
     })
 }
 
@@ -116,9 +133,13 @@ fn anonymous_plan(
     None
 }
 
-/// The places of keys, in the order in which they are tried.
-fn key_sources(list: &List, diagnostics: &mut Diagnostics) -> Vec<KeySource> {
+/// The places of keys, in the order in which they are tried. `only_tokens`: there are no API keys,
+/// so that other places than that of tokens are left to upstreams.
+fn key_sources(list: &List, only_tokens: bool, diagnostics: &mut Diagnostics) -> Vec<KeySource> {
     let Some(list) = list else {
+        if only_tokens {
+            return vec![KeySource::Bearer];
+        }
         return vec![
             KeySource::Header(HeaderName::from_static("x-api-key")),
             KeySource::Bearer,

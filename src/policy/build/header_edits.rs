@@ -131,7 +131,7 @@ fn once(
 }
 
 /// The name of a header that may be changed.
-fn name(
+pub(super) fn name(
     text: &str,
     span: Range<usize>,
     direction: Direction,

@@ -33,6 +33,7 @@ mod header_edits;
 mod health;
 mod hosts;
 mod ip_access;
+mod jwt;
 mod key_store;
 mod keys;
 mod lease;
@@ -71,6 +72,7 @@ mod words;
 mod tests;
 
 use super::Policy;
+use crate::client::settings::Clients;
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostics;
 use crate::config::findings::Findings;
@@ -103,7 +105,7 @@ pub fn build(
     let usage = usage::usage(config, environment, diagnostics);
 
     // Clients.
-    let clients = clients::clients(config, &names, diagnostics);
+    let clients = clients::clients(config, &names, environment, diagnostics);
     let key_sources = clients.as_ref().map_or(&[][..], |clients| &clients.key_sources);
     let access_log = access_log::access_log(config, environment, key_sources, diagnostics);
     let (keys, tenants, key_store) = keys::all(config, &names, environment, diagnostics);
@@ -144,7 +146,7 @@ pub fn build(
         memory: memory?,
         redis,
         usage: usage?,
-        clients: clients?,
+        clients: Clients { counted_claims: rules::counted_claims(&rules.list), ..clients? },
         access_log: access_log?,
         keys,
         tenants,

@@ -44,6 +44,19 @@ impl Rules {
     }
 }
 
+/// The claims that enabled rules count by, each once.
+pub(super) fn counted_claims(rules: &[Rule]) -> Vec<Box<str>> {
+    let mut claims: Vec<Box<str>> = Vec::new();
+    for dimension in rules.iter().filter(|rule| rule.enabled).flat_map(|rule| &rule.per) {
+        if let Dimension::Claim(name) = dimension
+            && !claims.iter().any(|known| **known == **name)
+        {
+            claims.push((**name).into());
+        }
+    }
+    claims
+}
+
 /// The headers that enabled rules count by, each once.
 pub(super) fn counted_headers(rules: &[Rule]) -> Vec<HeaderName> {
     let enabled = rules.iter().filter(|rule| rule.enabled);
@@ -455,7 +468,14 @@ fn dimension(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Di
     if let Some(name) = param.filter(|name| path::is_name(name)) {
         return Some(Dimension::Param(name.into()));
     }
-    let diagnostic = if let Some(name) = header {
+    let claim = text.strip_prefix("claim:");
+    if let Some(name) = claim.filter(|name| is_claim(name)) {
+        return Some(Dimension::Claim(name.into()));
+    }
+    let diagnostic = if claim.is_some() {
+        let message = format!("`{}` does not end with the name of a claim", cut(text, 64));
+        Diagnostic::new(item.span(), message).help("such as `claim:org`")
+    } else if let Some(name) = header {
         let message = format!("`{}` is not the name of a header", cut(name, 64));
         Diagnostic::new(item.span(), message).help("such as `header:x-tenant`")
     } else if param.is_some() {
@@ -468,6 +488,11 @@ fn dimension(item: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Di
     };
     diagnostics.push(diagnostic);
     None
+}
+
+/// Whether a text is the name of a claim, or the path of one.
+fn is_claim(name: &str) -> bool {
+    (1..=256).contains(&name.len()) && name.chars().all(|c| !c.is_whitespace() && !c.is_control())
 }
 
 /// What to write instead of an item that `per` does not take.

@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 61] = [
+pub(super) const FILES: [(&str, &str); 64] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("acme", "[redis]\nurl = 'redis://h'\n[acme]\ndomains = ['a.test']\nstorage = 'redis'\n@"),
@@ -29,6 +29,12 @@ pub(super) const FILES: [(&str, &str); 61] = [
     ("clients", "[keys.k]\nsha256 = '#'\n[clients]\n@"),
     ("key_store", "[redis]\nurl = 'redis://h'\n[key_store]\nurl = 'redis'\n@"),
     ("key_store", "[key_store]\n@"),
+    ("clients.jwt", "[clients.jwt]\nissuer = 'https://a.test'\naudience = 'a'\n@"),
+    ("clients.jwt", "[clients.jwt]\nissuer = 'a'\naudience = 'a'\n@"),
+    (
+        "clients.jwt",
+        "[clients.jwt]\naudience = 'a'\nsecret = '0123456789abcdef0123456789abcdef'\n@",
+    ),
     ("cors", "[cors]\norigins = ['https://a.test']\n@"),
     (
         "routes.cors",

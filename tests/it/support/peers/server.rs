@@ -54,6 +54,21 @@ impl PeerServer {
         Self::start(command, None, PYTHON_INSTALLER)
     }
 
+    /// An identity provider whose tokens PyJWT signs: see `token_provider.py`.
+    pub(crate) fn token_provider() -> Self {
+        let mut command = python();
+        command.arg(script("token_provider.py"));
+        Self::start(command, None, PYTHON_INSTALLER)
+    }
+
+    /// The body of the response to a POST.
+    pub(crate) fn post(&self, path: &str, body: impl AsRef<[u8]>) -> String {
+        let request = Request::new("POST", path).body(body);
+        let response = Connection::open(self.address).send(&request);
+        assert_eq!(response.status, 200, "{path}: {}", response.text());
+        response.text()
+    }
+
     /// The same of Node.
     pub(crate) fn node_http1() -> Self {
         let mut command = Command::new("node");
