@@ -3,9 +3,11 @@
 use super::Admin;
 use super::breaker;
 use crate::api::status::{
-    Connections, Limits, LocalBuckets, Master, Memory, Overloaded, RedisStatus, Status,
+    Connections, KeyStoreStatus, Limits, LocalBuckets, Master, Memory, Overloaded, RedisStatus,
+    Status,
 };
 use crate::base::clock;
+use crate::keys::store::KeyStore;
 use crate::runtime::Runtime;
 use crate::store::limiter::Limiter;
 use crate::store::redis::availability::{self, MasterStatus};
@@ -29,6 +31,19 @@ impl RedisStatus {
             reached: nodes.all().iter().all(|node| node.is_reached()),
             masters: masters.into_iter().map(master).collect(),
             away,
+        }
+    }
+}
+
+impl KeyStoreStatus {
+    fn of(store: &KeyStore) -> Self {
+        let (cached, cached_unknown) = store.cached_keys();
+        Self {
+            place: store.kept.place(),
+            up: store.is_available(),
+            read_before_s: store.synced_before_s(),
+            cached,
+            cached_unknown,
         }
     }
 }
@@ -70,6 +85,7 @@ impl Status {
                 memory: pressure.is_over_memory(),
                 paused: pressure.is_paused(),
             },
+            key_store: admin.runtime.keys.as_deref().map(KeyStoreStatus::of),
             memory: Some(Memory { resident_bytes: memory.used_bytes, max_bytes: memory.max_bytes }),
         }
     }

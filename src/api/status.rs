@@ -36,6 +36,9 @@ pub struct Status {
     pub overloaded: Overloaded,
     #[cfg_attr(test, schemars(with = "Memory"))]
     pub memory: Option<Memory>,
+    /// The key store; `null` without one.
+    #[serde(default)]
+    pub key_store: Option<KeyStoreStatus>,
 }
 
 /// The limits in force, compared with those of the gateways that share this Redis.
@@ -76,6 +79,23 @@ pub struct Overloaded {
     pub memory: bool,
     /// Whether new connections wait until less memory is used.
     pub paused: bool,
+}
+
+/// Clients with API keys that are not in the file.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct KeyStoreStatus {
+    /// Where they are: `redis`, or `file:` and a path.
+    pub place: String,
+    /// Whether the store could be read at the last attempt.
+    pub up: bool,
+    /// How long ago changes were last read, in seconds; `null`: never.
+    pub read_before_s: Option<u64>,
+    /// Number of API keys in memory.
+    pub cached: usize,
+    /// Number of unknown API keys in memory.
+    pub cached_unknown: usize,
 }
 
 /// Memory of the process, read once a second.

@@ -196,10 +196,9 @@ fn retry_after() -> Duration {
 
 #[async_trait]
 impl BackgroundService for KeyFollower {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        tokio::select! {
-            _ = shutdown.changed() => {}
-            () = self.run() => {}
-        }
+    /// Runs until the process ends: requests in flight, and those of connections that drain, need
+    /// their keys, and changes apply to them.
+    async fn start(&self, _shutdown: ShutdownWatch) {
+        self.run().await;
     }
 }

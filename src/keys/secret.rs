@@ -1,5 +1,5 @@
 //! New API keys: `tg_`, 256 bits of randomness, and a checksum by which scanners of source code and
-//! logs recognise a leaked key without asking anybody.
+//! logs recognise a leaked key.
 
 use sha2::{Digest as _, Sha256};
 
