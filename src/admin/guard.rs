@@ -1,6 +1,7 @@
 //! Access control of the admin port.
 //!
-//! - If `admin.token` is set, `/api/` requires it.
+//! - If `admin.token` or `admin.tokens` is set, `/api/` requires one of them.
+//! - A token of `admin.tokens` may do what its roles say, about its tenant if it has one.
 //! - Otherwise the port is on a loopback address, which the operator's browser can reach. A page of
 //!   another site must not use it: neither by a name that resolves to this address (DNS rebinding)
 //!   nor by submitting a form.
@@ -8,6 +9,7 @@
 //!   use resources of the gateway, even if the page cannot read the response.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
@@ -17,9 +19,12 @@ use tracing::warn;
 
 use super::answer::Answer;
 use crate::base::duration::MICROS_PER_SECOND;
+use crate::base::hash::Digest;
+use crate::base::unix_time;
 use crate::client::credential::bearer;
+use crate::client::principal::KeyRefusal;
 use crate::net::address::Authority;
-use crate::policy::redis::Secret;
+use crate::policy::settings::{Admin, AdminRole};
 
 /// Prefix of the protected paths.
 const GUARDED: &str = "/api/";
@@ -55,28 +60,48 @@ pub(super) struct GuardedRequest<'a> {
     pub(super) target_host: Option<&'a str>,
 }
 
+/// Who sends a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// A process on this machine; without a token.
+    Loopback,
+    /// Whoever has `admin.token`: may do everything.
+    Owner,
+    /// Whoever has a token of `admin.tokens`.
+    Token {
+        /// Name of the token.
+        name: Arc<str>,
+        /// What it may do.
+        roles: Vec<AdminRole>,
+        /// Id of the tenant that it is limited to.
+        tenant: Option<Arc<str>>,
+    },
+}
+
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     NoToken,
     WrongToken,
+    /// The token of `admin.tokens` is not valid yet, or not any more.
+    InvalidToken(KeyRefusal),
     /// Without a token: a `Host` that is neither an address nor `localhost`.
     ForeignHost,
     CrossSite,
 }
 
 impl Guard {
-    /// Checks a request. `token` is `admin.token`; `now` is in microseconds of the monotonic clock.
+    /// Checks a request, and returns who sends it. `now` is in microseconds of the monotonic clock.
     ///
     /// # Errors
     /// The response, if the request is refused.
     pub(super) fn check(
         &self,
         request: GuardedRequest<'_>,
-        token: Option<&Secret>,
+        settings: &Admin,
         now: u64,
-    ) -> Result<(), Box<Answer>> {
-        check_request(request, token).map_err(|refusal| {
+    ) -> Result<Caller, Box<Answer>> {
+        check_request(request, settings, unix_time::of(now)).map_err(|refusal| {
             self.log_refusal(request, refusal, now);
             Box::new(refusal.answer())
         })
@@ -98,30 +123,82 @@ impl Guard {
     }
 }
 
-fn check_request(request: GuardedRequest<'_>, token: Option<&Secret>) -> Result<(), Refusal> {
+impl Caller {
+    /// How it is shown in the log: `loopback`, `token`, or the name of a token.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Owner => "token",
+            Self::Token { name, .. } => name,
+        }
+    }
+
+    /// Whether it may do what needs this role.
+    pub(super) fn has(&self, role: AdminRole) -> bool {
+        match self {
+            Self::Loopback | Self::Owner => true,
+            // Whoever changes something needs to see it.
+            Self::Token { roles, .. } => {
+                roles.contains(&role)
+                    || (role == AdminRole::Read && roles.contains(&AdminRole::Operate))
+            }
+        }
+    }
+
+    /// The tenant that it is limited to.
+    pub(super) fn tenant(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Loopback | Self::Owner => None,
+            Self::Token { tenant, .. } => tenant.as_ref(),
+        }
+    }
+}
+
+fn check_request(
+    request: GuardedRequest<'_>,
+    settings: &Admin,
+    unix_us: u64,
+) -> Result<Caller, Refusal> {
     if !request.path.starts_with(GUARDED) {
-        return Ok(());
+        return Ok(Caller::Loopback);
     }
-    match token {
-        Some(token) => check_token(request.headers, token)?,
-        None if !has_own_host(request) => return Err(Refusal::ForeignHost),
-        None => {}
-    }
+    let caller = if settings.requires_token() {
+        check_token(request.headers, settings, unix_us)?
+    } else if has_own_host(request) {
+        Caller::Loopback
+    } else {
+        return Err(Refusal::ForeignHost);
+    };
     if is_cross_site(request) {
         return Err(Refusal::CrossSite);
     }
-    Ok(())
+    Ok(caller)
 }
 
-/// Compares the token in constant time.
-fn check_token(headers: &HeaderMap, token: &Secret) -> Result<(), Refusal> {
+/// Compares the token with all of them, in constant time.
+fn check_token(headers: &HeaderMap, settings: &Admin, unix_us: u64) -> Result<Caller, Refusal> {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-    let given = given.ok_or(Refusal::NoToken)?;
-    let (given, token) = (Sha256::digest(given), Sha256::digest(token.reveal()));
-    if bool::from(given.as_slice().ct_eq(token.as_slice())) {
-        Ok(())
-    } else {
-        Err(Refusal::WrongToken)
+    let given: Digest = Sha256::digest(given.ok_or(Refusal::NoToken)?).into();
+    let is_given = |digest: &[u8]| bool::from(given.as_slice().ct_eq(digest));
+    let is_owner =
+        settings.token.as_ref().is_some_and(|token| is_given(&Sha256::digest(token.reveal())));
+    let mut found = None;
+    for token in &settings.tokens {
+        if is_given(&token.digest) {
+            found = Some(token);
+        }
+    }
+    match found {
+        _ if is_owner => Ok(Caller::Owner),
+        None => Err(Refusal::WrongToken),
+        Some(token) => match token.validity.refusal(unix_us) {
+            Some(refusal) => Err(Refusal::InvalidToken(refusal)),
+            None => Ok(Caller::Token {
+                name: Arc::clone(&token.name),
+                roles: token.roles.clone(),
+                tenant: token.tenant.clone(),
+            }),
+        },
     }
 }
 
@@ -170,7 +247,11 @@ impl Refusal {
     fn detail(self) -> &'static str {
         match self {
             Self::NoToken => "it has no token; send `Authorization: Bearer <token>`",
-            Self::WrongToken => "its token is not `admin.token` of gateway.toml",
+            Self::WrongToken => "its token is not one of `[admin]` in gateway.toml",
+            Self::InvalidToken(KeyRefusal::NotYetValid) => {
+                "its token is not valid yet: `not_before` is in the future"
+            }
+            Self::InvalidToken(_) => "its token has expired",
             Self::ForeignHost => {
                 "its Host is a name; without `admin.token`, use an IP address or localhost"
             }
@@ -180,7 +261,7 @@ impl Refusal {
 
     fn answer(self) -> Answer {
         match self {
-            Self::NoToken | Self::WrongToken => {
+            Self::NoToken | Self::WrongToken | Self::InvalidToken(_) => {
                 Answer::problem(StatusCode::UNAUTHORIZED, self.detail())
                     .with_header(header::WWW_AUTHENTICATE, CHALLENGE)
             }

@@ -43,6 +43,8 @@ const TRIES: usize = 5;
 pub(super) struct Keys<'a> {
     store: &'a KeyStore,
     policy: &'a Policy,
+    /// The tenant that the caller is limited to: it sees the clients of that one only.
+    tenant: Option<&'a str>,
 }
 
 /// What a call does with one client.
@@ -70,10 +72,14 @@ impl<'a> Keys<'a> {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn of(store: Option<&'a KeyStore>, policy: &'a Policy) -> Result<Self, Box<Answer>> {
+    pub(super) fn of(
+        store: Option<&'a KeyStore>,
+        policy: &'a Policy,
+        tenant: Option<&'a str>,
+    ) -> Result<Self, Box<Answer>> {
         let detail = "the file has no [key_store]: its clients are those of [keys]";
         let store = store.ok_or_else(|| Answer::refusal(StatusCode::CONFLICT, detail))?;
-        Ok(Self { store, policy })
+        Ok(Self { store, policy, tenant })
     }
 
     /// Lists clients.
@@ -84,13 +90,17 @@ impl<'a> Keys<'a> {
         let limit =
             limit.ok_or_else(|| bad(&format!("`limit` must be a number from 1 to {MAX_LIMIT}")))?;
         let includes = |record: &Record| {
-            query.get("plan").is_none_or(|plan| record.plan == plan)
+            self.sees(record)
+                && query.get("plan").is_none_or(|plan| record.plan == plan)
                 && query.get("tenant").is_none_or(|it| record.tenant.as_deref() == Some(it))
         };
-        let total = self.store.kept.count().await.map_err(|error| unread(&error))?;
+        let total = match self.tenant {
+            None => Some(self.store.kept.count().await.map_err(|error| unread(&error))?),
+            Some(_) => None,
+        };
         let (mut keys, mut read) = (Vec::new(), 0);
         let mut cursor = query.get("cursor").unwrap_or_default().to_owned();
-        let is_filtered = query.get("plan").or(query.get("tenant")).is_some();
+        let is_filtered = query.get("plan").or(query.get("tenant")).or(self.tenant).is_some();
         let next = loop {
             let size = if is_filtered { MAX_LIMIT } else { limit - keys.len() };
             let page = self.store.kept.list(&cursor, size).await.map_err(|error| unread(&error))?;
@@ -121,7 +131,8 @@ impl<'a> Keys<'a> {
         let id = record.id.clone();
         let before = self.get(&id).await?;
         if let Some(before) = before {
-            return if key.is_none() && before.record.is_same_client(&record) {
+            let is_same = self.sees(&before.record) && before.record.is_same_client(&record);
+            return if key.is_none() && is_same {
                 Ok(shown(&before.record, None))
             } else {
                 let detail = format!(
@@ -155,7 +166,8 @@ impl<'a> Keys<'a> {
     ) -> Result<Answer, Box<Answer>> {
         let id = arguments.parts.first().map_or("", String::as_str);
         for _ in 0..TRIES {
-            let stored = self.get(id).await?.ok_or_else(|| no_client(id))?;
+            let stored = self.get(id).await?.filter(|stored| self.sees(&stored.record));
+            let stored = stored.ok_or_else(|| no_client(id))?;
             if !matches(arguments.if_match, &stored.record) {
                 let detail = "the client has been changed: its version is not that of If-Match";
                 return Err(Answer::refusal(StatusCode::PRECONDITION_FAILED, detail));
@@ -189,6 +201,9 @@ impl<'a> Keys<'a> {
             KeyCall::Enable => (Some(enable(true)), None, format!("client {id} enabled")),
             KeyCall::Patch => {
                 let change: ClientChange = parse(body)?;
+                if self.tenant.is_some() && (change.plan.is_some() || change.tenant.is_some()) {
+                    return Err(self.not_of_tenant("`plan` and `tenant` cannot be changed"));
+                }
                 let note = format!("client {id} changed: {}", names(&change));
                 let ClientChange { plan, tenant, enabled, metadata, secrets } = change;
                 let plan = plan.map(|plan| self.plan(Some(plan))).transpose()?;
@@ -243,7 +258,12 @@ impl<'a> Keys<'a> {
                 (vec![secret], Some(new.text))
             }
         };
-        let plan = self.plan(plan.or_else(|| self.plan_of_tenant(tenant.as_deref())))?;
+        let tenant = tenant.or_else(|| self.tenant.map(str::to_owned));
+        let plan_of_tenant = self.plan_of_tenant(tenant.as_deref());
+        if self.tenant.is_some() {
+            self.check_new(plan.as_deref(), tenant.as_deref(), plan_of_tenant.as_deref())?;
+        }
+        let plan = self.plan(plan.or(plan_of_tenant))?;
         let is_disabled = enabled == Some(false);
         let new = NewRecord { id, plan, tenant, is_disabled, metadata, secrets };
         let record = edit::created(new, now_us);
@@ -255,6 +275,35 @@ impl<'a> Keys<'a> {
             }
         }
         Ok((record, key))
+    }
+
+    /// Whether the caller may see a client.
+    fn sees(self, record: &Record) -> bool {
+        self.tenant.is_none_or(|tenant| record.tenant.as_deref() == Some(tenant))
+    }
+
+    /// Checks that a caller who is limited to a tenant may create a client: one of that tenant, and
+    /// with its plan, since another one could have higher limits.
+    fn check_new(
+        self,
+        plan: Option<&str>,
+        tenant: Option<&str>,
+        plan_of_tenant: Option<&str>,
+    ) -> Result<(), Box<Answer>> {
+        if tenant != self.tenant {
+            return Err(self.not_of_tenant("clients of others cannot be created"));
+        }
+        match plan_of_tenant {
+            Some(own) if plan.is_none_or(|plan| plan == own) => Ok(()),
+            Some(_) => Err(self.not_of_tenant("its clients have the plan of the tenant")),
+            None => Err(self.not_of_tenant("the file has no plan for its clients")),
+        }
+    }
+
+    fn not_of_tenant(self, why: &str) -> Box<Answer> {
+        let tenant = cut(self.tenant.unwrap_or_default(), 64);
+        let detail = format!("the token is for tenant `{tenant}` only: {why}");
+        Answer::refusal(StatusCode::FORBIDDEN, &detail)
     }
 
     /// The plan that the configuration has for clients of a tenant.

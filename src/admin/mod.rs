@@ -4,6 +4,7 @@
 //! file (dispatch), `answer`, `body`, `members` and `query` (requests and responses), then one file
 //! for each part of the API; `openapi` has its description.
 
+mod access;
 mod answer;
 mod app;
 mod audit;
@@ -55,7 +56,7 @@ pub use app::App;
 use body::BodyError;
 use certificates::Certificates;
 use clients::adjust::AdjustKind;
-use guard::{Guard, GuardedRequest};
+use guard::{Caller, Guard, GuardedRequest};
 use keys::{KeyCall, Keys};
 use policy::Policy;
 pub use readiness::Readiness;
@@ -118,27 +119,29 @@ impl Admin {
         Self { upgrader: Some(upgrader), ..self }
     }
 
-    /// The route of a request, and whether it was authorised by a token.
+    /// The route of a request, and who sends it.
     ///
     /// # Errors
-    /// The response, if the guard refuses the request.
-    fn admit(&self, session: &ServerSession) -> Result<(Match, bool), Box<Answer>> {
+    /// The response, if the guard refuses the request, or if the caller may not make it.
+    fn admit(&self, session: &ServerSession) -> Result<(Match, Caller), Box<Answer>> {
         let request = session.req_header();
         let found = routes::find(&request.method, request.uri.path());
         let snapshot = self.runtime.current.load();
-        let token = snapshot.policy.admin.token.as_ref();
         let guarded = GuardedRequest {
             peer: peer(session),
             path: request.uri.path(),
             headers: &request.headers,
             target_host: request.uri.authority().map(http::uri::Authority::as_str),
         };
-        self.guard.check(guarded, token, clock::now())?;
-        Ok((found, token.is_some()))
+        let caller = self.guard.check(guarded, &snapshot.policy.admin, clock::now())?;
+        if let Match::Found(route, parts) = &found {
+            access::check(&snapshot.policy, &caller, route.call, parts)?;
+        }
+        Ok((found, caller))
     }
 
     async fn answer(&self, session: &mut ServerSession) -> Answer {
-        let (found, has_token) = match self.admit(session) {
+        let (found, caller) = match self.admit(session) {
             Ok(admitted) => admitted,
             Err(refused) => return *refused,
         };
@@ -160,10 +163,13 @@ impl Admin {
                 let if_match = if_match.map(|tag| tag.to_str().unwrap_or_default().to_owned());
                 let (query, if_match) = (query.as_deref(), if_match.as_deref());
                 let arguments = Arguments { parts: &parts, query, body: &body, if_match };
-                let answer = self.call(route, arguments).await.unwrap_or_else(|refused| *refused);
+                let answer = self
+                    .call(route, arguments, caller.tenant())
+                    .await
+                    .unwrap_or_else(|refused| *refused);
                 if let Some(note) = &answer.note {
                     let peer = peer(session).map(|peer| peer.to_string()).unwrap_or_default();
-                    let (status, by) = (answer.status.as_u16(), authorised_by(has_token));
+                    let (status, by) = (answer.status.as_u16(), caller.name());
                     info!(peer, by, status, "{} {}: {note}", route.method.name(), route.path);
                 }
                 answer
@@ -176,11 +182,12 @@ impl Admin {
         }
     }
 
-    /// Calls the handler of a route.
+    /// Calls the handler of a route. `tenant` is the one that the caller is limited to.
     async fn call(
         &self,
         route: &ApiRoute,
         arguments: Arguments<'_>,
+        tenant: Option<&Arc<str>>,
     ) -> Result<Answer, Box<Answer>> {
         let Runtime { current, limiter, usage, audit, tls, orders, .. } = &self.runtime;
         let snapshot = current.load_full();
@@ -188,7 +195,7 @@ impl Admin {
         let keys = self.runtime.keys.as_deref();
         let stores = Stores { limiter, usage: usage.as_ref(), keys };
         let order = |order| upstreams::order(&snapshot, orders, arguments, order);
-        let keys = || Keys::of(keys, &snapshot.policy);
+        let keys = || Keys::of(keys, &snapshot.policy, tenant.map(|tenant| &**tenant));
         let adjust = |kind| clients::adjust::adjust(&snapshot, stores, kind, arguments);
         Ok(match route.call {
             Call::Live => Answer::text(StatusCode::OK, "alive\n"),
@@ -282,11 +289,6 @@ impl Admin {
 /// Address of the client, if the connection is TCP.
 fn peer(session: &ServerSession) -> Option<SocketAddr> {
     session.client_addr().and_then(|address| address.as_inet()).copied()
-}
-
-/// How a request was authorised, for the log.
-fn authorised_by(has_token: bool) -> &'static str {
-    if has_token { "token" } else { "loopback" }
 }
 
 /// The response to a request whose body could not be read.

@@ -260,7 +260,7 @@ impl Policy {
             generation: snapshot.generation,
             server: ServerSettings::of(policy),
             listeners: policy.listeners.iter().map(ListenerSettings::of).collect(),
-            admin: Admin { token: policy.admin.token.is_some() },
+            admin: Admin { token: policy.admin.requires_token() },
             redis: policy.redis.as_ref().map(RedisSettings::of),
             audit: Audit {
                 stream: policy.audit.stream,

@@ -53,8 +53,8 @@ pub struct StoredClients {
     pub keys: Vec<StoredClient>,
     /// The parameter `cursor` of the request for further clients; null after the last.
     pub next: Option<String>,
-    /// Number of all clients in the store.
-    pub total: u64,
+    /// Number of all clients in the store; null for a token that is limited to a tenant.
+    pub total: Option<u64>,
 }
 
 /// What has become of the lines of an import.

@@ -20,6 +20,9 @@ use crate::client::credential::MAX_KEY_BYTES;
 use crate::load;
 use table::{Table, Wanted};
 
+/// Maximum length of the name of a token.
+const MAX_NAME_BYTES: usize = 64;
+
 /// Length of a new key in bytes (192 bits).
 const NEW_KEY_BYTES: usize = 24;
 
@@ -42,6 +45,10 @@ pub(super) struct Flags {
     /// a further key of that client, for a rotation.
     #[arg(long)]
     name: Option<String>,
+    /// Makes a token for the admin port instead, and prints its `[[admin.tokens]]` table. NAME is
+    /// what the log shows.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["id", "plan", "name"])]
+    admin: Option<String>,
 }
 
 /// An API key.
@@ -61,17 +68,39 @@ enum Origin {
 
 /// Prints the table of a key, and a new key. The file need not exist if the user does not name it.
 pub(super) fn hash_key(file: &ConfigFile, flags: Flags) -> ExitCode {
-    match prepare(file, flags) {
-        Ok((key, table)) => show(&key, &table, &file.path),
-        Err(message) => {
-            eprintln!("error: {}", message.trim_end());
-            ExitCode::from(EXIT_BAD_FILE)
-        }
+    let shown = match &flags.admin {
+        Some(name) => key_of(flags.key).and_then(|key| show_admin_token(&key, name, &file.path)),
+        None => prepare(file, flags).map(|(key, table)| show(&key, &table, &file.path)),
+    };
+    shown.unwrap_or_else(|message| {
+        eprintln!("error: {}", message.trim_end());
+        ExitCode::from(EXIT_BAD_FILE)
+    })
+}
+
+/// Writes the table of a token of the admin port as [`show`] does.
+fn show_admin_token(token: &Key, name: &str, file: &Path) -> Result<ExitCode, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    if !(1..=MAX_NAME_BYTES).contains(&name.len()) || !name.bytes().all(is_plain) {
+        return Err("a name has 1 to 64 letters, digits, `_`, `.` or `-`".to_owned());
     }
+    if std::io::stdout().is_terminal() {
+        eprintln!("Add this to {}:", file.display());
+    }
+    let digest = hex(&Sha256::digest(&token.text));
+    let exit = print(&format!(
+        "\n[[admin.tokens]]\nname = \"{name}\"\nsha256 = \"{digest}\"\n\
+         roles = [\"read\"]  # also: \"operate\", \"keys\"\n"
+    ));
+    if exit == ExitCode::SUCCESS && token.origin == Origin::New {
+        let text = &token.text;
+        eprint!("\nThis is the token {name}. It is not stored, and is shown only now:\n\n{text}\n");
+    }
+    Ok(exit)
 }
 
 fn prepare(file: &ConfigFile, flags: Flags) -> Result<(Key, Table), String> {
-    let Flags { key, id, plan, name } = flags;
+    let Flags { key, id, plan, name, admin: _ } = flags;
     let key = key_of(key)?;
     let wanted = Wanted { digest: hex(&Sha256::digest(&key.text)), id, plan, name };
     let table = match load::read(&file.path) {
@@ -210,7 +239,8 @@ mod tests {
         std::fs::write(&path, format!("keys.acme = {{ sha256 = '{digest}' }}\n")).unwrap();
         let file = ConfigFile { path, is_named: true };
         let (id, name) = (Some("acme".to_owned()), Some("2027".to_owned()));
-        let message = prepare(&file, Flags { key: None, id, plan: None, name }).err().unwrap();
+        let message =
+            prepare(&file, Flags { key: None, id, plan: None, name, admin: None }).err().unwrap();
         let key = message.lines().find(|line| line.starts_with("tg_")).expect(&message);
         assert!(message.contains(&hex(&Sha256::digest(key))), "{message}");
     }

@@ -323,7 +323,7 @@ impl List {
 }
 
 /// The clients as a table.
-fn page(clients: &[StoredClient], total: u64, has_more: bool) -> String {
+fn page(clients: &[StoredClient], total: Option<u64>, has_more: bool) -> String {
     let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
     rows.extend(clients.iter().map(|client| {
         vec![
@@ -339,7 +339,9 @@ fn page(clients: &[StoredClient], total: u64, has_more: bool) -> String {
     if has_more {
         text += "… and more: give a larger --limit.\n";
     }
-    let _ = writeln!(text, "{total} in the store.");
+    if let Some(total) = total {
+        let _ = writeln!(text, "{total} in the store.");
+    }
     text
 }
 
@@ -353,7 +355,7 @@ mod tests {
         let mut disabled = StoredClient::of(&record("acme", 7));
         (disabled.enabled, disabled.tenant) = (false, Some("north".to_owned()));
         let clients = [StoredClient::of(&record("a", 1)), disabled];
-        insta::assert_snapshot!(page(&clients, 7, true), @r"
+        insta::assert_snapshot!(page(&clients, Some(7), true), @r"
         id    plan  tenant  state     keys  updated
         a     free  -       enabled   1     1970-01-01T00:00:01Z
         acme  free  north   disabled  1     1970-01-01T00:00:01Z

@@ -80,6 +80,7 @@ pub(super) fn kind_of_listed(path: &[impl AsRef<str>]) -> Option<&'static str> {
     match (path.first()?.as_ref(), path.last()?.as_ref(), path.len()) {
         ("listeners", _, 1) => Some("listener"),
         ("keys", "secrets", 3..) => Some("key"),
+        ("admin", "tokens", 2) => Some("token"),
         _ => None,
     }
 }

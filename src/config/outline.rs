@@ -183,6 +183,7 @@ fn list_named_by(path: &[String]) -> Option<&'static str> {
     match path {
         [list] if list == LISTENERS => Some("address"),
         [table, _, list] if table == "keys" && list == "secrets" => Some("name"),
+        [table, list] if table == "admin" && list == "tokens" => Some("name"),
         _ => None,
     }
 }

@@ -18,9 +18,10 @@ use super::rules::Grant;
 use super::spanned::Spanned;
 use super::walk::table;
 use super::words::{
-    Auto, ClientIp, Coding, Colocate, Follow, HeaderPolicies, HeaderStyle, LogFormat, LogLevel,
-    OnConflictingKeys, OnFailure, OnMissingKey, OnPreflight, OnStoreFailure, OnUnknownKey,
-    PathCase, Protocol, Ready, ResetForm, Resolve, SplitBy, StartWithout, TrailingSlash,
+    AdminRole, Auto, ClientIp, Coding, Colocate, Follow, HeaderPolicies, HeaderStyle, LogFormat,
+    LogLevel, OnConflictingKeys, OnFailure, OnMissingKey, OnPreflight, OnStoreFailure,
+    OnUnknownKey, PathCase, Protocol, Ready, ResetForm, Resolve, SplitBy, StartWithout,
+    TrailingSlash,
 };
 use crate::limit::cost::Cost;
 use crate::net::proxy_protocol::Version;
@@ -282,6 +283,31 @@ table! {
             shown: Shown::Masked,
             references: All,
         },
+        /// Further tokens, each with a name and with what it may do: `{ name, sha256, roles,
+        /// tenant, not_before, expires }`.
+        pub tokens: Option<Spanned<Vec<Spanned<AdminToken>>>> { default: InWords("none") },
+    }
+}
+
+table! {
+    /// `[[admin.tokens]]`: a token for the admin port.
+    pub struct AdminToken {
+        /// Name of the token, which the log shows.
+        pub name: Field<String>,
+        /// SHA-256 of the token: 64 hexadecimal digits. `tollgate hash-key --admin NAME` makes a
+        /// token and prints its table.
+        pub sha256: Field<String> {
+            form: Matches("^[0-9A-Fa-f]{64}$"),
+            shown: Shown::Digest,
+        },
+        /// What it may do: any of `read`, `operate` and `keys`.
+        pub roles: Field<Vec<Spanned<AdminRole>>> { default: Texts(&["read"]) },
+        /// Tenant that it is limited to: it reads and changes that tenant and its clients only.
+        pub tenant: Field<String> { default: InWords("all clients") },
+        /// When the token begins to be valid, with an offset: `2027-01-31T00:00:00Z`.
+        pub not_before: Field<TimeText> { default: InWords("always"), form: Form::Time },
+        /// When the token ceases to be valid, with an offset: `2027-01-31T00:00:00Z`.
+        pub expires: Field<TimeText> { default: InWords("never"), form: Form::Time },
     }
 }
 

@@ -136,6 +136,16 @@ words! {
         UpstreamConnectTimeout = "upstream_connect_timeout",
     }
 
+    /// What a token of the admin port may do.
+    pub enum AdminRole {
+        /// Read: all GET calls but those about API keys, and `POST /api/explain`.
+        Read = "read",
+        /// Read, reload and upgrade, change tokens of clients, endpoints and the circuit breaker.
+        Operate = "operate",
+        /// Read and change API keys.
+        Keys = "keys",
+    }
+
     /// Which buckets have a common hash tag in a Redis Cluster.
     pub enum Colocate = Off {
         /// Those of an API key, of all rules whose `per` has `key`.

@@ -17,10 +17,12 @@ use super::redis::Secret;
 use super::retries::Retries;
 use super::servers::{self, Balance, Sticky};
 use super::time_limits::TimeLimits;
+use crate::base::hash::Digest;
+use crate::client::principal::Validity;
 use crate::config::tables::Limits;
 use crate::config::words::Auto;
 pub use crate::config::words::{
-    HeaderPolicies, HeaderStyle, LogFormat, LogLevel, Protocol, ResetForm,
+    AdminRole, HeaderPolicies, HeaderStyle, LogFormat, LogLevel, Protocol, ResetForm,
 };
 use crate::net::proxy_protocol::Version;
 use crate::net::tls::ClientTls;
@@ -121,6 +123,30 @@ pub struct Admin {
     /// Bearer token that `/api/` requires, in visible ASCII characters. `None`: no token;
     /// the port must then be on a loopback address.
     pub token: Option<Secret>,
+    /// Further tokens, in the order of the file. `/api/` requires one if there are any.
+    pub tokens: Vec<AdminToken>,
+}
+
+impl Admin {
+    /// Whether `/api/` requires a token.
+    pub fn requires_token(&self) -> bool {
+        self.token.is_some() || !self.tokens.is_empty()
+    }
+}
+
+/// A token of the admin port, and what it may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminToken {
+    /// Its name, which the log shows.
+    pub name: Arc<str>,
+    /// SHA-256 of the token.
+    pub digest: Digest,
+    /// What it may do; never empty.
+    pub roles: Vec<AdminRole>,
+    /// Id of the tenant that it is limited to; `None`: all clients.
+    pub tenant: Option<Arc<str>>,
+    /// When it can be used.
+    pub validity: Validity,
 }
 
 /// `[audit]`: the stream of refusal runs in Redis.

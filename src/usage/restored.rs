@@ -129,7 +129,8 @@ mod tests {
         fn start(file: &UsageFile, limit: Limit, unix_us: u64) -> Self {
             // Some time after its clock has begun.
             let begun_at = unix_us - 1_000;
-            let store = MemoryStore::new(10_000, &[limit]);
+            // Twice what the tests fill: buckets are not spread evenly over its shards.
+            let store = MemoryStore::new(20_000, &[limit]);
             store.note_changed_logs();
             store.restore(buckets(file, unix_us, 10_000).unwrap(), 1_000);
             Self { store, begun_at }

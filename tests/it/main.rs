@@ -136,6 +136,7 @@ mod reload_tokens;
 // The admin port and the admin API.
 mod admin;
 mod admin_reads;
+mod admin_tokens;
 mod admin_writes;
 
 // Telemetry, the dashboard and explanations.

@@ -1,6 +1,10 @@
 use http::HeaderName;
 
 use super::*;
+use crate::client::principal::Validity;
+use crate::config::words::Word as _;
+use crate::policy::redis::Secret;
+use crate::policy::settings::AdminToken;
 
 fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
     let pair = |(name, value): &(&'static str, &str)| {
@@ -12,7 +16,12 @@ fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
 fn checked(path: &str, token: Option<&str>, list: &[(&'static str, &str)]) -> Result<(), Refusal> {
     let headers = headers(list);
     let request = GuardedRequest { peer: None, path, headers: &headers, target_host: None };
-    check_request(request, token.map(|token| Secret::new(token.to_owned())).as_ref())
+    check_request(request, &settings(token), 0).map(drop)
+}
+
+fn settings(token: Option<&str>) -> Admin {
+    let token = token.map(|token| Secret::new(token.to_owned()));
+    Admin { token, ..Admin::default() }
 }
 
 const TOKEN: &str = "0123456789abcdef";
@@ -55,7 +64,7 @@ fn without_a_token_the_api_needs_an_ip_address_or_localhost_as_host() {
     let host = headers(&[("host", "127.0.0.1")]);
     let with_target = |target_host| {
         let request = GuardedRequest { peer: None, path: "/api/", headers: &host, target_host };
-        check_request(request, None)
+        check_request(request, &Admin::default(), 0).map(drop)
     };
     assert_eq!(with_target(Some("evil.example")), Err(Refusal::ForeignHost));
     assert_eq!(with_target(Some("127.0.0.1")), Ok(()));
@@ -98,12 +107,65 @@ fn refusals_are_logged_once_a_second() {
     let guard = Guard::default();
     let none = HeaderMap::new();
     let request = GuardedRequest { peer: None, path: "/api/", headers: &none, target_host: None };
-    let token = Secret::new(TOKEN.to_owned());
+    let settings = settings(Some(TOKEN));
     for now in [0, 1, 2, LOG_INTERVAL_US - 1] {
-        let answer = guard.check(request, Some(&token), now).unwrap_err();
+        let answer = guard.check(request, &settings, now).unwrap_err();
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
     }
     assert_eq!(guard.log.lock().suppressed, 3);
-    let _ = guard.check(request, Some(&token), LOG_INTERVAL_US);
+    let _ = guard.check(request, &settings, LOG_INTERVAL_US);
     assert_eq!(guard.log.lock().suppressed, 0);
+}
+
+fn named(name: &str, roles: &[AdminRole], validity: Validity) -> AdminToken {
+    let digest = Sha256::digest(format!("secret-of-{name}")).into();
+    AdminToken { name: name.into(), digest, roles: roles.to_vec(), tenant: None, validity }
+}
+
+#[test]
+fn each_token_is_known_by_its_name_and_valid_in_its_time_only() {
+    let from_10 = Validity { not_before_us: 10, ..Validity::ALWAYS };
+    let until_10 = Validity { expires_us: 10, ..Validity::ALWAYS };
+    let tokens = vec![
+        named("reader", &[AdminRole::Read], Validity::ALWAYS),
+        named("early", &[AdminRole::Read], from_10),
+        named("old", &[AdminRole::Read], until_10),
+    ];
+    let settings = Admin { tokens, ..settings(Some(TOKEN)) };
+    let caller = |secret: &str, unix_us| {
+        let value = format!("Bearer {secret}");
+        let headers = headers(&[("authorization", &value)]);
+        let request =
+            GuardedRequest { peer: None, path: "/api/", headers: &headers, target_host: None };
+        check_request(request, &settings, unix_us).map(|caller| caller.name().to_owned())
+    };
+    assert_eq!(caller(TOKEN, 0).as_deref(), Ok("token"));
+    assert_eq!(caller("secret-of-reader", 0).as_deref(), Ok("reader"));
+    assert_eq!(caller("secret-of-nobody", 0), Err(Refusal::WrongToken));
+    let invalid = |refusal| Err(Refusal::InvalidToken(refusal));
+    assert_eq!(caller("secret-of-early", 9), invalid(KeyRefusal::NotYetValid));
+    assert_eq!(caller("secret-of-early", 10).as_deref(), Ok("early"));
+    assert_eq!(caller("secret-of-old", 9).as_deref(), Ok("old"));
+    assert_eq!(caller("secret-of-old", 10), invalid(KeyRefusal::Expired));
+    // With tokens alone, one is needed on loopback too.
+    let only = Admin { token: None, ..settings.clone() };
+    let host = headers(&[("host", "127.0.0.1")]);
+    let request = GuardedRequest { peer: None, path: "/api/", headers: &host, target_host: None };
+    assert_eq!(check_request(request, &only, 0).map(drop), Err(Refusal::NoToken));
+}
+
+#[test]
+fn role_to_operate_includes_that_to_read() {
+    let caller = |roles: &[AdminRole]| Caller::Token {
+        name: "x".into(),
+        roles: roles.to_vec(),
+        tenant: None,
+    };
+    let of = |roles: &[AdminRole]| {
+        AdminRole::ALL.iter().map(|role| caller(roles).has(*role)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&[AdminRole::Read]), [true, false, false]);
+    assert_eq!(of(&[AdminRole::Operate]), [true, true, false]);
+    assert_eq!(of(&[AdminRole::Keys]), [false, false, true]);
+    assert_eq!(of(&[]), [false, false, false]);
 }

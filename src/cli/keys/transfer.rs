@@ -223,7 +223,7 @@ impl Export {
                 output.write_all(&text).map_err(failed)?;
             }
             read += page.keys.len() as u64;
-            progress.show(read, Some(page.total));
+            progress.show(read, page.total);
             cursor = page.next;
             if cursor.is_none() {
                 break;

@@ -12,10 +12,11 @@ use crate::base::hash::Digest;
 use crate::base::text::cut;
 use crate::client::principal::{Keys, KnownKey, Principal, Tenant, Tenants, Validity};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::row::Row;
 use crate::config::secrets::is_digest;
 use crate::config::spanned::Spanned;
 use crate::config::suggest;
-use crate::config::tables::Secret;
+use crate::config::tables::{Secret, TimeText};
 use crate::config::{Config, in_order, tables};
 use crate::policy::key_store::KeyStore;
 
@@ -56,7 +57,8 @@ fn keys(config: &Config, names: &Names, diagnostics: &mut Diagnostics) -> (Keys,
     let mut keys = Keys::default();
     let mut places: HashMap<Digest, Range<usize>> = HashMap::new();
     for ((name, key), id) in in_order(&config.keys).into_iter().zip(names.keys.names()) {
-        let tenant = tenant(key.get_ref(), names, &tenants, diagnostics);
+        let tenant = key.get_ref().tenant.as_ref();
+        let tenant = tenant.map(|name| tenants.named(&names.tenant(name, diagnostics)));
         let plan = plan(name, key, tenant.as_deref(), names, diagnostics);
         let is_enabled = values::switch(&tables::Key::enabled, &key.get_ref().enabled);
         let principal = Principal::new(Arc::clone(id), plan.unwrap_or(0), is_enabled);
@@ -107,27 +109,38 @@ fn secret(
     diagnostics: &mut Diagnostics,
 ) -> Option<Written> {
     let Secret { name, sha256, not_before, expires } = item.get_ref();
-    let from = values::optional_time(&Secret::not_before, not_before, diagnostics);
-    let until = values::optional_time(&Secret::expires, expires, diagnostics);
+    let validity =
+        validity((&Secret::not_before, not_before), (&Secret::expires, expires), diagnostics);
     let Some(field) = sha256 else {
         missing(id, item.span(), &["keys", id.get_ref(), "secrets", "sha256"], diagnostics);
         return None;
     };
     let digest = digest(field, diagnostics)?;
+    let name = name.as_ref().map(|name| Arc::from(name.get_ref().as_str()));
+    Some(Written { digest, span: field.span(), name, validity: validity? })
+}
+
+/// The time between `not_before` and `expires`, each with its row.
+pub(super) fn validity(
+    (from_row, from): (&Row, &tables::Field<TimeText>),
+    (until_row, until): (&Row, &tables::Field<TimeText>),
+    diagnostics: &mut Diagnostics,
+) -> Option<Validity> {
+    let not_before_us = values::optional_time(from_row, from, diagnostics);
+    let expires_us = values::optional_time(until_row, until, diagnostics);
     let validity = Validity {
-        not_before_us: from?.unwrap_or(Validity::ALWAYS.not_before_us),
-        expires_us: until?.unwrap_or(Validity::ALWAYS.expires_us),
+        not_before_us: not_before_us?.unwrap_or(Validity::ALWAYS.not_before_us),
+        expires_us: expires_us?.unwrap_or(Validity::ALWAYS.expires_us),
     };
-    if let (Some(from), Some(until)) = (not_before, expires)
+    if let (Some(from), Some(until)) = (from, until)
         && validity.not_before_us >= validity.expires_us
     {
-        let message = "`expires` is not after `not_before`: the key is never valid";
+        let message = "`expires` is not after `not_before`: it is never valid";
         let diagnostic = Diagnostic::new(until.span(), message).and(from.span(), "begins here");
         diagnostics.push(diagnostic.help("write a later `expires`, or leave one of them out"));
         return None;
     }
-    let name = name.as_ref().map(|name| Arc::from(name.get_ref().as_str()));
-    Some(Written { digest, span: field.span(), name, validity })
+    Some(validity)
 }
 
 /// Reports that a client has no key, or that an item of `secrets` has no hash; `path` is where it
@@ -143,23 +156,6 @@ fn missing(id: &Spanned<String>, span: Range<usize>, path: &[&str], diagnostics:
     };
     let help = "run `tollgate hash-key`: it makes a key and prints the lines for it";
     diagnostics.push(Diagnostic::new(span, message).help(help));
-}
-
-/// The tenant of a key. If the file has tenants, it is one of them, so that a misspelt name is
-/// none of its own.
-fn tenant(
-    key: &tables::Key,
-    names: &Names,
-    tenants: &Tenants,
-    diagnostics: &mut Diagnostics,
-) -> Option<Arc<Tenant>> {
-    let name = key.tenant.as_ref()?;
-    if names.tenants.names().is_empty() {
-        names::check("tenant", name, diagnostics);
-    } else {
-        names.tenants.find(name, diagnostics);
-    }
-    Some(tenants.named(name.get_ref()))
 }
 
 /// The index of a key's plan.
@@ -191,8 +187,8 @@ fn plan(
     None
 }
 
-/// The digest of a key.
-fn digest(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Digest> {
+/// The digest of a key, or of a token.
+pub(super) fn digest(field: &Spanned<String>, diagnostics: &mut Diagnostics) -> Option<Digest> {
     let text = field.get_ref();
     if is_digest(text) {
         return decode(text);

@@ -95,7 +95,7 @@ pub fn build(
     let server = server::server(config, diagnostics);
     let listeners = listeners::listeners(config, server.as_ref(), environment, diagnostics);
     let acme = acme::acme(config, environment, diagnostics);
-    let admin = admin::admin(config, server.as_ref(), environment, diagnostics);
+    let admin = admin::admin(config, &names, server.as_ref(), environment, diagnostics);
     let tracing = tracing::tracing(config, environment, diagnostics);
     let audit = audit::audit(config, diagnostics);
 

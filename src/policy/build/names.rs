@@ -61,6 +61,19 @@ impl Names {
     }
 }
 
+impl Names {
+    /// A tenant that the file refers to. If the file has tenants, it is one of them, so that a
+    /// misspelt name is an error.
+    pub(super) fn tenant(&self, name: &Spanned<String>, diagnostics: &mut Diagnostics) -> Arc<str> {
+        if self.tenants.names().is_empty() {
+            check("tenant", name, diagnostics);
+        } else {
+            self.tenants.find(name, diagnostics);
+        }
+        Arc::from(name.get_ref().as_str())
+    }
+}
+
 impl NameList {
     fn of<T>(
         kind: &'static str,

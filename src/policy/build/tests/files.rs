@@ -2,9 +2,10 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 64] = [
+pub(super) const FILES: [(&str, &str); 65] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
+    ("admin.tokens", "[[admin.tokens]]\nname = 't'\nsha256 = '#'\n@"),
     ("acme", "[redis]\nurl = 'redis://h'\n[acme]\ndomains = ['a.test']\nstorage = 'redis'\n@"),
     ("server.limits", "[server.limits]\n@"),
     ("server.http2", "[server.http2]\n@"),

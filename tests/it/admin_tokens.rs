@@ -1,0 +1,153 @@
+//! Tokens of the admin port with names, roles, tenants and times.
+
+use serde_json::json;
+use tollgate::base::clock;
+
+use crate::support::{DEMO, Gateway, Request, Response, digest, key, tollgate};
+
+fn token(name: &str, settings: &str) -> String {
+    let digest = digest(format!("secret-of-{name}"));
+    format!("[[admin.tokens]]\nname = \"{name}\"\nsha256 = \"{digest}\"\n{settings}\n")
+}
+
+fn config() -> String {
+    let yesterday = jiff::Timestamp::from_microsecond(clock::unix_us().cast_signed()).unwrap()
+        - jiff::Span::new().hours(24);
+    let tokens = [
+        token("reader", ""),
+        token("operator", "roles = [\"operate\"]"),
+        token("keeper", "roles = [\"keys\"]"),
+        token("customer", "roles = [\"read\", \"keys\"]\ntenant = \"acme\""),
+        token("old", &format!("expires = {yesterday}")),
+        token("new", "not_before = 2999-01-01T00:00:00Z"),
+    ];
+    let clients = key("a", "a", "free") + "tenant = \"acme\"\n" + &key("b", "b", "free");
+    format!(
+        "{DEMO}[rules.each]\nper = [\"key\"]\nrate = \"5/d\"\n\
+         [rules.total]\nper = [\"tenant\"]\nrate = \"9/d\"\n{clients}{}",
+        tokens.concat()
+    )
+}
+
+fn call(gateway: &Gateway, token: &str, method: &str, path: &str) -> Response {
+    let bearer = format!("Bearer secret-of-{token}");
+    gateway.send_admin(&Request::new(method, path).header("Authorization", bearer))
+}
+
+#[test]
+fn roles_decide_what_a_token_may_do() {
+    let gateway = Gateway::start(&config());
+    let status = |token: &str, method: &str, path: &str| call(&gateway, token, method, path).status;
+    let reads = ["/api/status", "/api/policy", "/api/upstreams", "/api/clients", "/api/audit"];
+    let writes = ["/api/clients/key/a/reset", "/api/reload"];
+    for path in reads {
+        for (token, expected) in
+            [("reader", 200), ("operator", 200), ("keeper", 403), ("customer", 403)]
+        {
+            assert_eq!(status(token, "GET", path), expected, "{token} {path}");
+        }
+    }
+    for path in writes {
+        for (token, expected) in
+            [("reader", 403), ("operator", 200), ("keeper", 403), ("customer", 403)]
+        {
+            assert_eq!(status(token, "POST", path), expected, "{token} {path}");
+        }
+    }
+    // A tenant's token sees the tenant and its clients.
+    assert_eq!(status("customer", "GET", "/api/clients/tenant/acme/buckets"), 200);
+    assert_eq!(status("customer", "GET", "/api/clients/key/a/buckets"), 200);
+    assert_eq!(status("customer", "GET", "/api/clients/key/b/buckets"), 403);
+    assert_eq!(status("customer", "GET", "/api/clients/tenant/globex/buckets"), 403);
+    assert_eq!(status("customer", "GET", "/api/clients/ip/127.0.0.1/buckets"), 403);
+    assert_eq!(status("customer", "GET", "/api/events"), 403);
+    let refused = call(&gateway, "reader", "POST", "/api/reload");
+    assert!(refused.text().contains("the token `reader` does not have the role `operate`"));
+    for token in ["old", "new", "nobody"] {
+        let refused = call(&gateway, token, "GET", "/api/status");
+        assert_eq!(refused.status, 401, "{token}");
+        assert!(refused.header("www-authenticate").is_some());
+    }
+    let expired = call(&gateway, "old", "GET", "/api/status").text();
+    assert!(expired.contains("its token has expired"), "{expired}");
+    let loopback = gateway.admin("/api/status");
+    assert_eq!(loopback.status, 401, "with tokens, loopback needs one");
+    assert_eq!(gateway.admin("/metrics").status, 200);
+}
+
+#[test]
+fn log_names_the_token_of_a_change_and_never_has_a_token() {
+    let gateway = Gateway::start(&config());
+    assert_eq!(call(&gateway, "operator", "POST", "/api/clients/key/a/reset").status, 200);
+    let log = gateway.log();
+    let line = log.lines().find(|line| line.contains("POST /api/clients/{kind}/{id}/reset"));
+    assert!(line.is_some_and(|line| line.contains("by=\"operator\"")), "{log}");
+    assert!(!log.contains("secret-of-"), "{log}");
+}
+
+#[test]
+fn command_makes_a_token_that_the_gateway_accepts() {
+    let made = tollgate(&["hash-key", "--admin", "billing"], "");
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let secret = made.stderr.lines().last().unwrap().to_owned();
+    let gateway = Gateway::start(&format!("{DEMO}{}", made.stdout));
+    let request = Request::get("/api/status").header("Authorization", format!("Bearer {secret}"));
+    assert_eq!(gateway.send_admin(&request).status, 200, "{}", made.stdout);
+    let wrong = tollgate(&["hash-key", "--admin", "a b"], "");
+    assert_eq!(wrong.code, Some(64));
+    assert!(wrong.stderr.contains("1 to 64 letters"), "{}", wrong.stderr);
+}
+
+#[test]
+fn token_of_a_tenant_manages_the_keys_of_its_clients_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("[key_store]\nurl = \"file:{}\"\n", folder.path().join("k").display());
+    let plans = "[plans.pro]\n[tenants.acme]\nplan = \"free\"\n[tenants.globex]\n";
+    let other = token("other", "roles = [\"keys\"]\ntenant = \"globex\"");
+    let gateway = Gateway::start(&format!("{}{plans}{other}{store}", config()));
+    let call = |token: &str, method: &str, path: &str, body: serde_json::Value| {
+        let bearer = format!("Bearer secret-of-{token}");
+        let request = Request::new(method, &format!("/api/keys{path}"));
+        let request = request.header("Authorization", bearer);
+        let request = if body.is_null() { request } else { request.body(body.to_string()) };
+        gateway.send_admin(&request)
+    };
+    let none = serde_json::Value::Null;
+    let made = call("keeper", "POST", "", json!({"id": "g", "plan": "pro", "tenant": "globex"}));
+    assert_eq!(made.status, 201, "{made:?}");
+    let made = call("customer", "POST", "", json!({"id": "n"}));
+    assert_eq!(made.status, 201, "{made:?}");
+    assert_eq!((&made.json()["tenant"], &made.json()["plan"]), (&"acme".into(), &"free".into()));
+    for body in [
+        json!({"id": "x", "tenant": "globex"}),
+        json!({"id": "x", "plan": "pro"}),
+        json!({"id": "x", "tenant": "acme", "plan": "pro"}),
+    ] {
+        assert_eq!(call("customer", "POST", "", body.clone()).status, 403, "{body}");
+    }
+    assert_eq!(call("other", "POST", "", json!({"id": "x"})).status, 403, "it has no plan");
+    let listed = call("customer", "GET", "", none.clone()).json();
+    let ids: Vec<_> = listed["keys"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
+    assert_eq!((ids, &listed["total"]), (vec![&json!("n")], &none));
+    let listed = call("customer", "GET", "?tenant=globex", none.clone()).json();
+    assert_eq!(listed["keys"], json!([]));
+    for (method, path, body) in [
+        ("GET", "/g", none.clone()),
+        ("PATCH", "/g", json!({"enabled": false})),
+        ("DELETE", "/g", none.clone()),
+        ("POST", "/g/rotate", none.clone()),
+        ("POST", "/g/disable", none.clone()),
+        ("POST", "/g/enable", none.clone()),
+    ] {
+        assert_eq!(call("customer", method, path, body).status, 404, "{method} {path}");
+    }
+    for body in [json!({"plan": "pro"}), json!({"tenant": "globex"}), json!({"tenant": null})] {
+        assert_eq!(call("customer", "PATCH", "/n", body.clone()).status, 403, "{body}");
+    }
+    assert_eq!(call("customer", "PATCH", "/n", json!({"enabled": true})).status, 200);
+    assert_eq!(call("customer", "POST", "/n/rotate", none.clone()).status, 200);
+    assert_eq!(call("customer", "POST", "/import", none.clone()).status, 403);
+    assert_eq!(call("operator", "GET", "", none.clone()).status, 403, "another role");
+    assert_eq!(call("customer", "DELETE", "/n", none.clone()).status, 200);
+    assert_eq!(call("keeper", "GET", "/g", none).status, 200);
+}
