@@ -294,6 +294,9 @@ fn of_client(client: &TopClient) -> Result<ClientId, &'static str> {
     if client.kind == "unknown_key" {
         return Err("an unknown key has no id by which its buckets could be read");
     }
+    if client.kind == "token" {
+        return Err("the buckets of a client with a token cannot be read");
+    }
     // An IPv6 network is one client, and each of its addresses has the same buckets.
     let id = client.id.split('/').next().unwrap_or_default().to_owned();
     Ok(ClientId { kind: client.kind.to_string(), id })
@@ -302,6 +305,10 @@ fn of_client(client: &TopClient) -> Result<ClientId, &'static str> {
 /// The client of a refusal run, or why its buckets cannot be read.
 fn of_run(run: &RefusalRunView) -> Result<ClientId, &'static str> {
     match (&run.key, &run.ip) {
+        // Of a client with a token, it is the id and the issuer.
+        (Some(key), _) if key.contains(' ') => {
+            Err("the buckets of a client with a token cannot be read")
+        }
         (Some(key), _) => Ok(ClientId { kind: "key".to_owned(), id: key.clone() }),
         (None, Some(ip)) if ip.starts_with("h:") => {
             Err("the address is hashed (`access_log.client_ip`), so its buckets cannot be read")

@@ -31,7 +31,8 @@ function merged(answer, by) {
 
 function name(client) {
   const kind = h("span", { class: "muted" }, `${KINDS[client.kind] ?? client.kind} `);
-  if (client.kind === "unknown_key") return [kind, code(client.id)];
+  // The admin API has no buckets of theirs.
+  if (client.kind === "unknown_key" || client.kind === "token") return [kind, code(client.id)];
   return [kind, h("button", {
     type: "button", class: "link", "aria-label": `Watch the buckets of ${client.id}`,
     data: { kind: client.kind, id: client.id },

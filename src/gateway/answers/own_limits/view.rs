@@ -321,7 +321,10 @@ impl<'a> ClientView<'a> {
         let prefix = policy.clients.ipv6_prefix;
         let counted = client.ip.map(|ip| counted_as(counted_address(ip, prefix), prefix));
         let (kind, id) = match &client.key {
-            ClientKey::Known(known) => ("key", Some(known.id.to_string())),
+            ClientKey::Known(known) => {
+                let kind = if known.token.is_some() { "token" } else { "key" };
+                (kind, Some(known.id.to_string()))
+            }
             ClientKey::Unknown(_) => ("unknown_key", None),
             ClientKey::Missing => ("ip", counted.clone()),
         };
