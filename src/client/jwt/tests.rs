@@ -231,6 +231,15 @@ fn token_identifies_a_client_with_plan_tenant_and_headers() {
 }
 
 #[test]
+fn file_that_requires_a_token_has_no_warning_about_keys() {
+    let text = "[clients]\non_missing_key = 'deny'\non_preflight = 'deny'\n[clients.jwt]\n\
+                issuer = 'https://id.test'\naudience = 'api'\n[upstreams.api]\nservers = ['demo']\n\
+                [routes.all]\n";
+    let policy = from_text("gateway.toml", text).unwrap();
+    assert_eq!(policy.warnings.count(), 0, "{:?}", policy.warnings);
+}
+
+#[test]
 fn ids_of_different_issuers_and_of_the_file_are_different_clients() {
     let provider = Provider::new();
     let clients = provider.clients(FREE);

@@ -13,6 +13,7 @@ pub(super) fn add(config: &Config, diagnostics: &mut Diagnostics) {
         clients.on_unknown_key.as_ref().is_some_and(|word| *word.get_ref() == OnUnknownKey::Accept);
     let has_keys = !config.keys.is_empty()
         || config.key_store.is_some()
+        || clients.jwt.is_some()
         || diagnostics.explain_absence(&["keys"]);
     if *setting.get_ref() != OnMissingKey::Deny || accepts || has_keys {
         return;
