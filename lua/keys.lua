@@ -34,6 +34,10 @@ if last[1] then
     number = tonumber(string.match(last[1][1], '^%d+')) + 1
 end
 
+-- First, because it can fail, and Redis does not undo what a script has done before.
+redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[5], string.format('%.0f-0', number), 'nonce', ARGV[4], 'digests',
+    removed .. present)
+
 for at = 1, #removed, 32 do
     redis.call('HDEL', KEYS[1], string.sub(removed, at, at + 31))
 end
@@ -47,6 +51,4 @@ else
     redis.call('HSET', KEYS[2], id, after)
     redis.call('ZADD', KEYS[3], 0, id)
 end
-redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[5], string.format('%.0f-0', number), 'nonce', ARGV[4], 'digests',
-    removed .. present)
 return 1

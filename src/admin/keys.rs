@@ -224,8 +224,9 @@ impl<'a> Keys<'a> {
                 (Some(after), Some(new.text), note)
             }
         };
-        if let Some(after) = &after {
-            after.check().map_err(|error| bad(&error.to_string()))?;
+        // A client of which the file has a key can still be disabled.
+        if let (Some(after), KeyCall::Patch | KeyCall::Rotate) = (&after, call) {
+            self.check(after)?;
         }
         Ok(Edited { after, key, note })
     }
@@ -267,6 +268,12 @@ impl<'a> Keys<'a> {
         let is_disabled = enabled == Some(false);
         let new = NewRecord { id, plan, tenant, is_disabled, metadata, secrets };
         let record = edit::created(new, now_us);
+        self.check(&record)?;
+        Ok((record, key))
+    }
+
+    /// Checks a record that is to be stored: the file has none of its keys.
+    fn check(self, record: &Record) -> Result<(), Box<Answer>> {
         record.check().map_err(|error| bad(&error.to_string()))?;
         for digest in record.digests() {
             if let Some(known) = self.policy.keys.with_digest(&digest) {
@@ -274,7 +281,7 @@ impl<'a> Keys<'a> {
                 return Err(Answer::refusal(StatusCode::CONFLICT, &detail));
             }
         }
-        Ok((record, key))
+        Ok(())
     }
 
     /// Whether the caller may see a client.
@@ -340,9 +347,20 @@ impl<'a> Keys<'a> {
     }
 }
 
+/// The words of an error without texts of the body, which may be keys.
+fn without_texts(error: &serde_json::Error) -> String {
+    let words = error.to_string();
+    let Some((before, rest)) = words.split_once("string \"") else { return words };
+    let after = rest.rfind("\", expected").and_then(|end| rest.get(end + 1..));
+    format!("{before}a text{}", after.unwrap_or_default())
+}
+
 /// Reads a body.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Answer>> {
-    serde_json::from_slice(body).map_err(|error| bad(&format!("the body is not valid: {error}")))
+    let why = |error: serde_json::Error| {
+        bad(&format!("the body is not valid: {}", without_texts(&error)))
+    };
+    serde_json::from_slice(body).map_err(why)
 }
 
 fn overlap(text: Option<&str>) -> Result<u64, Box<Answer>> {
@@ -392,7 +410,8 @@ fn shown(record: &Record, key: Option<String>) -> Answer {
 }
 
 fn tag(record: &Record) -> String {
-    format!("\"{}\"", record.version)
+    // A client that is removed and created again begins with the same version.
+    format!("\"{}-{:x}\"", record.version, record.created.0)
 }
 
 /// Whether a record is one that `If-Match` allows to be changed.

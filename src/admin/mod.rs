@@ -221,7 +221,9 @@ impl Admin {
             Call::Audit => audit::show(&snapshot, audit, limiter, query).await?,
             Call::Usage => usage::show(&snapshot, stores, query, &self.reads).await?,
             Call::Top => clients::top::show(&snapshot, query)?,
-            Call::Buckets => clients::buckets::show(&snapshot, stores, parts, query).await?,
+            Call::Buckets => {
+                clients::buckets::show(&snapshot, stores, parts, query, tenant.is_some()).await?
+            }
             Call::Reset => adjust(AdjustKind::Reset).await?,
             Call::Grant => adjust(AdjustKind::Grant).await?,
             Call::ShowBreaker => breaker::show(limiter),

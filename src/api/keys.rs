@@ -22,7 +22,7 @@ pub struct StoredClient {
     /// Free texts, which the gateway does not use.
     #[serde(default)]
     pub metadata: BTreeMap<String, String>,
-    /// Number of changes so far, the creation included. Also in the header `ETag`.
+    /// Number of changes so far, the creation included.
     #[serde(default)]
     pub version: u64,
     /// Time of the creation, in UTC.

@@ -63,6 +63,11 @@ pub fn identify(
     Identity { client, via_trusted_proxy, address_from, key_from, key_name, key_refusal }
 }
 
+/// The address of a client, as [`identify`] finds it.
+pub fn client_address(trusted: &[IpNet], peer: Peer, headers: &HeaderMap) -> Option<IpAddr> {
+    address(trusted, peer, headers).0
+}
+
 /// The client's address, where it comes from, and whether the peer is a trusted proxy.
 fn address(
     trusted: &[IpNet],

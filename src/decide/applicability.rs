@@ -7,7 +7,7 @@ use crate::base::hash::Digest;
 use crate::client::settings::OnMissingKey;
 use crate::client::{Client, ClientKey};
 use crate::limit::charge::Charge;
-use crate::policy::charges::{RequestAttributes, Scope, WhyNot};
+use crate::policy::charges::{GrantOf, RequestAttributes, Scope, WhyNot};
 use crate::policy::{Dimension, OnMissing, Policy, Rule};
 
 /// A client, and the known parts of a request.
@@ -96,7 +96,10 @@ pub fn applicability<'a>(
         path: "",
         headers: subject.headers,
     };
-    let is_refused = subject.client.key == ClientKey::Missing
+    // A tenant stands for its clients, which have keys.
+    let is_of_tenant = subject.selected_by == SelectedBy::Tenant;
+    let is_refused = !is_of_tenant
+        && subject.client.key == ClientKey::Missing
         && policy.clients.on_missing_key == OnMissingKey::Deny;
     let scope = if is_refused { Scope::Address } else { Scope::All };
     // Only a whole request shows that the client has no certificate.
@@ -113,7 +116,8 @@ pub fn applicability<'a>(
     };
     let is_unknown = |dimension: &&Dimension| match dimension {
         Dimension::Ip => subject.client.ip.is_none(),
-        Dimension::Key | Dimension::Plan | Dimension::Tenant => false,
+        Dimension::Key | Dimension::Plan => is_of_tenant,
+        Dimension::Tenant => false,
         Dimension::Route => !is_known,
         Dimension::Method => subject.method.is_none(),
         Dimension::Host => subject.host.is_none(),
@@ -121,10 +125,18 @@ pub fn applicability<'a>(
         Dimension::Certificate => is_cert_unknown,
         Dimension::Param(_) | Dimension::Claim(_) => true,
     };
-    let unknown = match charge {
+    let mut unknown: Vec<&Dimension> = match charge {
         Ok(_) => rule.per.iter().filter(is_unknown).collect(),
         Err(_) => Vec::new(),
     };
+    // Without a plan of the tenant, the plans of its clients select the bucket.
+    let has_plan = subject.client.tenant.as_ref().is_some_and(|tenant| tenant.plan.is_some());
+    if is_of_tenant && charge.is_ok() && unknown.is_empty() && !has_plan {
+        let granted = rule.grant_of(client);
+        if matches!(granted, GrantOf::Plan(_)) && rule.has_plan_tables() {
+            unknown.push(&Dimension::Plan);
+        }
+    }
     Applicability { rule, charge, unknown, own: is_own(rule, subject) }
 }
 

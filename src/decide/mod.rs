@@ -28,7 +28,7 @@ use http::{HeaderMap, Method, Uri, Version};
 
 use crate::client::ClientKey;
 use crate::client::credential::{Credential, IdentityError};
-use crate::client::identity::{Identity, Peer, identify};
+use crate::client::identity::{Identity, Peer, client_address, identify};
 use crate::client::principal::{Found, KeyRefusal};
 use crate::client::settings::{OnMissingKey, OnPreflight, OnUnknownKey};
 use crate::limit::charge::Charges;
@@ -37,7 +37,7 @@ use crate::policy::charges::{KeyRequired, RequestAttributes, Scope};
 use crate::policy::cors::{Preflight, PreflightRefusal};
 use crate::policy::handling::NoLocation;
 use crate::policy::hosts;
-use crate::policy::ip_access::IpDenial;
+use crate::policy::ip_access::{IpAccess, IpDenial};
 use crate::policy::matcher::RequestParts;
 use crate::policy::path::PathError;
 use crate::policy::rewrite::{Rewrite, RewriteError};
@@ -545,8 +545,25 @@ fn exceeded_body_limit(policy: &Policy, head: &Head<'_>, route: Option<u32>) -> 
     (!is_within).then_some(max_bytes)
 }
 
+/// Whether `server.deny_ips` has the client, so that it is refused whatever key it has.
+pub fn is_denied_everywhere(policy: &Policy, head: &Head<'_>) -> bool {
+    let denies = |access: &IpAccess| {
+        !access.deny.is_empty()
+            && access.has_denied(client_address(
+                &policy.server.trusted_proxies,
+                peer(head),
+                head.headers,
+            ))
+    };
+    policy.ip_access(None).is_some_and(denies)
+}
+
+fn peer(head: &Head<'_>) -> Peer {
+    Peer { address: head.peer, is_relay: head.is_client_hidden }
+}
+
 fn identity(policy: &Policy, head: &Head<'_>, found: Found) -> Identity {
-    let peer = Peer { address: head.peer, is_relay: head.is_client_hidden };
+    let peer = peer(head);
     let certificate = head.certificate.filter(|_| policy.counts_certificates);
     let trusted = &policy.server.trusted_proxies;
     identify(&policy.clients, trusted, peer, head.headers, certificate, found)

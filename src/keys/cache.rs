@@ -74,7 +74,7 @@ impl StoredKey {
     }
 
     /// The key under `policy`, which is in force as that `generation`; `None` if the policy does
-    /// not have its plan.
+    /// not have its plan, or has a client of its own with the same id.
     pub fn under(&self, policy: &Policy, generation: u64) -> Option<KnownKey> {
         if let Some(bound) = &*self.bound.load()
             && bound.generation == generation
@@ -87,6 +87,10 @@ impl StoredKey {
     }
 
     fn bind(&self, policy: &Policy) -> Option<KnownKey> {
+        // A client of the file with the same id is another one, with its own overrides and buckets.
+        if policy.keys.named(&self.id).is_some() {
+            return None;
+        }
         let principal = Principal::new(Arc::clone(&self.id), 0, self.is_enabled);
         let principal = under(policy, principal, &self.plan, self.tenant.as_deref())?;
         Some(KnownKey { principal, name: self.name.clone(), validity: self.validity })

@@ -123,7 +123,9 @@ impl KeyFollower {
         waiting: &mut Vec<LookUp>,
         position: &mut Position,
     ) -> Result<(), KeptError> {
-        let waiting = std::mem::take(waiting);
+        let mut waiting = std::mem::take(waiting);
+        // Requests that have given up need no look-up.
+        waiting.retain(LookUp::is_waited_for);
         let KeyStore { cache, is_failing, kept, .. } = &*self.store;
         if is_failing.load(Ordering::Relaxed) {
             return Ok(());

@@ -17,6 +17,10 @@ pub const MAX_SECRETS: usize = 16;
 /// Maximum number of entries in `metadata`.
 pub const MAX_METADATA: usize = 32;
 
+/// Maximum length of a record as it is stored, in bytes. 64 of them are in one reply of Redis,
+/// which may have 1 MiB.
+pub const MAX_RECORD_BYTES: usize = 12 * 1024;
+
 /// Maximum length of `metadata`, names and texts, in bytes.
 pub const MAX_METADATA_BYTES: usize = 4096;
 
@@ -85,6 +89,8 @@ pub enum RecordError {
     SecretTwice,
     #[error("`expires` of a key is not after its `not_before`: the key is never valid")]
     NeverValid,
+    #[error("the client is larger than {MAX_RECORD_BYTES} bytes as JSON")]
+    TooLarge,
     #[error("`metadata` has at most {MAX_METADATA} texts, of {MAX_METADATA_BYTES} bytes together")]
     Metadata,
 }
@@ -110,6 +116,10 @@ impl Record {
         let length: usize = self.metadata.iter().map(|(name, text)| name.len() + text.len()).sum();
         if self.metadata.len() > MAX_METADATA || length > MAX_METADATA_BYTES {
             return Err(RecordError::Metadata);
+        }
+        // A character may take several bytes in JSON.
+        if self.encode().len() > MAX_RECORD_BYTES {
+            return Err(RecordError::TooLarge);
         }
         for (at, secret) in self.secrets.iter().enumerate() {
             secret.check()?;

@@ -55,6 +55,11 @@ pub struct LookUp {
 }
 
 impl LookUp {
+    /// Whether the request has not given up.
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
     /// Hands over the result. The request may have given up.
     pub(super) fn answer(self, found: Cached) {
         let _ = self.answer.send(found);

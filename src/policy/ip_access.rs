@@ -70,6 +70,11 @@ impl IpAccess {
         allow.map(|placed| IpDenial::NotAllowed(placed.place))
     }
 
+    /// Whether a client with this address is in one of the lists of [`deny`](Self::deny).
+    pub fn has_denied(&self, ip: Option<IpAddr>) -> bool {
+        self.deny.iter().any(|placed| ip.is_some_and(|ip| placed.list.contains(ip)))
+    }
+
     /// The lists in a few words: `deny_ips: 12 networks (of [server])`.
     pub fn words(&self) -> Vec<String> {
         let denied = self.deny.iter().map(|placed| ("deny_ips", placed));

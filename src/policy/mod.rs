@@ -319,6 +319,11 @@ impl Rule {
         self.has_plan_table.get(plan as usize).copied().unwrap_or(false)
     }
 
+    /// Whether the rule has a `plans.<plan>` table for any plan.
+    pub fn has_plan_tables(&self) -> bool {
+        self.has_plan_table.contains(&true)
+    }
+
     /// The limit with that index as written in the file; `None` if the rule does not grant it.
     pub fn written(&self, limit_index: u32) -> Option<WrittenLimit> {
         self.grants().find(|grant| grant.index == limit_index).map(|grant| grant.written)

@@ -24,6 +24,7 @@ fn config() -> String {
     let clients = key("a", "a", "free") + "tenant = \"acme\"\n" + &key("b", "b", "free");
     format!(
         "{DEMO}[rules.each]\nper = [\"key\"]\nrate = \"5/d\"\n\
+         [rules.all]\nper = []\nrate = \"900/d\"\n\
          [rules.total]\nper = [\"tenant\"]\nrate = \"9/d\"\n{clients}{}",
         tokens.concat()
     )
@@ -61,6 +62,13 @@ fn roles_decide_what_a_token_may_do() {
     assert_eq!(status("customer", "GET", "/api/clients/tenant/globex/buckets"), 403);
     assert_eq!(status("customer", "GET", "/api/clients/ip/127.0.0.1/buckets"), 403);
     assert_eq!(status("customer", "GET", "/api/events"), 403);
+    // Parameters select no bucket of another client, and rules of several tenants are not shown.
+    let path = "/api/clients/tenant/acme/buckets?ip=127.0.0.1";
+    assert_eq!(status("customer", "GET", path), 403);
+    let path = "/api/clients/key/a/buckets";
+    let rules =
+        |token: &str| call(&gateway, token, "GET", path).json()["rules"].as_array().unwrap().len();
+    assert_eq!((rules("reader"), rules("customer")), (3, 2));
     let refused = call(&gateway, "reader", "POST", "/api/reload");
     assert!(refused.text().contains("the token `reader` does not have the role `operate`"));
     for token in ["old", "new", "nobody"] {

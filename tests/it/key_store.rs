@@ -86,7 +86,8 @@ fn life_of_a_client(gateway: &Gateway) {
     assert!(first.starts_with("tg_") && first.len() == 52, "{first}");
     wait_for(std::slice::from_ref(gateway), &first, 200);
     let shown = call(gateway, "GET", "/acme", &Value::Null);
-    assert_eq!(shown.header("etag"), Some("\"1\""));
+    let tag = shown.header("etag").unwrap().to_owned();
+    assert!(tag.starts_with("\"1-"), "{tag}");
     assert!(!shown.text().contains(&first), "{}", shown.text());
     assert_eq!(shown.json()["secrets"][0]["sha256"], digest(&first));
 
@@ -104,7 +105,7 @@ fn life_of_a_client(gateway: &Gateway) {
     // A change of an old version changes nothing.
     let old = Request::new("PATCH", "/api/keys/acme").header("If-Match", "\"7\"");
     assert_eq!(gateway.send_admin(&old.body("{\"enabled\": false}")).status, 412);
-    let current = Request::new("PATCH", "/api/keys/acme").header("If-Match", "\"1\"");
+    let current = Request::new("PATCH", "/api/keys/acme").header("If-Match", &tag);
     let changed = done(
         &gateway
             .send_admin(&current.body("{\"tenant\": \"north\", \"metadata\": {\"owner\": null}}")),
@@ -334,6 +335,73 @@ fn row_211_flood_of_unknown_keys_costs_redis_a_bounded_number_of_calls() {
     let unknown = count("cached_unknown");
     assert_eq!(status(&gateway, "guess-0-0"), 401);
     assert_eq!(count("cached_unknown"), unknown + 1);
+}
+
+#[test]
+fn denied_address_costs_no_look_up() {
+    let redis = Redis::start();
+    let text = config(&redis.table(), IN_REDIS);
+    let lists = "deny_ips = [\"192.0.2.0/24\"]\ntrusted_proxies = [\"127.0.0.1\"]\n";
+    let gateway = Gateway::start_full(&text.replacen(
+        "instances = 3\n",
+        &format!("instances = 3\n{lists}"),
+        1,
+    ));
+    gateway.wait_for_redis();
+    let secret = create(&gateway, &json!({ "id": "acme", "plan": "pro" }));
+    let look_ups = || {
+        let results = ["found", "unknown", "cached", "cached_unknown", "failed"];
+        results
+            .map(|result| gateway.count("tollgate_key_lookups_total", &[("result", result)]))
+            .iter()
+            .sum::<u64>()
+    };
+    let before = look_ups();
+    for guess in [secret.as_str(), "guess-1", "guess-2"] {
+        let request = with(guess).header("X-Forwarded-For", "192.0.2.7");
+        assert_eq!(gateway.send(&request).status, 403);
+    }
+    assert_eq!(look_ups(), before);
+    assert_eq!(status(&gateway, &secret), 200);
+    assert_eq!(look_ups(), before + 1);
+}
+
+#[test]
+fn client_of_the_file_with_the_same_id_is_another_one() {
+    let redis = Redis::start();
+    let [gateway] = gateways(&redis);
+    let secret = create(&gateway, &json!({ "id": "acme", "plan": "pro" }));
+    wait_for(std::slice::from_ref(&gateway), &secret, 200);
+    let text = gateway.config().strip_prefix(&full_config("")).unwrap().to_owned();
+    gateway.apply(&format!("{text}{}", key("acme", "of-the-file", "pro")));
+    let refused = gateway.send(&with(&secret));
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert_eq!(status(&gateway, "of-the-file"), 200);
+    gateway.apply(&text);
+    assert_eq!(status(&gateway, &secret), 200);
+}
+
+#[test]
+fn bad_bodies_are_refused_without_repeating_a_key() {
+    let (_folder, gateway) = with_file();
+    let secret = "tg_0123456789abcdef";
+    for body in [
+        json!({ "id": "a", "plan": "pro", "secrets": [secret] }),
+        json!({ "id": "a", "plan": "pro", "secrets": secret }),
+        json!({ "id": "a", "plan": "pro", "secrets": [{ "sha256": secret }] }),
+    ] {
+        let refused = call(&gateway, "POST", "", &body);
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert!(!refused.text().contains(secret), "{}", refused.text());
+        let imported = call(&gateway, "POST", "/import", &body);
+        assert!(!imported.text().contains(secret), "{}", imported.text());
+    }
+    // A control character takes six bytes in JSON.
+    let metadata = json!({ "text": "\u{1}".repeat(3_000) });
+    let body = json!({ "id": "a", "plan": "pro", "metadata": metadata });
+    let refused = call(&gateway, "POST", "", &body);
+    assert_eq!(refused.status, 400);
+    assert!(refused.text().contains("larger than 12288 bytes"), "{}", refused.text());
 }
 
 #[test]

@@ -203,3 +203,32 @@ fn colocated_limits_of_tenants_are_exact_in_a_cluster() {
         assert_eq!(calls(&gateways[0]) - before, 10, "lanes {lanes}");
     }
 }
+
+/// Of a tenant without a plan, only requests of its clients show which bucket they count in.
+#[test]
+fn buckets_of_a_tenant_are_those_of_its_clients_or_are_not_known() {
+    let config = "[clients]\non_missing_key = \"deny\"\n[plans.pro]\n[tenants.acme]\nplan = \"pro\"\n\
+        [tenants.globex]\n[rules.of-tenant]\nper = [\"tenant\"]\nrate = \"9/d\"\n\
+        plans.pro = { rate = \"20/d\" }\n[rules.of-client]\nper = [\"key\"]\nrate = \"70/d\"\n";
+    let keys = key("a", "a", "free")
+        + "tenant = \"acme\"\n"
+        + &key("c", "c", "pro")
+        + "tenant = \"globex\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{config}{keys}"));
+    assert_eq!(gateway.send(&with("a")).status, 200);
+    assert_eq!(gateway.send(&with("c")).status, 200);
+    let rule = |tenant: &str, name: &str| {
+        let listed = gateway.admin(&format!("/api/clients/tenant/{tenant}/buckets")).json();
+        let rules = listed["rules"].as_array().unwrap();
+        rules.iter().find(|one| one["rule"] == name).unwrap().clone()
+    };
+    assert_eq!(rule("acme", "of-tenant")["tokens"], 19);
+    assert_eq!(rule("globex", "of-tenant")["unknown"], serde_json::json!(["plan"]));
+    assert_eq!(rule("globex", "of-tenant")["tokens"], Value::Null);
+    assert_ne!(rule("acme", "of-client")["bucket"], Value::from(""));
+    assert_eq!(rule("acme", "of-client")["tokens"], Value::Null, "it has one for each client");
+    let reset = post(&gateway, "reset", "{\"rule\": \"of-client\"}");
+    assert_ne!(reset.status, 200, "{}", reset.text());
+    assert_eq!(post(&gateway, "reset", "").json()["buckets"][0]["rule"], "of-tenant");
+    assert_eq!(rule("acme", "of-tenant")["tokens"], 20);
+}

@@ -258,7 +258,8 @@ fn claim_names_the_tenant() {
 #[test]
 fn row_196_rotated_keys_are_fetched_on_demand_without_a_refusal_of_others() {
     let provider = Provider::start();
-    let gateway = Gateway::start(&format!("{DEMO}{}", provider.table("")));
+    let limits = "[server.limits]\nmax_requests_per_connection = 0\n";
+    let gateway = Gateway::start(&format!("{DEMO}{limits}{}", provider.table("")));
     let old = with(&provider.token("ES256", &json!({})));
     assert_eq!(gateway.send(&old).status, 200);
     let (stopped, refused) = (AtomicBool::new(false), AtomicUsize::new(0));

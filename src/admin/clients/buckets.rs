@@ -1,5 +1,7 @@
 //! `GET /api/clients/{kind}/{id}/buckets`: the buckets of one client.
 
+use http::StatusCode;
+
 use super::requested::RequestedClient;
 use super::{levels, unknown};
 use crate::admin::Stores;
@@ -10,22 +12,33 @@ use crate::explain::wording;
 use crate::limit::charge::Charge;
 use crate::limit::reading::Reading;
 use crate::limit::share::Share;
-use crate::policy::Policy;
+use crate::policy::{Dimension, Policy};
 use crate::runtime::Snapshot;
 use crate::store::limiter::Levels;
 use crate::store::redis::keys::key_with;
 use crate::store::rule::StoredRule;
 
-/// Lists the client's bucket of each rule.
+/// Lists the client's bucket of each rule. A caller who `is_limited` to a tenant gets the rules per
+/// key or tenant only: the buckets of others are of several tenants.
 pub(in crate::admin) async fn show(
     snapshot: &Snapshot,
     Stores { limiter, keys, .. }: Stores<'_>,
     parts: &[String],
     query: Option<&str>,
+    is_limited: bool,
 ) -> Result<Answer, Box<Answer>> {
     let policy = &snapshot.policy;
+    // Parameters could select the bucket of another client.
+    if is_limited && query.is_some() {
+        let detail = "the token is for one tenant: this call takes no parameters";
+        return Err(Answer::refusal(StatusCode::FORBIDDEN, detail));
+    }
     let requested = RequestedClient::read(policy, keys, parts, query).await?;
-    let applicabilities = applicabilities(policy, &requested.subject());
+    let mut applicabilities = applicabilities(policy, &requested.subject());
+    if is_limited {
+        applicabilities
+            .retain(|one| one.rule.per.contains(&Dimension::Key) || one.rule.counts_tenants());
+    }
     let charges: Vec<Charge> = applicabilities.iter().filter_map(Applicability::known).collect();
     let Levels { readings, source, .. } =
         limiter.peek_levels(&charges, &snapshot.stored_rules).await;

@@ -1,6 +1,6 @@
 //! `POST /api/keys/import`: many clients, one a line.
 
-use super::{Keys, unread, unwritten};
+use super::{Keys, unread, unwritten, without_texts};
 use crate::admin::answer::Answer;
 use crate::api::keys::{FailedLine, Imported, NewClient};
 use crate::base::clock;
@@ -71,7 +71,7 @@ impl Keys<'_> {
             let new: NewClient = match serde_json::from_slice(text) {
                 Ok(new) => new,
                 Err(error) => {
-                    imported.fail(number, &error.to_string());
+                    imported.fail(number, &without_texts(&error));
                     continue;
                 }
             };

@@ -110,7 +110,7 @@ impl Gateway {
         let policy = &snapshot.policy;
         let head = head_over(session, &exchange.connection);
         let found = match decide::credential(policy, &head) {
-            Ok(credential) => self.find(credential.as_ref(), exchange).await,
+            Ok(credential) => self.find(&head, credential.as_ref(), exchange).await,
             Err(rejection) => Err(rejection),
         };
         let precheck = decide::precheck(policy, &head, found);
@@ -182,11 +182,17 @@ impl Gateway {
     /// It is a token that cannot be verified yet.
     async fn find(
         &self,
+        head: &Head<'_>,
         credential: Option<&Credential<'_>>,
         exchange: &Exchange,
     ) -> Result<Found, Rejection> {
         let (snapshot, now) = (&exchange.snapshot, exchange.started);
         let policy = &snapshot.policy;
+        // No token is verified, and no key is looked up in the store, for a client that is refused
+        // by its address anyway.
+        if decide::is_denied_everywhere(policy, head) {
+            return Ok(policy.keys.look_up(credential, || unix_time::of(now)));
+        }
         let found = snapshot.tokens.look_up(policy, credential, || unix_time::of(now));
         let found = found.map_err(|NoKeys| Rejection::NoTokenKeys)?;
         Ok(match (&self.keys, found.unknown_key()) {

@@ -112,6 +112,11 @@ fn named_token(
     }
     let name = name.as_ref()?;
     names::check("token", name, diagnostics);
+    if let "token" | "loopback" = name.get_ref().as_str() {
+        let message = format!("`{}` is what the log calls another caller", name.get_ref());
+        let help = "take another name, such as `billing`";
+        diagnostics.push(Diagnostic::new(name.span(), message).help(help));
+    }
     Some(AdminToken {
         name: Arc::from(name.get_ref().as_str()),
         digest: keys::digest(sha256.as_ref()?, diagnostics)?,
