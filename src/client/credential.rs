@@ -7,7 +7,7 @@ use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use super::jwt::compact::is_token;
+use super::jwt::compact::{has_parts, is_token};
 use super::settings::{Clients, KeySource, OnConflictingKeys};
 use crate::base::hash::Digest;
 use crate::net::percent::decode_query;
@@ -120,15 +120,18 @@ impl<'a> Credential<'a> {
         Ok(found.map(|(key, source)| Self {
             digest: Sha256::digest(&key).into(),
             source,
-            token: clients.reads_as_token(&key).then_some(TokenText(key)),
+            token: clients.reads_as_token(source, &key).then_some(TokenText(key)),
         }))
     }
 }
 
 impl Clients {
-    /// Whether a text is read as a token, not as an API key.
-    fn reads_as_token(&self, text: &[u8]) -> bool {
-        !self.issuers.is_empty() && is_token(text)
+    /// Whether a text from the source with this index is read as a token, not as an API key. A
+    /// bearer token of three parts always is: a forged one that the gateway cannot decode must not
+    /// pass as an unknown API key.
+    fn reads_as_token(&self, source: usize, text: &[u8]) -> bool {
+        let is_bearer = || self.key_sources.get(source) == Some(&KeySource::Bearer);
+        !self.issuers.is_empty() && (is_token(text) || (is_bearer() && has_parts(text)))
     }
 }
 
@@ -143,7 +146,7 @@ fn add_key<'a>(
         return Ok(());
     }
     // The length of a token is checked when it is verified.
-    if key.len() > MAX_KEY_BYTES && !clients.reads_as_token(&key) {
+    if key.len() > MAX_KEY_BYTES && !clients.reads_as_token(source, &key) {
         return Err(IdentityError::KeyTooLong { at: source });
     }
     match found {

@@ -119,7 +119,7 @@ impl Identifier<'_> {
     /// The name of the known client or tenant that it is, which no other of its kind has.
     pub fn name(&self) -> Option<Arc<str>> {
         match self {
-            Self::Known(principal) => Some(principal.full_name()),
+            Self::Known(principal) => Some(Arc::clone(&principal.id)),
             Self::Tenant(tenant) => Some(Arc::clone(&tenant.id)),
             Self::UnknownKey(_) | Self::Address(_) | Self::Local => None,
         }

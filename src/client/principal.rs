@@ -14,9 +14,10 @@ use crate::base::hash::{Digest, hash};
 /// A client that is known by its API keys, or by a token.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Its name, which logs show: of a client with API keys, that in the file; of one with a token,
-    /// what the token says. What applies to a client of the file uses
-    /// [`key_id`](Self::key_id).
+    /// Its name, which logs show, upstreams get, and no other client has: of a client with API
+    /// keys, that in the file or the key store, which has no space; of one with a token, what the
+    /// token says, a space, and the issuer, which has none. What applies to a client of the file
+    /// uses [`key_id`](Self::key_id).
     pub id: Arc<str>,
     /// Index of its plan.
     pub plan: u32,
@@ -44,6 +45,13 @@ pub struct TokenIdentity {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Whether the upstream does not get the token.
     pub is_hidden: bool,
+}
+
+/// The value of a claim. Those of different issuers are different, even with the same text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim<'a> {
+    pub issuer: &'a str,
+    pub value: &'a str,
 }
 
 /// Several clients that share limits: those of one customer.
@@ -122,13 +130,14 @@ impl Principal {
         Self { id, plan, tenant: None, hash, is_enabled, token: None }
     }
 
-    /// The client that a token identifies.
+    /// The client that a token identifies. `subject` is its id among the clients of the issuer.
     pub fn of_token(
-        id: Arc<str>,
+        subject: &str,
         plan: u32,
         tenant: Option<Arc<Tenant>>,
         token: TokenIdentity,
     ) -> Self {
+        let id = format!("{subject} {}", token.issuer).into();
         let beginning = token.digest.first_chunk().copied().unwrap_or_default();
         let hash = u64::from_be_bytes(beginning);
         Self { id, plan, tenant, hash, is_enabled: true, token: Some(Box::new(token)) }
@@ -140,19 +149,12 @@ impl Principal {
         self.token.is_none().then_some(&self.id)
     }
 
-    /// A name that no other client has: of a client with a token, the id and the issuer, which has
-    /// no white space.
-    pub fn full_name(&self) -> Arc<str> {
-        match &self.token {
-            None => Arc::clone(&self.id),
-            Some(token) => format!("{} {}", self.id, token.issuer).into(),
-        }
-    }
-
-    /// The value of a claim of its token that rules count by; `None` if it has none.
-    pub fn claim(&self, name: &str) -> Option<&str> {
-        let claims = &self.token.as_ref()?.claims;
-        claims.iter().find(|(own, _)| **own == *name).map(|(_, value)| &**value)
+    /// The value of a claim of its token that rules count by, and the issuer; `None` if it has
+    /// none.
+    pub fn claim(&self, name: &str) -> Option<Claim<'_>> {
+        let token = self.token.as_ref()?;
+        let (_, value) = token.claims.iter().find(|(own, _)| **own == *name)?;
+        Some(Claim { issuer: &token.issuer, value })
     }
 }
 

@@ -219,7 +219,7 @@ impl Tally {
 
     fn client_id(&self) -> ClientId {
         match self.client.known_or_address(self.policy.clients.ipv6_prefix) {
-            Identifier::Known(known) => ClientId::Key(known.full_name()),
+            Identifier::Known(known) => ClientId::Key(Arc::clone(&known.id)),
             Identifier::Address(ip) => ClientId::Address(ip),
             Identifier::Tenant(_) | Identifier::UnknownKey(_) | Identifier::Local => {
                 ClientId::Unknown

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::{Colocated, Dimension, Grant, MAX_RULES_PER_ROUTE, OnMissing, Policy, Route, Rule};
 use crate::client::identifier::Identifier;
-use crate::client::principal::Principal;
+use crate::client::principal::{Claim, Principal};
 use crate::client::settings::{Clients, OnUnknownKey};
 use crate::client::{Client, ClientKey};
 use crate::limit::charge::{BucketId, Charge, Charges, Mode};
@@ -294,7 +294,10 @@ impl Policy {
                 }
                 Dimension::Claim(name) => {
                     match client.principal().and_then(|known| known.claim(name)) {
-                        Some(value) => tagged(b'x', value.as_bytes()),
+                        Some(Claim { issuer, value }) => {
+                            tagged(b'i', issuer.as_bytes());
+                            tagged(b'x', value.as_bytes());
+                        }
                         None => tagged(b'y', b""),
                     }
                 }

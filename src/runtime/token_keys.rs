@@ -28,11 +28,9 @@ impl TokenKeys {
 
 #[async_trait]
 impl BackgroundService for TokenKeys {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        tokio::select! {
-            _ = shutdown.changed() => {}
-            () = self.run() => {}
-        }
+    /// Runs until the process ends: requests of connections that drain may have tokens of new keys.
+    async fn start(&self, _shutdown: ShutdownWatch) {
+        self.run().await;
     }
 }
 

@@ -20,6 +20,8 @@ use crate::observe::metrics::TokenKeys;
 pub struct IssuerKeys {
     issuer: Arc<str>,
     source: KeySource,
+    /// How often they are fetched, in microseconds. Reloads change it.
+    refresh_us: AtomicU64,
     /// `None` until they have been fetched once.
     current: ArcSwapOption<Current>,
     schedule: Mutex<Schedule>,
@@ -29,6 +31,8 @@ pub struct IssuerKeys {
     is_tried: watch::Sender<bool>,
     fetches: AtomicU64,
     failures: AtomicU64,
+    /// Whether the log has the failure of the last fetch that has ended.
+    is_logged: AtomicBool,
 }
 
 /// Keys, and their version, which no other keys of the issuer have.
@@ -49,18 +53,34 @@ impl IssuerKeys {
         Self {
             issuer: Arc::clone(&issuer.issuer),
             source: issuer.keys.clone(),
+            refresh_us: AtomicU64::new(refresh_us(&issuer.keys)),
             current: ArcSwapOption::new(fixed),
             schedule: Mutex::default(),
             is_wanted: AtomicBool::new(false),
             is_tried: watch::Sender::new(matches!(issuer.keys, KeySource::Fixed(_))),
             fetches: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            is_logged: AtomicBool::new(false),
         }
     }
 
-    /// Whether these are the keys of an issuer with the same settings.
+    /// Whether these are the keys of the issuer, from the same place.
     pub(super) fn is_of(&self, issuer: &Issuer) -> bool {
-        self.issuer == issuer.issuer && self.source == issuer.keys
+        let is_same_place = match (&self.source, &issuer.keys) {
+            (KeySource::Fetched(own), KeySource::Fetched(other)) => {
+                (&own.from, &own.ca) == (&other.from, &other.ca)
+            }
+            (own, other) => own == other,
+        };
+        self.issuer == issuer.issuer && is_same_place
+    }
+
+    /// Adopts the settings of an issuer of whom these are the keys, at `now`, in microseconds.
+    pub(super) fn follow(&self, issuer: &Issuer, now: u64) {
+        let refresh_us = refresh_us(&issuer.keys);
+        if self.refresh_us.swap(refresh_us, Ordering::Relaxed) != refresh_us {
+            self.schedule.lock().fetch_within(now, refresh_us);
+        }
     }
 
     pub(super) fn current(&self) -> Option<Arc<Current>> {
@@ -83,6 +103,11 @@ impl IssuerKeys {
             fetched: self.fetches.load(Ordering::Relaxed),
             failed: self.failures.load(Ordering::Relaxed),
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_failure_logged(&self) -> bool {
+        self.is_logged.load(Ordering::Relaxed)
     }
 
     /// Completes when the first fetch has ended.
@@ -117,6 +142,14 @@ impl IssuerKeys {
     }
 }
 
+/// How often keys are fetched, in microseconds; 0 for those of the configuration.
+fn refresh_us(source: &KeySource) -> u64 {
+    match source {
+        KeySource::Fixed(_) => 0,
+        KeySource::Fetched(from) => micros(from.refresh),
+    }
+}
+
 /// A fetch that ends also if it is dropped, as at the end of the start.
 struct Fetching<'a> {
     keys: &'a IssuerKeys,
@@ -129,11 +162,13 @@ impl Fetching<'_> {
         match fetch(self.from, &self.keys.issuer).await {
             Ok(keys) => {
                 self.is_success = true;
+                self.keys.is_logged.store(false, Ordering::Relaxed);
                 self.keys.adopt(keys);
             }
             Err(error) => {
                 self.keys.failures.fetch_add(1, Ordering::Relaxed);
-                if self.keys.schedule.lock().failures() == 0 {
+                // A fetch that the start did not wait for is not logged: the next one is.
+                if !self.keys.is_logged.swap(true, Ordering::Relaxed) {
                     let kept = self.keys.current().is_some();
                     warn!(issuer = %self.keys.issuer, detail = %error, kept, "keys of a token issuer cannot be fetched");
                 }
@@ -144,7 +179,7 @@ impl Fetching<'_> {
 
 impl Drop for Fetching<'_> {
     fn drop(&mut self) {
-        let refresh_us = micros(self.from.refresh);
+        let refresh_us = self.keys.refresh_us.load(Ordering::Relaxed);
         let mut jitter = [0];
         // Without randomness, gateways may fetch at once.
         let _ = getrandom::fill(&mut jitter);

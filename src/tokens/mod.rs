@@ -19,6 +19,8 @@ use crate::base::clock;
 use crate::client::credential::{Credential, TokenText};
 use crate::client::jwt::TokenRefusal;
 use crate::client::jwt::compact::Compact;
+use crate::client::jwt::key_set::KeySet;
+use crate::client::jwt::settings::Issuer;
 use crate::client::jwt::verify::{Known, Verified, issuer_of, verify};
 use crate::client::principal::Found;
 use crate::client::settings::Clients;
@@ -29,10 +31,10 @@ use keys::{Current, IssuerKeys};
 /// Longest time that the start and a reload wait for the keys of issuers.
 const FIRST_KEYS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of verified tokens that are kept. With their claims they have about 1 KiB each.
+/// Maximum number of verified tokens that are kept.
 const MAX_VERIFIED: usize = 16_384;
 
-/// Maximum number of refused tokens that are kept, with about 100 bytes each.
+/// Maximum number of refused tokens that are kept.
 const MAX_REFUSED: usize = 16_384;
 
 /// The keys of all issuers of a policy, and its verified tokens.
@@ -40,7 +42,15 @@ pub struct Tokens {
     /// In the order of [`Clients::issuers`].
     issuers: Vec<Arc<IssuerKeys>>,
     verified: Cache<Verified>,
-    refused: Cache<TokenRefusal>,
+    refused: Cache<Refused>,
+}
+
+/// The result of the verification of a token that is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Refused {
+    why: TokenRefusal,
+    /// Whether its issuer may have added its key since the keys were fetched.
+    may_have_new_key: bool,
 }
 
 /// The keys of the issuer of a token have never been fetched.
@@ -53,8 +63,13 @@ impl Tokens {
     pub fn new(clients: &Clients, previous: Option<&Self>) -> Self {
         let keys = |issuer| {
             let known = previous.into_iter().flat_map(|previous| &previous.issuers);
-            let same = known.into_iter().find(|keys| keys.is_of(issuer));
-            same.map_or_else(|| Arc::new(IssuerKeys::new(issuer)), Arc::clone)
+            match known.into_iter().find(|keys| keys.is_of(issuer)) {
+                None => Arc::new(IssuerKeys::new(issuer)),
+                Some(keys) => {
+                    keys.follow(issuer, clock::now());
+                    Arc::clone(keys)
+                }
+            }
         };
         Self {
             issuers: clients.issuers.iter().map(keys).collect(),
@@ -113,20 +128,21 @@ impl Tokens {
         }
         let is_current = |entry: &Entry<_>| self.is_current(entry.issuer, entry.version);
         if let Some(entry) = self.refused.get(digest).filter(is_current) {
-            self.note_unknown_key(entry.issuer, entry.value);
-            return Ok(Err(entry.value));
+            self.note_new_key(entry.issuer, entry.value);
+            return Ok(Err(entry.value.why));
         }
-        let refused = |issuer, version, value| {
+        let refused = |issuer, version, value: Refused| {
+            self.note_new_key(issuer, value);
             self.refused.insert(*digest, Entry { issuer, version, value });
-            Ok(Err(value))
+            Ok(Err(value.why))
         };
         let compact = match Compact::parse(token) {
             Ok(compact) => compact,
-            Err(why) => return refused(None, 0, why),
+            Err(why) => return refused(None, 0, Refused { why, may_have_new_key: false }),
         };
         let issuer = match issuer_of(&clients.issuers, &compact) {
             Ok(issuer) => issuer,
-            Err(why) => return refused(None, 0, why),
+            Err(why) => return refused(None, 0, Refused { why, may_have_new_key: false }),
         };
         let (Some(settings), Some(keys)) = (clients.issuers.get(issuer), self.issuers.get(issuer))
         else {
@@ -140,8 +156,8 @@ impl Tokens {
         let known = Known { counted: &clients.counted_claims, tenants: &policy.tenants };
         match verify(settings, keys, &compact, known) {
             Err(why) => {
-                self.note_unknown_key(Some(issuer), why);
-                refused(Some(issuer), *version, why)
+                let may_have_new_key = may_have_new_key(settings, keys, &compact, why);
+                refused(Some(issuer), *version, Refused { why, may_have_new_key })
             }
             Ok(verified) => {
                 let (issuer, version) = (Some(issuer), *version);
@@ -160,9 +176,9 @@ impl Tokens {
         current.is_some_and(|current| current.version == version)
     }
 
-    /// A token has a key that its issuer may have added since its keys were fetched.
-    fn note_unknown_key(&self, issuer: Option<usize>, why: TokenRefusal) {
-        if why == TokenRefusal::UnknownKey
+    /// Demands a fetch of the issuer's keys if the token may have a new one.
+    fn note_new_key(&self, issuer: Option<usize>, refused: Refused) {
+        if refused.may_have_new_key
             && let Some(keys) = issuer.and_then(|issuer| self.issuers.get(issuer))
         {
             keys.request();
@@ -182,6 +198,23 @@ impl Tokens {
         }
         let all = async { while tasks.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(FIRST_KEYS_TIMEOUT, all).await;
+    }
+}
+
+/// Whether a token that is refused may have a key that its issuer has added since `keys` were
+/// fetched. Without a `kid`, of the token or of the keys, only the signature shows it.
+fn may_have_new_key(
+    issuer: &Issuer,
+    keys: &KeySet,
+    token: &Compact<'_>,
+    why: TokenRefusal,
+) -> bool {
+    match why {
+        TokenRefusal::UnknownKey => true,
+        TokenRefusal::Signature | TokenRefusal::Algorithm => {
+            issuer.algorithms.contains(&token.algorithm) && !keys.has(token.kid.as_deref())
+        }
+        _ => false,
     }
 }
 

@@ -55,9 +55,9 @@ impl Schedule {
         self.due = now.saturating_add(pause - less);
     }
 
-    /// Number of failures since the last success.
-    pub(super) fn failures(&self) -> u32 {
-        self.failures
+    /// Ensures that the next fetch is due within `refresh_us` from `now`.
+    pub(super) fn fetch_within(&mut self, now: u64, refresh_us: u64) {
+        self.due = self.due.min(now.saturating_add(refresh_us));
     }
 }
 
@@ -91,6 +91,17 @@ mod tests {
     }
 
     #[test]
+    fn shorter_refresh_time_brings_the_next_fetch_forward_and_a_longer_one_does_not_delay_it() {
+        let mut schedule = Schedule::default();
+        assert!(schedule.begin(0, false));
+        schedule.end(0, true, 600 * S, 0);
+        schedule.fetch_within(5 * S, 3_600 * S);
+        assert_eq!(schedule.due, 600 * S);
+        schedule.fetch_within(5 * S, 10 * S);
+        assert_eq!(schedule.due, 15 * S);
+    }
+
+    #[test]
     fn failures_are_retried_after_longer_and_longer_times() {
         let mut schedule = Schedule::default();
         let (mut now, mut pauses) = (0, Vec::new());
@@ -105,6 +116,6 @@ mod tests {
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
         assert!(schedule.begin(now, false));
         schedule.end(now, true, 600 * S, 255);
-        assert_eq!((schedule.failures(), (schedule.due - now) / S), (0, 540));
+        assert_eq!((schedule.failures, (schedule.due - now) / S), (0, 540));
     }
 }

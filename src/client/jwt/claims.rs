@@ -20,30 +20,40 @@ const MAX_ID_BYTES: usize = 256;
 /// The names and values of a token.
 pub(super) type Claims = Map<String, Value>;
 
-/// The claim of this name. A name that no claim has is a path with dots into objects, such as
-/// `realm_access.roles`.
+/// The claim of this name; `None` also for `null`. A name that no claim has is a path with dots
+/// into objects, such as `realm_access.roles`.
 fn claim<'a>(claims: &'a Claims, name: &str) -> Option<&'a Value> {
     let (first, rest) = match (claims.get(name), name.split_once('.')) {
+        (Some(Value::Null), _) => return None,
         (Some(value), _) => return Some(value),
         (None, path) => path?,
     };
     claim(claims.get(first)?.as_object()?, rest)
 }
 
-/// A claim as text: of a list, its texts with commas between. `None` if it has none, is empty, or
-/// has a control character.
+/// A claim as text: of a list, its texts with commas between. `None` if it has none, is empty,
+/// begins or ends with white space, or has a control character, or if a text of a list has a comma.
+///
+/// Headers arrive without outer white space, so `"admin "` would become `admin`, and `["a,b"]`
+/// would become the same header as `["a", "b"]`.
 fn text(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         Value::Bool(value) => value.to_string(),
         Value::Array(items) => {
-            let items: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
+            let is_item = |text: &&str| is_plain(text) && !text.contains(',');
+            let items: Option<Vec<&str>> =
+                items.iter().map(|item| item.as_str().filter(is_item)).collect();
             items?.join(",")
         }
         Value::Null | Value::Object(_) => return None,
     };
-    (!text.is_empty() && !text.chars().any(char::is_control)).then_some(text)
+    is_plain(&text).then_some(text)
+}
+
+fn is_plain(text: &str) -> bool {
+    !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control)
 }
 
 /// The text of a claim that has to be usable if the token has it.
@@ -61,7 +71,7 @@ fn usable(claims: &Claims, name: &str, max_bytes: usize) -> Result<Option<String
 /// # Errors
 /// [`TokenRefusal::Claims`] if it is not a number.
 fn time_us(claims: &Claims, name: &str) -> Result<Option<u64>, TokenRefusal> {
-    let Some(value) = claims.get(name) else { return Ok(None) };
+    let Some(value) = claims.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
     let seconds = value.as_f64().ok_or(TokenRefusal::Claims)?;
     // Saturates: negative times are 0.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
@@ -99,8 +109,7 @@ pub(super) fn check(issuer: &Issuer, claims: &Claims) -> Result<(), TokenRefusal
     if !is_for_us {
         return Err(TokenRefusal::Audience);
     }
-    let has = |name: &str| claim(claims, name).is_some_and(|value| !value.is_null());
-    let has_all = issuer.required.iter().all(|name| has(name));
+    let has_all = issuer.required.iter().all(|name| claim(claims, name).is_some());
     if has_all { Ok(()) } else { Err(TokenRefusal::Claims) }
 }
 
@@ -132,7 +141,7 @@ pub(super) fn principal(
         headers: headers(issuer, claims),
         is_hidden: issuer.hide_token,
     };
-    Ok(Principal::of_token(id.into(), plan, tenant, token))
+    Ok(Principal::of_token(&id, plan, tenant, token))
 }
 
 /// SHA-256 of what identifies a client: two ids are the same client only if issuer and id are the

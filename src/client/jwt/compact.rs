@@ -23,8 +23,14 @@ pub struct Compact<'a> {
     pub signature: Vec<u8>,
 }
 
-/// Whether a text is a token rather than an API key: it has three parts or more, separated by dots,
-/// and the first begins with a JSON object in base64url. Other texts are API keys.
+/// Whether a text has the form of a token: three parts or more, separated by dots. Upstreams may
+/// decode more leniently than the gateway.
+pub fn has_parts(text: &[u8]) -> bool {
+    split(text).is_some_and(|(_, rest)| split(rest).is_some())
+}
+
+/// Whether a text is a token rather than an API key, wherever it is: it has three parts or more,
+/// separated by dots, and the first begins with a JSON object in base64url.
 pub fn is_token(text: &[u8]) -> bool {
     let Some((header, rest)) = split(text) else { return false };
     // Four characters of base64url are three bytes.

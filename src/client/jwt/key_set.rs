@@ -90,7 +90,12 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// Verifies a signature with the keys that have its `kid`, and those without a name.
+    /// Whether a key has this `kid`. A token without one names none.
+    pub fn has(&self, kid: Option<&str>) -> bool {
+        self.keys.iter().any(|key| key.is_named(kid))
+    }
+
+    /// Verifies a signature with the keys that have its `kid`, then with those without a name.
     ///
     /// # Errors
     /// [`TokenRefusal::UnknownKey`], [`TokenRefusal::Algorithm`] and [`TokenRefusal::Signature`].
@@ -101,11 +106,10 @@ impl KeySet {
         signed: &[u8],
         signature: &[u8],
     ) -> Result<(), TokenRefusal> {
-        let is_named = |key: &&NamedKey| match (&key.kid, kid) {
-            (Some(own), Some(kid)) => own == kid,
-            (None, _) | (_, None) => true,
-        };
-        let mut named = self.keys.iter().filter(is_named).peekable();
+        let is_named = |key: &&NamedKey| key.is_named(kid);
+        let is_possible = |key: &&NamedKey| key.kid.is_none() || kid.is_none();
+        let named = self.keys.iter().filter(is_named);
+        let mut named = named.chain(self.keys.iter().filter(is_possible)).peekable();
         if named.peek().is_none() {
             return Err(TokenRefusal::UnknownKey);
         }
@@ -122,6 +126,10 @@ impl KeySet {
 }
 
 impl NamedKey {
+    fn is_named(&self, kid: Option<&str>) -> bool {
+        self.kid.is_some() && self.kid.as_deref() == kid
+    }
+
     /// `None` if the key is not for signatures of a supported algorithm.
     fn of_jwk(jwk: &Map<String, Value>) -> Option<Self> {
         let is_for_signatures = jwk.get("use").is_none_or(|usage| usage == "sig")

@@ -9,7 +9,7 @@ use super::compact::{Compact, is_token};
 use super::key_set::{KeySet, KeySetError};
 use super::verify::{Known, Verified, issuer_of, verify};
 use super::*;
-use crate::client::principal::Tenants;
+use crate::client::principal::{Claim, Tenants};
 use crate::client::settings::Clients;
 use crate::config::words::JwtAlgorithm;
 use crate::load::from_text;
@@ -208,7 +208,7 @@ fn token_identifies_a_client_with_plan_tenant_and_headers() {
     let token = provider.sign(&header(), &with(claims(), &more));
     let found = verified(&clients, &token).unwrap();
     let token = found.principal.token.as_ref().unwrap();
-    assert_eq!((&*found.principal.id, found.principal.plan), ("user-42", 1));
+    assert_eq!((&*found.principal.id, found.principal.plan), ("user-42 https://id.test", 1));
     assert_eq!(
         (
             &*token.issuer,
@@ -217,7 +217,7 @@ fn token_identifies_a_client_with_plan_tenant_and_headers() {
         ),
         (ISSUER, Some("acme"), true)
     );
-    assert_eq!(found.principal.claim("org"), Some("7"));
+    assert_eq!(found.principal.claim("org"), Some(Claim { issuer: ISSUER, value: "7" }));
     let headers: Vec<String> = token
         .headers
         .iter()
@@ -261,7 +261,7 @@ fn ids_of_different_issuers_and_of_the_file_are_different_clients() {
     assert_eq!(tag(&one).0, b'j');
     assert!(one.hash != two.hash && one.hash != file.hash);
     assert_eq!((file.key_id().is_some(), one.key_id()), (true, None));
-    assert_eq!(&*one.full_name(), "user-42 https://id.test");
+    assert_eq!(&*one.id, "user-42 https://id.test");
 }
 
 #[test]
@@ -287,6 +287,10 @@ fn wrong_claims_and_headers_are_refused_each_with_its_reason() {
         (json!({ "sub": null }), R::Claims),
         (json!({ "sub": "" }), R::Claims),
         (json!({ "sub": "a\nb" }), R::Claims),
+        (json!({ "sub": "admin " }), R::Claims),
+        (json!({ "sub": "\u{a0}admin" }), R::Claims),
+        (json!({ "sub": ["a,b"] }), R::Claims),
+        (json!({ "sub": ["a", " b"] }), R::Claims),
         (json!({ "sub": { "a": 1 } }), R::Claims),
         (json!({ "sub": "x".repeat(257) }), R::Claims),
         (json!({ "org": "x".repeat(1025) }), R::Claims),
@@ -332,6 +336,65 @@ fn wrong_claims_and_headers_are_refused_each_with_its_reason() {
     let header = with(header(), &injected);
     assert_eq!(verified(&clients, &other.sign(&header, &good)), Err(R::Signature));
     assert!(verified(&clients, &provider.sign(&header, &good)).is_ok());
+}
+
+#[test]
+fn claims_that_a_header_cannot_have_as_they_are_add_none() {
+    let provider = Provider::new();
+    let clients = provider.clients(&format!("{FREE}\nheaders = {{ X-Roles = 'roles' }}"));
+    for (roles, expected) in [
+        (json!("admin"), Some("admin")),
+        (json!("a b"), Some("a b")),
+        (json!("admin "), None),
+        (json!("\tadmin"), None),
+        (json!(["a", "b"]), Some("a,b")),
+        (json!(["a,b"]), None),
+        (json!(["a", ""]), None),
+        (json!(["a", 1]), None),
+        (json!([]), None),
+    ] {
+        let token = provider.sign(&header(), &with(claims(), &json!({ "roles": roles })));
+        let found = verified(&clients, &token).unwrap().principal;
+        let headers = &found.token.as_ref().unwrap().headers;
+        let values: Vec<&str> = headers.iter().map(|(_, value)| value.to_str().unwrap()).collect();
+        assert_eq!(values, Vec::from_iter(expected), "{roles}");
+    }
+}
+
+#[test]
+fn null_claim_is_a_missing_one() {
+    let provider = Provider::new();
+    let clients =
+        provider.clients(&format!("{FREE}\ntenant_claim = 'tenant'\nplan_claim = 'plan'"));
+    let mut null = claims();
+    for name in ["nbf", "iat", "tenant", "org", "plan"] {
+        null[name] = Value::Null;
+    }
+    let found = verified(&clients, &provider.sign(&header(), &null)).unwrap().principal;
+    assert_eq!((found.plan, &found.tenant, found.claim("org")), (0, &None, None));
+    for name in ["exp", "sub"] {
+        let mut null = claims();
+        null[name] = Value::Null;
+        let token = provider.sign(&header(), &null);
+        assert_eq!(verified(&clients, &token), Err(TokenRefusal::Claims), "{name}");
+    }
+}
+
+#[test]
+fn key_with_the_kid_is_tried_before_those_without_one() {
+    let provider = Provider::new();
+    let token = provider.sign(&header(), &claims());
+    let key = |provider: &Provider| -> Value {
+        serde_json::from_str::<Value>(&provider.jwks()).unwrap()["keys"][0].clone()
+    };
+    let others = (0..20).map(|_| with(key(&Provider::new()), &json!({ "kid": null })));
+    let keys: Vec<Value> = others.chain([key(&provider)]).collect();
+    let keys = KeySet::of_jwks(json!({ "keys": keys }).to_string().as_bytes()).unwrap();
+    let token = Compact::parse(token.as_bytes()).unwrap();
+    let verify = |kid| keys.verify(token.algorithm, kid, token.signed, &token.signature);
+    assert_eq!(verify(Some("a")), Ok(()));
+    assert_eq!(verify(Some("b")), Err(TokenRefusal::Signature));
+    assert_eq!([Some("a"), Some("b"), None].map(|kid| keys.has(kid)), [true, false, false]);
 }
 
 #[test]

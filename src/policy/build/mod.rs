@@ -17,6 +17,7 @@ mod answers;
 mod audit;
 mod balance;
 mod breaker;
+mod claim_headers;
 mod clients;
 mod compression;
 mod conditions;
@@ -124,6 +125,7 @@ pub fn build(
     let mut limits = Limits::default();
     let rules = rules::rules(config, &names, &mut limits, diagnostics);
     check_rules(config, &rules, diagnostics);
+    claim_headers::check(config, clients.as_ref(), diagnostics);
 
     warnings::add(config, server.as_ref(), &keys, &rules, diagnostics);
     let settings = parts.settings.as_deref();

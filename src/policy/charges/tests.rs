@@ -2,6 +2,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::*;
+use crate::client::principal::TokenIdentity;
 use crate::load::from_text;
 
 const PLANS: &str = "[plans.free]\n[plans.pro]\n[upstreams.api]\nservers = [\"demo\"]\n\
@@ -128,6 +129,27 @@ fn clients_of_a_tenant_share_its_bucket_and_others_have_none() {
     let by_tenant = client.tenant().unwrap().tagged(|tag, value| (tag, value.to_vec()));
     let by_key = client.identifier(64).tagged(|tag, value| (tag, value.to_vec()));
     assert!(by_tenant.1 == by_key.1 && by_tenant.0 != by_key.0);
+}
+
+#[test]
+fn claims_of_different_issuers_have_different_buckets_even_with_the_same_value() {
+    let policy = policy("[rules.c]\nper = [\"claim:org\"]\nrate = \"9/s\"\n");
+    let of = |issuer: &str, org: Option<&str>| {
+        let token = TokenIdentity {
+            issuer: issuer.into(),
+            digest: [0; 32],
+            claims: org.map(|org| ("org".into(), org.into())).into_iter().collect(),
+            headers: Vec::new(),
+            is_hidden: false,
+        };
+        let known = Arc::new(Principal::of_token("a", 0, None, token));
+        let client = Client::new(&policy.clients, ClientKey::Known(known));
+        buckets(&policy, &client, 0)
+    };
+    assert_eq!(of("https://a.test", Some("x")), of("https://a.test", Some("x")));
+    assert_ne!(of("https://a.test", Some("x")), of("https://b.test", Some("x")));
+    assert_ne!(of("https://a.test", Some("x")), of("https://a.test", Some("y")));
+    assert_eq!(of("https://a.test", None), of("https://b.test", None));
 }
 
 #[test]

@@ -195,3 +195,14 @@ fn limits_path_is_one_path_as_clients_send_it() {
     let good = render("[clients]\nlimits_path = '/.well-known/ratelimit'");
     assert_eq!(good, "no errors\n");
 }
+
+#[test]
+fn headers_of_tokens_are_read_by_no_rule_route_or_upstream() {
+    let jwt = "[clients.jwt]\nissuer = 'https://id.test'\naudience = 'api'\n\
+               headers = { X-User = 'sub', X-Org = 'org.id' }\n";
+    let wrong = "[rules.r]\nper = ['header:x-org', 'header:x-other']\nrate = '1/s'\n\
+                 [routes.a]\nheaders = { X_User = 'root', x-other = '1' }\n\
+                 [upstreams.api]\nservers = ['demo']\nbalance = 'hash:header:X-User'\n";
+    insta::assert_snapshot!(render(&format!("{jwt}{wrong}")));
+    assert!(!render(wrong).contains("clients.jwt"));
+}
