@@ -65,9 +65,9 @@ pub(super) struct GuardedRequest<'a> {
 pub(super) enum Caller {
     /// A process on this machine; without a token.
     Loopback,
-    /// Whoever has `admin.token`: may do everything.
+    /// The holder of `admin.token`, who may do everything.
     Owner,
-    /// Whoever has a token of `admin.tokens`.
+    /// The holder of a token of `admin.tokens`.
     Token {
         /// Name of the token.
         name: Arc<str>,
@@ -137,7 +137,7 @@ impl Caller {
     pub(super) fn has(&self, role: AdminRole) -> bool {
         match self {
             Self::Loopback | Self::Owner => true,
-            // Whoever changes something needs to see it.
+            // To change something, an operator needs to see it.
             Self::Token { roles, .. } => {
                 roles.contains(&role)
                     || (role == AdminRole::Read && roles.contains(&AdminRole::Operate))

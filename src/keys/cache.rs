@@ -30,7 +30,7 @@ pub struct StoredKey {
 struct Bound {
     /// Generation of the configuration.
     generation: u64,
-    /// `None`: the configuration does not have its plan.
+    /// `None`: see [`StoredKey::under`].
     key: Option<KnownKey>,
 }
 

@@ -43,7 +43,7 @@ pub struct KeyStore {
     pub(super) has_changed: Notify,
     pub(super) series: KeySeries,
     queue: mpsc::Sender<LookUp>,
-    missing_plans: LogInterval,
+    unusable: LogInterval,
 }
 
 /// A look-up that a request waits for.
@@ -81,7 +81,7 @@ impl KeyStore {
             has_changed: Notify::new(),
             series,
             queue,
-            missing_plans: LogInterval::new(LOG_INTERVAL_S),
+            unusable: LogInterval::new(LOG_INTERVAL_S),
         };
         (Arc::new(store), look_ups)
     }
@@ -107,7 +107,7 @@ impl KeyStore {
             Some(Cached::Known(key)) => {
                 let known = key.under(policy, generation);
                 if known.is_none() {
-                    self.note_missing_plan(&key, now);
+                    self.note_unusable(policy, &key, now);
                 }
                 let found = known.map(|it| Found::known(&it, source, || unix_time::of(now)));
                 found.unwrap_or_else(|| unverified(false))
@@ -150,9 +150,17 @@ impl KeyStore {
         timeout(LOOKUP_TIMEOUT, answered).await.ok()?.ok()
     }
 
-    fn note_missing_plan(&self, key: &StoredKey, now: u64) {
-        if let Some(suppressed) = self.missing_plans.count(now) {
+    /// Logs why a key that the store has is not one under `policy`.
+    fn note_unusable(&self, policy: &Policy, key: &StoredKey, now: u64) {
+        if let Some(suppressed) = self.unusable.count(now) {
             let (client, plan) = (cut(key.id(), 64), cut(key.plan(), 64));
+            if policy.keys.named(key.id()).is_some() {
+                warn!(
+                    client,
+                    suppressed, "the key store and the file have a client of the same id"
+                );
+                return;
+            }
             warn!(
                 client,
                 plan, suppressed, "the key store names a plan that the file does not have"

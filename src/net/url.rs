@@ -40,7 +40,7 @@ impl HttpUrl {
         &self.text
     }
 
-    /// Whether nobody on a network can read or change what is sent: by TLS, or because it stays on
+    /// Whether what is sent cannot be read or changed on a network: by TLS, or because it stays on
     /// this machine.
     pub fn is_private(&self) -> bool {
         let host = self.server.host.as_str();

@@ -376,6 +376,8 @@ fn client_of_the_file_with_the_same_id_is_another_one() {
     gateway.apply(&format!("{text}{}", key("acme", "of-the-file", "pro")));
     let refused = gateway.send(&with(&secret));
     assert_eq!(refused.status, 503, "{}", refused.text());
+    let log = "the key store and the file have a client of the same id";
+    eventually(log, || gateway.log().contains(log).then_some(()));
     assert_eq!(status(&gateway, "of-the-file"), 200);
     gateway.apply(&text);
     assert_eq!(status(&gateway, &secret), 200);
