@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::support::{
     ClosedPort, Connection, Gateway, Request, Upstream, proxy_to, send_concurrently, sleep_for,
@@ -21,21 +23,27 @@ fn config(servers: &[SocketAddr], settings: &str) -> String {
     proxy_to(servers).replace("[upstreams.api]", &format!("[upstreams.api]\n{settings}"))
 }
 
-/// The most connections that a server has had at once, counted when it accepts one. It is the
-/// kernel that counts them, since the server notices the end of a connection late.
-#[derive(Clone)]
+/// The connections that a server has accepted and the gateway has not closed, and the most of them
+/// at once.
+///
+/// The kernel is asked for those that the gateway has closed: the server's own reads notice it
+/// late. `/proc/net/tcp` would list all sockets of the machine, which takes so long beside other
+/// tests that connections wait to be accepted.
+#[derive(Clone, Default)]
 struct Open {
-    port: u16,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
     most: Arc<AtomicUsize>,
 }
 
 impl Open {
-    fn at(address: SocketAddr) -> Self {
-        Self { port: address.port(), most: Arc::default() }
-    }
-
-    fn count(&self) {
-        self.most.fetch_max(established(self.port), Ordering::SeqCst);
+    fn add(&self, accepted: &TcpStream) {
+        let mut connections = self.connections.lock();
+        connections.push(accepted.try_clone().unwrap());
+        // The end of a connection may arrive just after the one that was opened in its place.
+        for _ in 0..3 {
+            connections.retain(|connection| !is_closed_by_peer(connection));
+        }
+        self.most.fetch_max(connections.len(), Ordering::SeqCst);
     }
 
     fn most(&self) -> usize {
@@ -43,30 +51,23 @@ impl Open {
     }
 }
 
-/// The established connections that have this port at the server's end. The kernel lists them one
-/// by one, so that a list may have one that was closed and the one that was opened for it; a later
-/// list has not.
-fn established(port: u16) -> usize {
-    (0..3).map(|_| listed(port)).min().unwrap()
-}
-
-fn listed(port: u16) -> usize {
-    let (local, state) = (format!(":{port:04X}"), "01");
-    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let columns = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    columns.filter(|columns| columns[1].ends_with(&local) && columns[3] == state).count()
+/// Whether the other end has closed the connection, read to its end or not.
+fn is_closed_by_peer(connection: &TcpStream) -> bool {
+    let mut watched = [PollFd::new(connection, PollFlags::RDHUP)];
+    poll(&mut watched, Some(&Timespec::default())).unwrap();
+    watched[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
 }
 
 /// A server over HTTP/1.1 that takes a few milliseconds for each request without a body.
 fn counting() -> (SocketAddr, Open) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let open = Open::at(address);
+    let open = Open::default();
     let counted = open.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let stream = stream.unwrap();
-            counted.count();
+            counted.add(&stream);
             std::thread::spawn(move || serve(stream));
         }
     });
@@ -121,11 +122,13 @@ fn row_154_connections_to_several_servers_are_bounded_together() {
 async fn row_154_connections_over_http2_are_bounded() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let open = Open::at(address);
+    let open = Open::default();
     let counted = open.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            counted.count();
+            let stream = stream.into_std().unwrap();
+            counted.add(&stream);
+            let stream = tokio::net::TcpStream::from_std(stream).unwrap();
             tokio::spawn(async move {
                 let mut builder = h2::server::Builder::new();
                 builder.max_concurrent_streams(4);
