@@ -21,8 +21,10 @@ pub(super) struct Answer {
     headers: SmallVec<[(HeaderName, HeaderValue); 2]>,
     /// What is wrong, of a problem document.
     detail: String,
-    /// The change that the call made, for the log.
+    /// The change that the call made, for the log and the audit.
     pub(super) note: Option<String>,
+    /// Ids of the clients that the change is about.
+    pub(super) clients: Vec<String>,
 }
 
 impl Answer {
@@ -32,7 +34,15 @@ impl Answer {
 
     /// A response with the given body.
     pub(super) fn of(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Self {
-        Self { status, kind, body, headers: SmallVec::new(), detail: String::new(), note: None }
+        Self {
+            status,
+            kind,
+            body,
+            headers: SmallVec::new(),
+            detail: String::new(),
+            note: None,
+            clients: Vec::new(),
+        }
     }
 
     pub(super) fn json(value: &impl Serialize) -> Self {
@@ -90,9 +100,14 @@ impl Answer {
         &self.detail
     }
 
-    /// Adds a note for the log about the change that the call made.
+    /// Adds a note for the log and the audit about the change that the call made.
     pub(super) fn noting(self, note: String) -> Self {
         Self { note: Some(note), ..self }
+    }
+
+    /// Adds the ids of the clients that the change is about, for the audit.
+    pub(super) fn about(self, clients: Vec<String>) -> Self {
+        Self { clients, ..self }
     }
 
     /// The HTTP response, without the body for a HEAD request.

@@ -1,4 +1,5 @@
-//! `GET /api/audit`: which clients were refused by which rules, and when.
+//! `GET /api/audit`: which clients were refused by which rules, and when; and what callers of the
+//! admin API have changed.
 
 mod all;
 
@@ -10,7 +11,7 @@ use crate::base::text::cut;
 use crate::base::time::{self, UtcTime};
 use crate::config::suggest;
 use crate::observe::address::ShownAddress;
-use crate::observe::audit::{self, Audit, Kind};
+use crate::observe::audit::{self, Audit, ChangeQuery, ChangeView, Kind};
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
@@ -24,6 +25,9 @@ const MAX_LIMIT: usize = 1_000;
 
 const NAMES: [&str; 10] =
     ["kind", "key", "ip", "rule", "since", "until", "at", "zone", "limit", "all"];
+
+/// The name of changes as a kind.
+const CHANGE: &str = "change";
 
 /// Their names elsewhere.
 const SYNONYMS: [(&str, &str); 3] = [("from", "since"), ("to", "until"), ("key_id", "key")];
@@ -49,8 +53,9 @@ pub(super) async fn show(
         return Err(bad("`at` is a minute; give it or `since` and `until`".to_owned()));
     }
     let TimeRange { since, until, zone } = minute.unwrap_or(range);
+    let Kinds { refusals, changes: has_changes } = Kinds::read(query.get("kind"))?;
     let wanted = audit::Query {
-        kinds: query.get("kind").map(kinds).transpose()?,
+        kinds: refusals,
         key: query.get("key").map(str::to_owned),
         ip: ip.map_err(|error| bad(error.to_string()))?,
         rule: query.get("rule").map(str::to_owned),
@@ -71,16 +76,29 @@ pub(super) async fn show(
     let mut own = audit.find(&wanted);
     own.runs.iter_mut().for_each(|run| run.gateway.clone_from(&gateway));
     let (dropped, kept_since) = (own.dropped, own.kept_since);
-    let FromAll { runs, more, incomplete } = match history {
-        None => FromAll { runs: own.runs, more: own.more, incomplete: None },
-        Some(history) => all::merged(&history, &wanted, gateway.as_deref(), own).await,
+    let mut changes = if has_changes && wanted.ip.is_none() && wanted.rule.is_none() {
+        FoundChanges::of(audit, &wanted, gateway.as_deref())
+    } else {
+        FoundChanges::default()
     };
-    if let (Some(detail), true) = (unknown, runs.is_empty()) {
+    let FromAll { runs, more, mut incomplete } = match &history {
+        None => FromAll { runs: own.runs, more: own.more, incomplete: None },
+        Some(history) => all::merged(history, &wanted, gateway.as_deref(), own).await,
+    };
+    if let (Some(history), true) = (&history, changes.are_wanted) {
+        let missing = all::add_changes(history, &wanted, gateway.as_deref(), &mut changes).await;
+        incomplete = incomplete.or(missing);
+    }
+    let FoundChanges { list: changes, more: more_changes, kept_since_us, .. } = changes;
+    if let (Some(detail), true) = (unknown, runs.is_empty() && changes.is_empty()) {
         return Err(bad(detail));
     }
     Ok(Answer::json(&Refusals {
         refusal_runs: runs,
         more,
+        changes,
+        more_changes,
+        changes_kept_since: UtcTime(kept_since_us),
         dropped,
         kept_since,
         time_zone: time::zone_name(&zone, now),
@@ -91,15 +109,58 @@ pub(super) async fn show(
     }))
 }
 
-/// Parses a list of kinds, separated by commas.
-fn kinds(text: &str) -> Result<Vec<Kind>, Box<Answer>> {
-    let names = Kind::ALL.map(Kind::name);
-    let kind = |name: &str| {
-        let help = || suggest::help(name, &names);
-        let unknown = || bad(format!("there is no kind `{}`: {}", cut(name, 64), help()));
-        Kind::parse(name).ok_or_else(unknown)
-    };
-    text.split(',').map(|name| kind(name.trim())).collect()
+/// What to list.
+struct Kinds {
+    /// Refusals of these kinds; `None`: of all.
+    refusals: Option<Vec<Kind>>,
+    /// Whether changes are listed.
+    changes: bool,
+}
+
+impl Kinds {
+    /// Parses a list of kinds, separated by commas.
+    fn read(text: Option<&str>) -> Result<Self, Box<Answer>> {
+        let Some(text) = text else { return Ok(Self { refusals: None, changes: true }) };
+        let mut kinds = Self { refusals: Some(Vec::new()), changes: false };
+        for name in text.split(',').map(str::trim) {
+            match (Kind::parse(name), &mut kinds.refusals) {
+                (Some(kind), Some(refusals)) => refusals.push(kind),
+                _ if name == CHANGE => kinds.changes = true,
+                _ => {
+                    let mut names = Kind::ALL.map(Kind::name).to_vec();
+                    names.push(CHANGE);
+                    let help = suggest::help(name, &names);
+                    return Err(bad(format!("there is no kind `{}`: {help}", cut(name, 64))));
+                }
+            }
+        }
+        Ok(kinds)
+    }
+}
+
+/// Changes that match a query.
+#[derive(Default)]
+struct FoundChanges {
+    are_wanted: bool,
+    list: Vec<ChangeView>,
+    /// Number of matching changes beyond the query's limit.
+    more: usize,
+    kept_since_us: u64,
+}
+
+impl FoundChanges {
+    /// The changes of this `gateway`.
+    fn of(audit: &Audit, query: &audit::Query, gateway: Option<&str>) -> Self {
+        let wanted = changes_of(query);
+        let (mut list, more, kept_since_us) = audit.find_changes(&wanted, query.limit);
+        list.iter_mut().for_each(|change| change.gateway = gateway.map(str::to_owned));
+        Self { are_wanted: true, list, more, kept_since_us }
+    }
+}
+
+/// The changes that a query asks for.
+fn changes_of(query: &audit::Query) -> ChangeQuery<'_> {
+    ChangeQuery { client: query.key.as_deref(), since: query.since, until: query.until }
 }
 
 /// Says that the key or the rule of the query is neither in the present file nor in the audit; else
@@ -114,7 +175,9 @@ fn unknown_name(policy: &Policy, audit: &Audit, query: &audit::Query) -> Option<
         let help = suggest::help(name, names);
         Some(format!("the file has no {kind} `{}`: {help}", cut(name, 64)))
     };
-    let key = query.key.as_ref().and_then(|key| {
+    // The key store may have it.
+    let key = query.key.as_ref().filter(|_| policy.key_store.is_none());
+    let key = key.and_then(|key| {
         let names: Vec<_> = policy.keys.all().iter().map(|key| &*key.id).collect();
         unknown("key", key, &names, audit::Query { key: Some(key.clone()), ..every() })
     });

@@ -43,8 +43,10 @@ use crate::api::status::Status;
 use crate::api::upstreams::Upstreams;
 use crate::base::blocking::BlockingCalls;
 use crate::base::clock;
+use crate::base::time::UtcTime;
 use crate::explain::{Explainer, json};
 use crate::keys::store::KeyStore;
+use crate::observe::audit::ChangeView;
 use crate::process::handover::Upgrader;
 use crate::reload::Reloader;
 use crate::runtime::{Runtime, Snapshot};
@@ -167,11 +169,7 @@ impl Admin {
                     .call(route, arguments, caller.tenant())
                     .await
                     .unwrap_or_else(|refused| *refused);
-                if let Some(note) = &answer.note {
-                    let peer = peer(session).map(|peer| peer.to_string()).unwrap_or_default();
-                    let (status, by) = (answer.status.as_u16(), caller.name());
-                    info!(peer, by, status, "{} {}: {note}", route.method.name(), route.path);
-                }
+                self.note_change(route, &answer, caller.name(), peer(session));
                 answer
             }
             Match::MethodNotAllowed(verbs) => method_not_allowed(&verbs),
@@ -180,6 +178,24 @@ impl Admin {
                 Answer::problem(StatusCode::NOT_FOUND, &detail)
             }
         }
+    }
+
+    /// Logs the change that a call has made, if any, and records it in the audit.
+    fn note_change(&self, route: &ApiRoute, answer: &Answer, by: &str, peer: Option<SocketAddr>) {
+        let Some(note) = &answer.note else { return };
+        let peer = peer.map(|peer| peer.to_string());
+        let (status, verb, path) = (answer.status.as_u16(), route.method.name(), route.path);
+        info!(peer = peer.as_deref().unwrap_or_default(), by, status, "{verb} {path}: {note}");
+        self.runtime.audit.record_change(&ChangeView {
+            at: UtcTime(clock::unix_us()),
+            by: by.to_owned(),
+            peer,
+            call: format!("{verb} {path}"),
+            status,
+            what: note.clone(),
+            clients: answer.clients.clone(),
+            gateway: None,
+        });
     }
 
     /// Calls the handler of a route. `tenant` is the one that the caller is limited to.

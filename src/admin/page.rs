@@ -42,6 +42,7 @@ const ASSETS: &[Asset] = assets! {
     "/page/kinds.js" = "kinds.js", SCRIPT;
     "/page/usage.js" = "usage.js", SCRIPT;
     "/page/bucketcard.js" = "bucketcard.js", SCRIPT;
+    "/page/changes.js" = "changes.js", SCRIPT;
     "/page/chart.js" = "chart.js", SCRIPT;
     "/page/client.js" = "client.js", SCRIPT;
     "/page/clients.js" = "clients.js", SCRIPT;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::time::UtcTime;
-pub use crate::observe::audit::{Kind as RefusalKind, RefusalRunView};
+pub use crate::observe::audit::{ChangeView, Kind as RefusalKind, RefusalRunView};
 
 /// Response of `GET /api/audit`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -14,6 +14,16 @@ pub struct Refusals {
     /// Matching runs beyond `limit`, all of them earlier.
     #[serde(default)]
     pub more: usize,
+    /// Changes by callers of the admin API, the latest first.
+    #[serde(default)]
+    pub changes: Vec<ChangeView>,
+    /// Matching changes beyond `limit`, all of them earlier.
+    #[serde(default)]
+    pub more_changes: usize,
+    /// Time since which all changes are kept, in UTC.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub changes_kept_since: UtcTime,
     /// Refusals, of all clients, whose runs were dropped because the audit was full.
     #[serde(default)]
     pub dropped: u64,
@@ -32,6 +42,6 @@ pub struct Refusals {
     pub until: Option<UtcTime>,
     /// Name of this process, as in `gateway` of its runs; null without Redis.
     pub gateway: Option<String>,
-    /// Why runs of other gateways may be missing; null if none is, and without `all`.
+    /// Why runs or changes of other gateways may be missing; null if none is, and without `all`.
     pub incomplete: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! `tollgate audit`: asks a running gateway which requests were refused, and why.
+//! `tollgate audit`: asks a running gateway which requests were refused, and why; and who changed
+//! what by the admin API.
 
 mod page;
 
@@ -36,7 +37,8 @@ pub(super) struct Flags {
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
     /// Only refusals of these kinds: limit (429), unavailable (503), unauthorized (401), shadow
-    /// (allowed, but a rule in shadow mode would have refused them).
+    /// (allowed, but a rule in shadow mode would have refused them), change (no refusals, but what
+    /// the admin API has changed).
     #[arg(long, value_name = "KINDS")]
     kind: Option<String>,
     /// Only refusals since then: `10:03`, `yesterday 10:03`, `2026-11-21 10:03`, or an age such as

@@ -5,10 +5,14 @@
 //! before, are one *refusal run*. When a run ends, it is written to the log and, if `[audit]
 //! stream` is set, to a stream in Redis.
 //!
-//! Reading order: `kind`, `refusal` (the refusals of one decision), `tallies` (from the threads of
-//! requests to the audit), `runs` (which refusals form a run, and which runs are kept; pure),
-//! `view` (how a run is shown), `stored` (how it is read from the stream).
+//! It also has the changes that callers of the admin API make.
+//!
+//! Reading order: `changes` (of the admin API), `kind`, `refusal` (the refusals of one decision),
+//! `tallies` (from the threads of requests to the audit), `runs` (which refusals form a run, and
+//! which runs are kept; pure), `view` (how a run is shown), `stored` (how it is read from the
+//! stream).
 
+mod changes;
 mod kind;
 mod refusal;
 mod runs;
@@ -40,6 +44,8 @@ use crate::limit::cost::Cost;
 use crate::policy::Policy;
 use crate::policy::settings;
 use crate::store::redis::append::{Appender, StreamEntry};
+use changes::{CLIENTS_AT_ONCE, Changes};
+pub use changes::{ChangeQuery, ChangeView, STREAM as CHANGES_STREAM};
 pub use kind::Kind;
 use refusal::Refusal;
 use runs::{ClientId, Pending, RefusalRuns, Refused, RunId, Start};
@@ -59,6 +65,8 @@ pub struct Audit {
     tallies: Tallies,
     /// Written from `tallies`, once a second and before a search.
     runs: Mutex<RefusalRuns>,
+    /// What callers of the admin API have changed.
+    changes: Mutex<Changes>,
     /// Failed requests, which are reported in runs, too.
     failures: FailureLog,
     /// When the audit started, in microseconds since 1970.
@@ -95,6 +103,7 @@ impl Audit {
         let audit = Arc::new(Self {
             tallies: Tallies::default(),
             runs: Mutex::default(),
+            changes: Mutex::default(),
             failures: FailureLog::default(),
             started_us: clock::unix_us(),
             stream,
@@ -123,6 +132,36 @@ impl Audit {
     /// Records the refusals that the decision on a request consists of, if any.
     pub fn record(&self, request: &AuditedRequest<'_>, decision: &Decision) {
         Refusal::each(decision, |refusal| self.tallies.add(request, refusal, Times::now()));
+    }
+
+    /// Records what a caller of the admin API has changed, in the memory and in the stream. A
+    /// change of many clients is several.
+    pub fn record_change(&self, change: &ChangeView) {
+        let keep = self.stream_length.load(Ordering::Relaxed);
+        let stream = self.stream.as_ref().filter(|_| keep > 0);
+        let mut parts: Vec<&[String]> = change.clients.chunks(CLIENTS_AT_ONCE).collect();
+        if parts.is_empty() {
+            parts.push(&[]);
+        }
+        for clients in parts {
+            let part = ChangeView { clients: clients.to_vec(), ..change.clone() };
+            if let Some(stream) = stream {
+                stream.append(StreamEntry { stream: CHANGES_STREAM, fields: part.fields(), keep });
+            }
+            self.changes.lock().add(part);
+        }
+    }
+
+    /// The changes that match, the latest first; the number of those beyond `limit`; and the time
+    /// since which all are kept, in microseconds since 1970.
+    pub fn find_changes(
+        &self,
+        query: &ChangeQuery<'_>,
+        limit: usize,
+    ) -> (Vec<ChangeView>, usize, u64) {
+        let changes = self.changes.lock();
+        let (found, more) = changes.find(query, limit);
+        (found, more, changes.kept_since_us().max(self.started_us))
     }
 
     /// Logs a request that failed, or counts it to the failures before.

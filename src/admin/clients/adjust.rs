@@ -130,7 +130,12 @@ pub(in crate::admin) async fn adjust(
         .collect();
     let note = log_note(&client, &buckets, reason.as_deref());
     let answer = Adjusted { client, levels: levels(source), buckets, left_out };
-    Ok(Answer::json(&answer).noting(note))
+    // The path of an address has no key.
+    let about = match parts {
+        [kind, id] if kind == "key" => vec![id.clone()],
+        _ => Vec::new(),
+    };
+    Ok(Answer::json(&answer).noting(note).about(about))
 }
 
 /// Reads the body.

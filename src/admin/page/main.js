@@ -14,6 +14,7 @@ import * as explain from "./explain.js";
 import * as health from "./health.js";
 import * as policy from "./policy.js";
 import * as reloads from "./reloads.js";
+import * as changes from "./changes.js";
 import * as usage from "./usage.js";
 import * as visualizer from "./visualizer.js";
 
@@ -126,6 +127,6 @@ zone();
 share();
 sections();
 range.start([overview.show, traffic.show, health.show, ({ last }) => policy.update(last.generation)]);
-for (const section of [overview, traffic, clients, usage, refusals, client, explain, health, reloads, visualizer]) section.start();
+for (const section of [overview, traffic, clients, usage, refusals, client, explain, health, reloads, changes, visualizer]) section.start();
 view.start();
 listen(range.take, live);

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use jiff::tz::TimeZone;
 
-use crate::api::audit::{RefusalKind, RefusalRunView, Refusals};
+use crate::api::audit::{ChangeView, RefusalKind, RefusalRunView, Refusals};
 use crate::api::clients::{ClientBuckets, RuleBucket};
 use crate::base::text::cut;
 use crate::base::time::{UtcTime, zone};
@@ -32,7 +32,10 @@ const HEADINGS: [&str; 11] = [
     "count",
 ];
 
-/// Maximum length of the reason why the page is incomplete, in characters.
+/// Columns of the table of changes.
+const CHANGE_HEADINGS: [&str; 5] = ["at", "by", "client", "status", "what"];
+
+/// Maximum length of what was changed, and of the reason why the page is incomplete, in characters.
 const MAX_REASON: usize = 300;
 
 /// Maximum number of sentences.
@@ -144,11 +147,16 @@ impl Page {
     /// The page, which ends with a line break.
     pub(super) fn render(&self) -> String {
         let mut text = String::new();
-        if self.refusals.refusal_runs.is_empty() {
-            self.nothing(&mut text);
-        } else {
-            self.sentences(&mut text);
-            self.table(&mut text);
+        match (&self.refusals.refusal_runs[..], &self.refusals.changes[..]) {
+            ([], []) => self.nothing(&mut text),
+            ([], _) => {}
+            _ => {
+                self.sentences(&mut text);
+                self.table(&mut text);
+            }
+        }
+        if !self.refusals.changes.is_empty() {
+            self.changes(&mut text);
         }
         if let Some(why) = &self.refusals.incomplete {
             let _ = writeln!(text, "\nIncomplete: {}.", cut(why, MAX_REASON));
@@ -282,6 +290,30 @@ impl Page {
         if self.refusals.more > 0 {
             let more = self.refusals.more;
             let _ = writeln!(text, "… and {more} earlier: give --until, or a larger --limit.");
+        }
+    }
+
+    /// The changes by callers of the admin API.
+    fn changes(&self, text: &mut String) {
+        let Refusals { changes, more_changes, time_zone, refusal_runs, .. } = &self.refusals;
+        let mut rows = vec![CHANGE_HEADINGS.map(str::to_owned).to_vec()];
+        rows.extend(changes.iter().map(|change| {
+            let ChangeView { at, by, clients, what, status, .. } = change;
+            let clients = match &clients[..] {
+                [] => "-".to_owned(),
+                [one] => cut(one, 64),
+                [one, ..] => format!("{} and {} more", cut(one, 64), clients.len() - 1),
+            };
+            vec![self.time(*at), cut(by, 64), clients, status.to_string(), cut(what, MAX_REASON)]
+        }));
+        let before = if refusal_runs.is_empty() { "" } else { "\n" };
+        let _ = writeln!(text, "{before}Changes by the admin API (times are in {time_zone}):");
+        for line in aligned(&rows) {
+            let _ = writeln!(text, "{line}");
+        }
+        if *more_changes > 0 {
+            let _ =
+                writeln!(text, "… and {more_changes} earlier: give --until, or a larger --limit.");
         }
     }
 

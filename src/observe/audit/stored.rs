@@ -1,10 +1,11 @@
-//! Refusal runs as they are read from a stream in Redis. Any program with access to Redis may have
-//! written them, also an older gateway: text is cut and has no control characters.
+//! Refusal runs and changes as they are read from a stream in Redis. Any program with access to
+//! Redis may have written them, also an older gateway: text is cut and has no control characters.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::{Kind, Query, RefusalRunView};
+use super::changes::CLIENTS_AT_ONCE;
+use super::{ChangeView, Kind, Query, RefusalRunView};
 use crate::base::text::cut;
 use crate::base::time::UtcTime;
 use crate::limit::cost::Cost;
@@ -12,13 +13,38 @@ use crate::limit::cost::Cost;
 /// Maximum length of a text in characters. Names in the file are shorter.
 const MAX_CHARACTERS: usize = 128;
 
+/// Maximum length of what was changed, in characters.
+const MAX_WHAT: usize = 1_000;
+
+/// The text of a field.
+fn text(fields: &HashMap<Vec<u8>, Vec<u8>>, name: &str, max: usize) -> Option<String> {
+    let value = fields.get(name.as_bytes())?;
+    Some(cut(&String::from_utf8_lossy(value), max))
+}
+
+impl ChangeView {
+    /// The change that a record of the stream of changes describes; `None` if it describes none.
+    pub fn stored(fields: &HashMap<Vec<u8>, Vec<u8>>) -> Option<Self> {
+        let text = |name: &str| text(fields, name, MAX_CHARACTERS);
+        let clients = fields.get(&b"clients"[..]).map(|ids| String::from_utf8_lossy(ids));
+        let clients = clients.as_deref().map(|ids| ids.split(',')).into_iter().flatten();
+        Some(Self {
+            at: UtcTime::parse(&text("at")?)?,
+            by: text("by")?,
+            peer: text("peer"),
+            call: text("call")?,
+            status: text("status")?.parse().ok()?,
+            what: self::text(fields, "what", MAX_WHAT)?,
+            clients: clients.take(CLIENTS_AT_ONCE).map(|id| cut(id, MAX_CHARACTERS)).collect(),
+            gateway: text("gateway"),
+        })
+    }
+}
+
 impl RefusalRunView {
     /// The run that a record of the stream of `kind` describes; `None` if it describes none.
     pub fn stored(kind: Kind, fields: &HashMap<Vec<u8>, Vec<u8>>) -> Option<Self> {
-        let text = |name: &str| {
-            let value = fields.get(name.as_bytes())?;
-            Some(cut(&String::from_utf8_lossy(value), MAX_CHARACTERS))
-        };
+        let text = |name: &str| text(fields, name, MAX_CHARACTERS);
         let number = |name: &str| text(name)?.parse::<u64>().ok();
         let time = |name: &str| UtcTime::parse(&text(name)?);
         Some(Self {

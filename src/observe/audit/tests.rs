@@ -29,6 +29,7 @@ fn audit() -> Audit {
     Audit {
         tallies: Tallies::default(),
         runs: Mutex::default(),
+        changes: Mutex::default(),
         failures: FailureLog::default(),
         started_us: 0,
         stream: None,

@@ -142,3 +142,19 @@ fn sentence_says_what_key_the_requests_had() {
     let words = "of address 203.0.113.7 with an unknown key in header:x-api-key at";
     assert!(unknown.contains(words), "{unknown}");
 }
+
+#[test]
+fn changes_are_a_table() {
+    let change = |at: &str, clients: Value, what: &str| {
+        json!({ "at": format!("2026-11-21T{at}.000250Z"), "by": "billing", "peer": null,
+            "call": "POST /api/keys", "status": 201, "what": what, "clients": clients,
+            "gateway": null })
+    };
+    let changes = json!([
+        change("09:04:01", json!(["a", "b", "c"]), "3 clients imported, 0 unchanged, 0 failed"),
+        change("09:03:01", json!(["acme"]), "client acme disabled"),
+        change("09:02:01", json!([]), "breaker open"),
+    ]);
+    let page = page(of_acme(), &[], &json!({ "changes": changes, "more_changes": 2 }));
+    insta::assert_snapshot!(page.render());
+}
