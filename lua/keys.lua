@@ -5,6 +5,7 @@
 -- KEYS[2] records: a hash, the record by the id of the client
 -- KEYS[3] ids: a sorted set of all ids, all of score 0, for lists in order
 -- KEYS[4] changes: a stream. The number of a change is the first part of its id: 1-0, 2-0, …
+-- KEYS[5] and following: those of ARGV[8] and ARGV[9]
 -- ARGV[1] id of the client
 -- ARGV[2] the record as the caller has read it; empty: there was none
 -- ARGV[3] the new record; empty: it is removed
@@ -12,6 +13,8 @@
 -- ARGV[5] how many changes the stream keeps
 -- ARGV[6] digests that the client has no longer, 32 bytes each
 -- ARGV[7] digests that the client has now, 32 bytes each
+-- ARGV[8] index into KEYS of the sorted set of the ids of its tenant so far; 0: it has had none, or keeps it
+-- ARGV[9] index into KEYS of the set of its tenant now; 0: it has none
 --
 -- Returns 1; 0 if the record is not as the caller has read it; -1 if another client has one of the keys. Then nothing is
 -- changed.
@@ -24,7 +27,8 @@ if (redis.call('HGET', KEYS[2], id) or '') ~= before then
 end
 for at = 1, #present, 32 do
     local owner = redis.call('HGET', KEYS[1], string.sub(present, at, at + 31))
-    if owner and owner ~= id then
+    -- A record that could not be read may have left its digests when it was removed.
+    if owner and owner ~= id and redis.call('HEXISTS', KEYS[2], owner) == 1 then
         return -1
     end
 end
@@ -50,5 +54,12 @@ if after == '' then
 else
     redis.call('HSET', KEYS[2], id, after)
     redis.call('ZADD', KEYS[3], 0, id)
+end
+local left, joined = tonumber(ARGV[8]), tonumber(ARGV[9])
+if left > 0 then
+    redis.call('ZREM', KEYS[left], id)
+end
+if joined > 0 then
+    redis.call('ZADD', KEYS[joined], 0, id)
 end
 return 1

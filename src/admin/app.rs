@@ -47,7 +47,8 @@ impl App {
             return Some(refused.response(false));
         }
         let peer = peer(session).map(|peer| peer.ip());
-        let full = self.events.stream(session, peer).await.err()?;
+        let is_admitted = |session: &ServerSession| self.answers.admit(session).is_ok();
+        let full = self.events.stream(session, peer, is_admitted).await.err()?;
         Some(full.answer().response(false))
     }
 }

@@ -41,7 +41,8 @@ impl Events {
         Self { sampler, draining, permits: StreamPermits::default() }
     }
 
-    /// Streams samples to `peer` until it disconnects or the process ends.
+    /// Streams samples to `peer` until it disconnects, the process ends or the request is not
+    /// admitted any more: its token has expired, or was removed.
     ///
     /// # Errors
     /// If too many streams are open. Nothing was sent.
@@ -49,16 +50,21 @@ impl Events {
         &self,
         session: &mut ServerSession,
         peer: Option<IpAddr>,
+        is_admitted: impl Fn(&ServerSession) -> bool,
     ) -> Result<(), TooManyStreams> {
         let _permit = self.permits.take(peer)?;
         session.set_keepalive(None);
         session.set_write_timeout(Some(WRITE_TIMEOUT));
         // An error means that the client has disconnected.
-        let _ = self.send(session).await;
+        let _ = self.send(session, is_admitted).await;
         Ok(())
     }
 
-    async fn send(&self, session: &mut ServerSession) -> pingora::Result<()> {
+    async fn send(
+        &self,
+        session: &mut ServerSession,
+        is_admitted: impl Fn(&ServerSession) -> bool,
+    ) -> pingora::Result<()> {
         let mut head = ResponseHeader::build(StatusCode::OK, Some(4))?;
         head.insert_header(header::CONTENT_TYPE, KIND)?;
         head.insert_header(header::CACHE_CONTROL, "no-store")?;
@@ -69,6 +75,9 @@ impl Events {
         let (history, mut samples) = self.sampler.subscribe();
         session.write_response_body(event("history", &history), false).await?;
         while let Some(sample) = self.next(&mut samples).await {
+            if !is_admitted(session) {
+                break;
+            }
             session.write_response_body(event("sample", &sample), false).await?;
         }
         session.write_response_body(Bytes::new(), true).await

@@ -1,33 +1,26 @@
 //! `/api/keys`: the clients of the key store, and their API keys.
 //!
-//! Reading order: this file (calls), `import`.
+//! Reading order: this file (calls about one client), `list`, `import`.
 
-pub(super) mod import;
+mod import;
+mod list;
 
 use http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 
 use super::Arguments;
 use super::answer::Answer;
-use super::query::Query;
-use crate::api::keys::{ClientChange, IssuedKey, NewClient, Rotation, StoredClient, StoredClients};
+use crate::api::keys::{ClientChange, IssuedKey, NewClient, RemovedClient, Rotation, StoredClient};
 use crate::base::clock;
 use crate::base::period;
 use crate::base::text::cut;
 use crate::config::suggest;
 use crate::keys::edit::{self, Change, NewRecord, NewSecret};
-use crate::keys::kept::{KeptError, Replaced, Replacement, Stored};
+use crate::keys::kept::{Damage, KeptError, Replaced, Replacement, Stored};
 use crate::keys::record::{Record, Secret};
 use crate::keys::secret::NewKey;
 use crate::keys::store::KeyStore;
 use crate::policy::Policy;
-
-/// Default and maximum of the parameter `limit`.
-const DEFAULT_LIMIT: usize = 100;
-const MAX_LIMIT: usize = 1_000;
-
-/// Maximum number of clients that a request with a filter reads: then it has a `next`.
-const MAX_READ: usize = 20_000;
 
 /// Default of `overlap`.
 const DEFAULT_OVERLAP: &str = "24h";
@@ -82,48 +75,6 @@ impl<'a> Keys<'a> {
         Ok(Self { store, policy, tenant })
     }
 
-    /// Lists clients.
-    pub(super) async fn list(self, query: Option<&str>) -> Result<Answer, Box<Answer>> {
-        let query = Query::read(query, &["cursor", "plan", "tenant", "limit"], &[])?;
-        let limit = query.get("limit").map_or(Ok(DEFAULT_LIMIT), str::parse);
-        let limit = limit.ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-        let limit =
-            limit.ok_or_else(|| bad(&format!("`limit` must be a number from 1 to {MAX_LIMIT}")))?;
-        let includes = |record: &Record| {
-            self.sees(record)
-                && query.get("plan").is_none_or(|plan| record.plan == plan)
-                && query.get("tenant").is_none_or(|it| record.tenant.as_deref() == Some(it))
-        };
-        let total = match self.tenant {
-            None => Some(self.store.kept.count().await.map_err(|error| unread(&error))?),
-            Some(_) => None,
-        };
-        let (mut keys, mut read) = (Vec::new(), 0);
-        let mut cursor = query.get("cursor").unwrap_or_default().to_owned();
-        let is_filtered = query.get("plan").or(query.get("tenant")).or(self.tenant).is_some();
-        let next = loop {
-            let size = if is_filtered { MAX_LIMIT } else { limit - keys.len() };
-            let page = self.store.kept.list(&cursor, size).await.map_err(|error| unread(&error))?;
-            if page.is_empty() {
-                break None;
-            }
-            for record in page {
-                if keys.len() == limit {
-                    break;
-                }
-                read += 1;
-                cursor.clone_from(&record.id);
-                if includes(&record) {
-                    keys.push(StoredClient::of(&record));
-                }
-            }
-            if keys.len() == limit || read >= MAX_READ {
-                break Some(cursor);
-            }
-        };
-        Ok(Answer::json(&StoredClients { keys, next, total }))
-    }
-
     /// Creates a client.
     pub(super) async fn create(self, body: &[u8]) -> Result<Answer, Box<Answer>> {
         let new: NewClient = parse(body)?;
@@ -131,23 +82,20 @@ impl<'a> Keys<'a> {
         let id = record.id.clone();
         let before = self.get(&id).await?;
         if let Some(before) = before {
-            let is_same = self.sees(&before.record) && before.record.is_same_client(&record);
-            return if key.is_none() && is_same {
-                Ok(shown(&before.record, None))
-            } else {
-                let detail = format!(
-                    "the key store has a client `{}`; its ETag is in the response of GET",
-                    cut(&id, 64)
-                );
-                Err(Answer::refusal(StatusCode::CONFLICT, &detail))
+            return match before.record {
+                Ok(before)
+                    if key.is_none() && self.sees(&before) && before.is_same_client(&record) =>
+                {
+                    Ok(shown(&before, None))
+                }
+                _ => Err(self.id_is_taken(&id, "the key store has a client")),
             };
         }
         let replacement = Replacement { id: id.clone(), before: None, after: Some(record.clone()) };
         match self.replace(replacement).await? {
             Replaced::Done => {}
             Replaced::Changed => {
-                let detail = format!("a client `{}` has just been created", cut(&id, 64));
-                return Err(Answer::refusal(StatusCode::CONFLICT, &detail));
+                return Err(self.id_is_taken(&id, "another call has just created a client"));
             }
             Replaced::KeyOfAnother => return Err(key_of_another()),
         }
@@ -155,7 +103,8 @@ impl<'a> Keys<'a> {
         Ok(Answer::json_with(StatusCode::CREATED, &issued)
             .with_header(header::LOCATION, &format!("/api/keys/{id}"))
             .with_header(header::ETAG, &tag(&record))
-            .noting(format!("client {id} created with the plan {}", record.plan)))
+            .noting(format!("client {id} created with the plan {}", record.plan))
+            .about(vec![id]))
     }
 
     /// Shows or changes one client.
@@ -166,17 +115,28 @@ impl<'a> Keys<'a> {
     ) -> Result<Answer, Box<Answer>> {
         let id = arguments.parts.first().map_or("", String::as_str);
         for _ in 0..TRIES {
-            let stored = self.get(id).await?.filter(|stored| self.sees(&stored.record));
+            let stored = self.get(id).await?.filter(|stored| self.sees_stored(stored));
             let stored = stored.ok_or_else(|| no_client(id))?;
-            if !matches(arguments.if_match, &stored.record) {
+            let record = match &stored.record {
+                Ok(record) => record.clone(),
+                Err(_) if call == KeyCall::Remove && arguments.if_match.is_none() => {
+                    return self.remove_damaged(stored).await;
+                }
+                Err(damage) => return Err(damaged(&stored.id, damage)),
+            };
+            if !matches(arguments.if_match, &record) {
                 let detail = "the client has been changed: its version is not that of If-Match";
                 return Err(Answer::refusal(StatusCode::PRECONDITION_FAILED, detail));
             }
             if call == KeyCall::Show {
-                return Ok(shown(&stored.record, None));
+                return Ok(shown(&record, None));
             }
-            let Edited { after, key, note } = self.edit(call, &stored.record, arguments.body)?;
-            let shown = shown(after.as_ref().unwrap_or(&stored.record), key).noting(note);
+            let Edited { after, key, note } = self.edit(call, &record, arguments.body)?;
+            let shown = match &after {
+                Some(after) => shown(after, key),
+                None => Answer::json(&RemovedClient { id: record.id, was_readable: true }),
+            };
+            let shown = shown.noting(note).about(vec![id.to_owned()]);
             let replacement = Replacement { id: id.to_owned(), before: Some(stored), after };
             match self.replace(replacement).await? {
                 Replaced::Done => return Ok(shown),
@@ -184,8 +144,21 @@ impl<'a> Keys<'a> {
                 Replaced::KeyOfAnother => return Err(key_of_another()),
             }
         }
-        let detail = "other changes of the client were faster: try again";
-        Err(Answer::refusal(StatusCode::CONFLICT, detail))
+        Err(overtaken())
+    }
+
+    /// Removes a client whose record cannot be read.
+    async fn remove_damaged(self, stored: Stored) -> Result<Answer, Box<Answer>> {
+        let id = stored.id.clone();
+        let note = format!("client {id} removed, whose record could not be read");
+        let one = Replacement { id: id.clone(), before: Some(stored), after: None };
+        match self.replace(one).await? {
+            Replaced::Done => {
+                let removed = RemovedClient { id: id.clone(), was_readable: false };
+                Ok(Answer::json(&removed).noting(note).about(vec![id]))
+            }
+            Replaced::Changed | Replaced::KeyOfAnother => Err(overtaken()),
+        }
     }
 
     fn edit(self, call: KeyCall, record: &Record, body: &[u8]) -> Result<Edited, Box<Answer>> {
@@ -241,8 +214,7 @@ impl<'a> Keys<'a> {
             new;
         let id = id.map_or_else(random_id, Ok)?;
         if self.policy.keys.named(&id).is_some() {
-            let detail = format!("the file has the key `{}`", cut(&id, 64));
-            return Err(Answer::refusal(StatusCode::CONFLICT, &detail));
+            return Err(self.id_is_taken(&id, "the file has a client"));
         }
         let (secrets, key) = match secrets {
             Some(secrets) if name.is_none() && not_before.is_none() && expires.is_none() => {
@@ -277,7 +249,10 @@ impl<'a> Keys<'a> {
         record.check().map_err(|error| bad(&error.to_string()))?;
         for digest in record.digests() {
             if let Some(known) = self.policy.keys.with_digest(&digest) {
-                let detail = format!("the file has this key, of `{}`", known.principal.id);
+                let detail = match self.tenant {
+                    None => format!("the file has this key, of `{}`", known.principal.id),
+                    Some(_) => "another client has this key".to_owned(),
+                };
                 return Err(Answer::refusal(StatusCode::CONFLICT, &detail));
             }
         }
@@ -287,6 +262,25 @@ impl<'a> Keys<'a> {
     /// Whether the caller may see a client.
     fn sees(self, record: &Record) -> bool {
         self.tenant.is_none_or(|tenant| record.tenant.as_deref() == Some(tenant))
+    }
+
+    /// The same of what is stored. Records that cannot be read are those of no tenant.
+    fn sees_stored(self, stored: &Stored) -> bool {
+        match &stored.record {
+            Ok(record) => self.sees(record),
+            Err(_) => self.tenant.is_none(),
+        }
+    }
+
+    /// The refusal of a new client. A caller that is limited to a tenant learns no more of the
+    /// clients of others than that it cannot have the id.
+    fn id_is_taken(self, id: &str, who: &str) -> Box<Answer> {
+        let id = cut(id, 64);
+        let detail = match self.tenant {
+            None => format!("{who} `{id}`"),
+            Some(_) => format!("the id `{id}` is not free"),
+        };
+        Answer::refusal(StatusCode::CONFLICT, &detail)
     }
 
     /// Checks that a caller who is limited to a tenant may create a client: one of that tenant, and
@@ -340,10 +334,11 @@ impl<'a> Keys<'a> {
     }
 
     async fn replace(self, one: Replacement) -> Result<Replaced, Box<Answer>> {
-        let replaced =
-            self.store.kept.replace(&[one]).await.map_err(|error| unwritten(&error))?.pop();
+        let id = one.id.clone();
+        let replaced = self.store.kept.replace(&[one]).await;
         self.store.note_change();
-        replaced.ok_or_else(|| unwritten(&KeptError::Record("no reply".to_owned())))
+        let replaced = replaced.and_then(|mut all| all.pop().ok_or(KeptError::NoResult));
+        replaced.map_err(|error| Box::new(unwritten(&error).about(vec![id])))
     }
 }
 
@@ -430,6 +425,21 @@ fn no_client(id: &str) -> Box<Answer> {
     Answer::refusal(StatusCode::NOT_FOUND, &detail)
 }
 
+/// The refusal of a call about a client whose record cannot be read.
+fn damaged(id: &str, damage: &Damage) -> Box<Answer> {
+    let detail = format!(
+        "the record of `{}` cannot be read ({}): DELETE removes it",
+        cut(id, 64),
+        cut(&damage.why, 200)
+    );
+    Answer::refusal(StatusCode::CONFLICT, &detail)
+}
+
+fn overtaken() -> Box<Answer> {
+    let detail = "other changes of the client were faster: try again";
+    Answer::refusal(StatusCode::CONFLICT, detail)
+}
+
 fn key_of_another() -> Box<Answer> {
     let detail = "another client of the key store has one of these keys";
     Answer::refusal(StatusCode::CONFLICT, detail)
@@ -442,8 +452,9 @@ pub(super) fn unread(error: &KeptError) -> Box<Answer> {
 }
 
 /// The response to a change of which it is not known whether it was made.
-pub(super) fn unwritten(error: &KeptError) -> Box<Answer> {
+pub(super) fn unwritten(error: &KeptError) -> Answer {
     let detail = format!("the key store cannot be written now: {error}");
     let done = [("done".to_owned(), "unknown".into())].into_iter().collect();
-    Box::new(Answer::problem_with(StatusCode::SERVICE_UNAVAILABLE, &detail, done))
+    Answer::problem_with(StatusCode::SERVICE_UNAVAILABLE, &detail, done)
+        .noting(format!("not known whether it was done: {error}"))
 }

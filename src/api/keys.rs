@@ -47,14 +47,37 @@ pub struct IssuedKey {
 }
 
 /// Some clients, by their ids.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StoredClients {
     pub keys: Vec<StoredClient>,
+    /// Clients of these ids are stored in a form that this version cannot read. Requests with
+    /// their keys are those with unknown keys. Empty with the filter `plan`, and for a token that
+    /// is limited to a tenant.
+    #[serde(default)]
+    pub damaged: Vec<DamagedClient>,
     /// The parameter `cursor` of the request for further clients; null after the last.
     pub next: Option<String>,
     /// Number of all clients in the store; null for a token that is limited to a tenant.
     pub total: Option<u64>,
+}
+
+/// A client that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DamagedClient {
+    pub id: String,
+    pub why: String,
+}
+
+/// Response of `DELETE /api/keys/{id}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RemovedClient {
+    pub id: String,
+    /// Whether this version could read what was stored of it.
+    #[serde(default)]
+    pub was_readable: bool,
 }
 
 /// What has become of the lines of an import.

@@ -18,7 +18,9 @@ use super::columns::aligned;
 use super::file::{ConfigFile, FileFlag};
 use super::target::{TargetFlags, exit_of};
 use super::{EXIT_BAD_FILE, print};
-use crate::api::keys::{IssuedKey, NewClient, Rotation, StoredClient, StoredClients};
+use crate::api::keys::{
+    DamagedClient, IssuedKey, NewClient, RemovedClient, Rotation, StoredClient, StoredClients,
+};
 use crate::base::text::cut;
 use crate::base::time::UtcTime;
 use crate::net::percent::encode_component;
@@ -211,7 +213,7 @@ fn act(client: &Client, runtime: &Runtime, action: &Action) -> Result<String, Fa
             Action::Disable(one) => one.order(client, "disable").await?,
             Action::Enable(one) => one.order(client, "enable").await?,
             Action::Delete(one) => {
-                let removed: StoredClient = client.delete(&one.path()).await?;
+                let removed: RemovedClient = client.delete(&one.path()).await?;
                 format!("{} is removed.\n", cut(&removed.id, 64))
             }
             Action::Import(import) => import.run(client).await?,
@@ -289,17 +291,19 @@ impl One {
 
 impl List {
     async fn text(&self, client: &Client) -> Result<String, Failed> {
-        let (mut found, mut cursor) = (Vec::new(), None);
+        let (mut found, mut damaged, mut cursor) = (Vec::new(), Vec::new(), None);
         let total = loop {
             let wanted = self.limit.get().saturating_sub(found.len()).clamp(1, PAGE);
             let path = self.path(wanted, cursor.as_deref());
             let page: StoredClients = client.get(&path).await?;
             found.extend(page.keys);
+            damaged.extend(page.damaged);
             cursor = page.next;
             if cursor.is_none() || found.len() >= self.limit.get() {
                 break page.total;
             }
         };
+        warn_of(&damaged);
         if self.json {
             return Ok(json(&found));
         }
@@ -319,6 +323,17 @@ impl List {
             }
         }
         path
+    }
+}
+
+/// Prints the clients that cannot be read, on standard error.
+fn warn_of(damaged: &[DamagedClient]) {
+    for DamagedClient { id, why } in damaged {
+        eprintln!(
+            "the record of {} cannot be read: {}; `tollgate keys delete` removes it",
+            cut(id, 64),
+            cut(why, 200)
+        );
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
+use std::ops::Bound;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +24,9 @@ const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records"
 
 /// Ids by the SHA-256 of a key.
 const DIGESTS: TableDefinition<'_, &[u8], &str> = TableDefinition::new("digests");
+
+/// Ids by tenant.
+const TENANTS: TableDefinition<'_, (&str, &str), ()> = TableDefinition::new("tenants");
 
 /// `version` is that of this layout.
 const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
@@ -118,30 +122,46 @@ impl KeyFile {
     pub fn get(&self, ids: &[&str]) -> Result<Vec<Option<Stored>>, KeptError> {
         let reading = self.database()?.begin_read()?;
         let records = reading.open_table(RECORDS)?;
-        let get = |id: &&str| match records.get(*id)? {
-            None => Ok(None),
-            Some(json) => stored(json.value()).map(Some),
+        let get = |id: &&str| {
+            let json = records.get(*id)?;
+            Ok(json.map(|json| Stored::read(id, json.value().to_vec())))
         };
         ids.iter().map(get).collect()
     }
 
-    /// Records in the order of their ids, after the id `after`: at most `limit`.
+    /// Records in the order of their ids, after the id `after`: at most `limit`. Only those of a
+    /// tenant, if one is given.
     ///
     /// # Errors
     /// See [`KeptError`].
-    pub fn list(&self, after: &str, limit: usize) -> Result<Vec<Record>, KeptError> {
+    pub fn list(
+        &self,
+        tenant: Option<&str>,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<Stored>, KeptError> {
         let reading = self.database()?.begin_read()?;
         let records = reading.open_table(RECORDS)?;
+        let Some(tenant) = tenant else {
+            let after = (Bound::Excluded(after), Bound::Unbounded);
+            let entries = records.range::<&str>(after)?.take(limit);
+            return entries
+                .map(|entry| {
+                    let (id, json) = entry?;
+                    Ok(Stored::read(id.value(), json.value().to_vec()))
+                })
+                .collect();
+        };
+        let tenants = reading.open_table(TENANTS)?;
+        let after = (Bound::Excluded((tenant, after)), Bound::Unbounded);
         let mut found = Vec::new();
-        for entry in records.range(after..)? {
-            let (id, json) = entry?;
-            if id.value() == after {
-                continue;
-            }
-            if found.len() == limit {
+        for entry in tenants.range::<(&str, &str)>(after)?.take(limit) {
+            let (key, _) = entry?;
+            let (own, id) = key.value();
+            if own != tenant {
                 break;
             }
-            found.push(stored(json.value())?.record);
+            found.extend(records.get(id)?.map(|json| Stored::read(id, json.value().to_vec())));
         }
         Ok(found)
     }
@@ -229,6 +249,7 @@ fn open(path: &Path) -> Result<Database, KeptError> {
     }
     writing.open_table(RECORDS)?;
     writing.open_table(DIGESTS)?;
+    writing.open_table(TENANTS)?;
     writing.commit()?;
     Ok(database)
 }
@@ -245,13 +266,19 @@ fn opening(error: DatabaseError) -> KeptError {
 fn replace(writing: &WriteTransaction, one: &Replacement) -> Result<Replaced, KeptError> {
     let mut records = writing.open_table(RECORDS)?;
     let mut digests = writing.open_table(DIGESTS)?;
+    let mut tenants = writing.open_table(TENANTS)?;
     let before = records.get(&*one.id)?.map(|json| json.value().to_vec());
     if before.as_deref() != one.before.as_ref().map(|stored| &stored.json[..]) {
         return Ok(Replaced::Changed);
     }
     let present = one.present();
     for digest in &present {
-        if digests.get(&digest[..])?.is_some_and(|owner| *owner.value() != *one.id) {
+        let owner = digests.get(&digest[..])?.map(|owner| owner.value().to_owned());
+        let other = owner.filter(|owner| *owner != one.id);
+        // A record that could not be read may have left its digests when it was removed.
+        if let Some(other) = other
+            && records.get(&*other)?.is_some()
+        {
             return Ok(Replaced::KeyOfAnother);
         }
     }
@@ -261,14 +288,15 @@ fn replace(writing: &WriteTransaction, one: &Replacement) -> Result<Replaced, Ke
     for digest in present {
         digests.insert(&digest[..], &*one.id)?;
     }
+    if let Some(tenant) = one.tenant_left() {
+        tenants.remove((tenant, &*one.id))?;
+    }
+    if let Some(tenant) = one.tenant_joined() {
+        tenants.insert((tenant, &*one.id), ())?;
+    }
     match &one.after {
         Some(record) => drop(records.insert(&*one.id, &record.encode()[..])?),
         None => drop(records.remove(&*one.id)?),
     }
     Ok(Replaced::Done)
-}
-
-fn stored(json: &[u8]) -> Result<Stored, KeptError> {
-    let record = Record::decode(json).map_err(|error| KeptError::Record(error.to_string()))?;
-    Ok(Stored { record, json: json.to_vec() })
 }

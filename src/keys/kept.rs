@@ -1,10 +1,11 @@
 //! [`Kept`]: where records are, and what both places have in common.
 
+use serde_json::Value;
 use thiserror::Error;
 
 use super::changes::{Change, Position};
 use super::file::KeyFile;
-use super::record::Record;
+use super::record::{HexDigest, Record};
 use super::shared::SharedRecords;
 use crate::base::hash::Digest;
 use crate::policy::Policy;
@@ -17,11 +18,21 @@ pub enum Kept {
     File(KeyFile),
 }
 
-/// A record, and its text, by which a later change of it is noticed.
+/// What is stored of a client, and its text, by which a later change is noticed.
 #[derive(Debug, Clone)]
 pub struct Stored {
-    pub record: Record,
+    pub id: String,
+    pub record: Result<Record, Damage>,
     pub json: Vec<u8>,
+}
+
+/// A record that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    pub why: String,
+    /// Its keys and its tenant, as far as they can be read.
+    digests: Vec<Digest>,
+    tenant: Option<String>,
 }
 
 /// What a look-up finds.
@@ -61,16 +72,63 @@ pub enum KeptError {
     Redis(String),
     #[error("{0}")]
     File(String),
-    #[error("a record is not one of this version of tollgate: {0}")]
-    Record(String),
+    #[error("the reply has no result")]
+    NoResult,
     #[error("the system has no random numbers: {0}")]
     Random(String),
 }
 
+impl Stored {
+    /// Reads what is stored of a client.
+    pub fn read(id: &str, json: Vec<u8>) -> Self {
+        let record = Record::decode(&json).map_err(|error| Damage::of(&json, error.to_string()));
+        Self { id: id.to_owned(), record, json }
+    }
+
+    /// The digests of its keys.
+    fn digests(&self) -> Vec<Digest> {
+        match &self.record {
+            Ok(record) => record.digests().collect(),
+            Err(damage) => damage.digests.clone(),
+        }
+    }
+
+    /// Name of its tenant.
+    fn tenant(&self) -> Option<&str> {
+        match &self.record {
+            Ok(record) => record.tenant.as_deref(),
+            Err(damage) => damage.tenant.as_deref(),
+        }
+    }
+}
+
+impl Damage {
+    /// What can be read of a text that is no record.
+    fn of(json: &[u8], why: String) -> Self {
+        let value: Value = serde_json::from_slice(json).unwrap_or_default();
+        let secrets = value.get("secrets").and_then(Value::as_array);
+        let digest = |secret: &Value| HexDigest::parse(secret.get("sha256")?.as_str()?);
+        let digests = secrets.into_iter().flatten().filter_map(digest);
+        let tenant = value.get("tenant").and_then(Value::as_str).map(str::to_owned);
+        Self { why, digests: digests.map(|digest| digest.0).collect(), tenant }
+    }
+}
+
 impl Replacement {
+    /// The tenant that the client has no longer.
+    pub fn tenant_left(&self) -> Option<&str> {
+        let before = self.before.as_ref().and_then(Stored::tenant);
+        before.filter(|before| Some(*before) != self.tenant_joined())
+    }
+
+    /// The tenant that the client has now.
+    pub fn tenant_joined(&self) -> Option<&str> {
+        self.after.as_ref().and_then(|after| after.tenant.as_deref())
+    }
+
     /// The digests that the client has no longer.
     pub fn removed(&self) -> Vec<Digest> {
-        let before = self.before.iter().flat_map(|before| before.record.digests());
+        let before = self.before.iter().flat_map(Stored::digests);
         let is_kept = |digest: &Digest| {
             self.after.as_ref().is_some_and(|after| after.secret(digest).is_some())
         };
@@ -121,8 +179,7 @@ impl Kept {
     pub async fn changes(&self, position: Position) -> Result<(Vec<Change>, bool), KeptError> {
         match self {
             Self::Redis(shared) => {
-                let changes = shared.changes(position).await?;
-                let may_have_more = SharedRecords::may_have_more(changes.len());
+                let LookedUp { changes, may_have_more, .. } = shared.look_up(&[], position).await?;
                 Ok((changes, may_have_more))
             }
             Self::File(file) => Ok((file.changes(position), false)),
@@ -140,15 +197,20 @@ impl Kept {
         }
     }
 
-    /// Records in the order of their ids, after the id `after`: at most `limit`, and fewer only at
-    /// the end or if that is many.
+    /// Records in the order of their ids, after the id `after`: at most `limit`, and none only at
+    /// the end. Only those of a tenant, if one is given.
     ///
     /// # Errors
     /// See [`KeptError`].
-    pub async fn list(&self, after: &str, limit: usize) -> Result<Vec<Record>, KeptError> {
+    pub async fn list(
+        &self,
+        tenant: Option<&str>,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<Stored>, KeptError> {
         match self {
-            Self::Redis(shared) => shared.list(after, limit).await,
-            Self::File(file) => file.list(after, limit),
+            Self::Redis(shared) => shared.list(tenant, after, limit).await,
+            Self::File(file) => file.list(tenant, after, limit),
         }
     }
 

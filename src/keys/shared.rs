@@ -16,20 +16,13 @@ use crate::store::redis::link::records::{Records, RecordsError};
 /// Source of `lua/keys.lua`.
 const CHANGE: &str = include_str!("../../lua/keys.lua");
 
-/// Changes from a number on, and records by digests (the text of each, empty without one), as of
-/// one instant. So what a gateway knows of a record is never newer than the changes that it has
-/// seen, and a rollback of the data shows in the changes.
-const FIND: &str = "local found = {} \
-    for at = 3, #ARGV do \
-        local id = redis.call('HGET', KEYS[2], ARGV[at]) \
-        found[at - 2] = id and redis.call('HGET', KEYS[3], id) or '' \
-    end \
-    return { redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2]), found }";
+/// Source of `lua/find_keys.lua`.
+const FIND: &str = include_str!("../../lua/find_keys.lua");
 
-/// Records in the order of their ids.
+/// Ids in their order, and the record of each.
 const LIST: &str = "local ids = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[1], '+', 'LIMIT', 0, ARGV[2]) \
-    if #ids == 0 then return {} end \
-    return redis.call('HMGET', KEYS[2], unpack(ids))";
+    if #ids == 0 then return { ids, ids } end \
+    return { ids, redis.call('HMGET', KEYS[2], unpack(ids)) }";
 
 /// Number of changes that the stream keeps, about: 50 MB at most, some 10 MB usually.
 const MAX_CHANGES: u64 = 50_000;
@@ -45,6 +38,9 @@ const DIGESTS: &str = "{keys}:digests";
 const RECORDS: &str = "{keys}:records";
 const IDS: &str = "{keys}:ids";
 const CHANGES: &str = "{keys}:changes";
+
+/// The same of the ids of one tenant, before its name.
+const TENANT: &str = "{keys}:tenant:";
 
 /// Entries of a stream: their ids and fields.
 type Entries = Vec<(String, HashMap<String, Vec<u8>>)>;
@@ -84,7 +80,11 @@ impl SharedRecords {
         position: Position,
     ) -> Result<LookedUp, KeptError> {
         let mut command = self.script(FIND, &[CHANGES, DIGESTS, RECORDS]);
-        command.arg(format!("{}-0", position.first_wanted())).arg(CHANGES_AT_ONCE);
+        let (first, most) = match position {
+            Position::Unknown => (String::new(), 1),
+            known => (format!("{}-0", known.first_wanted()), CHANGES_AT_ONCE),
+        };
+        command.arg(first).arg(most);
         command.arg(digests.iter().map(<[u8; 32]>::as_slice).collect::<Vec<_>>());
         let (entries, texts): (Entries, Vec<Vec<u8>>) = call(&self.reads, command).await?;
         if texts.len() != digests.len() {
@@ -94,27 +94,6 @@ impl SharedRecords {
         let records = texts.into_iter().map(read).collect();
         let may_have_more = entries.len() == CHANGES_AT_ONCE;
         Ok(LookedUp { records, changes: changes(&entries)?, may_have_more })
-    }
-
-    /// The changes from `position` on, in order, beginning with the last one that was seen.
-    ///
-    /// # Errors
-    /// See [`KeptError`].
-    pub async fn changes(&self, position: Position) -> Result<Vec<Change>, KeptError> {
-        let mut command = redis::cmd("XRANGE");
-        if position == Position::Unknown {
-            command = redis::cmd("XREVRANGE");
-            command.arg(self.reads.key(CHANGES)).arg("+").arg("-").arg("COUNT").arg(1);
-        } else {
-            command.arg(self.reads.key(CHANGES)).arg(format!("{}-0", position.first_wanted()));
-            command.arg("+").arg("COUNT").arg(CHANGES_AT_ONCE);
-        }
-        changes(&call::<Entries>(&self.reads, command).await?)
-    }
-
-    /// Whether a reply with so many changes may not have all of them.
-    pub const fn may_have_more(changes: usize) -> bool {
-        changes == CHANGES_AT_ONCE
     }
 
     /// The records of these clients, in the same order.
@@ -127,25 +106,40 @@ impl SharedRecords {
             let mut command = redis::cmd("HMGET");
             command.arg(self.operator.key(RECORDS)).arg(ids);
             let texts: Vec<Option<Vec<u8>>> = call(&self.operator, command).await?;
-            for text in texts {
-                found.push(stored(text.unwrap_or_default())?);
-            }
+            let texts = texts.into_iter().zip(ids);
+            found.extend(texts.map(|(text, id)| text.map(|json| Stored::read(id, json))));
         }
         Ok(found)
     }
 
-    /// Records in the order of their ids, after the id `after`: at most `limit`.
+    /// Records in the order of their ids, after the id `after`: at most `limit`. Only those of a
+    /// tenant, if one is given.
     ///
     /// # Errors
     /// See [`KeptError`].
-    pub async fn list(&self, after: &str, limit: usize) -> Result<Vec<Record>, KeptError> {
-        let mut command = self.script(LIST, &[IDS, RECORDS]);
-        command.arg(if after.is_empty() { "-".to_owned() } else { format!("({after}") });
-        command.arg(limit.min(REPLACED_AT_ONCE));
-        let texts: Vec<Option<Vec<u8>>> = call(&self.operator, command).await?;
-        let records = texts.into_iter().flatten().map(stored);
-        let records = records.map(|stored| Ok(stored?.map(|stored| stored.record)));
-        records.filter_map(Result::transpose).collect()
+    pub async fn list(
+        &self,
+        tenant: Option<&str>,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<Stored>, KeptError> {
+        let set = tenant.map_or(IDS.to_owned(), set_of_tenant);
+        let mut after = after.to_owned();
+        loop {
+            let mut command = self.script(LIST, &[&set, RECORDS]);
+            command.arg(if after.is_empty() { "-".to_owned() } else { format!("({after}") });
+            command.arg(limit.min(REPLACED_AT_ONCE));
+            let (ids, texts): (Vec<String>, Vec<Option<Vec<u8>>>) =
+                call(&self.operator, command).await?;
+            let Some(last) = ids.last() else { return Ok(Vec::new()) };
+            after.clone_from(last);
+            let found = ids.into_iter().zip(texts);
+            let found: Vec<Stored> =
+                found.filter_map(|(id, json)| Some(Stored::read(&id, json?))).collect();
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
     }
 
     /// Number of clients.
@@ -184,9 +178,19 @@ impl SharedRecords {
         let before = one.before.as_ref().map_or(&[][..], |before| &before.json);
         let after = one.after.as_ref().map(Record::encode).unwrap_or_default();
         let nonce = getrandom::u64().map_err(|error| KeptError::Random(error.to_string()))?;
-        let mut command = self.script(CHANGE, &[DIGESTS, RECORDS, IDS, CHANGES]);
+        let mut keys = [DIGESTS, RECORDS, IDS, CHANGES].map(str::to_owned).to_vec();
+        let mut index_of = |tenant: Option<&str>| {
+            tenant.map_or(0, |tenant| {
+                keys.push(set_of_tenant(tenant));
+                keys.len()
+            })
+        };
+        let tenants = (index_of(one.tenant_left()), index_of(one.tenant_joined()));
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let mut command = self.script(CHANGE, &keys);
         command.arg(&one.id).arg(before).arg(after).arg(nonce).arg(MAX_CHANGES);
         command.arg(one.removed().concat()).arg(one.present().concat());
+        command.arg(tenants.0).arg(tenants.1);
         Ok(command)
     }
 
@@ -215,13 +219,9 @@ pub(super) fn readable(json: &[u8]) -> Option<Record> {
         .ok()
 }
 
-/// A record that was read; `None` if there is none.
-fn stored(json: Vec<u8>) -> Result<Option<Stored>, KeptError> {
-    if json.is_empty() {
-        return Ok(None);
-    }
-    let record = Record::decode(&json).map_err(|error| KeptError::Record(error.to_string()))?;
-    Ok(Some(Stored { record, json }))
+/// Name of the sorted set of the ids of a tenant.
+fn set_of_tenant(tenant: &str) -> String {
+    format!("{TENANT}{tenant}")
 }
 
 fn changes(entries: &Entries) -> Result<Vec<Change>, KeptError> {

@@ -178,7 +178,7 @@ impl KeyStore {
         id: &str,
     ) -> Result<Option<Arc<Principal>>, KeptError> {
         let stored = self.kept.get(&[id]).await?.pop().flatten();
-        Ok(stored.and_then(|stored| cache::client(&stored.record, policy)))
+        Ok(stored.and_then(|stored| cache::client(&stored.record.ok()?, policy)))
     }
 
     /// Reads changes at once: this gateway has made one.

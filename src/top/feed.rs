@@ -13,6 +13,7 @@ use crate::api::reloads::Reloads;
 use crate::api::samples::{Sample, SampleRange};
 use crate::api::status::Status;
 use crate::api::upstreams::Upstreams;
+use crate::net::percent::encode_component;
 
 /// Time between the end of a stream and the next attempt to open one.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
@@ -162,7 +163,8 @@ async fn buckets(
     client: &Client,
     of: &ClientId,
 ) -> Result<Result<ClientBuckets, String>, GatewayError> {
-    match client.get(&format!("/api/clients/{}/{}/buckets", of.kind, of.id)).await {
+    let id = encode_component(&of.id);
+    match client.get(&format!("/api/clients/{}/{id}/buckets", of.kind)).await {
         Ok(buckets) => Ok(Ok(buckets)),
         Err(GatewayError::Refused { why, .. }) => Ok(Err(why)),
         Err(error) => Err(error),

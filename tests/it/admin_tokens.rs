@@ -1,5 +1,9 @@
 //! Tokens of the admin port with names, roles, tenants and times.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
 use serde_json::json;
 use tollgate::base::clock;
 
@@ -94,6 +98,24 @@ fn log_names_the_token_of_a_change_and_never_has_a_token() {
 }
 
 #[test]
+fn stream_of_events_ends_when_its_token_expires() {
+    let soon = jiff::Timestamp::from_microsecond(clock::unix_us().cast_signed()).unwrap()
+        + jiff::Span::new().seconds(8);
+    let limited = token("brief", &format!("expires = {soon}"));
+    let gateway = Gateway::start(&format!("{DEMO}{limited}"));
+    let mut stream = TcpStream::connect(gateway.admin).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let head = "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\
+                Authorization: Bearer secret-of-brief\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut content = String::new();
+    stream.read_to_string(&mut content).unwrap();
+    assert!(content.starts_with("HTTP/1.1 200"), "{content}");
+    assert!(content.contains("event: history"), "{content}");
+    assert!(clock::unix_us() >= u64::try_from(soon.as_microsecond()).unwrap());
+}
+
+#[test]
 fn command_makes_a_token_that_the_gateway_accepts() {
     let made = tollgate(&["hash-key", "--admin", "billing"], "");
     assert_eq!(made.code, Some(0), "{}", made.stderr);
@@ -134,6 +156,28 @@ fn token_of_a_tenant_manages_the_keys_of_its_clients_only() {
         assert_eq!(call("customer", "POST", "", body.clone()).status, 403, "{body}");
     }
     assert_eq!(call("other", "POST", "", json!({"id": "x"})).status, 403, "it has no plan");
+    let taken = call("customer", "POST", "", json!({"id": "g"}));
+    assert_eq!(taken.status, 409);
+    assert_eq!(taken.json()["detail"], "the id `g` is not free");
+    // Pages have no client of another tenant, not even as the cursor.
+    for (token, body) in [
+        ("customer", json!({"id": "h"})),
+        ("customer", json!({"id": "p"})),
+        ("keeper", json!({"id": "o", "plan": "pro", "tenant": "globex"})),
+        ("keeper", json!({"id": "z", "plan": "pro"})),
+    ] {
+        assert_eq!(call(token, "POST", "", body).status, 201);
+    }
+    let (mut cursors, mut cursor) = (Vec::new(), json!(""));
+    while let Some(after) = cursor.as_str() {
+        let path = format!("?limit=1&plan=free&cursor={after}");
+        cursor = call("customer", "GET", &path, none.clone()).json()["next"].clone();
+        cursors.push(cursor.clone());
+    }
+    assert_eq!(json!(cursors), json!(["h", "n", "p", null]));
+    for id in ["h", "p"] {
+        assert_eq!(call("customer", "DELETE", &format!("/{id}"), none.clone()).status, 200);
+    }
     let listed = call("customer", "GET", "", none.clone()).json();
     let ids: Vec<_> = listed["keys"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
     assert_eq!((ids, &listed["total"]), (vec![&json!("n")], &none));

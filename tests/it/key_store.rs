@@ -1,5 +1,7 @@
 //! The key store: clients with API keys that the admin API changes while gateways run.
 
+mod outages;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -404,6 +406,82 @@ fn bad_bodies_are_refused_without_repeating_a_key() {
     let refused = call(&gateway, "POST", "", &body);
     assert_eq!(refused.status, 400);
     assert!(refused.text().contains("larger than 12288 bytes"), "{}", refused.text());
+}
+
+#[test]
+fn row_216_record_that_cannot_be_read_blocks_no_call() {
+    let redis = Redis::start();
+    let [gateway] = gateways(&redis);
+    for id in ["a", "b", "c"] {
+        create(&gateway, &json!({ "id": id, "plan": "pro" }));
+    }
+    redis.query::<u64>(&["HSET", "tollgate:{keys}:records", "b", "{\"id\":\"b\"}"]);
+    let listed = done(&call(&gateway, "GET", "", &Value::Null));
+    let ids: Vec<_> = listed["keys"].as_array().unwrap().iter().map(|it| &it["id"]).collect();
+    assert_eq!((json!(ids), &listed["damaged"][0]["id"]), (json!(["a", "c"]), &json!("b")));
+    let url = format!("http://{}", gateway.admin);
+    let exported = tollgate(&["keys", "export", "--admin", &url], "");
+    assert_eq!((exported.code, exported.stdout.lines().count()), (Some(1), 2));
+    assert!(exported.stderr.contains("the record of b cannot be read"), "{}", exported.stderr);
+    let shown = call(&gateway, "GET", "/b", &Value::Null);
+    assert!(shown.status == 409 && shown.text().contains("DELETE removes it"), "{}", shown.text());
+    assert_eq!(call(&gateway, "POST", "", &json!({ "id": "b", "plan": "pro" })).status, 409);
+    let removed = tollgate(&["keys", "delete", "b", "--admin", &url], "");
+    assert_eq!(removed.stdout, "b is removed.\n", "{removed:?}");
+    create(&gateway, &json!({ "id": "b", "plan": "pro" }));
+}
+
+#[test]
+fn each_change_of_a_key_is_in_the_audit_of_all_gateways() {
+    let redis = Redis::start();
+    let text = config(&redis.table(), IN_REDIS) + "[audit]\nstream = true\n";
+    let all: [Gateway; 2] = std::array::from_fn(|_| Gateway::start_full(&text));
+    all.iter().for_each(Gateway::wait_for_redis);
+    let secret = create(&all[0], &json!({ "id": "acme", "plan": "pro" }));
+    let rotated = done(&call(&all[1], "POST", "/acme/rotate", &json!({ "overlap": "1h" })));
+    done(&call(&all[0], "PATCH", "/acme", &json!({ "plan": "free" })));
+    let lines = "{\"id\":\"x\",\"plan\":\"pro\",\"secrets\":[]}\n{\"id\":\"y\",\"plan\":\"pro\",\"secrets\":[]}\n";
+    let import = Request::new("POST", "/api/keys/import").body(lines);
+    assert_eq!(all[0].send_admin(&import).status, 200);
+    done(&call(&all[1], "DELETE", "/acme", &Value::Null));
+    // A call that changes nothing is none.
+    assert_eq!(call(&all[1], "DELETE", "/acme", &Value::Null).status, 404);
+    let what = |gateway: &Gateway, query: &str| {
+        let answer = gateway.admin(&format!("/api/audit?{query}"));
+        let changes = done(&answer)["changes"].as_array().unwrap().clone();
+        changes.iter().map(|it| it["what"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let made = [
+        "client acme removed",
+        "client acme changed: plan free",
+        "client acme got a new key; the others are valid for 3600 s",
+        "client acme created with the plan pro",
+    ];
+    for gateway in &all {
+        eventually("all changes of the client", || {
+            (what(gateway, "key=acme&all=true&kind=change") == made).then_some(())
+        });
+        assert_eq!(what(gateway, "key=y&all=true"), ["2 clients imported, 0 unchanged, 0 failed"]);
+        assert!(what(gateway, "all=true&kind=limit").is_empty());
+    }
+    assert_eq!(what(&all[1], "key=acme").len(), 2, "those of the gateway itself");
+    let shown = all[0].admin("/api/audit?kind=change&all=true").json();
+    let first = &shown["changes"][4];
+    assert_eq!(
+        (&first["by"], &first["call"], &first["status"], &first["clients"]),
+        (&json!("loopback"), &json!("POST /api/keys"), &json!(201), &json!(["acme"]))
+    );
+    for secret in [secret.as_str(), rotated["key"].as_str().unwrap()] {
+        assert!(!shown.to_string().contains(secret), "{shown}");
+        assert!(!shown.to_string().contains(&digest(secret)), "{shown}");
+    }
+    let url = format!("http://{}", all[1].admin);
+    let listed = tollgate(
+        &["audit", "--key-id", "acme", "--kind", "change", "--all-gateways", "--admin", &url],
+        "",
+    );
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    assert!(listed.stdout.contains("loopback  acme    201"), "{}", listed.stdout);
 }
 
 #[test]

@@ -218,6 +218,39 @@ fn token_with_the_id_of_a_key_is_another_client() {
     assert!(opaque.text().contains("is not an API key of this gateway"), "{}", opaque.text());
 }
 
+/// The same of a client of the key store; and a token costs no look-up.
+#[test]
+fn token_with_the_id_of_a_stored_client_is_another_client() {
+    let provider = Provider::start();
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("[key_store]\nurl = \"file:{}\"\n", folder.path().join("k").display());
+    let rule = "[rules.r]\nper = [\"key\"]\non_missing = \"skip\"\nrate = \"2/365d\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rule}{store}{}", provider.table("")));
+    let create = Request::new("POST", "/api/keys").body(r#"{"id": "user-42", "plan": "free"}"#);
+    let created = gateway.send_admin(&create);
+    assert_eq!(created.status, 201, "{}", created.text());
+    let key = created.json()["key"].as_str().unwrap().to_owned();
+    let look_ups = || {
+        let results = ["found", "unknown", "cached", "cached_unknown", "failed"];
+        results
+            .map(|it| gateway.count("tollgate_key_lookups_total", &[("result", it)]))
+            .iter()
+            .sum::<u64>()
+    };
+    let token = with(&provider.token("ES256", &json!({})));
+    assert_eq!(statuses(&gateway, &token, 3), [200, 200, 429]);
+    assert_eq!(gateway.send(&with(&provider.forged("none"))).status, 401);
+    assert_eq!(look_ups(), 0);
+    // The key as a bearer token is no token of the provider.
+    assert_eq!(statuses(&gateway, &with(&key), 3), [200, 200, 429]);
+    assert_eq!(look_ups(), 3);
+    assert_eq!(gateway.send(&with("opaque")).status, 401);
+    let disable = Request::new("POST", "/api/keys/user-42/disable");
+    assert_eq!(gateway.send_admin(&disable).status, 200);
+    eventually("the change in force", || (gateway.send(&with(&key)).status == 401).then_some(()));
+    assert_eq!(gateway.send(&token).status, 429, "the client of the token is not disabled");
+}
+
 #[test]
 fn rule_counts_by_a_claim() {
     let provider = Provider::start();

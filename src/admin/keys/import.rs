@@ -4,7 +4,7 @@ use super::{Keys, unread, unwritten, without_texts};
 use crate::admin::answer::Answer;
 use crate::api::keys::{FailedLine, Imported, NewClient};
 use crate::base::clock;
-use crate::keys::kept::{Replaced, Replacement};
+use crate::keys::kept::{Replaced, Replacement, Stored};
 use crate::keys::record::Record;
 
 /// A line to import.
@@ -25,7 +25,7 @@ impl Keys<'_> {
         for (line, stored) in lines.into_iter().zip(stored) {
             match stored {
                 None => new.push(line),
-                Some(stored) if stored.record.is_same_client(&line.record) => {
+                Some(Stored { record: Ok(stored), .. }) if stored.is_same_client(&line.record) => {
                     imported.unchanged += 1;
                 }
                 Some(_) => {
@@ -36,9 +36,15 @@ impl Keys<'_> {
         let replacements: Vec<Replacement> = new.iter().map(replacement).collect();
         let replaced = self.store.kept.replace(&replacements).await;
         self.store.note_change();
-        for (line, replaced) in new.iter().zip(replaced.map_err(|error| unwritten(&error))?) {
+        let ids = |new: &[Line]| new.iter().map(|line| line.record.id.clone()).collect();
+        let replaced = replaced.map_err(|error| Box::new(unwritten(&error).about(ids(&new))))?;
+        let mut created = Vec::new();
+        for (line, replaced) in new.iter().zip(replaced) {
             match replaced {
-                Replaced::Done => imported.created += 1,
+                Replaced::Done => {
+                    imported.created += 1;
+                    created.push(line.record.id.clone());
+                }
                 Replaced::Changed => {
                     imported.fail(
                         line.number,
@@ -57,7 +63,7 @@ impl Keys<'_> {
             imported.unchanged,
             imported.failed.len()
         );
-        Ok(Answer::json(&imported).noting(note))
+        Ok(Answer::json(&imported).noting(note).about(created))
     }
 
     /// The lines that are valid.

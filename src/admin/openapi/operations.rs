@@ -11,7 +11,8 @@ use crate::admin::routes::Call;
 use crate::api::audit::Refusals;
 use crate::api::clients::{ClientBuckets, Top};
 use crate::api::keys::{
-    ClientChange, Imported, IssuedKey, NewClient, Rotation, StoredClient, StoredClients,
+    ClientChange, Imported, IssuedKey, NewClient, RemovedClient, Rotation, StoredClient,
+    StoredClients,
 };
 use crate::api::reloads::{Answer as Reload, DryRun, Reloads};
 use crate::api::samples::SampleRange;
@@ -142,7 +143,7 @@ fn keys(call: Call, generator: &mut SchemaGenerator) -> Operation {
         Operation::json::<StoredClient>(generator, summary).failing(&[
             BAD,
             (404, "The key store has no such client."),
-            (409, "The file has no [key_store], or another client has the key."),
+            (409, "The file has no [key_store], another client has the key, or the record cannot be read."),
             (412, "The version of the client is not that of If-Match."),
             AWAY,
         ])
@@ -175,7 +176,10 @@ fn keys(call: Call, generator: &mut SchemaGenerator) -> Operation {
             let body = generator.subschema_for::<ClientChange>().to_value();
             about_one("Changes a client.", generator).with_body(true, body)
         }
-        Call::RemoveKey => about_one("Removes a client.", generator),
+        Call::RemoveKey => {
+            let problems = about_one("", generator).problems;
+            Operation::json::<RemovedClient>(generator, "Removes a client.").failing(&problems)
+        }
         Call::RotateKey => {
             let body = generator.subschema_for::<Rotation>().to_value();
             let problems = about_one("", generator).problems;
@@ -335,9 +339,13 @@ fn audit_query() -> Vec<Parameter> {
         parameter(
             "kind",
             "Only runs of these kinds, separated by commas: `limit` (429), `unavailable` (503), \
-             `unauthorized` (401), `shadow` (allowed, but refused by a rule if it were enforced).",
+             `unauthorized` (401), `shadow` (allowed, but refused by a rule if it were enforced); \
+             `change`: changes by callers of the admin API.",
         ),
-        parameter("key", "Only refusals of the key with this id. Also called `key_id`."),
+        parameter(
+            "key",
+            "Only refusals of the key with this id, and changes of it. Also called `key_id`.",
+        ),
         parameter(
             "ip",
             "Only refusals of this address, or of its hash as the access log shows it.",

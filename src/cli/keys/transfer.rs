@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use http::HeaderValue;
 
-use super::{Failed, Gateway, PAGE, table};
+use super::{Failed, Gateway, PAGE, table, warn_of};
 use crate::api::keys::{Imported, NewClient, StoredClients};
 use crate::base::text::cut;
 use crate::cli::EXIT_BAD_FILE;
@@ -24,7 +24,7 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 /// Failed lines that are printed.
 const SHOWN_FAILURES: usize = 20;
 
-/// Exit code if lines of an import failed.
+/// Exit code if lines of an import failed, or clients could not be exported.
 const EXIT_INCOMPLETE: u8 = 1;
 
 /// Clients to create.
@@ -201,7 +201,7 @@ impl Export {
             Some(path) => Box::new(File::create(path).map_err(failed)?),
         };
         let progress = Progress::new("read");
-        let (mut cursor, mut read) = (None::<String>, 0);
+        let (mut cursor, mut read, mut damaged) = (None::<String>, 0, Vec::new());
         if format == Format::Csv {
             output.write_all(&table::head()).map_err(failed)?;
         }
@@ -222,6 +222,7 @@ impl Export {
                 };
                 output.write_all(&text).map_err(failed)?;
             }
+            damaged.extend(page.damaged);
             read += page.keys.len() as u64;
             progress.show(read, page.total);
             cursor = page.next;
@@ -231,7 +232,11 @@ impl Export {
         }
         output.flush().map_err(failed)?;
         progress.end();
-        Ok(String::new())
+        warn_of(&damaged);
+        match damaged.len() {
+            0 => Ok(String::new()),
+            count => Err(Failed::Other(format!("{count} not exported"), EXIT_INCOMPLETE)),
+        }
     }
 }
 

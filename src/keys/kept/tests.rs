@@ -34,6 +34,11 @@ async fn find(kept: &Kept, digests: &[Digest]) -> Result<Vec<Option<Record>>, Ke
     Ok(kept.look_up(digests, Position::Empty).await?.records)
 }
 
+async fn list(kept: &Kept, tenant: Option<&str>) -> Vec<Record> {
+    let stored = kept.list(tenant, "", 9).await.unwrap();
+    stored.into_iter().map(|stored| stored.record.unwrap()).collect()
+}
+
 async fn replace(kept: &Kept, one: Replacement) -> Replaced {
     kept.replace(&[one]).await.unwrap().pop().unwrap()
 }
@@ -89,11 +94,11 @@ async fn list_has_each_client_once_in_order() {
         assert_eq!(kept.replace(&all).await.unwrap(), vec![Replaced::Done; 200]);
         let (mut listed, mut after) = (Vec::new(), String::new());
         loop {
-            let page = kept.list(&after, 70).await.unwrap();
+            let page = kept.list(None, &after, 70).await.unwrap();
             assert!(page.len() <= 70);
             let Some(last) = page.last() else { break };
             after.clone_from(&last.id);
-            listed.extend(page.into_iter().map(|record| record.id));
+            listed.extend(page.into_iter().map(|stored| stored.id));
         }
         assert_eq!(listed, ids, "{}", kept.place());
     }
@@ -158,6 +163,50 @@ async fn lost_data_and_trimmed_changes_are_noticed() {
 }
 
 #[tokio::test]
+async fn record_that_cannot_be_read_is_listed_and_can_be_removed() {
+    let Places { both, server, .. } = &places();
+    let [kept, _] = both;
+    let north = Record { tenant: Some("north".to_owned()), ..record("b", 2) };
+    for one in [record("a", 1), north, record("c", 3)] {
+        replace(kept, created(&one)).await;
+    }
+    let mut connection = server.client().get_connection().unwrap();
+    let digest = format!("{:?}", secret(2).sha256);
+    let text = format!(r#"{{"id":"b","tenant":"north","secrets":[{{"sha256":"{digest}"}}]}}"#);
+    for broken in [text.as_str(), "no JSON"] {
+        let command = ["t:{keys}:records", "b", broken];
+        redis::cmd("HSET").arg(&command).exec(&mut connection).unwrap();
+        let listed = kept.list(None, "", 9).await.unwrap();
+        let listed: Vec<_> = listed.iter().map(|it| (it.id.as_str(), it.record.is_ok())).collect();
+        assert_eq!(listed, [("a", true), ("b", false), ("c", true)]);
+        assert_eq!(find(kept, &[[2; 32]]).await.unwrap(), [None]);
+        let before = stored(kept, "b").await;
+        assert!(before.as_ref().unwrap().record.is_err());
+        let removal = Replacement { id: "b".into(), before, after: None };
+        assert_eq!(replace(kept, removal).await, Replaced::Done);
+        assert!(stored(kept, "b").await.is_none());
+        // Its key is free, whether its digest could be read or not.
+        assert_eq!(replace(kept, created(&record("b", 2))).await, Replaced::Done);
+        assert_eq!(find(kept, &[[2; 32]]).await.unwrap(), [Some(record("b", 2))]);
+    }
+}
+
+#[tokio::test]
+async fn replica_is_not_read() {
+    let Places { both, server, .. } = &places();
+    let [kept, _] = both;
+    replace(kept, created(&record("a", 1))).await;
+    let mut connection = server.client().get_connection().unwrap();
+    // Port 9 discards: the server stays a replica with the data that it had.
+    redis::cmd("REPLICAOF").arg("127.0.0.1").arg(9).exec(&mut connection).unwrap();
+    let error = find(kept, &[[1; 32]]).await.unwrap_err().to_string();
+    assert!(error.contains("READONLY") || error.contains("read only"), "{error}");
+    assert!(kept.changes(Position::Empty).await.is_err());
+    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut connection).unwrap();
+    assert_eq!(find(kept, &[[1; 32]]).await.unwrap(), [Some(record("a", 1))]);
+}
+
+#[tokio::test]
 async fn file_is_that_of_one_process_at_a_time() {
     let Places { both, folder, .. } = &places();
     let [_, kept] = both;
@@ -197,6 +246,7 @@ fn both_places_agree_after_any_changes() {
                 let id = format!("c{client}");
                 let after = keys.map(|keys| Record {
                     version,
+                    tenant: (version % 3 > 0).then(|| format!("t{}", version % 2)),
                     updated: UtcTime(version),
                     secrets: keys.into_iter().map(secret).collect(),
                     ..record(&id, 0)
@@ -214,9 +264,16 @@ fn both_places_agree_after_any_changes() {
                 find(places[0], &digests).await.unwrap(),
                 find(places[1], &digests).await.unwrap()
             );
-            let lists =
-                (places[0].list("", 9).await.unwrap(), places[1].list("", 9).await.unwrap());
+            let lists = (list(places[0], None).await, list(places[1], None).await);
             prop_assert_eq!(&lists.0, &lists.1);
+            // So are the lists of tenants.
+            for tenant in ["t0", "t1"] {
+                let all = lists.0.iter().filter(|record| record.tenant.as_deref() == Some(tenant));
+                let all: Vec<Record> = all.cloned().collect();
+                for place in places {
+                    prop_assert_eq!(&list(place, Some(tenant)).await, &all);
+                }
+            }
             // The index is that of the records.
             for (digest, found) in digests.iter().zip(find(places[1], &digests).await.unwrap()) {
                 let owner = lists.0.iter().find(|record| record.secret(digest).is_some());

@@ -6,7 +6,7 @@ use super::{
     HIGH_RATE, config_with, decided_by, get, wait_until_closed, wait_until_connected,
     wait_until_open,
 };
-use crate::support::{Gateway, Redis, eventually, free_port, timed_below};
+use crate::support::{Gateway, Redis, Request, eventually, free_port, timed_below};
 
 fn start(arguments: &[&str]) -> Redis {
     let mut redis = Redis::stopped();
@@ -126,4 +126,37 @@ fn what_a_gateway_saw_is_not_granted_again_after_a_sentinel_failover() {
 #[test]
 fn without_repair_a_sentinel_failover_grants_what_was_lost_again() {
     assert_eq!(allowed_after_a_lossy_failover(false), 100);
+}
+
+#[test]
+fn row_210_key_store_follows_a_sentinel_failover() {
+    let mut redis = Monitored::start();
+    let store = "[key_store]\nurl = \"redis\"\n";
+    let gateway = Gateway::start(&config_with(store, &redis.table(), HIGH_RATE));
+    gateway.wait_for_redis();
+    let call = |method: &str, path: &str, body: &str| {
+        gateway.send_admin(&Request::new(method, &format!("/api/keys{path}")).body(body))
+    };
+    let create = |id: &str| {
+        let body = format!("{{\"id\": \"{id}\", \"plan\": \"free\"}}");
+        let created = call("POST", "", &body);
+        assert_eq!(created.status, 201, "{}", created.text());
+        created.json()["key"].as_str().unwrap().to_owned()
+    };
+    let status = |key: &str| gateway.send(&Request::get("/").header("X-Api-Key", key)).status;
+    let (used, unused) = (create("used"), create("unused"));
+    eventually("the key", || (status(&used) == 200).then_some(()));
+    assert_eq!(redis.master.query::<u64>(&["WAIT", "1", "5000"]), 1);
+    redis.master.kill();
+    eventually("a new master", || {
+        assert_eq!(status(&used), 200);
+        redis.replica_says("role:master").then_some(())
+    });
+    let is_up = || (gateway.count("tollgate_key_store_up", &[]) == 1).then_some(());
+    eventually("the store to be read again", is_up);
+    eventually("a key that was never looked up", || (status(&unused) == 200).then_some(()));
+    eventually("a change", || (call("POST", "/used/disable", "").status == 200).then_some(()));
+    timed_below(Duration::from_secs(1), || {
+        eventually("the change in force", || (status(&used) == 401).then_some(()));
+    });
 }
