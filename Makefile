@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser smoke lint
-.PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-leases bench-shedding bench-cluster bench-peers callgrind
+.PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-keys bench-leases bench-shedding bench-cluster bench-peers callgrind
 .PHONY: cluster-simulation test-cluster-matrix test-clients
 
 BUILD_NEEDS := cc cmake
@@ -159,6 +159,11 @@ bench-micro: ## the cost of single steps: core, memory store, identity, routes, 
 bench-redis: ## compare methods to keep a bucket in Redis; writes docs/benchmarks.md
 	@scripts/need $(BUILD_NEEDS) redis-server
 	cargo bench --bench redis_three_ways -- --write
+
+bench-keys: ## print what a million clients in the key store cost: start, memory, look-ups, latency, a flood of unknown keys
+	@scripts/need $(BUILD_NEEDS) python3 redis-server wrk
+	cargo build --release
+	benches/key_store.py "$${CARGO_TARGET_DIR:-target}/release/tollgate"
 
 bench-kinds: ## print what each kind of limit costs in Redis: CPU time of a check, bytes of a key
 	@scripts/need $(BUILD_NEEDS) python3 redis-server wrk

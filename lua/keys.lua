@@ -5,7 +5,8 @@
 -- KEYS[2] records: a hash, the record by the id of the client
 -- KEYS[3] ids: a sorted set of all ids, all of score 0, for lists in order
 -- KEYS[4] changes: a stream. The number of a change is the first part of its id: 1-0, 2-0, …
--- KEYS[5] and following: those of ARGV[8] and ARGV[9]
+-- KEYS[5] used: a hash, when a client was last used, by its id
+-- KEYS[6] and following: those of ARGV[8] and ARGV[9]
 -- ARGV[1] id of the client
 -- ARGV[2] the record as the caller has read it; empty: there was none
 -- ARGV[3] the new record; empty: it is removed
@@ -51,6 +52,7 @@ end
 if after == '' then
     redis.call('HDEL', KEYS[2], id)
     redis.call('ZREM', KEYS[3], id)
+    redis.call('HDEL', KEYS[5], id)
 else
     redis.call('HSET', KEYS[2], id, after)
     redis.call('ZADD', KEYS[3], 0, id)

@@ -76,11 +76,8 @@ pub(super) async fn show(
     let mut own = audit.find(&wanted);
     own.runs.iter_mut().for_each(|run| run.gateway.clone_from(&gateway));
     let (dropped, kept_since) = (own.dropped, own.kept_since);
-    let mut changes = if has_changes && wanted.ip.is_none() && wanted.rule.is_none() {
-        FoundChanges::of(audit, &wanted, gateway.as_deref())
-    } else {
-        FoundChanges::default()
-    };
+    let has_changes = has_changes && wanted.ip.is_none() && wanted.rule.is_none();
+    let mut changes = FoundChanges::of(audit, &wanted, gateway.as_deref(), has_changes);
     let FromAll { runs, more, mut incomplete } = match &history {
         None => FromAll { runs: own.runs, more: own.more, incomplete: None },
         Some(history) => all::merged(history, &wanted, gateway.as_deref(), own).await,
@@ -139,7 +136,6 @@ impl Kinds {
 }
 
 /// Changes that match a query.
-#[derive(Default)]
 struct FoundChanges {
     are_wanted: bool,
     list: Vec<ChangeView>,
@@ -149,12 +145,18 @@ struct FoundChanges {
 }
 
 impl FoundChanges {
-    /// The changes of this `gateway`.
-    fn of(audit: &Audit, query: &audit::Query, gateway: Option<&str>) -> Self {
+    /// The changes of this `gateway`; none unless they are wanted.
+    fn of(audit: &Audit, query: &audit::Query, gateway: Option<&str>, are_wanted: bool) -> Self {
         let wanted = changes_of(query);
-        let (mut list, more, kept_since_us) = audit.find_changes(&wanted, query.limit);
-        list.iter_mut().for_each(|change| change.gateway = gateway.map(str::to_owned));
-        Self { are_wanted: true, list, more, kept_since_us }
+        let (mut list, mut more, kept_since_us) = audit.find_changes(&wanted, query.limit);
+        if !are_wanted {
+            list.clear();
+            more = 0;
+        }
+        for change in &mut list {
+            change.gateway = gateway.map(str::to_owned);
+        }
+        Self { are_wanted, list, more, kept_since_us }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::api::keys::{ClientChange, IssuedKey, NewClient, RemovedClient, Rotati
 use crate::base::clock;
 use crate::base::period;
 use crate::base::text::cut;
+use crate::base::time::UtcTime;
 use crate::config::suggest;
 use crate::keys::edit::{self, Change, NewRecord, NewSecret};
 use crate::keys::kept::{Damage, KeptError, Replaced, Replacement, Stored};
@@ -129,7 +130,7 @@ impl<'a> Keys<'a> {
                 return Err(Answer::refusal(StatusCode::PRECONDITION_FAILED, detail));
             }
             if call == KeyCall::Show {
-                return Ok(shown(&record, None));
+                return self.show(&record).await;
             }
             let Edited { after, key, note } = self.edit(call, &record, arguments.body)?;
             let shown = match &after {
@@ -145,6 +146,15 @@ impl<'a> Keys<'a> {
             }
         }
         Err(overtaken())
+    }
+
+    /// The response with a client, and when it was last used.
+    async fn show(self, record: &Record) -> Result<Answer, Box<Answer>> {
+        let used =
+            self.store.kept.last_uses(&[&record.id]).await.map_err(|error| unread(&error))?;
+        let last_used = used.first().copied().flatten().map(UtcTime);
+        let client = StoredClient { last_used, ..StoredClient::of(record) };
+        Ok(Answer::json(&client).with_header(header::ETAG, &tag(record)))
     }
 
     /// Removes a client whose record cannot be read.

@@ -184,13 +184,20 @@ impl Admin {
     fn note_change(&self, route: &ApiRoute, answer: &Answer, by: &str, peer: Option<SocketAddr>) {
         let Some(note) = &answer.note else { return };
         let peer = peer.map(|peer| peer.to_string());
-        let (status, verb, path) = (answer.status.as_u16(), route.method.name(), route.path);
-        info!(peer = peer.as_deref().unwrap_or_default(), by, status, "{verb} {path}: {note}");
+        let status = answer.status.as_u16();
+        info!(
+            peer = peer.as_deref().unwrap_or_default(),
+            by,
+            status,
+            "{} {}: {note}",
+            route.method.name(),
+            route.path
+        );
         self.runtime.audit.record_change(&ChangeView {
             at: UtcTime(clock::unix_us()),
             by: by.to_owned(),
             peer,
-            call: format!("{verb} {path}"),
+            call: format!("{} {}", route.method.name(), route.path),
             status,
             what: note.clone(),
             clients: answer.clients.clone(),

@@ -53,6 +53,7 @@ const ASSETS: &[Asset] = assets! {
     "/page/format.js" = "format.js", SCRIPT;
     "/page/health.js" = "health.js", SCRIPT;
     "/page/history.js" = "history.js", SCRIPT;
+    "/page/keys.js" = "keys.js", SCRIPT;
     "/page/main.js" = "main.js", SCRIPT;
     "/page/overview.js" = "overview.js", SCRIPT;
     "/page/outcomes.js" = "outcomes.js", SCRIPT;

@@ -33,6 +33,11 @@ pub struct StoredClient {
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "String"))]
     pub updated: UtcTime,
+    /// When it last sent a request, within five minutes, in UTC; absent if that is not known, and
+    /// in responses to changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub last_used: Option<UtcTime>,
 }
 
 /// A client with a new API key.
@@ -195,6 +200,7 @@ impl StoredClient {
             version: record.version,
             created: record.created,
             updated: record.updated,
+            last_used: None,
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::top::{Client, GatewayError};
 /// Number of clients in one response.
 const PAGE: usize = 1_000;
 
-const HEADINGS: [&str; 6] = ["id", "plan", "tenant", "state", "keys", "updated"];
+const HEADINGS: [&str; 7] = ["id", "plan", "tenant", "state", "keys", "updated", "last used"];
 
 /// What to do with clients.
 #[derive(Debug, Subcommand)]
@@ -60,7 +60,7 @@ pub(super) enum Action {
     Delete(One),
     /// Create clients from JSON Lines or CSV. What the store has already does not change.
     Import(transfer::Import),
-    /// Write all clients as JSON Lines or CSV.
+    /// Write clients as JSON Lines or CSV.
     Export(transfer::Export),
 }
 
@@ -90,15 +90,27 @@ pub(super) struct Create {
     gateway: Gateway,
 }
 
-/// Which clients to list.
+/// Which clients.
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct Filter {
     /// Only clients of this plan.
     #[arg(long)]
     plan: Option<String>,
     /// Only clients of this tenant.
     #[arg(long)]
     tenant: Option<String>,
+    /// Only clients with this text: `owner=anna`; or with any text of this name: `owner`. Can be
+    /// repeated.
+    #[arg(long, value_name = "NAME=TEXT")]
+    metadata: Vec<String>,
+}
+
+/// Which clients to list.
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Which clients.
+    #[command(flatten)]
+    filter: Filter,
     /// Maximum number of clients, 1 or more.
     #[arg(long, value_name = "N", default_value_t = NonZeroUsize::new(PAGE).unwrap_or(NonZeroUsize::MIN))]
     limit: NonZeroUsize,
@@ -294,7 +306,7 @@ impl List {
         let (mut found, mut damaged, mut cursor) = (Vec::new(), Vec::new(), None);
         let total = loop {
             let wanted = self.limit.get().saturating_sub(found.len()).clamp(1, PAGE);
-            let path = self.path(wanted, cursor.as_deref());
+            let path = self.filter.path(wanted, cursor.as_deref());
             let page: StoredClients = client.get(&path).await?;
             found.extend(page.keys);
             damaged.extend(page.damaged);
@@ -309,7 +321,10 @@ impl List {
         }
         Ok(page(&found, total, cursor.is_some()))
     }
+}
 
+impl Filter {
+    /// Path and query of a page.
     fn path(&self, limit: usize, cursor: Option<&str>) -> String {
         let mut path = format!("/api/keys?limit={limit}");
         let texts = [
@@ -321,6 +336,9 @@ impl List {
             if let Some(text) = text {
                 let _ = write!(path, "&{name}={}", encode_component(text));
             }
+        }
+        for text in &self.metadata {
+            let _ = write!(path, "&metadata={}", encode_component(text));
         }
         path
     }
@@ -348,6 +366,7 @@ fn page(clients: &[StoredClient], total: Option<u64>, has_more: bool) -> String 
             if client.enabled { "enabled" } else { "disabled" }.to_owned(),
             client.secrets.len().to_string(),
             format!("{:.0}", client.updated),
+            client.last_used.map_or("-".to_owned(), |at| format!("{at:.0}")),
         ]
     }));
     let mut text = aligned(&rows).join("\n") + "\n";
@@ -369,11 +388,12 @@ mod tests {
     fn clients_are_a_table() {
         let mut disabled = StoredClient::of(&record("acme", 7));
         (disabled.enabled, disabled.tenant) = (false, Some("north".to_owned()));
+        disabled.last_used = Some(UtcTime(2_000_000));
         let clients = [StoredClient::of(&record("a", 1)), disabled];
         insta::assert_snapshot!(page(&clients, Some(7), true), @r"
-        id    plan  tenant  state     keys  updated
-        a     free  -       enabled   1     1970-01-01T00:00:01Z
-        acme  free  north   disabled  1     1970-01-01T00:00:01Z
+        id    plan  tenant  state     keys  updated               last used
+        a     free  -       enabled   1     1970-01-01T00:00:01Z  -
+        acme  free  north   disabled  1     1970-01-01T00:00:01Z  1970-01-01T00:00:02Z
         … and more: give a larger --limit.
         7 in the store.
         ");

@@ -6,6 +6,7 @@ use arc_swap::ArcSwapOption;
 use quick_cache::sync::Cache as Bounded;
 
 use super::record::{Record, Secret};
+use super::uses::{LastNoted, Uses};
 use crate::base::hash::Digest;
 use crate::client::principal::{KnownKey, Principal, Validity};
 use crate::policy::Policy;
@@ -21,6 +22,7 @@ pub struct StoredKey {
     is_enabled: bool,
     name: Option<Arc<str>>,
     validity: Validity,
+    last_noted: LastNoted,
     /// The key under the configuration in force when it was last used.
     bound: ArcSwapOption<Bound>,
 }
@@ -69,6 +71,7 @@ impl StoredKey {
             is_enabled: record.enabled,
             name: secret.name.as_deref().map(Arc::from),
             validity: secret.validity(),
+            last_noted: LastNoted::default(),
             bound: ArcSwapOption::empty(),
         }
     }
@@ -94,6 +97,11 @@ impl StoredKey {
         let principal = Principal::new(Arc::clone(&self.id), 0, self.is_enabled);
         let principal = under(policy, principal, &self.plan, self.tenant.as_deref())?;
         Some(KnownKey { principal, name: self.name.clone(), validity: self.validity })
+    }
+
+    /// Notes in `uses` that it is used at `now`, in microseconds.
+    pub fn note_use(&self, uses: &Uses, now: u64) {
+        uses.note(&self.id, &self.last_noted, now);
     }
 
     /// Id of the client.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable as _,
+    Builder, Database, DatabaseError, Durability, ReadableDatabase as _, ReadableTable as _,
     ReadableTableMetadata as _, TableDefinition, WriteTransaction,
 };
 
@@ -27,6 +27,9 @@ const DIGESTS: TableDefinition<'_, &[u8], &str> = TableDefinition::new("digests"
 
 /// Ids by tenant.
 const TENANTS: TableDefinition<'_, (&str, &str), ()> = TableDefinition::new("tenants");
+
+/// When clients were last used, in microseconds of Unix time.
+const USED: TableDefinition<'_, &str, u64> = TableDefinition::new("used");
 
 /// `version` is that of this layout.
 const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
@@ -175,6 +178,36 @@ impl KeyFile {
         Ok(reading.open_table(RECORDS)?.len()?)
     }
 
+    /// When these clients were last used, about, in microseconds of Unix time.
+    ///
+    /// # Errors
+    /// See [`KeptError`].
+    pub fn last_uses(&self, ids: &[&str]) -> Result<Vec<Option<u64>>, KeptError> {
+        let reading = self.database()?.begin_read()?;
+        let used = reading.open_table(USED)?;
+        ids.iter().map(|id| Ok(used.get(*id)?.map(|at| at.value()))).collect()
+    }
+
+    /// Notes that these clients are used until `unix_us`.
+    ///
+    /// # Errors
+    /// See [`KeptError`].
+    pub fn note_uses(&self, ids: &[Arc<str>], unix_us: u64) -> Result<(), KeptError> {
+        let mut writing = self.database()?.begin_write()?;
+        // The next change of a record, or the end of the process, writes it to the disk.
+        writing.set_durability(Durability::None)?;
+        {
+            let (records, mut used) = (writing.open_table(RECORDS)?, writing.open_table(USED)?);
+            for id in ids {
+                if records.get(&**id)?.is_some() {
+                    used.insert(&**id, unix_us)?;
+                }
+            }
+        }
+        writing.commit()?;
+        Ok(())
+    }
+
     /// Replaces records, each or not.
     ///
     /// # Errors
@@ -250,6 +283,7 @@ fn open(path: &Path) -> Result<Database, KeptError> {
     writing.open_table(RECORDS)?;
     writing.open_table(DIGESTS)?;
     writing.open_table(TENANTS)?;
+    writing.open_table(USED)?;
     writing.commit()?;
     Ok(database)
 }
@@ -294,9 +328,11 @@ fn replace(writing: &WriteTransaction, one: &Replacement) -> Result<Replaced, Ke
     if let Some(tenant) = one.tenant_joined() {
         tenants.insert((tenant, &*one.id), ())?;
     }
-    match &one.after {
-        Some(record) => drop(records.insert(&*one.id, &record.encode()[..])?),
-        None => drop(records.remove(&*one.id)?),
+    if let Some(record) = &one.after {
+        records.insert(&*one.id, &record.encode()[..])?;
+    } else {
+        records.remove(&*one.id)?;
+        writing.open_table(USED)?.remove(&*one.id)?;
     }
     Ok(Replaced::Done)
 }

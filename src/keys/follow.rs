@@ -13,7 +13,7 @@ use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::cache::Cached;
 use super::changes::{Advance, Change, Position};
@@ -34,6 +34,9 @@ const AT_ONCE_US: u64 = 50_000;
 
 /// Maximum number of look-ups in one call.
 const LOOKUPS_AT_ONCE: usize = 64;
+
+/// Maximum number of clients whose use is written at once, four times a second.
+const USES_AT_ONCE: usize = 500;
 
 /// Shortest time between two calls for look-ups: at most 500 of them a second.
 const LOOKUP_PAUSE: Duration = Duration::from_millis(2);
@@ -58,6 +61,7 @@ impl KeyFollower {
             let mut due = match self.follow(&mut position).await {
                 Ok(()) => {
                     self.note_success();
+                    self.note_uses().await;
                     Instant::now() + INTERVAL
                 }
                 Err(error) => {
@@ -165,6 +169,19 @@ impl KeyFollower {
             }
         }
         Ok(())
+    }
+
+    /// Writes when some of the clients have last sent requests.
+    async fn note_uses(&self) {
+        let clients = self.store.uses.take(USES_AT_ONCE);
+        if clients.is_empty() {
+            return;
+        }
+        // Approximate: what is lost is noted at a later request. A store that does not answer shows
+        // in the next call.
+        if let Err(error) = self.store.kept.note_uses(&clients, clock::unix_us()).await {
+            debug!(%error, "the last uses of clients are not noted");
+        }
     }
 
     fn note_success(&self) {

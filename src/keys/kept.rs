@@ -1,5 +1,7 @@
 //! [`Kept`]: where records are, and what both places have in common.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use thiserror::Error;
 
@@ -222,6 +224,29 @@ impl Kept {
         match self {
             Self::Redis(shared) => shared.count().await,
             Self::File(file) => file.count(),
+        }
+    }
+
+    /// When these clients last sent requests, about, in microseconds of Unix time; `None`: never.
+    ///
+    /// # Errors
+    /// See [`KeptError`].
+    pub async fn last_uses(&self, ids: &[&str]) -> Result<Vec<Option<u64>>, KeptError> {
+        match self {
+            Self::Redis(shared) => shared.last_uses(ids).await,
+            Self::File(file) => file.last_uses(ids),
+        }
+    }
+
+    /// Notes that these clients have sent requests until `unix_us`. Clients that are removed are
+    /// left out.
+    ///
+    /// # Errors
+    /// See [`KeptError`].
+    pub async fn note_uses(&self, ids: &[Arc<str>], unix_us: u64) -> Result<(), KeptError> {
+        match self {
+            Self::Redis(shared) => shared.note_uses(ids, unix_us).await,
+            Self::File(file) => file.note_uses(ids, unix_us),
         }
     }
 

@@ -2,6 +2,7 @@
 //! tag, so that a change is one step in a cluster, too.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use redis::{Cmd, FromRedisValue, Value};
 use tracing::warn;
@@ -24,6 +25,13 @@ const LIST: &str = "local ids = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[1], '+',
     if #ids == 0 then return { ids, ids } end \
     return { ids, redis.call('HMGET', KEYS[2], unpack(ids)) }";
 
+/// Notes when clients were last used, unless they are removed.
+const NOTE_USES: &str = "for at = 2, #ARGV do \
+        if redis.call('HEXISTS', KEYS[1], ARGV[at]) == 1 then \
+            redis.call('HSET', KEYS[2], ARGV[at], ARGV[1]) \
+        end \
+    end";
+
 /// Number of changes that the stream keeps, about: 50 MB at most, some 10 MB usually.
 const MAX_CHANGES: u64 = 50_000;
 
@@ -38,6 +46,8 @@ const DIGESTS: &str = "{keys}:digests";
 const RECORDS: &str = "{keys}:records";
 const IDS: &str = "{keys}:ids";
 const CHANGES: &str = "{keys}:changes";
+
+const USED: &str = "{keys}:used";
 
 /// The same of the ids of one tenant, before its name.
 const TENANT: &str = "{keys}:tenant:";
@@ -152,6 +162,34 @@ impl SharedRecords {
         call(&self.operator, command).await
     }
 
+    /// When these clients last sent requests, about, in microseconds of Unix time.
+    ///
+    /// # Errors
+    /// See [`KeptError`].
+    pub async fn last_uses(&self, ids: &[&str]) -> Result<Vec<Option<u64>>, KeptError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut command = redis::cmd("HMGET");
+        command.arg(self.operator.key(USED)).arg(ids);
+        let seconds: Vec<Option<u64>> = call(&self.operator, command).await?;
+        let us = |seconds: Option<u64>| seconds.map(|seconds| seconds.saturating_mul(1_000_000));
+        Ok(seconds.into_iter().map(us).collect())
+    }
+
+    /// Notes that these clients have sent requests until `unix_us`.
+    ///
+    /// # Errors
+    /// See [`KeptError`].
+    pub async fn note_uses(&self, ids: &[Arc<str>], unix_us: u64) -> Result<(), KeptError> {
+        let mut command = self.script(NOTE_USES, &[RECORDS, USED]);
+        command.arg(unix_us / 1_000_000);
+        for id in ids {
+            command.arg(&**id);
+        }
+        call::<Value>(&self.reads, command).await.map(drop)
+    }
+
     /// Replaces records, each or not.
     ///
     /// # Errors
@@ -178,7 +216,7 @@ impl SharedRecords {
         let before = one.before.as_ref().map_or(&[][..], |before| &before.json);
         let after = one.after.as_ref().map(Record::encode).unwrap_or_default();
         let nonce = getrandom::u64().map_err(|error| KeptError::Random(error.to_string()))?;
-        let mut keys = [DIGESTS, RECORDS, IDS, CHANGES].map(str::to_owned).to_vec();
+        let mut keys = [DIGESTS, RECORDS, IDS, CHANGES, USED].map(str::to_owned).to_vec();
         let mut index_of = |tenant: Option<&str>| {
             tenant.map_or(0, |tenant| {
                 keys.push(set_of_tenant(tenant));

@@ -10,6 +10,7 @@ use tracing::warn;
 
 use super::cache::{self, Cache, Cached, StoredKey};
 use super::kept::{Kept, KeptError};
+use super::uses::Uses;
 use crate::base::clock;
 use crate::base::duration::micros;
 use crate::base::hash::Digest;
@@ -42,6 +43,8 @@ pub struct KeyStore {
     /// Wakes the task that reads changes.
     pub(super) has_changed: Notify,
     pub(super) series: KeySeries,
+    /// Clients that have sent requests lately.
+    pub(super) uses: Uses,
     queue: mpsc::Sender<LookUp>,
     unusable: LogInterval,
 }
@@ -80,6 +83,7 @@ impl KeyStore {
             is_failing: AtomicBool::new(false),
             has_changed: Notify::new(),
             series,
+            uses: Uses::default(),
             queue,
             unusable: LogInterval::new(LOG_INTERVAL_S),
         };
@@ -106,8 +110,9 @@ impl KeyStore {
             Some(Cached::Unknown) => Found::unknown(digest, source),
             Some(Cached::Known(key)) => {
                 let known = key.under(policy, generation);
-                if known.is_none() {
-                    self.note_unusable(policy, &key, now);
+                match known {
+                    Some(_) => key.note_use(&self.uses, now),
+                    None => self.note_unusable(policy, &key, now),
                 }
                 let found = known.map(|it| Found::known(&it, source, || unix_time::of(now)));
                 found.unwrap_or_else(|| unverified(false))

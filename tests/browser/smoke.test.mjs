@@ -14,6 +14,8 @@ const QUOTA = `
 per = ["key"]
 kind = "fixed_window"
 limit = "1000000/month"
+[key_store]
+url = "redis"
 `;
 
 let upstream;
@@ -63,6 +65,7 @@ const CHECKS = {
   traffic: (page) => eventually("responses", async () => (await isDrawn(page, "statuses")) && /rest/.test(await text(page, "#by-route")) && /api/.test(await text(page, "#by-upstream"))),
   clients: (page) => eventually("clients", async () => /big-corp/.test(await text(page, "#busiest")) && /initech/.test(await text(page, "#most-refused"))),
   quotas: (page) => eventually("quotas", async () => (await page.isVisible("#quotas")) && /acme.*1,000,000.*monthly/s.test(await text(page, "#usage"))),
+  keys: (page) => eventually("the key store", async () => (await page.isVisible("#keys")) && /0 clients/.test(await text(page, "#keys-note"))),
   refusals: (page) => eventually("refusals", async () => (await page.locator("#refusal-list tbody tr").count()) > 0),
   buckets: watched,
   explain: explained,

@@ -548,6 +548,53 @@ fn commands_create_list_rotate_and_transfer_clients() {
     assert_eq!(run(&["delete", "acme"]).stdout, "acme is removed.\n");
 }
 
+fn filters_and_last_uses(gateway: &Gateway) {
+    let create = |id: &str, tenant: &str, metadata: Value| {
+        let tenant = (!tenant.is_empty()).then_some(tenant);
+        let body = json!({ "id": id, "plan": "pro", "tenant": tenant, "metadata": metadata });
+        create(gateway, &body)
+    };
+    let used = create("a", "north", json!({ "owner": "anna", "team": "x=y" }));
+    create("b", "south", json!({ "owner": "bert" }));
+    create("c", "north", json!({ "owner": "bert" }));
+    create("d", "", json!({}));
+    let ids = |query: &str| {
+        let listed = done(&call(gateway, "GET", query, &Value::Null));
+        let keys = listed["keys"].as_array().unwrap().clone();
+        keys.iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("?metadata=owner"), ["a", "b", "c"]);
+    assert_eq!(ids("?metadata=owner=bert"), ["b", "c"]);
+    assert_eq!(ids("?metadata=owner%3Dbert&tenant=north&plan=pro"), ["c"]);
+    assert_eq!(ids("?metadata=owner=anna&metadata=team=x=y"), ["a"]);
+    assert_eq!(ids("?metadata=owner=anna&metadata=team=x"), Vec::<String>::new());
+    assert_eq!(ids("?tenant=north&limit=1"), ["a"]);
+    assert_eq!(ids("?tenant=north&cursor=a"), ["c"]);
+    let client = |id: &str| done(&call(gateway, "GET", &format!("/{id}"), &Value::Null));
+    assert!(client("a")["last_used"].is_null());
+    wait_for(std::slice::from_ref(gateway), &used, 200);
+    eventually("the use", || client("a")["last_used"].is_string().then_some(()));
+    assert!(client("b")["last_used"].is_null());
+    let listed = done(&call(gateway, "GET", "", &Value::Null));
+    assert_eq!(listed["keys"][0]["last_used"], client("a")["last_used"]);
+    done(&call(gateway, "DELETE", "/a", &Value::Null));
+    create("a", "", json!({}));
+    assert!(client("a")["last_used"].is_null(), "another client");
+}
+
+#[test]
+fn clients_are_filtered_and_their_last_use_is_shown_in_redis() {
+    let redis = Redis::start();
+    let [gateway] = gateways(&redis);
+    filters_and_last_uses(&gateway);
+}
+
+#[test]
+fn clients_are_filtered_and_their_last_use_is_shown_in_a_file() {
+    let (_folder, gateway) = with_file();
+    filters_and_last_uses(&gateway);
+}
+
 #[test]
 fn calls_need_a_key_store() {
     let gateway = Gateway::start(DEMO);

@@ -201,6 +201,12 @@ fn keys_query() -> Vec<Parameter> {
         parameter("plan", "Only clients of this plan.", text()),
         parameter("tenant", "Only clients of this tenant.", text()),
         parameter(
+            "metadata",
+            "Only clients with this text, `owner=anna`, or with any text of this name, `owner`. Can \
+             be repeated.",
+            text(),
+        ),
+        parameter(
             "limit",
             "Maximum number of clients; 100 by default.",
             json!({ "type": "integer", "minimum": 1, "maximum": 1_000 }),

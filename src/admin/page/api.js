@@ -71,6 +71,8 @@ export async function post(path, body) {
   return json(await request(path, { method: "POST", ...content }));
 }
 
+export const remove = async (path) => json(await request(path, { method: "DELETE" }));
+
 /** Calls `work` now and every `ms` (a number, or a function) while the page is visible. Returns a function that stops it. */
 export function every(ms, work) {
   let timer = null;

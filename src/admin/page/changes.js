@@ -1,7 +1,7 @@
 // What callers of the admin API have changed, the latest first.
 
 import { every, get } from "./api.js";
-import { badge, byId, empty, fill, h, named } from "./dom.js";
+import { badge, byId, empty, fill, h, named, table } from "./dom.js";
 import { day, plural } from "./format.js";
 
 const EVERY_MS = 3_000;
@@ -10,13 +10,13 @@ const EVERY_MS = 3_000;
 const LISTED = 12;
 
 /** The clients of a change: the first one, and the number of the others. */
-const about = ([first, ...others]) => first && [named(first), others.length > 0 && ` and ${plural(others.length, "other")}`];
+const about = ([first, ...others]) => first && [...named(first), others.length > 0 && ` and ${plural(others.length, "other")}`];
 
 const columns = [
   { title: "When", cell: ({ at }) => h("time", { datetime: at }, day(Date.parse(at))) },
   { title: "Who", cell: ({ by }) => named(by) },
   { title: "Client", cell: ({ clients }) => about(clients) ?? "–" },
-  { title: "What", cell: ({ status, what }) => [status >= 400 && [badge(String(status), "bad"), " "], what] },
+  { title: "What", cell: ({ status, what }) => [...(status >= 400 ? [badge(String(status), "bad"), " "] : []), what] },
 ];
 
 async function refresh() {

@@ -4,7 +4,7 @@ import { byId } from "./dom.js";
 
 /**
  * Shows a confirmation dialog. Resolves to `null` if cancelled; otherwise to `true`, or to the entered
- * number if `number: { label, value, max }` is given.
+ * number if `number: { label, value, max, min = 1 }` is given.
  */
 export function confirm({ title, text, yes, number }) {
   const dialog = byId("confirm");
@@ -16,6 +16,7 @@ export function confirm({ title, text, yes, number }) {
   input.disabled = !number;
   if (number) {
     byId("confirm-label").textContent = number.label;
+    input.min = number.min ?? 1;
     input.max = number.max;
     input.value = number.value;
   }

@@ -4,7 +4,7 @@
 import { linkOf, parseTimes } from "./times.js";
 import { ZONES } from "./zone.js";
 
-export const SECTIONS = ["overview", "traffic", "clients", "quotas", "refusals", "buckets", "explain", "health", "limits", "changes", "learn"];
+export const SECTIONS = ["overview", "traffic", "clients", "quotas", "keys", "refusals", "buckets", "explain", "health", "limits", "changes", "learn"];
 
 /** Moving ranges, in milliseconds up to now. The first is live. */
 export const RANGES = { "5m": 300_000, "15m": 900_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000 };

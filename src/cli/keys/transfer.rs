@@ -1,6 +1,5 @@
 //! Import and export of clients.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
@@ -8,11 +7,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use http::HeaderValue;
 
-use super::{Failed, Gateway, PAGE, table, warn_of};
+use super::{Failed, Filter, Gateway, PAGE, table, warn_of};
 use crate::api::keys::{Imported, NewClient, StoredClients};
 use crate::base::text::cut;
 use crate::cli::EXIT_BAD_FILE;
-use crate::net::percent::encode_component;
 use crate::top::Client;
 
 /// Clients in one request.
@@ -50,6 +48,9 @@ pub(in crate::cli) struct Export {
     /// Its format. Default: `csv` if its name ends so, else `jsonl`.
     #[arg(long)]
     format: Option<Format>,
+    /// Which clients.
+    #[command(flatten)]
+    filter: Filter,
     /// The gateway.
     #[command(flatten)]
     pub(super) gateway: Gateway,
@@ -164,13 +165,13 @@ impl Import {
     }
 }
 
-/// A line of an export without what an import does not have: version and times.
+/// A line of an export without what an import does not have: its version and its times.
 fn importable(line: Vec<u8>) -> Vec<u8> {
     let Ok(serde_json::Value::Object(mut members)) = serde_json::from_slice(&line) else {
         // The gateway says what is wrong.
         return line;
     };
-    for name in ["version", "created", "updated"] {
+    for name in ["version", "created", "updated", "last_used"] {
         members.remove(name);
     }
     serde_json::to_vec(&members).unwrap_or(line)
@@ -192,7 +193,7 @@ fn chunk(lines: &[(u64, Vec<u8>)]) -> (usize, Vec<u8>) {
 }
 
 impl Export {
-    /// Writes all clients. Returns what to print.
+    /// Writes the clients. Returns what to print.
     pub(super) async fn run(&self, client: &Client) -> Result<String, Failed> {
         let format = Format::of(self.format, self.output.as_deref());
         let failed = |error: io::Error| Failed::Other(format!("cannot write: {error}"), 1);
@@ -206,10 +207,7 @@ impl Export {
             output.write_all(&table::head()).map_err(failed)?;
         }
         loop {
-            let mut path = format!("/api/keys?limit={PAGE}");
-            if let Some(cursor) = &cursor {
-                let _ = write!(path, "&cursor={}", encode_component(cursor));
-            }
+            let path = self.filter.path(PAGE, cursor.as_deref());
             let page: StoredClients = client.get(&path).await?;
             for client in &page.keys {
                 let text = match format {
@@ -260,7 +258,9 @@ mod tests {
 
     #[test]
     fn line_of_an_export_can_be_imported() {
-        let line = br#"{"id":"a","version":3,"created":"x","updated":"y","secrets":[]}"#.to_vec();
+        let line =
+            br#"{"id":"a","version":3,"created":"x","updated":"y","last_used":"z","secrets":[]}"#
+                .to_vec();
         assert_eq!(importable(line), br#"{"id":"a","secrets":[]}"#);
         assert_eq!(importable(b"nonsense".to_vec()), b"nonsense");
     }

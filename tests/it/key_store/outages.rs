@@ -25,7 +25,9 @@ fn row_209_partitioned_gateway_follows_the_changes_when_it_is_back() {
     let ids: Vec<String> = (0..CLIENTS).map(|at| format!("c{at}")).collect();
     let secrets: Vec<String> =
         ids.iter().map(|id| create(&near, &json!({ "id": id, "plan": "pro" }))).collect();
-    secrets.iter().for_each(|secret| wait_for(&far, secret, 200));
+    for secret in &secrets {
+        wait_for(&far, secret, 200);
+    }
     let mut enabled = CLIENTS;
     for mode in [Mode::Refuse, Mode::Hang, Mode::CutMidReply, Mode::Garble] {
         proxy.set(mode);
