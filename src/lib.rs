@@ -61,6 +61,9 @@ pub mod acme;
 /// Tokens of identity providers: the keys of their issuers, and verified tokens.
 pub mod tokens;
 
+/// Checks of credentials that take time: passwords.
+pub mod auth;
+
 /// The servers of upstreams: selection, health, name look-ups and connections.
 pub mod upstream;
 

@@ -1,4 +1,5 @@
-//! The API key or the token of a request. Keys are compared by their SHA-256 and not kept.
+//! The API key, the token or the password of a request. Keys are compared by their SHA-256 and not
+//! kept.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use super::jwt::compact::{has_parts, is_token};
+use super::password;
 use super::settings::{Clients, KeySource, OnConflictingKeys};
 use crate::base::hash::Digest;
 use crate::net::percent::decode_query;
@@ -15,24 +17,34 @@ use crate::net::percent::decode_query;
 /// Maximum length of an API key in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;
 
-/// The API key or the token that a request has.
+/// The API key, the token or the password that a request has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential<'a> {
-    /// SHA-256 of the key or the token.
+    /// SHA-256 of its text.
     pub digest: Digest,
     /// Where it was, as an index into [`Clients::key_sources`].
     pub source: usize,
-    /// The token; `None` for an API key. It is one unless an API key of the file has this digest.
-    pub token: Option<TokenText<'a>>,
+    pub kind: CredentialKind<'a>,
 }
 
-/// The text of a token. Not shown, because it is a secret.
-#[derive(Clone, PartialEq, Eq)]
-pub struct TokenText<'a>(pub Cow<'a, [u8]>);
+/// What a credential is verified with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CredentialKind<'a> {
+    /// An API key: the known ones.
+    Key,
+    /// A token, unless an API key of the file has its digest: the keys of its issuer.
+    Token(SecretText<'a>),
+    /// A user and a password, with a colon between: the users' hashes.
+    Password(SecretText<'a>),
+}
 
-impl fmt::Debug for TokenText<'_> {
+/// The text of a credential. Not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretText<'a>(pub Cow<'a, [u8]>);
+
+impl fmt::Debug for SecretText<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("[token]")
+        formatter.write_str("[secret]")
     }
 }
 
@@ -83,8 +95,9 @@ pub fn is_parameter(name: &str, own: &str) -> bool {
 }
 
 impl<'a> Credential<'a> {
-    /// The API key of a request; `None` without one, or if nothing is read as a key. `query` is the
-    /// part of the target after the question mark. Empty keys are ignored. Hashes at most one key.
+    /// The credential of a request; `None` without one, or if nothing is read as a key. `query` is
+    /// the part of the target after the question mark. Empty keys are ignored. Hashes at most one
+    /// key.
     ///
     /// # Errors
     /// See [`IdentityError`].
@@ -109,6 +122,11 @@ impl<'a> Credential<'a> {
                     let keys = values.filter_map(|value| bearer(value.as_bytes()));
                     keys.map(Cow::Borrowed).try_for_each(&mut add)?;
                 }
+                KeySource::Basic => {
+                    let values = headers.get_all(header::AUTHORIZATION).iter();
+                    let logins = values.filter_map(|value| password::login(value.as_bytes()));
+                    logins.map(Cow::Owned).try_for_each(&mut add)?;
+                }
                 KeySource::Query(name) => {
                     let parameters = query.into_iter().flat_map(query_parameters);
                     parameters
@@ -117,10 +135,16 @@ impl<'a> Credential<'a> {
                 }
             }
         }
-        Ok(found.map(|(key, source)| Self {
-            digest: Sha256::digest(&key).into(),
-            source,
-            token: clients.reads_as_token(source, &key).then_some(TokenText(key)),
+        Ok(found.map(|(key, source)| {
+            let digest = Sha256::digest(&key).into();
+            let kind = if clients.key_sources.get(source) == Some(&KeySource::Basic) {
+                CredentialKind::Password(SecretText(key))
+            } else if clients.reads_as_token(source, &key) {
+                CredentialKind::Token(SecretText(key))
+            } else {
+                CredentialKind::Key
+            };
+            Self { digest, source, kind }
         }))
     }
 }

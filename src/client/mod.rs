@@ -1,15 +1,17 @@
 //! The client of a request: what it presents, whose key that is, and who the client then is. Pure.
 //!
 //! Reading order: the types here, `principal` (the known clients, and the look-up of one), `jwt`
-//! (tokens of identity providers), `settings` (`[clients]`), `address` (the address that identifies
-//! a client), `credential` (the API key or the token of a request), `identity` (all of this for one
-//! request), `identifier` (what makes two requests those of the same client).
+//! (tokens of identity providers), `password` (users with passwords), `settings` (`[clients]`),
+//! `address` (the address that identifies a client), `credential` (the API key or the token of a
+//! request), `identity` (all of this for one request), `identifier` (what makes two requests those
+//! of the same client).
 
 pub mod address;
 pub mod credential;
 pub mod identifier;
 pub mod identity;
 pub mod jwt;
+pub mod password;
 pub mod principal;
 pub mod settings;
 

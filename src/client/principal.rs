@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 
 use super::ClientKey;
-use super::credential::Credential;
+use super::credential::{Credential, CredentialKind};
 use super::jwt::TokenRefusal;
 use super::jwt::verify::Verified;
 use crate::base::hash::{Digest, hash};
@@ -96,6 +96,10 @@ pub enum KeyRefusal {
     Unverified,
     /// It is a token of an identity provider, which is refused.
     Token(TokenRefusal),
+    /// There is no such user, or the password is another one.
+    Password,
+    /// It could not be checked in time.
+    Unchecked,
 }
 
 /// Whose key a request has.
@@ -262,9 +266,14 @@ impl Found {
         Self { key: ClientKey::Unknown(digest), source: Some(source), name: None, refusal }
     }
 
-    /// The result for a request that is assumed to have a key of this client, from the source with
-    /// this index.
-    pub fn assumed(principal: &Arc<Principal>, source: usize) -> Self {
+    /// The result for a request with a credential, from the source with this index, that cannot be
+    /// used.
+    pub fn unusable(source: usize, why: KeyRefusal) -> Self {
+        Self { source: Some(source), refusal: Some(why), ..Self::NO_KEY }
+    }
+
+    /// The result for a request with a credential of this client, from the source with this index.
+    pub fn of(principal: &Arc<Principal>, source: usize) -> Self {
         let refusal = (!principal.is_enabled).then_some(KeyRefusal::Disabled);
         let key = ClientKey::Known(Arc::clone(principal));
         Self { key, source: Some(source), name: None, refusal }
@@ -285,14 +294,19 @@ impl Keys {
         self.by_digest.insert(digest, key);
     }
 
-    /// Finds whose credential a request has. `unix_us` returns the Unix time in microseconds, and
-    /// is only called for a key with times.
+    /// Finds whose API key a request has. A password cannot be looked up. `unix_us` returns the
+    /// Unix time in microseconds, and is only called for a key with times.
     pub fn look_up(
         &self,
         credential: Option<&Credential<'_>>,
         unix_us: impl FnOnce() -> u64,
     ) -> Found {
-        let Some(&Credential { digest, source, .. }) = credential else { return Found::NO_KEY };
+        let Some(&Credential { digest, source, ref kind }) = credential else {
+            return Found::NO_KEY;
+        };
+        if matches!(kind, CredentialKind::Password(_)) {
+            return Found::unusable(source, KeyRefusal::Unchecked);
+        }
         match self.with_digest(&digest) {
             None => Found::unknown(digest, source),
             Some(known) => Found::known(known, source, unix_us),

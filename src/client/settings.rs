@@ -64,6 +64,8 @@ pub enum KeySource {
     Bearer,
     /// The query parameter of this name.
     Query(String),
+    /// The user and the password in `Authorization: Basic …`.
+    Basic,
 }
 
 impl fmt::Display for KeySource {
@@ -72,6 +74,7 @@ impl fmt::Display for KeySource {
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Bearer => f.write_str("bearer"),
             Self::Query(name) => write!(f, "query:{name}"),
+            Self::Basic => f.write_str("basic"),
         }
     }
 }

@@ -157,7 +157,9 @@ impl Changes {
                 match content {
                     Some(FileContent::Networks) => What::Networks { setting },
                     Some(FileContent::ErrorBody) => What::ErrorBody { setting },
-                    Some(FileContent::Secret) | None => What::Secret { setting },
+                    Some(FileContent::Secret | FileContent::Users) | None => {
+                        What::Secret { setting }
+                    }
                 },
             );
         }

@@ -2,17 +2,18 @@
 //! resolves names, checks values and reports what does not fit together.
 //!
 //! Reading order: [`Config`] here, [`spanned`], [`row`] (what is known of a setting), [`tables`],
-//! [`handling`], [`listeners`], [`acme`], [`jwt`], [`rules`] and [`words`] (what may be written),
-//! `schema` (the same for editors); [`reference`] (`${…}`); [`diagnostic`], [`suggest`], `foreign`,
-//! `entries` and [`listener`] (what to write instead), [`secrets`], `render` and [`findings`] (how
-//! errors and warnings are shown); [`read`], with `walk` and `types` (from values to a `Config`),
-//! `syntax` (text that is not TOML), `duplicate` (names that are written twice) and `lenient`
-//! (single settings of a text that is not TOML); [`outline`] and [`changes`] (what one file changes
-//! of another).
+//! [`handling`], [`listeners`], [`acme`], [`jwt`], [`basic`], [`rules`] and [`words`] (what may be
+//! written), `schema` (the same for editors); [`reference`] (`${…}`); [`diagnostic`], [`suggest`],
+//! `foreign`, `entries` and [`listener`] (what to write instead), [`secrets`], `render` and
+//! [`findings`] (how errors and warnings are shown); [`read`], with `walk` and `types` (from values
+//! to a `Config`), `syntax` (text that is not TOML), `duplicate` (names that are written twice) and
+//! `lenient` (single settings of a text that is not TOML); [`outline`] and [`changes`] (what one
+//! file changes of another).
 //!
 //! Every setting is optional here: `policy::build` reports what is missing.
 
 pub mod acme;
+pub mod basic;
 pub mod changes;
 pub mod diagnostic;
 mod duplicate;

@@ -205,6 +205,9 @@ fn files<'a>(path: &[String], value: &'a Spanned<DeValue<'_>>) -> (FileContent, 
         DeValue::String(_) if path.first().is_some_and(|table| table == "errors") => {
             (FileContent::ErrorBody, plain(value).into_iter().collect())
         }
+        DeValue::String(_) if path.iter().eq(["clients", "basic", "users"]) => {
+            (FileContent::Users, plain(value).into_iter().collect())
+        }
         DeValue::String(text) => (FileContent::Secret, reference::files(text)),
         _ => (FileContent::Secret, Vec::new()),
     }

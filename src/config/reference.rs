@@ -21,6 +21,8 @@ pub enum FileContent {
     Networks,
     /// The body of an error: not empty. `[errors]` names it by `file:…`.
     ErrorBody,
+    /// Users and the hashes of their passwords, one a line. `[clients.basic]` names it by `file:…`.
+    Users,
 }
 
 /// A part of a setting.
@@ -51,7 +53,10 @@ impl fmt::Display for Reference<'_> {
         match self {
             Self::Variable(name) => write!(formatter, "${{{name}}}"),
             Self::File(FileContent::Secret, path) => write!(formatter, "${{{FILE}{path}}}"),
-            Self::File(FileContent::Networks | FileContent::ErrorBody, path) => {
+            Self::File(
+                FileContent::Networks | FileContent::ErrorBody | FileContent::Users,
+                path,
+            ) => {
                 write!(formatter, "{FILE}{path}")
             }
         }

@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 use super::Named;
+use super::basic::Basic;
 use super::handling::{Cors, HeaderEdits, Maintenance, Redirect, Respond, SwitchOr};
 use super::health::{Eject, Health};
 use super::jwt::{Jwt, OneOrSeveral};
@@ -475,6 +476,8 @@ table! {
         pub limits_path: Field<String> { default: InWords("none") },
         /// Tokens of identity providers, which are read where API keys are.
         pub jwt: Option<Spanned<OneOrSeveral<Jwt>>>,
+        /// Users with passwords.
+        pub basic: Option<Spanned<Basic>>,
     }
 }
 

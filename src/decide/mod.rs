@@ -171,9 +171,9 @@ pub enum Unauthenticated {
 }
 
 impl Unauthenticated {
-    /// Whether the key may be one of the key store, which cannot be asked.
+    /// Whether the key may be right, and cannot be checked.
     pub const fn is_unverified(self) -> bool {
-        matches!(self, Self::KeyRefused { why: KeyRefusal::Unverified, .. })
+        matches!(self, Self::KeyRefused { why: KeyRefusal::Unverified | KeyRefusal::Unchecked, .. })
     }
 }
 
@@ -220,6 +220,11 @@ impl<'a> Precheck<'a> {
     /// Why the request is refused whatever its buckets hold.
     pub fn refused(&self) -> Option<Refusal> {
         self.identity.as_ref().err().copied().map(Refusal::Rejected).or(self.refusal)
+    }
+
+    /// Whether the request is refused for its key only, so that another one could be served.
+    pub const fn depends_on_key(&self) -> bool {
+        matches!(self.refusal, Some(Refusal::Unauthenticated(_)))
     }
 
     /// Index of the rule that demands an API key of the request, which has none.
@@ -574,6 +579,7 @@ fn is_open_preflight(policy: &Policy, head: &Head<'_>, identity: &Identity) -> b
     policy.clients.on_preflight == OnPreflight::Anonymous
         && identity.client.key == ClientKey::Missing
         && identity.key_from.is_none()
+        && identity.key_refusal.is_none()
         && is_preflight(head)
 }
 

@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use http::{HeaderName, Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use smallvec::{SmallVec, smallvec};
 
 use super::guard::Malformed;
 use super::headers::{HeaderFault, UncountableHeader};
@@ -52,13 +53,20 @@ fn unauthenticated(policy: &Policy, reason: Unauthenticated) -> String {
     let sources = &policy.clients.key_sources;
     match reason {
         Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_) => {
-            let places: Vec<String> = sources.iter().map(place).collect();
-            let places = match places.as_slice() {
-                [] => String::new(),
-                [place] => format!(" {place}"),
-                [places @ .., last] => format!(" {} or {last}", places.join(", ")),
+            let keys = sources.iter().filter(|source| **source != KeySource::Basic);
+            let mut wanted: Vec<String> = keys.map(place).collect();
+            if let Some(first) = wanted.first_mut() {
+                *first = format!("an API key {first}");
+            }
+            if sources.contains(&KeySource::Basic) {
+                wanted.push("a user and a password in Authorization".to_owned());
+            }
+            let wanted = match wanted.as_slice() {
+                [] => "an API key".to_owned(),
+                [wanted] => wanted.clone(),
+                [wanted @ .., last] => format!("{} or {last}", wanted.join(", ")),
             };
-            format!("This request requires an API key{places}.")
+            format!("This request requires {wanted}.")
         }
         Unauthenticated::KeyUnknown { source } => match sources.get(source) {
             Some(KeySource::Bearer) => {
@@ -68,12 +76,23 @@ fn unauthenticated(policy: &Policy, reason: Unauthenticated) -> String {
             None => "The API key is unknown.".to_owned(),
         },
         Unauthenticated::KeyRefused { source, why } => {
+            if sources.get(source) == Some(&KeySource::Basic) {
+                return match why {
+                    KeyRefusal::Disabled => "The user in Authorization is disabled.",
+                    KeyRefusal::Unchecked => {
+                        "The password in Authorization cannot be checked at the moment; retry later."
+                    }
+                    _ => "The user or the password in Authorization is wrong.",
+                }
+                .to_owned();
+            }
             let place = sources.get(source).map(place).unwrap_or_default();
             match why {
                 KeyRefusal::NotYetValid => format!("The API key {place} is not valid yet."),
                 KeyRefusal::Expired => format!("The API key {place} has expired."),
                 KeyRefusal::Disabled => format!("The API key {place} is disabled."),
-                KeyRefusal::Unverified => {
+                KeyRefusal::Password => format!("The password {place} is wrong."),
+                KeyRefusal::Unverified | KeyRefusal::Unchecked => {
                     format!("The API key {place} cannot be checked at the moment; retry later.")
                 }
                 KeyRefusal::Token(why) => format!("The token {place} {why}."),
@@ -108,6 +127,7 @@ fn place(source: &KeySource) -> String {
         KeySource::Header(name) => format!("in the header {}", capitalized(name)),
         KeySource::Bearer => "as a bearer token in Authorization".to_owned(),
         KeySource::Query(name) => format!("in the query parameter {name}"),
+        KeySource::Basic => "as a password in Authorization".to_owned(),
     }
 }
 
@@ -122,11 +142,30 @@ fn capitalized(name: &HeaderName) -> String {
     name.as_str().chars().map(letter).collect()
 }
 
-/// Value of the `WWW-Authenticate` header of a 401, which RFC 9110, section 15.5.2, requires. No
-/// registered scheme is for API keys, so `ApiKey` names one where the gateway accepts no bearer
-/// tokens.
-pub fn challenge(policy: &Policy, reason: Unauthenticated) -> &'static str {
+/// Values of the `WWW-Authenticate` headers of a 401, which RFC 9110, section 15.5.2, requires. No
+/// registered scheme is for API keys, so `ApiKey` names one where the gateway accepts neither
+/// bearer tokens nor passwords.
+pub fn challenges(policy: &Policy, reason: Unauthenticated) -> SmallVec<[HeaderValue; 2]> {
     let sources = &policy.clients.key_sources;
+    let basic = policy.passwords.as_ref().map(|passwords| passwords.challenge.clone());
+    let is_about_password = match reason {
+        Unauthenticated::KeyUnknown { source } | Unauthenticated::KeyRefused { source, .. } => {
+            sources.get(source) == Some(&KeySource::Basic)
+        }
+        Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_) => {
+            !sources.contains(&KeySource::Bearer)
+        }
+    };
+    match basic {
+        Some(basic) if is_about_password => smallvec![basic],
+        basic => {
+            let first = HeaderValue::from_static(challenge_of_keys(sources, reason));
+            std::iter::once(first).chain(basic).collect()
+        }
+    }
+}
+
+fn challenge_of_keys(sources: &[KeySource], reason: Unauthenticated) -> &'static str {
     match reason {
         // RFC 6750, section 3.1.
         Unauthenticated::KeyUnknown { source } | Unauthenticated::KeyRefused { source, .. }

@@ -37,6 +37,10 @@ pub enum Reason {
     KeyStoreUnavailable,
     /// See [`KeyRefusal::Disabled`].
     DisabledKey,
+    /// See [`KeyRefusal::Password`].
+    WrongPassword,
+    /// See [`KeyRefusal::Unchecked`].
+    AuthUnavailable,
     /// See [`TokenRefusal::TooLong`].
     LongToken,
     /// See [`TokenRefusal::Malformed`].
@@ -171,7 +175,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 71] = [
+    pub const ALL: [Self; 73] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -183,6 +187,8 @@ impl Reason {
         Self::ExpiredKey,
         Self::DisabledKey,
         Self::KeyStoreUnavailable,
+        Self::WrongPassword,
+        Self::AuthUnavailable,
         Self::LongToken,
         Self::MalformedToken,
         Self::TokenAlgorithm,
@@ -283,6 +289,8 @@ impl Reason {
             Self::ExpiredKey => "expired_key",
             Self::DisabledKey => "disabled_key",
             Self::KeyStoreUnavailable => "key_store_unavailable",
+            Self::WrongPassword => "wrong_password",
+            Self::AuthUnavailable => "auth_unavailable",
             Self::LongToken => "token_too_long",
             Self::MalformedToken => "malformed_token",
             Self::TokenAlgorithm => "token_algorithm",
@@ -366,6 +374,8 @@ impl From<Unauthenticated> for Reason {
             Unauthenticated::KeyRefused { why: KeyRefusal::Unverified, .. } => {
                 Self::KeyStoreUnavailable
             }
+            Unauthenticated::KeyRefused { why: KeyRefusal::Password, .. } => Self::WrongPassword,
+            Unauthenticated::KeyRefused { why: KeyRefusal::Unchecked, .. } => Self::AuthUnavailable,
             Unauthenticated::KeyRefused { why: KeyRefusal::Token(why), .. } => why.into(),
         }
     }

@@ -23,6 +23,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::base::clock;
+use crate::client::credential::{Credential, CredentialKind};
 use crate::client::principal::{Found, Principal};
 use crate::decide::{Precheck, Rejection, credential, precheck};
 use crate::keys::store::KeyStore;
@@ -166,7 +167,13 @@ fn found(
     let assumed = request.assumed_key.as_ref().filter(|_| !policy.clients.key_sources.is_empty());
     credential(policy, &request.head()).and_then(|credential| {
         if let Some(known) = assumed {
-            return Ok(Found::assumed(known, 0));
+            return Ok(Found::of(known, 0));
+        }
+        if let Some(passwords) = &policy.passwords
+            && let Some(Credential { source, kind: CredentialKind::Password(login), .. }) =
+                &credential
+        {
+            return Ok(passwords.check(&login.0, *source));
         }
         let found = tokens.look_up(policy, credential.as_ref(), clock::unix_us);
         found.map_err(|NoKeys| Rejection::NoTokenKeys)

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method};
@@ -159,6 +161,9 @@ impl RequestSpec {
         let (name, value) = match source {
             Some(KeySource::Header(name)) => (Some(name), key.to_owned()),
             Some(KeySource::Bearer) => (Some(&AUTHORIZATION), format!("Bearer {key}")),
+            Some(KeySource::Basic) => {
+                (Some(&AUTHORIZATION), format!("Basic {}", STANDARD.encode(key)))
+            }
             Some(KeySource::Query(_)) | None => (None, String::new()),
         };
         if let Some(name) = name {

@@ -108,12 +108,16 @@ fn client(
                 Some(KeyRefusal::NotYetValid) => "not_yet_valid",
                 Some(KeyRefusal::Expired) => "expired",
                 Some(KeyRefusal::Disabled) => "disabled",
-                Some(KeyRefusal::Unverified) => "unverified",
+                Some(KeyRefusal::Unverified | KeyRefusal::Unchecked) => "unverified",
+                Some(KeyRefusal::Password) => "wrong_password",
                 Some(KeyRefusal::Token(why)) => Reason::from(why).label(),
             };
             (Some(known.id.to_string()), state)
         }
-        _ if identity.key_refusal == Some(KeyRefusal::Unverified) => (None, "unverified"),
+        _ if let Some(KeyRefusal::Unverified | KeyRefusal::Unchecked) = identity.key_refusal => {
+            (None, "unverified")
+        }
+        _ if identity.key_refusal == Some(KeyRefusal::Password) => (None, "wrong_password"),
         _ if let Some(KeyRefusal::Token(why)) = identity.key_refusal => {
             (None, Reason::from(why).label())
         }

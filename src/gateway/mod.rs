@@ -35,6 +35,7 @@ use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use prometheus::Histogram;
 
 use crate::acme::challenges::Challenges;
+use crate::auth::passwords::PasswordChecks;
 use crate::base::clock;
 use crate::decide::decision::Decision;
 use crate::downstream::ConnectionInfo;
@@ -66,6 +67,7 @@ pub struct Gateway {
     limiter: Arc<Limiter>,
     usage: Option<Kept>,
     keys: Option<Arc<KeyStore>>,
+    passwords: PasswordChecks,
     metrics: Arc<Metrics>,
     access_log: Arc<AccessLog>,
     audit: Arc<Audit>,
@@ -90,6 +92,7 @@ impl Gateway {
             limiter,
             usage,
             keys,
+            passwords: PasswordChecks::new(metrics.auth.basic()),
             access_log,
             audit,
             traces,

@@ -1,4 +1,4 @@
-//! The files that `${file:…}` names, the files of networks, and those of bodies of errors. Each is
+//! The files that `${file:…}` names, those of networks, of bodies of errors and of users. Each is
 //! read once per load, so that two settings with the same file have the same value. Errors never
 //! contain the content of a secret.
 
@@ -25,6 +25,9 @@ const MAX_NETWORKS_BYTES: u64 = 16 << 20;
 
 /// Maximum size of a file with the body of an error, in bytes.
 const MAX_ERROR_BODY_BYTES: u64 = MAX_BODY_BYTES as u64;
+
+/// Maximum size of a file of users, in bytes.
+const MAX_USERS_BYTES: u64 = 1 << 20;
 
 /// The files that one configuration file names, read on demand.
 #[derive(Debug)]
@@ -178,6 +181,7 @@ impl FileError {
                 FileContent::Networks => {
                     "a file has networks, one a line, as text, of up to 16 MiB"
                 }
+                FileContent::Users => "a file has users, one a line, as text, of up to 1 MiB",
                 FileContent::ErrorBody => {
                     "a file has the body of an error, as text, of up to 64 KiB"
                 }
@@ -222,6 +226,7 @@ fn read(content: FileContent, path: &Path, shown: String) -> Result<Secret, File
         FileContent::Secret => MAX_SECRET_BYTES,
         FileContent::Networks => MAX_NETWORKS_BYTES,
         FileContent::ErrorBody => MAX_ERROR_BODY_BYTES,
+        FileContent::Users => MAX_USERS_BYTES,
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;

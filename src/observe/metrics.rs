@@ -6,6 +6,7 @@
 //! `latency` and `totals` (what samples are made of), `stale` (removal of series), `registrar` and
 //! `docs` (`docs/metrics.md`).
 
+mod checks;
 mod counts;
 mod docs;
 mod keys;
@@ -34,6 +35,7 @@ use crate::observe::process_log;
 use crate::store::limiter::Source;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::nodes::RedisSeries;
+pub use checks::{CheckSeries, ChecksSeries};
 use counts::{Count, Counts, OutcomeLabel, RequestCount, RequestLabels};
 pub use counts::{
     Increases, Name, OutcomeCounts, RouteCounts, RuleCounts, STATUS_CLASSES, UpstreamCounts,
@@ -98,6 +100,8 @@ pub struct Metrics {
     pub usage: UsageSeries,
     /// Look-ups in the key store.
     pub keys: KeySeries,
+    /// Checks of credentials.
+    pub auth: ChecksSeries,
     /// Units that requests hold, by rule.
     pub held_units: GaugeVec,
     /// Panics: bugs of tollgate.
@@ -207,6 +211,7 @@ impl Metrics {
             waits: series.waits()?,
             usage: series.usage()?,
             keys: KeySeries::register(&series)?,
+            auth: ChecksSeries::register(&series)?,
             held_units: series.held_units()?,
             panics: panics(&series)?,
             connections: ConnectionSeries::register(&series)?,

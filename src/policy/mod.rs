@@ -70,6 +70,7 @@ use ipnet::IpNet;
 
 pub use kind::{Rate, WrittenLimit};
 
+use crate::client::password::Passwords;
 use crate::client::principal::{Keys, Tenants};
 use crate::client::settings::Clients;
 use crate::config::findings::Findings;
@@ -143,6 +144,8 @@ pub struct Policy {
     pub priorities: Priorities,
     /// The clients with API keys in the file.
     pub keys: Keys,
+    /// The users of the file with passwords; `None`: there are none.
+    pub passwords: Option<Passwords>,
     /// The tenants that the file describes.
     pub tenants: Tenants,
     /// Clients with API keys beside those; `None`: there is no key store.

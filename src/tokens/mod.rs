@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::base::clock;
-use crate::client::credential::{Credential, TokenText};
+use crate::client::credential::{Credential, CredentialKind, SecretText};
 use crate::client::jwt::TokenRefusal;
 use crate::client::jwt::compact::Compact;
 use crate::client::jwt::key_set::KeySet;
@@ -95,7 +95,7 @@ impl Tokens {
         unix_us: impl FnOnce() -> u64,
     ) -> Result<Found, NoKeys> {
         match credential {
-            Some(Credential { digest, source, token: Some(TokenText(token)) })
+            Some(Credential { digest, source, kind: CredentialKind::Token(SecretText(token)) })
                 if policy.keys.with_digest(digest).is_none() =>
             {
                 Ok(match self.verified(policy, digest, token, unix_us())? {

@@ -4,6 +4,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::client::ClientKey;
+use crate::client::credential::CredentialKind;
 use crate::client::principal::KeyRefusal;
 use crate::load::from_text;
 
@@ -99,7 +100,7 @@ fn bearer_text_of_three_parts_is_a_token_unless_it_is_a_key_of_the_file() {
     let mut headers = http::HeaderMap::new();
     headers.insert("x-api-key", "sk_live.a.c".parse().unwrap());
     let credential = Credential::of(&policy.clients, &headers, None).unwrap();
-    assert_eq!(credential.unwrap().token, None, "an API key in its own header");
+    assert_eq!(credential.unwrap().kind, CredentialKind::Key, "an API key in its own header");
 }
 
 /// A provider may replace a key without a name, or under tokens without one.

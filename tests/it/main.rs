@@ -73,12 +73,13 @@ mod own_limits;
 mod refusals;
 mod request_limits;
 
-// Identity: API keys and their rotation, forwarded addresses, and who may send requests.
+// Identity: API keys and their rotation, passwords, forwarded addresses, and who may send requests.
 mod addresses;
 mod identity;
 mod ip_lists;
 mod key_rotation;
 mod key_store;
+mod passwords;
 mod tokens;
 
 // Listeners, their certificates, and those that are automatic.

@@ -45,6 +45,8 @@ enum Place {
     Client,
     /// `[clients.jwt]`.
     Jwt,
+    /// `[clients.basic]`.
+    Basic,
     Redis,
     /// `[cors]`, or `cors` of a route.
     Cors,
@@ -238,6 +240,7 @@ fn place(parents: &[String]) -> Option<Place> {
         ["upstreams", _, "tls"] => Place::UpstreamTls,
         ["acme", "eab"] => Place::Eab,
         ["clients", "jwt"] => Place::Jwt,
+        ["clients", "basic"] => Place::Basic,
         ["keys", _, "secrets"] => Place::Secret,
         ["routes", _] => Place::Route,
         ["rules", _] => Place::Rule,
@@ -293,6 +296,7 @@ impl Place {
             | Self::Acme
             | Self::Eab
             | Self::Jwt
+            | Self::Basic
             | Self::Secret
             | Self::Plan
             | Self::Key

@@ -1,11 +1,14 @@
 //! Each entry is looked up where it is listed, and its line is valid there.
 
 use super::Place::{
-    Acme, Any, Certificate, Client, Cors, Eab, Grant, Headers, Jwt, Key, Listener, Plan, Redis,
-    Root, Route, Rule, Secret, Server, ServerLimits, Upstream, UpstreamServer, UpstreamTls,
+    Acme, Any, Basic, Certificate, Client, Cors, Eab, Grant, Headers, Jwt, Key, Listener, Plan,
+    Redis, Root, Route, Rule, Secret, Server, ServerLimits, Upstream, UpstreamServer, UpstreamTls,
 };
 use super::*;
 use crate::load::from_text;
+
+/// A user with a password, as a file has it.
+const USERS: &str = "users = ['a:$2y$04$4KVlRPKQZEt1b2RBMpYQeOOoEI1ZPjm/zyo.2grGrZ8ntdITzzflm']\n";
 
 /// A file that lacks a line in the table of `place`.
 fn file(place: Place, meant: &str, line: &str) -> Option<String> {
@@ -55,6 +58,9 @@ fn file(place: Place, meant: &str, line: &str) -> Option<String> {
         Jwt => {
             format!("{server}[clients.jwt]\nissuer = 'https://id.test'\naudience = 'api'\n{line}\n")
         }
+        Basic => {
+            format!("{server}[clients.basic]\n{}{line}\n", keep("users", USERS))
+        }
         Key => format!("{server}[keys.k]\nsha256 = '{}'\n{line}\n", "0".repeat(64)),
         Secret => format!("{server}[[keys.k.secrets]]\nsha256 = '{}'\n{line}\n", "0".repeat(64)),
         Root | Certificate | Eab | Any => return None,
@@ -92,6 +98,7 @@ fn listed_names_are_unknown_where_they_are_listed() {
         (Acme, "[acme]"),
         (Client, "[clients]"),
         (Jwt, "[clients.jwt]"),
+        (Basic, "[clients.basic]"),
         (Redis, "[redis]"),
         (Plan, "[plans.free]"),
         (Key, "[keys.k]"),

@@ -9,6 +9,7 @@ use pingora::protocols::l4::socket::SocketAddr;
 use crate::base::request_id::RequestId;
 use crate::client::address::canonical;
 use crate::client::credential;
+use crate::client::password;
 use crate::client::settings::{Clients, KeySource};
 use crate::gateway::exchange::Exchange;
 use crate::gateway::header_edits::{self, Subject};
@@ -82,6 +83,10 @@ pub(in crate::gateway) fn prepare(
     }
     if clients.hide_key {
         hide_key(request, clients)?;
+    } else if let Some(passwords) = &exchange.snapshot.policy.passwords
+        && passwords.is_hidden
+    {
+        hide_login(request)?;
     }
     if !clients.issuers.is_empty() {
         set_claims(request, clients, exchange)?;
@@ -205,7 +210,7 @@ fn is_forwarding(name: &str) -> bool {
 fn is_alias_of_ours(name: &str, policy: &Policy) -> bool {
     let sources = policy.clients.key_sources.iter().filter_map(|source| match source {
         KeySource::Header(name) => Some(name.as_str()),
-        KeySource::Bearer | KeySource::Query(_) => None,
+        KeySource::Bearer | KeySource::Query(_) | KeySource::Basic => None,
     });
     let counted = policy.counted_headers.iter().map(HeaderName::as_str);
     FRAMING.into_iter().chain(sources).chain(counted).any(|own| credential::is_alias(name, own))
@@ -281,16 +286,27 @@ fn hide_key(request: &mut RequestHeader, clients: &Clients) -> Result<()> {
             KeySource::Header(name) => {
                 request.remove_header(name);
             }
-            KeySource::Bearer => hide_bearer(request)?,
+            KeySource::Bearer => {
+                hide_authorization(request, |value| credential::bearer(value).is_some())?;
+            }
+            KeySource::Basic => hide_login(request)?,
             KeySource::Query(name) => hide_parameter(request, name)?,
         }
     }
     Ok(())
 }
 
-/// Removes the lines of `Authorization` that contain a key; those of other schemes stay.
-fn hide_bearer(request: &mut RequestHeader) -> Result<()> {
-    let is_key = |value: &&HeaderValue| credential::bearer(value.as_bytes()).is_some();
+/// Removes users and passwords.
+fn hide_login(request: &mut RequestHeader) -> Result<()> {
+    hide_authorization(request, |value| password::encoded_login(value).is_some())
+}
+
+/// Removes the lines of `Authorization` with a credential; those of other schemes stay.
+fn hide_authorization(
+    request: &mut RequestHeader,
+    is_credential: impl Fn(&[u8]) -> bool,
+) -> Result<()> {
+    let is_key = |value: &&HeaderValue| is_credential(value.as_bytes());
     let lines = request.headers.get_all(header::AUTHORIZATION);
     if !lines.iter().any(|value| is_key(&value)) {
         return Ok(());

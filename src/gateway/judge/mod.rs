@@ -1,8 +1,9 @@
 //! The steps of one decision, in order.
 //!
-//! Reading order: this file, `split` (which upstream of a route with several), `waiting` (requests
-//! that leaky buckets delay).
+//! Reading order: this file, `find` (whose credential a request has), `split` (which upstream of a
+//! route with several), `waiting` (requests that leaky buckets delay).
 
+mod find;
 pub(super) mod split;
 pub(super) mod waiting;
 
@@ -13,11 +14,9 @@ use pingora::proxy::Session;
 
 use super::Gateway;
 use super::exchange::Exchange;
-use crate::base::{clock, unix_time};
+use crate::base::clock;
 use crate::client::Client;
-use crate::client::credential::Credential;
 use crate::client::identity::Identity;
-use crate::client::principal::Found;
 use crate::decide::decision::Decision;
 use crate::decide::raw_head::RawHead;
 use crate::decide::step::Step;
@@ -27,7 +26,6 @@ use crate::limit::charge::{Charge, Charges};
 use crate::runtime::Snapshot;
 use crate::store::held::Holds;
 use crate::store::limiter::Taken;
-use crate::tokens::NoKeys;
 use crate::upstream::load::Slot;
 use waiting::{Place, Wait};
 
@@ -173,35 +171,6 @@ impl Gateway {
             _ => None,
         };
         Judged { rewritten, check, holds, slot, wait, ..judged(identity, decision) }
-    }
-
-    /// Finds whose credential a request has: in the file, by the token that it is, or else in the
-    /// key store.
-    ///
-    /// # Errors
-    /// It is a token that cannot be verified yet.
-    async fn find(
-        &self,
-        head: &Head<'_>,
-        credential: Option<&Credential<'_>>,
-        exchange: &Exchange,
-    ) -> Result<Found, Rejection> {
-        let (snapshot, now) = (&exchange.snapshot, exchange.started);
-        let policy = &snapshot.policy;
-        // No token is verified, and no key is looked up in the store, for a client that is refused
-        // by its address anyway.
-        let asks_more_than_the_file = self.keys.is_some() || !policy.clients.issuers.is_empty();
-        if asks_more_than_the_file && decide::is_denied_everywhere(policy, head) {
-            return Ok(policy.keys.look_up(credential, || unix_time::of(now)));
-        }
-        let found = snapshot.tokens.look_up(policy, credential, || unix_time::of(now));
-        let found = found.map_err(|NoKeys| Rejection::NoTokenKeys)?;
-        Ok(match (&self.keys, found.unknown_key()) {
-            (Some(keys), Some(unknown)) => {
-                keys.find(policy, snapshot.generation, unknown, now).await
-            }
-            _ => found,
-        })
     }
 
     /// Takes a step that looks for a place for the request; the other steps are those of `decide`

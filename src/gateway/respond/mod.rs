@@ -23,6 +23,7 @@ use pingora::prelude::{Error, ErrorSource, ErrorType, ResponseHeader, Result};
 use pingora::protocols::http::ServerSession;
 use pingora::proxy::{FailToProxy, Session};
 use serde::Serialize;
+use smallvec::SmallVec;
 
 use super::answers::{demo, own_limits, preflight, route_answer};
 use super::exchange::Exchange;
@@ -48,8 +49,8 @@ struct ProblemResponse<'a> {
     retry_after_seconds: Option<u64>,
     /// Value of the header `Allow`.
     allow: Option<String>,
-    /// Value of the header `WWW-Authenticate`.
-    challenge: Option<&'static str>,
+    /// Values of the header `WWW-Authenticate`.
+    challenges: SmallVec<[HeaderValue; 2]>,
 }
 
 /// A problem document, RFC 9457.
@@ -173,7 +174,7 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
             ProblemResponse { retry_after_seconds: Some(UNVERIFIED_RETRY_S), ..plain }
         }
         Refusal::Unauthenticated(reason) => {
-            ProblemResponse { challenge: Some(problem::challenge(policy, reason)), ..plain }
+            ProblemResponse { challenges: problem::challenges(policy, reason), ..plain }
         }
     };
     send(session, exchange, response).await
@@ -338,8 +339,8 @@ async fn send(
         head.insert_header("Retry-After", seconds)?;
     }
     head.insert_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
-    if let Some(challenge) = response.challenge {
-        head.insert_header("WWW-Authenticate", HeaderValue::from_static(challenge))?;
+    for challenge in &response.challenges {
+        head.append_header("WWW-Authenticate", challenge.clone())?;
     }
     if let Some(methods) = &response.allow {
         head.insert_header("Allow", methods)?;
@@ -383,7 +384,7 @@ fn limited<'a>(
         status: problem::LIMITED,
         retry_after_seconds: Some(seconds_up(wait).max(1)),
         allow: None,
-        challenge: None,
+        challenges: SmallVec::new(),
         problem: Problem {
             kind: QUOTA_EXCEEDED,
             title: "Too Many Requests",
@@ -403,7 +404,7 @@ fn plain(status: StatusCode, detail: String, exchange: &Exchange) -> ProblemResp
         status,
         retry_after_seconds: None,
         allow: None,
-        challenge: None,
+        challenges: SmallVec::new(),
         problem: Problem {
             kind: BLANK,
             title: status.canonical_reason().unwrap_or_default(),

@@ -200,6 +200,7 @@ fn http_version(version: Version) -> Option<&'static str> {
 fn key_source(source: &KeySource) -> Cow<'static, str> {
     match source {
         KeySource::Bearer => Cow::Borrowed("bearer"),
+        KeySource::Basic => Cow::Borrowed("basic"),
         source => Cow::Owned(source.to_string()),
     }
 }

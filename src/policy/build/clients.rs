@@ -38,9 +38,14 @@ pub(super) fn clients(
 ) -> Option<Clients> {
     let default = tables::Clients::default();
     let clients = config.clients.as_ref().map_or(&default, |clients| clients.get_ref());
+    // Without API keys, other places than those of tokens and passwords are left to upstreams.
     let has_keys = !config.keys.is_empty() || config.key_store.is_some();
-    let only_tokens = clients.jwt.is_some() && !has_keys;
-    let key_sources = key_sources(&clients.api_key, only_tokens, diagnostics);
+    let has_others = clients.jwt.is_some() || clients.basic.is_some();
+    let mut key_sources = match &clients.api_key {
+        None if has_others && !has_keys => clients.jwt.iter().map(|_| KeySource::Bearer).collect(),
+        list => key_sources(list, diagnostics),
+    };
+    key_sources.extend(clients.basic.iter().map(|_| KeySource::Basic));
     let issuers = jwt::issuers(config, names, environment, diagnostics);
     let anonymous_plan =
         anonymous_plan(config, clients.anonymous_plan.as_ref(), names, diagnostics);
@@ -59,7 +64,7 @@ pub(super) fn clients(
         on_missing_key: meaning(clients.on_missing_key.as_ref()),
         on_preflight: meaning(clients.on_preflight.as_ref()),
         on_unknown_key: match &clients.on_unknown_key {
-            None if !has_keys && clients.jwt.is_none() => None,
+            None if !has_keys && !has_others => None,
             None => Some(OnUnknownKey::Deny),
             Some(word) => Some(*word.get_ref()),
         },
@@ -133,13 +138,9 @@ fn anonymous_plan(
     None
 }
 
-/// The places of keys, in the order in which they are tried. `only_tokens`: there are no API keys,
-/// so that other places than that of tokens are left to upstreams.
-fn key_sources(list: &List, only_tokens: bool, diagnostics: &mut Diagnostics) -> Vec<KeySource> {
+/// The places of keys, in the order in which they are tried.
+fn key_sources(list: &List, diagnostics: &mut Diagnostics) -> Vec<KeySource> {
     let Some(list) = list else {
-        if only_tokens {
-            return vec![KeySource::Bearer];
-        }
         return vec![
             KeySource::Header(HeaderName::from_static("x-api-key")),
             KeySource::Bearer,

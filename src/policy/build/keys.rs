@@ -5,11 +5,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::basic::{self, Users};
 use super::environment::Environment;
 use super::names::{self, Names, twice};
 use super::{key_store, values};
 use crate::base::hash::Digest;
 use crate::base::text::cut;
+use crate::client::password::Passwords;
 use crate::client::principal::{Keys, KnownKey, Principal, Tenant, Tenants, Validity};
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::row::Row;
@@ -40,19 +42,38 @@ fn tenants(config: &Config, names: &Names, diagnostics: &mut Diagnostics) -> Ten
     tenants
 }
 
-/// All keys of the file, the tenants of `[tenants]`, and where other keys are.
+/// The clients that are known by a credential.
+pub(super) struct Known {
+    pub(super) keys: Keys,
+    pub(super) passwords: Option<Passwords>,
+    pub(super) tenants: Tenants,
+    /// Where other keys are.
+    pub(super) key_store: Option<KeyStore>,
+}
+
+/// All keys and users of the file, and the tenants of `[tenants]`. `anonymous_plan` is the plan of
+/// clients without a key.
 pub(super) fn all(
     config: &Config,
     names: &Names,
     environment: Environment<'_>,
+    anonymous_plan: Option<u32>,
     diagnostics: &mut Diagnostics,
-) -> (Keys, Tenants, Option<KeyStore>) {
-    let (keys, tenants) = keys(config, names, diagnostics);
-    (keys, tenants, key_store::key_store(config, environment, diagnostics))
+) -> Known {
+    let users = Users::of(config, environment, diagnostics);
+    let (mut keys, tenants) = keys(config, names, &users, diagnostics);
+    let passwords = basic::passwords(config, names, users, &mut keys, anonymous_plan, diagnostics);
+    let key_store = key_store::key_store(config, environment, diagnostics);
+    Known { keys, passwords, tenants, key_store }
 }
 
-/// All keys of the file, and the tenants of `[tenants]`.
-fn keys(config: &Config, names: &Names, diagnostics: &mut Diagnostics) -> (Keys, Tenants) {
+/// All keys of the file, and the tenants of `[tenants]`. A client of `users` needs no key.
+fn keys(
+    config: &Config,
+    names: &Names,
+    users: &Users,
+    diagnostics: &mut Diagnostics,
+) -> (Keys, Tenants) {
     let tenants = tenants(config, names, diagnostics);
     let mut keys = Keys::default();
     let mut places: HashMap<Digest, Range<usize>> = HashMap::new();
@@ -63,7 +84,9 @@ fn keys(config: &Config, names: &Names, diagnostics: &mut Diagnostics) -> (Keys,
         let is_enabled = values::switch(&tables::Key::enabled, &key.get_ref().enabled);
         let principal = Principal::new(Arc::clone(id), plan.unwrap_or(0), is_enabled);
         let principal = keys.add(Principal { tenant, ..principal });
-        for Written { digest, span, name, validity } in written(name, key.get_ref(), diagnostics) {
+        for Written { digest, span, name, validity } in
+            written(name, key.get_ref(), users, diagnostics)
+        {
             if let Some(first) = places.get(&digest) {
                 let message = "two keys have one `sha256`: they are the same key";
                 let diagnostic = Diagnostic::new(span, message).and(first.clone(), "here first");
@@ -79,7 +102,12 @@ fn keys(config: &Config, names: &Names, diagnostics: &mut Diagnostics) -> (Keys,
 }
 
 /// The keys of a client: that of `sha256`, and those of `secrets`.
-fn written(id: &Spanned<String>, key: &tables::Key, diagnostics: &mut Diagnostics) -> Vec<Written> {
+fn written(
+    id: &Spanned<String>,
+    key: &tables::Key,
+    users: &Users,
+    diagnostics: &mut Diagnostics,
+) -> Vec<Written> {
     let own = key.sha256.as_ref().and_then(|field| {
         let digest = digest(field, diagnostics)?;
         Some(Written { digest, span: field.span(), name: None, validity: Validity::ALWAYS })
@@ -96,7 +124,8 @@ fn written(id: &Spanned<String>, key: &tables::Key, diagnostics: &mut Diagnostic
         }
         written.extend(secret(id, item, diagnostics));
     }
-    if key.sha256.is_none() && secrets.is_none_or(Vec::is_empty) {
+    let has_none = key.sha256.is_none() && secrets.is_none_or(Vec::is_empty);
+    if has_none && !users.may_have(id.get_ref()) {
         missing(id, id.span(), &["keys", id.get_ref(), "sha256"], diagnostics);
     }
     written

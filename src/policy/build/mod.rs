@@ -16,6 +16,7 @@ mod admin;
 mod answers;
 mod audit;
 mod balance;
+mod basic;
 mod breaker;
 mod claim_headers;
 mod clients;
@@ -109,7 +110,9 @@ pub fn build(
     let clients = clients::clients(config, &names, environment, diagnostics);
     let key_sources = clients.as_ref().map_or(&[][..], |clients| &clients.key_sources);
     let access_log = access_log::access_log(config, environment, key_sources, diagnostics);
-    let (keys, tenants, key_store) = keys::all(config, &names, environment, diagnostics);
+    let anonymous_plan = clients.as_ref().map(|clients| clients.anonymous_plan);
+    let keys::Known { keys, passwords, tenants, key_store } =
+        keys::all(config, &names, environment, anonymous_plan, diagnostics);
     let priorities = plans::priorities(config, diagnostics);
     let ip_access = ip_access::access(config, environment, diagnostics);
 
@@ -151,6 +154,7 @@ pub fn build(
         clients: Clients { counted_claims: rules::counted_claims(&rules.list), ..clients? },
         access_log: access_log?,
         keys,
+        passwords,
         tenants,
         key_store,
         plans: names.plans.names().to_vec(),

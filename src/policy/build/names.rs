@@ -13,6 +13,9 @@ use crate::config::{Config, Named, in_order};
 /// Maximum length of a name. Names are part of headers, metrics and bucket ids.
 const MAX_NAME_BYTES: usize = 64;
 
+/// What a name may have.
+pub(super) const ALLOWED: &str = "a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`";
+
 /// The plan of a file without plans.
 const IMPLICIT_PLAN: &str = "default";
 
@@ -177,20 +180,27 @@ pub(super) fn twice(item: &Spanned<String>, first: Range<usize>) -> Diagnostic {
 /// Checks that a name can be part of a header, a metric and a bucket id without encoding.
 pub(super) fn check(kind: &str, name: &Spanned<String>, diagnostics: &mut Diagnostics) {
     let text = name.get_ref();
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-    let wrong = if text.is_empty() {
-        format!("the name of a {kind} is empty")
-    } else if text.chars().count() > MAX_NAME_BYTES {
+    let Some(wrong) = wrong(kind, text) else { return };
+    let diagnostic = Diagnostic::new(name.span(), wrong);
+    diagnostics.push(if text.chars().count() > MAX_NAME_BYTES {
         let help =
             format!("a name has at most {MAX_NAME_BYTES}; this one begins `{}`", cut(text, 24));
-        let message = format!("the name of a {kind} has {} characters", text.chars().count());
-        diagnostics.push(Diagnostic::new(name.span(), message).here("too long").help(help));
-        return;
-    } else if let Some(c) = text.chars().find(|c| !is_allowed(*c)) {
-        format!("the name of a {kind} cannot hold {}", cut(&format!("{c:?}"), 16))
+        diagnostic.here("too long").help(help)
     } else {
-        return;
-    };
-    let help = "a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`";
-    diagnostics.push(Diagnostic::new(name.span(), wrong).help(help));
+        diagnostic.help(ALLOWED)
+    });
+}
+
+/// Why a text cannot be a name; `None` if it can.
+pub(super) fn wrong(kind: &str, text: &str) -> Option<String> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    let length = text.chars().count();
+    if length == 0 {
+        Some(format!("the name of a {kind} is empty"))
+    } else if length > MAX_NAME_BYTES {
+        Some(format!("the name of a {kind} has {length} characters"))
+    } else {
+        let wrong = text.chars().find(|c| !is_allowed(*c))?;
+        Some(format!("the name of a {kind} cannot hold {}", cut(&format!("{wrong:?}"), 16)))
+    }
 }

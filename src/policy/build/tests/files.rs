@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 65] = [
+pub(super) const FILES: [(&str, &str); 66] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("admin.tokens", "[[admin.tokens]]\nname = 't'\nsha256 = '#'\n@"),
@@ -32,6 +32,10 @@ pub(super) const FILES: [(&str, &str); 65] = [
     ("key_store", "[key_store]\n@"),
     ("clients.jwt", "[clients.jwt]\nissuer = 'https://a.test'\naudience = 'a'\n@"),
     ("clients.jwt", "[clients.jwt]\nissuer = 'a'\naudience = 'a'\n@"),
+    (
+        "clients.basic",
+        "[clients.basic]\nusers = [\"alice:\\u00242y\\u002404\\u00244KVlRPKQZEt1b2RBMpYQeOOoEI1ZPjm/zyo.2grGrZ8ntdITzzflm\"]\n@",
+    ),
     (
         "clients.jwt",
         "[clients.jwt]\naudience = 'a'\nsecret = '0123456789abcdef0123456789abcdef'\n@",

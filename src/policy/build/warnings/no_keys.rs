@@ -14,6 +14,7 @@ pub(super) fn add(config: &Config, diagnostics: &mut Diagnostics) {
     let has_keys = !config.keys.is_empty()
         || config.key_store.is_some()
         || clients.jwt.is_some()
+        || clients.basic.is_some()
         || diagnostics.explain_absence(&["keys"]);
     if *setting.get_ref() != OnMissingKey::Deny || accepts || has_keys {
         return;

@@ -1,0 +1,127 @@
+//! Verifications of passwords: away from the threads that serve requests, few at a time, and each
+//! result kept by a keyed digest.
+
+use std::time::Duration;
+
+use ring::hmac;
+use ring::rand::SystemRandom;
+use tokio::task::spawn_blocking;
+
+use super::flights::{Flights, Timed};
+use crate::base::clock;
+use crate::base::hash::Digest;
+use crate::client::password::{Candidate, Passwords};
+use crate::client::principal::{Found, KeyRefusal};
+use crate::observe::metrics::CheckSeries;
+
+/// Maximum number of results that are kept.
+const MAX_KEPT: usize = 16_384;
+
+/// How long a wrong password is not verified again, in microseconds.
+const WRONG_KEPT_US: u64 = 60_000_000;
+
+/// How long a request waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Verifies passwords. Reloads keep it: a digest is also one of the user's hash.
+pub struct PasswordChecks {
+    /// Of this process, so that nothing in memory can be compared with lists of passwords.
+    key: hmac::Key,
+    flights: Flights<bool>,
+    series: CheckSeries,
+}
+
+/// A login, and what it is verified with.
+pub struct PasswordCheck<'a> {
+    candidate: Candidate<'a>,
+    digest: Digest,
+    kept_us: u64,
+}
+
+impl PasswordChecks {
+    /// Verifies passwords on half of the cores at most.
+    pub fn new(series: CheckSeries) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+        // Without randomness, there is no TLS either; the digests are still kept in memory only.
+        let key = key.unwrap_or_else(|_| hmac::Key::new(hmac::HMAC_SHA256, b"tollgate"));
+        Self { key, flights: Flights::new(MAX_KEPT, (cores / 2).max(1), PATIENCE), series }
+    }
+
+    /// What a login, a user and a password with a colon between, is verified with.
+    pub fn begin<'a>(
+        &self,
+        passwords: &'a Passwords,
+        login: &'a [u8],
+    ) -> Option<PasswordCheck<'a>> {
+        let colon = login.iter().position(|byte| *byte == b':').unwrap_or(login.len());
+        let any = self.sign(&[login.get(..colon).unwrap_or_default()]);
+        let any = any.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
+        let candidate = passwords.candidate(login, any)?;
+        let digest = self.sign(&[candidate.hash.as_bytes(), login]);
+        Some(PasswordCheck { candidate, digest, kept_us: passwords.kept_us })
+    }
+
+    /// The result for a login from the source with this index, if it is known without a
+    /// verification.
+    pub fn kept(&self, check: &PasswordCheck<'_>, source: usize) -> Option<Found> {
+        let is_right = self.flights.kept(&check.digest)?;
+        self.series.cached.inc();
+        Some(check.found(is_right, source))
+    }
+
+    /// Verifies a login from the source with this index.
+    pub async fn verify(&self, check: &PasswordCheck<'_>, source: usize) -> Found {
+        let Candidate { hash, password, .. } = &check.candidate;
+        let verified = self.flights.join(&check.digest, |permit| {
+            let (hash, password) = ((*hash).clone(), password.to_vec());
+            let verification = spawn_blocking(move || {
+                // Also if the request is gone: its turn ends with the work.
+                let _permit = permit;
+                let began = clock::now();
+                let is_right = hash.verify(&password);
+                (is_right, clock::now().saturating_sub(began))
+            });
+            async {
+                let (is_right, took_us) = verification.await.unwrap_or_default();
+                self.series.observe(took_us);
+                let is_user = check.candidate.principal.is_some();
+                let kept_us = if is_right && is_user { check.kept_us } else { WRONG_KEPT_US };
+                Timed { value: is_right, until: clock::now().saturating_add(kept_us) }
+            }
+        });
+        let Ok(is_right) = verified.await else {
+            self.series.failed.inc();
+            return Found::unusable(source, KeyRefusal::Unchecked);
+        };
+        let found = check.found(is_right, source);
+        let is_allowed = found.refusal.is_none();
+        if is_allowed { &self.series.allowed } else { &self.series.refused }.inc();
+        found
+    }
+
+    /// HMAC of texts, each preceded by its length.
+    fn sign(&self, parts: &[&[u8]]) -> Digest {
+        let mut context = hmac::Context::with_key(&self.key);
+        for part in parts {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        }
+        let mut digest = [0; 32];
+        for (byte, signed) in digest.iter_mut().zip(context.sign().as_ref()) {
+            *byte = *signed;
+        }
+        digest
+    }
+}
+
+impl PasswordCheck<'_> {
+    /// Whose login it is. The hash of an unknown user is that of another one, whose password is
+    /// wrong here.
+    fn found(&self, is_right: bool, source: usize) -> Found {
+        match self.candidate.principal {
+            Some(principal) if is_right => Found::of(principal, source),
+            _ => Found::unusable(source, KeyRefusal::Password),
+        }
+    }
+}
