@@ -25,6 +25,9 @@ pub mod net;
 /// Token buckets, quotas and verdicts. Pure: the time is a parameter.
 pub mod limit;
 
+/// What a response says that its request cost. Pure.
+pub mod meter;
+
 /// `gateway.toml` as written: types, positions and diagnostics.
 pub mod config;
 

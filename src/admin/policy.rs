@@ -177,7 +177,10 @@ struct Rule {
     /// Tokens that a request takes; left out if that is the `cost` of its route.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<Cost>,
-    /// Reasons for which a request that reached no server gets its tokens back.
+    /// Where the cost of a request is read, after it took `cost`; left out if that is its cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<String>,
+    /// Reasons for which a request gets its tokens back.
     refund_on: Vec<&'static str>,
     limits: Vec<Limit>,
     more_limits: usize,
@@ -324,6 +327,7 @@ impl Rule {
             on_failure: rule.on_failure.name(),
             lease: rule.lease.to_string(),
             cost: rule.cost,
+            count: rule.count.as_ref().map(ToString::to_string),
             refund_on: rule.refund_on.names(),
             limits: limits.into_iter().take(MAX_LISTED).collect(),
             more_limits,

@@ -117,9 +117,17 @@ table! {
         /// Tokens that a request takes from a bucket of this rule, whatever its route costs: above
         /// 0, with at most three decimals.
         pub cost: Field<Cost> { default: InWords("the `cost` of the route") },
-        /// Reasons for which a request that failed gets its tokens back, since it reached no
+        /// What a request costs: `requests` (its `cost`), or what its response says: a number in
+        /// the header `header:<name>`, or at the path `json:usage.total_tokens`, or its
+        /// `request_bytes`, `response_bytes` or `duration_ms`.
+        pub count: Field<String> { default: Text("requests") },
+        /// With `count`: tokens that a request takes first, until its cost is known: above 0, with
+        /// at most three decimals.
+        pub reserve: Field<Cost> { default: Number(1) },
+        /// Reasons for which a request that failed gets its tokens back. Since it reached no
         /// server: any of `upstream_connect`, `no_server`, `shed`, `upstream_tls` and
-        /// `upstream_connect_timeout`.
+        /// `upstream_connect_timeout`. Or the status of its response: `5xx`, `500`, `502`, `503` or
+        /// `504`.
         pub refund_on: Field<Vec<Spanned<RefundReason>>> {
             default: Texts(&["upstream_connect", "no_server", "shed"]),
         },

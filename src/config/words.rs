@@ -122,7 +122,8 @@ words! {
         Off = "off",
     }
 
-    /// A reason for which a request reached no server, as in the access log.
+    /// A reason for which a request gets its tokens back: it reached no server, as in the access
+    /// log, or the status of its response.
     pub enum RefundReason {
         /// No server accepted a connection.
         UpstreamConnect = "upstream_connect",
@@ -134,6 +135,16 @@ words! {
         UpstreamTls = "upstream_tls",
         /// No connection was made in `connect_timeout`.
         UpstreamConnectTimeout = "upstream_connect_timeout",
+        /// Any status from 500 to 599.
+        ServerError = "5xx",
+        /// Status 500.
+        InternalServerError = "500",
+        /// Status 502.
+        BadGateway = "502",
+        /// Status 503.
+        ServiceUnavailable = "503",
+        /// Status 504.
+        GatewayTimeout = "504",
     }
 
     /// What a token of the admin port may do.

@@ -250,8 +250,11 @@ pub struct ExplainedRule {
     /// `auto`, or the largest number of tokens, if gateways borrow tokens of its buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
-    /// Reasons for which a request that reached no server gets its tokens back: `refund_on` of the
-    /// rule.
+    /// Where the cost of a request is read at the end of its response, which takes `cost` before;
+    /// left out if that is its cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<String>,
+    /// Reasons for which a request gets its tokens back: `refund_on` of the rule.
     pub refund_on: Vec<&'static str>,
     /// Dimensions of its buckets, as in the configuration file.
     pub per: Vec<String>,

@@ -43,6 +43,7 @@ pub(super) fn rules(
             mode: rule.mode.name(),
             on_failure: rule.on_failure.name(),
             lease: (rule.lease != Lease::Off).then(|| rule.lease.to_string()),
+            count: rule.count.as_ref().map(ToString::to_string),
             refund_on: rule.refund_on.names(),
             per: rule.per.iter().map(ToString::to_string).collect(),
             why_not: None,

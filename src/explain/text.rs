@@ -252,7 +252,11 @@ impl Page {
             (None, Some(max_delay_ms)) => format!("delay up to {max_delay_ms} ms"),
             (None, None) => Kind::of_word(charge.kind).unwrap_or_default().at_once(*burst),
         };
-        let numbers = format!("{limit}{rate}, {detail}{configured_for}, takes {cost}");
+        let takes = match &rule.count {
+            Some(count) => format!("reserves {cost}, costs {count}"),
+            None => format!("takes {cost}"),
+        };
+        let numbers = format!("{limit}{rate}, {detail}{configured_for}, {takes}");
         let lease = rule.lease.as_ref().map_or(String::new(), |lease| format!("; lease {lease}"));
         let refund = rule.refund_words().map_or(String::new(), |words| format!("; {words}"));
         let failure = format!("{mode}; on_failure {}{lease}{refund}", rule.on_failure);

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use http::HeaderValue;
 use pingora::prelude::Result;
 use prometheus::IntGauge;
+use smallvec::SmallVec;
 
 use super::attempts::Attempts;
 use super::attempts::mirror::Mirroring;
 use super::compression::Encoder;
 use super::judge::Judged;
+use super::metering::Metering;
 use super::respond::failure;
 use crate::base::request_id::RequestId;
 use crate::client::Client;
@@ -18,6 +20,7 @@ use crate::client::settings::KeySource;
 use crate::decide::decision::Decision;
 use crate::decide::reason::{Failure, Reason};
 use crate::downstream::ConnectionInfo;
+use crate::limit::cost::Amount;
 use crate::observe::metrics::{Metrics, UpstreamSeries};
 use crate::observe::traces::Trace;
 use crate::policy::Route;
@@ -51,6 +54,10 @@ pub struct Exchange {
     pub(super) mirroring: Mirroring,
     /// Compresses the body of the response, if it is compressed, until it has ended.
     pub(super) encoder: Option<Box<Encoder>>,
+    /// Reads what it costs by its response, until that has ended.
+    pub(super) metering: Option<Box<Metering>>,
+    /// Rules, by index, whose costs were read from the response, and these costs.
+    pub costs: SmallVec<[(u32, Amount); 1]>,
     /// Value of `grpc-status` in the trailers that the client was sent, if any.
     pub grpc_status: Option<HeaderValue>,
     /// Why the request failed, if it did.
@@ -81,6 +88,8 @@ impl Exchange {
             attempts: Attempts::default(),
             mirroring: Mirroring::default(),
             encoder: None,
+            metering: None,
+            costs: SmallVec::new(),
             grpc_status: None,
             failure: None,
             trace: None,

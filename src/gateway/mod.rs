@@ -6,7 +6,8 @@
 //! a server of its upstream), `respond` (the response to the client), `telemetry` (metrics, log and
 //! trace of it). Beside them are the headers that several parts set: `limit_headers` and
 //! `header_text` (rate limits), `header_edits` (changes by a route), `cors` (which pages of other
-//! sites can read the response), and `compression` of the responses of upstreams.
+//! sites can read the response), `metering` (what a request costs by its response), and
+//! `compression` of the responses of upstreams.
 
 pub mod exchange;
 pub mod judge;
@@ -18,6 +19,7 @@ mod compression;
 mod cors;
 mod header_edits;
 mod header_text;
+mod metering;
 mod request;
 mod respond;
 mod telemetry;
@@ -56,6 +58,7 @@ use exchange::Exchange;
 use judge::Judged;
 use judge::split::Turns;
 use judge::waiting::Queue;
+use metering::End;
 use request::{body_drain, grpc_deadline, upgrade};
 use respond::{drain, failure, upstream_response};
 use telemetry::bearer_hint::BearerHint;
@@ -115,6 +118,9 @@ impl Gateway {
         response: &mut ResponseHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
+        if respond::is_final(response.status) {
+            metering::begin(session.req_header(), response, exchange);
+        }
         if upstream_response::prepare(response, session.req_header().version)? {
             session.set_keepalive(None);
         }
@@ -261,6 +267,7 @@ impl ProxyHttp for Gateway {
         exchange: &mut Self::CTX,
     ) -> Result<()> {
         forward::prepare(session.client_addr(), request, exchange)?;
+        metering::prepare_request(request, exchange)?;
         trace::propagate(request, exchange)?;
         mirror::note_head(session, request, exchange);
         Ok(())
@@ -329,10 +336,13 @@ impl ProxyHttp for Gateway {
     fn upstream_response_body_filter(
         &self,
         _session: &mut Session,
-        _body: &mut Option<Bytes>,
+        body: &mut Option<Bytes>,
         is_end: bool,
         exchange: &mut Self::CTX,
     ) -> Result<Option<Duration>> {
+        if let Some(metering) = &mut exchange.metering {
+            metering.read_body(body.as_ref());
+        }
         if let (true, Some(attempt)) = (is_end, exchange.attempts.last_mut())
             && let Some(connection) = &attempt.connection
         {
@@ -340,6 +350,7 @@ impl ProxyHttp for Gateway {
             connection.note_end();
             // The client can send the next request before this one has been recorded.
             exchange.release_upstream();
+            self.settle(exchange, End::Complete);
         }
         Ok(None)
     }
@@ -437,6 +448,7 @@ impl ProxyHttp for Gateway {
             judged.holds.clear();
             judged.slot = None;
         }
+        self.settle(exchange, End::Early);
         self.record(session, exchange);
     }
 

@@ -87,6 +87,84 @@ impl Cost {
 impl fmt::Display for Cost {
     /// Without trailing zeros: `5`, `0.5`, `12.125`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Amount::of_thousandths(self.thousandths).fmt(formatter)
+    }
+}
+
+/// Number of tokens that a request has cost, 0 or above, in thousandths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Amount {
+    thousandths: u64,
+}
+
+impl Amount {
+    /// An amount of thousandths of a token.
+    pub const fn of_thousandths(thousandths: u64) -> Self {
+        Self { thousandths }
+    }
+
+    /// An amount of whole tokens. Saturates.
+    pub const fn of_tokens(tokens: u64) -> Self {
+        Self { thousandths: tokens.saturating_mul(THOUSANDTHS) }
+    }
+
+    /// Reads a number as JSON writes it: `5`, `0.25` or `1.5e3`, rounded up to a thousandth. `None`
+    /// below zero, and for other texts.
+    pub fn of_json(text: &str) -> Option<Self> {
+        if let Ok(tokens) = text.parse() {
+            return Some(Self::of_tokens(tokens));
+        }
+        if !text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'-')) {
+            return None;
+        }
+        let number: f64 = text.parse().ok()?;
+        // The product of a decimal fraction is often slightly above a whole number.
+        let thousandths = (number * 1_000.0 - 1e-6).ceil();
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "not below 0; saturates"
+        )]
+        (number >= 0.0).then_some(Self { thousandths: thousandths as u64 })
+    }
+
+    /// An amount of `count` parts of a token that has `parts` parts, at least 1. Rounded down to
+    /// thousandths. Saturates.
+    pub const fn of_parts(count: u64, parts: u64) -> Self {
+        Self { thousandths: count.saturating_mul(THOUSANDTHS) / if parts == 0 { 1 } else { parts } }
+    }
+
+    /// The sum of both. Saturates.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self { thousandths: self.thousandths.saturating_add(other.thousandths) }
+    }
+
+    /// The number of parts, of a token that has `parts` parts, rounded up. Saturates.
+    pub const fn in_parts(self, parts: u64) -> u64 {
+        self.thousandths.saturating_mul(parts).saturating_add(THOUSANDTHS - 1) / THOUSANDTHS
+    }
+
+    /// The amount in tokens, only to be shown: exact to a thousandth up to 2^53 thousandths.
+    #[allow(clippy::cast_precision_loss, reason = "see above")]
+    pub const fn as_f64(self) -> f64 {
+        self.thousandths as f64 / 1_000.0
+    }
+
+    /// The whole tokens, rounded up.
+    pub const fn tokens_up(self) -> u64 {
+        self.thousandths.div_ceil(THOUSANDTHS)
+    }
+
+    /// The amount in thousandths of a token.
+    pub const fn thousandths(self) -> u64 {
+        self.thousandths
+    }
+}
+
+impl fmt::Display for Amount {
+    /// Without trailing zeros: `5`, `0`, `12.125`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, part) = (self.thousandths / THOUSANDTHS, self.thousandths % THOUSANDTHS);
         if part == 0 {
             return whole.fmt(formatter);

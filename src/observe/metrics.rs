@@ -15,6 +15,7 @@ mod mirror;
 mod policy;
 mod process;
 mod registrar;
+mod settlements;
 mod stale;
 mod tls;
 mod tokens;
@@ -46,6 +47,7 @@ pub use mirror::MirrorResult;
 pub use policy::{CompleteRequest, PolicySeries};
 pub use process::{ConfigSeries, ConnectionSeries, OpenConnection, OverloadSeries, TraceSeries};
 use registrar::Registrar;
+pub use settlements::{Settled, SettlementSeries};
 pub use tls::TlsSeries;
 pub use tokens::{TokenKeys, TokenSeries};
 pub use totals::{Gauges, Totals};
@@ -115,6 +117,8 @@ pub struct Metrics {
     near_limit: IntCounterVec,
     /// Requests that reached no server.
     pub refunds: RefundSeries,
+    /// Requests whose costs are read from their responses.
+    pub settlements: SettlementSeries,
     upstreams: UpstreamFamilies,
     /// The configuration in force, and reloads.
     pub config: ConfigSeries,
@@ -228,6 +232,7 @@ impl Metrics {
                 &["rule", "plan"],
             )?,
             refunds: refunds(&series)?,
+            settlements: SettlementSeries::register(&series)?,
             upstreams: UpstreamFamilies::register(&series)?,
             config: ConfigSeries::register(&series)?,
             redis: series.redis()?,
@@ -343,12 +348,13 @@ fn access_log_dropped(series: &Registrar) -> Result<IntCounter, prometheus::Erro
 fn refunds(series: &Registrar) -> Result<RefundSeries, prometheus::Error> {
     let given = series.counters(
         "tollgate_refunds_total",
-        "Allowed requests that reached no server, and whose tokens were given back (refund_on), by reason.",
+        "Allowed requests that reached no server, or whose response had a status of refund_on, and whose tokens were given back, by \
+         reason.",
         &["rule", "reason"],
     )?;
     let lost = series.counters(
         "tollgate_refunds_lost_total",
-        "Allowed requests that reached no server, and whose tokens could not be given back: Redis did not answer or had deducted \
+        "Such requests whose tokens could not be given back: Redis did not answer or had deducted \
          them, a lease had ended, or the file was reloaded.",
         &["rule", "reason"],
     )?;

@@ -109,8 +109,9 @@ fn expressions(policy: &Policy) -> Option<String> {
 fn settings(rule: &Rule) -> String {
     // Left out without one, so that the hash is that of versions that do not know it.
     let cost = rule.cost.map_or_else(String::new, |cost| format!(" cost {cost}"));
+    let count = rule.count.as_ref().map_or_else(String::new, |count| format!(" count {count}"));
     format!(
-        "rule {:?} {} {} {:?} {} {} {} {:?} {:?} {:?}{cost}",
+        "rule {:?} {} {} {:?} {} {} {} {:?} {:?} {:?}{cost}{count}",
         rule.name,
         rule.kind.name(),
         rule.mode.name(),
@@ -252,6 +253,7 @@ mod tests {
             ("exempt", "refund_on = []\nexempt"),
             ("exempt", "cost = 2\nexempt"),
             ("exempt", "refund_on = [\"no_server\"]\nexempt"),
+            ("exempt", "count = \"header:x-cost\"\nexempt"),
             ("burst = 5", "burst = 5\nlease = \"auto\""),
             ("[plans.free]", "api_key = [\"bearer\"]\n[plans.free]"),
             ("[plans.free]", "on_conflicting_keys = \"first\"\n[plans.free]"),

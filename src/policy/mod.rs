@@ -79,6 +79,7 @@ pub use crate::config::words::{Kind, OnFailure, OnMissing};
 use crate::limit::Limit;
 use crate::limit::charge::Mode;
 use crate::limit::cost::Cost;
+use crate::meter::Source;
 use access_log::AccessLog;
 use acme::Acme;
 use compression::Compression;
@@ -162,6 +163,9 @@ pub struct Policy {
     pub counts_certificates: bool,
     /// Whether a limit is a quota: see [`Limit::quota_calendar`].
     pub has_quotas: bool,
+    /// Indexes of the rules that change what a request took after its response: see
+    /// [`Rule::settles`].
+    pub settled_rules: Vec<u32>,
     /// All limits of all rules, each once. Buckets refer to theirs by its index.
     pub limits: Vec<Limit>,
     /// Index over all routes.
@@ -269,8 +273,10 @@ pub struct Rule {
     pub on_failure: OnFailure,
     /// Whether gateways borrow tokens of its buckets from Redis.
     pub lease: Lease,
-    /// Tokens that a request takes; `None`: those of its route.
+    /// Tokens that a request takes before it is forwarded; `None`: those of its route.
     pub cost: Option<Cost>,
+    /// Where its real cost is read at the end of its response; `None`: it is what it took.
+    pub count: Option<Arc<Source>>,
     /// Failures after which a request gets its tokens back.
     pub refund_on: RefundOn,
     /// With which others a bucket has a common hash tag in Redis; `None`: with none.
@@ -317,6 +323,11 @@ impl Route {
 }
 
 impl Rule {
+    /// Whether what a request took is changed after its response.
+    pub fn settles(&self) -> bool {
+        self.enabled && (self.count.is_some() || self.refund_on.has_statuses())
+    }
+
     /// Whether the rule has a `plans.<plan>` table for the plan with that index.
     pub fn has_plan_table(&self, plan: u32) -> bool {
         self.has_plan_table.get(plan as usize).copied().unwrap_or(false)

@@ -5,13 +5,14 @@
 //!
 //! Reading order: this file (taking tokens), `parts` (requests whose buckets are in several slots
 //! of a cluster), `unreadable` (requests with a bucket that Redis cannot read), `leasing` (requests
-//! with tokens that were borrowed), `refund` (tokens of requests that failed), `peek` (reading
-//! without taking).
+//! with tokens that were borrowed), `refund` (tokens of requests that failed), `settle` (what
+//! requests cost by their responses), `peek` (reading without taking).
 
 mod leasing;
 mod parts;
 mod peek;
 mod refund;
+mod settle;
 mod unreadable;
 
 use std::sync::Arc;
@@ -39,7 +40,8 @@ use crate::limit::share::Share;
 use crate::policy::OnFailure;
 use crate::policy::limits_hash::LimitsHash;
 pub use peek::Levels;
-pub use refund::{Failed, Refund, TakenAt};
+pub use refund::{Allowed, Refund, TakenAt};
+pub use settle::Owed;
 
 /// Decides requests, each over all of its buckets atomically.
 pub struct Limiter {

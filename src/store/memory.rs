@@ -292,6 +292,16 @@ impl MemoryStore {
         Some(level)
     }
 
+    /// Takes `units` from the charge's bucket at `now`, which may then be in debt: what a request
+    /// has cost beyond what it took. The limits in force must be those of the charge.
+    pub fn debit(&self, charge: &Charge, units: i64, now: u64) {
+        let now = unix_time::at(now);
+        let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
+        let place = shard.find(charge.bucket);
+        let bucket = self.bucket_at(&shard, charge, place, now);
+        self.store(&mut shard, charge, place, bucket.less_debt(&charge.limit, units), now);
+    }
+
     /// Maximum number of buckets.
     pub fn max_buckets(&self) -> usize {
         self.shards.iter().map(|shard| shard.0.lock().bound()).sum()

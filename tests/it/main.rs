@@ -55,6 +55,7 @@ mod tls_upstreams;
 
 // Limits: how many requests are allowed, and which ones a rule counts.
 mod concurrency;
+mod costs;
 mod counting;
 mod fixed_windows;
 mod kinds;

@@ -193,12 +193,8 @@ pub(super) fn advice_on_word(name: &str, word: &str) -> Option<&'static str> {
         ("on_failure", "close" | "closed" | "failclosed" | "error" | "block" | "reject") => {
             "write `on_failure = \"deny\"`"
         }
-        (
-            "refund_on",
-            "5xx" | "4xx" | "500" | "502" | "503" | "504" | "upstreamtimeout" | "upstreambroken"
-            | "internal",
-        ) => {
-            "only a request that reached no server gets its tokens back; no setting makes the cost depend on the response"
+        ("refund_on", "4xx" | "upstreamtimeout" | "upstreambroken" | "internal") => {
+            "write `\"5xx\"`: a request gets its tokens back if it reached no server, or if its server failed"
         }
         ("compress", "brotli") => "write `\"br\"`",
         ("compress", "zstandard") => "write `\"zstd\"`",

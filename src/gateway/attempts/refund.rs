@@ -1,8 +1,9 @@
-//! Tokens of a request that failed before it reached a server: they are given back to the buckets
-//! of the rules whose `refund_on` has its reason.
+//! Tokens of a request that failed before it reached a server, or before its server has answered:
+//! they are given back to the buckets of the rules whose `refund_on` has its reason.
 
 use std::time::Duration;
 
+use http::StatusCode;
 use pingora::prelude::Error;
 
 use crate::base::clock;
@@ -11,24 +12,32 @@ use crate::decide::reason::Failure;
 use crate::gateway::Gateway;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::failure;
+use crate::policy::Rule;
 use crate::policy::refund::RefundReason;
-use crate::store::limiter::{Failed, Refund};
+use crate::store::limiter::{Allowed, Refund};
 
 /// Longest time that the response waits for Redis. A call that gives back tokens is given up long
 /// before.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// Gives back the tokens of a request that failed, if it reached no server. Its response
-    /// reports the limits without what it took. Takes about as long as a check, so that a client
-    /// which has the response has its tokens, too.
+    /// Gives back the tokens of a request that failed, if it got no response of a server. Its
+    /// response reports the limits without what it took. Takes about as long as a check, so that a
+    /// client which has the response has its tokens, too.
     pub(in crate::gateway) async fn refund(
         &self,
         exchange: &mut Exchange,
         failure: Failure,
         error: &Error,
     ) {
-        let Some(reason) = reason(exchange, failure, error) else { return };
+        let (reason, status) = (reason(exchange, failure, error), status(exchange, failure, error));
+        if reason.is_none() && status.is_none() {
+            return;
+        }
+        let is_listed = |rule: &Rule| {
+            let reason = reason.filter(|reason| rule.refund_on.has(*reason));
+            reason.or_else(|| rule.refund_on.of_status(status?))
+        };
         let (snapshot, Some(judged)) = (&exchange.snapshot, &mut exchange.judged) else { return };
         let (Some(identity), Some(check)) = (&judged.identity, judged.check) else { return };
         let Decision::Allowed { check: Some(limits), .. } = &mut judged.decision else { return };
@@ -36,8 +45,8 @@ impl Gateway {
             let charge = limits.taken.charges.get(index)?;
             snapshot.policy.rules.get(charge.rule as usize)
         };
-        let is_refunded = |index| rule(index).is_some_and(|rule| rule.refund_on.has(reason));
-        let failed = Failed {
+        let parts = |index| if rule(index).and_then(is_listed).is_some() { u64::MAX } else { 0 };
+        let allowed = Allowed {
             taken: &limits.taken,
             rules: &snapshot.stored_rules,
             checked_at: check.started,
@@ -45,11 +54,11 @@ impl Gateway {
         // The buckets may be of other limits now.
         let is_in_force = self.current.load().generation == snapshot.generation;
         let refund = if is_in_force {
-            let mut refund = self.limiter.refund(failed, is_refunded, clock::now());
+            let mut refund = self.limiter.refund(allowed, parts, clock::now());
             self.limiter.refunded(&mut refund, &limits.taken, TIMEOUT, clock::now).await;
             refund
         } else {
-            Refund::lost(failed, is_refunded)
+            Refund::lost(allowed, parts)
         };
         if refund.levels.is_empty() && refund.lost.is_empty() {
             return;
@@ -58,7 +67,9 @@ impl Gateway {
         let given = refund.levels.iter().map(|(index, _)| (*index, &series.given));
         let lost = refund.lost.iter().map(|index| (*index, &series.lost));
         for (index, series) in given.chain(lost) {
-            if let Some(rule) = rule(index) {
+            if let Some(rule) = rule(index)
+                && let Some(reason) = is_listed(rule)
+            {
                 series.with_label_values(&[&*rule.name, reason.name()]).inc();
             }
         }
@@ -101,6 +112,15 @@ fn reason(exchange: &Exchange, failure: Failure, error: &Error) -> Option<Refund
     // An earlier attempt may have sent it.
     let may_have_arrived = exchange.attempts.any_connected() || failure::is_at_will(error);
     (!may_have_arrived).then_some(reason)
+}
+
+/// The status of a failed request that got no response of a server; `None` if its client can fail
+/// it at will.
+fn status(exchange: &Exchange, failure: Failure, error: &Error) -> Option<StatusCode> {
+    if exchange.attempts.answer.is_some() || failure::is_at_will(error) {
+        return None;
+    }
+    failure::response(failure).map(|(status, _)| status)
 }
 
 /// The limits with the levels after a refund.

@@ -89,7 +89,7 @@ pub(in crate::gateway) fn failure(error: &Error) -> Failure {
 }
 
 /// Status and detail of a failure; `None` if the client has closed the connection.
-pub(super) const fn response(failure: Failure) -> Option<(StatusCode, &'static str)> {
+pub(in crate::gateway) const fn response(failure: Failure) -> Option<(StatusCode, &'static str)> {
     Some(match failure {
         Failure::ClientClosed | Failure::SlowReader => return None,
         Failure::SlowBody => {

@@ -22,6 +22,7 @@ use crate::decide::label::DecisionLabel;
 use crate::decide::outcome::RequestOutcome;
 use crate::decide::reason::{Failure, Reason};
 use crate::downstream::connection::{ClientProtocol, Slow};
+use crate::limit::cost::Cost;
 use crate::observe::access_log::{Record, RequestParts, Timings, UpstreamMarks};
 use crate::observe::audit::AuditedRequest;
 use crate::observe::metrics::{CompleteRequest, seconds};
@@ -131,6 +132,16 @@ fn request_parts<'a>(session: &'a Session, exchange: &'a Exchange) -> RequestPar
         tls: exchange.connection.tls.as_ref(),
         grpc_status: exchange.grpc_status.as_ref().or_else(in_head),
         attempts: exchange.attempts.count(),
+        costs: &exchange.costs,
+    }
+}
+
+/// What the request has cost for the rule of its decision: as its response says, or what it took.
+fn cost(exchange: &Exchange, decision: Summary) -> Option<Cost> {
+    let read = exchange.costs.iter().find(|(rule, _)| Some(*rule) == decision.rule);
+    match read {
+        Some((_, cost)) => Cost::from_thousandths(cost.thousandths()),
+        None => decision.cost,
     }
 }
 
@@ -149,7 +160,7 @@ fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u
         path: Record::path(request.uri.path()),
         route: exchange.route_index(),
         upstream: judged.and_then(|judged| judged.upstream),
-        decision,
+        decision: Summary { cost: cost(exchange, decision), ..decision },
         shadow_rules: exchange.decision().map_or_else(Vec::new, Decision::shadow_denials),
         reason: exchange.reason(),
         status: status.map(|status| status.as_u16()),

@@ -60,6 +60,7 @@ pub(super) fn append(lines: &mut Vec<u8>, record: &Record, request: &RequestPart
             for field in fields {
                 match field {
                     Field::Name(name) => put_one(*name, &mut line, record, &resolved),
+                    Field::Extra(Extra::Costs) => put_costs(&mut line, record, request),
                     Field::Extra(extra) => put_extra(*extra, &mut line, request),
                     Field::Header(header) => {
                         let text = header_text(request.headers, &header.name);
@@ -93,7 +94,26 @@ fn put_extra(member: Extra, line: &mut Object<'_>, request: &RequestParts<'_>) {
             line.number(name, status.and_then(|status| status.parse::<u32>().ok()).map(u64::from));
         }
         Extra::Attempts => line.number(name, u64::try_from(request.attempts).ok()),
+        Extra::Costs => {}
     }
+}
+
+/// Writes an object with the cost for each rule that has read it; `null` without such a rule.
+fn put_costs(line: &mut Object<'_>, record: &Record, request: &RequestParts<'_>) {
+    let costs = Some(request.costs).filter(|costs| !costs.is_empty());
+    line.member(Extra::Costs.as_str(), costs, |text, costs| {
+        let mut object = Object::open(text);
+        let each = costs.iter();
+        let named = each.filter_map(|(rule, cost)| {
+            Some((&*record.policy.rules.get(*rule as usize)?.name, *cost))
+        });
+        for (rule, cost) in named {
+            object.member(rule, Some(cost), |text, cost| {
+                text.extend_from_slice(cost.to_string().as_bytes());
+            });
+        }
+        object.close();
+    });
 }
 
 /// Declares how each member is written. `put_all` has no branch per member, because most lines have

@@ -27,6 +27,7 @@ use crate::base::failure;
 use crate::client::Client;
 use crate::decide::decision::Summary;
 use crate::decide::reason::Reason;
+use crate::limit::cost::Amount;
 use crate::net::tls_info::TlsInfo;
 use crate::policy::Policy;
 use crate::policy::access_log::Output;
@@ -103,6 +104,8 @@ pub struct RequestParts<'a> {
     pub grpc_status: Option<&'a HeaderValue>,
     /// Number of attempts to send it to a server.
     pub attempts: usize,
+    /// Rules whose costs were read from the response, by index, and these costs.
+    pub costs: &'a [(u32, Amount)],
 }
 
 /// Durations of a request's phases, in microseconds.

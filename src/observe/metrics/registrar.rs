@@ -58,6 +58,15 @@ impl Registrar {
         self.keep(HistogramVec::new(options, &[label])?)
     }
 
+    pub(super) fn float_counters(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<CounterVec, prometheus::Error> {
+        self.keep(CounterVec::new(Opts::new(name, help), labels)?)
+    }
+
     /// Registers the build's version and, on Linux, the resource usage of the process.
     pub(super) fn describe_process(&self, version: &str) -> Result<(), prometheus::Error> {
         let help = "Always 1. The label is the version of the running program.";
@@ -84,15 +93,14 @@ impl Registrar {
         let help = "Checks sent to Redis and not answered in time. Redis may have counted them.";
         let name = "tollgate_redis_ambiguous_checks_total";
         let ambiguous = self.keep(IntCounter::new(name, help)?)?;
-        let help = "Tokens granted by local fallback and later taken from the bucket in Redis.";
-        let settled = Opts::new("tollgate_debt_settled_tokens_total", help);
-        let settled = self.keep(CounterVec::new(settled, &["rule"])?)?;
+        let help = "Tokens granted by local fallback, or by which a response cost more than was reserved, and later taken from the bucket in Redis.";
+        let settled = self.float_counters("tollgate_debt_settled_tokens_total", help, &["rule"])?;
         let help =
             "Debts dropped beyond `memory.max_buckets`. Redis grants their tokens a second time.";
         let dropped = self.keep(IntCounter::new("tollgate_debts_dropped_total", help)?)?;
         let help = "Tokens that this gateway borrowed (lease), by event: lent, returned to the bucket, expired unspent.";
-        let leased = Opts::new("tollgate_lease_tokens_total", help);
-        let leased = self.keep(CounterVec::new(leased, &["rule", "event"])?)?;
+        let leased =
+            self.float_counters("tollgate_lease_tokens_total", help, &["rule", "event"])?;
         Ok(CallSeries { calls, checks, ambiguous, settled, leased, dropped })
     }
 

@@ -39,6 +39,8 @@ impl Metrics {
         for refunds in [&self.refunds.given, &self.refunds.lost] {
             names.remove_unknown(refunds, &["rule", "reason"]);
         }
+        names.remove_unknown(&self.settlements.requests, &["rule", "result"]);
+        names.remove_unknown(&self.settlements.tokens, &["rule"]);
         let upstreams = &self.upstreams;
         names.remove_unknown(&upstreams.results, &["upstream", "result"]);
         names.remove_unknown(&upstreams.durations, &["upstream"]);

@@ -39,6 +39,8 @@ pub enum Extra {
     GrpcStatus,
     /// Number of attempts to send the request to a server.
     Attempts,
+    /// What it has cost, by rule, as its response says.
+    Costs,
 }
 
 /// A header of requests that lines have.
@@ -115,7 +117,7 @@ impl Name {
 
 impl Extra {
     /// All names.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Http,
         Self::TlsVersion,
         Self::TlsCipher,
@@ -123,6 +125,7 @@ impl Extra {
         Self::CertSubject,
         Self::GrpcStatus,
         Self::Attempts,
+        Self::Costs,
     ];
 
     /// The name as in the file and in a line.
@@ -135,6 +138,7 @@ impl Extra {
             Self::CertSubject => "cert_subject",
             Self::GrpcStatus => "grpc_status",
             Self::Attempts => "attempts",
+            Self::Costs => "costs",
         }
     }
 }

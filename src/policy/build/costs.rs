@@ -1,6 +1,7 @@
 //! Checks that no cost is above a burst that applies to it. Such a request could never pass: that
 //! is an error in the file, not a refusal of a client.
 
+use super::count;
 use super::grant::PlacedGrant;
 use super::rules::Rules;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -13,15 +14,18 @@ use crate::policy::Rule;
 pub(super) fn check(config: &Config, rules: &Rules, diagnostics: &mut Diagnostics) {
     for ((_, table), (rule, grants)) in in_order(&config.rules).into_iter().zip(rules.with_grants())
     {
-        if let Some(cost) = table.get_ref().cost.as_ref().filter(|_| rule.enabled) {
+        let table = table.get_ref();
+        if let Some(cost) = count::written_cost(table).filter(|_| rule.enabled) {
+            let request =
+                if rule.count.is_some() { "a request reserves" } else { "a request costs" };
             for grant in grants {
-                compare(cost, "a request", rule, grant, diagnostics);
+                compare(cost, request, rule, grant, diagnostics);
             }
         }
     }
     for ((name, table), index) in in_order(&config.routes).into_iter().zip(0..) {
         let Some(cost) = &table.get_ref().cost else { continue };
-        let request = format!("a request to `{}`", name.get_ref());
+        let request = format!("a request to `{}` costs", name.get_ref());
         for (rule, grants) in rules.with_grants() {
             if rule.cost.is_some()
                 || diagnostics.is_rejected(&["rules", &rule.name, "cost"])
@@ -51,7 +55,7 @@ fn compare(
     }
     let has_burst = grant.grant.written.has_burst();
     let message = format!(
-        "{request} costs {cost}, more than the {} of {burst} that the rule `{}` allows{}: it could \
+        "{request} {cost}, more than the {} of {burst} that the rule `{}` allows{}: it could \
          never pass",
         if has_burst { "burst" } else { "limit" },
         rule.name,

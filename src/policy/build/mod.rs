@@ -24,6 +24,7 @@ mod compression;
 mod conditions;
 mod cors;
 mod costs;
+mod count;
 mod counted_params;
 mod environment;
 mod errors;
@@ -127,8 +128,7 @@ pub fn build(
     // Rules.
     let mut limits = Limits::default();
     let rules = rules::rules(config, &names, &mut limits, diagnostics);
-    check_rules(config, &rules, diagnostics);
-    claim_headers::check(config, clients.as_ref(), diagnostics);
+    check_rules(config, &rules, clients.as_ref(), diagnostics);
 
     warnings::add(config, server.as_ref(), &keys, &rules, diagnostics);
     let settings = parts.settings.as_deref();
@@ -168,6 +168,7 @@ pub fn build(
         router,
         counted_headers: rules::counted_headers(&rules.list),
         counts_certificates: rules::counts_certificates(&rules.list),
+        settled_rules: rules::settled(&rules.list),
         rules: rules.list,
         has_quotas: limits.has_quotas(),
         limits: limits.into_list(),
@@ -175,9 +176,15 @@ pub fn build(
     })
 }
 
-/// Checks rules against routes.
-fn check_rules(config: &Config, rules: &rules::Rules, diagnostics: &mut Diagnostics) {
+/// Checks rules against routes and against what is known of clients.
+fn check_rules(
+    config: &Config,
+    rules: &rules::Rules,
+    clients: Option<&Clients>,
+    diagnostics: &mut Diagnostics,
+) {
     costs::check(config, rules, diagnostics);
     rules_per_route::check(config, &rules.list, diagnostics);
     counted_params::check(config, &rules.list, diagnostics);
+    claim_headers::check(config, clients, diagnostics);
 }

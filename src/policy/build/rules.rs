@@ -8,6 +8,7 @@ use http::HeaderName;
 use sha2::{Digest as _, Sha256};
 
 use super::address;
+use super::count::{self, count};
 use super::grant::fixed_window::unknown_zone;
 use super::grant::{self, Limits, PlacedGrant, Written};
 use super::lease::lease;
@@ -68,6 +69,11 @@ pub(super) fn counted_headers(rules: &[Rule]) -> Vec<HeaderName> {
     headers.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
     headers.dedup();
     headers
+}
+
+/// Indexes of the rules that change what a request took after its response.
+pub(super) fn settled(rules: &[Rule]) -> Vec<u32> {
+    (0..).zip(rules).filter(|(_, rule)| rule.settles()).map(|(index, _)| index).collect()
 }
 
 /// Whether an enabled rule counts by client certificate.
@@ -176,7 +182,8 @@ fn rule(
         on_missing: meaning(table.on_missing.as_ref()),
         on_failure: OnFailure::default(),
         lease: lease(table, diagnostics),
-        cost: table.cost.as_ref().map(|cost| *cost.get_ref()),
+        cost: count::own_cost(table),
+        count: count(table, diagnostics).map(Arc::new),
         refund_on: refund_on(table, diagnostics),
         colocated: None,
         grant_by_plan: vec![None; names.plans.names().len()],
@@ -210,7 +217,7 @@ fn require_whole_costs(
     table: &written::Rule,
     diagnostics: &mut Diagnostics,
 ) {
-    if let Some(cost) = &table.cost {
+    if let Some(cost) = count::written_cost(table) {
         if cost.get_ref().whole().is_none() {
             let message = format!("the rule `{}` counts whole tokens", rule.name);
             let diagnostic = Diagnostic::new(cost.span(), message).here("the cost of a request");

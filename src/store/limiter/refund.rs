@@ -39,9 +39,9 @@ pub struct TakenAt {
     pub(super) here: Option<u64>,
 }
 
-/// A request that failed, as the limiter decided on it.
+/// A request that gets tokens back, as the limiter decided on it.
 #[derive(Debug, Clone, Copy)]
-pub struct Failed<'a> {
+pub struct Allowed<'a> {
     /// The decision, by which it was allowed.
     pub taken: &'a Taken,
     /// Rules of its policy, by index.
@@ -63,25 +63,38 @@ pub struct Refund {
     given: Option<Receiver<(BucketId, Given)>>,
 }
 
-impl<'a> Failed<'a> {
-    /// The charges that have taken tokens and for whose index `is_refunded` is true.
-    fn charges(
-        self,
-        is_refunded: impl Fn(usize) -> bool,
-    ) -> impl Iterator<Item = (usize, &'a Charge, &'a Outcome)> {
+impl<'a> Allowed<'a> {
+    /// The charges that have taken tokens, and their indexes.
+    pub(super) fn charges(self) -> impl Iterator<Item = (usize, &'a Charge, &'a Outcome)> {
         let each = self.taken.charges.iter().zip(&self.taken.answer.outcomes).enumerate();
         let each = each.map(|(index, (charge, outcome))| (index, charge, outcome));
-        each.filter(move |(index, charge, outcome)| {
-            outcome.spent(charge) > 0 && is_refunded(*index)
-        })
+        each.filter(|(_, charge, outcome)| outcome.spent(charge) > 0)
+    }
+
+    /// The part of these charges that a request gets back: at most their costs, in parts of a token
+    /// by the index of the charge.
+    fn returned(
+        self,
+        parts: impl Fn(usize) -> u64,
+    ) -> impl Iterator<Item = (usize, Charge, &'a Outcome)> {
+        let each = self.charges().map(move |(index, charge, outcome)| {
+            let cost = parts(index).min(charge.cost);
+            (index, Charge { cost, ..*charge }, outcome)
+        });
+        each.filter(|(_, charge, _)| charge.cost > 0)
     }
 }
 
 impl Refund {
     /// Everything is lost.
-    pub fn lost(failed: Failed<'_>, is_refunded: impl Fn(usize) -> bool) -> Self {
-        let lost = failed.charges(is_refunded).map(|(index, ..)| index);
+    pub fn lost(allowed: Allowed<'_>, parts: impl Fn(usize) -> u64) -> Self {
+        let lost = allowed.returned(parts).map(|(index, ..)| index);
         Self { lost: lost.collect(), ..Self::default() }
+    }
+
+    /// Whether Redis has not said yet what it gives back.
+    pub fn is_pending(&self) -> bool {
+        self.given.is_some()
     }
 
     /// Completes once Redis has said of each bucket what it gives back, or is not asked any more.
@@ -115,19 +128,15 @@ impl TakenAt {
 }
 
 impl Limiter {
-    /// Gives back what a request took from the buckets of the charges for whose index `is_refunded`
-    /// is true, at `now` (microseconds). The limits in force must be those of the charges. What
-    /// Redis gives back is known after [`refunded`](Self::refunded).
-    pub fn refund(
-        &self,
-        failed: Failed<'_>,
-        is_refunded: impl Fn(usize) -> bool,
-        now: u64,
-    ) -> Refund {
+    /// Gives back what a request took, at `now` (microseconds): `parts` of a token by the index of
+    /// the charge, at most its cost. The limits in force must be those of the charges. What Redis
+    /// gives back is known after [`refunded`](Self::refunded).
+    pub fn refund(&self, allowed: Allowed<'_>, parts: impl Fn(usize) -> u64, now: u64) -> Refund {
         let mut refund = Refund::default();
         let mut in_redis = Charges::new();
-        let Failed { taken, rules, checked_at } = failed;
-        for (index, charge, outcome) in failed.charges(is_refunded) {
+        let Allowed { taken, rules, checked_at } = allowed;
+        for (index, charge, outcome) in allowed.returned(parts) {
+            let charge = &charge;
             if self.adjusted.is_since(charge.bucket, checked_at) {
                 continue;
             }
@@ -152,7 +161,10 @@ impl Limiter {
                     level
                 }
                 (Some(_), Source::Redis) => {
-                    if !is_leaky || outcome.level_before(charge, true) >= charge.limit.full() {
+                    // Of a leaky bucket, other requests wait already because of what it took.
+                    let before =
+                        taken.charges.get(index).map(|all| outcome.level_before(all, true));
+                    if !is_leaky || before.is_some_and(|before| before >= charge.limit.full()) {
                         in_redis.push(*charge);
                         refund.in_redis.push((index, charge.bucket));
                     }

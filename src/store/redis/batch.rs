@@ -166,6 +166,16 @@ struct State {
 enum Queued {
     Check(Waiting),
     GiveBack(GiveBack),
+    Settle(Settle),
+}
+
+/// A bucket whose debt is to be settled, with the next call.
+struct Settle {
+    slot: u16,
+    charge: Charge,
+    rules: Arc<[StoredRule]>,
+    /// Time at which it was queued, in microseconds.
+    since: u64,
 }
 
 impl Queued {
@@ -174,6 +184,7 @@ impl Queued {
         match self {
             Self::Check(check) => check.since,
             Self::GiveBack(give_back) => give_back.since,
+            Self::Settle(settle) => settle.since,
         }
     }
 }
@@ -312,6 +323,13 @@ impl Batcher {
         answered.ok().and_then(Result::ok).unwrap_or(Err(Undecided::Ambiguous))
     }
 
+    /// Settles the debt to a charge's bucket with the next call. If too many checks wait, a later
+    /// call of the bucket does.
+    pub fn settle_soon(self: &Arc<Self>, slot: u16, charge: Charge, rules: &Arc<[StoredRule]>) {
+        let settle = Settle { slot, charge, rules: Arc::clone(rules), since: clock::now() };
+        self.enqueue(Queued::Settle(settle));
+    }
+
     /// Adds a check to the queue, and starts a call if needed. Returns whether there was room.
     fn enqueue(self: &Arc<Self>, queued: Queued) -> bool {
         let since = queued.since();
@@ -400,6 +418,13 @@ impl Batcher {
                     }
                     continue;
                 }
+                Queued::Settle(settle) => {
+                    if self.gather_settle(&mut calls, &settle) == Added::Full {
+                        waiting.push_front(Queued::Settle(settle));
+                        break;
+                    }
+                    continue;
+                }
             };
             // Not sent if its request has ended or its budget is over, so no tokens are taken.
             let late = now.saturating_sub(check.since) >= self.budget_us;
@@ -463,6 +488,14 @@ impl Batcher {
             }
         }
         give_back.with(rest)
+    }
+
+    /// Adds a bucket to a call, which then has its debt.
+    fn gather_settle(&self, calls: &mut Calls, settle: &Settle) -> Added {
+        let Settle { slot, charge, rules, .. } = settle;
+        let Some(rule) = rules.get(charge.rule as usize) else { return Added::TooLarge };
+        let call = calls.of(*slot, self.is_migrating(*slot).then_some(charge.bucket));
+        call.batch.add_bucket(charge.bucket, charge.limit, rule, self.keys())
     }
 
     /// Whether an unanswered call has checks of one of these buckets whose units are held.

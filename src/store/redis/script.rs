@@ -201,6 +201,24 @@ impl Batch {
         }
     }
 
+    /// Adds a bucket without a check, if it has room for it, for its debt.
+    pub fn add_bucket<'a>(
+        &mut self,
+        bucket: BucketId,
+        limit: Limit,
+        rule: &StoredRule,
+        keys: impl Into<Keys<'a>>,
+    ) -> Added {
+        let charge = alone(bucket, limit);
+        if !self.has_room_for(&[charge]) {
+            return Added::Full;
+        }
+        match self.bucket(&charge, std::slice::from_ref(rule), keys.into()) {
+            Some(_) => Added::In,
+            None => Added::Full,
+        }
+    }
+
     /// Adds a bucket, if it has room for it, to give back what a request took.
     pub fn give_back<'a>(
         &mut self,
@@ -210,17 +228,11 @@ impl Batch {
         returned: Returned,
         keys: impl Into<Keys<'a>>,
     ) -> Added {
-        let charge = alone(bucket, limit);
-        if !self.has_room_for(&[charge]) {
-            return Added::Full;
+        let added = self.add_bucket(bucket, limit, rule, keys);
+        if let (Added::In, Some(index)) = (added, self.bucket_index.get(&bucket)) {
+            self.returned.push((*index, returned));
         }
-        match self.bucket(&charge, std::slice::from_ref(rule), keys.into()) {
-            Some(index) => {
-                self.returned.push((index, returned));
-                Added::In
-            }
-            None => Added::Full,
-        }
+        added
     }
 
     /// Sets the highest level that each bucket can have, if it is known.

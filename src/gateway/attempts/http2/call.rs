@@ -25,6 +25,7 @@ use crate::gateway::attempts::deadline;
 use crate::gateway::attempts::retry::Failed;
 use crate::gateway::compression;
 use crate::gateway::exchange::Exchange;
+use crate::gateway::metering::End;
 use crate::gateway::request::body_drain;
 use crate::gateway::respond::{self, failure, grpc, upstream_response};
 use crate::net::body_rate::BodyMeter;
@@ -367,6 +368,9 @@ impl<'a> Call<'a> {
 
     async fn write_final_head(&mut self, head: &mut ResponseHeader, is_end: bool) -> Result<()> {
         Gateway::prepare_response(self.session, head, self.exchange)?;
+        if is_end {
+            self.gateway.settle(self.exchange, End::Complete);
+        }
         if !is_end {
             compression::begin(self.session, head, self.exchange)?;
         }
@@ -390,6 +394,9 @@ impl<'a> Call<'a> {
         let len = data.len();
         let received = u64::try_from(len).unwrap_or(u64::MAX);
         self.missing = self.missing.map(|missing| missing.saturating_sub(received));
+        if let Some(metering) = &mut self.exchange.metering {
+            metering.read_body(Some(&data));
+        }
         let is_complete = self.is_complete();
         let Response::Body(body) = &mut self.response else { return None };
         let is_end = match self.body.is_end(body, is_complete) {
@@ -398,6 +405,7 @@ impl<'a> Call<'a> {
         };
         if is_end {
             self.exchange.release_upstream();
+            self.gateway.settle(self.exchange, End::Complete);
         }
         let written = self.write_body(Some(data), is_end).await;
         if let Err(error) = written {
@@ -418,6 +426,10 @@ impl<'a> Call<'a> {
             Err(error) => return Some(Err(in_words(error))),
         };
         self.exchange.release_upstream();
+        if let (Some(metering), Some(trailers)) = (&mut self.exchange.metering, &trailers) {
+            metering.read_trailers(trailers);
+        }
+        self.gateway.settle(self.exchange, End::Complete);
         Some(match trailers {
             Some(trailers) => self.write_last(trailers).await,
             None => self.write_body(None, true).await,

@@ -13,7 +13,7 @@ use crate::client::principal::{Principal, Tenant};
 use crate::client::{Client, ClientKey};
 use crate::decide::decision::Summary;
 use crate::decide::label::DecisionLabel;
-use crate::limit::cost::Cost;
+use crate::limit::cost::{Amount, Cost};
 use crate::load::from_text;
 use crate::net::tls_info::{ClientCertificate, TlsInfo};
 use crate::observe::access_log::{Timings, UpstreamMarks, UpstreamTimes};
@@ -246,8 +246,16 @@ proptest! {
 fn parts_of(headers: &HeaderMap) -> RequestParts<'_> {
     static TLS: LazyLock<TlsInfo> = LazyLock::new(|| tls(Some(SUBJECT)));
     static GRPC_STATUS: HeaderValue = HeaderValue::from_static("14");
+    static COSTS: [(u32, Amount); 1] = [(0, Amount::of_thousandths(12_500))];
     let version = Version::HTTP_2;
-    RequestParts { headers, version, tls: Some(&TLS), grpc_status: Some(&GRPC_STATUS), attempts: 2 }
+    RequestParts {
+        headers,
+        version,
+        tls: Some(&TLS),
+        grpc_status: Some(&GRPC_STATUS),
+        attempts: 2,
+        costs: &COSTS,
+    }
 }
 
 fn tls(subject: Option<&str>) -> TlsInfo {
@@ -275,12 +283,26 @@ fn value_of(field: &str, request: &RequestParts<'_>) -> serde_json::Value {
 fn properties_of_the_connection_are_null_in_clear() {
     let headers = HeaderMap::new();
     let version = Version::HTTP_10;
-    let clear =
-        RequestParts { headers: &headers, version, tls: None, grpc_status: None, attempts: 0 };
+    let clear = RequestParts {
+        headers: &headers,
+        version,
+        tls: None,
+        grpc_status: None,
+        attempts: 0,
+        costs: &[],
+    };
     assert_eq!(value_of("http", &clear), "1.0");
-    for field in ["tls_version", "tls_cipher", "sni", "cert_subject", "grpc_status"] {
+    for field in ["tls_version", "tls_cipher", "sni", "cert_subject", "grpc_status", "costs"] {
         assert_eq!(value_of(field, &clear), serde_json::Value::Null, "{field}");
     }
+}
+
+#[test]
+fn costs_are_shown_by_rule() {
+    let rule = records().new_tree(&mut TestRunner::deterministic()).unwrap().current();
+    let rule = rule.policy.rules[0].name.to_string();
+    let headers = HeaderMap::new();
+    assert_eq!(value_of("costs", &parts_of(&headers)), serde_json::json!({rule: 12.5}));
 }
 
 #[test]
@@ -366,6 +388,7 @@ proptest! {
                 "cert_subject" => SUBJECT.into(),
                 "grpc_status" => 14.into(),
                 "attempts" => 2.into(),
+                "costs" => serde_json::json!({"per-key": 12.5}),
                 name => every[name].clone(),
             };
             format!("\"{}\":{value}", field.member())

@@ -12,6 +12,7 @@ mod concurrency;
 mod conditions;
 mod cors;
 mod costs_above_a_burst;
+mod counts;
 mod duplicates;
 mod entries;
 mod errors;

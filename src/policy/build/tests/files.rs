@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 66] = [
+pub(super) const FILES: [(&str, &str); 67] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("admin.tokens", "[[admin.tokens]]\nname = 't'\nsha256 = '#'\n@"),
@@ -91,6 +91,7 @@ pub(super) const FILES: [(&str, &str); 66] = [
     ("rules", "[rules.r]\nper = ['key']\nrate = '1/s'\n@"),
     ("rules", "[rules.r]\nper = []\nkind = 'fixed_window'\nlimit = '5/month'\n@"),
     ("rules", "[rules.r]\nper = []\nkind = 'leaky_bucket'\nrate = '1/s'\n@"),
+    ("rules", "[rules.r]\nper = []\nrate = '1/s'\ncount = 'response_bytes'\n@"),
     (
         "rules.plans",
         "[plans.free]\n[rules.r]\nper = []\nkind = 'leaky_bucket'\n[rules.r.plans.free]\nrate = '1/s'\n@",

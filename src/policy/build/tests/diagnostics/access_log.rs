@@ -80,8 +80,8 @@ fn fields_do_not_exist() {
               `ip`, `plan`, `method`, `path`, `route`, `decision`, `rule`, `shadow_rules`, `cost`, `remaining`,
               `source`, `reason`, `status`, `bytes_in`, `bytes_out`, `upstream`, `server`, `total_ms`, `check_ms`,
               `wait_ms`, `upstream_ms`, `connection`, `connect_ms`, `request_body_ms`, `first_byte_ms`, `body_ms`,
-              `send_ms`, `http`, `tls_version`, `tls_cipher`, `sni`, `cert_subject`, `grpc_status`, `attempts` and
-              `header:<name>`
+              `send_ms`, `http`, `tls_version`, `tls_cipher`, `sni`, `cert_subject`, `grpc_status`, `attempts`,
+              `costs` and `header:<name>`
 
     error: there is no field `query`
      --> gateway.toml:2:29

@@ -18,6 +18,7 @@ fn refunds_of_every_kind_of_tokens() {
     let lists = [
         "[]",
         "['no_server']",
+        "['5xx', '500', '502', '503', '504']",
         "['upstream_connect', 'no_server', 'shed', 'upstream_tls', 'upstream_connect_timeout']",
     ];
     for (kind, list) in kinds.iter().flat_map(|kind| lists.iter().map(move |list| (kind, list))) {
@@ -31,7 +32,7 @@ fn refunds_of_every_kind_of_tokens() {
 fn refunds_that_are_not_possible() {
     let written = [
         "rate = '10/s'\nrefund_on = ['upstream_conect']",
-        "rate = '10/s'\nrefund_on = ['5xx']",
+        "rate = '10/s'\nrefund_on = ['4xx']",
         "rate = '10/s'\nrefund_on = ['upstream_timeout']",
         "rate = '10/s'\nrefund_on = ['limited', 1]",
         "rate = '10/s'\nrefund_on = 'no_server'",
