@@ -29,7 +29,7 @@ end
 for at = 1, #present, 32 do
     local owner = redis.call('HGET', KEYS[1], string.sub(present, at, at + 31))
     -- A record that could not be read may have left its digests when it was removed.
-    if owner and owner ~= id and redis.call('HEXISTS', KEYS[2], owner) == 1 then
+    if owner and owner ~= id and redis.call('HGET', KEYS[2], owner) then
         return -1
     end
 end

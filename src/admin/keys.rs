@@ -365,7 +365,15 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Answer>> {
     let why = |error: serde_json::Error| {
         bad(&format!("the body is not valid: {}", without_texts(&error)))
     };
+    if !is_object(body) {
+        return Err(bad("the body is not a JSON object"));
+    }
     serde_json::from_slice(body).map_err(why)
+}
+
+/// Whether a text can be a JSON object: what is derived by serde reads lists, too.
+fn is_object(json: &[u8]) -> bool {
+    json.trim_ascii_start().starts_with(b"{")
 }
 
 fn overlap(text: Option<&str>) -> Result<u64, Box<Answer>> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, DatabaseError, Durability, ReadableDatabase as _, ReadableTable as _,
+    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable as _,
     ReadableTableMetadata as _, TableDefinition, WriteTransaction,
 };
 
@@ -193,9 +193,7 @@ impl KeyFile {
     /// # Errors
     /// See [`KeptError`].
     pub fn note_uses(&self, ids: &[Arc<str>], unix_us: u64) -> Result<(), KeptError> {
-        let mut writing = self.database()?.begin_write()?;
-        // The next change of a record, or the end of the process, writes it to the disk.
-        writing.set_durability(Durability::None)?;
+        let writing = self.database()?.begin_write()?;
         {
             let (records, mut used) = (writing.open_table(RECORDS)?, writing.open_table(USED)?);
             for id in ids {

@@ -35,8 +35,11 @@ const AT_ONCE_US: u64 = 50_000;
 /// Maximum number of look-ups in one call.
 const LOOKUPS_AT_ONCE: usize = 64;
 
-/// Maximum number of clients whose use is written at once, four times a second.
-const USES_AT_ONCE: usize = 500;
+/// Interval in which the last uses of clients are written. A write to a file waits for the disk.
+const USES_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Maximum number of clients whose use is written at once.
+const USES_AT_ONCE: usize = 1_000;
 
 /// Shortest time between two calls for look-ups: at most 500 of them a second.
 const LOOKUP_PAUSE: Duration = Duration::from_millis(2);
@@ -56,12 +59,16 @@ impl KeyFollower {
     async fn run(&self) {
         let mut look_ups = self.look_ups.lock().await;
         let mut position = Position::default();
+        let mut uses_due = Instant::now() + USES_INTERVAL;
         let mut waiting: Vec<LookUp> = Vec::with_capacity(LOOKUPS_AT_ONCE);
         loop {
             let mut due = match self.follow(&mut position).await {
                 Ok(()) => {
                     self.note_success();
-                    self.note_uses().await;
+                    if uses_due <= Instant::now() {
+                        self.note_uses().await;
+                        uses_due = Instant::now() + USES_INTERVAL;
+                    }
                     Instant::now() + INTERVAL
                 }
                 Err(error) => {

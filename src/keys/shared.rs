@@ -27,7 +27,7 @@ const LIST: &str = "local ids = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[1], '+',
 
 /// Notes when clients were last used, unless they are removed.
 const NOTE_USES: &str = "for at = 2, #ARGV do \
-        if redis.call('HEXISTS', KEYS[1], ARGV[at]) == 1 then \
+        if redis.call('HGET', KEYS[1], ARGV[at]) then \
             redis.call('HSET', KEYS[2], ARGV[at], ARGV[1]) \
         end \
     end";

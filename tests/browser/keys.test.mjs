@@ -6,7 +6,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 
-import { AXE, eventually, send, startBrowser, startGateway } from "./support.mjs";
+import { AXE, eventually, overflowing, send, startBrowser, startGateway } from "./support.mjs";
 
 /** Folder for screenshots, if any. */
 const PICTURES = process.env.PICTURES;
@@ -123,6 +123,12 @@ test("a large store is shown page by page, filtered, and without violations of a
   const { violations } = await page.evaluate(() => axe.run("#keys"));
   assert.deepEqual(violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(", ")}`), []);
   await close();
+  const phone = await browser.open(gateway.admin, { viewport: { width: 375, height: 812 }, isMobile: true, hasTouch: true });
+  await eventually("the page on a phone", async () => (await ids(phone.page)).length === 25);
+  assert.deepEqual((await overflowing(phone.page)).filter((line) => line.includes("key")), []);
+  await phone.page.locator("#keys").scrollIntoViewIfNeeded();
+  await picture(phone.page, "keys-phone");
+  await phone.close();
 });
 
 test("a token without the role does not see the page", async () => {

@@ -390,6 +390,7 @@ fn bad_bodies_are_refused_without_repeating_a_key() {
     let (_folder, gateway) = with_file();
     let secret = "tg_0123456789abcdef";
     for body in [
+        json!([secret, "pro"]),
         json!({ "id": "a", "plan": "pro", "secrets": [secret] }),
         json!({ "id": "a", "plan": "pro", "secrets": secret }),
         json!({ "id": "a", "plan": "pro", "secrets": [{ "sha256": secret }] }),

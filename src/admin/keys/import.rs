@@ -1,6 +1,6 @@
 //! `POST /api/keys/import`: many clients, one a line.
 
-use super::{Keys, unread, unwritten, without_texts};
+use super::{Keys, is_object, unread, unwritten, without_texts};
 use crate::admin::answer::Answer;
 use crate::api::keys::{FailedLine, Imported, NewClient};
 use crate::base::clock;
@@ -72,6 +72,10 @@ impl Keys<'_> {
         let now_us = clock::unix_us();
         for (number, text) in (1..).zip(body.split(|byte| *byte == b'\n')) {
             if text.trim_ascii().is_empty() {
+                continue;
+            }
+            if !is_object(text) {
+                imported.fail(number, "a line is a JSON object");
                 continue;
             }
             let new: NewClient = match serde_json::from_slice(text) {

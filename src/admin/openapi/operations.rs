@@ -169,7 +169,7 @@ fn keys(call: Call, generator: &mut SchemaGenerator) -> Operation {
         Call::ImportKeys => {
             let summary = "Creates many clients with the hashes of their keys: JSON Lines.";
             Operation::json::<Imported>(generator, summary)
-                .with_body(true, json!({ "type": "string" }))
+                .with_body(false, json!({ "type": "string" }))
                 .failing(&[BAD, NO_STORE, AWAY])
         }
         Call::PatchKey => {
