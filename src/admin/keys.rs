@@ -18,10 +18,11 @@ use crate::base::time::UtcTime;
 use crate::config::suggest;
 use crate::keys::edit::{self, Change, NewRecord, NewSecret};
 use crate::keys::kept::{Damage, KeptError, Replaced, Replacement, Stored};
-use crate::keys::record::{Record, Secret};
+use crate::keys::record::{Override, Record, Secret};
 use crate::keys::secret::NewKey;
 use crate::keys::store::KeyStore;
 use crate::policy::Policy;
+use crate::policy::build::stored_grant;
 
 /// Default of `overlap`.
 const DEFAULT_OVERLAP: &str = "24h";
@@ -184,13 +185,20 @@ impl<'a> Keys<'a> {
             KeyCall::Enable => (Some(enable(true)), None, format!("client {id} enabled")),
             KeyCall::Patch => {
                 let change: ClientChange = parse(body)?;
-                if self.tenant.is_some() && (change.plan.is_some() || change.tenant.is_some()) {
-                    return Err(self.not_of_tenant("`plan` and `tenant` cannot be changed"));
+                let is_limited = change.plan.is_some()
+                    || change.tenant.is_some()
+                    || !change.overrides.is_empty();
+                if self.tenant.is_some() && is_limited {
+                    let why = "`plan`, `tenant` and `overrides` cannot be changed";
+                    return Err(self.not_of_tenant(why));
                 }
                 let note = format!("client {id} changed: {}", names(&change));
-                let ClientChange { plan, tenant, enabled, metadata, secrets } = change;
+                let ClientChange { plan, tenant, enabled, metadata, overrides, secrets } = change;
+                self.check_overrides(
+                    overrides.iter().filter_map(|(rule, own)| Some((rule, own.as_ref()?))),
+                )?;
                 let plan = plan.map(|plan| self.plan(Some(plan))).transpose()?;
-                let change = Change { plan, tenant, enabled, metadata, secrets };
+                let change = Change { plan, tenant, enabled, metadata, overrides, secrets };
                 (Some(edit::changed(record, change, now_us)), None, note)
             }
             KeyCall::Rotate => {
@@ -220,8 +228,8 @@ impl<'a> Keys<'a> {
         new: NewClient,
         now_us: u64,
     ) -> Result<(Record, Option<String>), Box<Answer>> {
-        let NewClient { id, plan, tenant, enabled, metadata, secrets, name, not_before, expires } =
-            new;
+        let NewClient { id, plan, tenant, enabled, metadata, overrides, secrets, .. } = new;
+        let NewClient { name, not_before, expires, .. } = new;
         let id = id.map_or_else(random_id, Ok)?;
         if self.policy.keys.named(&id).is_some() {
             return Err(self.id_is_taken(&id, "the file has a client"));
@@ -245,10 +253,14 @@ impl<'a> Keys<'a> {
         let plan_of_tenant = self.plan_of_tenant(tenant.as_deref());
         if self.tenant.is_some() {
             self.check_new(plan.as_deref(), tenant.as_deref(), plan_of_tenant.as_deref())?;
+            if !overrides.is_empty() {
+                return Err(self.not_of_tenant("its clients have no `overrides`"));
+            }
         }
         let plan = self.plan(plan.or(plan_of_tenant))?;
         let is_disabled = enabled == Some(false);
-        let new = NewRecord { id, plan, tenant, is_disabled, metadata, secrets };
+        self.check_overrides(overrides.iter())?;
+        let new = NewRecord { id, plan, tenant, is_disabled, metadata, overrides, secrets };
         let record = edit::created(new, now_us);
         self.check(&record)?;
         Ok((record, key))
@@ -265,6 +277,24 @@ impl<'a> Keys<'a> {
                 };
                 return Err(Answer::refusal(StatusCode::CONFLICT, &detail));
             }
+        }
+        Ok(())
+    }
+
+    /// Checks overrides that are to be stored: the policy has their rules.
+    fn check_overrides<'o>(
+        self,
+        overrides: impl Iterator<Item = (&'o String, &'o Override)>,
+    ) -> Result<(), Box<Answer>> {
+        for (name, own) in overrides {
+            let rules = &self.policy.rules;
+            let Some(rule) = rules.iter().find(|rule| *rule.name == **name) else {
+                let names: Vec<&str> = rules.iter().map(|rule| &*rule.name).collect();
+                let help = suggest::help(name, &names);
+                return Err(bad(&format!("the file has no rule `{}`: {help}", cut(name, 64))));
+            };
+            stored_grant(self.policy, rule, own.text())
+                .map_err(|why| bad(&format!("`overrides.{}`: {why}", cut(name, 64))))?;
         }
         Ok(())
     }
@@ -386,7 +416,7 @@ fn overlap(text: Option<&str>) -> Result<u64, Box<Answer>> {
 
 /// The members that a change has, for the log.
 fn names(change: &ClientChange) -> String {
-    let ClientChange { plan, tenant, enabled, metadata, secrets } = change;
+    let ClientChange { plan, tenant, enabled, metadata, overrides, secrets } = change;
     let mut names = Vec::new();
     names.extend(plan.as_ref().map(|plan| format!("plan {}", cut(plan, 64))));
     names.extend(tenant.as_ref().map(|tenant| {
@@ -395,6 +425,10 @@ fn names(change: &ClientChange) -> String {
     names.extend(enabled.map(|enabled| format!("enabled {enabled}")));
     names.extend(secrets.as_ref().map(|secrets| format!("{} secrets", secrets.len())));
     names.extend((!metadata.is_empty()).then(|| "metadata".to_owned()));
+    names.extend(overrides.iter().map(|(rule, own)| {
+        let verb = if own.is_some() { "override of" } else { "no override of" };
+        format!("{verb} {}", cut(rule, 64))
+    }));
     names.join(", ")
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::time::UtcTime;
-use crate::keys::record::{Record, Secret};
+use crate::keys::record::{Override, Record, Secret};
 
 /// A client of the key store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,10 @@ pub struct StoredClient {
     /// Free texts, which the gateway does not use.
     #[serde(default)]
     pub metadata: BTreeMap<String, String>,
+    /// Its limits under single rules, by their names, in place of those of its plan. One of a rule
+    /// that the configuration does not have, or has of another kind, does nothing.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub overrides: BTreeMap<String, Override>,
     /// Number of changes so far, the creation included.
     #[serde(default)]
     pub version: u64,
@@ -124,6 +128,9 @@ pub struct NewClient {
     pub enabled: Option<bool>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
+    /// Its limits under single rules, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub overrides: BTreeMap<String, Override>,
     /// Hashes of keys that the client has already. Without them, the gateway makes a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<Vec<Secret>>,
@@ -145,19 +152,22 @@ pub struct NewClient {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClientChange {
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
     /// `null`: none.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub tenant: Option<Option<String>>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// Texts to set; `null` removes one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, Option<String>>,
+    /// Overrides to set, by the names of rules; `null` removes one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub overrides: BTreeMap<String, Option<Override>>,
     /// All API keys of the client, by their hashes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<Vec<Secret>>,
 }
 
@@ -197,6 +207,7 @@ impl StoredClient {
             enabled: record.enabled,
             secrets: record.secrets.clone(),
             metadata: record.metadata.clone(),
+            overrides: record.overrides.clone(),
             version: record.version,
             created: record.created,
             updated: record.updated,

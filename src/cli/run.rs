@@ -119,7 +119,7 @@ fn serve(
     let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
     let limiter = Arc::new(limiter);
     let kept = kept(&policy, usage.as_ref(), &limiter, &metrics);
-    let (keys, follower) = keys(&policy, &metrics).unzip();
+    let (keys, follower) = keys(&policy, &store, &metrics).unzip();
     let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, pools)));
     let pressure = Pressure::new(most_connections, metrics.overload.clone());
     let intake = Intake::new(pressure.open().clone());
@@ -307,9 +307,14 @@ fn kept(
 }
 
 /// The key store, if the file has one, and the task that reads it.
-fn keys(policy: &Policy, metrics: &Metrics) -> Option<(Arc<KeyStore>, KeyFollower)> {
-    let kept = KeptKeys::of(policy)?;
-    let (store, look_ups) = KeyStore::new(policy.key_store.as_ref()?, kept, metrics.keys.clone());
+fn keys(
+    policy: &Policy,
+    buckets: &Arc<MemoryStore>,
+    metrics: &Metrics,
+) -> Option<(Arc<KeyStore>, KeyFollower)> {
+    let (kept, buckets) = (KeptKeys::of(policy)?, Arc::clone(buckets));
+    let series = metrics.keys.clone();
+    let (store, look_ups) = KeyStore::new(policy.key_store.as_ref()?, kept, buckets, series);
     let follower = KeyFollower::new(Arc::clone(&store), look_ups);
     Some((store, follower))
 }

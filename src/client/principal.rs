@@ -10,6 +10,7 @@ use super::credential::{Credential, CredentialKind};
 use super::jwt::TokenRefusal;
 use super::jwt::verify::Verified;
 use crate::base::hash::{Digest, hash};
+use crate::limit::grant::{Grant, OwnGrant};
 
 /// A client that is known by its API keys, or by a token.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Principal {
     pub is_enabled: bool,
     /// What its token says; `None` for a client with API keys.
     pub token: Option<Box<TokenIdentity>>,
+    /// Its grants of single rules that the file does not have.
+    pub own_grants: Box<[OwnGrant]>,
 }
 
 /// What a verified token says about its client, besides id and plan.
@@ -132,7 +135,8 @@ impl Principal {
     /// The client with this id, which no other has.
     pub fn new(id: Arc<str>, plan: u32, is_enabled: bool) -> Self {
         let hash = hash(id.as_bytes());
-        Self { id, plan, tenant: None, hash, is_enabled, token: None }
+        let own_grants = Box::default();
+        Self { id, plan, tenant: None, hash, is_enabled, token: None, own_grants }
     }
 
     /// The client that a token identifies. `subject` is its id among the clients of the issuer.
@@ -145,13 +149,19 @@ impl Principal {
         let id = format!("{subject} {}", token.issuer).into();
         let beginning = token.digest.first_chunk().copied().unwrap_or_default();
         let hash = u64::from_be_bytes(beginning);
-        Self { id, plan, tenant, hash, is_enabled: true, token: Some(Box::new(token)) }
+        let (token, own_grants) = (Some(Box::new(token)), Box::default());
+        Self { id, plan, tenant, hash, is_enabled: true, token, own_grants }
     }
 
     /// Its name in the file, which rules refer to; `None` for a client with a token, whatever its
     /// id.
     pub fn key_id(&self) -> Option<&Arc<str>> {
         self.token.is_none().then_some(&self.id)
+    }
+
+    /// Its grant of the rule with this salt, if it has one that the file does not have.
+    pub fn own_grant(&self, rule: u128) -> Option<&Grant> {
+        self.own_grants.iter().find(|own| own.rule == rule).map(|own| &own.grant)
     }
 
     /// The value of a claim of its token that rules count by, and the issuer; `None` if it has

@@ -162,6 +162,14 @@ impl Diagnostics {
         result.map_err(|error| self.push(error)).ok()
     }
 
+    /// The first error and its help, in one line; empty without one.
+    pub fn first_error(&self) -> String {
+        let Some(Diagnostic { message, help, .. }) = self.errors.list.first() else {
+            return String::new();
+        };
+        help.as_ref().map_or_else(|| message.clone(), |help| format!("{message}; {help}"))
+    }
+
     /// Whether there is an error, so that the file is rejected.
     pub fn has_errors(&self) -> bool {
         !self.errors.is_empty()

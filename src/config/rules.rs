@@ -53,6 +53,13 @@ enum TextOrCount {
     Count(u64),
 }
 
+impl LimitText {
+    /// A limit as it is written, with or without quotes.
+    pub fn new(text: String, is_number: bool) -> Self {
+        Self { text, is_number }
+    }
+}
+
 impl std::ops::Deref for LimitText {
     type Target = str;
 

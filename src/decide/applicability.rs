@@ -144,9 +144,8 @@ pub fn applicability<'a>(
 fn is_own(rule: &Rule, subject: &Subject<'_>) -> bool {
     let per = |dimension| rule.per.contains(&dimension);
     match (subject.selected_by, &subject.client.key) {
-        (SelectedBy::Key, ClientKey::Known(known)) => {
-            per(Dimension::Key)
-                || known.key_id().is_some_and(|id| rule.grant_by_key.contains_key(id))
+        (SelectedBy::Key, ClientKey::Known(_)) => {
+            per(Dimension::Key) || rule.has_key_grant(subject.client)
         }
         (SelectedBy::Key, _) => per(Dimension::Key),
         (SelectedBy::Tenant, _) => rule.counts_tenants(),

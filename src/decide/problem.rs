@@ -9,6 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use super::guard::Malformed;
 use super::headers::{HeaderFault, UncountableHeader};
 use super::{Refusal, Rejection, Unauthenticated};
+use crate::client::Client;
 use crate::client::credential::{IdentityError, MAX_KEY_BYTES};
 use crate::client::principal::KeyRefusal;
 use crate::client::settings::KeySource;
@@ -335,22 +336,22 @@ fn routed_methods(routed: Option<&[Method]>) -> String {
     usual.map(Method::as_str).chain(methods).collect::<Vec<_>>().join(", ")
 }
 
-/// Detail of a request that the limit of `charge` denies. `plan` is the name of the client's plan;
-/// `reason`: why the request would be refused otherwise. Such a request is counted as one without a
-/// key, whatever plan the client has.
+/// Detail of a request that the limit of `charge` denies. `reason`: why the request would be
+/// refused otherwise. Such a request is counted as one without a key, whatever plan the client has.
 pub fn limited(
     policy: &Policy,
-    plan: &str,
+    client: Option<&Client>,
     charge: &Charge,
     retry_after_ms: u64,
     reason: Option<Unauthenticated>,
 ) -> String {
     let rule = policy.rules.get(charge.rule as usize);
     let name = rule.map_or("", |rule| &rule.name);
-    let written = rule.and_then(|rule| rule.written(charge.limit_index));
+    let principal = client.and_then(Client::principal);
+    let written = rule.and_then(|rule| rule.written(charge.limit_index, principal));
     let burst = charge.limit.capacity();
     let plan = match reason {
-        None => plan,
+        None => client.map_or("", |client| policy.plan_name(client.plan)),
         Some(_) => policy.plan_name(policy.clients.anonymous_plan),
     };
     let mut text = String::with_capacity(DETAIL_BYTES);

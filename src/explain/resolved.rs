@@ -409,12 +409,12 @@ fn reported(policy: &Policy, precheck: &Precheck<'_>, taken: &Taken) -> Verdict 
         Some(Refusal::Rejected(_)) | None => None,
     };
     let identity = precheck.identity.as_ref();
-    let plan = identity.map_or("", |identity| policy.plan_name(identity.client.plan));
+    let client = identity.ok().map(|identity| &identity.client);
     let retry_after_ms = problem::retry_after_ms(standing.retry_after_us);
     Verdict {
         decision: "deny",
         status: Some(problem::LIMITED.as_u16()),
-        why: problem::limited(policy, plan, charge, retry_after_ms, unauthenticated),
+        why: problem::limited(policy, client, charge, retry_after_ms, unauthenticated),
         retry_after_ms: Some(retry_after_ms),
         ..view
     }

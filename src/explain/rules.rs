@@ -136,7 +136,7 @@ impl RequestContext<'_> {
             }
             PeekResult::NotRead | PeekResult::NoBuckets => false,
         };
-        let written = rule.written(charge.limit_index);
+        let written = rule.written(charge.limit_index, self.client.principal());
         report::Charge {
             kind: rule.kind.name(),
             rate: written.map_or_else(String::new, |written| written.to_string()),

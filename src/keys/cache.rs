@@ -5,11 +5,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use quick_cache::sync::Cache as Bounded;
 
-use super::record::{Record, Secret};
+use super::record::{Override, Record, Secret};
 use super::uses::{LastNoted, Uses};
 use crate::base::hash::Digest;
 use crate::client::principal::{KnownKey, Principal, Validity};
+use crate::limit::grant::{Grant, OwnGrant};
 use crate::policy::Policy;
+use crate::policy::build::stored_grant;
+use crate::store::memory::MemoryStore;
 
 /// An API key of a stored client.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub struct StoredKey {
     /// Name of the tenant, whose plan depends on the configuration, too.
     tenant: Option<Box<str>>,
     is_enabled: bool,
+    /// Its limits under single rules, by their names.
+    overrides: Box<[(Box<str>, Override)]>,
     name: Option<Arc<str>>,
     validity: Validity,
     last_noted: LastNoted,
@@ -69,6 +74,7 @@ impl StoredKey {
             plan: record.plan.as_str().into(),
             tenant: record.tenant.as_deref().map(Box::from),
             is_enabled: record.enabled,
+            overrides: overrides(record),
             name: secret.name.as_deref().map(Arc::from),
             validity: secret.validity(),
             last_noted: LastNoted::default(),
@@ -77,24 +83,27 @@ impl StoredKey {
     }
 
     /// The key under `policy`, which is in force as that `generation`; `None` if the policy does
-    /// not have its plan, or has a client of its own with the same id.
-    pub fn under(&self, policy: &Policy, generation: u64) -> Option<KnownKey> {
+    /// not have its plan, or has a client of its own with the same id. `store` numbers its
+    /// own limits.
+    pub fn under(&self, policy: &Policy, generation: u64, store: &MemoryStore) -> Option<KnownKey> {
         if let Some(bound) = &*self.bound.load()
             && bound.generation == generation
         {
             return bound.key.clone();
         }
-        let key = self.bind(policy);
+        let key = self.bind(policy, store);
         self.bound.store(Some(Arc::new(Bound { generation, key: key.clone() })));
         key
     }
 
-    fn bind(&self, policy: &Policy) -> Option<KnownKey> {
+    fn bind(&self, policy: &Policy, store: &MemoryStore) -> Option<KnownKey> {
         // A client of the file with the same id is another one, with its own overrides and buckets.
         if policy.keys.named(&self.id).is_some() {
             return None;
         }
+        let own_grants = own_grants(policy, &self.overrides, store);
         let principal = Principal::new(Arc::clone(&self.id), 0, self.is_enabled);
+        let principal = Principal { own_grants, ..principal };
         let principal = under(policy, principal, &self.plan, self.tenant.as_deref())?;
         Some(KnownKey { principal, name: self.name.clone(), validity: self.validity })
     }
@@ -116,9 +125,32 @@ impl StoredKey {
 }
 
 /// The client of a record; `None` if the policy does not have its plan.
-pub fn client(record: &Record, policy: &Policy) -> Option<Arc<Principal>> {
+pub fn client(record: &Record, policy: &Policy, store: &MemoryStore) -> Option<Arc<Principal>> {
+    let own_grants = own_grants(policy, &overrides(record), store);
     let principal = Principal::new(Arc::from(record.id.as_str()), 0, record.enabled);
+    let principal = Principal { own_grants, ..principal };
     under(policy, principal, &record.plan, record.tenant.as_deref())
+}
+
+fn overrides(record: &Record) -> Box<[(Box<str>, Override)]> {
+    let all = record.overrides.iter();
+    all.map(|(rule, own)| (Box::from(rule.as_str()), own.clone())).collect()
+}
+
+/// The grants of a client under the rules that the policy has. An override of another rule, or one
+/// that is none for the present kind of its rule, does nothing.
+fn own_grants(
+    policy: &Policy,
+    overrides: &[(Box<str>, Override)],
+    store: &MemoryStore,
+) -> Box<[OwnGrant]> {
+    let grant = |(name, own): &(Box<str>, Override)| {
+        let rule = policy.rules.iter().find(|rule| *rule.name == **name)?;
+        let grant = stored_grant(policy, rule, own.text()).ok()?;
+        let index = store.number_of(grant.limit)?;
+        Some(OwnGrant { rule: rule.salt, grant: Grant { index, ..grant } })
+    };
+    overrides.iter().filter_map(grant).collect()
 }
 
 /// The client with the plan and the tenant of these names, as the policy has them.
@@ -179,6 +211,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::record::TextOrNumber;
     use crate::keys::record::tests::record;
     use crate::load::from_text;
 
@@ -188,24 +221,57 @@ mod tests {
             .unwrap()
     }
 
+    fn store() -> MemoryStore {
+        MemoryStore::new(64, &[])
+    }
+
+    /// An override is in force under the rules that a policy has, and only there.
+    #[test]
+    fn override_follows_the_rules_of_each_configuration() {
+        let rule =
+            |rest: &str| policy(&format!("[plans.free]\n[rules.r]\nper = ['key']\n{rest}\n"));
+        let first = rule("rate = '1/s'");
+        let own = Override {
+            rate: Some("7/s".to_owned()),
+            burst: Some(TextOrNumber::Number(9)),
+            ..Override::default()
+        };
+        let overrides = [("r".to_owned(), own.clone()), ("gone".to_owned(), own)].into();
+        let record = Record { overrides, ..record("acme", 7) };
+        let key = StoredKey::of(&record, &record.secrets[0]);
+        let store = store();
+        let capacities = |policy: &Policy, generation| {
+            let known = key.under(policy, generation, &store).unwrap();
+            let own = known.principal.own_grants.iter();
+            own.map(|own| (own.grant.limit.capacity(), own.grant.written.to_string()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(capacities(&first, 1), [(9, "7/s".to_owned())]);
+        // Without the rule, or with one of another kind, there is none; and it comes back.
+        assert_eq!(capacities(&policy("[plans.free]\n"), 2), []);
+        assert_eq!(capacities(&rule("kind = 'fixed_window'\nlimit = '5/d'"), 3), []);
+        assert_eq!(capacities(&first, 4).len(), 1);
+    }
+
     #[test]
     fn key_has_its_plan_under_each_configuration() {
         let key = StoredKey::of(&record("acme", 7), &record("acme", 7).secrets[0]);
         let first = policy("[plans.free]\n[plans.pro]\n");
         let second = policy("[plans.basic]\n[plans.free]\n");
         let plan = |policy: &Policy, generation| {
-            let known = key.under(policy, generation)?;
+            let known = key.under(policy, generation, &store())?;
             Some(policy.plan_name(known.principal.plan).to_owned())
         };
         for generation in [1, 1, 3] {
             assert_eq!(plan(&first, generation).as_deref(), Some("free"));
         }
         assert_eq!(plan(&second, 4).as_deref(), Some("free"));
-        assert_eq!(key.under(&second, 4).unwrap().principal.plan, 1);
+        assert_eq!(key.under(&second, 4, &store()).unwrap().principal.plan, 1);
         let mut pro = record("acme", 7);
         pro.plan = "pro".to_owned();
         let key = StoredKey::of(&pro, &pro.secrets[0]);
-        assert!(key.under(&first, 1).is_some() && key.under(&second, 2).is_none());
+        assert!(key.under(&first, 1, &store()).is_some());
+        assert!(key.under(&second, 2, &store()).is_none());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::record::{HexDigest, Record, Secret};
+use super::record::{HexDigest, Override, Record, Secret};
 use crate::base::time::UtcTime;
 
 /// What a new record has.
@@ -13,6 +13,7 @@ pub struct NewRecord {
     pub tenant: Option<String>,
     pub is_disabled: bool,
     pub metadata: BTreeMap<String, String>,
+    pub overrides: BTreeMap<String, Override>,
     pub secrets: Vec<Secret>,
 }
 
@@ -25,6 +26,8 @@ pub struct Change {
     pub enabled: Option<bool>,
     /// Texts to set; `None` removes one.
     pub metadata: BTreeMap<String, Option<String>>,
+    /// Overrides to set, by the names of rules; `None` removes one.
+    pub overrides: BTreeMap<String, Option<Override>>,
     pub secrets: Option<Vec<Secret>>,
 }
 
@@ -40,7 +43,7 @@ pub struct NewSecret {
 
 /// The record of a new client. `now_us` is Unix time in microseconds.
 pub fn created(new: NewRecord, now_us: u64) -> Record {
-    let NewRecord { id, plan, tenant, is_disabled, metadata, secrets } = new;
+    let NewRecord { id, plan, tenant, is_disabled, metadata, overrides, secrets } = new;
     let now = UtcTime(now_us);
     let (enabled, others) = (!is_disabled, BTreeMap::new());
     Record {
@@ -51,6 +54,7 @@ pub fn created(new: NewRecord, now_us: u64) -> Record {
         enabled,
         secrets,
         metadata,
+        overrides,
         created: now,
         updated: now,
         others,
@@ -59,18 +63,14 @@ pub fn created(new: NewRecord, now_us: u64) -> Record {
 
 /// The record after a change.
 pub fn changed(record: &Record, change: Change, now_us: u64) -> Record {
-    let Change { plan, tenant, enabled, metadata, secrets } = change;
+    let Change { plan, tenant, enabled, metadata, overrides, secrets } = change;
     let mut next = following(record, now_us);
     next.plan = plan.unwrap_or(next.plan);
     next.tenant = tenant.unwrap_or(next.tenant);
     next.enabled = enabled.unwrap_or(next.enabled);
     next.secrets = secrets.unwrap_or(next.secrets);
-    for (name, text) in metadata {
-        match text {
-            Some(text) => drop(next.metadata.insert(name, text)),
-            None => drop(next.metadata.remove(&name)),
-        }
-    }
+    merge(&mut next.metadata, metadata);
+    merge(&mut next.overrides, overrides);
     next
 }
 
@@ -87,6 +87,16 @@ pub fn rotated(record: &Record, new: NewSecret, now_us: u64) -> Record {
     });
     next.secrets.push(Secret { name, sha256: digest, not_before: None, expires });
     next
+}
+
+/// Sets what the change has, and removes what is `None` there.
+fn merge<T>(all: &mut BTreeMap<String, T>, change: BTreeMap<String, Option<T>>) {
+    for (name, value) in change {
+        match value {
+            Some(value) => drop(all.insert(name, value)),
+            None => drop(all.remove(&name)),
+        }
+    }
 }
 
 fn following(record: &Record, now_us: u64) -> Record {

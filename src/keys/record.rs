@@ -10,9 +10,13 @@ use thiserror::Error;
 use crate::base::hash::Digest;
 use crate::base::time::UtcTime;
 use crate::client::principal::Validity;
+use crate::policy::build::{self, GrantText};
 
 /// Maximum number of API keys of one client.
 pub const MAX_SECRETS: usize = 16;
+
+/// Maximum number of overrides of one client.
+pub const MAX_OVERRIDES: usize = 64;
 
 /// Maximum number of entries in `metadata`.
 pub const MAX_METADATA: usize = 32;
@@ -43,6 +47,9 @@ pub struct Record {
     /// Free texts, which the gateway does not use.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
+    /// Its limits under single rules, by their names, in place of those of its plan.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub overrides: BTreeMap<String, Override>,
     pub created: UtcTime,
     pub updated: UtcTime,
     /// What a newer version of tollgate has stored: kept by changes of this one.
@@ -70,6 +77,34 @@ pub struct Secret {
     pub expires: Option<UtcTime>,
 }
 
+/// A limit of one client under one rule, as `[keys.<id>.overrides]` of the file has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Override {
+    /// Refill rate, such as `10/s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<String>,
+    /// In place of `rate`: `1000/h`, or a number of requests in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<TextOrNumber>,
+    /// Capacity of a bucket: a number of tokens, or a duration such as `5m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<TextOrNumber>,
+    /// Of a leaky bucket: longest time that a request waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_delay: Option<String>,
+}
+
+/// A value in one of two forms.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub enum TextOrNumber {
+    Number(u64),
+    Text(String),
+}
+
 /// A SHA-256 that is written as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HexDigest(pub Digest);
@@ -91,6 +126,8 @@ pub enum RecordError {
     NeverValid,
     #[error("the client is larger than {MAX_RECORD_BYTES} bytes as JSON")]
     TooLarge,
+    #[error("a client has at most {MAX_OVERRIDES} overrides")]
+    TooManyOverrides,
     #[error("`metadata` has at most {MAX_METADATA} texts, of {MAX_METADATA_BYTES} bytes together")]
     Metadata,
 }
@@ -116,6 +153,9 @@ impl Record {
         let length: usize = self.metadata.iter().map(|(name, text)| name.len() + text.len()).sum();
         if self.metadata.len() > MAX_METADATA || length > MAX_METADATA_BYTES {
             return Err(RecordError::Metadata);
+        }
+        if self.overrides.len() > MAX_OVERRIDES {
+            return Err(RecordError::TooManyOverrides);
         }
         // A character may take several bytes in JSON.
         if self.encode().len() > MAX_RECORD_BYTES {
@@ -168,6 +208,27 @@ impl Record {
     pub fn encode(&self) -> Vec<u8> {
         // Texts, numbers and lists: this does not fail.
         serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+impl Override {
+    /// What it has, for the policy.
+    pub fn text(&self) -> GrantText<'_> {
+        GrantText {
+            rate: self.rate.as_deref(),
+            limit: self.limit.as_ref().map(TextOrNumber::borrowed),
+            burst: self.burst.as_ref().map(TextOrNumber::borrowed),
+            max_delay: self.max_delay.as_deref(),
+        }
+    }
+}
+
+impl TextOrNumber {
+    fn borrowed(&self) -> build::TextOrNumber<'_> {
+        match self {
+            Self::Text(text) => build::TextOrNumber::Text(text),
+            Self::Number(number) => build::TextOrNumber::Number(*number),
+        }
     }
 }
 
@@ -252,6 +313,7 @@ pub(crate) mod tests {
             enabled: true,
             secrets: vec![secret(byte)],
             metadata: BTreeMap::new(),
+            overrides: BTreeMap::new(),
             created: UtcTime(1_000_000),
             updated: UtcTime(1_000_000),
             others: BTreeMap::new(),
@@ -268,6 +330,15 @@ pub(crate) mod tests {
         let full = Record {
             tenant: Some("t".to_owned()),
             metadata: [("owner".to_owned(), "a@b.test".to_owned())].into(),
+            overrides: [(
+                "per-key".to_owned(),
+                Override {
+                    rate: Some("5/s".to_owned()),
+                    burst: Some(TextOrNumber::Number(9)),
+                    ..Override::default()
+                },
+            )]
+            .into(),
             others: [("later".to_owned(), serde_json::json!([1]))].into(),
             secrets: vec![Secret {
                 name: Some("2027".to_owned()),

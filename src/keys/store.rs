@@ -21,6 +21,7 @@ use crate::client::principal::{Found, Principal};
 use crate::observe::metrics::KeySeries;
 use crate::policy::Policy;
 use crate::policy::key_store::{KeyStore as Settings, OnStoreFailure};
+use crate::store::memory::MemoryStore;
 
 /// How long a request waits for a look-up.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(250);
@@ -35,6 +36,8 @@ const LOG_INTERVAL_S: u64 = 60;
 pub struct KeyStore {
     /// Where records are.
     pub kept: Kept,
+    /// The buckets in this process, whose limits have numbers.
+    buckets: Arc<MemoryStore>,
     pub(super) cache: Cache,
     /// When changes were last read, in microseconds; 0: never.
     pub(super) synced_at: AtomicU64,
@@ -74,10 +77,16 @@ pub type LookUps = mpsc::Receiver<LookUp>;
 
 impl KeyStore {
     /// Creates a store with an empty cache, and the queue of its look-ups. Does no I/O.
-    pub fn new(settings: &Settings, kept: Kept, series: KeySeries) -> (Arc<Self>, LookUps) {
+    pub fn new(
+        settings: &Settings,
+        kept: Kept,
+        buckets: Arc<MemoryStore>,
+        series: KeySeries,
+    ) -> (Arc<Self>, LookUps) {
         let (queue, look_ups) = mpsc::channel(MAX_WAITING);
         let store = Self {
             kept,
+            buckets,
             cache: Cache::new(settings.cache),
             synced_at: AtomicU64::new(0),
             is_failing: AtomicBool::new(false),
@@ -109,7 +118,7 @@ impl KeyStore {
         match cached {
             Some(Cached::Unknown) => Found::unknown(digest, source),
             Some(Cached::Known(key)) => {
-                let known = key.under(policy, generation);
+                let known = key.under(policy, generation, &self.buckets);
                 match known {
                     Some(_) => key.note_use(&self.uses, now),
                     None => self.note_unusable(policy, &key, now),
@@ -183,7 +192,7 @@ impl KeyStore {
         id: &str,
     ) -> Result<Option<Arc<Principal>>, KeptError> {
         let stored = self.kept.get(&[id]).await?.pop().flatten();
-        Ok(stored.and_then(|stored| cache::client(&stored.record.ok()?, policy)))
+        Ok(stored.and_then(|stored| cache::client(&stored.record.ok()?, policy, &self.buckets)))
     }
 
     /// Reads changes at once: this gateway has made one.

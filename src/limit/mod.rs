@@ -13,6 +13,7 @@
 //! - [`charge`]: one request checked against several buckets, all or nothing;
 //! - [`verdict`]: the decision, and the [`Standing`](verdict::Standing) that a client gets:
 //!   remaining, retry after, reset;
+//! - [`grant`]: the limit that a client has under a rule, and how it is written;
 //! - [`adjust`]: reset and grant by an operator; [`returned`]: tokens that a request took and does
 //!   not use;
 //! - [`lease`]: tokens that a gateway borrows from the shared store, and spends without a call;
@@ -42,7 +43,7 @@
 //! 4. A way to configure it: a word of `config::words::Kind`. The compiler then lists each `match`
 //!    in `policy/kind.rs` and the one in `policy/build/grant.rs`, whose arm calls a file in
 //!    `policy/build/grant/` that reads the kind's settings of a grant. `WrittenLimit` in
-//!    `policy/kind.rs` has the text that is shown. A cost that is not that of the route is computed
+//!    [`grant`] has the text that is shown. A cost that is not that of the route is computed
 //!    in `policy/charges.rs`.
 //!
 //! Stores compare and subtract units, and pass what else they keep of a bucket to the functions of
@@ -71,6 +72,7 @@ pub mod concurrency;
 pub mod cost;
 pub mod debt;
 pub mod fixed_window;
+pub mod grant;
 pub mod in_flight;
 pub mod kind;
 pub mod leaky_bucket;

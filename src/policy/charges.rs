@@ -453,11 +453,21 @@ impl Rule {
         }
     }
 
-    fn key_grant(&self, client: &Client) -> Option<&Grant> {
+    fn key_grant<'a>(&'a self, client: &'a Client) -> Option<&'a Grant> {
+        let principal = client.principal()?;
+        // A client with grants of its own is none of the file.
+        if !principal.own_grants.is_empty() {
+            return principal.own_grant(self.salt);
+        }
         if self.grant_by_key.is_empty() {
             return None;
         }
-        self.grant_by_key.get(client.principal()?.key_id()?)
+        self.grant_by_key.get(principal.key_id()?)
+    }
+
+    /// Whether the client has a grant of its own, so that it shares the bucket with no other.
+    pub fn has_key_grant(&self, client: &Client) -> bool {
+        self.key_grant(client).is_some()
     }
 
     fn tenant_grant(&self, client: &Client) -> Option<&Grant> {

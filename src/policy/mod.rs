@@ -68,10 +68,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-pub use kind::{Rate, WrittenLimit};
-
 use crate::client::password::Passwords;
-use crate::client::principal::{Keys, Tenants};
+use crate::client::principal::{Keys, Principal, Tenants};
 use crate::client::settings::Clients;
 use crate::config::findings::Findings;
 use crate::config::words::LeaseWord;
@@ -79,6 +77,7 @@ pub use crate::config::words::{Kind, OnFailure, OnMissing};
 use crate::limit::Limit;
 use crate::limit::charge::Mode;
 use crate::limit::cost::Cost;
+pub use crate::limit::grant::{Grant, Rate, WrittenLimit};
 use crate::meter::Source;
 use access_log::AccessLog;
 use acme::Acme;
@@ -294,8 +293,23 @@ pub struct Rule {
     pub grant_by_tenant: HashMap<Arc<str>, Grant>,
     /// Clients that it does not limit.
     pub exempt: Exempt,
+    /// What grants of clients outside of the file have in common with those in it.
+    pub terms: GrantTerms,
     /// Hash of the name. It separates the buckets of this rule from those of other rules.
     pub salt: u128,
+}
+
+/// The settings of a rule that its grants have in common.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GrantTerms {
+    /// Parts of a token that the costs of the rule's routes take.
+    pub parts: u16,
+    /// Time zone of the periods of a fixed window, if it is not the default.
+    pub zone: Option<String>,
+    /// First day of these periods, if it is not the default.
+    pub anchor: Option<u64>,
+    /// Longest time that a request waits in a leaky bucket, if it is not the default.
+    pub max_delay: Option<String>,
 }
 
 impl Route {
@@ -338,9 +352,12 @@ impl Rule {
         self.has_plan_table.contains(&true)
     }
 
-    /// The limit with that index as written in the file; `None` if the rule does not grant it.
-    pub fn written(&self, limit_index: u32) -> Option<WrittenLimit> {
-        self.grants().find(|grant| grant.index == limit_index).map(|grant| grant.written)
+    /// The limit with that index as it is written; `None` if neither the rule nor the client has
+    /// it.
+    pub fn written(&self, limit_index: u32, client: Option<&Principal>) -> Option<WrittenLimit> {
+        let own = client.and_then(|client| client.own_grant(self.salt));
+        let mut grants = own.into_iter().chain(self.grants());
+        grants.find(|grant| grant.index == limit_index).map(|grant| grant.written)
     }
 
     /// The grants of plans, tenants and keys.
@@ -358,17 +375,6 @@ pub enum Colocated {
     /// Those of all clients of its tenant, of all rules per tenant or key; without a tenant, as
     /// [`Key`](Self::Key).
     Tenant,
-}
-
-/// A limit and its index in [`Policy::limits`], or what [`Policy::number_limits`] put in its place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Grant {
-    /// Number by which buckets of this limit refer to it.
-    pub index: u32,
-    /// The limit that the client is granted.
-    pub limit: Limit,
-    /// The limit as written in the file, for display.
-    pub written: WrittenLimit,
 }
 
 /// A property of requests that selects the bucket: one item of `per`.

@@ -82,6 +82,8 @@ const INLINE_CHARGES: usize = 6;
 pub struct MemoryStore {
     shards: Box<[Padded]>,
     limits: Limits,
+    /// Held while `limits` change.
+    changing: Mutex<()>,
     start: Start,
     /// Units that requests hold, which are not in the shards.
     held: Arc<Held>,
@@ -125,6 +127,7 @@ impl MemoryStore {
         Self {
             shards: shards.collect(),
             limits: Limits::new(limits),
+            changing: Mutex::new(()),
             start: Start::default(),
             held: Arc::new(Held::new(false)),
             seed,
@@ -150,8 +153,9 @@ impl MemoryStore {
 
     /// Replaces the limits in force at `now` (microseconds), after a reload. Returns the
     /// [`Charge::limit_index`] of each. Buckets of replaced limits are
-    /// [converted](Limit::converted). Must not be called concurrently.
+    /// [converted](Limit::converted).
     pub fn adopt(&self, limits: &[Limit], now: u64) -> Vec<u32> {
+        let _changing = self.changing.lock();
         let now = unix_time::at(now);
         let mut adopted = self.limits.adopt(limits, now.us, |count| {
             let mut used = vec![false; count];
@@ -168,6 +172,13 @@ impl MemoryStore {
             adopted.retired.iter().for_each(|number| shard.carry_over(*number, &list, now));
         }
         adopted.numbers
+    }
+
+    /// The [`Charge::limit_index`] of a limit that is not in the file, until the next
+    /// [`adopt`](Self::adopt) and some seconds beyond; `None` if there are too many.
+    pub fn number_of(&self, limit: Limit) -> Option<u32> {
+        let _changing = self.changing.lock();
+        self.limits.add(limit)
     }
 
     /// Decides one request at `now` (microseconds) and takes its tokens, from all its buckets or

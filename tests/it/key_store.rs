@@ -597,6 +597,64 @@ fn clients_are_filtered_and_their_last_use_is_shown_in_a_file() {
 }
 
 #[test]
+fn overrides_of_a_client_are_in_force_on_all_gateways_within_a_second() {
+    let redis = Redis::start();
+    let all: [Gateway; 2] = gateways(&redis);
+    let overrides = json!({ "per-key": { "rate": "70/365d" } });
+    let body = json!({ "id": "acme", "plan": "pro", "overrides": overrides });
+    let secret = create(&all[0], &body);
+    let limit = |gateway: &Gateway| {
+        gateway.send(&with(&secret)).header("x-ratelimit-limit").map(str::to_owned)
+    };
+    let wait = |expected: &str| {
+        let is_there = || all.iter().all(|it| limit(it).as_deref() == Some(expected)).then_some(());
+        timed_below(SOON, || eventually(expected, is_there));
+    };
+    wait("70");
+    // Its bucket is its own, in Redis and without it.
+    let remaining = |gateway: &Gateway| gateway.send(&with(&secret)).remaining();
+    assert_eq!(remaining(&all[0]), remaining(&all[1]) + 1);
+    for (overrides, expected) in [
+        (json!({ "per-key": { "rate": "7/365d", "burst": 90 } }), "90"),
+        (json!({ "per-key": null }), "2000000"),
+        (json!({ "per-key": { "rate": "80/365d" } }), "80"),
+    ] {
+        done(&call(&all[1], "PATCH", "/acme", &json!({ "overrides": overrides })));
+        wait(expected);
+    }
+    let url = format!("http://{}", all[0].admin);
+    let shown = tollgate(&["keys", "get", "acme", "--admin", &url], "");
+    assert!(shown.stdout.contains("80/365d"), "{}", shown.stdout);
+    let buckets = all[0].admin("/api/clients/key/acme/buckets").json();
+    assert_eq!(buckets["rules"][0]["rate"], "80/365d", "{buckets}");
+    redis.pause();
+    eventually("the limit without Redis", || {
+        (limit(&all[0]).as_deref() == Some("80")).then_some(())
+    });
+    redis.resume();
+    all[0].wait_for_redis();
+
+    for (overrides, expected) in [
+        (json!({ "per-kee": { "rate": "1/s" } }), "the file has no rule `per-kee`"),
+        (json!({ "per-key": { "rate": "fast" } }), "`overrides.per-key`: "),
+        (json!({ "per-key": {} }), "`overrides.per-key`: "),
+        (json!({ "per-key": { "limit": 3 } }), "`overrides.per-key`: "),
+        (json!({ "per-key": { "speed": 3 } }), "unknown field `speed`"),
+    ] {
+        let refused = call(&all[0], "PATCH", "/acme", &json!({ "overrides": overrides }));
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert!(refused.text().contains(expected), "{expected}: {}", refused.text());
+    }
+    // A rule that is gone, and comes back.
+    let text = all[0].config().strip_prefix(&full_config("")).unwrap().to_owned();
+    all[0].apply(&text.replace("rules.per-key", "rules.other"));
+    assert_eq!(limit(&all[0]).as_deref(), Some("2000000"));
+    done(&call(&all[0], "POST", "/acme/rotate", &json!({ "overlap": "1h" })));
+    all[0].apply(&text);
+    assert_eq!(limit(&all[0]).as_deref(), Some("80"));
+}
+
+#[test]
 fn calls_need_a_key_store() {
     let gateway = Gateway::start(DEMO);
     for (method, path) in [("GET", ""), ("POST", ""), ("GET", "/a"), ("DELETE", "/a")] {

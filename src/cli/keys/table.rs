@@ -3,15 +3,25 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::transfer::line;
 use crate::api::keys::{NewClient, StoredClient};
 use crate::base::time::UtcTime;
-use crate::keys::record::{HexDigest, Secret};
+use crate::keys::record::{HexDigest, Override, Secret};
 
-const COLUMNS: [&str; 9] =
-    ["id", "plan", "tenant", "enabled", "sha256", "name", "not_before", "expires", "metadata"];
+const COLUMNS: [&str; 10] = [
+    "id",
+    "plan",
+    "tenant",
+    "enabled",
+    "sha256",
+    "name",
+    "not_before",
+    "expires",
+    "metadata",
+    "overrides",
+];
 
 /// A row to import. All columns but `id` may be missing.
 #[derive(Debug, Deserialize)]
@@ -35,6 +45,9 @@ struct Row {
     /// JSON.
     #[serde(default)]
     metadata: Option<String>,
+    /// JSON.
+    #[serde(default)]
+    overrides: Option<String>,
 }
 
 /// The first line of an export.
@@ -44,11 +57,7 @@ pub(super) fn head() -> Vec<u8> {
 
 /// The rows of a client. Without keys it has one row.
 pub(super) fn rows(client: &StoredClient) -> Vec<u8> {
-    let metadata = if client.metadata.is_empty() {
-        String::new()
-    } else {
-        serde_json::to_string(&client.metadata).unwrap_or_default()
-    };
+    let (metadata, overrides) = (json(&client.metadata), json(&client.overrides));
     let row = |secret: Option<&Secret>| {
         let time = |time: Option<UtcTime>| time.map_or(String::new(), |time| time.to_string());
         let text = |text: Option<&String>| text.cloned().unwrap_or_default();
@@ -62,12 +71,18 @@ pub(super) fn rows(client: &StoredClient) -> Vec<u8> {
             time(secret.and_then(|secret| secret.not_before)),
             time(secret.and_then(|secret| secret.expires)),
             metadata.clone(),
+            overrides.clone(),
         ])
     };
     if client.secrets.is_empty() {
         return row(None);
     }
     client.secrets.iter().flat_map(|secret| row(Some(secret))).collect()
+}
+
+/// A cell with JSON; empty if there is nothing in it.
+fn json<T: Serialize>(all: &BTreeMap<String, T>) -> String {
+    if all.is_empty() { String::new() } else { serde_json::to_string(all).unwrap_or_default() }
 }
 
 fn written(cells: &[String; COLUMNS.len()]) -> Vec<u8> {
@@ -129,12 +144,18 @@ impl Row {
             Some(json) => serde_json::from_str(json)
                 .map_err(|_| "`metadata` is a JSON object of texts".to_owned())?,
         };
+        let overrides: BTreeMap<String, Override> = match &self.overrides {
+            None => BTreeMap::new(),
+            Some(json) => serde_json::from_str(json)
+                .map_err(|_| "`overrides` is a JSON object of limits by rule".to_owned())?,
+        };
         Ok(NewClient {
             id: Some(self.id),
             plan: self.plan,
             tenant: self.tenant,
             enabled: self.enabled,
             metadata,
+            overrides,
             secrets: Some(secret.into_iter().collect()),
             ..NewClient::default()
         })
@@ -155,11 +176,13 @@ mod tests {
             expires: Some(UtcTime(2_000_000)),
             ..secret(2)
         };
+        let own = Override { rate: Some("5/s".to_owned()), ..Override::default() };
         let several = Record {
             tenant: Some("north".to_owned()),
             enabled: false,
             secrets: vec![secret(1), named],
             metadata: [("a".to_owned(), "x, \"y\"\nz".to_owned())].into(),
+            overrides: [("per-key".to_owned(), own)].into(),
             ..record("several", 0)
         };
         let none = Record { secrets: Vec::new(), ..record("none", 0) };
@@ -173,7 +196,10 @@ mod tests {
             assert_eq!(new.id.as_deref(), Some(&*client.id));
             assert_eq!(new.secrets.as_ref(), Some(&client.secrets));
             assert_eq!((new.tenant, new.enabled), (client.tenant.clone(), Some(client.enabled)));
-            assert_eq!(new.metadata, client.metadata);
+            assert_eq!(
+                (new.metadata, new.overrides),
+                (client.metadata.clone(), client.overrides.clone())
+            );
         }
     }
 

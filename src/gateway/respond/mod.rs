@@ -373,7 +373,7 @@ fn limited<'a>(
     let binding = check.reported.unwrap_or_default();
     let wait = check.standing(binding).map_or(0, |standing| standing.retry_after_us);
     let retry_after_ms = problem::retry_after_ms(wait);
-    let plan = exchange.client().map_or("", |client| policy.plan_name(client.plan));
+    let client = exchange.client();
     let charge = check.taken.charges.get(binding);
     let violated = check.taken.charges.iter().zip(&check.taken.answer.outcomes).enumerate();
     let violated_policies = violated
@@ -390,7 +390,7 @@ fn limited<'a>(
             title: "Too Many Requests",
             status: problem::LIMITED.as_u16(),
             detail: charge.map_or_else(String::new, |charge| {
-                problem::limited(policy, plan, charge, retry_after_ms, unauthenticated)
+                problem::limited(policy, client, charge, retry_after_ms, unauthenticated)
             }),
             violated_policies,
             retry_after_ms: Some(retry_after_ms),

@@ -62,6 +62,7 @@ mod rules;
 mod rules_per_route;
 mod server;
 mod split;
+mod stored_grant;
 mod template;
 mod tracing;
 mod upstream_tls;
@@ -83,6 +84,7 @@ pub use environment::{Environment, Lookup, Missing, PLACEHOLDER, variable};
 use grant::Limits;
 use names::Names;
 pub use server::admin_address;
+pub use stored_grant::{GrantText, TextOrNumber, stored_grant};
 
 /// Builds the policy of `config`, without its warnings, which are only in `diagnostics`. The result
 /// is none if there is any error, including those of reading, which are all in `diagnostics`.

@@ -23,12 +23,12 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::foreign;
 use crate::config::spanned::Spanned;
 use crate::config::suggest;
-use crate::config::tables::List;
+use crate::config::tables::{Field, List};
 use crate::config::{Config, Named, in_order, rules as written};
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::cost::common_parts;
 use crate::policy::redis::Colocate;
-use crate::policy::{Colocated, Dimension, Exempt, Kind, OnFailure, Rule};
+use crate::policy::{Colocated, Dimension, Exempt, GrantTerms, Kind, OnFailure, Rule};
 
 /// All rules in the order of the file, and the grants of each.
 #[derive(Debug, Default)]
@@ -97,6 +97,7 @@ pub(super) fn rules(
             require_whole_costs(config, &rule, table.get_ref(), diagnostics);
         }
         let parts = parts(config, &rule);
+        rule.terms.parts = parts;
         let grants =
             plan_grants(name, table.get_ref(), parts, names, &mut rule, limits, diagnostics);
         rules.list.push(rule);
@@ -191,8 +192,24 @@ fn rule(
         grant_by_key: HashMap::new(),
         grant_by_tenant: HashMap::new(),
         exempt,
+        terms: GrantTerms {
+            parts: 1,
+            zone: other_than(&table.zone, written::Rule::zone.text()),
+            anchor: table
+                .anchor
+                .as_ref()
+                .map(|anchor| *anchor.get_ref())
+                .filter(|anchor| Some(*anchor) != written::Rule::anchor.number()),
+            max_delay: other_than(&table.max_delay, written::Rule::max_delay.text()),
+        },
         salt: salt(name),
     }
+}
+
+/// The text of a setting, unless it is the default.
+fn other_than(field: &Field<String>, default: Option<&str>) -> Option<String> {
+    let text = field.as_ref().map(|text| text.get_ref().clone());
+    text.filter(|text| default != Some(text.as_str()))
 }
 
 /// Parts of a token of which the rule's own cost, or else the costs of all routes that it counts,

@@ -23,6 +23,9 @@ use crate::limit::bucket::Bucket;
 /// than a request takes from its head to its decision.
 const RETIREMENT_US: u64 = 10 * MICROS_PER_SECOND;
 
+/// Maximum number of limits up to which [`Limits::add`] adds one.
+const MAX_LIMITS: usize = 10_000;
+
 /// Number of limits below which free numbers are not searched for.
 const MIN_SWEEP: usize = 64;
 
@@ -129,6 +132,31 @@ impl Limits {
             .map(|(number, _)| number)
             .collect();
         Adopted { numbers, list, reused, retired }
+    }
+
+    /// Returns the number of a limit, which is in force from now on, until the next
+    /// [`adopt`](Self::adopt); `None` if the store has too many. Must not be called concurrently
+    /// with other changes.
+    pub(super) fn add(&self, limit: Limit) -> Option<u32> {
+        let known = Known { limit, retired_at: None };
+        let list = self.list.load();
+        let at = list.iter().position(|known| known.limit == limit);
+        if let Some(at) = at.filter(|at| list.get(*at).is_some_and(Known::is_in_force)) {
+            return u32::try_from(at).ok();
+        }
+        if at.is_none() && list.len() >= MAX_LIMITS {
+            return None;
+        }
+        let mut list = Vec::clone(&list);
+        let number = at.unwrap_or(list.len());
+        match list.get_mut(number) {
+            Some(place) => *place = known,
+            None => list.push(known),
+        }
+        let number = u32::try_from(number).ok()?;
+        self.numbers.lock().free.retain(|free| *free != number);
+        self.list.store(Arc::new(list));
+        Some(number)
     }
 
     /// Returns the number of each of `limits`. Adds those that are unknown, as retired at `now`.

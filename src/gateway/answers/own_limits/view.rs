@@ -13,7 +13,7 @@ use crate::limit::cost::Cost;
 use crate::limit::reading::Reading;
 use crate::policy::charges::WhyNot;
 use crate::policy::settings::HeaderStyle;
-use crate::policy::{Dimension, OnFailure, Policy, Rule};
+use crate::policy::{Dimension, OnFailure, Policy, Rule, WrittenLimit};
 use crate::store::limiter::{Levels, Source, Taken};
 
 /// Maximum number of rules in a response; a rule that counts each route separately takes one for
@@ -37,6 +37,8 @@ pub(super) struct ClientRules<'a> {
 struct ClientRule<'a> {
     index: u32,
     rule: &'a Rule,
+    /// The limit of the client as it is written, if the rule applies.
+    written: Option<WrittenLimit>,
     /// Index of the route, if the rule counts each route separately.
     route: Option<u32>,
     /// What the rule charges for the cheapest request, or why it charges nothing.
@@ -221,9 +223,13 @@ impl<'a> ClientRule<'a> {
         let own = applicability.own
             || rule.per.contains(&Dimension::Ip)
             || rule.per.contains(&Dimension::Certificate);
+        let principal = subject.client.principal();
+        let written = applicability.charge.ok();
+        let written = written.and_then(|charge| rule.written(charge.limit_index, principal));
         Self {
             index,
             rule,
+            written,
             route: subject.route,
             charge: applicability.charge.map(|charge| {
                 let cost = cost.in_parts(charge.limit.parts());
@@ -305,7 +311,7 @@ impl<'a> ClientRule<'a> {
         });
         LimitView {
             limit: charge.limit.capacity(),
-            rate: rule.written(charge.limit_index).map(|written| written.to_string()),
+            rate: self.written.map(|written| written.to_string()),
             window_seconds: charge.limit.window_seconds().unwrap_or(0),
             cost: charge.cost_in_tokens(),
             shared: self.shared,

@@ -32,6 +32,28 @@ fn limits() -> impl Strategy<Value = Limit> {
         .prop_map(|(tokens, period, burst)| Limit::token_bucket(tokens, period, burst).unwrap())
 }
 
+/// The limit of a single client is not in the list of a reload: it has the same number afterwards,
+/// and its bucket the same level.
+#[test]
+fn limit_beside_those_of_the_file_survives_reloads() {
+    let of = |tokens| Limit::token_bucket(tokens, 86_400 * SECOND, tokens).unwrap();
+    let store = MemoryStore::new(1_000, &[of(5)]);
+    let number = store.number_of(of(7)).unwrap();
+    assert_eq!((number, store.number_of(of(7))), (1, Some(1)));
+    assert_eq!(store.number_of(of(5)), Some(0), "the file has it");
+    let taken = charge(7, number, of(7), 3 * of(7).parts());
+    assert!(store.take(&[taken], 1_000, Share::WHOLE).allowed());
+    for (time, tokens) in (1..100).zip(10..) {
+        // Numbers of earlier limits are reused after 10 s.
+        let now = time * 11 * SECOND;
+        let numbers = store.adopt(&[of(tokens)], now);
+        let again = store.number_of(of(7)).unwrap();
+        assert_ne!(again, numbers[0]);
+        let left = level(&store, charge(7, again, of(7), 1), now);
+        assert_eq!(of(7).tokens(left), 4, "after {time} reloads");
+    }
+}
+
 proptest! {
     /// Until the change, the bucket refills by the old limit. Then the client keeps its fraction
     /// under the new limit, by which the bucket refills from then on.
