@@ -64,7 +64,7 @@ pub mod acme;
 /// Tokens of identity providers: the keys of their issuers, and verified tokens.
 pub mod tokens;
 
-/// Checks of credentials that take time: passwords.
+/// Checks of credentials that take time: passwords, and servers that are asked about requests.
 pub mod auth;
 
 /// The servers of upstreams: selection, health, name look-ups and connections.

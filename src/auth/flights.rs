@@ -84,6 +84,21 @@ impl<T: Clone> Flights<T> {
         }
     }
 
+    /// Makes a check whose result is not kept.
+    ///
+    /// # Errors
+    /// Too many checks run or wait.
+    pub(super) async fn alone<F>(
+        &self,
+        check: impl FnOnce(OwnedSemaphorePermit) -> F,
+    ) -> Result<T, Busy>
+    where
+        F: Future<Output = Timed<T>>,
+    {
+        let _waiting = self.waiting.try_acquire().map_err(|_| Busy)?;
+        Ok(check(self.turn().await?).await.value)
+    }
+
     async fn turn(&self) -> Result<OwnedSemaphorePermit, Busy> {
         let turn = timeout(self.patience, Arc::clone(&self.running).acquire_owned()).await;
         turn.map_err(|_| Busy)?.map_err(|_| Busy)
@@ -157,6 +172,7 @@ mod tests {
         });
         begun.notified().await;
         assert_eq!(flights.join(&[2; 32], |_| async { kept(2) }).await, Err(Busy));
+        assert_eq!(flights.alone(|_| async { kept(2) }).await, Err(Busy));
         end.notify_one();
         assert_eq!(first.await.unwrap(), Ok(1));
         assert_eq!(flights.join(&[2; 32], |_| async { kept(2) }).await, Ok(2));

@@ -1,7 +1,9 @@
-//! Checks of credentials that take time: the hash of a password. Each runs once at a time, few run
-//! together, and results are kept for a while.
+//! Checks of credentials that take time: the hash of a password, or a request to a server. Each
+//! runs once at a time, few run together, and results are kept for a while.
 //!
-//! Reading order: `flights` (what all checks have in common), `passwords`.
+//! Reading order: `flights` (what all checks have in common), `passwords`, `forward` (a server that
+//! is asked about each request).
 
 mod flights;
+pub mod forward;
 pub mod passwords;

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
 
 use super::address::{AddressSource, canonical, forwarded_address, is_trusted};
+use super::auth_answer::AuthAnswer;
 use super::principal::{Found, KeyRefusal};
 use super::settings::{Clients, OnUnknownKey};
 use super::{Client, ClientKey};
@@ -28,6 +29,8 @@ pub struct Identity {
     pub key_name: Option<Arc<str>>,
     /// Why its known key cannot be used, or its token is refused; `None` if it can.
     pub key_refusal: Option<KeyRefusal>,
+    /// What the server said that was asked about the request, if one was.
+    pub auth: Option<Arc<AuthAnswer>>,
 }
 
 /// The other end of a connection.
@@ -50,7 +53,7 @@ pub fn identify(
     certificate: Option<&str>,
     found: Found,
 ) -> Identity {
-    let Found { key, source: key_from, name: key_name, refusal: key_refusal } = found;
+    let Found { key, source: key_from, name: key_name, refusal: key_refusal, auth } = found;
     let key = match key {
         ClientKey::Unknown(_) if clients.on_unknown_key == Some(OnUnknownKey::Anonymous) => {
             ClientKey::Missing
@@ -60,7 +63,7 @@ pub fn identify(
     let (ip, address_from, via_trusted_proxy) = address(trusted, peer, headers);
     let certificate = certificate.map(|subject| Sha256::digest(subject).into());
     let client = Client { ip, certificate, ..Client::new(clients, key) };
-    Identity { client, via_trusted_proxy, address_from, key_from, key_name, key_refusal }
+    Identity { client, via_trusted_proxy, address_from, key_from, key_name, key_refusal, auth }
 }
 
 /// The address of a client, as [`identify`] finds it.

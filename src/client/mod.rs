@@ -1,12 +1,14 @@
 //! The client of a request: what it presents, whose key that is, and who the client then is. Pure.
 //!
 //! Reading order: the types here, `principal` (the known clients, and the look-up of one), `jwt`
-//! (tokens of identity providers), `password` (users with passwords), `settings` (`[clients]`),
+//! (tokens of identity providers), `password` (users with passwords), `auth_answer` (of a
+//! server that is asked about a request), `settings` (`[clients]`),
 //! `address` (the address that identifies a client), `credential` (the API key or the token of a
 //! request), `identity` (all of this for one request), `identifier` (what makes two requests those
 //! of the same client).
 
 pub mod address;
+pub mod auth_answer;
 pub mod credential;
 pub mod identifier;
 pub mod identity;

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, StatusCode};
+use sha2::{Digest as _, Sha256};
 
 use super::ClientKey;
+use super::auth_answer::AuthAnswer;
 use super::credential::{Credential, CredentialKind};
 use super::jwt::TokenRefusal;
 use super::jwt::verify::Verified;
@@ -103,6 +105,10 @@ pub enum KeyRefusal {
     Password,
     /// It could not be checked in time.
     Unchecked,
+    /// The server that is asked about the request refuses it, with this status.
+    Denied(StatusCode),
+    /// The server that is asked about the request has not answered.
+    NoAnswer,
 }
 
 /// Whose key a request has.
@@ -115,6 +121,8 @@ pub struct Found {
     pub name: Option<Arc<str>>,
     /// Why a known key or a token cannot be used; `None` if it can.
     pub refusal: Option<KeyRefusal>,
+    /// What the server said that was asked about the request, if one was.
+    pub auth: Option<Arc<AuthAnswer>>,
 }
 
 /// The tenants that the file describes. Clients may have others.
@@ -170,6 +178,24 @@ impl Principal {
         let token = self.token.as_ref()?;
         let (_, value) = token.claims.iter().find(|(own, _)| **own == *name)?;
         Some(Claim { issuer: &token.issuer, value })
+    }
+}
+
+impl TokenIdentity {
+    /// The identity of a client that `issuer` names so, without anything else.
+    pub fn new(issuer: &Arc<str>, id: &str) -> Self {
+        // Two ids are the same client only if issuer and id are the same.
+        let mut hash = Sha256::new();
+        hash.update((issuer.len() as u64).to_be_bytes());
+        hash.update(&**issuer);
+        hash.update(id);
+        Self {
+            issuer: Arc::clone(issuer),
+            digest: hash.finalize().into(),
+            claims: Vec::new(),
+            headers: Vec::new(),
+            is_hidden: false,
+        }
     }
 }
 
@@ -229,7 +255,7 @@ impl KnownKey {
 impl Found {
     /// The result for a request without a key.
     pub const NO_KEY: Self =
-        Self { key: ClientKey::Missing, source: None, name: None, refusal: None };
+        Self { key: ClientKey::Missing, source: None, name: None, refusal: None, auth: None };
 
     /// The result for a request with a known key, from the source with this index. `unix_us` is as
     /// for [`KnownKey::refusal`].
@@ -239,6 +265,7 @@ impl Found {
             source: Some(source),
             name: known.name.clone(),
             refusal: known.refusal(unix_us),
+            auth: None,
         }
     }
 
@@ -267,13 +294,13 @@ impl Found {
     /// The result for a request with a verified token from the source with this index.
     pub fn verified(token: &Verified, source: usize) -> Self {
         let key = ClientKey::Known(Arc::clone(&token.principal));
-        Self { key, source: Some(source), name: None, refusal: None }
+        Self { key, source: Some(source), ..Self::NO_KEY }
     }
 
     /// The result for a request with a token that is refused.
     pub fn refused(digest: Digest, source: usize, why: TokenRefusal) -> Self {
         let refusal = Some(KeyRefusal::Token(why));
-        Self { key: ClientKey::Unknown(digest), source: Some(source), name: None, refusal }
+        Self { key: ClientKey::Unknown(digest), source: Some(source), refusal, ..Self::NO_KEY }
     }
 
     /// The result for a request with a credential, from the source with this index, that cannot be
@@ -282,11 +309,27 @@ impl Found {
         Self { source: Some(source), refusal: Some(why), ..Self::NO_KEY }
     }
 
+    /// The result for a request about which the server that is asked has not answered.
+    pub fn without_answer() -> Self {
+        Self { refusal: Some(KeyRefusal::NoAnswer), ..Self::NO_KEY }
+    }
+
+    /// The result for a request that the server which is asked refuses with this status.
+    pub fn refused_by_server(status: StatusCode, answer: &Arc<AuthAnswer>) -> Self {
+        let auth = Some(Arc::clone(answer));
+        Self { refusal: Some(KeyRefusal::Denied(status)), auth, ..Self::NO_KEY }
+    }
+
+    /// The result for a request whose client the server which is asked has named.
+    pub fn named_by_server(principal: &Arc<Principal>) -> Self {
+        Self { key: ClientKey::Known(Arc::clone(principal)), ..Self::NO_KEY }
+    }
+
     /// The result for a request with a credential of this client, from the source with this index.
     pub fn of(principal: &Arc<Principal>, source: usize) -> Self {
         let refusal = (!principal.is_enabled).then_some(KeyRefusal::Disabled);
         let key = ClientKey::Known(Arc::clone(principal));
-        Self { key, source: Some(source), name: None, refusal }
+        Self { key, source: Some(source), refusal, ..Self::NO_KEY }
     }
 }
 

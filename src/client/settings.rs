@@ -34,8 +34,8 @@ pub struct Clients {
     pub issuers: Vec<Issuer>,
     /// Claims that rules count by, each once.
     pub counted_claims: Vec<Box<str>>,
-    /// Headers that upstreams get from tokens, of all issuers, each once. Those of clients are
-    /// removed.
+    /// Headers that upstreams get from tokens of all issuers, and from servers that are asked about
+    /// requests, each once. Those of clients are removed.
     pub claim_headers: Vec<HeaderName>,
 }
 

@@ -2,7 +2,8 @@
 //! resolves names, checks values and reports what does not fit together.
 //!
 //! Reading order: [`Config`] here, [`spanned`], [`row`] (what is known of a setting), [`tables`],
-//! [`handling`], [`listeners`], [`acme`], [`jwt`], [`basic`], [`rules`] and [`words`] (what may be
+//! [`handling`], [`listeners`], [`acme`], [`jwt`], [`basic`], [`forward_auth`],
+//! [`rules`] and [`words`] (what may be
 //! written), `schema` (the same for editors); [`reference`] (`${…}`); [`diagnostic`], [`suggest`],
 //! `foreign`, `entries` and [`listener`] (what to write instead), [`secrets`], `render` and
 //! [`findings`] (how errors and warnings are shown); [`read`], with `walk` and `types` (from values
@@ -20,6 +21,7 @@ mod duplicate;
 mod entries;
 pub mod findings;
 pub(crate) mod foreign;
+pub mod forward_auth;
 pub mod handling;
 pub mod health;
 pub mod jwt;
@@ -47,6 +49,7 @@ pub mod words;
 use std::collections::BTreeMap;
 
 use acme::Acme;
+use forward_auth::ForwardAuth;
 use handling::Cors;
 use listeners::Listener;
 use row::Row;
@@ -79,6 +82,9 @@ table! {
         /// Pages of other sites that may use the API from browsers: of all routes but those with a
         /// `cors` of their own, of `clients.limits_path`, and of requests without a route.
         pub cors: Option<Spanned<Cors>>,
+        /// A server that decides whether requests go on: of all routes but those with a
+        /// `forward_auth` of their own.
+        pub forward_auth: Option<Spanned<ForwardAuth>>,
         /// Clients with API keys beside those of the file, which the admin API changes.
         pub key_store: Option<Spanned<KeyStore>>,
         /// Rate limit headers of responses.

@@ -6,6 +6,7 @@
 
 use super::Named;
 use super::basic::Basic;
+use super::forward_auth::ForwardAuth;
 use super::handling::{Cors, HeaderEdits, Maintenance, Redirect, Respond, SwitchOr};
 use super::health::{Eject, Health};
 use super::jwt::{Jwt, OneOrSeveral};
@@ -1020,6 +1021,12 @@ table! {
         pub cors: Option<Spanned<SwitchOr<Cors>>> {
             default: InWords("`[cors]`"),
             example: Some(r#"{ origins = ["https://app.example.com"] }"#),
+        },
+        /// A server that decides whether requests go on, instead of that of `[forward_auth]`:
+        /// `{ url = "http://127.0.0.1:9000/auth" }`. `false`: none is asked.
+        pub forward_auth: Option<Spanned<SwitchOr<ForwardAuth>>> {
+            default: InWords("`[forward_auth]`"),
+            example: Some(r#"{ url = "http://127.0.0.1:9000/auth" }"#),
         },
         /// Free text, which the gateway does not use.
         pub description: Field<String> { default: InWords("none") },

@@ -43,6 +43,14 @@ words! {
         Anonymous = "anonymous",
     }
 
+    /// What happens to a request while the server that is asked about it does not answer.
+    pub enum OnAuthFailure = Deny {
+        /// 503, with `Retry-After`.
+        Deny = "deny",
+        /// It goes on, without what the server would add.
+        Allow = "allow",
+    }
+
     /// Algorithm of the signature of a token (RFC 7518, section 3.1; RFC 8037).
     pub enum JwtAlgorithm {
         /// RSA PKCS #1 v1.5 with SHA-256.

@@ -173,7 +173,8 @@ pub enum Unauthenticated {
 impl Unauthenticated {
     /// Whether the key may be right, and cannot be checked.
     pub const fn is_unverified(self) -> bool {
-        matches!(self, Self::KeyRefused { why: KeyRefusal::Unverified | KeyRefusal::Unchecked, .. })
+        let Self::KeyRefused { why, .. } = self else { return false };
+        matches!(why, KeyRefusal::Unverified | KeyRefusal::Unchecked | KeyRefusal::NoAnswer)
     }
 }
 

@@ -41,6 +41,11 @@ pub fn refused(policy: &Policy, refusal: Refusal) -> (StatusCode, String) {
         Refusal::Unauthenticated(reason) => {
             let status = match reason {
                 _ if reason.is_unverified() => StatusCode::SERVICE_UNAVAILABLE,
+                Unauthenticated::KeyRefused { why: KeyRefusal::Denied(status), .. }
+                    if !status.is_redirection() =>
+                {
+                    status
+                }
                 _ => StatusCode::UNAUTHORIZED,
             };
             (status, unauthenticated(policy, reason))
@@ -76,6 +81,12 @@ fn unauthenticated(policy: &Policy, reason: Unauthenticated) -> String {
             Some(source) => format!("The API key {} is unknown.", place(source)),
             None => "The API key is unknown.".to_owned(),
         },
+        Unauthenticated::KeyRefused { why: KeyRefusal::Denied(_), .. } => {
+            "This request is not authorized.".to_owned()
+        }
+        Unauthenticated::KeyRefused { why: KeyRefusal::NoAnswer, .. } => {
+            "This request cannot be authorized at the moment; retry later.".to_owned()
+        }
         Unauthenticated::KeyRefused { source, why } => {
             if sources.get(source) == Some(&KeySource::Basic) {
                 return match why {
@@ -93,7 +104,10 @@ fn unauthenticated(policy: &Policy, reason: Unauthenticated) -> String {
                 KeyRefusal::Expired => format!("The API key {place} has expired."),
                 KeyRefusal::Disabled => format!("The API key {place} is disabled."),
                 KeyRefusal::Password => format!("The password {place} is wrong."),
-                KeyRefusal::Unverified | KeyRefusal::Unchecked => {
+                KeyRefusal::Unverified
+                | KeyRefusal::Unchecked
+                | KeyRefusal::NoAnswer
+                | KeyRefusal::Denied(_) => {
                     format!("The API key {place} cannot be checked at the moment; retry later.")
                 }
                 KeyRefusal::Token(why) => format!("The token {place} {why}."),

@@ -39,8 +39,10 @@ pub enum Reason {
     DisabledKey,
     /// See [`KeyRefusal::Password`].
     WrongPassword,
-    /// See [`KeyRefusal::Unchecked`].
+    /// See [`KeyRefusal::Unchecked`] and [`KeyRefusal::NoAnswer`].
     AuthUnavailable,
+    /// See [`KeyRefusal::Denied`].
+    AuthDenied,
     /// See [`TokenRefusal::TooLong`].
     LongToken,
     /// See [`TokenRefusal::Malformed`].
@@ -175,7 +177,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 73] = [
+    pub const ALL: [Self; 74] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -189,6 +191,7 @@ impl Reason {
         Self::KeyStoreUnavailable,
         Self::WrongPassword,
         Self::AuthUnavailable,
+        Self::AuthDenied,
         Self::LongToken,
         Self::MalformedToken,
         Self::TokenAlgorithm,
@@ -291,6 +294,7 @@ impl Reason {
             Self::KeyStoreUnavailable => "key_store_unavailable",
             Self::WrongPassword => "wrong_password",
             Self::AuthUnavailable => "auth_unavailable",
+            Self::AuthDenied => "auth_denied",
             Self::LongToken => "token_too_long",
             Self::MalformedToken => "malformed_token",
             Self::TokenAlgorithm => "token_algorithm",
@@ -375,7 +379,11 @@ impl From<Unauthenticated> for Reason {
                 Self::KeyStoreUnavailable
             }
             Unauthenticated::KeyRefused { why: KeyRefusal::Password, .. } => Self::WrongPassword,
-            Unauthenticated::KeyRefused { why: KeyRefusal::Unchecked, .. } => Self::AuthUnavailable,
+            Unauthenticated::KeyRefused {
+                why: KeyRefusal::Unchecked | KeyRefusal::NoAnswer,
+                ..
+            } => Self::AuthUnavailable,
+            Unauthenticated::KeyRefused { why: KeyRefusal::Denied(_), .. } => Self::AuthDenied,
             Unauthenticated::KeyRefused { why: KeyRefusal::Token(why), .. } => why.into(),
         }
     }

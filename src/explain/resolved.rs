@@ -108,7 +108,10 @@ fn client(
                 Some(KeyRefusal::NotYetValid) => "not_yet_valid",
                 Some(KeyRefusal::Expired) => "expired",
                 Some(KeyRefusal::Disabled) => "disabled",
-                Some(KeyRefusal::Unverified | KeyRefusal::Unchecked) => "unverified",
+                Some(KeyRefusal::Unverified | KeyRefusal::Unchecked | KeyRefusal::NoAnswer) => {
+                    "unverified"
+                }
+                Some(KeyRefusal::Denied(_)) => "denied",
                 Some(KeyRefusal::Password) => "wrong_password",
                 Some(KeyRefusal::Token(why)) => Reason::from(why).label(),
             };

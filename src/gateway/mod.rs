@@ -45,7 +45,7 @@ use crate::downstream::rejections::Rejections;
 use crate::keys::store::KeyStore;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
-use crate::observe::metrics::{Metrics, seconds};
+use crate::observe::metrics::{CheckSeries, Metrics, seconds};
 use crate::observe::traces::Traces;
 use crate::runtime::{CurrentSnapshot, Runtime};
 use crate::store::limiter::{Limiter, Source};
@@ -71,6 +71,8 @@ pub struct Gateway {
     usage: Option<Kept>,
     keys: Option<Arc<KeyStore>>,
     passwords: PasswordChecks,
+    /// Series of the servers that are asked about requests.
+    checks_by_server: CheckSeries,
     metrics: Arc<Metrics>,
     access_log: Arc<AccessLog>,
     audit: Arc<Audit>,
@@ -96,6 +98,7 @@ impl Gateway {
             usage,
             keys,
             passwords: PasswordChecks::new(metrics.auth.basic()),
+            checks_by_server: metrics.auth.forward_auth(),
             access_log,
             audit,
             traces,

@@ -30,7 +30,7 @@ use crate::base::clock;
 /// How long an idle connection is kept, in microseconds.
 const IDLE_TIMEOUT_US: u64 = 60_000_000;
 
-/// Maximum number of idle connections kept.
+/// Maximum number of idle connections kept, unless the caller says otherwise.
 const MAX_IDLE: usize = 2;
 
 /// Value of `User-Agent` in requests that tollgate itself sends.
@@ -42,6 +42,7 @@ pub struct HttpClient {
     server: HostPort,
     tls: Option<(SettingNames<'static>, ClientTls)>,
     idle: Arc<Mutex<Vec<Idle>>>,
+    max_idle: usize,
 }
 
 /// A request. The client adds `Host`, `User-Agent` and `Content-Length`.
@@ -51,7 +52,7 @@ pub struct Request<'a> {
     pub method: Method,
     /// Path and query; begins with a slash.
     pub path: &'a str,
-    /// Additional headers. A header replaces earlier ones of the same name.
+    /// Additional headers. The first of a name replaces one of the client, and others follow it.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The body; empty for none.
     pub body: &'a [u8],
@@ -71,6 +72,7 @@ pub struct Response {
 pub struct StreamingResponse {
     session: HttpSession,
     idle: Arc<Mutex<Vec<Idle>>>,
+    max_idle: usize,
 }
 
 /// A body has more bytes than this, and was not read to its end.
@@ -106,7 +108,12 @@ impl HttpClient {
     /// Creates a client for `server`. With `tls` it connects by TLS; the names are those of the
     /// settings, for errors. Does not connect yet.
     pub fn new(server: HostPort, tls: Option<(SettingNames<'static>, ClientTls)>) -> Self {
-        Self { server, tls, idle: Arc::default() }
+        Self { server, tls, idle: Arc::default(), max_idle: MAX_IDLE }
+    }
+
+    /// The same, which keeps up to this many idle connections.
+    pub fn with_idle(self, max_idle: usize) -> Self {
+        Self { max_idle, ..self }
     }
 
     /// Sends a request and reads the whole response within `deadline`, with at most `max_bytes` of
@@ -150,7 +157,8 @@ impl HttpClient {
             let stream = self.connect().await.map_err(HttpError::Connect)?;
             send(stream, &head, request.body).await.map_err(HttpError::Head)?
         };
-        Ok(StreamingResponse { session, idle: Arc::clone(&self.idle) })
+        let (idle, max_idle) = (Arc::clone(&self.idle), self.max_idle);
+        Ok(StreamingResponse { session, idle, max_idle })
     }
 
     fn head(&self, request: &Request<'_>) -> pingora::Result<RequestHeader> {
@@ -158,8 +166,12 @@ impl HttpClient {
         let mut head = RequestHeader::build(request.method.clone(), request.path.as_bytes(), size)?;
         head.insert_header(HOST, self.server.to_string())?;
         head.insert_header(USER_AGENT, PRODUCT)?;
-        for (name, value) in &request.headers {
-            head.insert_header(name.clone(), value.clone())?;
+        for (index, (name, value)) in request.headers.iter().enumerate() {
+            if request.headers.iter().take(index).any(|(earlier, _)| earlier == name) {
+                head.append_header(name.clone(), value.clone())?;
+            } else {
+                head.insert_header(name.clone(), value.clone())?;
+            }
         }
         if !request.body.is_empty() {
             head.insert_header(CONTENT_LENGTH, request.body.len())?;
@@ -251,7 +263,7 @@ impl StreamingResponse {
         self.session.respect_keepalive();
         if let Some(stream) = self.session.reuse().await {
             let mut idle = self.idle.lock();
-            idle.truncate(MAX_IDLE - 1);
+            idle.truncate(self.max_idle.saturating_sub(1));
             idle.push(Idle { stream, since: clock::now() });
         }
         Ok(response)

@@ -63,6 +63,9 @@ pub const ACME: SettingNames<'static> = SettingNames { table: "acme", ..REDIS };
 /// The names under `[clients.jwt]`, which has no client certificate.
 pub const JWT: SettingNames<'static> = SettingNames { table: "clients.jwt", ..REDIS };
 
+/// The names under `forward_auth`, which has no client certificate.
+pub const FORWARD_AUTH: SettingNames<'static> = SettingNames { table: "forward_auth", ..REDIS };
+
 /// Why a TLS configuration cannot be made.
 #[derive(Debug, Error)]
 pub enum TlsError {

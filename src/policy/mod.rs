@@ -5,7 +5,8 @@
 //! `redis` (everything except rules); `condition`, `request_values`, `expression`, `matcher`,
 //! `params`, `path`, `prefixes`, `tree` and `router` (the route of a request); `ip_set` and
 //! `ip_access` (which clients may send requests); `template`, `rewrite`, `cors` and `handling`
-//! (what a route does beside forwarding); `compression` (of responses); `errors` (bodies of
+//! (what a route does beside forwarding); `forward_auth` (a server that is asked
+//! whether requests go on); `compression` (of responses); `errors` (bodies of
 //! errors); `split` (which upstream gets a request); `charges` (the rules that apply to a request,
 //! and their buckets); `refund` (after which failures tokens are given back);
 //! `mirror` (which requests a second upstream gets); `sample` (of requests, by their ids);
@@ -30,6 +31,7 @@ mod cost_json;
 pub mod errors;
 pub mod expression;
 pub mod failures;
+pub mod forward_auth;
 pub mod handling;
 pub mod health;
 pub mod hosts;
@@ -84,6 +86,7 @@ use acme::Acme;
 use compression::Compression;
 use cors::Cors;
 use errors::Errors;
+use forward_auth::ForwardAuth;
 use handling::Handling;
 use ip_access::IpAccess;
 use key_store::KeyStore;
@@ -152,6 +155,8 @@ pub struct Policy {
     pub key_store: Option<KeyStore>,
     /// Groups of endpoints that requests are forwarded to.
     pub upstreams: Vec<Upstream>,
+    /// Servers that are asked whether requests go on.
+    pub forward_auth: Vec<ForwardAuth>,
     /// Routes, each with its upstream and cost.
     pub routes: Vec<Route>,
     /// Rate limits and the clients that they apply to.
@@ -244,6 +249,8 @@ pub struct Route {
     pub handling: Option<Arc<Handling>>,
     /// Which clients may send requests, by their address; `None`: all.
     pub ip_access: Option<Arc<IpAccess>>,
+    /// Index of the server that is asked about its requests; `None`: none is.
+    pub forward_auth: Option<u32>,
     /// Indexes of the enabled rules for this route, in the order of the file.
     pub rules: Vec<u32>,
 }
@@ -326,7 +333,9 @@ impl Route {
         let retries = self.retries.iter().map(ToString::to_string);
         let compression = self.compression.iter().map(|own| format!("compress: {own}"));
         let mirror = self.mirror.iter().map(|own| format!("mirror: {own}"));
+        let asked = self.forward_auth.map(|_| "forward_auth".to_owned());
         access
+            .chain(asked)
             .chain(limits)
             .chain(retries)
             .chain(compression)

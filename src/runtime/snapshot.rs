@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::auth::forward::ForwardAuthChecks;
 use crate::observe::consumption::Consumption;
 use crate::observe::metrics::{NameLookup, PolicySeries, ServerHealth, UpstreamLoad};
 use crate::policy::Policy;
@@ -37,6 +38,8 @@ pub struct Snapshot {
     pub loads: Vec<Arc<Load>>,
     /// The keys of token issuers, and verified tokens.
     pub tokens: Tokens,
+    /// Servers that are asked about requests, in the order of `policy.forward_auth`.
+    pub forward_auth: Vec<ForwardAuthChecks>,
 }
 
 impl Snapshot {
@@ -125,6 +128,7 @@ impl Snapshot {
     ) -> Self {
         let series = PolicySeries::new(&policy);
         let limits = LimitsHash::of(&policy);
+        let forward_auth = policy.forward_auth.iter().map(ForwardAuthChecks::new).collect();
         let stored_rules = policy.rules.iter().map(StoredRule::of).collect();
         Self {
             generation,
@@ -136,6 +140,7 @@ impl Snapshot {
             pools,
             loads,
             tokens,
+            forward_auth,
         }
     }
 }

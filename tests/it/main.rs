@@ -74,8 +74,10 @@ mod own_limits;
 mod refusals;
 mod request_limits;
 
-// Identity: API keys and their rotation, passwords, forwarded addresses, and who may send requests.
+// Identity: API keys and their rotation, passwords, servers that decide, forwarded addresses, and
+// who may send requests.
 mod addresses;
+mod forward_auth;
 mod identity;
 mod ip_lists;
 mod key_rotation;

@@ -1,10 +1,7 @@
 //! What the claims of a token say: for whom and when it is valid, and whom it identifies.
 
-use std::sync::Arc;
-
 use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 
 use super::TokenRefusal;
 use super::settings::{Issuer, PlanOf};
@@ -133,25 +130,13 @@ pub(super) fn principal(
         Ok(value.map(|value| (name.clone(), value.into_boxed_str())))
     });
     let counted: Result<Vec<Option<_>>, TokenRefusal> = counted.collect();
-    let digest = identity_digest(&issuer.issuer, &id);
     let token = TokenIdentity {
-        issuer: Arc::clone(&issuer.issuer),
-        digest,
         claims: counted?.into_iter().flatten().collect(),
         headers: headers(issuer, claims),
         is_hidden: issuer.hide_token,
+        ..TokenIdentity::new(&issuer.issuer, &id)
     };
     Ok(Principal::of_token(&id, plan, tenant, token))
-}
-
-/// SHA-256 of what identifies a client: two ids are the same client only if issuer and id are the
-/// same.
-fn identity_digest(issuer: &str, id: &str) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    hash.update((issuer.len() as u64).to_be_bytes());
-    hash.update(issuer);
-    hash.update(id);
-    hash.finalize().into()
 }
 
 /// Index of the plan that the claims name: of a list, the first value that is one.

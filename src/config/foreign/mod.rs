@@ -47,6 +47,8 @@ enum Place {
     Jwt,
     /// `[clients.basic]`.
     Basic,
+    /// `[forward_auth]`, or `forward_auth` of a route.
+    ForwardAuth,
     Redis,
     /// `[cors]`, or `cors` of a route.
     Cors,
@@ -237,6 +239,7 @@ fn place(parents: &[String]) -> Option<Place> {
         ["acme", "eab"] => Place::Eab,
         ["clients", "jwt"] => Place::Jwt,
         ["clients", "basic"] => Place::Basic,
+        ["forward_auth"] | ["routes", _, "forward_auth"] => Place::ForwardAuth,
         ["keys", _, "secrets"] => Place::Secret,
         ["routes", _] => Place::Route,
         ["rules", _] => Place::Rule,
@@ -293,6 +296,7 @@ impl Place {
             | Self::Eab
             | Self::Jwt
             | Self::Basic
+            | Self::ForwardAuth
             | Self::Secret
             | Self::Plan
             | Self::Key

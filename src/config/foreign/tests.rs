@@ -1,8 +1,9 @@
 //! Each entry is looked up where it is listed, and its line is valid there.
 
 use super::Place::{
-    Acme, Any, Basic, Certificate, Client, Cors, Eab, Grant, Headers, Jwt, Key, Listener, Plan,
-    Redis, Root, Route, Rule, Secret, Server, ServerLimits, Upstream, UpstreamServer, UpstreamTls,
+    Acme, Any, Basic, Certificate, Client, Cors, Eab, ForwardAuth, Grant, Headers, Jwt, Key,
+    Listener, Plan, Redis, Root, Route, Rule, Secret, Server, ServerLimits, Upstream,
+    UpstreamServer, UpstreamTls,
 };
 use super::*;
 use crate::load::from_text;
@@ -58,6 +59,10 @@ fn file(place: Place, meant: &str, line: &str) -> Option<String> {
         Jwt => {
             format!("{server}[clients.jwt]\nissuer = 'https://id.test'\naudience = 'api'\n{line}\n")
         }
+        ForwardAuth => {
+            let url = keep("url", "url = 'http://a.test'\n");
+            format!("[forward_auth]\n{url}{line}\n{server}")
+        }
         Basic => {
             format!("{server}[clients.basic]\n{}{line}\n", keep("users", USERS))
         }
@@ -99,6 +104,7 @@ fn listed_names_are_unknown_where_they_are_listed() {
         (Client, "[clients]"),
         (Jwt, "[clients.jwt]"),
         (Basic, "[clients.basic]"),
+        (ForwardAuth, "[forward_auth]"),
         (Redis, "[redis]"),
         (Plan, "[plans.free]"),
         (Key, "[keys.k]"),

@@ -8,6 +8,7 @@ use pingora::protocols::l4::socket::SocketAddr;
 
 use crate::base::request_id::RequestId;
 use crate::client::address::canonical;
+use crate::client::auth_answer::AuthAnswer;
 use crate::client::credential;
 use crate::client::password;
 use crate::client::settings::{Clients, KeySource};
@@ -88,7 +89,7 @@ pub(in crate::gateway) fn prepare(
     {
         hide_login(request)?;
     }
-    if !clients.issuers.is_empty() {
+    if !clients.issuers.is_empty() || !clients.claim_headers.is_empty() {
         set_claims(request, clients, exchange)?;
     }
     let Some(handling) = exchange.handling() else { return Ok(()) };
@@ -254,8 +255,9 @@ fn is_read_as(name: &str, own: &str) -> bool {
     name.len() == own.len() && name.bytes().map(dashed).eq(own.bytes().map(dashed))
 }
 
-/// Sets the headers of the client's token, and removes the token if the upstream does not get it.
-/// Those that the client itself sent are removed, with or without a token: upstreams trust them.
+/// Sets the headers of the client's token and of the server that was asked about the request, and
+/// removes the token if the upstream does not get it. Those that the client itself sent are
+/// removed, with or without a token: upstreams trust them.
 fn set_claims(request: &mut RequestHeader, clients: &Clients, exchange: &Exchange) -> Result<()> {
     let is_ours = |name: &&HeaderName| {
         clients.claim_headers.iter().any(|own| is_read_as(name.as_str(), own.as_str()))
@@ -264,18 +266,24 @@ fn set_claims(request: &mut RequestHeader, clients: &Clients, exchange: &Exchang
     for name in own {
         request.remove_header(&name);
     }
-    let identity = exchange.judged.as_ref().and_then(|judged| judged.identity.as_ref());
-    let Some(token) = identity
-        .and_then(|identity| identity.client.principal())
-        .and_then(|known| known.token.as_ref())
-    else {
-        return Ok(());
-    };
-    for (name, value) in &token.headers {
-        request.insert_header(name.clone(), value.clone())?;
+    let Some(identity) = exchange.identity() else { return Ok(()) };
+    if let Some(token) = identity.client.principal().and_then(|known| known.token.as_ref()) {
+        for (name, value) in &token.headers {
+            request.insert_header(name.clone(), value.clone())?;
+        }
+        if token.is_hidden && !clients.hide_key {
+            hide_key(request, clients)?;
+        }
     }
-    if token.is_hidden && !clients.hide_key {
-        hide_key(request, clients)?;
+    if let Some(AuthAnswer::Allowed(headers)) = identity.auth.as_deref() {
+        let mut previous = None;
+        for (name, value) in headers {
+            if previous != Some(name) {
+                request.remove_header(name);
+            }
+            request.append_header(name.clone(), value.clone())?;
+            previous = Some(name);
+        }
     }
     Ok(())
 }

@@ -1,22 +1,47 @@
-//! Whose credential a request has.
+//! Whose credential a request has, and whether a server that is asked about it lets it go on.
 
+use std::sync::Arc;
+
+use crate::auth::forward::{Asked, ForwardAuthChecks, Outcome};
+use crate::base::request_id::RequestId;
 use crate::base::unix_time;
+use crate::client::auth_answer::AuthAnswer;
 use crate::client::credential::{Credential, CredentialKind, SecretText};
 use crate::client::password::Passwords;
 use crate::client::principal::{Found, KeyRefusal};
 use crate::decide::decision::LimitCheck;
-use crate::decide::{self, Head, Rejection};
+use crate::decide::{self, Head, Precheck, Rejection};
 use crate::gateway::Gateway;
+use crate::gateway::attempts::forward::{FORWARDED_PROTO, REQUEST_ID};
 use crate::gateway::exchange::Exchange;
+use crate::limit::charge::Charges;
+use crate::policy::forward_auth::{ForwardAuth, OnAuthFailure};
 use crate::tokens::NoKeys;
 
 impl Gateway {
+    /// Finds whose credential a request has, unless a server that is asked about it says who the
+    /// client is.
+    ///
+    /// # Errors
+    /// It has a token that cannot be verified yet.
+    pub(super) async fn find(
+        &self,
+        head: &Head<'_>,
+        credential: Option<&Credential<'_>>,
+        exchange: &Exchange,
+    ) -> Result<Found, Rejection> {
+        if exchange.snapshot.forward_auth.is_empty() {
+            return self.find_by_credential(head, credential, exchange).await;
+        }
+        Box::pin(self.authorize(head, credential, exchange)).await
+    }
+
     /// Finds whose credential a request has: in the file, by the token or the password that it is,
     /// or else in the key store.
     ///
     /// # Errors
     /// It is a token that cannot be verified yet.
-    pub(super) async fn find(
+    async fn find_by_credential(
         &self,
         head: &Head<'_>,
         credential: Option<&Credential<'_>>,
@@ -47,6 +72,88 @@ impl Gateway {
         })
     }
 
+    /// Finds the client of a request, and asks the server of its route whether it goes on. It is
+    /// not asked about requests that are refused anyway.
+    ///
+    /// # Errors
+    /// As [`find_by_credential`](Self::find_by_credential).
+    async fn authorize(
+        &self,
+        head: &Head<'_>,
+        credential: Option<&Credential<'_>>,
+        exchange: &Exchange,
+    ) -> Result<Found, Rejection> {
+        let snapshot = &exchange.snapshot;
+        let policy = &snapshot.policy;
+        let unanswered = Found::without_answer();
+        // The address and the route of the request, and its charges if it is refused.
+        let precheck = decide::precheck(policy, head, Ok(unanswered.clone()));
+        let route = precheck.route.and_then(|route| policy.routes.get(route as usize));
+        let Some(index) = route.and_then(|route| route.forward_auth) else {
+            return self.find_by_credential(head, credential, exchange).await;
+        };
+        let settings = policy.forward_auth.get(index as usize);
+        let Some((settings, checks)) = settings.zip(snapshot.forward_auth.get(index as usize))
+        else {
+            return Ok(unanswered);
+        };
+        if !precheck.depends_on_key() {
+            return Ok(unanswered);
+        }
+        let mut found = Found::NO_KEY;
+        if settings.client.is_none() {
+            found = self.find_by_credential(head, credential, exchange).await?;
+            if decide::precheck(policy, head, Ok(found.clone())).refused().is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(match self.ask(settings, checks, head, &precheck, exchange).await {
+            Outcome::Answered(answered) => match &*answered.answer {
+                AuthAnswer::Refused(refusal) => {
+                    Found::refused_by_server(refusal.status, &answered.answer)
+                }
+                AuthAnswer::Allowed(_) => {
+                    let found = answered.client.as_ref().map_or(found, Found::named_by_server);
+                    Found { auth: Some(Arc::clone(&answered.answer)), ..found }
+                }
+            },
+            Outcome::Failed if settings.on_failure == OnAuthFailure::Allow => found,
+            Outcome::Failed => unanswered,
+        })
+    }
+
+    /// Asks the server of a route about a request, unless the answer is known, or the address has
+    /// no tokens left.
+    async fn ask(
+        &self,
+        settings: &ForwardAuth,
+        checks: &ForwardAuthChecks,
+        head: &Head<'_>,
+        precheck: &Precheck<'_>,
+        exchange: &Exchange,
+    ) -> Outcome {
+        let identity = precheck.identity.as_ref().ok();
+        let via_proxy = identity.is_some_and(|identity| identity.via_trusted_proxy);
+        let given = |name: &str| head.headers.get(name).filter(|_| via_proxy);
+        let request_id = given(REQUEST_ID).and_then(|id| RequestId::adopt(id.as_bytes()));
+        let own_scheme = if exchange.connection.tls.is_some() { "https" } else { "http" };
+        let asked = Asked {
+            head,
+            ip: identity.and_then(|identity| identity.client.ip),
+            scheme: given(FORWARDED_PROTO).map_or(own_scheme.as_bytes(), |given| given.as_bytes()),
+            request_id: request_id.as_ref().unwrap_or(&exchange.request_id).as_str().as_bytes(),
+        };
+        let digest = ForwardAuthChecks::digest(settings, &asked);
+        let series = &self.checks_by_server;
+        if let Some(outcome) = digest.as_ref().and_then(|digest| checks.kept(digest, series)) {
+            return outcome;
+        }
+        if !self.has_tokens_left(exchange, &precheck.charges).await {
+            return Outcome::Failed;
+        }
+        checks.ask(settings, &exchange.snapshot.policy, &asked, digest.as_ref(), series).await
+    }
+
     /// Finds whose login a request has, from the source with this index.
     async fn verify(
         &self,
@@ -69,25 +176,27 @@ impl Gateway {
     }
 
     /// Whether a credential that takes time to check is checked: not for a request that is refused
-    /// anyway, or whose address has no tokens left for another guess. Takes no tokens: the request
-    /// is charged once its client is known, so the checks that run at the same time are the most
-    /// by which an address can exceed its limit. `unchecked` is the result without a check.
+    /// anyway. `unchecked` is the result without a check.
     async fn is_worth_a_check(
         &self,
         head: &Head<'_>,
         exchange: &Exchange,
         unchecked: &Found,
     ) -> bool {
-        let snapshot = &exchange.snapshot;
-        let precheck = decide::precheck(&snapshot.policy, head, Ok(unchecked.clone()));
-        if !precheck.depends_on_key() {
-            return false;
-        }
-        if precheck.charges.is_empty() {
+        let policy = &exchange.snapshot.policy;
+        let precheck = decide::precheck(policy, head, Ok(unchecked.clone()));
+        precheck.depends_on_key() && self.has_tokens_left(exchange, &precheck.charges).await
+    }
+
+    /// Whether an address has tokens left for another guess: these are the charges of one. Takes
+    /// none: the request is charged once its client is known, so the checks that run at the same
+    /// time are the most by which an address can exceed its limit.
+    async fn has_tokens_left(&self, exchange: &Exchange, charges: &Charges) -> bool {
+        if charges.is_empty() {
             return true;
         }
-        let rules = &snapshot.stored_rules;
-        let taken = self.limiter.peek(&precheck.charges, rules, exchange.started).await;
+        let rules = &exchange.snapshot.stored_rules;
+        let taken = self.limiter.peek(charges, rules, exchange.started).await;
         LimitCheck::of(taken).allowed()
     }
 }

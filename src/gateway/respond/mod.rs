@@ -4,11 +4,12 @@
 //! They keep the connection open where HTTP allows it, so that a client that has to wait need not
 //! also reconnect.
 //!
-//! Reading order: this file, `error_body` (the body: a problem document, or a text of `[errors]`),
-//! `failure` (requests that failed), `grpc` (its form of a refusal), `upstream_response` (the
-//! response of an upstream, as it is passed on), `drain` (responses after which the connection
-//! closes).
+//! Reading order: this file, `auth_refusal` (of a server that is asked about a request),
+//! `error_body` (the body: a problem document, or a text of `[errors]`), `failure` (requests that
+//! failed), `grpc` (its form of a refusal), `upstream_response` (the response of an upstream, as it
+//! is passed on), `drain` (responses after which the connection closes).
 
+mod auth_refusal;
 pub(super) mod drain;
 mod error_body;
 pub(super) mod failure;
@@ -30,6 +31,8 @@ use super::exchange::Exchange;
 use super::request::body_drain;
 use super::{cors, header_edits, limit_headers};
 use crate::base::duration::seconds_up;
+use crate::client::auth_answer::{AuthAnswer, AuthRefusal};
+use crate::client::principal::KeyRefusal;
 use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::guard::Malformed;
 use crate::decide::reason::{Failure, Reason};
@@ -158,6 +161,9 @@ pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Resul
 
 async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) -> Result<()> {
     let policy = &exchange.snapshot.policy;
+    if let Some(refusal) = refusal_of_server(session, exchange, refusal) {
+        return auth_refusal::respond(session, exchange, refusal).await;
+    }
     let (status, detail) = problem::refused(policy, refusal);
     let request = session.req_header();
     let routed = || policy.router.methods(&decide::host(&request.headers), request.uri.path());
@@ -178,6 +184,27 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
         }
     };
     send(session, exchange, response).await
+}
+
+/// The response of the server that was asked about the request, if that refuses it. gRPC has a form
+/// of its own.
+fn refusal_of_server<'a>(
+    session: &Session,
+    exchange: &'a Exchange,
+    refusal: Refusal,
+) -> Option<&'a AuthRefusal> {
+    let Refusal::Unauthenticated(Unauthenticated::KeyRefused {
+        why: KeyRefusal::Denied(_), ..
+    }) = refusal
+    else {
+        return None;
+    };
+    match exchange.identity()?.auth.as_deref()? {
+        AuthAnswer::Refused(refusal) if Form::of(&session.req_header().headers).is_none() => {
+            Some(refusal)
+        }
+        AuthAnswer::Refused(_) | AuthAnswer::Allowed(_) => None,
+    }
 }
 
 /// The response of an upstream that is overloaded, by which the client may try again soon.

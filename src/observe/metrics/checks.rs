@@ -32,7 +32,7 @@ impl ChecksSeries {
         Ok(Self {
             total: series.counters(
                 "tollgate_auth_checks_total",
-                "Checks of credentials by method (basic) and result: cached (the result was known), allowed, refused, \
+                "Checks of credentials by method (basic, forward_auth) and result: cached (the result was known), allowed, refused, \
                  failed (not made in time).",
                 &["method", "result"],
             )?,
@@ -48,6 +48,11 @@ impl ChecksSeries {
     /// The series of passwords.
     pub fn basic(&self) -> CheckSeries {
         self.of("basic")
+    }
+
+    /// The series of servers that are asked about requests.
+    pub fn forward_auth(&self) -> CheckSeries {
+        self.of("forward_auth")
     }
 
     fn of(&self, method: &str) -> CheckSeries {

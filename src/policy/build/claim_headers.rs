@@ -1,44 +1,70 @@
-//! Checks the headers that rules, routes and upstreams read: none is one that tokens set
-//! (`clients.jwt.headers`). The gateway reads the headers of the client, and sets those of tokens
-//! when it forwards the request.
+//! Checks the headers that rules, routes and upstreams read: none is one that tokens
+//! (`clients.jwt.headers`) or servers that are asked (`forward_auth.response_headers`) set. The
+//! gateway reads the headers of the client, and sets those when it forwards the request.
+
+use http::HeaderName;
 
 use crate::base::text::cut;
 use crate::client::settings::Clients;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::{Config, in_order};
+use crate::policy::forward_auth::ForwardAuth;
 
-/// Reports each header that a client could set to another value than that of its token.
-pub(super) fn check(config: &Config, clients: Option<&Clients>, diagnostics: &mut Diagnostics) {
-    let Some(clients) = clients.filter(|clients| !clients.claim_headers.is_empty()) else { return };
-    let mut check = |item: &Spanned<String>, name: &str, help: &dyn Fn(&str) -> String| {
-        let headers = clients.issuers.iter().flat_map(|issuer| &issuer.headers);
-        let mut set = headers.filter(|(own, _)| dashed(own.as_str()) == dashed(name));
-        if let Some((_, claim)) = set.next() {
+/// Reports each header that a client could set to another value than that of its token, or of the
+/// server that is asked about its requests.
+pub(super) fn check(
+    config: &Config,
+    clients: Option<&Clients>,
+    servers: Option<&[ForwardAuth]>,
+    diagnostics: &mut Diagnostics,
+) {
+    let of_tokens = clients.into_iter().flat_map(|clients| &clients.issuers);
+    let of_tokens: Vec<(&HeaderName, Option<&str>)> = of_tokens
+        .flat_map(|issuer| &issuer.headers)
+        .map(|(name, claim)| (name, Some(&**claim)))
+        .collect();
+    let of_servers = servers.into_iter().flatten().flat_map(|server| &server.response_headers);
+    let set: Vec<(&HeaderName, Option<&str>)> =
+        of_tokens.into_iter().chain(of_servers.map(|name| (name, None))).collect();
+    if set.is_empty() {
+        return;
+    }
+    let mut check = |item: &Spanned<String>, name: &str, help: &dyn Fn(Option<&str>) -> String| {
+        let same = set.iter().find(|(own, _)| dashed(own.as_str()) == dashed(name));
+        if let Some((_, claim)) = same {
+            let setting = if claim.is_some() {
+                "clients.jwt.headers"
+            } else {
+                "forward_auth.response_headers"
+            };
             let message = format!(
-                "`{}` has the value that the client sends here, not that of `clients.jwt.headers`",
+                "`{}` has the value that the client sends here, not that of `{setting}`",
                 cut(name, 64)
             );
-            diagnostics.push(Diagnostic::new(item.span(), message).help(help(claim)));
+            diagnostics.push(Diagnostic::new(item.span(), message).help(help(*claim)));
         }
     };
     for (_, rule) in in_order(&config.rules) {
         for item in rule.get_ref().per.iter().flat_map(Spanned::get_ref) {
             if let Some(name) = item.get_ref().strip_prefix("header:") {
-                check(item, name, &|claim| format!("write `claim:{}`", cut(claim, 64)));
+                check(item, name, &|claim| match claim {
+                    Some(claim) => format!("write `claim:{}`", cut(claim, 64)),
+                    None => "write `key`, and `id_header` in `[forward_auth]`".to_owned(),
+                });
             }
         }
     }
     for (_, route) in in_order(&config.routes) {
         for (name, _) in in_order(&route.get_ref().headers) {
-            let help = "any client could select the route; its token has no influence on it";
+            let help = "any client could select the route; tokens and servers that are asked have no influence on it";
             check(name, name.get_ref(), &|_| help.to_owned());
         }
     }
     for (_, upstream) in in_order(&config.upstreams) {
         let Some(field) = &upstream.get_ref().balance else { continue };
         if let Some(name) = field.get_ref().strip_prefix("hash:header:") {
-            let help = "write `balance = \"hash:key\"`, which is by the client of the token";
+            let help = "write `balance = \"hash:key\"`, which is by the client";
             check(field, name.trim(), &|_| help.to_owned());
         }
     }

@@ -18,6 +18,7 @@ use crate::config::secrets::is_key_place;
 use crate::config::spanned::Spanned;
 use crate::config::suggest;
 use crate::config::tables::{self, List};
+use crate::policy::forward_auth::ForwardAuth;
 use crate::policy::matcher::PathPattern;
 
 /// Default plan of anonymous clients, if the file has it.
@@ -28,6 +29,24 @@ const MAX_PARAMETER_BYTES: usize = 64;
 
 /// The message for an item of `api_key` that is not a place.
 const NO_PLACE: &str = "an item of `api_key` is not a place for a key";
+
+impl Clients {
+    /// The same, where rules count by these claims, and upstreams also get headers of servers that
+    /// are asked about requests.
+    pub(super) fn completed(
+        mut self,
+        servers: &[ForwardAuth],
+        counted_claims: Vec<Box<str>>,
+    ) -> Self {
+        self.counted_claims = counted_claims;
+        for name in servers.iter().flat_map(|server| &server.response_headers) {
+            if !self.claim_headers.contains(name) {
+                self.claim_headers.push(name.clone());
+            }
+        }
+        self
+    }
+}
 
 /// Builds the settings of `[clients]`; none if one of them has an error.
 pub(super) fn clients(
@@ -76,7 +95,7 @@ pub(super) fn clients(
             None => None,
         },
         issuers,
-        // From rules, which are built later.
+        // From rules, which are built later: see `completed`.
         counted_claims: Vec::new(),
         claim_headers,
     })

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use super::basic::{self, Users};
 use super::environment::Environment;
 use super::names::{self, Names, twice};
-use super::{key_store, values};
+use super::{forward_auth, key_store, values};
 use crate::base::hash::Digest;
 use crate::base::text::cut;
 use crate::client::password::Passwords;
 use crate::client::principal::{Keys, KnownKey, Principal, Tenant, Tenants, Validity};
+use crate::client::settings::Clients;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::row::Row;
 use crate::config::secrets::is_digest;
@@ -49,22 +50,27 @@ pub(super) struct Known {
     pub(super) tenants: Tenants,
     /// Where other keys are.
     pub(super) key_store: Option<KeyStore>,
+    /// Servers that are asked about requests; none with an error.
+    pub(super) forward_auth: Option<forward_auth::Tables>,
 }
 
-/// All keys and users of the file, and the tenants of `[tenants]`. `anonymous_plan` is the plan of
-/// clients without a key.
+/// All keys and users of the file, the tenants of `[tenants]`, and the servers that are asked about
+/// requests. `clients` are the settings of `[clients]`.
 pub(super) fn all(
     config: &Config,
     names: &Names,
     environment: Environment<'_>,
-    anonymous_plan: Option<u32>,
+    clients: Option<&Clients>,
     diagnostics: &mut Diagnostics,
 ) -> Known {
+    let anonymous_plan = clients.map(|clients| clients.anonymous_plan);
     let users = Users::of(config, environment, diagnostics);
     let (mut keys, tenants) = keys(config, names, &users, diagnostics);
     let passwords = basic::passwords(config, names, users, &mut keys, anonymous_plan, diagnostics);
     let key_store = key_store::key_store(config, environment, diagnostics);
-    Known { keys, passwords, tenants, key_store }
+    let forward_auth =
+        forward_auth::tables(config, names, environment, anonymous_plan, diagnostics);
+    Known { keys, passwords, tenants, key_store, forward_auth }
 }
 
 /// All keys of the file, and the tenants of `[tenants]`. A client of `users` needs no key.

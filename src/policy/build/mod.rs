@@ -30,6 +30,7 @@ mod environment;
 mod errors;
 mod expression;
 mod failures;
+mod forward_auth;
 mod grant;
 mod handling;
 mod header_edits;
@@ -113,9 +114,7 @@ pub fn build(
     let clients = clients::clients(config, &names, environment, diagnostics);
     let key_sources = clients.as_ref().map_or(&[][..], |clients| &clients.key_sources);
     let access_log = access_log::access_log(config, environment, key_sources, diagnostics);
-    let anonymous_plan = clients.as_ref().map(|clients| clients.anonymous_plan);
-    let keys::Known { keys, passwords, tenants, key_store } =
-        keys::all(config, &names, environment, anonymous_plan, diagnostics);
+    let known = keys::all(config, &names, environment, clients.as_ref(), diagnostics);
     let priorities = plans::priorities(config, diagnostics);
     let ip_access = ip_access::access(config, environment, diagnostics);
 
@@ -130,9 +129,9 @@ pub fn build(
     // Rules.
     let mut limits = Limits::default();
     let rules = rules::rules(config, &names, &mut limits, diagnostics);
-    check_rules(config, &rules, clients.as_ref(), diagnostics);
+    check_rules(config, clients.as_ref(), &known, &rules, diagnostics);
 
-    warnings::add(config, server.as_ref(), &keys, &rules, diagnostics);
+    warnings::add(config, server.as_ref(), &known.keys, &rules, diagnostics);
     let settings = parts.settings.as_deref();
     warnings::add_of_routes(config, clients.as_ref(), &listeners, settings, diagnostics);
     warnings::add_of_listeners(config, acme.as_ref(), &listeners, &rules, diagnostics);
@@ -140,7 +139,8 @@ pub fn build(
     if diagnostics.has_errors() {
         return None;
     }
-    let (router, all_routes) = parts.with_rules(config, &names, ip_access.routes, &rules.list)?;
+    let servers = known.forward_auth?;
+    let (router, all) = parts.with_rules(config, &names, &ip_access, &servers, &rules.list)?;
     Some(Policy {
         server: server?,
         listeners,
@@ -153,20 +153,21 @@ pub fn build(
         memory: memory?,
         redis,
         usage: usage?,
-        clients: Clients { counted_claims: rules::counted_claims(&rules.list), ..clients? },
+        clients: clients?.completed(&servers.all, rules::counted_claims(&rules.list)),
         access_log: access_log?,
-        keys,
-        passwords,
-        tenants,
-        key_store,
+        keys: known.keys,
+        passwords: known.passwords,
+        tenants: known.tenants,
+        key_store: known.key_store,
         plans: names.plans.names().to_vec(),
         priorities: priorities?,
         ip_access: ip_access.server,
-        has_cors: cors.is_some() || all_routes.iter().any(|route| route.cors().is_some()),
+        has_cors: cors.is_some() || all.iter().any(|route| route.cors().is_some()),
         cors,
         errors,
         upstreams,
-        routes: all_routes,
+        forward_auth: servers.all,
+        routes: all,
         router,
         counted_headers: rules::counted_headers(&rules.list),
         counts_certificates: rules::counts_certificates(&rules.list),
@@ -178,15 +179,17 @@ pub fn build(
     })
 }
 
-/// Checks rules against routes and against what is known of clients.
+/// Checks rules against routes, and against what is known of clients.
 fn check_rules(
     config: &Config,
-    rules: &rules::Rules,
     clients: Option<&Clients>,
+    known: &keys::Known,
+    rules: &rules::Rules,
     diagnostics: &mut Diagnostics,
 ) {
+    let servers = known.forward_auth.as_ref().map(|tables| &tables.all[..]);
+    claim_headers::check(config, clients, servers, diagnostics);
     costs::check(config, rules, diagnostics);
     rules_per_route::check(config, &rules.list, diagnostics);
     counted_params::check(config, &rules.list, diagnostics);
-    claim_headers::check(config, clients, diagnostics);
 }

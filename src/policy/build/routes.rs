@@ -10,8 +10,10 @@ use super::compression::compression;
 use super::conditions;
 use super::environment::Environment;
 use super::expression;
+use super::forward_auth::Tables;
 use super::handling;
 use super::hosts;
+use super::ip_access::Access;
 use super::mirror;
 use super::names::{Names, twice};
 use super::path;
@@ -30,7 +32,6 @@ use crate::policy::SMALLEST_FILE;
 use crate::policy::compression::Compression;
 use crate::policy::cors::Cors;
 use crate::policy::handling::Handling;
-use crate::policy::ip_access::IpAccess;
 use crate::policy::matcher::{Conditions, Matcher, PathPattern};
 use crate::policy::mirror::RouteMirror;
 use crate::policy::params::PathParams;
@@ -72,14 +73,16 @@ impl Parts {
         self,
         config: &Config,
         names: &Names,
-        ip_access: Vec<Option<Arc<IpAccess>>>,
+        access: &Access,
+        servers: &Tables,
         rules: &[Rule],
     ) -> Option<(Router, Vec<Route>)> {
         let entries = in_order(&config.routes).into_iter().zip(names.routes.names());
-        let settings = self.settings?.into_iter().zip(ip_access);
+        let access = access.routes.iter().cloned().zip(servers.of_routes.iter().copied());
+        let settings = self.settings?.into_iter().zip(access);
         let resolved = self.matchers?.into_iter().zip(self.destinations?).zip(settings).zip(0..);
         let routes = entries.zip(resolved).map(|(((_, table), name), (resolved, index))| {
-            let ((matcher, destination), (settings, ip_access)) = resolved;
+            let ((matcher, destination), (settings, (ip_access, forward_auth))) = resolved;
             let Settings {
                 websocket_idle_timeout,
                 max_body_bytes,
@@ -104,6 +107,7 @@ impl Parts {
                 mirror,
                 handling,
                 ip_access,
+                forward_auth,
                 rules: counting.map(|(_, rule)| rule).collect(),
             }
         });

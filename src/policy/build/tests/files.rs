@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 67] = [
+pub(super) const FILES: [(&str, &str); 69] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("admin.tokens", "[[admin.tokens]]\nname = 't'\nsha256 = '#'\n@"),
@@ -44,6 +44,11 @@ pub(super) const FILES: [(&str, &str); 67] = [
     (
         "routes.cors",
         "[routes.b]\nhost = 'b.test'\nupstream = 'api'\n[routes.b.cors]\norigins = ['*']\n@",
+    ),
+    ("forward_auth", "[forward_auth]\nurl = 'http://a.test'\n@"),
+    (
+        "routes.forward_auth",
+        "[routes.b]\nhost = 'b.test'\nupstream = 'api'\n[routes.b.forward_auth]\nurl = 'http://a.test'\n@",
     ),
     ("headers", "[headers]\n@"),
     ("memory", "[memory]\n@"),
