@@ -34,6 +34,8 @@ pub enum CredentialKind<'a> {
     Key,
     /// A token, unless an API key of the file has its digest: the keys of its issuer.
     Token(SecretText<'a>),
+    /// A bearer text whose issuer can be asked, if it is no API key: the issuer.
+    Opaque(SecretText<'a>),
     /// A user and a password, with a colon between: the users' hashes.
     Password(SecretText<'a>),
 }
@@ -141,6 +143,8 @@ impl<'a> Credential<'a> {
                 CredentialKind::Password(SecretText(key))
             } else if clients.reads_as_token(source, &key) {
                 CredentialKind::Token(SecretText(key))
+            } else if clients.reads_as_opaque(source) {
+                CredentialKind::Opaque(SecretText(key))
             } else {
                 CredentialKind::Key
             };
@@ -150,6 +154,11 @@ impl<'a> Credential<'a> {
 }
 
 impl Clients {
+    /// Whether the issuer of texts from the source with this index can be asked about them.
+    fn reads_as_opaque(&self, source: usize) -> bool {
+        self.introspects && self.key_sources.get(source) == Some(&KeySource::Bearer)
+    }
+
     /// Whether a text from the source with this index is read as a token, not as an API key. A
     /// bearer token of three parts always is: a forged one that the gateway cannot decode must not
     /// pass as an unknown API key.
@@ -170,7 +179,8 @@ fn add_key<'a>(
         return Ok(());
     }
     // The length of a token is checked when it is verified.
-    if key.len() > MAX_KEY_BYTES && !clients.reads_as_token(source, &key) {
+    let is_key = !clients.reads_as_token(source, &key) && !clients.reads_as_opaque(source);
+    if key.len() > MAX_KEY_BYTES && is_key {
         return Err(IdentityError::KeyTooLong { at: source });
     }
     match found {

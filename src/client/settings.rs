@@ -32,6 +32,8 @@ pub struct Clients {
     pub limits_path: Option<Box<str>>,
     /// Issuers of tokens; empty: a token is an API key as any other text.
     pub issuers: Vec<Issuer>,
+    /// Whether the issuer of bearer tokens is asked about them.
+    pub introspects: bool,
     /// Claims that rules count by, each once.
     pub counted_claims: Vec<Box<str>>,
     /// Headers that upstreams get from tokens of all issuers, and from servers that are asked about

@@ -2,7 +2,8 @@
 //! resolves names, checks values and reports what does not fit together.
 //!
 //! Reading order: [`Config`] here, [`spanned`], [`row`] (what is known of a setting), [`tables`],
-//! [`handling`], [`listeners`], [`acme`], [`jwt`], [`basic`], [`forward_auth`],
+//! [`handling`], [`listeners`], [`acme`], [`jwt`], [`introspection`], [`basic`],
+//! [`forward_auth`],
 //! [`rules`] and [`words`] (what may be
 //! written), `schema` (the same for editors); [`reference`] (`${…}`); [`diagnostic`], [`suggest`],
 //! `foreign`, `entries` and [`listener`] (what to write instead), [`secrets`], `render` and
@@ -24,6 +25,7 @@ pub(crate) mod foreign;
 pub mod forward_auth;
 pub mod handling;
 pub mod health;
+pub mod introspection;
 pub mod jwt;
 mod lenient;
 pub mod listener;

@@ -9,6 +9,7 @@ use super::basic::Basic;
 use super::forward_auth::ForwardAuth;
 use super::handling::{Cors, HeaderEdits, Maintenance, Redirect, Respond, SwitchOr};
 use super::health::{Eject, Health};
+use super::introspection::Introspection;
 use super::jwt::{Jwt, OneOrSeveral};
 use super::mirror::Mirror;
 use super::row::DefaultValue::{Fraction, InWords, Number, Numbers, Switch, Text, Texts};
@@ -477,6 +478,8 @@ table! {
         pub limits_path: Field<String> { default: InWords("none") },
         /// Tokens of identity providers, which are read where API keys are.
         pub jwt: Option<Spanned<OneOrSeveral<Jwt>>>,
+        /// Bearer tokens that their issuer is asked about.
+        pub introspection: Option<Spanned<Introspection>>,
         /// Users with passwords.
         pub basic: Option<Spanned<Basic>>,
     }

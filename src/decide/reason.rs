@@ -67,6 +67,10 @@ pub enum Reason {
     TokenClaims,
     /// See [`TokenRefusal::Plan`].
     TokenPlan,
+    /// See [`TokenRefusal::Inactive`].
+    InactiveToken,
+    /// See [`TokenRefusal::Scope`].
+    TokenScope,
     /// See [`Rejection::NoTokenKeys`].
     NoTokenKeys,
     /// See [`IdentityError::ConflictingKeys`].
@@ -177,7 +181,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 74] = [
+    pub const ALL: [Self; 76] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -204,6 +208,8 @@ impl Reason {
         Self::TokenAudience,
         Self::TokenClaims,
         Self::TokenPlan,
+        Self::InactiveToken,
+        Self::TokenScope,
         Self::NoTokenKeys,
         Self::ConflictingKeys,
         Self::KeyTooLong,
@@ -307,6 +313,8 @@ impl Reason {
             Self::TokenAudience => "token_audience",
             Self::TokenClaims => "token_claims",
             Self::TokenPlan => "token_plan",
+            Self::InactiveToken => "inactive_token",
+            Self::TokenScope => "token_scope",
             Self::NoTokenKeys => "no_token_keys",
             Self::ConflictingKeys => "conflicting_keys",
             Self::KeyTooLong => "key_too_long",
@@ -404,6 +412,8 @@ impl From<TokenRefusal> for Reason {
             TokenRefusal::Audience => Self::TokenAudience,
             TokenRefusal::Claims => Self::TokenClaims,
             TokenRefusal::Plan => Self::TokenPlan,
+            TokenRefusal::Inactive => Self::InactiveToken,
+            TokenRefusal::Scope => Self::TokenScope,
         }
     }
 }

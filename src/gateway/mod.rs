@@ -73,6 +73,8 @@ pub struct Gateway {
     passwords: PasswordChecks,
     /// Series of the servers that are asked about requests.
     checks_by_server: CheckSeries,
+    /// Series of tokens that their issuer is asked about.
+    introspections: CheckSeries,
     metrics: Arc<Metrics>,
     access_log: Arc<AccessLog>,
     audit: Arc<Audit>,
@@ -98,6 +100,7 @@ impl Gateway {
             usage,
             keys,
             passwords: PasswordChecks::new(metrics.auth.basic()),
+            introspections: metrics.auth.introspection(),
             checks_by_server: metrics.auth.forward_auth(),
             access_log,
             audit,

@@ -66,6 +66,10 @@ pub const JWT: SettingNames<'static> = SettingNames { table: "clients.jwt", ..RE
 /// The names under `forward_auth`, which has no client certificate.
 pub const FORWARD_AUTH: SettingNames<'static> = SettingNames { table: "forward_auth", ..REDIS };
 
+/// The names under `[clients.introspection]`, which has no client certificate.
+pub const INTROSPECTION: SettingNames<'static> =
+    SettingNames { table: "clients.introspection", ..REDIS };
+
 /// Why a TLS configuration cannot be made.
 #[derive(Debug, Error)]
 pub enum TlsError {

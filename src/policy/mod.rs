@@ -6,7 +6,8 @@
 //! `params`, `path`, `prefixes`, `tree` and `router` (the route of a request); `ip_set` and
 //! `ip_access` (which clients may send requests); `template`, `rewrite`, `cors` and `handling`
 //! (what a route does beside forwarding); `forward_auth` (a server that is asked
-//! whether requests go on); `compression` (of responses); `errors` (bodies of
+//! whether requests go on); `introspection` (tokens that their issuer is
+//! asked about); `compression` (of responses); `errors` (bodies of
 //! errors); `split` (which upstream gets a request); `charges` (the rules that apply to a request,
 //! and their buckets); `refund` (after which failures tokens are given back);
 //! `mirror` (which requests a second upstream gets); `sample` (of requests, by their ids);
@@ -35,6 +36,7 @@ pub mod forward_auth;
 pub mod handling;
 pub mod health;
 pub mod hosts;
+pub mod introspection;
 pub mod ip_access;
 pub mod ip_set;
 pub mod key_store;
@@ -88,6 +90,7 @@ use cors::Cors;
 use errors::Errors;
 use forward_auth::ForwardAuth;
 use handling::Handling;
+use introspection::Introspection;
 use ip_access::IpAccess;
 use key_store::KeyStore;
 use listener::Listener;
@@ -149,6 +152,8 @@ pub struct Policy {
     pub keys: Keys,
     /// The users of the file with passwords; `None`: there are none.
     pub passwords: Option<Passwords>,
+    /// How the issuer of bearer tokens is asked about them; `None`: it is not.
+    pub introspection: Option<Box<Introspection>>,
     /// The tenants that the file describes.
     pub tenants: Tenants,
     /// Clients with API keys beside those; `None`: there is no key store.

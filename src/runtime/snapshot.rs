@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::auth::forward::ForwardAuthChecks;
+use crate::auth::introspection::IntrospectionChecks;
 use crate::observe::consumption::Consumption;
 use crate::observe::metrics::{NameLookup, PolicySeries, ServerHealth, UpstreamLoad};
 use crate::policy::Policy;
@@ -38,6 +39,8 @@ pub struct Snapshot {
     pub loads: Vec<Arc<Load>>,
     /// The keys of token issuers, and verified tokens.
     pub tokens: Tokens,
+    /// Asks the issuer of bearer tokens about them; `None`: it is not asked.
+    pub introspection: Option<IntrospectionChecks>,
     /// Servers that are asked about requests, in the order of `policy.forward_auth`.
     pub forward_auth: Vec<ForwardAuthChecks>,
 }
@@ -128,6 +131,7 @@ impl Snapshot {
     ) -> Self {
         let series = PolicySeries::new(&policy);
         let limits = LimitsHash::of(&policy);
+        let introspection = policy.introspection.as_deref().map(IntrospectionChecks::new);
         let forward_auth = policy.forward_auth.iter().map(ForwardAuthChecks::new).collect();
         let stored_rules = policy.rules.iter().map(StoredRule::of).collect();
         Self {
@@ -140,6 +144,7 @@ impl Snapshot {
             pools,
             loads,
             tokens,
+            introspection,
             forward_auth,
         }
     }

@@ -79,6 +79,7 @@ mod request_limits;
 mod addresses;
 mod forward_auth;
 mod identity;
+mod introspection;
 mod ip_lists;
 mod key_rotation;
 mod key_store;

@@ -60,6 +60,12 @@ pub enum TokenRefusal {
     /// Its claims name no plan.
     #[error("names no plan")]
     Plan,
+    /// Its issuer says that it cannot be used, or no more.
+    #[error("is not active")]
+    Inactive,
+    /// It lacks a scope that is required.
+    #[error("lacks a scope")]
+    Scope,
 }
 
 #[cfg(test)]

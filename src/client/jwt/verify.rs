@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::TokenRefusal;
 use super::claims;
 use super::compact::{Compact, is_type};
+use super::json;
 use super::key_set::KeySet;
 use super::settings::Issuer;
 use crate::client::principal::{KeyRefusal, Principal, Tenants, Validity};
@@ -65,6 +68,33 @@ pub fn verify(
     let validity = claims::validity(issuer, &token.claims)?;
     let principal = Arc::new(claims::principal(issuer, &token.claims, known)?);
     Ok(Verified { principal, validity })
+}
+
+/// What the answer of an issuer says about a token (RFC 7662, section 2.2), at `unix_us`. `None` if
+/// it is not an answer.
+pub fn introspected(
+    issuer: &Issuer,
+    scopes: &[Box<str>],
+    json: &[u8],
+    known: Known<'_>,
+    unix_us: u64,
+) -> Option<Result<Verified, TokenRefusal>> {
+    let members = json::object(json)?;
+    if !members.get("active")?.as_bool()? {
+        return Some(Err(TokenRefusal::Inactive));
+    }
+    let verified = || {
+        claims::check(issuer, &members)?;
+        let own = members.get("scope").and_then(Value::as_str).unwrap_or_default();
+        if !scopes.iter().all(|scope| own.split(' ').any(|own| *own == **scope)) {
+            return Err(TokenRefusal::Scope);
+        }
+        let validity = claims::validity(issuer, &members)?;
+        let principal = Arc::new(claims::principal(issuer, &members, known)?);
+        let verified = Verified { principal, validity };
+        verified.refusal(unix_us).map_or(Ok(verified), Err)
+    };
+    Some(verified())
 }
 
 impl Verified {

@@ -45,6 +45,8 @@ enum Place {
     Client,
     /// `[clients.jwt]`.
     Jwt,
+    /// `[clients.introspection]`.
+    Introspection,
     /// `[clients.basic]`.
     Basic,
     /// `[forward_auth]`, or `forward_auth` of a route.
@@ -238,6 +240,7 @@ fn place(parents: &[String]) -> Option<Place> {
         ["upstreams", _, "tls"] => Place::UpstreamTls,
         ["acme", "eab"] => Place::Eab,
         ["clients", "jwt"] => Place::Jwt,
+        ["clients", "introspection"] => Place::Introspection,
         ["clients", "basic"] => Place::Basic,
         ["forward_auth"] | ["routes", _, "forward_auth"] => Place::ForwardAuth,
         ["keys", _, "secrets"] => Place::Secret,
@@ -295,6 +298,7 @@ impl Place {
             | Self::Acme
             | Self::Eab
             | Self::Jwt
+            | Self::Introspection
             | Self::Basic
             | Self::ForwardAuth
             | Self::Secret

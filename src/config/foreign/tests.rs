@@ -1,8 +1,8 @@
 //! Each entry is looked up where it is listed, and its line is valid there.
 
 use super::Place::{
-    Acme, Any, Basic, Certificate, Client, Cors, Eab, ForwardAuth, Grant, Headers, Jwt, Key,
-    Listener, Plan, Redis, Root, Route, Rule, Secret, Server, ServerLimits, Upstream,
+    Acme, Any, Basic, Certificate, Client, Cors, Eab, ForwardAuth, Grant, Headers, Introspection,
+    Jwt, Key, Listener, Plan, Redis, Root, Route, Rule, Secret, Server, ServerLimits, Upstream,
     UpstreamServer, UpstreamTls,
 };
 use super::*;
@@ -59,6 +59,12 @@ fn file(place: Place, meant: &str, line: &str) -> Option<String> {
         Jwt => {
             format!("{server}[clients.jwt]\nissuer = 'https://id.test'\naudience = 'api'\n{line}\n")
         }
+        Introspection => {
+            let url = keep("url", "url = 'https://id.test'\n");
+            let id = keep("client_id", "client_id = 'a'\n");
+            let secret = keep("client_secret", "client_secret = 'b'\n");
+            format!("{server}[clients.introspection]\n{url}{id}{secret}{line}\n")
+        }
         ForwardAuth => {
             let url = keep("url", "url = 'http://a.test'\n");
             format!("[forward_auth]\n{url}{line}\n{server}")
@@ -103,6 +109,7 @@ fn listed_names_are_unknown_where_they_are_listed() {
         (Acme, "[acme]"),
         (Client, "[clients]"),
         (Jwt, "[clients.jwt]"),
+        (Introspection, "[clients.introspection]"),
         (Basic, "[clients.basic]"),
         (ForwardAuth, "[forward_auth]"),
         (Redis, "[redis]"),

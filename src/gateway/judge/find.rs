@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::auth::forward::{Asked, ForwardAuthChecks, Outcome};
+use crate::auth::introspection::Introspected;
+use crate::base::hash::Digest;
 use crate::base::request_id::RequestId;
 use crate::base::unix_time;
 use crate::client::auth_answer::AuthAnswer;
@@ -16,6 +18,7 @@ use crate::gateway::attempts::forward::{FORWARDED_PROTO, REQUEST_ID};
 use crate::gateway::exchange::Exchange;
 use crate::limit::charge::Charges;
 use crate::policy::forward_auth::{ForwardAuth, OnAuthFailure};
+use crate::policy::introspection::OnStoreFailure;
 use crate::tokens::NoKeys;
 
 impl Gateway {
@@ -37,7 +40,7 @@ impl Gateway {
     }
 
     /// Finds whose credential a request has: in the file, by the token or the password that it is,
-    /// or else in the key store.
+    /// in the key store, or else by its issuer.
     ///
     /// # Errors
     /// It is a token that cannot be verified yet.
@@ -51,7 +54,8 @@ impl Gateway {
         let policy = &snapshot.policy;
         // Nothing is verified, and no key is looked up in the store, for a client that is refused
         // by its address anyway.
-        let asks_more_than_the_file = self.keys.is_some() || !policy.clients.issuers.is_empty();
+        let asks_more_than_the_file =
+            self.keys.is_some() || !policy.clients.issuers.is_empty() || policy.clients.introspects;
         if asks_more_than_the_file && decide::is_denied_everywhere(policy, head) {
             return Ok(policy.keys.look_up(credential, || unix_time::of(now)));
         }
@@ -64,12 +68,55 @@ impl Gateway {
         }
         let found = snapshot.tokens.look_up(policy, credential, || unix_time::of(now));
         let found = found.map_err(|NoKeys| Rejection::NoTokenKeys)?;
-        Ok(match (&self.keys, found.unknown_key()) {
+        let found = match (&self.keys, found.unknown_key()) {
             (Some(keys), Some(unknown)) => {
                 keys.find(policy, snapshot.generation, unknown, now).await
             }
             _ => found,
-        })
+        };
+        if let Some(Credential { digest, source, kind: CredentialKind::Opaque(token) }) = credential
+            && found.unknown_key().is_some()
+        {
+            return Ok(Box::pin(self.introspect(head, exchange, digest, token, *source)).await);
+        }
+        Ok(found)
+    }
+
+    /// Finds whose token a request has, from the source with this index, by its SHA-256.
+    async fn introspect(
+        &self,
+        head: &Head<'_>,
+        exchange: &Exchange,
+        digest: &Digest,
+        token: &SecretText<'_>,
+        source: usize,
+    ) -> Found {
+        let policy = &exchange.snapshot.policy;
+        let unchecked = Found::unusable(source, KeyRefusal::Unchecked);
+        let settings = policy.introspection.as_deref();
+        let Some((settings, checks)) = settings.zip(exchange.snapshot.introspection.as_ref())
+        else {
+            return unchecked;
+        };
+        let series = &self.introspections;
+        let known = match checks.kept(digest, series) {
+            Some(known) => known,
+            None if !self.is_worth_a_check(head, exchange, &unchecked).await => return unchecked,
+            None => checks.ask(settings, policy, (digest, &token.0), series).await,
+        };
+        match known {
+            Introspected::Active(verified) => {
+                match verified.refusal(unix_time::of(exchange.started)) {
+                    None => Found::verified(&verified, source),
+                    Some(why) => Found::refused(*digest, source, why),
+                }
+            }
+            Introspected::Refused(why) => Found::refused(*digest, source, why),
+            Introspected::Failed if settings.on_failure == OnStoreFailure::Anonymous => {
+                Found::unverified(source, true)
+            }
+            Introspected::Failed => unchecked,
+        }
     }
 
     /// Finds the client of a request, and asks the server of its route whether it goes on. It is

@@ -32,7 +32,7 @@ impl ChecksSeries {
         Ok(Self {
             total: series.counters(
                 "tollgate_auth_checks_total",
-                "Checks of credentials by method (basic, forward_auth) and result: cached (the result was known), allowed, refused, \
+                "Checks of credentials by method (basic, introspection, forward_auth) and result: cached (the result was known), allowed, refused, \
                  failed (not made in time).",
                 &["method", "result"],
             )?,
@@ -53,6 +53,11 @@ impl ChecksSeries {
     /// The series of servers that are asked about requests.
     pub fn forward_auth(&self) -> CheckSeries {
         self.of("forward_auth")
+    }
+
+    /// The series of tokens that their issuer is asked about.
+    pub fn introspection(&self) -> CheckSeries {
+        self.of("introspection")
     }
 
     fn of(&self, method: &str) -> CheckSeries {

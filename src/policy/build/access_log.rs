@@ -8,7 +8,7 @@ use super::environment::{Environment, expand};
 use super::values::fraction_in;
 use super::words::meaning;
 use crate::base::text::cut;
-use crate::client::settings::KeySource;
+use crate::client::settings::Clients;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::{Config, tables};
@@ -16,11 +16,11 @@ use crate::policy::access_log::{AccessLog, Output};
 use crate::policy::redis::Secret;
 use crate::policy::sample::SampleRate;
 
-/// The access log; off without the table. API keys may be in `key_sources`.
+/// The access log; off without the table. `clients` has the places of API keys.
 pub(super) fn access_log(
     config: &Config,
     environment: Environment<'_>,
-    key_sources: &[KeySource],
+    clients: Option<&Clients>,
     diagnostics: &mut Diagnostics,
 ) -> Option<AccessLog> {
     let Some(table) = &config.access_log else {
@@ -43,6 +43,7 @@ pub(super) fn access_log(
                 .and_then(SampleRate::of)
         }
     };
+    let key_sources = clients.map_or(&[][..], |clients| &clients.key_sources);
     let fields = fields::fields(fields, key_sources, diagnostics);
     let client_ip = meaning(client_ip.as_ref());
     Some(AccessLog { output: output?, client_ip, salt: salt?, sample: sample?, fields: fields? })

@@ -10,6 +10,7 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::{Config, in_order};
 use crate::policy::forward_auth::ForwardAuth;
+use crate::policy::introspection::Introspection;
 
 /// Reports each header that a client could set to another value than that of its token, or of the
 /// server that is asked about its requests.
@@ -17,10 +18,13 @@ pub(super) fn check(
     config: &Config,
     clients: Option<&Clients>,
     servers: Option<&[ForwardAuth]>,
+    introspection: Option<&Introspection>,
     diagnostics: &mut Diagnostics,
 ) {
     let of_tokens = clients.into_iter().flat_map(|clients| &clients.issuers);
+    let of_answers = introspection.map(|own| &own.claims);
     let of_tokens: Vec<(&HeaderName, Option<&str>)> = of_tokens
+        .chain(of_answers)
         .flat_map(|issuer| &issuer.headers)
         .map(|(name, claim)| (name, Some(&**claim)))
         .collect();
@@ -32,11 +36,15 @@ pub(super) fn check(
     }
     let mut check = |item: &Spanned<String>, name: &str, help: &dyn Fn(Option<&str>) -> String| {
         let same = set.iter().find(|(own, _)| dashed(own.as_str()) == dashed(name));
-        if let Some((_, claim)) = same {
-            let setting = if claim.is_some() {
-                "clients.jwt.headers"
-            } else {
-                "forward_auth.response_headers"
+        if let Some((header, claim)) = same {
+            let is_of_answers =
+                |own: &Introspection| own.claims.headers.iter().any(|(it, _)| it == *header);
+            let setting = match claim {
+                None => "forward_auth.response_headers",
+                Some(_) if introspection.is_some_and(is_of_answers) => {
+                    "clients.introspection.headers"
+                }
+                Some(_) => "clients.jwt.headers",
             };
             let message = format!(
                 "`{}` has the value that the client sends here, not that of `{setting}`",

@@ -8,6 +8,7 @@ use super::environment::Environment;
 use super::jwt;
 use super::names::{Names, twice};
 use super::path;
+use super::rules;
 use super::values::{number, switch};
 use super::words::meaning;
 use crate::base::text::cut;
@@ -18,7 +19,9 @@ use crate::config::secrets::is_key_place;
 use crate::config::spanned::Spanned;
 use crate::config::suggest;
 use crate::config::tables::{self, List};
+use crate::policy::Rule;
 use crate::policy::forward_auth::ForwardAuth;
+use crate::policy::introspection::Introspection;
 use crate::policy::matcher::PathPattern;
 
 /// Default plan of anonymous clients, if the file has it.
@@ -31,15 +34,18 @@ const MAX_PARAMETER_BYTES: usize = 64;
 const NO_PLACE: &str = "an item of `api_key` is not a place for a key";
 
 impl Clients {
-    /// The same, where rules count by these claims, and upstreams also get headers of servers that
-    /// are asked about requests.
+    /// The same, where rules may count by claims, and upstreams also get headers of servers that
+    /// are asked about requests, and of tokens that their issuer is asked about.
     pub(super) fn completed(
         mut self,
         servers: &[ForwardAuth],
-        counted_claims: Vec<Box<str>>,
+        introspection: Option<&Introspection>,
+        rules: &[Rule],
     ) -> Self {
-        self.counted_claims = counted_claims;
-        for name in servers.iter().flat_map(|server| &server.response_headers) {
+        self.counted_claims = rules::counted_claims(rules);
+        let of_servers = servers.iter().flat_map(|server| &server.response_headers);
+        let of_tokens = introspection.into_iter().flat_map(|own| &own.claims.headers);
+        for name in of_servers.chain(of_tokens.map(|(name, _)| name)) {
             if !self.claim_headers.contains(name) {
                 self.claim_headers.push(name.clone());
             }
@@ -59,11 +65,15 @@ pub(super) fn clients(
     let clients = config.clients.as_ref().map_or(&default, |clients| clients.get_ref());
     // Without API keys, other places than those of tokens and passwords are left to upstreams.
     let has_keys = !config.keys.is_empty() || config.key_store.is_some();
-    let has_others = clients.jwt.is_some() || clients.basic.is_some();
+    let has_tokens = clients.jwt.is_some() || clients.introspection.is_some();
+    let has_others = has_tokens || clients.basic.is_some();
     let mut key_sources = match &clients.api_key {
-        None if has_others && !has_keys => clients.jwt.iter().map(|_| KeySource::Bearer).collect(),
+        None if has_others && !has_keys => {
+            has_tokens.then_some(KeySource::Bearer).into_iter().collect()
+        }
         list => key_sources(list, diagnostics),
     };
+    check_bearer(clients, &key_sources, diagnostics);
     key_sources.extend(clients.basic.iter().map(|_| KeySource::Basic));
     let issuers = jwt::issuers(config, names, environment, diagnostics);
     let anonymous_plan =
@@ -95,6 +105,7 @@ pub(super) fn clients(
             None => None,
         },
         issuers,
+        introspects: clients.introspection.is_some(),
         // From rules, which are built later: see `completed`.
         counted_claims: Vec::new(),
         claim_headers,
@@ -155,6 +166,19 @@ fn anonymous_plan(
         diagnostics.push(Diagnostic::new(span, message).help(help));
     }
     None
+}
+
+/// Reports tokens whose place is not read.
+fn check_bearer(clients: &tables::Clients, sources: &[KeySource], diagnostics: &mut Diagnostics) {
+    let Some((_, list)) = clients.introspection.as_ref().zip(clients.api_key.as_ref()) else {
+        return;
+    };
+    if !sources.contains(&KeySource::Bearer) && !diagnostics.has_errors() {
+        let message =
+            "`[clients.introspection]` reads bearer tokens, which `api_key` does not name";
+        let help = "add `\"bearer\"`";
+        diagnostics.push(Diagnostic::new(list.span(), message).help(help));
+    }
 }
 
 /// The places of keys, in the order in which they are tried.

@@ -20,7 +20,7 @@ use crate::config::reference::{FileContent, Reference, plain_file};
 use crate::config::spanned::Spanned;
 use crate::config::tables::TextOrList;
 use crate::config::words::{JwtAlgorithm, Word as _};
-use crate::config::{Config, in_order, suggest};
+use crate::config::{Config, Named, in_order, suggest};
 use crate::net::url::HttpUrl;
 
 /// Algorithms with a secret.
@@ -44,7 +44,7 @@ pub(super) fn issuers(
     else {
         return Some(Vec::new());
     };
-    let mut builder = Builder { names, environment, diagnostics };
+    let mut builder = Builder { table: "clients.jwt", names, environment, diagnostics };
     let tables: Vec<(&Jwt, std::ops::Range<usize>)> = match field.get_ref() {
         OneOrSeveral::One(table) => vec![(table, field.span())],
         OneOrSeveral::Several(tables) => {
@@ -69,10 +69,12 @@ pub(super) fn issuers(
 }
 
 /// What the settings of a table need.
-struct Builder<'a, 'd> {
-    names: &'a Names,
-    environment: Environment<'a>,
-    diagnostics: &'d mut Diagnostics,
+pub(super) struct Builder<'a, 'd> {
+    /// Its path.
+    pub(super) table: &'static str,
+    pub(super) names: &'a Names,
+    pub(super) environment: Environment<'a>,
+    pub(super) diagnostics: &'d mut Diagnostics,
 }
 
 impl Builder<'_, '_> {
@@ -82,8 +84,9 @@ impl Builder<'_, '_> {
         let keys = self.keys(table, issuer.as_deref());
         let algorithms = self.algorithms(table);
         let skew = duration(&Jwt::clock_skew, &table.clock_skew, self.diagnostics);
-        let plan = self.plan(table, span);
-        let headers = self.headers(table);
+        let plan =
+            self.plan(span, table.plan_claim.as_ref(), &table.plans, table.default_plan.as_ref());
+        let headers = self.headers(&table.headers);
         let id_claim = self.claim(table.id_claim.as_ref());
         let tenant_claim = self.claim(table.tenant_claim.as_ref());
         Some(Issuer {
@@ -317,48 +320,58 @@ impl Builder<'_, '_> {
         accepted
     }
 
-    fn plan(&mut self, table: &Jwt, span: std::ops::Range<usize>) -> Option<PlanOf> {
-        let default = optional(table.default_plan.as_ref(), |plan| {
-            self.names.plans.find(plan, self.diagnostics)
-        })?;
+    /// The plan of clients, by these settings of the table at `span`.
+    pub(super) fn plan(
+        &mut self,
+        span: std::ops::Range<usize>,
+        plan_claim: Option<&Spanned<String>>,
+        plans: &Named<String>,
+        default_plan: Option<&Spanned<String>>,
+    ) -> Option<PlanOf> {
+        let default = optional(default_plan, |plan| self.names.plans.find(plan, self.diagnostics))?;
         let implicit = (!self.names.has_plans).then_some(0);
-        let claim = self.claim(table.plan_claim.as_ref())?;
+        let claim = self.claim(plan_claim)?;
         if claim.is_none() && default.or(implicit).is_none() {
             let absent = ["plan_claim", "default_plan"];
-            if absent.iter().any(|name| self.diagnostics.explain_absence(&["clients", "jwt", name]))
-            {
+            let own = self.table.rsplit('.').next().unwrap_or_default();
+            if absent.iter().any(|name| self.diagnostics.explain_absence(&["clients", own, name])) {
                 return None;
             }
-            let plans: Vec<&str> = self.names.plans.names().iter().map(|name| &**name).collect();
+            let own: Vec<&str> = self.names.plans.names().iter().map(|name| &**name).collect();
             let help = format!(
                 "write `plan_claim`, or `default_plan = \"{}\"`; the plans are {}",
-                cut(plans.first().map_or("", |plan| plan), 64),
-                suggest::list(&plans, "and"),
+                cut(own.first().map_or("", |plan| plan), 64),
+                suggest::list(&own, "and"),
             );
-            return self.refuse(span, "`[clients.jwt]` says no plan of its clients", help);
+            let message = format!("`[{}]` says no plan of its clients", self.table);
+            return self.refuse(span, message, help);
         }
         if claim.is_none()
-            && let Some((_, plan)) = in_order(&table.plans).first()
+            && let Some((_, plan)) = in_order(plans).first()
         {
             let help = "write `plan_claim`, or leave `plans` out";
             return self.refuse(plan.span(), "`plans` are by the value of `plan_claim`", help);
         }
         let mut by_value = HashMap::new();
-        for (value, plan) in &table.plans {
+        for (value, plan) in plans {
             let plan = self.names.plans.find(plan, self.diagnostics)?;
             by_value.insert(value.get_ref().as_str().into(), plan);
         }
-        if table.plans.is_empty() && self.names.has_plans {
-            let plans = self.names.plans.names().iter().zip(0..);
-            by_value = plans.map(|(name, index)| ((**name).into(), index)).collect();
+        if plans.is_empty() && self.names.has_plans {
+            let own = self.names.plans.names().iter().zip(0..);
+            by_value = own.map(|(name, index)| ((**name).into(), index)).collect();
         }
         Some(PlanOf { claim, by_value, default: default.or(implicit) })
     }
 
-    fn headers(&mut self, table: &Jwt) -> Option<Vec<(HeaderName, Box<str>)>> {
+    /// Headers that upstreams get, and the claims that are their values.
+    pub(super) fn headers(
+        &mut self,
+        written: &Named<String>,
+    ) -> Option<Vec<(HeaderName, Box<str>)>> {
         let mut headers = Some(Vec::new());
         let mut seen = HashMap::new();
-        for (written, claim) in in_order(&table.headers) {
+        for (written, claim) in in_order(written) {
             let name = header_name(
                 written.get_ref(),
                 written.span(),
@@ -387,7 +400,7 @@ impl Builder<'_, '_> {
         clippy::option_option,
         reason = "an error and a setting that is left out are different things"
     )]
-    fn claim(&mut self, field: Option<&Spanned<String>>) -> Option<Option<Box<str>>> {
+    pub(super) fn claim(&mut self, field: Option<&Spanned<String>>) -> Option<Option<Box<str>>> {
         optional(field, |field| {
             if field.get_ref().is_empty() {
                 return self.refuse(field.span(), "the name of a claim is empty", "such as `sub`");
@@ -398,7 +411,7 @@ impl Builder<'_, '_> {
 }
 
 /// The texts of a setting that is one, or a list of them.
-fn texts(field: &Spanned<TextOrList>) -> Vec<Box<str>> {
+pub(super) fn texts(field: &Spanned<TextOrList>) -> Vec<Box<str>> {
     match field.get_ref() {
         TextOrList::Text(text) => vec![text.as_str().into()],
         TextOrList::List(list) => list.iter().map(|text| text.get_ref().as_str().into()).collect(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::basic::{self, Users};
 use super::environment::Environment;
 use super::names::{self, Names, twice};
-use super::{forward_auth, key_store, values};
+use super::{forward_auth, introspection, key_store, values};
 use crate::base::hash::Digest;
 use crate::base::text::cut;
 use crate::client::password::Passwords;
@@ -21,6 +21,7 @@ use crate::config::spanned::Spanned;
 use crate::config::suggest;
 use crate::config::tables::{Secret, TimeText};
 use crate::config::{Config, in_order, tables};
+use crate::policy::introspection::Introspection;
 use crate::policy::key_store::KeyStore;
 
 /// An API key of the file.
@@ -50,6 +51,9 @@ pub(super) struct Known {
     pub(super) tenants: Tenants,
     /// Where other keys are.
     pub(super) key_store: Option<KeyStore>,
+    /// How the issuer of bearer tokens is asked; none with an error, the inner one without it.
+    #[allow(clippy::option_option, reason = "an error and no table are different things")]
+    pub(super) introspection: Option<Option<Box<Introspection>>>,
     /// Servers that are asked about requests; none with an error.
     pub(super) forward_auth: Option<forward_auth::Tables>,
 }
@@ -70,7 +74,8 @@ pub(super) fn all(
     let key_store = key_store::key_store(config, environment, diagnostics);
     let forward_auth =
         forward_auth::tables(config, names, environment, anonymous_plan, diagnostics);
-    Known { keys, passwords, tenants, key_store, forward_auth }
+    let introspection = introspection::introspection(config, names, environment, diagnostics);
+    Known { keys, passwords, tenants, key_store, introspection, forward_auth }
 }
 
 /// All keys of the file, and the tenants of `[tenants]`. A client of `users` needs no key.

@@ -36,6 +36,7 @@ mod handling;
 mod header_edits;
 mod health;
 mod hosts;
+mod introspection;
 mod ip_access;
 mod jwt;
 mod key_store;
@@ -112,8 +113,7 @@ pub fn build(
 
     // Clients.
     let clients = clients::clients(config, &names, environment, diagnostics);
-    let key_sources = clients.as_ref().map_or(&[][..], |clients| &clients.key_sources);
-    let access_log = access_log::access_log(config, environment, key_sources, diagnostics);
+    let access_log = access_log::access_log(config, environment, clients.as_ref(), diagnostics);
     let known = keys::all(config, &names, environment, clients.as_ref(), diagnostics);
     let priorities = plans::priorities(config, diagnostics);
     let ip_access = ip_access::access(config, environment, diagnostics);
@@ -139,7 +139,7 @@ pub fn build(
     if diagnostics.has_errors() {
         return None;
     }
-    let servers = known.forward_auth?;
+    let (servers, introspection) = (known.forward_auth?, known.introspection?);
     let (router, all) = parts.with_rules(config, &names, &ip_access, &servers, &rules.list)?;
     Some(Policy {
         server: server?,
@@ -153,10 +153,11 @@ pub fn build(
         memory: memory?,
         redis,
         usage: usage?,
-        clients: clients?.completed(&servers.all, rules::counted_claims(&rules.list)),
+        clients: clients?.completed(&servers.all, introspection.as_deref(), &rules.list),
         access_log: access_log?,
         keys: known.keys,
         passwords: known.passwords,
+        introspection,
         tenants: known.tenants,
         key_store: known.key_store,
         plans: names.plans.names().to_vec(),
@@ -188,7 +189,8 @@ fn check_rules(
     diagnostics: &mut Diagnostics,
 ) {
     let servers = known.forward_auth.as_ref().map(|tables| &tables.all[..]);
-    claim_headers::check(config, clients, servers, diagnostics);
+    let asked = known.introspection.as_ref().and_then(Option::as_deref);
+    claim_headers::check(config, clients, servers, asked, diagnostics);
     costs::check(config, rules, diagnostics);
     rules_per_route::check(config, &rules.list, diagnostics);
     counted_params::check(config, &rules.list, diagnostics);

@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 69] = [
+pub(super) const FILES: [(&str, &str); 72] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("admin.tokens", "[[admin.tokens]]\nname = 't'\nsha256 = '#'\n@"),
@@ -32,6 +32,18 @@ pub(super) const FILES: [(&str, &str); 69] = [
     ("key_store", "[key_store]\n@"),
     ("clients.jwt", "[clients.jwt]\nissuer = 'https://a.test'\naudience = 'a'\n@"),
     ("clients.jwt", "[clients.jwt]\nissuer = 'a'\naudience = 'a'\n@"),
+    (
+        "clients.introspection",
+        "[clients.introspection]\nurl = 'https://a.test'\nclient_id = 'a'\nclient_secret = 'b'\n@",
+    ),
+    (
+        "clients.introspection",
+        "[clients.introspection]\nurl = 'https://a.test'\nclient_id = 'a'\n@",
+    ),
+    (
+        "clients.introspection",
+        "[clients.introspection]\nurl = 'https://a.test'\nclient_secret = 'b'\n@",
+    ),
     (
         "clients.basic",
         "[clients.basic]\nusers = [\"alice:\\u00242y\\u002404\\u00244KVlRPKQZEt1b2RBMpYQeOOoEI1ZPjm/zyo.2grGrZ8ntdITzzflm\"]\n@",

@@ -15,6 +15,7 @@ pub(super) fn add(config: &Config, diagnostics: &mut Diagnostics) {
         || config.key_store.is_some()
         || clients.jwt.is_some()
         || clients.basic.is_some()
+        || clients.introspection.is_some()
         || diagnostics.explain_absence(&["keys"]);
     if *setting.get_ref() != OnMissingKey::Deny || accepts || has_keys {
         return;

@@ -6,6 +6,9 @@ POST /token                             {"alg", "kid", "header", "claims"}: a si
 POST /forge                             {"kind", "claims"}: one that must be refused
 POST /rotate                            new keys, with other names
 POST /mode                              ok, error, garbage, large, hang
+POST /opaque                            members of an answer: the token that has it
+POST /introspect                        the answer (RFC 7662), to `gate way` with `s:e/c`; prints
+                                        `introspect`
 """
 
 import base64
@@ -14,6 +17,7 @@ import hmac
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote_plus
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -58,6 +62,7 @@ class Keys:
 keys = Keys(1)
 mode = "ok"
 released = threading.Event()
+opaque = {}
 
 
 def forged(kind, claims):
@@ -143,11 +148,34 @@ class Provider(BaseHTTPRequestHandler):
         elif self.path == "/rotate":
             keys = Keys(keys.number + 1)
             self.answer({})
+        elif self.path == "/opaque":
+            token = f"opaque-{len(opaque)}/+="
+            opaque[token] = json.loads(body)
+            self.answer(token)
+        elif self.path == "/introspect":
+            self.introspect(body.decode())
         elif self.path == "/mode":
             mode = body.decode()
             if mode != "hang":
                 released.set()
             self.answer({})
+
+    def introspect(self, form):
+        print("introspect", flush=True)
+        login = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
+        name, secret = (unquote_plus(part) for part in login.split(":"))
+        if mode == "hang":
+            released.clear()
+            released.wait(60)
+        if mode == "error" or (name, secret) != ("gate way", "s:e/c"):
+            self.answer({}, 500 if mode == "error" else 401)
+        elif mode == "garbage":
+            self.answer("{")
+        elif mode == "large":
+            self.answer({"active": True, "sub": "x" * (1 << 20)})
+        else:
+            [token] = parse_qs(form, strict_parsing=True)["token"]
+            self.answer(opaque.get(token, {"active": False}))
 
     def answer(self, value, status=200):
         body = (value if isinstance(value, str) else json.dumps(value)).encode()

@@ -113,7 +113,7 @@ fn secret_in_clients_is_not_shown() {
       | ^^^^^^^^^
       |
       = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_preflight`, `on_unknown_key`,
-              `on_conflicting_keys`, `hide_key`, `ipv6_prefix`, `limits_path`, `jwt` and `basic`
+              `on_conflicting_keys`, `hide_key`, `ipv6_prefix`, `limits_path`, `jwt`, `introspection` and `basic`
 
     error: an item of `api_key` is not a place for a key
      --> gateway.toml:3:12
@@ -170,7 +170,7 @@ fn secret_in_a_broken_list_of_clients_is_not_shown() {
       |          ^^^^
       |
       = help: possible here: `api_key`, `anonymous_plan`, `on_missing_key`, `on_preflight`, `on_unknown_key`,
-              `on_conflicting_keys`, `hide_key`, `ipv6_prefix`, `limits_path`, `jwt` and `basic`
+              `on_conflicting_keys`, `hide_key`, `ipv6_prefix`, `limits_path`, `jwt`, `introspection` and `basic`
 
     gateway.toml: 2 errors
     "#);
