@@ -315,7 +315,7 @@ fn clients_that_the_server_names_have_limits_of_their_own() {
     assert_eq!(
         statuses(&gateway, &key, 1),
         [401],
-        "keys are not read here, and the server names nobody"
+        "keys are not read here, and the answer names no client"
     );
     let answer = gateway.send(&of("dave", "pro"));
     let id = format!("dave http://{}", server.address);
