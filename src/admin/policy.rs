@@ -164,6 +164,12 @@ struct Rule {
     kind: &'static str,
     /// Whether the rule is enforced: `enforce` or `shadow`.
     mode: &'static str,
+    /// Share of the clients for which the rule is enforced, if that is not all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enforce: Option<String>,
+    /// Name of the rule whose limit this one may replace, of a candidate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    candidate_of: Option<String>,
     per: Vec<String>,
     /// Names of the routes that the rule counts; `null` for all routes.
     routes: Option<Vec<String>>,
@@ -321,6 +327,10 @@ impl Rule {
             enabled: rule.enabled,
             kind: rule.kind.name(),
             mode: rule.mode.name(),
+            enforce: rule.enforce_words(),
+            candidate_of: rule
+                .candidate_of
+                .and_then(|of| Some(policy.rules.get(of as usize)?.name.to_string())),
             per: rule.per.iter().map(ToString::to_string).collect(),
             routes: rule.routes.as_ref().map(|routes| routes.iter().filter_map(route).collect()),
             on_missing: rule.on_missing.name(),

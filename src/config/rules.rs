@@ -2,8 +2,8 @@
 
 use super::Named;
 use super::row::DefaultValue::{InWords, Number, Switch, Text, Texts};
-use super::row::Form::{Duration, Rate};
-use super::row::Range::{Between, Durations};
+use super::row::Form::{Duration, Matches, Rate};
+use super::row::Range::{Between, Durations, Shares};
 use super::row::Unit;
 use super::spanned::Spanned;
 use super::tables::{Field, List};
@@ -112,6 +112,16 @@ table! {
         pub routes: List { default: InWords("all") },
         /// Whether the rule is enforced or only counted and reported.
         pub mode: Field<Mode>,
+        /// Share of the clients for which the rule is enforced, such as `"10%"` or `"0.5%"`: always
+        /// the same ones. For the others, it is counted and reported.
+        pub enforce: Field<String> {
+            default: Text("100%"),
+            form: Matches("^[0-9]{1,3}(\\.[0-9])?%$"),
+            range: Shares(0, 1_000),
+        },
+        /// Another limit, which is counted and reported beside that of the rule: `{ rate, burst }`,
+        /// or as the rule's own.
+        pub candidate: Option<Spanned<Grant>>,
         /// Whether the rule is used.
         pub enabled: Field<bool> { default: Switch(true) },
         /// How a rule per key counts a client without one.

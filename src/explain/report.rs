@@ -243,8 +243,11 @@ pub struct ExplainedRule {
     pub name: String,
     /// Whether it applies to the request.
     pub applies: bool,
-    /// Whether the rule is enforced: `enforce` or `shadow`.
+    /// Whether the rule is enforced, for this client if it applies: `enforce` or `shadow`.
     pub mode: &'static str,
+    /// Share of the clients for which it is enforced, if that is not all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enforce: Option<String>,
     /// How requests are decided while Redis fails: `local`, `allow` or `deny`.
     pub on_failure: &'static str,
     /// `auto`, or the largest number of tokens, if gateways borrow tokens of its buckets.

@@ -41,6 +41,7 @@ pub(super) fn rules(
             name: rule.name.to_string(),
             applies: false,
             mode: rule.mode.name(),
+            enforce: rule.enforce_words(),
             on_failure: rule.on_failure.name(),
             lease: (rule.lease != Lease::Off).then(|| rule.lease.to_string()),
             count: rule.count.as_ref().map(ToString::to_string),
@@ -66,6 +67,7 @@ pub(super) fn rules(
         match context.charge(index, identity) {
             Ok(charge) => {
                 view.applies = true;
+                view.mode = charge.mode.name();
                 view.charge = Some(context.charge_view(rule, &charge, levels));
             }
             Err(why) => {

@@ -237,9 +237,13 @@ impl Page {
             "plan" => " (of this plan)",
             _ => "",
         };
-        let mode = match rule.mode {
-            "shadow" => "only counted (shadow)",
-            _ => "enforced",
+        let mode = match (rule.mode, &rule.enforce) {
+            ("shadow", Some(share)) => {
+                format!("only counted: enforced for {share} of the clients, not for this one")
+            }
+            ("shadow", None) => "only counted (shadow)".to_owned(),
+            (_, Some(share)) => format!("enforced for {share} of the clients, and for this one"),
+            (_, None) => "enforced".to_owned(),
         };
         let mark = match &charge.level {
             Some(level) if !level.enough => self.painted(BAD, "!"),

@@ -172,6 +172,10 @@ pub(crate) fn why_not(
             let why = format!("the client has no key, and `on_missing = \"deny\"`: {so}");
             ("on_missing_deny", why)
         }
+        WhyNot::NoRate if rule.candidate_of.is_some() => {
+            let why = "the client has another limit than that of the rule, which the candidate does not replace";
+            ("no_rate", why.to_owned())
+        }
         WhyNot::NoRate => {
             ("no_rate", format!("it has no rate for the plan `{}`", policy.plan_name(plan)))
         }

@@ -138,7 +138,7 @@ impl Policy {
             match self.charge_of(index, rule, route, &client, attributes, scope) {
                 Ok(charge) => charges.push(charge),
                 // A shadow rule does not refuse; `shadow_key_denials` returns it.
-                Err(WhyNot::NoKeyDenied) if rule.mode == Mode::Enforce => {
+                Err(WhyNot::NoKeyDenied) if rule.mode_for(&client) == Mode::Enforce => {
                     return Err(KeyRequired { rule: index });
                 }
                 Err(_) => {}
@@ -209,7 +209,8 @@ impl Policy {
     ) -> impl Iterator<Item = u32> {
         let rules = self.routes.get(route as usize).map_or(&[][..], |route| &route.rules);
         let requires_key = move |rule: &Rule| {
-            rule.mode == Mode::Shadow && rule.applies_to(client, scope) == Err(WhyNot::NoKeyDenied)
+            rule.mode_for(client) == Mode::Shadow
+                && rule.applies_to(client, scope) == Err(WhyNot::NoKeyDenied)
         };
         rules
             .iter()
@@ -244,13 +245,17 @@ impl Policy {
     ) -> Result<Charge, WhyNot> {
         rule.applies_to(client, scope)?;
         let granted = rule.grant(client).ok_or(WhyNot::NoRate)?;
+        let replaced = rule.candidate_of.and_then(|of| self.rules.get(of as usize));
+        if replaced.is_some_and(|replaced| !replaced.has_own_limit(client)) {
+            return Err(WhyNot::NoRate);
+        }
         Ok(Charge {
             bucket: self.bucket(rule, &granted, client, attributes),
             rule: index,
             limit_index: granted.grant.index,
             limit: granted.grant.limit,
             cost: rule.cost_on(route).in_parts(granted.grant.limit.parts()),
-            mode: rule.mode,
+            mode: rule.mode_for(client),
         })
     }
 
@@ -440,6 +445,23 @@ impl Rule {
     /// The limit of the rule for a client; `None` if it has none for the client's plan.
     pub fn limit_of(&self, client: &Client) -> Option<Grant> {
         self.grant(client).map(|granted| granted.grant)
+    }
+
+    /// Whether it refuses requests of the client, or only counts them.
+    pub fn mode_for(&self, client: &Client) -> Mode {
+        if self.mode == Mode::Shadow || self.enforced_thousandths >= Self::ALL_CLIENTS {
+            return self.mode;
+        }
+        let is_enforced = client_hash::thousandth(client) < self.enforced_thousandths;
+        if is_enforced { Mode::Enforce } else { Mode::Shadow }
+    }
+
+    /// Whether a client has the rule's own limit, not one of its plan, its key or its tenant.
+    fn has_own_limit(&self, client: &Client) -> bool {
+        match self.grant_of(client) {
+            GrantOf::Plan(plan) => !self.has_plan_table(plan),
+            GrantOf::Key | GrantOf::Tenant => false,
+        }
     }
 
     /// Whose grant a client has: that of its key, else of its tenant, else of a plan.

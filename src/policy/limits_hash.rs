@@ -110,8 +110,12 @@ fn settings(rule: &Rule) -> String {
     // Left out without one, so that the hash is that of versions that do not know it.
     let cost = rule.cost.map_or_else(String::new, |cost| format!(" cost {cost}"));
     let count = rule.count.as_ref().map_or_else(String::new, |count| format!(" count {count}"));
+    let enforce = match rule.enforced_thousandths {
+        Rule::ALL_CLIENTS => String::new(),
+        share => format!(" enforce {share}"),
+    };
     format!(
-        "rule {:?} {} {} {:?} {} {} {} {:?} {:?} {:?}{cost}{count}",
+        "rule {:?} {} {} {:?} {} {} {} {:?} {:?} {:?}{cost}{count}{enforce}",
         rule.name,
         rule.kind.name(),
         rule.mode.name(),
@@ -252,6 +256,8 @@ mod tests {
             ("exempt", "routes = [\"a\"]\nexempt"),
             ("exempt", "refund_on = []\nexempt"),
             ("exempt", "cost = 2\nexempt"),
+            ("exempt", "enforce = \"10%\"\nexempt"),
+            ("exempt", "candidate = { limit = \"9/month\" }\nexempt"),
             ("exempt", "refund_on = [\"no_server\"]\nexempt"),
             ("exempt", "count = \"header:x-cost\"\nexempt"),
             ("burst = 5", "burst = 5\nlease = \"auto\""),

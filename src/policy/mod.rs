@@ -278,6 +278,10 @@ pub struct Rule {
     pub routes: Option<Vec<u32>>,
     /// Whether it refuses requests or only counts them (shadow).
     pub mode: Mode,
+    /// Share of the clients for which it refuses requests, in thousandths, if it does so.
+    pub enforced_thousandths: u16,
+    /// Index of the rule whose limit this one may replace; `None`: it is a rule of the file.
+    pub candidate_of: Option<u32>,
     /// Treatment of clients without a key, if `per` contains `key`.
     pub on_missing: OnMissing,
     /// Treatment of its requests if Redis is unavailable.
@@ -351,6 +355,19 @@ impl Route {
 }
 
 impl Rule {
+    /// [`enforced_thousandths`](Self::enforced_thousandths) of a rule that is enforced for all.
+    pub const ALL_CLIENTS: u16 = 1_000;
+
+    /// `enforce` as the file writes it; `None`: the rule is enforced for all clients.
+    pub fn enforce_words(&self) -> Option<String> {
+        let (whole, tenth) = (self.enforced_thousandths / 10, self.enforced_thousandths % 10);
+        match tenth {
+            _ if self.enforced_thousandths == Self::ALL_CLIENTS => None,
+            0 => Some(format!("{whole}%")),
+            _ => Some(format!("{whole}.{tenth}%")),
+        }
+    }
+
     /// Whether what a request took is changed after its response.
     pub fn settles(&self) -> bool {
         self.enabled && (self.count.is_some() || self.refund_on.has_statuses())

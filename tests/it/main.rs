@@ -105,6 +105,7 @@ mod cluster;
 mod leases;
 mod membership;
 mod nested;
+mod rollout;
 mod shared;
 mod shared_usage;
 

@@ -22,7 +22,7 @@ use crate::decide::raw_head::RawHead;
 use crate::decide::step::Step;
 use crate::decide::{self, Head, Precheck, Rejection};
 use crate::downstream::ConnectionInfo;
-use crate::limit::charge::{Charge, Charges};
+use crate::limit::charge::{Charge, Charges, Mode};
 use crate::runtime::Snapshot;
 use crate::store::held::Holds;
 use crate::store::limiter::Taken;
@@ -137,7 +137,7 @@ impl Gateway {
         }
 
         if let Some(rule) = required_by {
-            snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
+            self.refused_by_policy(snapshot, client, rule, Mode::Enforce);
         }
         let wanted = Wanted { upstream, plan: client.plan, charges: &charges };
         let mut places = Places::default();
@@ -162,7 +162,7 @@ impl Gateway {
         }
         let denials = |route| policy.shadow_key_denials(client, route, scope);
         for rule in route.into_iter().flat_map(denials) {
-            snapshot.series.refused_by_policy(&self.metrics, policy, rule, client.plan);
+            self.refused_by_policy(snapshot, client, rule, Mode::Shadow);
             shadow_key_rules.push(rule);
         }
         let Places { slot, queued } = places;
@@ -171,6 +171,13 @@ impl Gateway {
             _ => None,
         };
         Judged { rewritten, check, holds, slot, wait, ..judged(identity, decision) }
+    }
+
+    /// Counts a refusal of a client without a key by a rule that requires one, or by a shadow rule
+    /// that would.
+    fn refused_by_policy(&self, snapshot: &Snapshot, client: &Client, rule: u32, mode: Mode) {
+        let (series, policy) = (&snapshot.series, &snapshot.policy);
+        series.refused_by_policy(&self.metrics, policy, rule, client.plan, mode);
     }
 
     /// Takes a step that looks for a place for the request; the other steps are those of `decide`

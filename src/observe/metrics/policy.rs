@@ -14,6 +14,7 @@ use super::{Metrics, UpstreamSeries, seconds};
 use crate::decide::label::{DecisionLabel, source_label};
 use crate::decide::outcome::RequestOutcome;
 use crate::decide::reason::Reason;
+use crate::limit::charge::Mode;
 use crate::policy::Policy;
 use crate::store::limiter::{Source, Taken};
 
@@ -114,9 +115,16 @@ impl PolicySeries {
     }
 
     /// Counts a decision of a rule with `on_missing = "deny"` on a request without a key: no bucket
-    /// is read. `rule` and `plan` are indexes into `policy`.
-    pub fn refused_by_policy(&self, metrics: &Metrics, policy: &Policy, rule: u32, plan: u32) {
-        let Some(mode) = policy.rules.get(rule as usize).map(|rule| rule.mode) else { return };
+    /// is read. `rule` and `plan` are indexes into `policy`. `mode`: that of the rule for the
+    /// client.
+    pub fn refused_by_policy(
+        &self,
+        metrics: &Metrics,
+        policy: &Policy,
+        rule: u32,
+        plan: u32,
+        mode: Mode,
+    ) {
         let decision = DecisionLabel::of_missing_key(mode);
         self.count_decision(metrics, policy, rule, plan, decision, Source::Policy);
     }

@@ -12,9 +12,10 @@ use crate::policy::Rule;
 
 /// Checks the cost of every rule and every route against every grant that may apply to it.
 pub(super) fn check(config: &Config, rules: &Rules, diagnostics: &mut Diagnostics) {
-    for ((_, table), (rule, grants)) in in_order(&config.rules).into_iter().zip(rules.with_grants())
-    {
-        let table = table.get_ref();
+    let tables = in_order(&config.rules);
+    for (index, (rule, grants)) in (0..).zip(rules.with_grants()) {
+        let table = rule.candidate_of.map_or(index, |of| of as usize);
+        let Some(table) = tables.get(table).map(|(_, table)| table.get_ref()) else { continue };
         if let Some(cost) = count::written_cost(table).filter(|_| rule.enabled) {
             let request =
                 if rule.count.is_some() { "a request reserves" } else { "a request costs" };

@@ -59,6 +59,7 @@ mod refund;
 mod resolvers;
 mod retries;
 mod rewrite;
+mod rollout;
 mod routes;
 mod rules;
 mod rules_per_route;

@@ -15,6 +15,7 @@ use super::lease::lease;
 use super::names::{Names, twice};
 use super::path;
 use super::refund::refund_on;
+use super::rollout;
 use super::routes::cost;
 use super::values::switch;
 use super::words::meaning;
@@ -114,7 +115,52 @@ pub(super) fn rules(
         let grants = &tenant.get_ref().rules;
         owner_grants(config, names, owner, grants, &mut rules, limits, diagnostics);
     }
+    add_candidates(config, &mut rules, limits, diagnostics);
     rules
+}
+
+/// Adds the rules of `candidate`, after those of the file.
+fn add_candidates(
+    config: &Config,
+    rules: &mut Rules,
+    limits: &mut Limits,
+    diagnostics: &mut Diagnostics,
+) {
+    for ((name, table), index) in in_order(&config.rules).into_iter().zip(0..) {
+        let table = table.get_ref();
+        let Some(candidate) = &table.candidate else { continue };
+        let own = usize::try_from(index).ok();
+        let known = own.and_then(|own| Some((rules.list.get(own)?, *rules.parts.get(own)?)));
+        let Some((rule, parts)) = known else { continue };
+        let path = ["rules", name.get_ref(), "candidate"];
+        if diagnostics.is_rejected(&["rules", name.get_ref(), "kind"]) {
+            continue;
+        }
+        if rules.list.iter().any(|other| *other.name == *rollout::candidate_name(&rule.name)) {
+            let message = "there is a rule with the name of this candidate";
+            let help = format!("rename the rule `{}`", rollout::candidate_name(&rule.name));
+            diagnostics.push(Diagnostic::new(candidate.span(), message).help(help));
+        }
+        if rule
+            .grant_by_plan
+            .iter()
+            .zip(&rule.has_plan_table)
+            .all(|(own, has)| own.is_none() || *has)
+        {
+            let message =
+                "no client has a limit of the rule itself, which the candidate may replace";
+            let diagnostic = Diagnostic::new(candidate.span(), message);
+            diagnostics
+                .push(diagnostic.help("write it in a rule of its own, with `mode = \"shadow\"`"));
+        }
+        let written = written(rule.kind, parts, candidate.get_ref(), Some(table));
+        let placed = grant::required(written, &path, candidate.span(), limits, diagnostics);
+        let Some(placed) = placed else { continue };
+        let rule = rollout::candidate(rule, index, placed.grant);
+        rules.list.push(rule);
+        rules.parts.push(parts);
+        rules.grants.push(vec![placed]);
+    }
 }
 
 /// `on_failure` of the rule, else of `[redis]`.
@@ -180,6 +226,8 @@ fn rule(
         enabled: switch(&written::Rule::enabled, &table.enabled),
         routes,
         mode: meaning(table.mode.as_ref()),
+        enforced_thousandths: rollout::enforced_thousandths(table, diagnostics),
+        candidate_of: None,
         on_missing: meaning(table.on_missing.as_ref()),
         on_failure: OnFailure::default(),
         lease: lease(table, diagnostics),
@@ -537,7 +585,7 @@ fn dimension_instead(text: &str) -> String {
 }
 
 /// A hash of the name, the same in every gateway.
-fn salt(name: &str) -> u128 {
+pub(super) fn salt(name: &str) -> u128 {
     let digest = Sha256::digest(name.as_bytes());
     digest.iter().take(16).fold(0, |salt, byte| salt << 8 | u128::from(*byte))
 }

@@ -532,3 +532,51 @@ fn bucket_of_each_kind_of_client_is_fixed() {
         ]
     );
 }
+
+#[test]
+fn rule_is_enforced_for_its_share_of_the_clients_and_always_for_the_same_ones() {
+    let of = |share: &str| {
+        policy(&format!("[rules.r]\nper = []\nrate = \"10/s\"\nenforce = \"{share}\"\n"))
+    };
+    let shares = ["0%", "0.5%", "10%", "50%", "100%"].map(of);
+    let enforced = |policy: &Policy, number: u32| {
+        let ip = format!("10.{}.{}.1", number / 256, number % 256);
+        policy.rules[0].mode_for(&client(policy, &ip, ANONYMOUS)) == Mode::Enforce
+    };
+    let mut counts = [0; 5];
+    for number in 0..10_000 {
+        let modes = shares.each_ref().map(|policy| enforced(policy, number));
+        assert!(modes.is_sorted(), "{number}: {modes:?}");
+        counts
+            .iter_mut()
+            .zip(modes)
+            .for_each(|(count, is_enforced)| *count += u32::from(is_enforced));
+    }
+    assert_eq!((counts[0], counts[4]), (0, 10_000));
+    assert!((20..90).contains(&counts[1]), "{counts:?}");
+    assert!((850..1_150).contains(&counts[2]) && (4_700..5_300).contains(&counts[3]), "{counts:?}");
+    // The same number in every version, since gateways of two versions serve one client.
+    let half = &shares[3];
+    let known = client(half, "10.0.0.1", ACME);
+    assert_eq!(
+        client_hash::thousandth(&known),
+        client_hash::thousandth(&client(half, "::1", ACME))
+    );
+    let [one, other] = ["2001:db8::1", "2001:db8::2"].map(|ip| client(half, ip, ANONYMOUS));
+    assert_eq!(client_hash::thousandth(&one), client_hash::thousandth(&other));
+}
+
+#[test]
+fn candidate_counts_only_clients_with_the_limit_that_it_may_replace() {
+    let policy = policy(
+        "[rules.r]\nper = [\"ip\"]\nrate = \"10/s\"\nplans.pro = { rate = \"9/s\" }\n\
+         candidate = { rate = \"5/s\" }\n",
+    );
+    let of = |key| buckets(&policy, &client(&policy, "10.0.0.1", key), 0);
+    let names = |key| of(key).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(names(ANONYMOUS), ["r", "r.candidate"]);
+    assert_eq!(names(ACME), ["r"]);
+    let buckets: Vec<BucketId> = of(ANONYMOUS).into_iter().map(|(_, bucket)| bucket).collect();
+    assert_ne!(buckets[0], buckets[1]);
+    assert_eq!(policy.rules[1].mode, Mode::Shadow);
+}

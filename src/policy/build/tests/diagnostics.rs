@@ -39,6 +39,7 @@ mod redis;
 mod refunds;
 mod retries;
 mod rewrites;
+mod rollouts;
 mod route_hosts;
 mod rules_per_route;
 mod shedding;

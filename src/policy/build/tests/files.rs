@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 72] = [
+pub(super) const FILES: [(&str, &str); 74] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("admin.tokens", "[[admin.tokens]]\nname = 't'\nsha256 = '#'\n@"),
@@ -114,6 +114,11 @@ pub(super) const FILES: [(&str, &str); 72] = [
         "[plans.free]\n[rules.r]\nper = []\nkind = 'leaky_bucket'\n[rules.r.plans.free]\nrate = '1/s'\n@",
     ),
     ("rules.plans", "[plans.free]\n[rules.r]\nper = []\n[rules.r.plans.free]\nrate = '1/s'\n@"),
+    ("rules.candidate", "[rules.r]\nper = []\nrate = '9/s'\n[rules.r.candidate]\nrate = '1/s'\n@"),
+    (
+        "rules.candidate",
+        "[rules.r]\nper = []\nrate = '9/s'\nkind = 'leaky_bucket'\n[rules.r.candidate]\nrate = '1/s'\n@",
+    ),
     (
         "keys.rules",
         "[keys.k]\nsha256 = '#'\n[rules.r]\nper = ['key']\nkind = 'leaky_bucket'\nrate = '1/s'\n\

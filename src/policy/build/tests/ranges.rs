@@ -49,7 +49,7 @@ impl Values {
             Range::Shares(least, most) => {
                 let text = |share: u16| format!("'{}'", percentage(share));
                 let above = Some(most + 1).filter(|share| *share <= 1_000);
-                let refused = [Some(least - 1), above].into_iter().flatten();
+                let refused = [least.checked_sub(1), above].into_iter().flatten();
                 Self {
                     accepted: vec![text(least), text(most)],
                     refused: refused.map(text).chain(["'101%'".to_owned()]).collect(),
