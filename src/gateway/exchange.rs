@@ -56,7 +56,9 @@ pub struct Exchange {
     pub(super) encoder: Option<Box<Encoder>>,
     /// Reads what it costs by its response, until that has ended.
     pub(super) metering: Option<Box<Metering>>,
-    /// Rules, by index, whose costs were read from the response, and these costs.
+    /// Whether what it took is settled or given back.
+    pub(super) is_settled: bool,
+    /// Rules, by index, that settle costs at the end of the response, and these costs.
     pub costs: SmallVec<[(u32, Amount); 1]>,
     /// Value of `grpc-status` in the trailers that the client was sent, if any.
     pub grpc_status: Option<HeaderValue>,
@@ -89,6 +91,7 @@ impl Exchange {
             mirroring: Mirroring::default(),
             encoder: None,
             metering: None,
+            is_settled: false,
             costs: SmallVec::new(),
             grpc_status: None,
             failure: None,

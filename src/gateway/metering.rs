@@ -12,14 +12,17 @@ use smallvec::SmallVec;
 use super::Gateway;
 use super::exchange::Exchange;
 use crate::base::clock;
-use crate::decide::decision::Decision;
+use crate::client::Client;
+use crate::decide::decision::{Decision, LimitCheck};
 use crate::limit::charge::Charge;
 use crate::limit::cost::Amount;
+use crate::limit::share::Share;
 use crate::meter::{Meter, Totals};
 use crate::net::framing;
-use crate::observe::metrics::Settled;
-use crate::policy::Rule;
+use crate::observe::metrics::{Metrics, Settled};
 use crate::policy::refund::RefundReason;
+use crate::policy::{Policy, Rule};
+use crate::runtime::Snapshot;
 use crate::store::limiter::{Allowed, Owed, Refund};
 
 /// Longest time that Redis is waited for until it has given back tokens. A call is given up long
@@ -29,7 +32,8 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// What is read of one response.
 pub(super) struct Metering {
     meters: SmallVec<[Metered; 1]>,
-    status: StatusCode,
+    /// `None`: there is no response.
+    status: Option<StatusCode>,
     /// It has no body, so that it has ended.
     has_ended: bool,
 }
@@ -58,19 +62,25 @@ struct Changes {
     returned: SmallVec<[(usize, u64); 1]>,
     /// Rules, by index, and what it has cost for them.
     costs: SmallVec<[(u32, Amount); 1]>,
-    /// Charges that are given back because of the status.
-    refunded: SmallVec<[(usize, RefundReason); 1]>,
+    refunded: Refunded,
 }
+
+/// Charges, by index, that are given back because of the status, with the names of their rules.
+type Refunded = SmallVec<[(usize, Arc<str>, RefundReason); 1]>;
 
 /// Asks the upstream for a body that can be read, if the request's cost is in it.
 ///
 /// # Errors
 /// Never: the value is valid.
 pub(super) fn prepare_request(request: &mut RequestHeader, exchange: &Exchange) -> Result<()> {
-    let reads_body =
-        |(_, rule): (&Charge, &Rule)| rule.count.as_ref().is_some_and(|count| count.reads_body());
+    let reads_body = |(_, _, rule): (usize, &Charge, &Rule)| {
+        rule.count.as_ref().is_some_and(|count| count.reads_body())
+    };
     if !exchange.snapshot.policy.settled_rules.is_empty() && charged(exchange).any(reads_body) {
         request.insert_header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))?;
+        // A part of the body may end within the cost.
+        request.remove_header(&header::RANGE);
+        request.remove_header(&header::IF_RANGE);
     }
     Ok(())
 }
@@ -80,30 +90,47 @@ pub(super) fn begin(request: &RequestHeader, response: &ResponseHeader, exchange
     if exchange.snapshot.policy.settled_rules.is_empty() {
         return;
     }
-    let (mut meters, mut settles) = (SmallVec::new(), false);
-    for (index, (_, rule)) in charged(exchange).enumerate() {
-        settles |= rule.settles();
-        if let Some(source) = rule.count.as_ref().filter(|_| rule.enabled) {
-            let meter = Meter::new(Arc::clone(source), &response.headers);
-            meters.push(Metered { index, meter });
-        }
-    }
     let length = response.headers.get(header::CONTENT_LENGTH);
     let has_ended = !framing::has_body(&request.method, response.status)
         || length.is_some_and(|length| length.as_bytes() == b"0");
-    let metering = || Box::new(Metering { meters, status: response.status, has_ended });
-    exchange.metering = settles.then(metering);
+    exchange.metering = metering(exchange, &response.headers, Some(response.status), has_ended);
 }
 
-/// The charges of an allowed request, and their rules.
-fn charged(exchange: &Exchange) -> impl Iterator<Item = (&Charge, &Rule)> {
-    let check = match exchange.decision() {
-        Some(Decision::Allowed { check, .. }) => check.as_ref(),
+/// Begins for a request that a server got, and whose response has no head.
+fn begin_without_response(exchange: &mut Exchange) {
+    let is_sent = exchange.attempts.any_connected() && exchange.attempts.answer.is_none();
+    if is_sent && !exchange.is_settled && !exchange.snapshot.policy.settled_rules.is_empty() {
+        exchange.metering = metering(exchange, &HeaderMap::new(), None, false);
+    }
+}
+
+/// What is read of a response; `None` if no rule that applies reads it.
+fn metering(
+    exchange: &Exchange,
+    head: &HeaderMap,
+    status: Option<StatusCode>,
+    has_ended: bool,
+) -> Option<Box<Metering>> {
+    let (mut meters, mut settles) = (SmallVec::new(), false);
+    for (index, _, rule) in charged(exchange) {
+        settles |= rule.settles();
+        if let Some(source) = rule.count.as_ref().filter(|_| rule.enabled) {
+            meters.push(Metered { index, meter: Meter::new(Arc::clone(source), head) });
+        }
+    }
+    settles.then(|| Box::new(Metering { meters, status, has_ended }))
+}
+
+/// The charges of an allowed request that have taken tokens, with their indexes and rules.
+fn charged(exchange: &Exchange) -> impl Iterator<Item = (usize, &Charge, &Rule)> {
+    let taken = match exchange.decision() {
+        Some(Decision::Allowed { check: Some(check), .. }) => Some(&check.taken),
         _ => None,
     };
-    let charges = check.map_or(&[][..], |check| &check.taken.charges);
     let rules = &exchange.snapshot.policy.rules;
-    charges.iter().filter_map(|charge| Some((charge, rules.get(charge.rule as usize)?)))
+    let each = taken.into_iter().flat_map(|taken| taken.charges.iter().zip(&taken.answer.outcomes));
+    let each = each.enumerate().filter(|(_, (charge, outcome))| outcome.spent(charge) > 0);
+    each.filter_map(|(index, (charge, _))| Some((index, charge, rules.get(charge.rule as usize)?)))
 }
 
 impl Metering {
@@ -131,55 +158,73 @@ impl Metering {
 impl Gateway {
     /// Settles what a request took, once.
     pub(super) fn settle(&self, exchange: &mut Exchange, end: End) {
-        let Some(mut metering) = exchange.metering.take() else { return };
+        let Some(metering) = exchange.metering.take() else { return };
+        exchange.is_settled = true;
         let end = if metering.has_ended { End::Complete } else { end };
+        exchange.costs = self.settle_metered(exchange, metering, end).unwrap_or_default();
+    }
+
+    /// Settles what a request took that has ended, if nothing has before.
+    pub(super) fn settle_at_end(&self, exchange: &mut Exchange) {
+        if exchange.metering.is_none() {
+            begin_without_response(exchange);
+        }
+        self.settle(exchange, End::Early);
+    }
+
+    fn settle_metered(
+        &self,
+        exchange: &Exchange,
+        mut metering: Box<Metering>,
+        end: End,
+    ) -> Option<SmallVec<[(u32, Amount); 1]>> {
+        let judged = exchange.judged.as_ref()?;
+        let (client, check) = (&judged.identity.as_ref()?.client, judged.check?);
+        let Decision::Allowed { check: Some(limits), .. } = &judged.decision else { return None };
+        let (taken, snapshot) = (&limits.taken, &exchange.snapshot);
+        let current = self.current.load();
+        let is_in_force = current.generation == snapshot.generation;
         let changes = self.changes(exchange, &mut metering, end);
-        let snapshot = &exchange.snapshot;
-        let Some(judged) = &exchange.judged else { return };
-        let (Some(identity), Some(check)) = (&judged.identity, judged.check) else { return };
-        let Decision::Allowed { check: Some(limits), .. } = &judged.decision else { return };
-        let allowed = Allowed {
-            taken: &limits.taken,
-            rules: &snapshot.stored_rules,
-            checked_at: check.started,
+        let now = clock::now();
+
+        // The limits in force may be others than those that it took from.
+        let is_known = |owed: &Owed| {
+            if is_in_force { Some(*owed) } else { moved(owed, snapshot, &current.policy, client) }
         };
-        // The buckets may be of other limits now.
-        let is_in_force = self.current.load().generation == snapshot.generation;
-        self.limiter.debit(allowed, &changes.owed, is_in_force, clock::now());
+        let owed: SmallVec<[Owed; 1]> = changes.owed.iter().filter_map(is_known).collect();
+        self.limiter.debit(&owed, &current.stored_rules, now);
+        let allowed = Allowed { taken, rules: &snapshot.stored_rules, checked_at: check.started };
         let parts = |index: usize| {
             let own = changes.returned.iter().find(|(own, _)| *own == index);
             own.map_or(0, |(_, parts)| *parts)
         };
         let refund = if is_in_force {
-            self.limiter.refund(allowed, parts, clock::now())
+            self.limiter.refund(allowed, parts, now)
         } else {
             Refund::lost(allowed, parts)
         };
-        if let Some(usage) = self.usage.as_ref().filter(|_| is_in_force) {
-            let (policy, taken) = (&snapshot.policy, &limits.taken);
-            let owed = changes.owed.iter().map(|owed| owed.index);
-            let indexes = owed.chain(changes.returned.iter().map(|(index, _)| *index));
-            let started = check.started;
-            usage.ledger().note_refunded(policy, &identity.client, taken, indexes, started);
+        if let Some(usage) = &self.usage {
+            let debited = owed.iter().map(|owed| &owed.charge);
+            usage.ledger().note_debited(&current.policy, client, debited, now);
+            let returned = changes.returned.iter().map(|(index, _)| *index).filter(|_| is_in_force);
+            usage.ledger().note_refunded(&snapshot.policy, client, taken, returned, check.started);
         }
-        for (index, reason) in &changes.refunded {
-            let rule = limits.taken.charges.get(*index).map(|charge| charge.rule as usize);
-            let Some(rule) = rule.and_then(|rule| snapshot.policy.rules.get(rule)) else {
-                continue;
-            };
-            let is_lost = refund.lost.contains(index);
-            let series = &self.metrics.refunds;
-            let series = if is_lost { &series.lost } else { &series.given };
-            series.with_label_values(&[&*rule.name, reason.name()]).inc();
+        self.finish(refund, limits, changes.refunded);
+        Some(changes.costs)
+    }
+
+    /// Waits for what Redis gives back, if it does, and counts requests that got all back.
+    fn finish(&self, mut refund: Refund, limits: &LimitCheck, refunded: Refunded) {
+        if !refund.is_pending() {
+            count_refunds(&self.metrics, &refund, &refunded);
+            return;
         }
-        if refund.is_pending() {
-            let (limiter, taken) = (Arc::clone(&self.limiter), limits.taken.clone());
-            let mut refund = refund;
-            tokio::spawn(async move {
-                limiter.refunded(&mut refund, &taken, TIMEOUT, clock::now).await;
-            });
-        }
-        exchange.costs = changes.costs;
+        let (limiter, metrics) = (Arc::clone(&self.limiter), Arc::clone(&self.metrics));
+        let taken = limits.taken.clone();
+        tokio::spawn(async move {
+            limiter.refunded(&mut refund, &taken, TIMEOUT, clock::now).await;
+            count_refunds(&metrics, &refund, &refunded);
+        });
     }
 
     fn changes(&self, exchange: &Exchange, metering: &mut Metering, end: End) -> Changes {
@@ -187,37 +232,71 @@ impl Gateway {
         let totals =
             Totals { request_bytes: exchange.attempts.body_bytes, duration_ms: took_us / 1_000 };
         let mut changes = Changes::default();
-        for (index, (charge, rule)) in charged(exchange).enumerate() {
-            if !rule.settles() {
-                continue;
-            }
-            let refunded = rule.refund_on.of_status(metering.status);
-            let parts = match refunded {
+        for (index, charge, rule) in charged(exchange).filter(|(_, _, rule)| rule.settles()) {
+            let refunded = metering.status.and_then(|status| rule.refund_on.of_status(status));
+            let read = match refunded {
                 Some(_) => Some(0),
                 None => metering.parts(index, charge, totals, end),
             };
-            changes.refunded.extend(refunded.map(|reason| (index, reason)));
+            let parts = read.unwrap_or(charge.cost);
+            let cost = Amount::of_parts(parts, charge.limit.parts());
+            changes.refunded.extend(refunded.map(|reason| (index, Arc::clone(&rule.name), reason)));
+            changes.costs.push((charge.rule, cost));
             if rule.count.is_some() {
-                let settled = match (parts, end) {
+                let settled = match (read, end) {
                     (None, _) => Settled::Unknown,
                     (Some(_), End::Early) => Settled::Early,
                     (Some(_), End::Complete) => Settled::Known,
                 };
-                self.metrics.settlements.count(&rule.name, settled);
-            }
-            let Some(parts) = parts else { continue };
-            let of_token = charge.limit.parts();
-            let cost = Amount::of_parts(parts, of_token);
-            changes.costs.push((charge.rule, cost));
-            if rule.count.is_some() {
-                self.metrics.settlements.add(&rule.name, cost);
+                self.metrics.settlements.count(&rule.name, settled, cost);
             }
             if parts > charge.cost {
-                changes.owed.push(Owed { index, parts: parts - charge.cost });
+                let charge = Charge { cost: parts - charge.cost, ..*charge };
+                changes.owed.push(Owed { charge, share: share(exchange, index) });
             } else if parts < charge.cost {
                 changes.returned.push((index, charge.cost - parts));
             }
         }
         changes
+    }
+}
+
+/// The share of the bucket of a charge that the store could grant which took from it.
+fn share(exchange: &Exchange, index: usize) -> Share {
+    let check = match exchange.decision() {
+        Some(Decision::Allowed { check, .. }) => check.as_ref(),
+        _ => None,
+    };
+    let outcome = check.and_then(|check| check.taken.answer.outcomes.get(index));
+    outcome.map_or(Share::WHOLE, |outcome| outcome.share)
+}
+
+/// What a request owes under the limit that is in force after a reload; `None` if its rule does not
+/// exist any more, is of another kind, or has no limit for the client.
+fn moved(owed: &Owed, snapshot: &Snapshot, current: &Policy, client: &Client) -> Option<Owed> {
+    let was = snapshot.policy.rules.get(owed.charge.rule as usize)?;
+    let (index, rule) = (0..).zip(&current.rules).find(|(_, rule)| rule.name == was.name)?;
+    let grant = rule.limit_of(client).filter(|_| rule.kind == was.kind)?;
+    let cost = Amount::of_parts(owed.charge.cost, owed.charge.limit.parts());
+    let charge = Charge {
+        rule: index,
+        limit_index: grant.index,
+        limit: grant.limit,
+        cost: cost.in_parts(grant.limit.parts()),
+        ..owed.charge
+    };
+    Some(Owed { charge, ..*owed })
+}
+
+fn count_refunds(metrics: &Metrics, refund: &Refund, refunded: &Refunded) {
+    for (index, rule, reason) in refunded {
+        let series = if refund.lost.contains(index) {
+            &metrics.refunds.lost
+        } else if refund.levels.iter().any(|(own, _)| own == index) {
+            &metrics.refunds.given
+        } else {
+            continue;
+        };
+        series.with_label_values(&[&**rule, reason.name()]).inc();
     }
 }

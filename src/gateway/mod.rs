@@ -449,12 +449,13 @@ impl ProxyHttp for Gateway {
     }
 
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Self::CTX) {
+        // First of all: what it holds bounds what requests may cost beyond their reserve.
+        self.settle_at_end(exchange);
         // The request has ended, and what it holds is free, before all of this is recorded.
         if let Some(judged) = &mut exchange.judged {
             judged.holds.clear();
             judged.slot = None;
         }
-        self.settle(exchange, End::Early);
         self.record(session, exchange);
     }
 

@@ -111,11 +111,13 @@ impl Amount {
     /// Reads a number as JSON writes it: `5`, `0.25` or `1.5e3`, rounded up to a thousandth. `None`
     /// below zero, and for other texts.
     pub fn of_json(text: &str) -> Option<Self> {
+        let is_part =
+            |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'-' | b'+');
+        if text.starts_with('+') || !text.bytes().all(is_part) {
+            return None;
+        }
         if let Ok(tokens) = text.parse() {
             return Some(Self::of_tokens(tokens));
-        }
-        if !text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'-')) {
-            return None;
         }
         let number: f64 = text.parse().ok()?;
         // The product of a decimal fraction is often slightly above a whole number.
@@ -125,7 +127,7 @@ impl Amount {
             clippy::cast_sign_loss,
             reason = "not below 0; saturates"
         )]
-        (number >= 0.0).then_some(Self { thousandths: thousandths as u64 })
+        (number >= 0.0 && number.is_finite()).then_some(Self { thousandths: thousandths as u64 })
     }
 
     /// An amount of `count` parts of a token that has `parts` parts, at least 1. Rounded down to
@@ -227,5 +229,32 @@ mod tests {
         assert_eq!((cost.tokens_up(), cost.in_parts(2), cost.in_parts(1)), (3, 5, 3));
         assert_eq!(common_parts(2, 8), 8);
         assert_eq!(common_parts(25, 8), 200);
+    }
+
+    #[test]
+    fn amounts_are_read_as_json_writes_them() {
+        for (text, thousandths) in [
+            ("0", Some(0)),
+            ("57", Some(57_000)),
+            ("0.1", Some(100)),
+            ("0.0001", Some(1)),
+            ("1e3", Some(1_000_000)),
+            ("1.5E+2", Some(150_000)),
+            ("25e-1", Some(2_500)),
+            ("1e400", None),
+            ("99999999999999999999", Some(u64::MAX)),
+            ("-0", Some(0)),
+            ("-1", None),
+            ("+5", None),
+            ("", None),
+            ("nan", None),
+            ("inf", None),
+            ("1e", None),
+            ("0x10", None),
+        ] {
+            assert_eq!(Amount::of_json(text).map(Amount::thousandths), thousandths, "{text}");
+        }
+        assert_eq!(Amount::of_json("12.0001").unwrap().in_parts(1), 13);
+        assert_eq!(Amount::of_tokens(u64::MAX).in_parts(1_000), u64::MAX / 1_000);
     }
 }

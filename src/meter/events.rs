@@ -46,6 +46,11 @@ impl Events {
                 rest = after;
                 continue;
             }
+            if self.line == Line::Begun(0) && matches!(byte, 0xef | 0xbb | 0xbf) {
+                // A byte order mark. No field begins with one of its bytes.
+                rest = after;
+                continue;
+            }
             if let Line::Begun(length) = self.line {
                 self.line = match DATA.get(length) {
                     Some(expected) if expected == byte && length + 1 == DATA.len() => Line::Data,
@@ -107,6 +112,7 @@ mod tests {
     fn event_that_breaks_off_does_not_spoil_the_next_one() {
         let stream = "data: {\"usage\": {\"x\": \"\n\ndata: {\"usage\": {\"n\": 5}}\n\n";
         assert_eq!(read(stream, 4), Some(5));
-        assert_eq!(read("data: {\"usage\": {\"n\": 5", 3), Some(5));
+        assert_eq!(read("data: {\"usage\": {\"n\": 5", 3), None);
+        assert_eq!(read("\u{feff}data: {\"usage\": {\"n\": 5}}\n\n", 2), Some(5));
     }
 }

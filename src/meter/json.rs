@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 use super::source::{MAX_NAME_BYTES, Path};
 use crate::limit::cost::Amount;
 
-/// Deepest nesting that is read: one bit for each level.
+/// Deepest nesting whose names are read: one bit for each level.
 const MAX_DEPTH: u32 = 128;
 
 /// Longest number that is read, in bytes.
-const MAX_NUMBER_BYTES: usize = 32;
+const MAX_NUMBER_BYTES: usize = 64;
 
 /// What is read of one text, or of several ones.
 #[derive(Debug)]
@@ -32,8 +32,6 @@ pub(super) struct Scanner {
     /// The current name or number, as far as it is not too long.
     token: SmallVec<[u8; MAX_NAME_BYTES]>,
     is_token_cut: bool,
-    /// It is nested too deeply: nothing more is read of it.
-    has_failed: bool,
 }
 
 /// A path, and the last number at it.
@@ -77,7 +75,6 @@ impl Scanner {
             items: SmallVec::new(),
             token: SmallVec::new(),
             is_token_cut: false,
-            has_failed: false,
         }
     }
 
@@ -90,9 +87,6 @@ impl Scanner {
     pub(super) fn read(&mut self, part: &[u8]) {
         let mut rest = part;
         while let Some((byte, after)) = rest.split_first() {
-            if self.has_failed {
-                return;
-            }
             if self.place == Place::Text {
                 // Most bytes are those of texts.
                 let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
@@ -106,13 +100,10 @@ impl Scanner {
         }
     }
 
-    /// Ends a text. Another one may follow.
+    /// Ends a text. Another one may follow. A number that it breaks off in is not read: digits may
+    /// be missing.
     pub(super) fn end(&mut self) {
-        if self.place == Place::Number {
-            self.end_number();
-        }
         (self.place, self.depth, self.is_name_next) = (Place::Between, 0, false);
-        self.has_failed = false;
         self.items.clear();
         for watched in &mut self.watched {
             (watched.matched, watched.is_current) = (0, false);
@@ -148,6 +139,7 @@ impl Scanner {
             b'{' => self.open(false),
             b'[' => self.open(true),
             b'}' | b']' => self.close(),
+            b',' if self.depth > MAX_DEPTH => {}
             b',' if self.is_in_array() => {
                 if let Some(item) = self.items.last_mut() {
                     *item = item.saturating_add(1);
@@ -184,8 +176,11 @@ impl Scanner {
     }
 
     fn open(&mut self, is_array: bool) {
-        if self.depth == MAX_DEPTH {
-            self.has_failed = true;
+        if self.depth >= MAX_DEPTH {
+            // No path is as long: only the end of what is nested there is of interest.
+            self.depth = self.depth.saturating_add(1);
+            self.is_name_next = false;
+            self.watched.iter_mut().for_each(|watched| watched.is_current = false);
             return;
         }
         for watched in &mut self.watched {
@@ -205,6 +200,10 @@ impl Scanner {
     }
 
     fn close(&mut self) {
+        if self.depth > MAX_DEPTH {
+            self.depth -= 1;
+            return;
+        }
         if self.is_in_array() {
             self.items.pop();
         }
@@ -302,10 +301,11 @@ mod tests {
 
     #[test]
     fn text_that_is_cut_or_invalid_yields_what_was_read() {
-        assert_eq!(read(&["n", "m"], "{\"n\": 12, \"m\": 34", &[5]), [Some(12_000), Some(34_000)]);
+        assert_eq!(read(&["n", "m"], "{\"n\": 12, \"m\": 34", &[5]), [Some(12_000), None]);
         assert_eq!(read(&["n"], "]]}},{\"n\": 12}", &[5]), [Some(12_000)]);
-        let deep = format!("{}{{\"n\":1}}", "[".repeat(200));
-        assert_eq!(read(&["n"], &deep, &[9]), [None]);
+        let (open, close) = ("[{\"a\":".repeat(200), "}]".repeat(200));
+        let deep = format!("{{\"a\": {open}{{\"n\": 1, \"a\": [2]}}{close}, \"n\": 3}}");
+        assert_eq!(read(&["n", "a.0.a"], &deep, &[9]), [Some(3_000), None]);
     }
 
     fn json() -> impl Strategy<Value = Value> {

@@ -95,8 +95,10 @@ impl Meter {
 
 impl Reading {
     fn of_json(sum: &Sum, head: &HeaderMap) -> Self {
-        let is_coded =
-            head.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
+        let is_coded = head
+            .get_all(header::CONTENT_ENCODING)
+            .iter()
+            .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
         let media_type = head.get(header::CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
         let media_type = media_type.split(|byte| *byte == b';').next().unwrap_or_default();
         let media_type = media_type.trim_ascii().to_ascii_lowercase();

@@ -100,9 +100,9 @@ impl Fallback {
 
     /// Adds `units` that a request has cost beyond what it took to the debt of the charge's bucket,
     /// which the next call for it settles. The caller takes them from the level in this process.
-    pub fn debit(&self, charge: &Charge, rule: &StoredRule, units: i64, now: u64) {
+    pub fn debit(&self, charge: &Charge, rule: &StoredRule, units: i64, share: Share, now: u64) {
         self.replies.granted_locally(charge, now);
-        self.debts.add(charge, rule, units, Share::WHOLE, now);
+        self.debts.add(charge, rule, units, share, now);
     }
 
     /// Gives back the tokens that an answer took, because the request is denied by another store.

@@ -193,6 +193,27 @@ impl Ledger {
         }
     }
 
+    /// Notes that requests have cost more than they took from the buckets of these charges, at
+    /// `now` (microseconds). The buckets are read.
+    pub fn note_debited<'a>(
+        &self,
+        policy: &Policy,
+        client: &Client,
+        charges: impl Iterator<Item = &'a Charge>,
+        now: u64,
+    ) {
+        let unix_us = unix_time::of(now);
+        let Some(shard) = self.shards.own() else { return };
+        let mut shard = shard.lock();
+        for charge in charges {
+            let Some(bounds) = charge.limit.usage_period(unix_us) else { continue };
+            let counted = Counted::of(policy, client, charge, bounds);
+            if !shard.note_unread(&counted, unix_us) {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Removes and returns all changes.
     pub fn take(&self) -> Changes {
         let mut all = Changes::default();

@@ -128,7 +128,7 @@ fn costs_in_memory_are_those_of_the_responses() {
             assert_left(&gateway, left);
         }
         assert_eq!((settlements(&gateway, "known"), settlements(&gateway, "unknown")), (5, 2));
-        assert_eq!(gateway.count("tollgate_settled_cost_tokens_total", &[("rule", "r")]), 200);
+        assert_eq!(gateway.count("tollgate_settled_cost_tokens_total", &[("rule", "r")]), 220);
         // The last tokens are enough for a request that costs more than the bucket holds.
         assert_eq!(send(&gateway, "/json/900"), 200);
         let is_sliding = kind.contains("sliding");
@@ -339,14 +339,60 @@ fn cost_is_settled_after_an_outage() {
     assert_left(&fresh, 1_000 - 300 * requests);
 }
 
+/// What is known without a response is charged without one.
+#[test]
+fn request_without_a_response_costs_what_it_sent() {
+    let upstream = Upstream::start(|_, _| false);
+    let rule = format!("{}count = \"request_bytes\"\n", KINDS[0]);
+    let gateway = Gateway::start(&config(&upstream, &rule, ""));
+    let post = Request::new("POST", "/").body("x".repeat(123)).header("X-Api-Key", "secret");
+    assert_eq!(gateway.send(&post).status, 502);
+    assert_left(&gateway, 877);
+    assert_eq!(settlements(&gateway, "early"), 1);
+}
+
+/// The limit in force at the end of the response counts.
+#[test]
+fn cost_of_a_request_is_charged_after_a_reload() {
+    let redis = Redis::start();
+    for more in [String::new(), redis.table()] {
+        let latch = Latch::default();
+        let held = latch.clone();
+        let upstream = Upstream::start(move |_, stream| {
+            held.wait();
+            let answer = "HTTP/1.1 200 OK\r\nX-Cost: 300\r\nContent-Length: 2\r\n\r\nok";
+            stream.write_all(answer.as_bytes()).is_ok()
+        });
+        let file = |limit: u32| {
+            let rule = format!("rate = \"{limit}/365d\"\ncount = \"header:x-cost\"\n");
+            config(&upstream, &rule, &more)
+        };
+        let gateway = Gateway::start(&file(1_000));
+        if !more.is_empty() {
+            gateway.wait_for_redis();
+        }
+        std::thread::scope(|scope| {
+            let request = scope.spawn(|| send(&gateway, "/"));
+            upstream.wait_for_requests(1);
+            gateway.apply(&file(2_000));
+            latch.open();
+            assert_eq!(request.join().unwrap(), 200);
+        });
+        // Clients keep their part of the bucket, less the 299 tokens beyond the reserve.
+        assert_left(&gateway, 1_998 - 299);
+    }
+}
+
 #[test]
 fn upstream_is_asked_for_a_body_that_can_be_read() {
     let upstream = upstream();
     let rule = format!("{}{LLM}", KINDS[0]);
     let gateway = Gateway::start(&config(&upstream, &rule, ""));
     let request = Request::get("/json/1").header("Accept-Encoding", "gzip, br");
-    gateway.send(&request.header("X-Api-Key", "secret"));
-    assert_eq!(upstream.only_request().header("accept-encoding"), Some("identity"));
+    gateway.send(&request.header("Range", "bytes=0-20").header("X-Api-Key", "secret"));
+    let received = upstream.only_request();
+    assert_eq!(received.header("accept-encoding"), Some("identity"));
+    assert_eq!(received.header("range"), None);
 }
 
 /// A cost in the trailers of HTTP/2, as of a gRPC call.

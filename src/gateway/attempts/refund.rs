@@ -63,6 +63,7 @@ impl Gateway {
         if refund.levels.is_empty() && refund.lost.is_empty() {
             return;
         }
+        exchange.is_settled = true;
         let series = &self.metrics.refunds;
         let given = refund.levels.iter().map(|(index, _)| (*index, &series.given));
         let lost = refund.lost.iter().map(|index| (*index, &series.lost));

@@ -31,24 +31,20 @@ impl SettlementSeries {
         )?;
         let tokens = series.float_counters(
             "tollgate_settled_cost_tokens_total",
-            "Tokens that these requests have cost, as far as it was known.",
+            "Tokens that these requests have cost.",
             &["rule"],
         )?;
         Ok(Self { requests, tokens })
     }
 
-    /// Counts a request.
-    pub fn count(&self, rule: &str, settled: Settled) {
+    /// Counts a request, and what it has cost.
+    pub fn count(&self, rule: &str, settled: Settled, cost: Amount) {
         let result = match settled {
             Settled::Known => "known",
             Settled::Early => "early",
             Settled::Unknown => "unknown",
         };
         self.requests.with_label_values(&[rule, result]).inc();
-    }
-
-    /// Adds the cost of a request.
-    pub fn add(&self, rule: &str, cost: Amount) {
         self.tokens.with_label_values(&[rule]).inc_by(cost.as_f64());
     }
 }

@@ -495,7 +495,7 @@ impl Batcher {
         let Settle { slot, charge, rules, .. } = settle;
         let Some(rule) = rules.get(charge.rule as usize) else { return Added::TooLarge };
         let call = calls.of(*slot, self.is_migrating(*slot).then_some(charge.bucket));
-        call.batch.add_bucket(charge.bucket, charge.limit, rule, self.keys())
+        call.batch.add_debtor(charge.bucket, charge.limit, rule, self.keys())
     }
 
     /// Whether an unanswered call has checks of one of these buckets whose units are held.

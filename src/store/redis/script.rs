@@ -121,6 +121,14 @@ pub fn key<'a>(keys: impl Into<Keys<'a>>, bucket: BucketId, rule: &StoredRule) -
     keys.into().bucket(bucket, rule)
 }
 
+impl Group {
+    /// A group that has only the bucket of `charge`, the one with this index.
+    fn without_checks(charge: Charge, index: u16) -> Self {
+        let (charges, buckets, members) = (vec![charge], vec![index], Vec::new());
+        Self { charges, charge_count: 1, buckets, members, member_count: 0 }
+    }
+}
+
 impl Batch {
     /// Number of checks in the batch.
     pub fn len(&self) -> usize {
@@ -179,8 +187,7 @@ impl Batch {
         let Some(index) = self.bucket(&charge, std::slice::from_ref(rule), keys.into()) else {
             return Added::Full;
         };
-        let (charges, buckets, members) = (vec![charge], vec![index], Vec::new());
-        self.groups.push(Group { charges, charge_count: 1, buckets, members, member_count: 0 });
+        self.groups.push(Group::without_checks(charge, index));
         self.debts.push((index, units));
         Added::In
     }
@@ -201,8 +208,24 @@ impl Batch {
         }
     }
 
-    /// Adds a bucket without a check, if it has room for it, for its debt.
-    pub fn add_bucket<'a>(
+    /// Adds a bucket without a check, if it has room for it, for its debt. The reply says whether
+    /// it could be read.
+    pub fn add_debtor<'a>(
+        &mut self,
+        bucket: BucketId,
+        limit: Limit,
+        rule: &StoredRule,
+        keys: impl Into<Keys<'a>>,
+    ) -> Added {
+        let added = self.add_bucket(bucket, limit, rule, keys);
+        if let (Added::In, Some(index)) = (added, self.bucket_index.get(&bucket)) {
+            self.groups.push(Group::without_checks(alone(bucket, limit), *index));
+        }
+        added
+    }
+
+    /// Adds a bucket without a check, if it has room for it.
+    fn add_bucket<'a>(
         &mut self,
         bucket: BucketId,
         limit: Limit,
