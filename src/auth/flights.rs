@@ -1,9 +1,11 @@
 //! [`Flights`]: the results of checks that take time, kept for a while, each made once at a time.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::poll_immediate;
 use quick_cache::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -68,10 +70,26 @@ impl<T: Clone> Flights<T> {
         let _waiting = self.waiting.try_acquire().map_err(|_| Busy)?;
         loop {
             self.kept.remove_if(digest, |timed| timed.until <= clock::now());
-            let joined = timeout(self.patience, self.kept.get_value_or_guard_async(digest)).await;
-            match joined.map_err(|_| Busy)? {
+            let mut joining = pin!(self.kept.get_value_or_guard_async(digest));
+            let at_once = poll_immediate(joining.as_mut()).await;
+            let has_waited = at_once.is_none();
+            let joined = match at_once {
+                Some(joined) => joined,
+                None => timeout(self.patience, joining).await.map_err(|_| Busy)?,
+            };
+            match joined {
                 Ok(timed) if clock::now() < timed.until => return Ok(timed.value),
                 Ok(_) => {}
+                // The check of another request had a result that is not kept, so that of this one
+                // is not for others either: they need not wait for it.
+                Err(guard) if has_waited => {
+                    drop(guard);
+                    let timed = check(self.turn().await?).await;
+                    if clock::now() < timed.until {
+                        self.kept.insert(*digest, timed.clone());
+                    }
+                    return Ok(timed.value);
+                }
                 Err(guard) => {
                     let timed = check(self.turn().await?).await;
                     if clock::now() < timed.until {
@@ -143,6 +161,24 @@ mod tests {
             let joined = flights.join(&[1; 32], |_| async { Timed { value, until } }).await;
             assert_eq!((joined, flights.kept(&[1; 32])), (Ok(value), None));
         }
+    }
+
+    #[tokio::test]
+    async fn checks_whose_results_are_not_kept_run_beside_each_other() {
+        let flights = Flights::new(100, 10, PATIENCE);
+        let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let check = |permit| async {
+            let _permit = permit;
+            most.fetch_max(running.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            running.fetch_sub(1, Ordering::Relaxed);
+            Timed { value: 7, until: 0 }
+        };
+        let all = join_all((0..50).map(|_| flights.join(&[1; 32], check))).await;
+        assert!(all.iter().all(|value| *value == Ok(7)), "{all:?}");
+        assert_eq!(most.load(Ordering::Relaxed), 10);
     }
 
     #[tokio::test]

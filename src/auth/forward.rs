@@ -22,6 +22,7 @@ use crate::client::principal::{Principal, TokenIdentity};
 use crate::decide::Head;
 use crate::net::http::{HttpClient, HttpError, Request, Response};
 use crate::net::tls::{self, ClientTls};
+use crate::net::{forwarding, framing};
 use crate::observe::metrics::CheckSeries;
 use crate::policy::Policy;
 use crate::policy::forward_auth::{AnswerCache, CachedBy, ClientOfAnswer, ForwardAuth};
@@ -68,6 +69,8 @@ pub struct Asked<'a> {
     pub head: &'a Head<'a>,
     /// The client's address; `None` on a Unix socket.
     pub ip: Option<IpAddr>,
+    /// Whether the request came through a trusted proxy.
+    pub via_proxy: bool,
     /// `http` or `https`.
     pub scheme: &'a [u8],
     pub request_id: &'a [u8],
@@ -77,8 +80,11 @@ pub struct Asked<'a> {
 #[derive(Debug, Clone)]
 pub enum Outcome {
     Answered(Arc<Answered>),
-    /// Neither yes nor no, or nothing.
-    Failed,
+    /// Neither yes nor no, or nothing. `is_of_server`: the server has failed, whatever the client
+    /// sent; else the client may have caused it.
+    Failed {
+        is_of_server: bool,
+    },
 }
 
 /// An answer, and the client that it names.
@@ -158,7 +164,8 @@ impl ForwardAuthChecks {
                     series.failed.inc();
                     self.log(settings, &failure);
                     let until = now.saturating_add(FAILURE_KEPT_US);
-                    Timed { value: Outcome::Failed, until }
+                    let value = Outcome::Failed { is_of_server: failure.is_of_server() };
+                    Timed { value, until }
                 }
             }
         };
@@ -168,7 +175,7 @@ impl ForwardAuthChecks {
         };
         outcome.unwrap_or_else(|Busy| {
             series.failed.inc();
-            Outcome::Failed
+            Outcome::Failed { is_of_server: false }
         })
     }
 
@@ -196,6 +203,17 @@ impl ForwardAuthChecks {
     }
 }
 
+impl Failure {
+    /// Whether the server has failed, whatever the client sent: it is gone, or says so itself.
+    fn is_of_server(&self) -> bool {
+        match self {
+            Self::Http(_) => true,
+            Self::Status(status) => status.is_server_error(),
+            Self::TooLarge | Self::Client(_) | Self::Plan(_) => false,
+        }
+    }
+}
+
 impl Answered {
     /// Whether other requests may get the same answer: a redirect or a cookie is for one client.
     fn is_for_others(&self) -> bool {
@@ -213,7 +231,15 @@ impl Answered {
 fn headers(settings: &ForwardAuth, asked: &Asked<'_>) -> Vec<(HeaderName, HeaderValue)> {
     let Head { method, target, uri, headers, .. } = *asked.head;
     let mut sent = Vec::new();
-    for name in &settings.request_headers {
+    // As the upstream: no header of the client's connection, and none that only a proxy may set.
+    let of_connection: Vec<HeaderName> = framing::named_by_connection(headers).collect();
+    let is_sent = |name: &&HeaderName| {
+        let is_ours = METHOD_HEADERS.contains(*name) || TARGET_HEADERS.contains(*name);
+        let is_known = [HOST_HEADER, PROTO_HEADER, ADDRESS_HEADER, ID_HEADER].contains(*name);
+        let is_forged = forwarding::is_forwarding(name.as_str()) && !asked.via_proxy;
+        !is_ours && !is_known && !is_forged && !of_connection.contains(*name)
+    };
+    for name in settings.request_headers.iter().filter(is_sent) {
         let values = headers.get_all(name).iter();
         sent.extend(values.map(|value| (name.clone(), value.clone())));
     }
@@ -326,6 +352,8 @@ fn digest(cache: &AnswerCache, asked: &Asked<'_>) -> Digest {
             hash.update(value);
         }
     };
+    // The server gets it in any case.
+    add(&mut std::iter::once(asked.scheme));
     for by in &cache.by {
         let ip = asked.ip.map(|ip| ip.to_string());
         match by {
@@ -454,7 +482,8 @@ mod tests {
                 version: Version::HTTP_11,
                 ..Head::of(&parts, target.as_bytes(), None, RawHead::Plain)
             };
-            let asked = Asked { head: &head, ip: None, scheme: b"http", request_id: b"" };
+            let asked =
+                Asked { head: &head, ip: None, via_proxy: false, scheme: b"http", request_id: b"" };
             ForwardAuthChecks::digest(&policy.forward_auth[0], &asked).unwrap()
         };
         let one = digest_of("", "/a", &[("authorization", "x")]);

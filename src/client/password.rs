@@ -14,6 +14,9 @@ use thiserror::Error;
 
 use super::principal::{Found, KeyRefusal, Principal};
 
+/// Maximum length of a login, a user and a password, in bytes. Longer ones are wrong.
+const MAX_LOGIN_BYTES: usize = 256;
+
 /// Maximum cost of a bcrypt hash: the binary logarithm of the number of rounds. One with 14 takes
 /// about a second.
 pub const MAX_BCRYPT_COST: u32 = 14;
@@ -99,9 +102,10 @@ impl Passwords {
     pub fn candidate<'a>(&'a self, login: &'a [u8], any: u64) -> Option<Candidate<'a>> {
         let colon = login.iter().position(|byte| *byte == b':').unwrap_or(login.len());
         let (name, password) = login.split_at(colon);
-        let password = password.get(1..).unwrap_or_default();
+        let password = password.get(1..MAX_LOGIN_BYTES.min(password.len())).unwrap_or_default();
         // RFC 7617, section 2: neither has control characters. bcrypt takes a NUL for the end.
-        let is_plain = !login.iter().any(u8::is_ascii_control);
+        // The time of SHA-crypt grows with the length.
+        let is_plain = login.len() <= MAX_LOGIN_BYTES && !login.iter().any(u8::is_ascii_control);
         let name = std::str::from_utf8(name).ok().filter(|_| is_plain);
         if let Some(user) = name.and_then(|name| self.users.get(name)) {
             return Some(Candidate {

@@ -3,6 +3,7 @@
 pub mod address;
 pub mod body_rate;
 mod dns;
+pub mod forwarding;
 pub mod framing;
 pub mod grpc;
 pub mod http;

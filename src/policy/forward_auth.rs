@@ -64,3 +64,13 @@ pub struct ClientOfAnswer {
     /// Index of the plan if the answer names none.
     pub default_plan: u32,
 }
+impl ForwardAuth {
+    /// The headers of answers that the gateway reads or sends to upstreams. Those of clients are
+    /// removed.
+    pub fn headers_of_answers(&self) -> impl Iterator<Item = &HeaderName> {
+        let of_client = self.client.iter().flat_map(|client| {
+            std::iter::once(&client.id).chain(&client.plan).chain(&client.tenant)
+        });
+        self.response_headers.iter().chain(of_client)
+    }
+}

@@ -83,6 +83,19 @@ fn answers_decide_which_tokens_are_accepted() {
 }
 
 #[test]
+fn token_is_hidden_without_other_headers_for_the_upstream() {
+    let issuer = Issuer::start();
+    let upstream = Upstream::responding("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let gateway = Gateway::start(&format!(
+        "{}{}",
+        proxy_to(&[upstream.address]),
+        issuer.table("hide_token = true")
+    ));
+    assert_eq!(statuses(&gateway, &with(&issuer.of("ann")), 1), [200]);
+    assert_eq!(upstream.only_request().header("Authorization"), None);
+}
+
+#[test]
 fn token_is_asked_about_once_and_has_limits_of_its_own() {
     let issuer = Issuer::start();
     let upstream = Upstream::responding("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");

@@ -15,7 +15,7 @@ use crate::client::settings::{Clients, KeySource};
 use crate::gateway::exchange::Exchange;
 use crate::gateway::header_edits::{self, Subject};
 use crate::gateway::header_text::HeaderText;
-use crate::net::framing;
+use crate::net::{forwarding, framing};
 use crate::policy::Policy;
 use crate::policy::handling::UpstreamHost;
 use crate::policy::rewrite::Rewrite;
@@ -25,18 +25,6 @@ const FORWARDED_FOR: &str = "X-Forwarded-For";
 pub(in crate::gateway) const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
 const FORWARDED_HOST: &str = "X-Forwarded-Host";
 const FORWARDED_PREFIX_NAME: &str = "X-Forwarded-Prefix";
-
-/// Headers that a proxy sets and upstreams trust, and all that begin with [`FORWARDED_PREFIX`].
-/// Those of a client are removed unless the request came through a trusted proxy.
-const FORWARDING: [&str; 3] = [FORWARDED, "x-real-ip", "x-request-id"];
-
-const FORWARDED: &str = "forwarded";
-
-/// Also `X-Forwarded-Port`, `-Prefix`, `-Ssl` and others, which the gateway does not set.
-const FORWARDED_PREFIX: &str = "x-forwarded";
-
-/// Prefixes of these names. Not only `x-`: that of an API key's header often begins so.
-const FORWARDING_PREFIXES: [&str; 3] = [FORWARDED_PREFIX, "x-re", FORWARDED];
 
 /// Headers that decide where a request ends.
 const FRAMING: [&str; 2] = ["content-length", "transfer-encoding"];
@@ -89,7 +77,8 @@ pub(in crate::gateway) fn prepare(
     {
         hide_login(request)?;
     }
-    if !clients.issuers.is_empty() || !clients.claim_headers.is_empty() {
+    let has_introspection = exchange.snapshot.policy.introspection.is_some();
+    if !clients.issuers.is_empty() || !clients.claim_headers.is_empty() || has_introspection {
         set_claims(request, clients, exchange)?;
     }
     let Some(handling) = exchange.handling() else { return Ok(()) };
@@ -159,7 +148,7 @@ fn host_of_server(exchange: &Exchange) -> Option<String> {
 struct Present {
     /// A name with an underscore, or [`PROXY`].
     aliases: bool,
-    /// A name with one of [`FORWARDING_PREFIXES`].
+    /// A name that may be one of [`forwarding`].
     forwarding: bool,
     /// Whether there is a `Content-Length`.
     content_length: bool,
@@ -170,9 +159,8 @@ impl Present {
         let mut present = Self::default();
         for name in headers.keys() {
             present.content_length |= *name == header::CONTENT_LENGTH;
-            let name = name.as_str();
-            present.aliases |= name.contains('_') || name == PROXY;
-            present.forwarding |= FORWARDING_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+            present.aliases |= name.as_str().contains('_') || name.as_str() == PROXY;
+            present.forwarding |= forwarding::may_be_forwarding(name);
         }
         present
     }
@@ -185,7 +173,7 @@ fn remove_untrusted(request: &mut RequestHeader, exchange: &Exchange) {
         let is_alias = name.as_str().contains('_');
         if name.as_str() == PROXY {
             true
-        } else if is_forwarding(name.as_str()) {
+        } else if forwarding::is_forwarding(name.as_str()) {
             is_alias || !exchange.via_trusted_proxy()
         } else {
             is_alias && is_alias_of_ours(name.as_str(), &exchange.snapshot.policy)
@@ -195,15 +183,6 @@ fn remove_untrusted(request: &mut RequestHeader, exchange: &Exchange) {
     for name in untrusted {
         request.remove_header(&name);
     }
-}
-
-/// Whether upstreams may read a header as one of [`FORWARDING`], or as one with their prefix.
-fn is_forwarding(name: &str) -> bool {
-    let begins = |prefix: &str| {
-        let letters = |(own, wanted): (u8, u8)| own == wanted || (own == b'_' && wanted == b'-');
-        name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(letters)
-    };
-    begins(FORWARDED_PREFIX) || FORWARDING.iter().any(|own| name.len() == own.len() && begins(own))
 }
 
 /// Whether upstreams may read a header as one of an API key, one that limits count by, or one of
@@ -355,15 +334,15 @@ mod tests {
     #[test]
     fn every_forwarding_header_is_detected() {
         let names = ["x-forwarded", "x-forwarded-for", "x-forwarded-port", "x_forwarded-ssl"];
-        for name in names.into_iter().chain(FORWARDING) {
+        for name in names.into_iter().chain(["forwarded", "x-real-ip", "x-request-id"]) {
             let mut headers = HeaderMap::new();
             headers.insert(HeaderName::try_from(name).unwrap(), HeaderValue::from_static("x"));
             let present = Present::among(&headers);
             assert!(present.forwarding || present.aliases, "{name}");
-            assert!(is_forwarding(name), "{name}");
+            assert!(forwarding::is_forwarding(name), "{name}");
         }
         for name in ["x-forward", "forwarded-for", "x-real-ips", "x-api-key", "x-request"] {
-            assert!(!is_forwarding(name), "{name}");
+            assert!(!forwarding::is_forwarding(name), "{name}");
         }
     }
 }

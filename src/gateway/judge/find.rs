@@ -147,14 +147,16 @@ impl Gateway {
         if !precheck.depends_on_key() {
             return Ok(unanswered);
         }
-        let mut found = Found::NO_KEY;
+        let (mut found, mut asked) = (Found::NO_KEY, precheck);
         if settings.client.is_none() {
             found = self.find_by_credential(head, credential, exchange).await?;
-            if decide::precheck(policy, head, Ok(found.clone())).refused().is_some() {
+            // Its own limits, not those of strangers with its address.
+            asked = decide::precheck(policy, head, Ok(found.clone()));
+            if asked.refused().is_some() {
                 return Ok(found);
             }
         }
-        Ok(match self.ask(settings, checks, head, &precheck, exchange).await {
+        Ok(match self.ask(settings, checks, head, &asked, exchange).await {
             Outcome::Answered(answered) => match &*answered.answer {
                 AuthAnswer::Refused(refusal) => {
                     Found::refused_by_server(refusal.status, &answered.answer)
@@ -164,13 +166,18 @@ impl Gateway {
                     Found { auth: Some(Arc::clone(&answered.answer)), ..found }
                 }
             },
-            Outcome::Failed if settings.on_failure == OnAuthFailure::Allow => found,
-            Outcome::Failed => unanswered,
+            // A client must not be able to switch the question off.
+            Outcome::Failed { is_of_server: true }
+                if settings.on_failure == OnAuthFailure::Allow =>
+            {
+                found
+            }
+            Outcome::Failed { .. } => unanswered,
         })
     }
 
-    /// Asks the server of a route about a request, unless the answer is known, or the address has
-    /// no tokens left.
+    /// Asks the server of a route about a request, unless the answer is known, or the client, as
+    /// far as it is known, has no tokens left.
     async fn ask(
         &self,
         settings: &ForwardAuth,
@@ -186,6 +193,7 @@ impl Gateway {
         let own_scheme = if exchange.connection.tls.is_some() { "https" } else { "http" };
         let asked = Asked {
             head,
+            via_proxy,
             ip: identity.and_then(|identity| identity.client.ip),
             scheme: given(FORWARDED_PROTO).map_or(own_scheme.as_bytes(), |given| given.as_bytes()),
             request_id: request_id.as_ref().unwrap_or(&exchange.request_id).as_str().as_bytes(),
@@ -196,7 +204,7 @@ impl Gateway {
             return outcome;
         }
         if !self.has_tokens_left(exchange, &precheck.charges).await {
-            return Outcome::Failed;
+            return Outcome::Failed { is_of_server: false };
         }
         checks.ask(settings, &exchange.snapshot.policy, &asked, digest.as_ref(), series).await
     }

@@ -7,6 +7,8 @@ use http::HeaderName;
 use crate::base::text::cut;
 use crate::client::settings::Clients;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::forward_auth::ForwardAuth as Table;
+use crate::config::handling::SwitchOr;
 use crate::config::spanned::Spanned;
 use crate::config::{Config, in_order};
 use crate::policy::forward_auth::ForwardAuth;
@@ -28,7 +30,7 @@ pub(super) fn check(
         .flat_map(|issuer| &issuer.headers)
         .map(|(name, claim)| (name, Some(&**claim)))
         .collect();
-    let of_servers = servers.into_iter().flatten().flat_map(|server| &server.response_headers);
+    let of_servers = servers.into_iter().flatten().flat_map(ForwardAuth::headers_of_answers);
     let set: Vec<(&HeaderName, Option<&str>)> =
         of_tokens.into_iter().chain(of_servers.map(|name| (name, None))).collect();
     if set.is_empty() {
@@ -69,6 +71,16 @@ pub(super) fn check(
             check(name, name.get_ref(), &|_| help.to_owned());
         }
     }
+    for table in questions(config) {
+        let is_of_tokens = |item: &&Spanned<String>| {
+            let mut of_tokens = set.iter().filter(|(_, claim)| claim.is_some());
+            of_tokens.any(|(own, _)| dashed(own.as_str()) == dashed(item.get_ref()))
+        };
+        for item in table.request_headers.iter().flat_map(Spanned::get_ref).filter(is_of_tokens) {
+            let help = "the server that is asked gets headers of the client; take it out";
+            check(item, item.get_ref(), &|_| help.to_owned());
+        }
+    }
     for (_, upstream) in in_order(&config.upstreams) {
         let Some(field) = &upstream.get_ref().balance else { continue };
         if let Some(name) = field.get_ref().strip_prefix("hash:header:") {
@@ -76,6 +88,17 @@ pub(super) fn check(
             check(field, name.trim(), &|_| help.to_owned());
         }
     }
+}
+
+/// All tables by which servers are asked.
+fn questions(config: &Config) -> impl Iterator<Item = &Table> {
+    let of_routes = in_order(&config.routes).into_iter().filter_map(|(_, route)| {
+        match route.get_ref().forward_auth.as_ref()?.get_ref() {
+            SwitchOr::Table(table) => Some(table),
+            SwitchOr::Switch(_) => None,
+        }
+    });
+    config.forward_auth.iter().map(Spanned::get_ref).chain(of_routes)
 }
 
 /// A name as servers read it that treat `_` as `-`.

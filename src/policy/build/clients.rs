@@ -43,7 +43,7 @@ impl Clients {
         rules: &[Rule],
     ) -> Self {
         self.counted_claims = rules::counted_claims(rules);
-        let of_servers = servers.iter().flat_map(|server| &server.response_headers);
+        let of_servers = servers.iter().flat_map(ForwardAuth::headers_of_answers);
         let of_tokens = introspection.into_iter().flat_map(|own| &own.claims.headers);
         for name in of_servers.chain(of_tokens.map(|(name, _)| name)) {
             if !self.claim_headers.contains(name) {
