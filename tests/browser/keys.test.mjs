@@ -60,7 +60,8 @@ test("a client is created, rotated, disabled and deleted, and its key is shown o
   assert.match(first, /^tg_[0-9A-Za-z]{49}$/);
   await picture(page, "keys-new");
   await page.click("#new-key button[type=submit]");
-  assert.equal(await page.inputValue("#new-key-text"), "");
+  // The event that a dialog has closed comes after it has.
+  await eventually("the key to leave its dialog", async () => (await page.inputValue("#new-key-text")) === "");
   await eventually("the client", async () => (await text(page, "#key-list")).includes("note: a=b"));
   assert.ok(!(await page.content()).includes(first), "the key leaves the page with its dialog");
   await eventually("the key in force", async () => (await statusOf(first)) === 200);
