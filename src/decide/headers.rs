@@ -44,9 +44,8 @@ pub(super) fn uncountable(
     let route = policy.routes.get(attributes.route as usize)?;
     let rules =
         route.rules.iter().filter_map(|rule| Some((*rule, policy.rules.get(*rule as usize)?)));
-    let enforced = rules.filter(|(_, rule)| rule.mode == Mode::Enforce);
     let dimensions =
-        enforced.flat_map(|(rule, table)| (0..).zip(&table.per).map(move |one| (rule, one)));
+        rules.flat_map(|(rule, table)| (0..).zip(&table.per).map(move |one| (rule, one)));
     let mut faults = dimensions.filter_map(|(rule, (dimension, one))| match one {
         Dimension::Header(name) => {
             let fault = fault(attributes.headers, name)?;
@@ -54,7 +53,10 @@ pub(super) fn uncountable(
         }
         _ => None,
     });
-    faults.find(|found| policy.charge(found.rule, client, attributes, scope).is_ok())
+    faults.find(|found| {
+        let charge = policy.charge(found.rule, client, attributes, scope);
+        charge.is_ok_and(|charge| charge.mode == Mode::Enforce)
+    })
 }
 
 fn fault(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderFault> {

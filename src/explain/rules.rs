@@ -73,8 +73,7 @@ pub(super) fn rules(
             Err(why) => {
                 let route = policy.routes.get(attributes.route as usize);
                 let route = route.map_or("", |route| &route.name);
-                view.why_not =
-                    Some(wording::why_not(policy, rule, why, route, context.client.plan));
+                view.why_not = Some(wording::why_not(policy, rule, why, route, &context.client));
             }
         }
         view

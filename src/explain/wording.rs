@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::report;
+use crate::client::Client;
 use crate::client::address::AddressSource;
 use crate::client::settings::KeySource;
 use crate::limit::calendar::{Calendar, Period};
@@ -140,13 +141,13 @@ pub(super) fn only_this_path(matcher: &Matcher) -> String {
     format!("only for this path: the prefix is `{bare}/*`")
 }
 
-/// Why a rule does not apply to a request with the route `route` and the plan `plan`.
+/// Why a rule does not apply to a request of the client with the route `route`.
 pub(crate) fn why_not(
     policy: &Policy,
     rule: &Rule,
     why: WhyNot,
     route: &str,
-    plan: u32,
+    client: &Client,
 ) -> report::WhyNot {
     let (code, why) = match why {
         WhyNot::Disabled => ("disabled", "`enabled = false`".to_owned()),
@@ -165,7 +166,7 @@ pub(crate) fn why_not(
             ("on_missing_skip", why.to_owned())
         }
         WhyNot::NoKeyDenied => {
-            let so = match rule.mode {
+            let so = match policy.mode_for(rule, client) {
                 Mode::Enforce => "it refuses the request",
                 Mode::Shadow => "it would refuse the request if it were enforced",
             };
@@ -177,7 +178,7 @@ pub(crate) fn why_not(
             ("no_rate", why.to_owned())
         }
         WhyNot::NoRate => {
-            ("no_rate", format!("it has no rate for the plan `{}`", policy.plan_name(plan)))
+            ("no_rate", format!("it has no rate for the plan `{}`", policy.plan_name(client.plan)))
         }
         WhyNot::NotByAddress => {
             let why = "the request is refused for its key: only rules per address apply";

@@ -138,7 +138,7 @@ impl Policy {
             match self.charge_of(index, rule, route, &client, attributes, scope) {
                 Ok(charge) => charges.push(charge),
                 // A shadow rule does not refuse; `shadow_key_denials` returns it.
-                Err(WhyNot::NoKeyDenied) if rule.mode_for(&client) == Mode::Enforce => {
+                Err(WhyNot::NoKeyDenied) if self.mode_for(rule, &client) == Mode::Enforce => {
                     return Err(KeyRequired { rule: index });
                 }
                 Err(_) => {}
@@ -209,7 +209,7 @@ impl Policy {
     ) -> impl Iterator<Item = u32> {
         let rules = self.routes.get(route as usize).map_or(&[][..], |route| &route.rules);
         let requires_key = move |rule: &Rule| {
-            rule.mode_for(client) == Mode::Shadow
+            self.mode_for(rule, client) == Mode::Shadow
                 && rule.applies_to(client, scope) == Err(WhyNot::NoKeyDenied)
         };
         rules
@@ -231,6 +231,17 @@ impl Policy {
                 })
             }
         }
+    }
+
+    /// Whether a rule refuses requests of a client, or only counts them.
+    pub fn mode_for(&self, rule: &Rule, client: &Client) -> Mode {
+        if rule.mode == Mode::Shadow || rule.enforced_thousandths >= Rule::ALL_CLIENTS {
+            return rule.mode;
+        }
+        let hash = client.known_or_address(self.clients.ipv6_prefix).hash();
+        let thousandth = (u128::from(hash) * u128::from(Rule::ALL_CLIENTS)) >> 64;
+        let is_enforced = thousandth < u128::from(rule.enforced_thousandths);
+        if is_enforced { Mode::Enforce } else { Mode::Shadow }
     }
 
     /// The charge of a rule that applies to the request's route.
@@ -255,7 +266,7 @@ impl Policy {
             limit_index: granted.grant.index,
             limit: granted.grant.limit,
             cost: rule.cost_on(route).in_parts(granted.grant.limit.parts()),
-            mode: rule.mode_for(client),
+            mode: self.mode_for(rule, client),
         })
     }
 
@@ -445,15 +456,6 @@ impl Rule {
     /// The limit of the rule for a client; `None` if it has none for the client's plan.
     pub fn limit_of(&self, client: &Client) -> Option<Grant> {
         self.grant(client).map(|granted| granted.grant)
-    }
-
-    /// Whether it refuses requests of the client, or only counts them.
-    pub fn mode_for(&self, client: &Client) -> Mode {
-        if self.mode == Mode::Shadow || self.enforced_thousandths >= Self::ALL_CLIENTS {
-            return self.mode;
-        }
-        let is_enforced = client_hash::thousandth(client) < self.enforced_thousandths;
-        if is_enforced { Mode::Enforce } else { Mode::Shadow }
     }
 
     /// Whether a client has the rule's own limit, not one of its plan, its key or its tenant.

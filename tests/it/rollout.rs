@@ -53,6 +53,21 @@ fn rule_is_enforced_for_the_same_part_of_the_clients_on_every_gateway() {
     assert_eq!(half.send(&again).status, 429);
 }
 
+/// A request that a rule cannot count is refused for the clients for which the rule is enforced.
+#[test]
+fn header_that_cannot_be_counted_is_refused_where_the_rule_is_enforced() {
+    let file = |share: &str| {
+        format!(
+            "{DEMO}[rules.r]\nper = [\"header:x-tenant\"]\nrate = \"10/s\"\nenforce = \"{share}\"\n"
+        )
+    };
+    let twice = Request::get("/").header("X-Tenant", "a").header("X-Tenant", "b");
+    let gateway = Gateway::start(&file("0%"));
+    assert_eq!(gateway.send(&twice).status, 200);
+    gateway.apply(&file("100%"));
+    assert_eq!(gateway.send(&twice).status, 400);
+}
+
 #[test]
 fn candidate_reports_what_it_would_refuse_and_refuses_nothing() {
     let redis = Redis::start();

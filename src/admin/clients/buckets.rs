@@ -72,13 +72,13 @@ impl RuleBucket {
         });
         let route = requested.route.and_then(|route| policy.routes.get(route as usize));
         let route = route.map_or("", |route| &route.name);
-        let why_not = |why| wording::why_not(policy, rule, why, route, requested.client.plan);
+        let why_not = |why| wording::why_not(policy, rule, why, route, &requested.client);
         let principal = requested.client.principal();
         let rate = |charge: &Charge| Some(rule.written(charge.limit_index, principal)?.to_string());
         Self {
             rule: rule.name.to_string(),
             applies: charge.is_ok(),
-            mode: rule.mode,
+            mode: policy.mode_for(rule, &requested.client),
             per: rule.per.iter().map(ToString::to_string).collect(),
             own: *own,
             kind: rule.kind,

@@ -4,26 +4,10 @@
 //! keep the buckets apart, and a billion buckets share an ID with a probability of 2^-37. It must
 //! not change between versions: gateways of different versions share buckets.
 
-use std::net::IpAddr;
-
 use crate::base::hash::{FNV_1A, fnv_1a};
-use crate::client::Client;
 
 /// Number of bits of an ID that are not the client's.
 const OTHER_BITS: u32 = 96;
-
-/// Number of a client from 0 to 999, the same on all gateways and in all versions: by its id, else
-/// by its address, of IPv6 by the network of 64 bits.
-pub(super) fn thousandth(client: &Client) -> u16 {
-    let mut hash = ClientHash::default();
-    match (client.principal(), client.ip) {
-        (Some(known), _) => hash.add(b'k', known.id.as_bytes()),
-        (None, Some(IpAddr::V4(ip))) => hash.add(b'4', &ip.octets()),
-        (None, Some(IpAddr::V6(ip))) => hash.add(b'6', &ip.octets()[..8]),
-        (None, None) => {}
-    }
-    u16::try_from(hash.mixed() % 1_000).unwrap_or_default()
-}
 
 /// FNV-1a with 64 bits, mixed at its end.
 #[derive(Debug, Clone, Copy)]

@@ -38,16 +38,15 @@ fn client(policy: &Policy, ip: &str, key: Key) -> Client {
     Client { ip, ..Client::new(&policy.clients, key) }
 }
 
+/// A GET of `route`.
+fn attributes(route: u32, headers: &HeaderMap) -> RequestAttributes<'_> {
+    RequestAttributes { route, method: &Method::GET, host: "a.example", path: "", headers }
+}
+
 /// The charges of a GET of `route`, each as the name of its rule and its bucket.
 fn buckets(policy: &Policy, client: &Client, route: u32) -> Vec<(String, BucketId)> {
     let headers = HeaderMap::new();
-    let attributes = RequestAttributes {
-        route,
-        method: &Method::GET,
-        host: "a.example",
-        path: "",
-        headers: &headers,
-    };
+    let attributes = attributes(route, &headers);
     named(policy, &policy.charges(client, &attributes, Scope::All).unwrap())
 }
 
@@ -541,7 +540,7 @@ fn rule_is_enforced_for_its_share_of_the_clients_and_always_for_the_same_ones() 
     let shares = ["0%", "0.5%", "10%", "50%", "100%"].map(of);
     let enforced = |policy: &Policy, number: u32| {
         let ip = format!("10.{}.{}.1", number / 256, number % 256);
-        policy.rules[0].mode_for(&client(policy, &ip, ANONYMOUS)) == Mode::Enforce
+        policy.mode_for(&policy.rules[0], &client(policy, &ip, ANONYMOUS)) == Mode::Enforce
     };
     let mut counts = [0; 5];
     for number in 0..10_000 {
@@ -555,15 +554,30 @@ fn rule_is_enforced_for_its_share_of_the_clients_and_always_for_the_same_ones() 
     assert_eq!((counts[0], counts[4]), (0, 10_000));
     assert!((20..90).contains(&counts[1]), "{counts:?}");
     assert!((850..1_150).contains(&counts[2]) && (4_700..5_300).contains(&counts[3]), "{counts:?}");
-    // The same number in every version, since gateways of two versions serve one client.
-    let half = &shares[3];
-    let known = client(half, "10.0.0.1", ACME);
-    assert_eq!(
-        client_hash::thousandth(&known),
-        client_hash::thousandth(&client(half, "::1", ACME))
-    );
-    let [one, other] = ["2001:db8::1", "2001:db8::2"].map(|ip| client(half, ip, ANONYMOUS));
-    assert_eq!(client_hash::thousandth(&one), client_hash::thousandth(&other));
+    // A client is its key, wherever it is used, or else its network.
+    for policy in &shares {
+        let mode = |ip: &str, key| policy.mode_for(&policy.rules[0], &client(policy, ip, key));
+        assert_eq!(mode("10.0.0.1", ACME), mode("::1", ACME));
+        assert_eq!(mode("2001:db8::1", ANONYMOUS), mode("2001:db8::2", ANONYMOUS));
+    }
+}
+
+#[test]
+fn key_is_required_of_the_clients_for_which_the_rule_is_enforced() {
+    let of = |share: &str| {
+        let rule = "per = [\"key\"]\nrate = \"10/s\"\non_missing = \"deny\"";
+        policy(&format!("[rules.r]\n{rule}\nenforce = \"{share}\"\n"))
+    };
+    for (share, is_required) in [("0%", false), ("100%", true)] {
+        let policy = of(share);
+        let client = client(&policy, "10.0.0.1", ANONYMOUS);
+        let headers = HeaderMap::new();
+        let attributes = attributes(0, &headers);
+        let charges = policy.charges(&client, &attributes, Scope::All);
+        assert_eq!(charges.is_err(), is_required, "{share}");
+        let shadow = policy.shadow_key_denials(&client, 0, Scope::All).count();
+        assert_eq!(shadow, usize::from(!is_required), "{share}");
+    }
 }
 
 #[test]

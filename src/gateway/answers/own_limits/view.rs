@@ -154,7 +154,8 @@ impl<'a> ClientRules<'a> {
     pub(super) fn of(policy: &'a Policy, subject: &Subject<'_>) -> Self {
         let client = subject.client.clone();
         let mut rules = Self { policy, client, entries: Vec::new(), left_out: 0 };
-        let enforced = |(_, rule): &(u32, &Rule)| rule.enabled && rule.mode == Mode::Enforce;
+        let is_enforced = |rule: &Rule| policy.mode_for(rule, subject.client) == Mode::Enforce;
+        let enforced = |(_, rule): &(u32, &Rule)| rule.enabled && is_enforced(rule);
         for (index, rule) in (0..).zip(&policy.rules).filter(enforced) {
             let entry = ClientRule::of(policy, subject, index, rule);
             match entry.charge {
