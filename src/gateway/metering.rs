@@ -2,7 +2,6 @@
 //! status of its response (`refund_on`). Both are settled when the response ends.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -14,9 +13,8 @@ use super::exchange::Exchange;
 use crate::base::clock;
 use crate::client::Client;
 use crate::decide::decision::{Decision, LimitCheck};
-use crate::limit::charge::Charge;
+use crate::limit::charge::{Charge, Outcome};
 use crate::limit::cost::Amount;
-use crate::limit::share::Share;
 use crate::meter::{Meter, Totals};
 use crate::net::framing;
 use crate::observe::metrics::{Metrics, Settled};
@@ -24,10 +22,6 @@ use crate::policy::refund::RefundReason;
 use crate::policy::{Policy, Rule};
 use crate::runtime::Snapshot;
 use crate::store::limiter::{Allowed, Owed, Refund};
-
-/// Longest time that Redis is waited for until it has given back tokens. A call is given up long
-/// before.
-const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is read of one response.
 pub(super) struct Metering {
@@ -73,10 +67,8 @@ type Refunded = SmallVec<[(usize, Arc<str>, RefundReason); 1]>;
 /// # Errors
 /// Never: the value is valid.
 pub(super) fn prepare_request(request: &mut RequestHeader, exchange: &Exchange) -> Result<()> {
-    let reads_body = |(_, _, rule): (usize, &Charge, &Rule)| {
-        rule.count.as_ref().is_some_and(|count| count.reads_body())
-    };
-    if !exchange.snapshot.policy.settled_rules.is_empty() && charged(exchange).any(reads_body) {
+    let mut sources = charged(exchange).filter_map(|charged| charged.rule.count.as_ref());
+    if sources.any(|source| source.reads_body()) {
         request.insert_header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))?;
         // A part of the body may end within the cost.
         request.remove_header(&header::RANGE);
@@ -87,50 +79,60 @@ pub(super) fn prepare_request(request: &mut RequestHeader, exchange: &Exchange) 
 
 /// Begins to read a final response of the upstream, before its head is changed.
 pub(super) fn begin(request: &RequestHeader, response: &ResponseHeader, exchange: &mut Exchange) {
-    if exchange.snapshot.policy.settled_rules.is_empty() {
-        return;
-    }
-    let length = response.headers.get(header::CONTENT_LENGTH);
-    let has_ended = !framing::has_body(&request.method, response.status)
-        || length.is_some_and(|length| length.as_bytes() == b"0");
-    exchange.metering = metering(exchange, &response.headers, Some(response.status), has_ended);
+    let has_ended = || {
+        let length = response.headers.get(header::CONTENT_LENGTH);
+        !framing::has_body(&request.method, response.status)
+            || length.is_some_and(|length| length.as_bytes() == b"0")
+    };
+    let status = Some(response.status);
+    exchange.metering = metering(exchange, &response.headers, status, has_ended);
 }
 
 /// Begins for a request that a server got, and whose response has no head.
 fn begin_without_response(exchange: &mut Exchange) {
     let is_sent = exchange.attempts.any_connected() && exchange.attempts.answer.is_none();
-    if is_sent && !exchange.is_settled && !exchange.snapshot.policy.settled_rules.is_empty() {
-        exchange.metering = metering(exchange, &HeaderMap::new(), None, false);
+    if is_sent && !exchange.is_settled {
+        exchange.metering = metering(exchange, &HeaderMap::new(), None, || false);
     }
 }
 
-/// What is read of a response; `None` if no rule that applies reads it.
+/// What is read of a response; `None` if no rule that applies settles what it took.
 fn metering(
     exchange: &Exchange,
     head: &HeaderMap,
     status: Option<StatusCode>,
-    has_ended: bool,
+    has_ended: impl FnOnce() -> bool,
 ) -> Option<Box<Metering>> {
-    let (mut meters, mut settles) = (SmallVec::new(), false);
-    for (index, _, rule) in charged(exchange) {
-        settles |= rule.settles();
-        if let Some(source) = rule.count.as_ref().filter(|_| rule.enabled) {
-            meters.push(Metered { index, meter: Meter::new(Arc::clone(source), head) });
-        }
-    }
-    settles.then(|| Box::new(Metering { meters, status, has_ended }))
+    let mut charged = charged(exchange).peekable();
+    charged.peek()?;
+    let meters = charged.filter_map(|Charged { index, rule, .. }| {
+        let source = Arc::clone(rule.count.as_ref()?);
+        Some(Metered { index, meter: Meter::new(source, head) })
+    });
+    Some(Box::new(Metering { meters: meters.collect(), status, has_ended: has_ended() }))
 }
 
-/// The charges of an allowed request that have taken tokens, with their indexes and rules.
-fn charged(exchange: &Exchange) -> impl Iterator<Item = (usize, &Charge, &Rule)> {
+/// A charge of an allowed request that has taken tokens, and whose rule settles them.
+struct Charged<'a> {
+    index: usize,
+    charge: &'a Charge,
+    outcome: &'a Outcome,
+    rule: &'a Rule,
+}
+
+fn charged(exchange: &Exchange) -> impl Iterator<Item = Charged<'_>> {
+    let policy = &exchange.snapshot.policy;
     let taken = match exchange.decision() {
         Some(Decision::Allowed { check: Some(check), .. }) => Some(&check.taken),
         _ => None,
     };
-    let rules = &exchange.snapshot.policy.rules;
+    let taken = taken.filter(|_| !policy.settled_rules.is_empty());
     let each = taken.into_iter().flat_map(|taken| taken.charges.iter().zip(&taken.answer.outcomes));
-    let each = each.enumerate().filter(|(_, (charge, outcome))| outcome.spent(charge) > 0);
-    each.filter_map(|(index, (charge, _))| Some((index, charge, rules.get(charge.rule as usize)?)))
+    let each = each.enumerate().filter_map(|(index, (charge, outcome))| {
+        let rule = policy.rules.get(charge.rule as usize)?;
+        Some(Charged { index, charge, outcome, rule })
+    });
+    each.filter(|charged| charged.outcome.spent(charged.charge) > 0 && charged.rule.settles())
 }
 
 impl Metering {
@@ -222,7 +224,7 @@ impl Gateway {
         let (limiter, metrics) = (Arc::clone(&self.limiter), Arc::clone(&self.metrics));
         let taken = limits.taken.clone();
         tokio::spawn(async move {
-            limiter.refunded(&mut refund, &taken, TIMEOUT, clock::now).await;
+            limiter.refunded(&mut refund, &taken).await;
             count_refunds(&metrics, &refund, &refunded);
         });
     }
@@ -232,7 +234,7 @@ impl Gateway {
         let totals =
             Totals { request_bytes: exchange.attempts.body_bytes, duration_ms: took_us / 1_000 };
         let mut changes = Changes::default();
-        for (index, charge, rule) in charged(exchange).filter(|(_, _, rule)| rule.settles()) {
+        for Charged { index, charge, outcome, rule } in charged(exchange) {
             let refunded = metering.status.and_then(|status| rule.refund_on.of_status(status));
             let read = match refunded {
                 Some(_) => Some(0),
@@ -252,23 +254,13 @@ impl Gateway {
             }
             if parts > charge.cost {
                 let charge = Charge { cost: parts - charge.cost, ..*charge };
-                changes.owed.push(Owed { charge, share: share(exchange, index) });
+                changes.owed.push(Owed { charge, share: outcome.share });
             } else if parts < charge.cost {
                 changes.returned.push((index, charge.cost - parts));
             }
         }
         changes
     }
-}
-
-/// The share of the bucket of a charge that the store could grant which took from it.
-fn share(exchange: &Exchange, index: usize) -> Share {
-    let check = match exchange.decision() {
-        Some(Decision::Allowed { check, .. }) => check.as_ref(),
-        _ => None,
-    };
-    let outcome = check.and_then(|check| check.taken.answer.outcomes.get(index));
-    outcome.map_or(Share::WHOLE, |outcome| outcome.share)
 }
 
 /// What a request owes under the limit that is in force after a reload; `None` if its rule does not

@@ -77,8 +77,7 @@ pub(in crate::gateway) fn prepare(
     {
         hide_login(request)?;
     }
-    let has_introspection = exchange.snapshot.policy.introspection.is_some();
-    if !clients.issuers.is_empty() || !clients.claim_headers.is_empty() || has_introspection {
+    if !clients.issuers.is_empty() || !clients.claim_headers.is_empty() || clients.introspects {
         set_claims(request, clients, exchange)?;
     }
     let Some(handling) = exchange.handling() else { return Ok(()) };

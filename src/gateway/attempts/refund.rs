@@ -1,8 +1,6 @@
 //! Tokens of a request that failed before it reached a server, or before its server has answered:
 //! they are given back to the buckets of the rules whose `refund_on` has its reason.
 
-use std::time::Duration;
-
 use http::StatusCode;
 use pingora::prelude::Error;
 
@@ -15,10 +13,6 @@ use crate::gateway::respond::failure;
 use crate::policy::Rule;
 use crate::policy::refund::RefundReason;
 use crate::store::limiter::{Allowed, Refund};
-
-/// Longest time that the response waits for Redis. A call that gives back tokens is given up long
-/// before.
-const TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Gateway {
     /// Gives back the tokens of a request that failed, if it got no response of a server. Its
@@ -55,7 +49,7 @@ impl Gateway {
         let is_in_force = self.current.load().generation == snapshot.generation;
         let refund = if is_in_force {
             let mut refund = self.limiter.refund(allowed, parts, clock::now());
-            self.limiter.refunded(&mut refund, &limits.taken, TIMEOUT, clock::now).await;
+            self.limiter.refunded(&mut refund, &limits.taken).await;
             refund
         } else {
             Refund::lost(allowed, parts)

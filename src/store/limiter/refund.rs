@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::{Limiter, Shared, Source, Taken};
-use crate::base::unix_time;
+use crate::base::{clock, unix_time};
 use crate::limit::charge::{BucketId, Charge, Charges, Outcome};
 use crate::limit::returned::Returned;
 use crate::store::memory::MemoryStore;
@@ -22,6 +22,9 @@ use crate::store::redis::batch::Answered;
 use crate::store::redis::batch::giveback::GivenSender;
 use crate::store::redis::script::Given;
 use crate::store::rule::StoredRule;
+
+/// Longest time that Redis is waited for. A call that gives back tokens is given up long before.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// When the tokens of a request were taken, in microseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -186,19 +189,12 @@ impl Limiter {
         refund
     }
 
-    /// Waits at most for `longest` until Redis has said what it gives back, which takes about as
-    /// long as a check.
-    pub async fn refunded(
-        &self,
-        refund: &mut Refund,
-        taken: &Taken,
-        longest: Duration,
-        now: impl FnOnce() -> u64,
-    ) {
-        let _ = tokio::time::timeout(longest, refund.received()).await;
+    /// Waits until Redis has said what it gives back, which takes about as long as a check.
+    pub async fn refunded(&self, refund: &mut Refund, taken: &Taken) {
+        let _ = tokio::time::timeout(LONGEST_WAIT, refund.received()).await;
         let unknown = std::mem::take(&mut refund.in_redis);
         refund.lost.extend(unknown.into_iter().map(|(index, _)| index));
-        self.forget_refusals_of(refund, taken, now());
+        self.forget_refusals_of(refund, taken, clock::now());
     }
 
     /// Refusals that are known no longer hold, since there are more tokens.
