@@ -469,25 +469,55 @@ mod tests {
         );
     }
 
+    /// Calls `with` with a request over HTTP, not through a trusted proxy.
+    fn with_request<T>(
+        target: &str,
+        headers: &[(&'static str, &str)],
+        with: impl FnOnce(&Asked<'_>) -> T,
+    ) -> T {
+        let mut request = http::Request::builder().uri(target).body(()).unwrap();
+        for (name, value) in headers {
+            request.headers_mut().append(*name, value.parse().unwrap());
+        }
+        let (parts, ()) = request.into_parts();
+        let head = Head {
+            version: Version::HTTP_11,
+            ..Head::of(&parts, target.as_bytes(), None, RawHead::Plain)
+        };
+        with(&Asked { head: &head, ip: None, via_proxy: false, scheme: b"http", request_id: b"" })
+    }
+
+    #[test]
+    fn headers_of_the_connection_and_of_proxies_are_not_passed_on() {
+        let policy = policy("request_headers = ['Cookie', 'X-Real-IP', 'X-A']");
+        let sent = [("cookie", "a"), ("x-a", "b"), ("x-real-ip", "c"), ("connection", "Cookie")];
+        let names = |via_proxy| {
+            with_request("/", &sent, |asked| {
+                let asked = Asked { via_proxy, ..*asked };
+                let all = headers(&policy.forward_auth[0], &asked);
+                let own = ["cookie", "x-a", "x-real-ip"];
+                own.map(|own| all.iter().any(|(name, _)| name.as_str() == own))
+            })
+        };
+        assert_eq!((names(false), names(true)), ([false, true, false], [false, true, true]));
+    }
+
     #[test]
     fn requests_share_an_answer_only_if_all_is_the_same() {
-        let digest_of = |table: &str, target: &str, headers: &[(&'static str, &'static str)]| {
-            let policy = policy(&format!("cache = '10s'\n{table}"));
-            let mut request = http::Request::builder().uri(target).body(()).unwrap();
-            for (name, value) in headers {
-                request.headers_mut().append(*name, HeaderValue::from_static(value));
-            }
-            let (parts, ()) = request.into_parts();
-            let head = Head {
-                version: Version::HTTP_11,
-                ..Head::of(&parts, target.as_bytes(), None, RawHead::Plain)
+        let digest_over =
+            |scheme: &str, table: &str, target: &str, headers: &[(&'static str, &str)]| {
+                let policy = policy(&format!("cache = '10s'\n{table}"));
+                with_request(target, headers, |asked| {
+                    let asked = Asked { scheme: scheme.as_bytes(), ..*asked };
+                    ForwardAuthChecks::digest(&policy.forward_auth[0], &asked).unwrap()
+                })
             };
-            let asked =
-                Asked { head: &head, ip: None, via_proxy: false, scheme: b"http", request_id: b"" };
-            ForwardAuthChecks::digest(&policy.forward_auth[0], &asked).unwrap()
+        let digest_of = |table: &str, target: &str, headers: &[(&'static str, &str)]| {
+            digest_over("http", table, target, headers)
         };
         let one = digest_of("", "/a", &[("authorization", "x")]);
         assert_eq!(one, digest_of("", "/a", &[("authorization", "x"), ("accept", "y")]));
+        assert_ne!(one, digest_over("https", "", "/a", &[("authorization", "x")]));
         for (target, headers) in [
             ("/b", &[("authorization", "x")][..]),
             ("/a?", &[("authorization", "x")]),

@@ -265,6 +265,19 @@ mod tests {
     }
 
     #[test]
+    fn login_that_is_too_long_is_wrong() {
+        let passwords = passwords(&[("alice", SHA512)]);
+        let candidate = |length: usize| {
+            let login = format!("alice:{}", "x".repeat(length - "alice:".len()));
+            let candidate = passwords.candidate(login.as_bytes(), 0).unwrap();
+            (candidate.principal.is_some(), candidate.password.len())
+        };
+        assert_eq!(candidate(MAX_LOGIN_BYTES), (true, MAX_LOGIN_BYTES - 6));
+        assert!(!candidate(MAX_LOGIN_BYTES + 1).0);
+        assert!(candidate(100_000).1 < MAX_LOGIN_BYTES);
+    }
+
+    #[test]
     fn login_is_read_from_its_scheme_only() {
         let table: [(&str, Option<&str>); 8] = [
             ("Basic YWxpY2U6c2VjcmV0", Some("alice:secret")),

@@ -4,7 +4,7 @@
 use super::*;
 use crate::limit::verdict::Verdict;
 use crate::store::deny_cache::MAX_AGE_US;
-use crate::store::limiter::Taken;
+use crate::store::limiter::{Owed, Taken};
 
 /// Two rules with one bucket each. The first bucket is unreadable.
 struct Scene {
@@ -178,4 +178,25 @@ async fn peek_predicts_take_for_unreadable_buckets() {
             }
         }
     }
+}
+
+/// What a request has cost is sent by itself, without a check that would find the bucket
+/// unreadable.
+#[tokio::test]
+async fn debt_of_an_unreadable_bucket_is_kept() {
+    let scene = Scene::start([100, 9], [OnFailure::Local, OnFailure::Deny]).await;
+    for (index, debts) in [(1, 0), (0, 1)] {
+        let answered = || scene.series.calls.with_label_values(&["ok"]).get();
+        let before = answered();
+        let owed = Owed { charge: scene.charges[index], share: Share::WHOLE };
+        scene.limiter.debit(&[owed], &scene.rules, clock::now());
+        let settled = async {
+            while answered() == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), settled).await.unwrap();
+        assert_eq!(scene.limiter.debts(), debts, "of the rule {index}");
+    }
+    assert_eq!(scene.left(), Some(8));
 }
