@@ -11,7 +11,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -24,6 +24,7 @@ use crate::base::unix_time;
 use crate::client::credential::bearer;
 use crate::client::principal::KeyRefusal;
 use crate::net::address::Authority;
+use crate::net::cross_site::is_cross_site;
 use crate::policy::settings::{Admin, AdminRole};
 
 /// Prefix of the protected paths.
@@ -169,7 +170,7 @@ fn check_request(
     } else {
         return Err(Refusal::ForeignHost);
     };
-    if is_cross_site(request) {
+    if is_cross_site(request.headers) {
         return Err(Refusal::CrossSite);
     }
     Ok(caller)
@@ -225,22 +226,6 @@ fn host_of(authority: &str) -> Option<String> {
 fn is_local(host: &str) -> bool {
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     address.parse::<IpAddr>().is_ok() || host == "localhost" || host.ends_with(".localhost")
-}
-
-/// Whether a page of another site sent the request, by the headers that browsers add. A request
-/// without these headers does not come from a browser.
-fn is_cross_site(request: GuardedRequest<'_>) -> bool {
-    let mut sites = request.headers.get_all("sec-fetch-site").iter().peekable();
-    if sites.peek().is_some() {
-        return !sites.all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"));
-    }
-    let Some(origin) = request.headers.get(header::ORIGIN) else { return false };
-    let origin = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
-    let host = request.headers.get(header::HOST).and_then(|host: &HeaderValue| host.to_str().ok());
-    match (origin, host) {
-        (Some(origin), Some(host)) => !origin.eq_ignore_ascii_case(host),
-        _ => true,
-    }
 }
 
 impl Refusal {

@@ -508,6 +508,8 @@ table! {
         },
         /// What happens to a request whose key is not in memory while the store cannot be read.
         pub on_store_failure: Field<OnStoreFailure>,
+        /// Whether clients can replace their own keys, by POST to `clients.limits_path`.
+        pub self_rotation: Field<bool> { default: Switch(false) },
     }
 }
 

@@ -2,6 +2,7 @@
 //! rate limit headers, access log, metrics, audit and traces read it.
 
 use std::cmp::Reverse;
+use std::fmt;
 
 use bytes::Bytes;
 
@@ -32,6 +33,8 @@ pub enum Decision {
         /// Body of the response; `None` for `OPTIONS`, which only lists the methods.
         view: Option<Bytes>,
     },
+    /// The client has replaced its own key; the gateway responds itself.
+    NewKey(NewKeyBody),
     /// The request is a CORS preflight request; the gateway responds itself.
     Preflight,
     /// At least one enforced bucket did not hold the cost: 429.
@@ -59,6 +62,9 @@ pub enum Decision {
     /// The request was refused before any rate limit was checked.
     Rejected(Rejection),
 }
+
+/// Body of the response that has the new key of a client. Not shown.
+pub struct NewKeyBody(pub Bytes);
 
 /// The result of checking all rate limits of one request.
 #[derive(Debug)]
@@ -129,7 +135,9 @@ impl Decision {
             | Self::OwnLimits { check, .. }
             | Self::Unauthenticated { check, .. } => check.as_ref(),
             Self::Limited { check, .. } => Some(check),
-            Self::Preflight | Self::Unavailable { .. } | Self::Rejected(_) => None,
+            Self::NewKey(_) | Self::Preflight | Self::Unavailable { .. } | Self::Rejected(_) => {
+                None
+            }
         }
     }
 
@@ -139,7 +147,8 @@ impl Decision {
         let (check, key_rules) = match self {
             Self::Allowed { check, shadow_key_rules } => (check, &shadow_key_rules[..]),
             Self::OwnLimits { check, .. } => (check, &[][..]),
-            Self::Preflight
+            Self::NewKey(_)
+            | Self::Preflight
             | Self::Limited { .. }
             | Self::Unavailable { .. }
             | Self::Unauthenticated { .. }
@@ -168,7 +177,9 @@ impl Decision {
             Self::OwnLimits { check: Some(check), .. } | Self::Limited { check, .. } => {
                 check.summary()
             }
-            Self::OwnLimits { check: None, .. } | Self::Preflight => Summary::UNLIMITED,
+            Self::OwnLimits { check: None, .. } | Self::NewKey(_) | Self::Preflight => {
+                Summary::UNLIMITED
+            }
             Self::Unavailable { rule, .. }
             | Self::Unauthenticated {
                 reason: Unauthenticated::KeyRequired(KeyRequired { rule }),
@@ -178,6 +189,12 @@ impl Decision {
                 Summary { label: DecisionLabel::Reject, ..Summary::UNLIMITED }
             }
         }
+    }
+}
+
+impl fmt::Debug for NewKeyBody {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("[secret]")
     }
 }
 

@@ -6,8 +6,9 @@
 //! requests), `raw_head` (what only their bytes show), `headers` (headers that limits count by),
 //! `location` (whether a redirect has a URL), `decision` (the decision that follows from the
 //! store's answer), `label` (its labels in logs and metrics), `outcome` (how a complete request
-//! counts), `problem` (status and detail of a refusal), `reason` (its code in logs and metrics),
-//! `applicability` (which rules apply to a client without a request).
+//! counts), `own_key` (clients that replace their own keys), `problem` (status and detail of a
+//! refusal), `reason` (its code in logs and metrics), `applicability` (which rules apply to a
+//! client without a request).
 
 pub mod applicability;
 pub mod decision;
@@ -16,6 +17,7 @@ pub mod headers;
 pub mod label;
 mod location;
 pub mod outcome;
+pub mod own_key;
 pub mod problem;
 pub mod raw_head;
 pub mod reason;
@@ -45,6 +47,7 @@ use crate::policy::template::{NamedValues, Values};
 use crate::policy::{Policy, Route};
 use guard::Malformed;
 use headers::UncountableHeader;
+use own_key::RotationRefusal;
 use raw_head::RawHead;
 use step::Step;
 
@@ -116,8 +119,10 @@ pub enum Rejection {
     Path(PathError),
     /// The client cannot be identified.
     Identity(IdentityError),
-    /// The client asks for its own limits by another method than GET, HEAD or OPTIONS.
+    /// The client uses a method at `clients.limits_path` that is not allowed there.
     OwnLimitsMethod,
+    /// The client wants to replace its own key.
+    Rotation(RotationRefusal),
     /// No route matches the host, the path and the method.
     NoRoute,
     /// A CORS preflight request whose origin or method is not allowed.
@@ -366,9 +371,16 @@ impl<'a> Precheck<'a> {
         let rejection = match step {
             Step::IpAccess => Rejection::IpDenied(policy.ip_access(self.route)?.denial(client.ip)?),
             Step::OwnLimits => {
-                let is_allowed =
-                    matches!(*head.method, Method::GET | Method::HEAD | Method::OPTIONS);
-                (self.is_own_limits && !is_allowed).then_some(Rejection::OwnLimitsMethod)?
+                if !self.is_own_limits {
+                    return None;
+                }
+                match *head.method {
+                    Method::GET | Method::HEAD | Method::OPTIONS => return None,
+                    _ if own_key::is_asked(policy, head.method) => {
+                        Rejection::Rotation(own_key::refusal(head)?)
+                    }
+                    _ => Rejection::OwnLimitsMethod,
+                }
             }
             Step::Route => match found {
                 Err(error) => Rejection::Path(error),
@@ -379,7 +391,12 @@ impl<'a> Precheck<'a> {
             },
             Step::Preflight => {
                 let preflight = self.preflight.as_ref()?;
-                Rejection::Preflight(policy.cors(self.route)?.refusal(preflight)?)
+                let refusal = policy.cors(self.route)?.refusal(preflight);
+                // Pages of other sites must not replace keys.
+                let is_rotation =
+                    || self.is_own_limits && own_key::is_asked(policy, &preflight.method);
+                let refusal = refusal.or_else(|| is_rotation().then_some(PreflightRefusal::Method));
+                Rejection::Preflight(refusal?)
             }
             Step::Maintenance => {
                 let retry_after_s = maintenance(policy, identity, self.route)?;
@@ -422,9 +439,13 @@ impl<'a> Precheck<'a> {
     fn check_key(&mut self, policy: &Policy, head: &Head<'_>) -> Option<Unauthenticated> {
         let identity = self.identity.as_ref().ok()?;
         if self.is_own_limits {
-            // A preflight request of a browser has no key.
-            let is_options = *head.method == Method::OPTIONS;
-            return if is_options { None } else { unauthenticated(policy, identity) };
+            return match *head.method {
+                // A preflight request of a browser has no key.
+                Method::OPTIONS => None,
+                // Without a known key there is none to replace.
+                Method::POST => unauthenticated(policy, identity).or_else(|| unknown(identity)),
+                _ => unauthenticated(policy, identity),
+            };
         }
         if is_open_preflight(policy, head, identity) {
             self.scope = Scope::Preflight;
@@ -612,6 +633,15 @@ fn unauthenticated(policy: &Policy, identity: &Identity) -> Option<Unauthenticat
             (clients.on_unknown_key == Some(OnUnknownKey::Deny))
                 .then_some(Unauthenticated::KeyUnknown { source })
         }
+    }
+}
+
+/// Why a client without a known key is refused what needs one.
+fn unknown(identity: &Identity) -> Option<Unauthenticated> {
+    match (&identity.client.key, identity.key_from) {
+        (ClientKey::Known(_), _) => None,
+        (_, Some(source)) => Some(Unauthenticated::KeyUnknown { source }),
+        (_, None) => Some(Unauthenticated::KeyMissing),
     }
 }
 

@@ -25,9 +25,12 @@ impl RequestOutcome {
     /// The outcome of a request; `decision` is `None` if it ended before one was made.
     pub fn of(decision: Option<&Decision>) -> Self {
         match decision {
-            Some(Decision::Allowed { .. } | Decision::OwnLimits { .. } | Decision::Preflight) => {
-                Self::Allowed
-            }
+            Some(
+                Decision::Allowed { .. }
+                | Decision::OwnLimits { .. }
+                | Decision::NewKey(_)
+                | Decision::Preflight,
+            ) => Self::Allowed,
             Some(Decision::Limited { check, .. }) => {
                 let denied = check.reported.and_then(|index| check.taken.charges.get(index));
                 denied.map_or(Self::Rejected, |charge| Self::Refused { rule: charge.rule })

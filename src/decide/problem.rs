@@ -8,7 +8,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::guard::Malformed;
 use super::headers::{HeaderFault, UncountableHeader};
-use super::{Refusal, Rejection, Unauthenticated};
+use super::own_key::RotationRefusal;
+use super::{Refusal, Rejection, Unauthenticated, own_key};
 use crate::client::Client;
 use crate::client::credential::{IdentityError, MAX_KEY_BYTES};
 use crate::client::principal::KeyRefusal;
@@ -20,7 +21,9 @@ use crate::policy::matcher::takes;
 use crate::policy::{Dimension, Policy, WrittenLimit};
 
 /// Methods that `clients.limits_path` accepts, as the `Allow` header lists them.
-pub const OWN_LIMITS_METHODS: &str = "GET, HEAD, OPTIONS";
+pub fn own_limits_methods(policy: &Policy) -> &'static str {
+    if own_key::is_on(policy) { "GET, HEAD, OPTIONS, POST" } else { "GET, HEAD, OPTIONS" }
+}
 
 /// Status of a request that a rate limit denies.
 pub const LIMITED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
@@ -200,9 +203,10 @@ fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
         Rejection::Path(error) => bad(&error),
         Rejection::Identity(error) => (StatusCode::BAD_REQUEST, unidentified(policy, error)),
         Rejection::OwnLimitsMethod => {
-            let detail = format!("Only {OWN_LIMITS_METHODS} are allowed here.");
+            let detail = format!("Only {} are allowed here.", own_limits_methods(policy));
             (StatusCode::METHOD_NOT_ALLOWED, detail)
         }
+        Rejection::Rotation(refusal) => rotation(refusal),
         Rejection::NoLocation(missing) => bad(&missing),
         Rejection::Header(header) => bad(&uncountable(policy, header)),
         Rejection::TraceNotNamed => {
@@ -242,6 +246,27 @@ fn rejected(policy: &Policy, rejection: Rejection) -> (StatusCode, String) {
             (StatusCode::NOT_FOUND, "No route matches this host, path and method.".to_owned())
         }
     }
+}
+
+fn rotation(refusal: RotationRefusal) -> (StatusCode, String) {
+    let (status, detail) = match refusal {
+        RotationRefusal::CrossSite => {
+            (StatusCode::FORBIDDEN, "Pages of other sites cannot replace API keys.")
+        }
+        RotationRefusal::NotStored => {
+            (StatusCode::FORBIDDEN, "Clients cannot replace this API key themselves.")
+        }
+        RotationRefusal::Invalid(detail) => (StatusCode::BAD_REQUEST, detail),
+        RotationRefusal::Conflict(detail) => (StatusCode::CONFLICT, detail),
+        RotationRefusal::TooSoon { .. } => {
+            (LIMITED, "This client has replaced an API key a short time ago; retry later.")
+        }
+        RotationRefusal::Unavailable => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "API keys cannot be replaced at the moment; retry later.",
+        ),
+    };
+    (status, detail.to_owned())
 }
 
 /// Detail of the 413 for a body over `max_body_bytes`.
@@ -320,11 +345,12 @@ fn uncountable(policy: &Policy, header: UncountableHeader) -> String {
 /// Value of the `Allow` header of a response with status 405; `None` for other rejections. `routed`
 /// returns the methods that the routes for the path name; `None`: a route accepts all methods.
 pub fn allow_header(
+    policy: &Policy,
     rejection: Rejection,
     routed: impl FnOnce() -> Option<Vec<Method>>,
 ) -> Option<String> {
     match rejection {
-        Rejection::OwnLimitsMethod => Some(OWN_LIMITS_METHODS.to_owned()),
+        Rejection::OwnLimitsMethod => Some(own_limits_methods(policy).to_owned()),
         Rejection::TraceNotNamed => Some(routed_methods(routed().as_deref())),
         Rejection::Malformed(Malformed::Connect) => Some(routed_methods(None)),
         _ => None,

@@ -4,6 +4,7 @@
 use super::decision::Decision;
 use super::guard::Malformed;
 use super::headers::HeaderFault;
+use super::own_key::RotationRefusal;
 use super::{Rejection, Unauthenticated};
 use crate::client::credential::IdentityError;
 use crate::client::jwt::TokenRefusal;
@@ -87,9 +88,12 @@ pub enum Reason {
     IpDenied,
     /// The route is in maintenance.
     Maintenance,
-    /// The method is not allowed: CONNECT, TRACE, or another than GET, HEAD and OPTIONS on
-    /// `clients.limits_path`.
+    /// The method is not allowed: CONNECT, TRACE, or on `clients.limits_path`.
     MethodNotAllowed,
+    /// A client cannot replace its own key: see [`RotationRefusal`].
+    RotationRefused,
+    /// See [`RotationRefusal::TooSoon`].
+    RotationLimited,
     /// See [`Malformed::NoHost`].
     MissingHost,
     /// See [`Malformed::InvalidHost`] and [`Malformed::OtherHost`].
@@ -181,7 +185,7 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 76] = [
+    pub const ALL: [Self; 78] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
@@ -219,6 +223,8 @@ impl Reason {
         Self::IpDenied,
         Self::Maintenance,
         Self::MethodNotAllowed,
+        Self::RotationRefused,
+        Self::RotationLimited,
         Self::MissingHost,
         Self::InvalidHost,
         Self::InvalidTarget,
@@ -266,9 +272,12 @@ impl Reason {
     pub fn of(decision: Option<&Decision>, failure: Option<Failure>) -> Option<Self> {
         let refused = match decision {
             None
-            | Some(Decision::Allowed { .. } | Decision::OwnLimits { .. } | Decision::Preflight) => {
-                None
-            }
+            | Some(
+                Decision::Allowed { .. }
+                | Decision::OwnLimits { .. }
+                | Decision::NewKey(_)
+                | Decision::Preflight,
+            ) => None,
             Some(Decision::Limited { unauthenticated, .. }) => Some(match unauthenticated {
                 None => Self::Limited,
                 Some(Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_)) => {
@@ -324,6 +333,8 @@ impl Reason {
             Self::IpDenied => "ip_denied",
             Self::Maintenance => "maintenance",
             Self::MethodNotAllowed => "method_not_allowed",
+            Self::RotationRefused => "rotation_refused",
+            Self::RotationLimited => "rotation_limited",
             Self::MissingHost => "missing_host",
             Self::InvalidHost => "invalid_host",
             Self::InvalidTarget => "invalid_target",
@@ -432,6 +443,14 @@ impl From<Rejection> for Reason {
             Rejection::Identity(IdentityError::ConflictingKeys { .. }) => Self::ConflictingKeys,
             Rejection::Identity(IdentityError::KeyTooLong { .. }) => Self::KeyTooLong,
             Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,
+            Rejection::Rotation(RotationRefusal::TooSoon { .. }) => Self::RotationLimited,
+            Rejection::Rotation(RotationRefusal::Unavailable) => Self::KeyStoreUnavailable,
+            Rejection::Rotation(
+                RotationRefusal::CrossSite
+                | RotationRefusal::NotStored
+                | RotationRefusal::Invalid(_)
+                | RotationRefusal::Conflict(_),
+            ) => Self::RotationRefused,
             Rejection::NoTokenKeys => Self::NoTokenKeys,
             Rejection::NoRoute => Self::NoRoute,
             Rejection::Preflight(PreflightRefusal::Origin) => Self::CorsOrigin,

@@ -26,9 +26,9 @@ pub enum Step {
     Credential,
     /// The client's address may not send requests (403), by the lists of the route if it has one.
     IpAccess,
-    /// The method is none of `clients.limits_path` (405). A request for it has no route: of the
-    /// later steps, only [`Key`](Self::Key), [`Queue`](Self::Queue) and [`Buckets`](Self::Buckets)
-    /// are about it.
+    /// The method is none of `clients.limits_path` (405), or a page of another site wants to
+    /// replace a key (403). A request for it has no route: of the later steps, only
+    /// [`Key`](Self::Key), [`Queue`](Self::Queue) and [`Buckets`](Self::Buckets) are about it.
     OwnLimits,
     /// No route matches (404, for TRACE 405), or the path is ambiguous (400).
     Route,

@@ -14,7 +14,7 @@ use crate::client::address::{counted_address, counted_as};
 use crate::client::identity::Identity;
 use crate::client::principal::KeyRefusal;
 use crate::decide::reason::Reason;
-use crate::decide::{self, Head, Precheck, Refusal, Rejection, problem};
+use crate::decide::{self, Head, Precheck, Refusal, Rejection, own_key, problem};
 use crate::limit::charge::Mode;
 use crate::limit::verdict::{self, Standing};
 use crate::net::grpc::Form;
@@ -168,7 +168,12 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         return report::ExplainedRoute { why, ..report::ExplainedRoute::default() };
     }
     if precheck.is_own_limits {
-        let why = "the gateway itself responds with the client's limits (`clients.limits_path`)";
+        let why = match *head.method {
+            _ if own_key::is_asked(policy, head.method) => {
+                "the gateway itself replaces the client's key (`clients.limits_path`)"
+            }
+            _ => "the gateway itself responds with the client's limits (`clients.limits_path`)",
+        };
         return report::ExplainedRoute { why: why.to_owned(), ..report::ExplainedRoute::default() };
     }
     let readings = match policy.router.readings(head.uri.path()) {

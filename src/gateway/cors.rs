@@ -22,6 +22,10 @@ pub(super) fn insert(
     if !policy.has_cors {
         return Ok(());
     }
+    // No page of another site reads a new key, whatever `[cors]` allows.
+    if matches!(exchange.decision(), Some(Decision::NewKey(_))) {
+        return Ok(());
+    }
     let route = match (exchange.route_index(), exchange.decision()) {
         (None, Some(Decision::Rejected(Rejection::Malformed(_) | Rejection::Identity(_)))) => {
             decide::route_of_refused(policy, request)

@@ -57,6 +57,7 @@ pub fn created(new: NewRecord, now_us: u64) -> Record {
         overrides,
         created: now,
         updated: now,
+        self_rotated: None,
         others,
     }
 }
@@ -99,7 +100,8 @@ fn merge<T>(all: &mut BTreeMap<String, T>, change: BTreeMap<String, Option<T>>) 
     }
 }
 
-fn following(record: &Record, now_us: u64) -> Record {
+/// The record with the next version.
+pub(super) fn following(record: &Record, now_us: u64) -> Record {
     let updated = UtcTime(now_us).max(record.updated);
     Record { version: record.version.saturating_add(1), updated, ..record.clone() }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use thiserror::Error;
+use tokio::task::spawn_blocking;
 
 use super::changes::{Change, Position};
 use super::file::KeyFile;
@@ -17,7 +18,7 @@ use crate::policy::key_store::Place;
 pub enum Kept {
     Redis(Box<SharedRecords>),
     /// In a file, which only this process uses.
-    File(KeyFile),
+    File(Arc<KeyFile>),
 }
 
 /// What is stored of a client, and its text, by which a later change is noticed.
@@ -148,7 +149,7 @@ impl Kept {
     pub fn of(policy: &Policy) -> Option<Self> {
         Some(match (&policy.key_store.as_ref()?.place, &policy.redis) {
             (Place::Redis, redis) => Self::Redis(Box::new(SharedRecords::new(redis.as_ref()?))),
-            (Place::File(path), _) => Self::File(KeyFile::new(path.clone())),
+            (Place::File(path), _) => Self::File(Arc::new(KeyFile::new(path.clone()))),
         })
     }
 
@@ -257,7 +258,12 @@ impl Kept {
     pub async fn replace(&self, all: &[Replacement]) -> Result<Vec<Replaced>, KeptError> {
         match self {
             Self::Redis(shared) => shared.replace(all).await,
-            Self::File(file) => file.replace(all),
+            Self::File(file) => {
+                // It waits for the disk: threads of requests do not.
+                let (file, all) = (Arc::clone(file), all.to_vec());
+                let replaced = spawn_blocking(move || file.replace(&all)).await;
+                replaced.unwrap_or_else(|error| Err(KeptError::File(error.to_string())))
+            }
         }
     }
 

@@ -4,8 +4,9 @@
 //! Reading order: [`record`] (what is stored of a client), [`secret`] (new API keys), [`changes`]
 //! (which changes a gateway has seen), [`cache`] (records in this process), [`shared`] (records in
 //! Redis, by `lua/keys.lua`), [`file`] (records in a file), [`kept`] (one of both), [`edit`]
-//! (changes by an operator), [`store`] (look-ups by requests), [`uses`] (which clients have sent
-//! requests), [`follow`] (the task that looks up and follows changes).
+//! (changes by an operator), [`own_rotation`] (clients that replace their own keys), [`store`]
+//! (look-ups by requests), [`uses`] (which clients have sent requests), [`follow`] (the task that
+//! looks up and follows changes).
 //!
 //! A request finds its key in the cache, or waits for the next call of the task, which has the
 //! look-ups of all requests that wait. Each change of a record has a number and the digests that it
@@ -18,6 +19,7 @@ pub mod edit;
 pub mod file;
 pub mod follow;
 pub mod kept;
+pub mod own_rotation;
 pub mod record;
 pub mod secret;
 pub mod shared;

@@ -52,6 +52,9 @@ pub struct Record {
     pub overrides: BTreeMap<String, Override>,
     pub created: UtcTime,
     pub updated: UtcTime,
+    /// When the client last replaced one of its keys itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub self_rotated: Option<UtcTime>,
     /// What a newer version of tollgate has stored: kept by changes of this one.
     #[serde(flatten)]
     pub others: BTreeMap<String, serde_json::Value>,
@@ -191,6 +194,7 @@ impl Record {
             version: 0,
             created: UtcTime::default(),
             updated: UtcTime::default(),
+            self_rotated: None,
             ..record.clone()
         };
         without(self) == without(other)
@@ -316,6 +320,7 @@ pub(crate) mod tests {
             overrides: BTreeMap::new(),
             created: UtcTime(1_000_000),
             updated: UtcTime(1_000_000),
+            self_rotated: None,
             others: BTreeMap::new(),
         }
     }
@@ -339,6 +344,7 @@ pub(crate) mod tests {
                 },
             )]
             .into(),
+            self_rotated: Some(UtcTime(7)),
             others: [("later".to_owned(), serde_json::json!([1]))].into(),
             secrets: vec![Secret {
                 name: Some("2027".to_owned()),

@@ -10,6 +10,7 @@ use tracing::warn;
 
 use super::cache::{self, Cache, Cached, StoredKey};
 use super::kept::{Kept, KeptError};
+use super::own_rotation::OwnRotations;
 use super::uses::Uses;
 use crate::base::clock;
 use crate::base::duration::micros;
@@ -48,6 +49,8 @@ pub struct KeyStore {
     pub(super) series: KeySeries,
     /// Clients that have sent requests lately.
     pub(super) uses: Uses,
+    /// Clients that have replaced their own keys lately.
+    pub(super) own_rotations: OwnRotations,
     queue: mpsc::Sender<LookUp>,
     unusable: LogInterval,
 }
@@ -93,6 +96,7 @@ impl KeyStore {
             has_changed: Notify::new(),
             series,
             uses: Uses::default(),
+            own_rotations: OwnRotations::default(),
             queue,
             unusable: LogInterval::new(LOG_INTERVAL_S),
         };

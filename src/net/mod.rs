@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod body_rate;
+pub mod cross_site;
 mod dns;
 pub mod forwarding;
 pub mod framing;

@@ -15,6 +15,8 @@ pub struct KeyStore {
     pub max_stale: Duration,
     /// Treatment of a request whose key is not in memory while the store cannot be read.
     pub on_store_failure: OnStoreFailure,
+    /// Whether clients can replace their own keys, by POST to `clients.limits_path`.
+    pub self_rotation: bool,
 }
 
 /// Where records are.

@@ -1,6 +1,7 @@
 //! The key store: clients with API keys that the admin API changes while gateways run.
 
 mod outages;
+mod own_keys;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 
 use super::*;
 use crate::client::principal::Validity;

@@ -1,7 +1,9 @@
 //! Tables of answers of the store, and the decisions and summaries that follow from them.
 
+use bytes::Bytes;
+
 use crate::base::duration::MICROS_PER_SECOND;
-use crate::decide::decision::{Decision, LimitCheck, Summary};
+use crate::decide::decision::{Decision, LimitCheck, NewKeyBody, Summary};
 use crate::decide::label::DecisionLabel;
 use crate::decide::{Refusal, Rejection, Unauthenticated};
 use crate::limit::Limit;
@@ -63,6 +65,7 @@ fn variant(decision: &Decision) -> (&'static str, bool) {
     let name = match decision {
         Decision::Allowed { .. } => "allowed",
         Decision::OwnLimits { .. } => "own limits",
+        Decision::NewKey(_) => "new key",
         Decision::Preflight => "preflight",
         Decision::Limited { .. } => "limited",
         Decision::Unavailable { .. } => "unavailable",
@@ -113,6 +116,7 @@ fn summary_of_a_decision_without_a_check() {
         (allowed(&[]), summary(Allow, None, None, None)),
         (allowed(&[3, 5]), summary(ShadowDeny, Some(3), None, policy)),
         (Decision::OwnLimits { check: None, view: None }, Summary::UNLIMITED),
+        (Decision::NewKey(NewKeyBody(Bytes::new())), Summary::UNLIMITED),
         (
             Decision::Unavailable { rule: 3, retry_after_us: 1 },
             summary(Deny, Some(3), None, policy),

@@ -188,6 +188,38 @@ fn request_for_own_limits_is_charged_if_it_may_be_a_guess() {
 }
 
 #[test]
+fn client_with_a_known_key_only_can_ask_for_a_new_one() {
+    let store = "[key_store]\nurl = 'file:keys.redb'\nself_rotation = true\n";
+    let open = "on_missing_key = \"anonymous\"\non_unknown_key = \"accept\"\n";
+    let policy = |rotation: bool| policy(&format!("{open}{}", if rotation { store } else { "" }));
+    let table = [
+        (true, "POST", Some("secret"), "limits All []"),
+        (true, "POST", None, "KeyMissing Address [per-ip 1]"),
+        (true, "POST", Some("guess"), "KeyUnknown { source: 0 } Address [per-ip 1]"),
+        (true, "PUT", Some("secret"), "OwnLimitsMethod All []"),
+        (false, "POST", Some("secret"), "OwnLimitsMethod All []"),
+        (false, "POST", None, "OwnLimitsMethod All []"),
+    ];
+    for (rotation, method, key, expected) in table {
+        let found = outcome(&policy(rotation), method, "/limits", key);
+        assert_eq!(found, expected, "{rotation}, {method}, {key:?}");
+    }
+    for (name, value, expected) in [
+        ("sec-fetch-site", "cross-site", "Rotation(CrossSite) All []"),
+        ("sec-fetch-site", "same-site", "Rotation(CrossSite) All []"),
+        ("sec-fetch-site", "same-origin", "limits All []"),
+        ("origin", "https://page.test", "Rotation(CrossSite) All []"),
+        ("origin", "null", "Rotation(CrossSite) All []"),
+        ("origin", "https://api.test", "limits All []"),
+    ] {
+        let headers = [("x-api-key", "secret"), (name, value)];
+        let found = outcome_with(&policy(true), "POST", "/limits", &headers);
+        assert_eq!(found, expected, "{name} {value}");
+        assert_eq!(outcome_with(&policy(true), "GET", "/limits", &headers), "limits All []");
+    }
+}
+
+#[test]
 fn host_is_in_lower_case_without_port_and_final_dot() {
     let table = [
         ("api.test", "api.test"),

@@ -103,6 +103,22 @@ fn preflight_is_decided_by_the_route_of_the_request_that_it_is_about() {
     assert!(found.starts_with("as usual"), "{found}");
 }
 
+/// A page of another site gets no new key, whatever `[cors]` allows.
+#[test]
+fn preflight_about_a_new_key_is_refused() {
+    let headers = [("origin", "https://a.test"), ("access-control-request-method", "POST")];
+    let decided = |rotation: &str| {
+        let file = format!(
+            "[clients]\nlimits_path = \"/limits\"\n[cors]\norigins = [\"*\"]\n{rotation}{ROUTES}"
+        );
+        decided(&file, "OPTIONS", "/limits", &headers)
+    };
+    let store = "[key_store]\nurl = 'file:keys.redb'\n";
+    assert_eq!(decided(store), "answered as none");
+    let on = decided(&format!("{store}self_rotation = true\n"));
+    assert_eq!(on, "Preflight(Method) as none");
+}
+
 #[test]
 fn preflight_needs_no_key_and_takes_no_tokens() {
     let file = format!("[cors]\norigins = [\"https://a.test\"]\n{ROUTES}");

@@ -13,26 +13,26 @@ use crate::client::{Client, ClientKey};
 use crate::decide;
 use crate::decide::applicability::{Absent, SelectedBy, Subject};
 use crate::decide::decision::{Decision, LimitCheck};
-use crate::decide::problem::OWN_LIMITS_METHODS;
+use crate::decide::problem::own_limits_methods;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::{Gateway, respond};
-use crate::runtime::Snapshot;
 use view::ClientRules;
 
 impl Gateway {
-    /// Decides on a request of a client for its own limits. `check` is the result of the rules by
-    /// address, if the request may be an attempt to guess a key.
+    /// Decides on a request of a client for its own limits, or for a new key. `check` is the result
+    /// of the rules by address, if the request may be an attempt to guess a key.
     ///
     /// A client with a known key is denied if its address has no tokens left, as it is on any
     /// route: otherwise the response would reveal which keys are known to a client that must stop
     /// guessing.
     pub(in crate::gateway) async fn own_limits(
         &self,
-        session: &Session,
-        snapshot: &Snapshot,
+        session: &mut Session,
+        exchange: &Exchange,
         client: &Client,
         check: Option<LimitCheck>,
     ) -> Decision {
+        let snapshot = &exchange.snapshot;
         let request = session.req_header();
         if request.method == Method::OPTIONS {
             return Decision::OwnLimits { check, view: None };
@@ -64,6 +64,9 @@ impl Gateway {
                 return Decision::Limited { check: by_address, unauthenticated: None };
             }
         }
+        if request.method == Method::POST {
+            return Box::pin(self.rotate_own_key(session, exchange, client)).await;
+        }
         Decision::OwnLimits { check, view: Some(respond::pretty(&rules.view(&levels))) }
     }
 }
@@ -80,7 +83,7 @@ pub(in crate::gateway) async fn respond(
     let mut head = respond::ok(4)?;
     head.insert_header(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))?;
     let (name, value) = match view {
-        None => ("Allow", OWN_LIMITS_METHODS),
+        None => ("Allow", own_limits_methods(&exchange.snapshot.policy)),
         Some(_) => ("Content-Type", "application/json"),
     };
     head.insert_header(name, HeaderValue::from_static(value))?;

@@ -103,7 +103,7 @@ impl Judged {
 
 impl Gateway {
     /// Decides on a request and takes its tokens.
-    pub(super) async fn judge(&self, session: &Session, exchange: &Exchange) -> Judged {
+    pub(super) async fn judge(&self, session: &mut Session, exchange: &Exchange) -> Judged {
         let snapshot = &exchange.snapshot;
         let policy = &snapshot.policy;
         let head = head_over(session, &exchange.connection);
@@ -154,7 +154,7 @@ impl Gateway {
         };
         if is_own_limits {
             let checked = checked.take();
-            let decision = Box::pin(self.own_limits(session, snapshot, client, checked)).await;
+            let decision = Box::pin(self.own_limits(session, exchange, client, checked)).await;
             return Judged { check, holds, ..judged(identity, decision) };
         }
         if let Some(chosen) = &mut chosen {

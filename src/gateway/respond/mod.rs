@@ -26,7 +26,7 @@ use pingora::proxy::{FailToProxy, Session};
 use serde::Serialize;
 use smallvec::SmallVec;
 
-use super::answers::{demo, own_limits, preflight, route_answer};
+use super::answers::{demo, own_key, own_limits, preflight, route_answer};
 use super::exchange::Exchange;
 use super::request::body_drain;
 use super::{cors, header_edits, limit_headers};
@@ -131,6 +131,9 @@ pub(super) async fn respond(session: &mut Session, exchange: &Exchange) -> Resul
         Some(Decision::OwnLimits { view, .. }) => {
             Box::pin(own_limits::respond(session, exchange, view.clone())).await?;
         }
+        Some(Decision::NewKey(body)) => {
+            Box::pin(own_key::respond(session, exchange, body.0.clone())).await?;
+        }
         Some(Decision::Preflight) => Box::pin(preflight::respond(session, exchange)).await?,
         Some(Decision::Limited { check, unauthenticated }) => {
             let response = limited(exchange, check, *unauthenticated);
@@ -173,8 +176,11 @@ async fn refuse(session: &mut Session, exchange: &Exchange, refusal: Refusal) ->
             ProblemResponse { retry_after_seconds: retry_after_s, ..plain }
         }
         Refusal::Rejected(Rejection::Shed | Rejection::NoTokenKeys) => overloaded(plain),
+        Refusal::Rejected(Rejection::Rotation(refusal)) => {
+            ProblemResponse { retry_after_seconds: refusal.retry_after_s(), ..plain }
+        }
         Refusal::Rejected(rejection) => {
-            ProblemResponse { allow: problem::allow_header(rejection, routed), ..plain }
+            ProblemResponse { allow: problem::allow_header(policy, rejection, routed), ..plain }
         }
         Refusal::Unauthenticated(reason) if reason.is_unverified() => {
             ProblemResponse { retry_after_seconds: Some(UNVERIFIED_RETRY_S), ..plain }

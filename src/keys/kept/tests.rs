@@ -17,7 +17,7 @@ struct Places {
 fn places() -> Places {
     let server = RedisServer::start(&[]);
     let folder = tempfile::tempdir().unwrap();
-    let file = Kept::File(KeyFile::new(folder.path().join("keys.redb")));
+    let file = Kept::File(Arc::new(KeyFile::new(folder.path().join("keys.redb"))));
     let both = [Kept::Redis(Box::new(SharedRecords::new(&server.settings()))), file];
     Places { both, server, folder }
 }
@@ -211,7 +211,7 @@ async fn file_is_that_of_one_process_at_a_time() {
     let Places { both, folder, .. } = &places();
     let [_, kept] = both;
     replace(kept, created(&record("a", 1))).await;
-    let other = Kept::File(KeyFile::new(folder.path().join("keys.redb")));
+    let other = Kept::File(Arc::new(KeyFile::new(folder.path().join("keys.redb"))));
     let error = find(&other, &[[1; 32]]).await.unwrap_err().to_string();
     assert!(error.contains("another process uses it"), "{error}");
     kept.release();
@@ -240,7 +240,7 @@ fn both_places_agree_after_any_changes() {
             let mut connection = server.client().get_connection().unwrap();
             redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
             let folder = tempfile::tempdir().unwrap();
-            let file = Kept::File(KeyFile::new(folder.path().join("keys.redb")));
+            let file = Kept::File(Arc::new(KeyFile::new(folder.path().join("keys.redb"))));
             let places = [&both[0], &file];
             for (version, (client, keys, is_current)) in (1..).zip(changes) {
                 let id = format!("c{client}");

@@ -60,6 +60,7 @@ impl Refusal {
             }
             Decision::OwnLimits { check: Some(check), .. } => Self::each_shadow(check, record),
             Decision::OwnLimits { check: None, .. }
+            | Decision::NewKey(_)
             | Decision::Preflight
             | Decision::Rejected(_) => {}
         }

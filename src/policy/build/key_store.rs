@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::environment::{Environment, expand};
-use super::values::{duration, number};
+use super::values::{duration, number, switch};
 use super::words::meaning;
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
@@ -21,9 +21,11 @@ pub(super) fn key_store(
     diagnostics: &mut Diagnostics,
 ) -> Option<KeyStore> {
     let table = config.key_store.as_ref()?;
-    let tables::KeyStore { url, cache, max_stale, on_store_failure } = table.get_ref();
+    let tables::KeyStore { url, cache, max_stale, on_store_failure, self_rotation } =
+        table.get_ref();
     let cache = number(&tables::KeyStore::cache, cache, diagnostics);
     let max_stale = duration(&tables::KeyStore::max_stale, max_stale, diagnostics);
+    check_self_rotation(config, self_rotation.as_ref(), diagnostics);
     let Some(url) = url else {
         if !diagnostics.explain_absence(&["key_store", "url"]) {
             let message = "`[key_store]` has no `url`";
@@ -36,7 +38,25 @@ pub(super) fn key_store(
         cache: cache?,
         max_stale: max_stale?,
         on_store_failure: meaning(on_store_failure.as_ref()),
+        self_rotation: switch(&tables::KeyStore::self_rotation, self_rotation),
     })
+}
+
+/// Checks that clients that can replace their keys have a path to do so.
+fn check_self_rotation(
+    config: &Config,
+    self_rotation: Option<&Spanned<bool>>,
+    diagnostics: &mut Diagnostics,
+) {
+    let path = config.clients.as_ref().and_then(|clients| clients.get_ref().limits_path.as_ref());
+    let Some(setting) = self_rotation.filter(|setting| *setting.get_ref() && path.is_none()) else {
+        return;
+    };
+    if !diagnostics.explain_absence(&["clients", "limits_path"]) {
+        let message = "`self_rotation` needs the path where clients send POST";
+        let help = "set it, such as `limits_path = \"/.well-known/ratelimit\"` in `[clients]`";
+        diagnostics.push(Diagnostic::new(setting.span(), message).help(help));
+    }
 }
 
 fn place(

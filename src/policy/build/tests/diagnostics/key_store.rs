@@ -78,3 +78,22 @@ fn values_do_not_fit() {
     gateway.toml: 1 error
     "#);
 }
+
+#[test]
+fn clients_need_a_path_to_replace_their_keys() {
+    let store = "[key_store]\nurl = 'file:/var/lib/keys.redb'\nself_rotation = true\n";
+    let path = "[clients]\nlimits_path = '/limits'\n";
+    assert_eq!(render(&format!("{store}{path}")), "no errors\n");
+    assert_eq!(render(&store.replace("true", "false")), "no errors\n");
+    insta::assert_snapshot!(render(store), @r#"
+    error: `self_rotation` needs the path where clients send POST
+     --> gateway.toml:3:17
+      |
+    3 | self_rotation = true
+      |                 ^^^^
+      |
+      = help: set it, such as `limits_path = "/.well-known/ratelimit"` in `[clients]`
+
+    gateway.toml: 1 error
+    "#);
+}
