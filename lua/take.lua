@@ -13,7 +13,7 @@
 --           take: groups of equal requests, to the end:
 --                             H requests in the group   B charges, then
 --             for each charge H bucket (from 1)   d units to take   B 1 for a shadow rule, plus 2 for a
---                             sliding window
+--                             sliding window; 4 for a fixed window that grants more than its level
 --           adjust: for each bucket   d units to add, at most to full
 --                   then B flags: 1 to keep the time of this change for an hour: levels that were seen before it do not
 --                   count, and what was taken before it is not given back; 2 to fill fixed windows above full
@@ -230,8 +230,8 @@ local function fixed_windows()
             was_full = -was_full
             -- An invalid value counts as no value. NaN fails every comparison.
             if not (was_full >= 1 and was_full <= 2 ^ 53 and was_full % 1 == 0
-                and level <= (is_above and 2 ^ 53 or was_full) and level >= -1000 * was_full
-                and level >= -2 ^ 53 and at >= 0 and at <= 2 ^ 53) then
+                and level <= (is_above and 2 ^ 53 or was_full) and level >= -2 ^ 53
+                and at >= 0 and at <= 2 ^ 53) then
                 at = nil
             end
         end
@@ -246,7 +246,7 @@ local function fixed_windows()
         level, at = math.floor(level), math.floor(at)
         local was_at = at
         if was_full ~= full then
-            level = math.max(math.min(full - was_full + level, 2 ^ 53), -1000 * full, -2 ^ 53)
+            level = math.max(math.min(full - was_full + level, 2 ^ 53), -2 ^ 53)
         end
         -- If the clock went back over the start of the stored period, that period stays.
         if chosen and not (chosen == finish and at == next_finish) then
@@ -588,6 +588,8 @@ local function take(call, position, levels, moved, sliding, reply)
                 elseif passed > 0 and level < passed * units then
                     passed = max(floor(level / units), 0)
                 end
+            elseif shadow == 4 and levels[index] == UNREADABLE then
+                passed = -1
             end
         end
         length = length + 1
@@ -600,16 +602,19 @@ local function take(call, position, levels, moved, sliding, reply)
                 index, units, shadow, position = unpack('<HdB', call, position)
             end
             local level, took = levels[index], passed
-            if shadow ~= 0 and shadow ~= 2 and level < took * units then
+            if (shadow == 1 or shadow == 3) and level < took * units then
                 took = max(floor(level / units), 0)
             end
             if took > 0 then
                 level = level - took * units
+                if shadow == 4 then
+                    level = max(level, -2 ^ 53)
+                end
                 levels[index], moved[index] = level, true
             end
             length = length + 1
             reply[length] = level
-            if shadow ~= 0 then
+            if shadow ~= 0 and shadow ~= 4 then
                 if shadow ~= 2 then
                     length = length + 1
                     reply[length] = took
@@ -667,8 +672,9 @@ local function create(name)
                     if sliding and sliding.logs[index] then
                         levels[index] = sliding.settle(index, units)
                     else
-                        local full = unpack('<d', buckets.call, 17 * index - 6)
-                        levels[index] = math.max(levels[index] - units, -1000 * full, -2 ^ 53)
+                        local number, _, full = unpack('<Bdd', buckets.call, 17 * index - 15)
+                        local lowest = number == 2 and -2 ^ 53 or -1000 * full
+                        levels[index] = math.max(levels[index] - units, lowest, -2 ^ 53)
                     end
                     moved[index] = true
                 end

@@ -13,6 +13,7 @@ use crate::explain::report::SplitShare;
 use crate::explain::resolved::split_shares;
 use crate::explain::wording;
 use crate::limit::cost::Cost;
+use crate::limit::fixed_window::Overage;
 use crate::policy::settings::Target;
 use crate::policy::split::Destination;
 use crate::policy::{self, Grant};
@@ -216,6 +217,12 @@ struct Limit {
     /// Longest time that a request waits in a leaky bucket, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_delay_ms: Option<u64>,
+    /// Thousandths of a quota from which on clients are warned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    soft_thousandths: Option<u16>,
+    /// `count` if requests beyond a quota are allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overage: Option<&'static str>,
 }
 
 /// Clients that are exempt from a rule.
@@ -362,6 +369,8 @@ fn limits(policy: &policy::Policy, rule: &policy::Rule) -> Vec<Limit> {
         burst: grant.limit.capacity(),
         periods: grant.written.calendar().map(wording::periods),
         max_delay_ms: grant.written.max_delay_us().map(|us| us / 1_000),
+        soft_thousandths: grant.limit.soft_thousandths(),
+        overage: grant.limit.counts_overage().then(|| Overage::Count.name()),
     };
     let plans = (0..).zip(&rule.grant_by_plan).filter_map(|(plan, grant)| {
         Some(limit(Some(policy.plan_name(plan).to_owned()), None, None, grant.as_ref()?))

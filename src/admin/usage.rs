@@ -1,18 +1,22 @@
 //! `GET /api/usage`: what clients used of their quotas, by client, rule and period, for billing.
 
+mod by_day;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::LINK;
 use http::{HeaderMap, StatusCode};
 use ipnet::IpNet;
+use serde::Serialize;
 
 use super::Stores;
 use super::answer::Answer;
 use super::query::{BadQuery, Query, TimeRange};
-use crate::api::usage::{QuotaUsage, Usage};
+use crate::api::usage::{PERIOD_COLUMNS, QuotaUsage, Usage, csv, json_lines};
 use crate::base::blocking::BlockingCalls;
 use crate::base::clock;
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::text::cut;
 use crate::base::time::UtcTime;
 use crate::base::unix_time;
@@ -25,6 +29,8 @@ use crate::observe::address::AddressQueryError;
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
+use crate::store::redis::link::records::RecordsError;
+use crate::usage::days::row::Day;
 use crate::usage::file::UsageFile;
 use crate::usage::kept::Kept;
 use crate::usage::record::{Owner, Place, Record};
@@ -44,37 +50,39 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Clients whose buckets are read at once.
 const CLIENTS_AT_ONCE: usize = 256;
 
-const NAMES: [&str; 10] =
-    ["rule", "key", "ip", "period", "since", "until", "zone", "format", "limit", "cursor"];
+const NAMES: [&str; 17] = [
+    "rule", "key", "ip", "tenant", "client", "period", "month", "day", "since", "until", "zone",
+    "by", "route", "plan", "format", "limit", "cursor",
+];
 
 /// Their names elsewhere.
 const SYNONYMS: [(&str, &str); 3] = [("from", "since"), ("to", "until"), ("key_id", "key")];
 
 const CSV: &str = "text/csv; charset=utf-8; header=present";
 
-/// The head of the CSV: the members of an [`QuotaUsage`].
-const COLUMNS: [&str; 11] = [
-    "rule",
-    "client_kind",
-    "client",
-    "plan",
-    "period_start",
-    "period_end",
-    "limit",
-    "used",
-    "counted_at",
-    "bucket",
-    "zone",
-];
+const JSON_LINES: &str = "application/jsonl";
+
+/// Largest difference of a time zone from UTC, with some more: 16 hours in microseconds.
+const MAX_OFFSET_US: u64 = 16 * 3_600 * MICROS_PER_SECOND;
 
 /// Which entries are wanted.
 #[derive(Debug)]
 struct Wanted {
     rule: Option<String>,
-    key: Option<String>,
-    ip: Option<String>,
+    plan: Option<String>,
+    who: Who,
     period: Period,
     limit: usize,
+}
+
+/// Whose usage is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Who {
+    Everyone,
+    /// A client of a kind, with its id.
+    One(&'static str, String),
+    /// Clients of any kind with this id.
+    Named(String),
 }
 
 /// Which periods are wanted.
@@ -84,6 +92,8 @@ enum Period {
     At(u64),
     /// Those that overlap a range of Unix time, in microseconds. Without an end, it has none.
     Within(u64, u64),
+    /// Those that begin between two days, inclusive, in the zones of their rules.
+    Begins(Day, Day),
     /// Those that contain the current time.
     Current,
     All,
@@ -94,6 +104,38 @@ enum Period {
 enum Format {
     Json,
     Csv,
+    JsonLines,
+}
+
+impl Format {
+    fn read(query: &Query) -> Result<Self, Box<Answer>> {
+        match query.get("format") {
+            None | Some("json") => Ok(Self::Json),
+            Some("csv") => Ok(Self::Csv),
+            Some("jsonl") => Ok(Self::JsonLines),
+            Some(_) => Err(bad("`format` must be `json`, `csv` or `jsonl`".to_owned())),
+        }
+    }
+
+    /// A response in this form, of a list as JSON and of its entries otherwise.
+    fn answer<T: Serialize, E: Serialize>(
+        self,
+        list: &T,
+        entries: &[E],
+        columns: &[&str],
+        as_cells: impl Fn(&E) -> E,
+    ) -> Result<Answer, Box<Answer>> {
+        let (body, form) = match self {
+            Self::Json => return Ok(Answer::json(list)),
+            Self::Csv => (csv(columns, entries.iter().map(as_cells)), CSV),
+            Self::JsonLines => (json_lines(entries.iter()), JSON_LINES),
+        };
+        let Some(body) = body else {
+            let detail = "the usage cannot be written in this form";
+            return Err(Answer::refusal(StatusCode::INTERNAL_SERVER_ERROR, detail));
+        };
+        Ok(Answer::of(StatusCode::OK, form, body))
+    }
 }
 
 /// Shows what clients used.
@@ -105,11 +147,13 @@ pub(super) async fn show(
 ) -> Result<Answer, Box<Answer>> {
     let Stores { limiter, usage: kept, .. } = stores;
     let query = Query::read_with(text, &NAMES, &[], &SYNONYMS)?;
-    let format = match query.get("format") {
-        None | Some("json") => Format::Json,
-        Some("csv") => Format::Csv,
-        Some(_) => return Err(bad("`format` must be `json` or `csv`".to_owned())),
-    };
+    let format = Format::read(&query)?;
+    if query.get("by").is_some_and(|by| by != "period") {
+        return by_day::show(snapshot, kept, (text, &query), format, calls).await;
+    }
+    if query.get("route").is_some() {
+        return Err(bad("`route` needs `by=route`".to_owned()));
+    }
     let wanted = Wanted::read(&query, &snapshot.policy)?;
     let now_us = unix_time::of(clock::now());
     let usage = match kept {
@@ -118,10 +162,7 @@ pub(super) async fn show(
             of_redis(writer, &wanted, cursor, now_us).await?
         }
         Some(Kept::File(keeper)) => {
-            let Some(file) = keeper.file() else {
-                let detail = "the file of usage cannot be opened now; the log has the reason";
-                return Err(Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, detail));
-            };
+            let file = keeper.file().ok_or_else(file_closed)?;
             let cursor = query.get("cursor").map(place).transpose()?;
             of_file(file, wanted, cursor, now_us, calls).await?
         }
@@ -135,27 +176,81 @@ pub(super) async fn show(
             return Err(Answer::refusal(StatusCode::CONFLICT, detail));
         }
     };
-    let answer = match format {
-        Format::Json => Answer::json(&usage),
-        Format::Csv => csv_of(&usage)?,
-    };
-    let Some(next) = &usage.next else { return Ok(answer) };
+    let answer = format.answer(&usage, &usage.entries, &PERIOD_COLUMNS, QuotaUsage::as_cells)?;
+    Ok(with_next(answer, text, usage.next.as_deref()))
+}
+
+/// Links the request for further entries.
+fn with_next(answer: Answer, text: Option<&str>, next: Option<&str>) -> Answer {
+    let Some(next) = next else { return answer };
     let others = query_parameters(text.unwrap_or_default()).filter(|(name, _)| *name != "cursor");
     let mut query: Vec<String> = others.map(|(name, value)| format!("{name}={value}")).collect();
     query.push(format!("cursor={next}"));
-    Ok(answer.with_header(LINK, &format!("</api/usage?{}>; rel=\"next\"", query.join("&"))))
+    answer.with_header(LINK, &format!("</api/usage?{}>; rel=\"next\"", query.join("&")))
+}
+
+/// The days of the parameters `month` and `day`; `None` without them.
+fn days(query: &Query) -> Result<Option<(Day, Day)>, Box<Answer>> {
+    match (query.get("month"), query.get("day")) {
+        (None, None) => Ok(None),
+        (Some(month), None) => Day::month(month)
+            .map(Some)
+            .ok_or_else(|| bad("`month` must be a month such as `2026-11`".to_owned())),
+        (None, Some(day)) => Day::parse(day)
+            .map(|day| Some((day, day)))
+            .ok_or_else(|| bad("`day` must be a day such as `2026-11-28`".to_owned())),
+        (Some(_), Some(_)) => Err(bad("give `month` or `day`".to_owned())),
+    }
+}
+
+fn limit(query: &Query) -> Result<usize, Box<Answer>> {
+    let limit = query.get("limit").map_or(Ok(DEFAULT_LIMIT), str::parse);
+    let limit = limit.ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+    limit.ok_or_else(|| bad(format!("`limit` must be a number from 1 to {MAX_LIMIT}")))
+}
+
+impl Who {
+    fn read(query: &Query, policy: &Policy) -> Result<Self, Box<Answer>> {
+        let ip = query.get("ip").map(|text| shown_address(text, policy)).transpose()?;
+        let owned = |name| query.get(name).map(str::to_owned);
+        let one = |kind: &'static str, id: Option<String>| id.map(|id| Self::One(kind, id));
+        let each = [
+            one("key", owned("key")),
+            one("ip", ip),
+            one("tenant", owned("tenant")),
+            owned("client").map(Self::Named),
+        ];
+        let mut each = each.into_iter().flatten();
+        let who = each.next().unwrap_or(Self::Everyone);
+        if each.next().is_some() {
+            let detail = "`key`, `ip`, `tenant` and `client` each name the client; give one";
+            return Err(bad(detail.to_owned()));
+        }
+        Ok(who)
+    }
+
+    fn includes(&self, owner: &Owner) -> bool {
+        match self {
+            Self::Everyone => true,
+            Self::One(kind, id) => owner.kind == *kind && owner.id == *id,
+            Self::Named(id) => owner.id == *id,
+        }
+    }
 }
 
 impl Wanted {
     fn read(query: &Query, policy: &Policy) -> Result<Self, Box<Answer>> {
-        let limit = query.get("limit").map_or(Ok(DEFAULT_LIMIT), str::parse);
-        let limit = limit.ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-        let limit =
-            limit.ok_or_else(|| bad(format!("`limit` must be a number from 1 to {MAX_LIMIT}")))?;
+        let limit = limit(query)?;
+        let days = days(query)?;
         let now = clock::unix_us();
         let TimeRange { since, until, .. } = query.time_range(["since", "until"], now)?;
         let has_range = since.is_some() || until.is_some();
+        if days.is_some() && (has_range || query.get("period").is_some()) {
+            let detail = "give one of `period`, `month`, `day`, and `since` and `until`";
+            return Err(bad(detail.to_owned()));
+        }
         let period = match query.get("period") {
+            None if let Some((first, last)) = days => Period::Begins(first, last),
             Some(_) if has_range => {
                 return Err(bad("give `period`, or `since` and `until`".to_owned()));
             }
@@ -172,22 +267,33 @@ impl Wanted {
             }
         };
         let owned = |name| query.get(name).map(str::to_owned);
-        let (key, rule) = (owned("key"), owned("rule"));
-        let ip = query.get("ip").map(|text| shown_address(text, policy)).transpose()?;
-        if key.is_some() && ip.is_some() {
-            return Err(bad("`key` and `ip` both name the client; give one".to_owned()));
-        }
+        let (rule, plan) = (owned("rule"), owned("plan"));
+        let who = Who::read(query, policy)?;
         // A rule that the file had before may have usage.
         if let (Some(name), Period::Current) = (&rule, period)
             && !policy.rules.iter().any(|rule| *rule.name == **name)
         {
             return Err(bad(format!("the file has no rule `{}`", cut(name, 64))));
         }
-        Ok(Self { rule, key, ip, period, limit })
+        Ok(Self { rule, plan, who, period, limit })
     }
 
     fn includes(&self, record: &Record, now_us: u64) -> bool {
         self.includes_period((record.start_us, record.place.end_us), now_us)
+            && self.includes_record(record)
+    }
+
+    /// Whether a record of a period that may be wanted is wanted.
+    fn includes_record(&self, record: &Record) -> bool {
+        let begins = || record.limit.quota_calendar().map(|it| Day::of(it.day(record.start_us)));
+        let is_in_days = match self.period {
+            Period::Begins(first, last) => {
+                begins().is_some_and(|day| (first..=last).contains(&day))
+            }
+            Period::At(_) | Period::Within(..) | Period::Current | Period::All => true,
+        };
+        is_in_days
+            && self.plan.as_ref().is_none_or(|plan| **plan == *record.plan)
             && self.includes_client(&record.rule, &record.owner)
     }
 
@@ -195,6 +301,12 @@ impl Wanted {
         let time = match self.period {
             Period::All => return true,
             Period::Within(since, until) => return start_us <= until && end_us > since,
+            // About: their zone is not known here.
+            Period::Begins(first, last) => {
+                let since = first.start_us().saturating_sub(MAX_OFFSET_US);
+                let until = last.start_us().saturating_add(2 * MAX_OFFSET_US + MAX_OFFSET_US / 2);
+                return (since..until).contains(&start_us);
+            }
             Period::Current => now_us,
             Period::At(time) => time,
         };
@@ -202,12 +314,7 @@ impl Wanted {
     }
 
     fn includes_client(&self, rule: &str, owner: &Owner) -> bool {
-        let is = |kind: &str, wanted: &Option<String>| {
-            wanted.as_ref().is_none_or(|id| owner.kind == kind && owner.id == *id)
-        };
-        self.rule.as_ref().is_none_or(|wanted| wanted == rule)
-            && is("key", &self.key)
-            && is("ip", &self.ip)
+        self.rule.as_ref().is_none_or(|wanted| wanted == rule) && self.who.includes(owner)
     }
 
     /// First place that can be included.
@@ -216,6 +323,7 @@ impl Wanted {
             Period::All => return Place { end_us: 0, bucket: BucketId(0) },
             Period::Current => now_us,
             Period::At(time) | Period::Within(time, _) => time,
+            Period::Begins(first, _) => first.start_us().saturating_sub(MAX_OFFSET_US),
         };
         Place { end_us: time.saturating_add(1), bucket: BucketId(0) }
     }
@@ -245,12 +353,9 @@ async fn of_file(
         });
         result.map(|()| (entries, next))
     };
-    let unavailable = |why: &str| {
-        let detail = format!("the file of usage cannot be read: {why}");
-        Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, &detail)
-    };
-    let read = calls.run(DEADLINE, read).await.map_err(|error| unavailable(&error.to_string()))?;
-    let (entries, next) = read.map_err(|error| unavailable(&error.to_string()))?;
+    let read =
+        calls.run(DEADLINE, read).await.map_err(|error| file_unavailable(&error.to_string()))?;
+    let (entries, next) = read.map_err(|error| file_unavailable(&error.to_string()))?;
     Ok(Usage { source: "file".into(), at: UtcTime(now_us), entries, next })
 }
 
@@ -265,16 +370,11 @@ async fn of_redis(
         wanted.rule.as_ref().is_none_or(|rule| **rule == *period.rule)
             && wanted.includes_period((period.start_us, period.end_us), now_us)
     };
-    let includes = |record: &Record| wanted.includes_client(&record.rule, &record.owner);
-    let (records, next) =
-        writer.read(cursor, wants, includes, wanted.limit).await.map_err(|error| {
-            let help = help(&error);
-            let detail = format!(
-                "usage is in Redis, which cannot be read now: {error}{help}. Gateways keep what is used, and write it \
-                 when Redis responds again: ask then"
-            );
-            Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, &detail)
-        })?;
+    let includes = |record: &Record| wanted.includes_record(record);
+    let (records, next) = writer
+        .read(cursor, wants, includes, wanted.limit)
+        .await
+        .map_err(|error| redis_unavailable(&error))?;
     let entries = records.iter().map(QuotaUsage::of).collect();
     let next = next.as_ref().map(shown_position);
     Ok(Usage { source: "redis".into(), at: UtcTime(now_us), entries, next })
@@ -293,7 +393,7 @@ async fn of_buckets(
     let mut entries = Vec::new();
     let mut next = first;
     let keys = policy.keys.all();
-    while next < keys.len() && entries.len() < wanted.limit && policy.has_quotas {
+    while next < keys.len() && entries.len() < wanted.limit && policy.has_quotas() {
         let charges: Vec<(Client, Charge)> = keys
             .iter()
             .skip(next)
@@ -309,7 +409,7 @@ async fn of_buckets(
             QuotaUsage::of_bucket(policy, client, charge, reading.level, now_us)
         }));
     }
-    let next = (next < keys.len() && policy.has_quotas).then(|| next.to_string());
+    let next = (next < keys.len() && policy.has_quotas()).then(|| next.to_string());
     Usage { source: "local".into(), at: UtcTime(now_us), entries, next }
 }
 
@@ -347,6 +447,7 @@ impl QuotaUsage {
             period_end: UtcTime(record.place.end_us),
             limit: record.limit_in_tokens(),
             used: tokens(record.used),
+            overage: tokens(record.used.saturating_sub(record.limit.full()).max(0)),
             counted_at: Some(UtcTime(record.counted_at_us)),
             bucket: format!("{:032x}", record.place.bucket.0),
             zone: record.limit.usage_zone().into(),
@@ -374,6 +475,7 @@ impl QuotaUsage {
             period_end: UtcTime(bounds.end_us),
             limit: charge.limit.capacity(),
             used: tokens(used),
+            overage: tokens(used.saturating_sub(charge.limit.full()).max(0)),
             counted_at: None,
             bucket: format!("{:032x}", charge.bucket.0),
             zone: charge.limit.usage_zone().into(),
@@ -387,18 +489,23 @@ fn tokens(units: i64) -> f64 {
     units as f64 / 1_000.0
 }
 
-/// The entries as CSV (RFC 4180), with a head. Further entries are linked by a header.
-fn csv_of(usage: &Usage) -> Result<Answer, Box<Answer>> {
-    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
-    let head = writer.write_record(COLUMNS);
-    let written =
-        head.and_then(|()| usage.entries.iter().try_for_each(|one| writer.serialize(one)));
-    let body = written.ok().and_then(|()| writer.into_inner().ok());
-    let Some(body) = body else {
-        let detail = "the usage cannot be written as CSV";
-        return Err(Answer::refusal(StatusCode::INTERNAL_SERVER_ERROR, detail));
-    };
-    Ok(Answer::of(StatusCode::OK, CSV, body))
+fn redis_unavailable(error: &RecordsError) -> Box<Answer> {
+    let help = help(error);
+    let detail = format!(
+        "usage is in Redis, which cannot be read now: {error}{help}. Gateways keep what is used, and write it \
+         when Redis responds again: ask then"
+    );
+    Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, &detail)
+}
+
+fn file_closed() -> Box<Answer> {
+    let detail = "the file of usage cannot be opened now; the log has the reason";
+    Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, detail)
+}
+
+fn file_unavailable(why: &str) -> Box<Answer> {
+    let detail = format!("the file of usage cannot be read: {why}");
+    Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, &detail)
 }
 
 /// An address as the list shows it: of IPv6, the network of `clients.ipv6_prefix` bits.

@@ -230,9 +230,13 @@ fn time_within(range_ms: RangeInclusive<u64>, text: &str) -> Option<Duration> {
 
 /// Writes to standard output. A closed pipe (`| head`) is not an error.
 fn print(text: &str) -> ExitCode {
+    print_bytes(text.as_bytes())
+}
+
+fn print_bytes(bytes: &[u8]) -> ExitCode {
     use std::io::Write as _;
 
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    match std::io::stdout().lock().write_all(bytes) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             eprintln!("error: cannot write: {error}");
             ExitCode::FAILURE

@@ -11,6 +11,7 @@ use super::walk::table;
 use super::words::{Kind, LeaseWord, OnFailure, OnMissing, RefundReason};
 use crate::limit::charge::Mode;
 use crate::limit::cost::Cost;
+use crate::limit::fixed_window::Overage;
 
 /// Capacity of a bucket, in one of two forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +105,15 @@ table! {
         /// Of a fixed window: the day on which periods begin. Per month, 1 to 31, or the last day
         /// of a shorter month; per week, 1 (Monday) to 7 (Sunday).
         pub anchor: Field<u64> { default: Number(1), range: Between(1, 31) },
+        /// Of a quota: share of the limit from which on clients are warned, such as `"80%"`, by a
+        /// header, a metric and webhooks. Nothing is refused because of it.
+        pub soft: Field<String> {
+            default: InWords("none"),
+            form: Matches("^[0-9]{1,3}(\\.[0-9])?%$"),
+            range: Shares(1, 1_000),
+        },
+        /// Of a quota: what happens to requests beyond the limit.
+        pub overage: Field<Overage>,
         /// Limits of single plans, by plan: `{ rate, burst }` or `{ limit, burst }`; of a fixed or
         /// sliding window or of requests in flight, `{ limit }`; of a leaky bucket, `{ rate,
         /// max_delay }`.
@@ -179,6 +189,14 @@ table! {
             form: Duration(Unit::BySize),
             range: Durations("1ms", "10m"),
         },
+        /// Share of the limit from which on clients are warned, such as `"80%"`.
+        pub soft: Field<String> {
+            default: InWords("that of the rule"),
+            form: Matches("^[0-9]{1,3}(\\.[0-9])?%$"),
+            range: Shares(1, 1_000),
+        },
+        /// What happens to requests beyond the limit.
+        pub overage: Field<Overage> { default: InWords("that of the rule") },
     }
 }
 

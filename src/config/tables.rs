@@ -24,7 +24,7 @@ use super::words::{
     AdminRole, Auto, ClientIp, Coding, Colocate, Follow, HeaderPolicies, HeaderStyle, LogFormat,
     LogLevel, OnConflictingKeys, OnFailure, OnMissingKey, OnPreflight, OnStoreFailure,
     OnUnknownKey, PathCase, Protocol, Ready, ResetForm, Resolve, SplitBy, StartWithout,
-    TrailingSlash,
+    TrailingSlash, UsageDetail,
 };
 use crate::limit::cost::Cost;
 use crate::net::proxy_protocol::Version;
@@ -642,6 +642,15 @@ table! {
         },
         /// Maximum number of records, each of a client, a rule and a period.
         pub max_records: Field<u64> {
+            default: InWords("10000000 in the file, 1000000 in Redis"),
+            range: Between(1000, 1_000_000_000),
+        },
+        /// What else usage is listed by: `"day"`, or `"route"` for days and routes. Needs `[redis]`
+        /// or `file`.
+        pub detail: Field<UsageDetail>,
+        /// Maximum number of records of days, each of a client, a rule, a plan, a day and, with
+        /// `detail = "route"`, a route.
+        pub max_details: Field<u64> {
             default: InWords("10000000 in the file, 1000000 in Redis"),
             range: Between(1000, 1_000_000_000),
         },

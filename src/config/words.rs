@@ -4,6 +4,7 @@
 
 use super::walk::{words, words_of};
 use crate::limit::charge::Mode;
+use crate::limit::fixed_window::Overage;
 use crate::net::proxy_protocol::Version;
 
 /// A setting that takes one of a few words.
@@ -24,6 +25,13 @@ words_of! {
         Enforce,
         /// Count and report such requests, never refuse them.
         Shadow,
+    }
+
+    Overage = Refuse {
+        /// Refuse requests beyond the limit.
+        Refuse,
+        /// Allow them, and count what they use beyond it.
+        Count,
     }
 
     Version {
@@ -357,6 +365,16 @@ words! {
         All = "all",
         /// None: every trace begins at the gateway.
         None = "none",
+    }
+
+    /// What usage is kept by, beside the totals of each period.
+    pub enum UsageDetail = Off {
+        /// Nothing else.
+        Off = "off",
+        /// Also by day.
+        Day = "day",
+        /// Also by day and route.
+        Route = "route",
     }
 
     /// Form of the log of the process.

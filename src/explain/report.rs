@@ -312,6 +312,12 @@ pub struct Charge {
     /// Longest time that a request waits in a leaky bucket, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_delay_ms: Option<u64>,
+    /// Thousandths of a quota from which on the client is warned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub soft_thousandths: Option<u16>,
+    /// `count` if requests beyond the quota are allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overage: Option<&'static str>,
     /// Where the rate is configured: `rule`, `plan`, `tenant` or `key`.
     pub rate_of: &'static str,
     /// Tokens that the request takes.

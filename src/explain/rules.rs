@@ -10,6 +10,7 @@ use crate::client::identity::Identity;
 use crate::client::{Client, ClientKey};
 use crate::decide::{Head, Precheck, Refusal, Rejection};
 use crate::limit::charge::Charge;
+use crate::limit::fixed_window::Overage;
 use crate::policy::charges::{GrantOf, RequestAttributes, WhyNot};
 use crate::policy::{Dimension, Lease, OnMissing, Policy, Rule, WrittenLimit};
 use crate::store::limiter::Source;
@@ -145,6 +146,8 @@ impl RequestContext<'_> {
             burst: charge.limit.capacity(),
             periods: written.and_then(WrittenLimit::calendar).map(wording::periods),
             max_delay_ms: written.and_then(WrittenLimit::max_delay_us).map(|us| us / 1_000),
+            soft_thousandths: charge.limit.soft_thousandths(),
+            overage: charge.counts_overage().then(|| Overage::Count.name()),
             rate_of,
             cost: charge.cost_in_tokens(),
             bucket: key_with(self.policy.redis.as_ref(), charge.bucket, &name),

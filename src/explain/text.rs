@@ -252,7 +252,13 @@ impl Page {
         let Charge { rate, rate_is, burst, cost, .. } = charge;
         let limit = if *rate_is == "limit" { "limit " } else { "" };
         let detail = match (&charge.periods, charge.max_delay_ms) {
-            (Some(periods), _) => periods.clone(),
+            (Some(periods), _) => {
+                let soft = charge.soft_thousandths.map_or(String::new(), |soft| {
+                    format!(", warns from {}%", f64::from(soft) / 10.0)
+                });
+                let overage = charge.overage.map_or("", |_| ", counts overage");
+                format!("{periods}{soft}{overage}")
+            }
             (None, Some(max_delay_ms)) => format!("delay up to {max_delay_ms} ms"),
             (None, None) => Kind::of_word(charge.kind).unwrap_or_default().at_once(*burst),
         };

@@ -17,8 +17,13 @@ use crate::store::limiter::Source;
 
 /// Rate limit headers that an upstream may send and the gateway does not. They would contradict the
 /// gateway's; the last three are those of drafts up to 06.
-const OTHERS: [&str; 4] =
-    ["x-ratelimit-used", "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
+const OTHERS: [&str; 5] = [
+    "x-ratelimit-used",
+    "x-ratelimit-warning",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
+];
 
 /// Parameter of a quota of requests in flight, which has no window.
 const IN_FLIGHT_UNIT: &str = ";qu=\"concurrent-requests\"";
@@ -68,7 +73,32 @@ pub fn insert(response: &mut ResponseHeader, exchange: &Exchange) -> Result<()> 
     if matches!(style, HeaderStyle::Both | HeaderStyle::Draft) {
         insert_draft(response, policy, check, index)?;
     }
+    if policy.has_soft() && check.taken.answer.allowed() {
+        insert_warning(response, policy, check)?;
+    }
     Ok(())
+}
+
+/// Inserts the quotas of which the client has used the share at which it is warned.
+fn insert_warning(
+    response: &mut ResponseHeader,
+    policy: &Policy,
+    check: &LimitCheck,
+) -> Result<()> {
+    let mut warning = HeaderText::new();
+    let each = check.taken.charges.iter().zip(&check.taken.answer.outcomes).enumerate();
+    for (index, (charge, outcome)) in each {
+        if charge.mode == Mode::Enforce && charge.limit.is_soft_exceeded(outcome.level) {
+            let used = charge.limit.full().saturating_sub(outcome.level).max(0).unsigned_abs();
+            let parameters =
+                [(";u=", used / charge.limit.parts()), (";q=", charge.limit.capacity())];
+            warning.item(check.rule_name(policy, index), parameters);
+        }
+    }
+    if warning.is_empty() {
+        return Ok(());
+    }
+    response.insert_header(Headers::WARNING, warning)
 }
 
 /// Whether the response of the upstream has rate limit headers. One pass over all names costs less

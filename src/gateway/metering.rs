@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::Gateway;
 use super::exchange::Exchange;
+use super::judge::counted;
 use crate::base::clock;
 use crate::client::Client;
 use crate::decide::decision::{Decision, LimitCheck};
@@ -21,7 +22,8 @@ use crate::observe::metrics::{Metrics, Settled};
 use crate::policy::refund::RefundReason;
 use crate::policy::{Policy, Rule};
 use crate::runtime::Snapshot;
-use crate::store::limiter::{Allowed, Owed, Refund};
+use crate::store::limiter::{Allowed, Owed, Refund, Taken};
+use crate::usage::days::row::Counts;
 
 /// What is read of one response.
 pub(super) struct Metering {
@@ -157,6 +159,25 @@ impl Metering {
     }
 }
 
+impl Changes {
+    /// What they change of the usage by day, by index of the charge.
+    fn counts(&self, taken: &Taken) -> impl Iterator<Item = (usize, Counts)> {
+        let each = taken.charges.iter().zip(&taken.answer.outcomes).enumerate();
+        each.filter_map(|(index, (charge, outcome))| {
+            if let Some(owed) = self.owed.iter().find(|owed| owed.charge.bucket == charge.bucket) {
+                // A reload since may have changed the limit, not the unit of a quota.
+                let units = owed.charge.limit.units(owed.charge.cost);
+                let level = outcome.level.saturating_sub(units);
+                return Some((index, Counts::of_debit(units, level)));
+            }
+            let (_, parts) = self.returned.iter().find(|(own, _)| *own == index)?;
+            let is_refunded = self.refunded.iter().any(|(own, ..)| *own == index);
+            let parts = (!is_refunded).then_some(*parts);
+            Some((index, Counts::of_refund(charge, outcome, parts)))
+        })
+    }
+}
+
 impl Gateway {
     /// Settles what a request took, once.
     pub(super) fn settle(&self, exchange: &mut Exchange, end: End) {
@@ -210,6 +231,8 @@ impl Gateway {
             usage.ledger().note_debited(&current.policy, client, debited, now);
             let returned = changes.returned.iter().map(|(index, _)| *index).filter(|_| is_in_force);
             usage.ledger().note_refunded(&snapshot.policy, client, taken, returned, check.started);
+            let request = counted(snapshot, client, judged.route);
+            usage.ledger().note_changed(request, taken, changes.counts(taken), check.started);
         }
         self.finish(refund, limits, changes.refunded);
         Some(changes.costs)

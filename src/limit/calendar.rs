@@ -196,6 +196,14 @@ impl Calendar {
         self.compute(unix_us.min(MAX_US))
     }
 
+    /// The day of `unix_us` in the zone, as periods of a day have it: where midnight occurs twice,
+    /// the day begins at the first one.
+    pub fn day(self, unix_us: u64) -> Date {
+        let days = Self::new(Period::Day, self.zone(), 1).unwrap_or(self);
+        let start_us = days.bounds(unix_us).start_us;
+        timestamp(start_us).to_zoned(self.0.zone.clone()).date()
+    }
+
     /// Microseconds of the period that was computed last; 0 before the first.
     pub fn last_length_us(self) -> u64 {
         let last = **self.0.last.load();

@@ -43,6 +43,23 @@ impl Charge {
         Cost::of_parts(self.cost, self.limit.parts())
     }
 
+    /// Whether what the bucket does not hold is taken from it all the same.
+    pub fn counts_overage(&self) -> bool {
+        self.limit.counts_overage() && self.mode == Mode::Enforce
+    }
+
+    /// Whether a bucket at `level` grants `needed` units.
+    pub fn is_granted_at(&self, level: i64, needed: i64) -> bool {
+        level >= needed || self.counts_overage()
+    }
+
+    /// The bucket without the units that it grants.
+    pub fn taken_from(&self, bucket: Bucket, units: i64) -> Bucket {
+        let after = bucket.less(units);
+        // Only with overage can it be so low.
+        if after.level < self.limit.lowest() { bucket.less_debt(&self.limit, units) } else { after }
+    }
+
     /// Outcome without a call of the shared store. `level` returns an upper bound of the level, and
     /// its times; `None` if it is not known. The outcome is that of a full bucket where nothing
     /// refuses the request for longer than a moment: of a shadow rule, and of units that are free
@@ -52,7 +69,7 @@ impl Charge {
             return Some(Outcome::full(self));
         }
         let (level, times) = level()?;
-        let enough = level >= self.limit.units(self.cost);
+        let enough = self.is_granted_at(level, self.limit.units(self.cost));
         Some(Outcome { level, enough, share: Share::WHOLE, times })
     }
 }
@@ -230,7 +247,7 @@ pub fn take(charges: &[Charge], buckets: &mut [Bucket], share: Share) -> Answer 
     if answer.allowed() {
         for ((charge, bucket), outcome) in charges.iter().zip(buckets).zip(&mut answer.outcomes) {
             if outcome.enough {
-                *bucket = bucket.less(share.taken(&charge.limit, charge.cost));
+                *bucket = charge.taken_from(*bucket, share.taken(&charge.limit, charge.cost));
                 outcome.level = bucket.level;
             }
         }
@@ -242,7 +259,8 @@ pub fn take(charges: &[Charge], buckets: &mut [Bucket], share: Share) -> Answer 
 pub fn outcomes(charges: &[Charge], buckets: &[Bucket], share: Share) -> Outcomes {
     let mut outcomes = Outcomes::new();
     for (charge, bucket) in charges.iter().zip(buckets) {
-        let enough = bucket.level >= share.needed(&charge.limit, charge.cost);
+        let needed = share.needed(&charge.limit, charge.cost);
+        let enough = charge.is_granted_at(bucket.level, needed);
         outcomes.push(Outcome { level: bucket.level, enough, share, times: Times::NONE });
     }
     outcomes

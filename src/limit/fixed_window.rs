@@ -4,12 +4,13 @@
 //! Two periods meet at a boundary, so up to twice the limit can be allowed in a span across it that
 //! is shorter than a period.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::MAX_UNITS;
 use super::bucket::Bucket;
 use super::calendar::{Bounds, Calendar};
 use super::verdict::Standing;
-use super::{MAX_DEBT_BURSTS, MAX_UNITS};
 use crate::base::now::Now;
 
 /// Parameters of a fixed window. A unit is a thousandth of a token, the smallest part that a cost
@@ -23,6 +24,30 @@ pub struct FixedWindow {
     /// Units in each period.
     full: i64,
     calendar: Calendar,
+    overage: Overage,
+    /// Thousandths of the limit, 1 to 1000, from which on clients are warned; 0: never.
+    soft: u16,
+}
+
+/// What happens to a request that the rest of the period does not hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overage {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It is allowed, and takes its tokens: the level falls below zero.
+    Count,
+}
+
+impl Overage {
+    /// The word of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::Count => "count",
+        }
+    }
 }
 
 /// Error in the limit of a fixed window.
@@ -57,7 +82,36 @@ impl FixedWindow {
         if limit > MAX_LIMIT {
             return Err(FixedWindowError::LimitTooLarge);
         }
-        Ok(Self { full: (limit * Self::PARTS).cast_signed(), calendar })
+        let full = (limit * Self::PARTS).cast_signed();
+        Ok(Self { full, calendar, overage: Overage::Refuse, soft: 0 })
+    }
+
+    /// The same window with other answers to what approaches or exceeds the limit. `soft` is in
+    /// thousandths of the limit; 0: none.
+    #[must_use]
+    pub const fn with(self, overage: Overage, soft: u16) -> Self {
+        Self { overage, soft, ..self }
+    }
+
+    /// What happens to requests beyond the limit.
+    pub const fn overage(&self) -> Overage {
+        self.overage
+    }
+
+    /// Thousandths of the limit from which on clients are warned; 0: never.
+    pub const fn soft(&self) -> u16 {
+        self.soft
+    }
+
+    /// Highest level, in units, at which clients are warned; `None`: never.
+    pub const fn soft_level(&self) -> Option<i64> {
+        if self.soft == 0 {
+            return None;
+        }
+        // Both factors are small enough: full is at most 2^53.
+        let (whole, rest) = (self.full / 1_000, self.full % 1_000);
+        let share = self.soft as i64;
+        Some(self.full - whole * share - (rest * share + 999) / 1_000)
     }
 
     /// Tokens in each period, at least 1.
@@ -75,11 +129,10 @@ impl FixedWindow {
         self.full
     }
 
-    /// Lowest valid level in units, below zero: see
-    /// [`TokenBucket::lowest`](super::token_bucket::TokenBucket::lowest).
+    /// Lowest valid level in units, below zero. What was used in a period is counted whatever the
+    /// limit is, and ends with the period.
     pub const fn lowest(&self) -> i64 {
-        let lowest = self.full.saturating_mul(-MAX_DEBT_BURSTS);
-        if lowest < -MAX_UNITS { -MAX_UNITS } else { lowest }
+        -MAX_UNITS
     }
 
     /// Highest valid level in units: an operator may grant more than the limit.
@@ -193,7 +246,8 @@ impl FixedWindow {
         remaining: u64,
         left_us: u64,
     ) -> Standing {
-        let retry_after_us = if needed > level { left_us } else { 0 };
+        let is_refused = needed > level && matches!(self.overage, Overage::Refuse);
+        let retry_after_us = if is_refused { left_us } else { 0 };
         Standing { limit: self.limit(), remaining, retry_after_us, reset_us: left_us }
     }
 }
@@ -222,7 +276,7 @@ impl FixedWindow {
             (1.0..=EXACT).contains(&limit)
                 && limit % 1.0 == 0.0
                 && *level <= if is_above { EXACT } else { limit }
-                && *level >= (-MAX_DEBT_BURSTS as f64 * limit).max(-EXACT)
+                && *level >= -EXACT
                 && *end >= 0.0
                 && *end <= EXACT
         });

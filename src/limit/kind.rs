@@ -6,7 +6,7 @@ use super::charge::Mode;
 use super::concurrency::entries::Entries;
 use super::concurrency::{Concurrency, LEASE_US, Statement, retry_guess_us};
 use super::double;
-use super::fixed_window::FixedWindow;
+use super::fixed_window::{FixedWindow, Overage};
 use super::reading::Times;
 use super::share::Share;
 use super::sliding_window::SlidingWindow;
@@ -39,6 +39,9 @@ const FIXED_WINDOW: u8 = 2;
 const CONCURRENCY: u8 = 4;
 const SLIDING_WINDOW: u8 = 3;
 
+/// Of an exported limit: a fixed window that warns, or allows more than the limit.
+const FIXED_WINDOW_WITH_OVERAGE: u8 = 5;
+
 /// Why a bucket refuses requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage {
@@ -54,6 +57,7 @@ pub type ScriptCommand = (&'static str, &'static [&'static str]);
 /// Flags of a charge in a call of `take.lua`.
 const SHADOW: u8 = 1;
 const WITH_TIMES: u8 = 2;
+const WITH_OVERAGE: u8 = 4;
 
 // === Parameters ===
 
@@ -471,6 +475,30 @@ impl Limit {
         }
     }
 
+    /// Whether requests that the bucket does not hold are allowed, and take their tokens.
+    pub fn counts_overage(&self) -> bool {
+        matches!(self, Self::FixedWindow(window) if window.overage() == Overage::Count)
+    }
+
+    /// Whether a client is warned at `level`: it has used the share of its quota that `soft` sets.
+    pub fn is_soft_exceeded(&self, level: i64) -> bool {
+        matches!(self, Self::FixedWindow(window)
+            if window.soft_level().is_some_and(|soft_level| level <= soft_level))
+    }
+
+    /// Thousandths of the limit from which on clients are warned.
+    pub fn soft_thousandths(&self) -> Option<u16> {
+        match self {
+            Self::FixedWindow(window) => Some(window.soft()).filter(|soft| *soft > 0),
+            Self::TokenBucket(_) | Self::Concurrency(_) | Self::SlidingWindow(_) => None,
+        }
+    }
+
+    /// Whether clients are warned at some level.
+    pub fn has_soft(&self) -> bool {
+        matches!(self, Self::FixedWindow(window) if window.soft() > 0)
+    }
+
     /// Whether less than a fifth of a full bucket is left at `level`.
     pub const fn is_nearly_exhausted(&self, level: i64) -> bool {
         level < self.full() / 5
@@ -517,12 +545,13 @@ impl Limit {
     /// flags, of which [`WITH_TIMES`] asks for the times that [`times_in`](Self::times_in) reads.
     pub fn encode_charge(&self, call: &mut Vec<u8>, cost: u64, mode: Mode) {
         let shadow = if mode == Mode::Shadow { SHADOW } else { 0 };
-        let times = match self {
+        let further = match self {
+            Self::FixedWindow(_) if self.counts_overage() && mode == Mode::Enforce => WITH_OVERAGE,
             Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => 0,
             Self::SlidingWindow(_) => WITH_TIMES,
         };
         call.extend_from_slice(&double(self.units(cost)));
-        call.push(shadow | times);
+        call.push(shadow | further);
     }
 
     /// Times of a bucket in a reply of `take.lua` at `unix_us` (Unix time). `next` returns the
@@ -585,7 +614,14 @@ impl Limit {
                 let calendar = window.calendar();
                 let (period, zone) = (calendar.period(), calendar.zone());
                 let period = Period::ALL.iter().position(|other| *other == period);
-                bytes.push(FIXED_WINDOW);
+                // Other versions know windows without further settings.
+                if window.overage() == Overage::Refuse && window.soft() == 0 {
+                    bytes.push(FIXED_WINDOW);
+                } else {
+                    bytes.push(FIXED_WINDOW_WITH_OVERAGE);
+                    bytes.push(u8::from(window.overage() == Overage::Count));
+                    bytes.extend_from_slice(&window.soft().to_le_bytes());
+                }
                 bytes.extend_from_slice(&window.limit().to_le_bytes());
                 bytes.push(u8::try_from(period.unwrap_or_default()).unwrap_or_default());
                 bytes.push(calendar.anchor());
@@ -616,6 +652,17 @@ impl Limit {
     pub fn import(bytes: &mut &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         *bytes = rest;
+        if *kind == FIXED_WINDOW_WITH_OVERAGE {
+            let ([overage, soft @ ..], rest) = bytes.split_first_chunk::<3>()?;
+            let (overage, soft) = (*overage, u16::from_le_bytes(*soft));
+            let mut window = vec![FIXED_WINDOW];
+            window.extend_from_slice(rest);
+            let mut left = &window[..];
+            let Self::FixedWindow(window) = Self::import(&mut left)? else { return None };
+            *bytes = rest.get(rest.len().checked_sub(left.len())?..)?;
+            let overage = if overage == 0 { Overage::Refuse } else { Overage::Count };
+            return Some(Self::FixedWindow(window.with(overage, soft)));
+        }
         let mut number = || {
             let (number, rest) = bytes.split_first_chunk()?;
             *bytes = rest;

@@ -14,6 +14,7 @@ mod latency;
 mod mirror;
 mod policy;
 mod process;
+mod quotas;
 mod registrar;
 mod settlements;
 mod stale;
@@ -46,6 +47,7 @@ pub use latency::{Durations, Percentiles};
 pub use mirror::MirrorResult;
 pub use policy::{CompleteRequest, PolicySeries};
 pub use process::{ConfigSeries, ConnectionSeries, OpenConnection, OverloadSeries, TraceSeries};
+pub use quotas::QuotaSeries;
 use registrar::Registrar;
 pub use settlements::{Settled, SettlementSeries};
 pub use tls::TlsSeries;
@@ -119,6 +121,8 @@ pub struct Metrics {
     pub refunds: RefundSeries,
     /// Requests whose costs are read from their responses.
     pub settlements: SettlementSeries,
+    /// Requests near and beyond quotas.
+    pub quotas: QuotaSeries,
     upstreams: UpstreamFamilies,
     /// The configuration in force, and reloads.
     pub config: ConfigSeries,
@@ -226,13 +230,10 @@ impl Metrics {
                 &["rule", "plan"],
             )?,
             rejections: rejections(&series)?,
-            near_limit: series.counters(
-                "tollgate_near_limit_total",
-                "Allowed requests that left less than a fifth of the rule's bucket.",
-                &["rule", "plan"],
-            )?,
+            near_limit: near_limit(&series)?,
             refunds: refunds(&series)?,
             settlements: SettlementSeries::register(&series)?,
+            quotas: QuotaSeries::register(&series)?,
             upstreams: UpstreamFamilies::register(&series)?,
             config: ConfigSeries::register(&series)?,
             redis: series.redis()?,
@@ -343,6 +344,14 @@ fn access_log_dropped(series: &Registrar) -> Result<IntCounter, prometheus::Erro
         "tollgate_access_log_dropped_total",
         "Access log lines dropped because the output was full, too slow or closed.",
     )?)
+}
+
+fn near_limit(series: &Registrar) -> Result<IntCounterVec, prometheus::Error> {
+    series.counters(
+        "tollgate_near_limit_total",
+        "Allowed requests that left less than a fifth of the rule's bucket.",
+        &["rule", "plan"],
+    )
 }
 
 fn refunds(series: &Registrar) -> Result<RefundSeries, prometheus::Error> {

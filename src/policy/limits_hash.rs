@@ -152,6 +152,10 @@ fn limit(grant: &Grant) -> String {
     if let Some(calendar) = grant.written.calendar() {
         let _ = write!(text, " {:?} {}", calendar.zone(), calendar.anchor());
     }
+    // Left out without it, so that the hash is that of versions that do not know it.
+    if grant.limit.counts_overage() {
+        text.push_str(" overage");
+    }
     text
 }
 

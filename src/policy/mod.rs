@@ -81,6 +81,7 @@ pub use crate::config::words::{Kind, OnFailure, OnMissing};
 use crate::limit::Limit;
 use crate::limit::charge::Mode;
 use crate::limit::cost::Cost;
+use crate::limit::fixed_window::Overage;
 pub use crate::limit::grant::{Grant, Rate, WrittenLimit};
 use crate::meter::Source;
 use access_log::AccessLog;
@@ -170,8 +171,8 @@ pub struct Policy {
     pub counted_headers: Vec<http::HeaderName>,
     /// Whether an enabled rule counts by client certificate.
     pub counts_certificates: bool,
-    /// Whether a limit is a quota: see [`Limit::quota_calendar`].
-    pub has_quotas: bool,
+    /// Which limits are quotas.
+    pub quotas: Quotas,
     /// Indexes of the rules that change what a request took after its response: see
     /// [`Rule::settles`].
     pub settled_rules: Vec<u32>,
@@ -211,6 +212,16 @@ impl Policy {
     /// Name of the plan with that index; empty if there is none.
     pub fn plan_name(&self, plan: u32) -> &str {
         self.plans.get(plan as usize).map_or("", |name| name)
+    }
+
+    /// Whether a limit is a quota: a fixed window of an hour or longer.
+    pub fn has_quotas(&self) -> bool {
+        self.quotas != Quotas::None
+    }
+
+    /// Whether a limit warns clients before it is reached (`soft`).
+    pub fn has_soft(&self) -> bool {
+        self.quotas == Quotas::Warned
     }
 
     /// Sets [`Grant::index`] of every grant to the number that the store assigned to its limit.
@@ -315,6 +326,17 @@ pub struct Rule {
     pub salt: u128,
 }
 
+/// Which limits are quotas: fixed windows of an hour or longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quotas {
+    /// None.
+    None,
+    /// Some, and none of them warns.
+    Counted,
+    /// Some, of which at least one warns clients before it is reached.
+    Warned,
+}
+
 /// The settings of a rule that its grants have in common.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GrantTerms {
@@ -326,6 +348,10 @@ pub struct GrantTerms {
     pub anchor: Option<u64>,
     /// Longest time that a request waits in a leaky bucket, if it is not the default.
     pub max_delay: Option<String>,
+    /// From which on clients are warned, if at all.
+    pub soft: Option<String>,
+    /// What happens to requests beyond the limit, if it is not the default.
+    pub overage: Option<Overage>,
 }
 
 impl Route {

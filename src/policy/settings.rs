@@ -21,6 +21,7 @@ use crate::base::hash::Digest;
 use crate::client::principal::Validity;
 use crate::config::tables::Limits;
 use crate::config::words::Auto;
+pub use crate::config::words::UsageDetail as Detail;
 pub use crate::config::words::{
     AdminRole, HeaderPolicies, HeaderStyle, LogFormat, LogLevel, Protocol, ResetForm,
 };
@@ -185,6 +186,7 @@ impl Headers {
     pub const RESET: &str = "X-RateLimit-Reset";
     pub const REASON: &str = "X-RateLimit-Reason";
     pub const MODE: &str = "X-RateLimit-Mode";
+    pub const WARNING: &str = "X-RateLimit-Warning";
     pub const DRAFT: &str = "RateLimit";
     pub const DRAFT_POLICY: &str = "RateLimit-Policy";
 
@@ -226,6 +228,10 @@ pub struct Usage {
     pub keep: Duration,
     /// Maximum number of records.
     pub max_records: u64,
+    /// What else it is listed by.
+    pub detail: Detail,
+    /// Maximum number of records of days.
+    pub max_details: u64,
 }
 
 /// Memory above which the process accepts no connections.

@@ -340,10 +340,10 @@ impl MemoryStore {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
         let before = self.bucket_at(&shard, charge, place, now);
-        let enough = before.level >= part.needed(&charge.limit, charge.cost);
+        let enough = charge.is_granted_at(before.level, part.needed(&charge.limit, charge.cost));
         let mut bucket = before;
         if enough {
-            bucket = bucket.less(part.taken(&charge.limit, charge.cost));
+            bucket = charge.taken_from(bucket, part.taken(&charge.limit, charge.cost));
         }
         let log = || shard.log(charge, place, &self.limits);
         let times = charge.limit.times(log, || before, bucket.level, part, charge.cost, now);

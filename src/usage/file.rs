@@ -1,6 +1,7 @@
 //! [`UsageFile`]: records in a file of redb, which survives a crash of the process and of the
 //! machine.
 
+mod days;
 mod logs;
 
 use std::fs::{File, OpenOptions};
@@ -133,6 +134,7 @@ impl UsageFile {
             writing.open_table(HOURS)?;
             writing.open_table(DAYS)?;
             logs::create(&writing)?;
+            days::create(&writing)?;
         }
         writing.commit()?;
         Ok(version)

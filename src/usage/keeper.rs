@@ -1,5 +1,6 @@
 //! [`Keeper`]: writes what was used to the file, and puts it back into the buckets at the start.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +11,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
+use super::days::row::{Day, Row, Rows, add_all};
 use super::file::{FileError, OpenError, UsageFile};
 use super::ledger::{Change, Changes, Ledger, Unread};
+use super::shared::store::days::DayBounds;
 use super::{kept_log, restored};
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
@@ -32,6 +35,9 @@ const REMOVE_INTERVAL_US: u64 = 600 * MICROS_PER_SECOND;
 /// Number of logs in one write, which has them in memory: 32 MiB at most.
 const LOGS_AT_ONCE: usize = 1_024;
 
+/// Maximum number of rows by day that could not be written.
+const MAX_DAYS: usize = 1_000_000;
+
 /// Time between two searches for logs whose windows are over, in microseconds.
 const ENDED_LOGS_INTERVAL_US: u64 = 60 * MICROS_PER_SECOND;
 
@@ -50,6 +56,8 @@ pub struct Keeper {
     /// Unix time less the process' clock in microseconds, of stamps in the file: those of a log
     /// that is written in parts need the same.
     frame_us: AtomicU64,
+    /// What was used by day and could not be written.
+    days: Mutex<Rows>,
     path: PathBuf,
     file: Mutex<Option<Arc<UsageFile>>>,
     bounds: Mutex<Bounds>,
@@ -57,6 +65,7 @@ pub struct Keeper {
     series: UsageSeries,
     failures: LogInterval,
     no_room: LogInterval,
+    no_room_for_days: LogInterval,
 }
 
 /// How much is kept.
@@ -64,11 +73,16 @@ pub struct Keeper {
 struct Bounds {
     keep: Duration,
     max_records: u64,
+    max_details: u64,
 }
 
 impl Bounds {
     const fn of(settings: &Usage) -> Self {
-        Self { keep: settings.keep, max_records: settings.max_records }
+        Self {
+            keep: settings.keep,
+            max_records: settings.max_records,
+            max_details: settings.max_details,
+        }
     }
 }
 
@@ -95,6 +109,7 @@ impl Keeper {
             ledger: Ledger::local(),
             store: Arc::clone(store),
             frame_us: AtomicU64::default(),
+            days: Mutex::default(),
             path: settings.file.clone()?,
             file: Mutex::default(),
             bounds: Mutex::new(Bounds::of(settings)),
@@ -102,6 +117,7 @@ impl Keeper {
             series,
             failures: LogInterval::new(LOG_INTERVAL_S),
             no_room: LogInterval::new(LOG_INTERVAL_S),
+            no_room_for_days: LogInterval::new(LOG_INTERVAL_S),
         };
         Some(NewKeeper { keeper: Arc::new(keeper), received })
     }
@@ -199,7 +215,8 @@ impl Keeper {
     fn remove_old(&self, unix_us: u64) {
         let Bounds { keep, .. } = *self.bounds.lock();
         if let Some(file) = self.file() {
-            self.note(file.remove_old(keep, unix_us));
+            let first = DayBounds { keep, max_rows: 0 }.first(unix_us);
+            self.note(file.remove_old(keep, unix_us).and_then(|()| file.remove_days(first)));
         }
     }
 
@@ -210,6 +227,7 @@ impl Keeper {
             Ok(file) => file,
             Err(error) => return self.warn(&error.to_string()),
         };
+        self.write_days(&file);
         let unread = self.ledger.take_unread();
         let (mut changes, logs) = (self.ledger.take(), self.store.take_changed_logs());
         self.read(unread, &mut changes);
@@ -236,6 +254,30 @@ impl Keeper {
         if written.is_ok() {
             self.recovered();
         }
+        self.note(written.map(drop));
+    }
+
+    /// Adds what was used by day to the file. What cannot be written is tried again.
+    fn write_days(&self, file: &UsageFile) {
+        let mut waiting = self.days.lock();
+        add_all(&mut waiting, self.ledger.take_days());
+        if waiting.is_empty() {
+            return;
+        }
+        let Bounds { max_details, .. } = *self.bounds.lock();
+        let today = Day::of_unix(unix_time::of(clock::now()));
+        let written = file.add_days(&waiting, max_details, today);
+        if let Ok(without_room) = &written {
+            waiting.clear();
+            self.series.written.inc();
+            self.warn_of_no_room_for_days(*without_room);
+        } else {
+            let surplus = waiting.len().saturating_sub(MAX_DAYS);
+            let dropped: HashSet<Row> = waiting.keys().take(surplus).cloned().collect();
+            waiting.retain(|row, _| !dropped.contains(row));
+            self.series.dropped.inc_by(surplus as u64);
+        }
+        drop(waiting);
         self.note(written.map(drop));
     }
 
@@ -311,6 +353,14 @@ impl Keeper {
         drop(file);
         search.from = found.as_ref().copied().unwrap_or_default();
         self.note(found.map(drop));
+    }
+
+    fn warn_of_no_room_for_days(&self, records: u64) {
+        self.series.dropped.inc_by(records);
+        if records > 0 && self.no_room_for_days.count(clock::now()).is_some() {
+            let path = self.path.display();
+            warn!(%path, records, "usage of new clients by day is not written: the file has usage.max_details");
+        }
     }
 
     fn warn_of_no_room(&self, records: u64) {

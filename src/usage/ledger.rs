@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
+use super::days::row::{Counts, Rows};
+use super::days::tally::{Counted as Request, Tallies};
 use super::record::{Owner, Place, Record};
 use crate::base::shard::{SHARDS, Sharded};
 use crate::base::unix_time;
 use crate::client::Client;
 use crate::limit::calendar::Bounds;
 use crate::limit::charge::{Charge, Outcome};
+use crate::policy::settings::Detail;
 use crate::policy::{Policy, Rule};
 use crate::store::limiter::{Source, Taken};
 use crate::store::rule::StoredRule;
@@ -41,6 +44,7 @@ pub struct Ledger {
 struct Shard {
     changes: Changes,
     unread: Unread,
+    tallies: Tallies,
 }
 
 /// Changes by bucket and period.
@@ -103,13 +107,14 @@ impl Ledger {
 
     /// Notes what an allowed request used. `now` is in microseconds of the process' clock.
     #[inline]
-    pub fn note(&self, policy: &Policy, client: &Client, taken: &Taken, now: u64) {
-        if policy.has_quotas && taken.answer.allowed() {
-            self.note_quotas(policy, client, taken, now);
+    pub fn note(&self, request: Request<'_>, taken: &Taken, now: u64) {
+        if request.policy.has_quotas() && taken.answer.allowed() {
+            self.note_quotas(request, taken, now);
         }
     }
 
-    fn note_quotas(&self, policy: &Policy, client: &Client, taken: &Taken, now: u64) {
+    fn note_quotas(&self, request: Request<'_>, taken: &Taken, now: u64) {
+        let Request { policy, client, .. } = request;
         let Some(shard) = self.shards.own() else { return };
         let mut shard = shard.lock();
         let unix_us = unix_time::of(now);
@@ -123,14 +128,20 @@ impl Ledger {
             let left_us = outcome.times.left_us;
             let Some(bounds) = charge.limit.usage_period_with(left_us, unix_us) else { continue };
             let counted = Counted::of(policy, client, charge, bounds);
-            let is_kept = if self.is_shared && taken.source_of(index) != Source::Redis {
+            let is_answered = self.is_shared && taken.source_of(index) == Source::Redis;
+            let is_kept = if self.is_shared && !is_answered {
                 shard.note_unread(&counted, unix_us)
             } else {
                 let answered_at_us =
                     if self.is_shared { answered_at(outcome, counted.place) } else { 0 };
                 shard.note(&counted, outcome.level, answered_at_us, unix_us)
             };
-            if !is_kept {
+            let is_tallied = policy.usage.detail == Detail::Off || {
+                let at = if is_answered { answered_at(outcome, counted.place) } else { unix_us };
+                let counts = Counts::of_request(charge, outcome);
+                shard.tallies.note(request, charge, counts, at, MAX_RECORDS)
+            };
+            if !is_kept || !is_tallied {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -212,6 +223,50 @@ impl Ledger {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Notes, with `usage.detail`, that charges of a request, which was checked at `checked_at`
+    /// (microseconds), were changed by these counts. They count on the day of the request.
+    pub fn note_changed(
+        &self,
+        request: Request<'_>,
+        taken: &Taken,
+        changes: impl Iterator<Item = (usize, Counts)>,
+        checked_at: u64,
+    ) {
+        if request.policy.usage.detail == Detail::Off || !request.policy.has_quotas() {
+            return;
+        }
+        let unix_us = unix_time::of(checked_at);
+        let Some(shard) = self.shards.own() else { return };
+        let mut shard = shard.lock();
+        for (index, counts) in changes {
+            let charge = taken.charges.get(index);
+            let Some((charge, outcome)) = charge.zip(taken.answer.outcomes.get(index)) else {
+                continue;
+            };
+            let left_us = outcome.times.left_us;
+            let Some(bounds) = charge.limit.usage_period_with(left_us, unix_us) else { continue };
+            if !outcome.enough || left_us == 0 {
+                continue;
+            }
+            let place = Place { end_us: bounds.end_us, bucket: charge.bucket };
+            let is_answered = self.is_shared && taken.source_of(index) == Source::Redis;
+            let at = if is_answered { answered_at(outcome, place) } else { unix_us };
+            if !shard.tallies.note(request, charge, counts, at, MAX_RECORDS) {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Removes and returns what was used by day.
+    pub fn take_days(&self) -> Rows {
+        let mut rows = Rows::new();
+        for shard in self.shards.iter() {
+            let tallies = std::mem::take(&mut shard.lock().tallies);
+            tallies.add_to(&mut rows);
+        }
+        rows
     }
 
     /// Removes and returns all changes.

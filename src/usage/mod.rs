@@ -10,9 +10,12 @@
 //! usage, and are not listed. The store says which of them have changed, because settlements change
 //! them as well.
 //!
+//! With `usage.detail`, what each client used on each day is kept as well: [`days`].
+//!
 //! Reading order: [`record`], [`ledger`], [`kept_log`], [`file`], [`keeper`], [`restored`],
 //! [`shared`], [`kept`].
 
+pub mod days;
 pub mod file;
 pub mod keeper;
 pub mod kept;

@@ -37,7 +37,7 @@ pub struct Place {
 }
 
 /// Whose quota it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// What identifies the client: `key`, `token`, `tenant`, `ip` or `unknown_key`; `shared` if the
     /// rule counts several clients together.

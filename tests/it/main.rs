@@ -101,6 +101,7 @@ mod overload;
 mod slow_clients;
 
 // Limits shared by several gateways through Redis.
+mod billing;
 mod cluster;
 mod leases;
 mod membership;

@@ -435,11 +435,11 @@ fn usage_is_listed_by_client_rule_and_period() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[0],
-        "rule,client_kind,client,plan,period_start,period_end,limit,used,counted_at,bucket,zone"
+        "rule,client_kind,client,plan,period_start,period_end,limit,used,counted_at,bucket,zone,overage"
     );
     assert!(lines[1].starts_with("quota,key,acme,free,20"), "{text}");
     assert!(lines[1].contains("-01T00:00:00.000000Z,100,3.0,"), "{text}");
-    assert!(lines[1].ends_with(",UTC"), "{text}");
+    assert!(lines[1].ends_with(",UTC,0.0"), "{text}");
     assert_eq!(lines.len(), 2);
     for wrong in
         ["?period=soon", "?format=xml", "?limit=0", "?cursor=x", "?rule=none", "?key=a&ip=1.1.1.1"]

@@ -19,7 +19,7 @@ use crate::api::samples::SampleRange;
 use crate::api::status::{Breaker, Status};
 use crate::api::upgrade::Upgraded;
 use crate::api::upstreams::{UpstreamHealth, Upstreams};
-use crate::api::usage::Usage;
+use crate::api::usage::{Usage, UsageByDay};
 use crate::explain::report::Explanation;
 
 /// The description of one operation.
@@ -116,15 +116,26 @@ fn events() -> Operation {
 
 /// Usage of quotas, in two forms.
 fn usage(generator: &mut SchemaGenerator) -> Operation {
-    let summary = "What clients used of their quotas, by client, rule and period.";
+    let summary =
+        "What clients used of their quotas, by client, rule and period, or by day and route.";
     let mut operation =
         Operation::json::<Usage>(generator, summary).with_query(usage_query()).failing(&[
             BAD,
-            (409, "The period has ended, and the file has neither [redis] nor usage.file."),
+            (
+                409,
+                "The period has ended, and the file has neither [redis] nor usage.file; or usage is not kept by day \
+                 or route.",
+            ),
             (503, "Redis or the file of usage cannot be read."),
         ]);
-    let schema = json!({"type": "string"});
-    operation.replies.push(Reply { status: 200, about: "OK", kind: "text/csv", schema });
+    let by_day = generator.subschema_for::<UsageByDay>().to_value();
+    for reply in operation.replies.iter_mut().filter(|reply| reply.status == 200) {
+        reply.schema = json!({ "anyOf": [reply.schema.take(), by_day.clone()] });
+    }
+    for kind in ["text/csv", "application/jsonl"] {
+        let schema = json!({"type": "string"});
+        operation.replies.push(Reply { status: 200, about: "OK", kind, schema });
+    }
     operation
 }
 
@@ -388,9 +399,26 @@ fn range_query() -> Vec<Parameter> {
 }
 
 fn usage_query() -> Vec<Parameter> {
-    let formats = json!({ "type": "string", "enum": ["json", "csv"] });
+    let formats = json!({ "type": "string", "enum": ["json", "csv", "jsonl"] });
+    let lists = json!({ "type": "string", "enum": ["period", "day", "route"] });
     let limit = json!({ "type": "integer", "minimum": 1, "maximum": 10_000 });
     vec![
+        Parameter {
+            schema: lists,
+            ..parameter(
+                "by",
+                "What usage is listed by; default `period`. Others need `usage.detail`.",
+            )
+        },
+        parameter("client", "Only clients with this id, as the list shows it, of any kind."),
+        parameter("tenant", "Only the tenant with this id."),
+        parameter("plan", "Only clients that had this plan."),
+        parameter("route", "Only this route, with `by=route`."),
+        parameter(
+            "month",
+            "Only periods that begin in this month, such as `2026-11`, or the days of it; in the zone of each rule.",
+        ),
+        parameter("day", "The same for a day, such as `2026-11-28`."),
         parameter("rule", "Only this rule."),
         parameter("key", "Only the client with the key of this id. Also called `key_id`."),
         parameter(

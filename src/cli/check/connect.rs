@@ -248,7 +248,7 @@ async fn redis(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
     let uses = Uses {
         streams: policy.audit.stream.is_some(),
         limits: &policy.limits,
-        quotas: policy.has_quotas,
+        quotas: policy.has_quotas(),
         keys: policy.key_store.as_ref().is_some_and(|store| store.place == Place::Redis),
     };
     let found = match trial::run(redis, uses).await {

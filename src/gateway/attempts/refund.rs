@@ -9,10 +9,12 @@ use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::reason::Failure;
 use crate::gateway::Gateway;
 use crate::gateway::exchange::Exchange;
+use crate::gateway::judge::counted;
 use crate::gateway::respond::failure;
 use crate::policy::Rule;
 use crate::policy::refund::RefundReason;
 use crate::store::limiter::{Allowed, Refund};
+use crate::usage::days::row::Counts;
 
 impl Gateway {
     /// Gives back the tokens of a request that failed, if it got no response of a server. Its
@@ -80,6 +82,17 @@ impl Gateway {
                 indexes,
                 check.started,
             );
+        }
+        if let Some(usage) = &self.usage {
+            let request = counted(snapshot, &identity.client, judged.route);
+            let given = refund.levels.iter().map(|(index, _)| *index);
+            let taken = &limits.taken;
+            let changes = given.chain(refund.lost.iter().copied()).filter_map(|index| {
+                let charge = taken.charges.get(index)?;
+                let outcome = taken.answer.outcomes.get(index)?;
+                Some((index, Counts::of_refund(charge, outcome, None)))
+            });
+            usage.ledger().note_changed(request, taken, changes, check.started);
         }
         *limits = without_taken(limits, &refund);
     }

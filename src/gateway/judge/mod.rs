@@ -27,6 +27,7 @@ use crate::runtime::Snapshot;
 use crate::store::held::Holds;
 use crate::store::limiter::Taken;
 use crate::upstream::load::Slot;
+use crate::usage::days::tally::Counted;
 use waiting::{Place, Wait};
 
 /// What is decided about a request, and what it takes until its end.
@@ -147,7 +148,7 @@ impl Gateway {
         {
             return judged(identity, Decision::Rejected(rejection));
         }
-        let (taken, check, holds) = self.take(snapshot, client, charges).await;
+        let (taken, check, holds) = self.take(snapshot, (client, route), charges).await;
         let mut decision = Decision::of(refusal, taken, || self.limiter.retry_after_us());
         let Decision::Allowed { check: checked, shadow_key_rules } = &mut decision else {
             return Judged { check, holds, ..judged(identity, decision) };
@@ -230,7 +231,7 @@ impl Gateway {
     async fn take(
         &self,
         snapshot: &Snapshot,
-        client: &Client,
+        (client, route): (&Client, Option<u32>),
         charges: Charges,
     ) -> (Option<Taken>, Option<CheckTime>, Holds) {
         if charges.is_empty() {
@@ -243,10 +244,19 @@ impl Gateway {
         snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
         snapshot.consumption.record(&snapshot.policy, client, &taken, started);
         if let Some(usage) = &self.usage {
-            usage.ledger().note(&snapshot.policy, client, &taken, started);
+            usage.ledger().note(counted(snapshot, client, route), &taken, started);
         }
         (Some(taken), Some(CheckTime { started, took }), holds)
     }
+}
+
+/// A request, as usage counts it. `route` is the index of its route.
+pub(super) fn counted<'a>(
+    snapshot: &'a Snapshot,
+    client: &'a Client,
+    route: Option<u32>,
+) -> Counted<'a> {
+    Counted { policy: &snapshot.policy, generation: snapshot.generation, client, route }
 }
 
 /// As [`head`], with what is known of the connection.

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::duration::MICROS_PER_SECOND;
+use crate::limit::Limit;
 use crate::limit::calendar::Period;
 
 const DAY: u64 = 86_400 * MICROS_PER_SECOND;
@@ -89,8 +90,41 @@ fn changed_limit_keeps_what_was_used() {
         let changed = daily(limit).with_limit_changed(bucket, 10_000);
         assert_eq!(changed, Bucket { level, at: DAY }, "{limit}");
     }
+    // However much that is: it ends with the period.
     let indebted = Bucket { level: -9_990_000, at: DAY };
-    assert_eq!(daily(1).with_limit_changed(indebted, 10_000).level, -1_000_000);
+    assert_eq!(daily(1).with_limit_changed(indebted, 10_000).level, -9_999_000);
+    let lowest = Bucket { level: daily(10).lowest(), at: DAY };
+    assert_eq!(daily(1).with_limit_changed(lowest, 10_000).level, daily(1).lowest());
+}
+
+#[test]
+fn clients_are_warned_from_a_share_of_the_limit_on() {
+    // (limit, thousandths, highest level at which they are warned)
+    let table = [
+        (10, 800, Some(2_000)),
+        (10, 1_000, Some(0)),
+        (1, 1, Some(999)),
+        (3, 333, Some(2_001)),
+        (9_007_199_254_740, 500, Some(4_503_599_627_370_000)),
+        (10, 0, None),
+    ];
+    for (limit, soft, level) in table {
+        let window = daily(limit).with(Overage::Refuse, soft);
+        assert_eq!(window.soft_level(), level, "{limit} {soft}");
+    }
+}
+
+#[test]
+fn window_with_overage_is_exported_and_imported() {
+    for (overage, soft) in [(Overage::Refuse, 0), (Overage::Refuse, 800), (Overage::Count, 0)] {
+        let limit = Limit::FixedWindow(daily(7).with(overage, soft));
+        let mut bytes = Vec::new();
+        limit.export(&mut bytes);
+        bytes.extend_from_slice(b"more");
+        let mut rest = &bytes[..];
+        assert_eq!(Limit::import(&mut rest), Some(limit));
+        assert_eq!(rest, b"more");
+    }
 }
 
 #[test]

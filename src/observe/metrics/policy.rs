@@ -100,7 +100,16 @@ impl PolicySeries {
             if answer.allowed() && outcome.enough && charge.limit.is_nearly_exhausted(outcome.level)
             {
                 self.count_near_limit(metrics, policy, charge.rule, plan);
+                if !policy.has_soft() && outcome.level < 0 {
+                    metrics.quotas.count(policy, plan, charge, outcome);
+                }
             }
+        }
+        if policy.has_soft() && answer.allowed() {
+            let each = charges.iter().zip(&answer.outcomes);
+            let enforced = each.filter(|(charge, _)| charge.mode == Mode::Enforce);
+            enforced
+                .for_each(|(charge, outcome)| metrics.quotas.count(policy, plan, charge, outcome));
         }
         let each = charges.iter().zip(&answer.outcomes).enumerate();
         let decided = each.filter_map(|(index, (charge, outcome))| {

@@ -41,6 +41,8 @@ impl Metrics {
         }
         names.remove_unknown(&self.settlements.requests, &["rule", "result"]);
         names.remove_unknown(&self.settlements.tokens, &["rule"]);
+        names.remove_unknown(&self.quotas.warned, &["rule", "plan"]);
+        names.remove_unknown(&self.quotas.overage, &["rule", "plan"]);
         let upstreams = &self.upstreams;
         names.remove_unknown(&upstreams.results, &["upstream", "result"]);
         names.remove_unknown(&upstreams.durations, &["upstream"]);

@@ -15,7 +15,8 @@ use crate::config::rules::{Burst, LimitText};
 use crate::config::spanned::Spanned;
 use crate::config::tables::Field;
 use crate::limit::Limit;
-use crate::policy::{Grant, Kind, WrittenLimit};
+use crate::limit::fixed_window::Overage;
+use crate::policy::{Grant, Kind, Quotas, Rule, WrittenLimit};
 
 /// All distinct limits of the file.
 #[derive(Debug, Default)]
@@ -51,6 +52,10 @@ pub(super) struct Written<'a> {
     pub(super) zone: &'a Field<String>,
     /// `anchor` of the rule.
     pub(super) anchor: &'a Field<u64>,
+    /// `soft` of the grant, else of the rule.
+    pub(super) soft: &'a Field<String>,
+    /// `overage` of the grant, else of the rule.
+    pub(super) overage: &'a Field<Overage>,
 }
 
 /// Help for a limit of 0.
@@ -121,9 +126,14 @@ const fn help_for(limit: u64) -> &'static str {
 }
 
 impl Limits {
-    /// Whether one of them is a quota of a calendar period.
-    pub(super) fn has_quotas(&self) -> bool {
-        self.list.iter().any(|limit| limit.quota_calendar().is_some())
+    /// Which of them are quotas. Clients of the key store have those of `rules`, too.
+    pub(super) fn quotas(&self, rules: &[Rule]) -> Quotas {
+        let warns = self.list.iter().any(Limit::has_soft);
+        if warns || rules.iter().any(|rule| rule.terms.soft.is_some()) {
+            return Quotas::Warned;
+        }
+        let has_quotas = self.list.iter().any(|limit| limit.quota_calendar().is_some());
+        if has_quotas { Quotas::Counted } else { Quotas::None }
     }
 
     /// The limits, at the indexes that grants refer to.
@@ -176,6 +186,13 @@ pub(super) fn optional(
     if let Some(delay) = written.max_delay.as_ref().filter(|_| written.kind != Kind::LeakyBucket) {
         let message = "`max_delay` is for rules with `kind = \"leaky_bucket\"`";
         diagnostics.push(Diagnostic::new(delay.span(), message).help("take it out"));
+        return None;
+    }
+    let soft = written.soft.as_ref().map(|soft| ("soft", soft.span()));
+    let overage = written.overage.as_ref().map(|overage| ("overage", overage.span()));
+    if let Some((name, span)) = soft.or(overage).filter(|_| written.kind != Kind::FixedWindow) {
+        let message = format!("`{name}` is for rules with `kind = \"fixed_window\"`");
+        diagnostics.push(Diagnostic::new(span, message).help("take it out"));
         return None;
     }
     let number = written.limit.as_ref().filter(|limit| limit.get_ref().is_number);

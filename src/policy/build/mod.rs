@@ -174,8 +174,8 @@ pub fn build(
         counted_headers: rules::counted_headers(&rules.list),
         counts_certificates: rules::counts_certificates(&rules.list),
         settled_rules: rules::settled(&rules.list),
+        quotas: limits.quotas(&rules.list),
         rules: rules.list,
-        has_quotas: limits.has_quotas(),
         limits: limits.into_list(),
         warnings: Findings::default(),
     })

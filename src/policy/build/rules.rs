@@ -28,6 +28,7 @@ use crate::config::tables::{Field, List};
 use crate::config::{Config, Named, in_order, rules as written};
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::cost::common_parts;
+use crate::limit::fixed_window::Overage;
 use crate::policy::redis::Colocate;
 use crate::policy::{Colocated, Dimension, Exempt, GrantTerms, Kind, OnFailure, Rule};
 
@@ -249,6 +250,12 @@ fn rule(
                 .map(|anchor| *anchor.get_ref())
                 .filter(|anchor| Some(*anchor) != written::Rule::anchor.number()),
             max_delay: other_than(&table.max_delay, written::Rule::max_delay.text()),
+            soft: other_than(&table.soft, None),
+            overage: table
+                .overage
+                .as_ref()
+                .map(|overage| *overage.get_ref())
+                .filter(|overage| *overage != Overage::default()),
         },
         salt: salt(name),
     }
@@ -331,6 +338,8 @@ fn plan_grants(
         max_delay: &table.max_delay,
         zone: &table.zone,
         anchor: &table.anchor,
+        soft: &table.soft,
+        overage: &table.overage,
     };
     if !own.is_limit() {
         explain_no_limit(name, table, rule.kind, diagnostics);
@@ -467,6 +476,16 @@ fn written<'a>(
         },
         zone: rule.map_or(&None, |rule| &rule.zone),
         anchor: rule.map_or(&None, |rule| &rule.anchor),
+        soft: if table.soft.is_some() {
+            &table.soft
+        } else {
+            rule.map_or(&None, |rule| &rule.soft)
+        },
+        overage: if table.overage.is_some() {
+            &table.overage
+        } else {
+            rule.map_or(&None, |rule| &rule.overage)
+        },
     }
 }
 
@@ -481,6 +500,8 @@ fn has_fitting_settings(kind: Kind, table: &written::Rule, diagnostics: &mut Dia
         let spans = [
             ("zone", zone.map(Spanned::span)),
             ("anchor", table.anchor.as_ref().map(Spanned::span)),
+            ("soft", table.soft.as_ref().map(Spanned::span)),
+            ("overage", table.overage.as_ref().map(Spanned::span)),
         ];
         for (setting, span) in spans {
             let Some(span) = span else { continue };

@@ -41,6 +41,8 @@ pub fn stored_grant(policy: &Policy, rule: &Rule, text: GrantText<'_>) -> Result
     });
     let max_delay = field(text.max_delay.or(rule.terms.max_delay.as_deref()));
     let (zone, anchor) = (field(rule.terms.zone.as_deref()), rule.terms.anchor.map(at_no_place));
+    let soft = field(rule.terms.soft.as_deref());
+    let overage = rule.terms.overage.map(at_no_place);
     let written = Written {
         kind: rule.kind,
         parts: rule.terms.parts,
@@ -50,6 +52,8 @@ pub fn stored_grant(policy: &Policy, rule: &Rule, text: GrantText<'_>) -> Result
         max_delay: &max_delay,
         zone: &zone,
         anchor: &anchor,
+        soft: &soft,
+        overage: &overage,
     };
     let mut diagnostics = Diagnostics::default();
     let path = ["overrides", &rule.name];

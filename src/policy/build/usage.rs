@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use super::environment::{Environment, expand};
 use super::values::{duration, number_in};
+use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::{Config, tables};
-use crate::policy::settings::Usage;
+use crate::policy::settings::{Detail, Usage};
 
 /// Default of `max_records` in a file: some 3 GB.
 const MAX_RECORDS: u64 = 10_000_000;
@@ -28,8 +29,24 @@ pub(super) fn usage(
         None => MAX_RECORDS,
         Some(field) => number_in(&tables::Usage::max_records, field, diagnostics)?,
     };
+    let max_details = match &usage.max_details {
+        None if config.redis.is_some() => MAX_RECORDS_IN_REDIS,
+        None => MAX_RECORDS,
+        Some(field) => number_in(&tables::Usage::max_details, field, diagnostics)?,
+    };
+    let detail = meaning(usage.detail.as_ref());
+    let without_file =
+        keep.map(|keep| Usage { file: None, keep, max_records, detail, max_details });
     let Some(field) = &usage.file else {
-        return Some(Usage { file: None, keep: keep?, max_records });
+        if let Some(field) = &usage.detail
+            && config.redis.is_none()
+            && detail != Detail::Off
+        {
+            let message = "`detail` has no effect without `[redis]` and without `file`";
+            let help = "add `file = \"/var/lib/tollgate/usage.redb\"`, in which usage is kept";
+            diagnostics.push(Diagnostic::warning(field.span(), message.to_owned()).help(help));
+        }
+        return without_file;
     };
     let path = expand(&tables::Usage::file, field, environment, diagnostics)?;
     if path.is_empty() {
@@ -42,7 +59,7 @@ pub(super) fn usage(
             "`file` has no effect with `[redis]`, where counts and usage of quotas are kept";
         let help = "remove it; `GET /api/usage` lists what is in Redis";
         diagnostics.push(Diagnostic::warning(field.span(), message.to_owned()).help(help));
-        return Some(Usage { file: None, keep: keep?, max_records });
+        return without_file;
     }
-    Some(Usage { file: Some(PathBuf::from(path)), keep: keep?, max_records })
+    Some(Usage { file: Some(PathBuf::from(path)), ..without_file? })
 }

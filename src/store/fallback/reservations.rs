@@ -174,7 +174,10 @@ impl Reservations {
 
 impl Reservation {
     fn refuses(&self, charge: &Charge, now: u64) -> bool {
-        now < self.ends && charge.cost_in_tokens() < self.cost && charge.mode == Mode::Enforce
+        now < self.ends
+            && charge.cost_in_tokens() < self.cost
+            && charge.mode == Mode::Enforce
+            && !charge.counts_overage()
     }
 
     /// Denies a charge at `now`. Its latest retry after follows from the outcome: the expensive

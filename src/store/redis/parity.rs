@@ -22,7 +22,7 @@ use crate::limit::bucket::Bucket;
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::charge::{Answer, BucketId, Charge, Charges, Mode, take};
 use crate::limit::concurrency::Statement;
-use crate::limit::fixed_window::FixedWindow;
+use crate::limit::fixed_window::{FixedWindow, Overage};
 use crate::limit::reading::{Reading, Times};
 use crate::limit::share::Share;
 use crate::limit::sliding_window::SlidingWindow;
@@ -198,8 +198,10 @@ fn fixed_window() -> impl Strategy<Value = Limit> {
         Just(Calendar::new(Period::Day, "Europe/Berlin", 1)),
         (1..=31_u8).prop_map(|anchor| Calendar::new(Period::Month, "America/New_York", anchor)),
     ];
-    (limit, calendar).prop_map(|(limit, calendar)| {
-        Limit::FixedWindow(FixedWindow::new(limit, calendar.unwrap()).unwrap())
+    let overage = prop::sample::select(&[Overage::Refuse, Overage::Refuse, Overage::Count][..]);
+    (limit, calendar, overage).prop_map(|(limit, calendar, overage)| {
+        let window = FixedWindow::new(limit, calendar.unwrap()).unwrap();
+        Limit::FixedWindow(window.with(overage, 0))
     })
 }
 

@@ -1,7 +1,10 @@
 //! [`Store`]: reads and writes records in Redis, on a connection that no check uses. Each command
 //! has one key.
 
+pub mod days;
+
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +41,9 @@ const EXPIRY_STEP_US: u64 = MICROS_PER_SECOND;
 const INDEX_LIFETIME_MS: u64 = 5_000 * 86_400_000;
 
 /// Records in the Redis of `settings`.
-pub struct Store(Records);
+///
+/// The second part identifies it among all writers.
+pub struct Store(Records, u64);
 
 /// How much is kept.
 #[derive(Debug, Clone, Copy)]
@@ -143,7 +148,7 @@ impl Written {
 impl Store {
     /// Creates a store without a connection. Does no I/O.
     pub fn new(settings: Redis) -> Self {
-        Self(Records::new(settings))
+        Self(Records::new(settings), RandomState::new().hash_one(clock::now()))
     }
 
     // === Index ===

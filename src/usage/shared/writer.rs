@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::codec::RulePeriod;
 use super::settle;
+use super::store::days::{ClientDay, DayBounds, DayIndex};
 use super::store::{Bounds, Index, Page, Position, Store, Written};
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
@@ -24,6 +25,8 @@ use crate::policy::redis::Redis;
 use crate::policy::settings::Usage;
 use crate::store::limiter::Limiter;
 use crate::store::redis::link::records::RecordsError;
+use crate::usage::days::batch::Batches;
+use crate::usage::days::row::{Day, Position as DayPosition};
 use crate::usage::ledger::Ledger;
 use crate::usage::record::Record;
 
@@ -65,10 +68,12 @@ pub struct Writer {
     /// For operators.
     store: Store,
     bounds: Mutex<Bounds>,
+    day_bounds: Mutex<DayBounds>,
     close: UnboundedSender<Sender<()>>,
     series: UsageSeries,
     failures: LogInterval,
     no_room: LogInterval,
+    no_room_for_days: LogInterval,
 }
 
 /// What the thread knows.
@@ -78,6 +83,10 @@ struct State {
     /// When the index was read, in microseconds.
     read_at: Option<u64>,
     grants: Vec<Grant>,
+    batches: Batches,
+    days: DayIndex,
+    /// When `days` was read, in microseconds.
+    days_read_at: Option<u64>,
 }
 
 impl Writer {
@@ -97,10 +106,12 @@ impl Writer {
             limiter,
             store: Store::new(redis.clone()),
             bounds: Mutex::new(bounds(usage)),
+            day_bounds: Mutex::new(day_bounds(usage)),
             close,
             series,
             failures: LogInterval::new(LOG_INTERVAL_S),
             no_room: LogInterval::new(LOG_INTERVAL_S),
+            no_room_for_days: LogInterval::new(LOG_INTERVAL_S),
         });
         let (own, store) = (Arc::clone(&writer), Store::new(redis.clone()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -113,6 +124,7 @@ impl Writer {
     /// Sets how long usage is kept, and how much of it.
     pub fn configure(&self, usage: &Usage) {
         *self.bounds.lock() = bounds(usage);
+        *self.day_bounds.lock() = day_bounds(usage);
     }
 
     /// Writes, and ends the thread. Blocks for some seconds at most.
@@ -143,6 +155,25 @@ impl Writer {
         self.store.read(index, from, includes, limit, now.saturating_add(READ_TIMEOUT_US)).await
     }
 
+    /// Reads what clients used by day, of days that `wants`, from `from` on: see
+    /// [`Store::read_days`].
+    ///
+    /// # Errors
+    /// See [`RecordsError`].
+    pub async fn read_days(
+        &self,
+        from: DayPosition,
+        wants: impl Fn(Day) -> bool,
+        owners: Option<&[u128]>,
+        next: impl FnMut(DayPosition, ClientDay) -> bool,
+    ) -> Result<Option<DayPosition>, RecordsError> {
+        let now = clock::now();
+        let bounds = *self.day_bounds.lock();
+        let mut index = self.store.days(bounds, unix_time::of(now)).await?;
+        index.retain(|day, _| wants(*day));
+        self.store.read_days(index, from, owners, now.saturating_add(READ_TIMEOUT_US), next).await
+    }
+
     async fn run(&self, store: &Store, mut closing: UnboundedReceiver<Sender<()>>) {
         let mut state = State::default();
         loop {
@@ -164,6 +195,42 @@ impl Writer {
 
     /// Writes everything. What cannot be written is tried again with what comes later.
     async fn write(&self, store: &Store, state: &mut State) {
+        self.write_days(store, state).await;
+        self.write_totals(store, state).await;
+    }
+
+    /// Writes what was used by day.
+    async fn write_days(&self, store: &Store, state: &mut State) {
+        let now = clock::now();
+        let bounds = *self.day_bounds.lock();
+        let dropped = state.batches.add(self.ledger.take_days());
+        self.series.dropped.inc_by(dropped);
+        if state.batches.is_empty() {
+            return;
+        }
+        let unix_us = unix_time::of(now);
+        let old = state.batches.drop_before(bounds.first(unix_us));
+        self.series.dropped.inc_by(old);
+        let written = async {
+            let is_recent = |at| now.saturating_sub(at) < INDEX_INTERVAL_US;
+            if !state.days_read_at.is_some_and(is_recent) {
+                state.days = store.days(bounds, unix_us).await?;
+                state.days_read_at = Some(now);
+            }
+            store.add_days(&mut state.batches, &mut state.days, bounds).await
+        };
+        match written.await {
+            Ok(0) => self.series.written.inc(),
+            Ok(without_room) => self.warn_of_no_room_for_days(without_room),
+            Err(error) => {
+                state.days_read_at = None;
+                self.failed(state.batches.len(), &error);
+            }
+        }
+    }
+
+    /// Writes what was used by period.
+    async fn write_totals(&self, store: &Store, state: &mut State) {
         let now = clock::now();
         let id = || RandomState::new().hash_one(now);
         let found = settle::read(&self.ledger, &self.limiter, now, id).await;
@@ -180,7 +247,7 @@ impl Writer {
             if self.no_room.is_logged() && state.read_index(store, bounds, now).await.is_ok() {
                 self.note_room(&state.index, bounds);
             }
-            return self.show_unwritten(0);
+            return self.show_unwritten(state.batches.len());
         }
         if let Err(error) = state.read_index(store, bounds, now).await {
             self.ledger.put_back(changes);
@@ -203,8 +270,8 @@ impl Writer {
             self.failed(left, &error);
         } else {
             self.series.written.inc();
-            self.show_unwritten(0);
-            if self.failures.end() {
+            self.show_unwritten(state.batches.len());
+            if state.batches.is_empty() && self.failures.end() {
                 info!("usage is written to Redis again");
             }
         }
@@ -226,6 +293,16 @@ impl Writer {
     fn show_unwritten(&self, left: usize) {
         let unwritten = left.saturating_add(self.ledger.unread());
         self.series.unwritten.set(i64::try_from(unwritten).unwrap_or(i64::MAX));
+    }
+
+    fn warn_of_no_room_for_days(&self, records: u64) {
+        self.series.dropped.inc_by(records);
+        if self.no_room_for_days.count(clock::now()).is_some() {
+            warn!(
+                records,
+                "usage of new clients by day is not written: Redis has usage.max_details"
+            );
+        }
     }
 
     fn warn_of_no_room(&self, records: u64) {
@@ -266,6 +343,10 @@ pub const fn help(error: &RecordsError) -> &'static str {
     } else {
         ""
     }
+}
+
+const fn day_bounds(usage: &Usage) -> DayBounds {
+    DayBounds { keep: usage.keep, max_rows: usage.max_details }
 }
 
 const fn bounds(usage: &Usage) -> Bounds {

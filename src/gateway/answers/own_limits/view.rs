@@ -10,6 +10,7 @@ use crate::decide::applicability::{Subject, applicability};
 use crate::decide::problem::retry_after_ms;
 use crate::limit::charge::{Charge, Mode};
 use crate::limit::cost::Cost;
+use crate::limit::fixed_window::Overage;
 use crate::limit::reading::Reading;
 use crate::policy::charges::WhyNot;
 use crate::policy::settings::HeaderStyle;
@@ -133,6 +134,12 @@ struct LimitView {
     /// `allow` or `deny` if Redis is unavailable and the rule allows or denies all requests then.
     #[serde(skip_serializing_if = "Option::is_none")]
     without_redis: Option<&'static str>,
+    /// Tokens after which the client is warned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    soft: Option<u64>,
+    /// `count` if requests beyond the limit are allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overage: Option<&'static str>,
     #[serde(flatten)]
     left: Option<BucketView>,
 }
@@ -144,6 +151,9 @@ struct BucketView {
     remaining: u64,
     /// Seconds until the bucket is full.
     reset_seconds: u64,
+    /// Tokens used beyond the limit; left out if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overage_used: Option<f64>,
     /// Milliseconds until a request of that cost is allowed; `None` if it is allowed now.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
@@ -307,6 +317,7 @@ impl<'a> ClientRule<'a> {
             BucketView {
                 remaining: standing.remaining,
                 reset_seconds: seconds_up(standing.reset_us),
+                overage_used: overage_used(charge, level),
                 retry_after_ms: (wait > 0).then(|| retry_after_ms(wait)),
             }
         });
@@ -318,9 +329,24 @@ impl<'a> ClientRule<'a> {
             shared: self.shared,
             unknown: self.unknown.clone(),
             without_redis,
+            soft: charge.limit.soft_thousandths().map(|soft| soft_tokens(charge, soft)),
+            overage: charge.counts_overage().then(|| Overage::Count.name()),
             left,
         }
     }
+}
+
+/// Tokens of a quota after which its client is warned.
+fn soft_tokens(charge: &Charge, soft: u16) -> u64 {
+    let share = u128::from(charge.limit.capacity()) * u128::from(soft);
+    u64::try_from(share.div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+/// Tokens that were used beyond a quota which allows it.
+#[allow(clippy::cast_precision_loss, reason = "units are at most 2^53")]
+fn overage_used(charge: &Charge, level: i64) -> Option<f64> {
+    let is_over = charge.counts_overage() && level < 0;
+    is_over.then(|| level.saturating_neg() as f64 / charge.limit.parts() as f64)
 }
 
 impl<'a> ClientView<'a> {

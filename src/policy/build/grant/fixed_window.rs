@@ -1,14 +1,15 @@
 //! Fixed windows: `limit`, in calendar periods that the rule's `zone` and `anchor` place.
 
 use super::super::mistake::Mistake;
+use super::super::percentage::optional_thousandths;
 use super::{LimitAlone, ReadLimit, Written, help_for, is_explained};
 use crate::base::text::cut;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::rules::{LimitText, Rule};
+use crate::config::rules::{self as written, LimitText, Rule};
 use crate::config::spanned::Spanned;
 use crate::limit::Limit;
 use crate::limit::calendar::{Calendar, CalendarError, Period};
-use crate::limit::fixed_window::FixedWindow;
+use crate::limit::fixed_window::{FixedWindow, Overage};
 use crate::policy::WrittenLimit;
 
 /// Help for a text that is not like a limit.
@@ -44,15 +45,39 @@ pub(super) fn read(
         return None;
     }
     let wrong = |message: String, help: &str| Diagnostic::new(field.span(), message).help(help);
+    let soft = written.soft;
+    let soft = optional_thousandths(&written::Grant::soft, soft, diagnostics)?.unwrap_or(0);
+    let overage = written.overage.as_ref().map(|overage| *overage.get_ref()).unwrap_or_default();
     let window = parse(field.get_ref())
         .map_err(|mistake| mistake.at(field.span()))
         .and_then(|(tokens, period)| {
             let calendar = calendar(period, written, field)?;
+            is_long_enough(period, written, field)?;
             FixedWindow::new(tokens, calendar)
+                .map(|window| window.with(overage, soft))
                 .map_err(|error| wrong(error.to_string(), help_for(tokens)))
         })
         .map(|window| (Limit::FixedWindow(window), WrittenLimit::Window(window)));
     ReadLimit::without_burst(window, field.span(), diagnostics)
+}
+
+/// Checks that what only quotas have is not set for shorter periods.
+fn is_long_enough(
+    period: Period,
+    written: Written<'_>,
+    field: &Spanned<LimitText>,
+) -> Result<(), Diagnostic> {
+    let soft = written.soft.as_ref().map(|soft| ("soft", soft.span()));
+    let overage = written.overage.as_ref().filter(|it| *it.get_ref() != Overage::default());
+    let set = soft.or(overage.map(|overage| ("overage", overage.span())));
+    match set {
+        Some((name, span)) if matches!(period, Period::Second | Period::Minute) => {
+            let message = format!("`{name}` is for quotas, with periods of an hour or longer");
+            let diagnostic = Diagnostic::new(span, message);
+            Err(diagnostic.and(field.span(), "the limit".to_owned()).help("take it out"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The periods of a grant. The zone is valid: the rule's is checked once.

@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 74] = [
+pub(super) const FILES: [(&str, &str); 78] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("admin.tokens", "[[admin.tokens]]\nname = 't'\nsha256 = '#'\n@"),
@@ -114,10 +114,28 @@ pub(super) const FILES: [(&str, &str); 74] = [
         "[plans.free]\n[rules.r]\nper = []\nkind = 'leaky_bucket'\n[rules.r.plans.free]\nrate = '1/s'\n@",
     ),
     ("rules.plans", "[plans.free]\n[rules.r]\nper = []\n[rules.r.plans.free]\nrate = '1/s'\n@"),
+    (
+        "rules.plans",
+        "[plans.free]\n[rules.r]\nper = []\nkind = 'fixed_window'\n[rules.r.plans.free]\nlimit = '5/month'\n@",
+    ),
     ("rules.candidate", "[rules.r]\nper = []\nrate = '9/s'\n[rules.r.candidate]\nrate = '1/s'\n@"),
     (
         "rules.candidate",
         "[rules.r]\nper = []\nrate = '9/s'\nkind = 'leaky_bucket'\n[rules.r.candidate]\nrate = '1/s'\n@",
+    ),
+    (
+        "rules.candidate",
+        "[rules.r]\nper = []\nlimit = '9/d'\nkind = 'fixed_window'\n[rules.r.candidate]\nlimit = '5/d'\n@",
+    ),
+    (
+        "keys.rules",
+        "[keys.k]\nsha256 = '#'\n[rules.r]\nper = ['key']\nkind = 'fixed_window'\nlimit = '9/d'\n\
+         [keys.k.rules.r]\nlimit = '5/d'\n@",
+    ),
+    (
+        "tenants.rules",
+        "[tenants.t]\n[rules.r]\nper = ['tenant']\nkind = 'fixed_window'\nlimit = '9/d'\n\
+         [tenants.t.rules.r]\nlimit = '5/d'\n@",
     ),
     (
         "keys.rules",

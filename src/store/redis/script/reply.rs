@@ -195,7 +195,7 @@ impl Group {
             let turn = i64::try_from(order).map_err(|_| BadReply)? + 1;
             let later = if allowed { took.saturating_sub(turn).max(0) } else { 0 };
             let level = last.saturating_add(later.saturating_mul(units));
-            let enough = if allowed { turn <= took } else { level >= units };
+            let enough = if allowed { turn <= took } else { charge.is_granted_at(level, units) };
             times = charge.limit.times_of(times, time, order as u64);
             if level >= units {
                 // Only after the last one it does not.

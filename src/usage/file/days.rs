@@ -1,0 +1,172 @@
+//! What clients used by day, in a [`UsageFile`].
+
+use redb::{ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _};
+use redb::{TableDefinition, WriteTransaction};
+
+use super::{FileError, UsageFile};
+use crate::usage::days::row::{Counts, Day, Position, Row, Rows};
+
+/// Day, hash of the client, the rest of the row.
+type Key = (u32, u128, &'static str);
+
+/// Requests, units, overage.
+type Value = (i64, i64, i64);
+
+/// Rows by day.
+const ROWS: TableDefinition<'_, Key, Value> = TableDefinition::new("rows_by_day");
+
+/// Creates the table if it is not there.
+pub(super) fn create(writing: &WriteTransaction) -> Result<(), FileError> {
+    writing.open_table(ROWS)?;
+    Ok(())
+}
+
+impl UsageFile {
+    /// Adds rows, all or none, to those on the disk. If the file has `max_rows`, the oldest of days
+    /// before `today` make room. Returns the number of rows that have no room.
+    ///
+    /// # Errors
+    /// See [`FileError`]. The file has to be opened again then.
+    pub fn add_days(&self, rows: &Rows, max_rows: u64, today: Day) -> Result<u64, FileError> {
+        let mut without_room = 0;
+        let writing = self.0.begin_write()?;
+        {
+            let mut table = writing.open_table(ROWS)?;
+            for (row, counts) in rows {
+                let (Position { day, owner }, text) = (row.position(), row.text());
+                let key = (day.number(), owner, text.as_str());
+                let mut sum = *counts;
+                let before = table.get(key)?.map(|value| value.value());
+                if let Some((requests, units, overage)) = before {
+                    sum.add(Counts { requests, units, overage });
+                } else if table.len()? >= max_rows {
+                    let oldest = table.first()?.map(|(key, _)| {
+                        let (day, owner, text) = key.value();
+                        (day, owner, text.to_owned())
+                    });
+                    let Some(oldest) = oldest.filter(|(day, ..)| *day < today.number()) else {
+                        without_room += 1;
+                        continue;
+                    };
+                    table.remove((oldest.0, oldest.1, oldest.2.as_str()))?;
+                }
+                table.insert(key, (sum.requests, sum.units, sum.overage))?;
+            }
+        }
+        writing.commit()?;
+        Ok(without_room)
+    }
+
+    /// Removes the rows of days before `first`.
+    ///
+    /// # Errors
+    /// See [`FileError`].
+    pub fn remove_days(&self, first: Day) -> Result<(), FileError> {
+        let writing = self.0.begin_write()?;
+        writing.open_table(ROWS)?.retain_in(..(first.number(), 0, ""), |_, _| false)?;
+        writing.commit()?;
+        Ok(())
+    }
+
+    /// Calls `next` with the rows from `from` on, in order, until it returns false. With `owners`,
+    /// only with those of clients with these hashes, in ascending order.
+    ///
+    /// # Errors
+    /// See [`FileError`].
+    pub fn read_days(
+        &self,
+        mut from: Position,
+        owners: Option<&[u128]>,
+        mut next: impl FnMut(Row, Counts) -> bool,
+    ) -> Result<(), FileError> {
+        let table = self.0.begin_read()?.open_table(ROWS)?;
+        // Each turn reads from another place on, after clients that are not wanted.
+        'from: loop {
+            for entry in table.range((from.day.number(), from.owner, "")..)? {
+                let (key, value) = entry?;
+                let (number, owner, text) = key.value();
+                let Some(day) = Day::of_number(number) else { continue };
+                if let Some(owners) = owners
+                    && !owners.contains(&owner)
+                {
+                    let later = owners.iter().copied().find(|one| *one > owner);
+                    from = Position { day, owner: later.unwrap_or(u128::MAX) };
+                    if later.is_none() && owner == u128::MAX {
+                        return Ok(());
+                    }
+                    continue 'from;
+                }
+                let (requests, units, overage) = value.value();
+                if let Some(row) = Row::of_text(day, text)
+                    && !next(row, Counts { requests, units, overage })
+                {
+                    return Ok(());
+                }
+            }
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::usage::days::row::owner_hash;
+    use crate::usage::record::Owner;
+
+    fn row(day: u32, client: u32) -> Row {
+        Row {
+            day: Day::of_number(day).unwrap(),
+            rule: "r".into(),
+            zone: "UTC".into(),
+            owner: Owner { kind: "key", id: client.to_string() },
+            plan: "p".into(),
+            route: "".into(),
+        }
+    }
+
+    fn rows(day: u32, clients: std::ops::Range<u32>) -> Rows {
+        let counts = Counts { requests: 1, units: 1_000, overage: -5 };
+        clients.map(|client| (row(day, client), counts)).collect()
+    }
+
+    const START: Position = Position { day: Day::FIRST, owner: 0 };
+
+    fn read(file: &UsageFile, owners: Option<&[u128]>) -> Vec<(String, i64)> {
+        let mut found = Vec::new();
+        let each = |row: Row, counts: Counts| {
+            found.push((format!("{} {}", row.day, row.owner.id), counts.requests));
+            true
+        };
+        file.read_days(START, owners, each).unwrap();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn rows_are_added_listed_by_client_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("usage.redb");
+        let file = UsageFile::open(&path).unwrap();
+        let today = Day::of_number(20_261_128).unwrap();
+        for day in [20_261_127, 20_261_128] {
+            assert_eq!(file.add_days(&rows(day, 0..100), 1_000, today).unwrap(), 0);
+        }
+        assert_eq!(file.add_days(&rows(20_261_128, 7..8), 1_000, today).unwrap(), 0);
+        drop(file);
+        let file = UsageFile::open(&path).unwrap();
+        assert_eq!(read(&file, None).len(), 200);
+        let mut owners = [7, 8, 500].map(|client: u32| owner_hash("key", &client.to_string()));
+        owners.sort_unstable();
+        let expected = ["2026-11-27 7", "2026-11-27 8", "2026-11-28 7", "2026-11-28 8"];
+        let counts = [1, 1, 2, 1];
+        let expected: Vec<(String, i64)> =
+            expected.map(str::to_owned).into_iter().zip(counts).collect();
+        assert_eq!(read(&file, Some(&owners)), expected);
+        // The oldest rows of earlier days make room; those of today do not.
+        assert_eq!(file.add_days(&rows(20_261_128, 100..250), 200, today).unwrap(), 50);
+        assert_eq!(read(&file, None).len(), 200);
+        file.remove_days(Day::of_number(20_261_129).unwrap()).unwrap();
+        assert!(read(&file, None).is_empty());
+    }
+}
