@@ -48,7 +48,6 @@ test: ## run all tests
 	@scripts/python-peers >/dev/null
 ifeq ($(NEXTEST),yes)
 	scripts/run-tests cargo nextest run $(FAIL_FAST)
-	cargo test --doc
 else
 	scripts/run-tests cargo test --no-fail-fast -- --skip $(LONG_TESTS)
 endif
