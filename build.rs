@@ -1,4 +1,5 @@
-//! Places the functions that serve requests side by side in the optimised program.
+//! Gives the program what `tollgate --version` prints about its build, and places the functions
+//! that serve requests side by side if it is optimised.
 //!
 //! The linker keeps the order of the compiler: a request then runs through code that is spread over
 //! all of the program, of which nine tenths are for other things, and which grows with each of
@@ -8,6 +9,7 @@
 use std::env;
 
 fn main() {
+    describe_build();
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=order.ld");
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|found| found == value);
@@ -19,4 +21,18 @@ fn main() {
         let folder = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
         println!("cargo:rustc-link-arg-bins=-Wl,-T,{folder}/order.ld");
     }
+}
+
+/// For `tollgate --version`. The commit is given by the scripts that build releases: found here, it
+/// would compile everything again after each commit.
+fn describe_build() {
+    println!("cargo:rerun-if-env-changed=TOLLGATE_COMMIT");
+    let commit = env::var("TOLLGATE_COMMIT").unwrap_or_else(|_| "unknown".to_owned());
+    println!("cargo:rustc-env=TOLLGATE_COMMIT={commit}");
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    let profile = env::var("PROFILE").unwrap_or_default();
+    let guided = if flags.contains("profile-use") { ", profile-guided" } else { "" };
+    let linked = if flags.contains("+crt-static") { ", static" } else { "" };
+    println!("cargo:rustc-env=TOLLGATE_BUILD={profile}{guided}{linked}");
+    println!("cargo:rustc-env=TOLLGATE_TARGET={}", env::var("TARGET").unwrap_or_default());
 }

@@ -3,12 +3,14 @@
 mod audit;
 mod check;
 mod columns;
+mod completions;
 mod explain;
 mod file;
 mod hash_key;
 mod health;
 mod init;
 mod keys;
+mod man;
 mod run;
 mod schema;
 mod target;
@@ -17,6 +19,7 @@ mod top;
 mod upgrade;
 mod upstreams;
 mod usage;
+mod version;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -25,6 +28,7 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::base::period::milliseconds;
 use file::{ConfigFile, FileArgument, FileFlag};
@@ -43,7 +47,7 @@ const EXIT_BUG: u8 = 70;
 /// Without a command, serves requests, and reloads the configuration file when it changes.
 /// Documentation: docs/ in the source; docs/configuration.md describes the file.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, max_term_width = 100)]
+#[command(name = "tollgate", version, long_version = version::LONG, max_term_width = 100)]
 struct Arguments {
     /// The configuration file [default: gateway.toml]
     #[arg(short, long, value_name = "FILE")]
@@ -221,6 +225,23 @@ enum Command {
         #[command(flatten)]
         flags: hash_key::Flags,
     },
+    /// Print the completions of a shell.
+    ///
+    /// For example: `tollgate completions bash > /etc/bash_completion.d/tollgate`. The packages
+    /// install those of bash, zsh and fish.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Print the manual page, or write those of all commands into a folder.
+    ///
+    /// For example: `tollgate man | man -l -`. The packages install all pages.
+    Man {
+        /// The folder for `tollgate.1`, `tollgate-run.1` and the others. It is created if it does
+        /// not exist.
+        #[arg(long, value_name = "FOLDER")]
+        folder: Option<PathBuf>,
+    },
 }
 
 /// Parses a time such as `500ms`; `None` if it is not one, or not in the range.
@@ -274,6 +295,8 @@ pub fn main() -> ExitCode {
         Command::HashKey { file, flags } => {
             of(file.into()).map(|file| hash_key::hash_key(&file, flags))
         }
+        Command::Completions { shell } => Ok(completions::completions(shell)),
+        Command::Man { folder } => Ok(man::man(folder.as_deref())),
     };
     code.unwrap_or_else(|two_files| {
         eprintln!("error: {two_files}");

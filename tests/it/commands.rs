@@ -1,6 +1,10 @@
 //! The command line.
 
+use std::fs;
+use std::process::Command;
+
 use insta::assert_snapshot;
+use tempfile::TempDir;
 
 use crate::support::{DEMO, Gateway, Outcome, Request, check, eventually, tollgate};
 
@@ -207,6 +211,55 @@ fn schema_prints_the_schema_in_docs() {
 }
 
 #[test]
+fn completions_are_accepted_by_the_shell_and_name_every_command() {
+    let help = tollgate(&["--help"], "").stdout;
+    let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
+    let commands: Vec<&str> = commands
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .map(|line| line.split_whitespace().next().unwrap())
+        .collect();
+    assert!(commands.len() > 10, "{help}");
+    for shell in ["bash", "zsh", "fish"] {
+        let outcome = tollgate(&["completions", shell], "");
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let missing: Vec<_> =
+            commands.iter().filter(|name| !outcome.stdout.contains(**name)).collect();
+        assert!(missing.is_empty(), "{shell}: {missing:?}");
+    }
+    let bash = TempDir::new().unwrap();
+    let file = bash.path().join("completions");
+    fs::write(&file, tollgate(&["completions", "bash"], "").stdout).unwrap();
+    let complete = format!(
+        "set -e; . {}; COMP_WORDS=(tollgate che); COMP_CWORD=1; _tollgate tollgate che tollgate; echo ${{COMPREPLY[@]}}",
+        file.display()
+    );
+    let completed = Command::new("bash").args(["-c", &complete]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&completed.stderr);
+    assert_eq!(String::from_utf8_lossy(&completed.stdout).trim(), "check", "{stderr}");
+}
+
+#[test]
+fn manual_pages_of_all_commands_are_written() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("man/man1");
+    let outcome = tollgate(&["man", "--folder", path.to_str().unwrap()], "");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    for name in ["tollgate", "tollgate-run", "tollgate-hash-key", "tollgate-keys-create"] {
+        let page = fs::read_to_string(path.join(format!("{name}.1"))).unwrap();
+        assert!(page.contains(&format!(".TH {name} 1")), "{name}: {page}");
+        assert!(page.contains(".SH OPTIONS"), "{name}: {page}");
+    }
+    let printed = tollgate(&["man"], "").stdout;
+    assert_eq!(printed, fs::read_to_string(path.join("tollgate.1")).unwrap());
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let refused = tollgate(&["man", "--folder", file.to_str().unwrap()], "");
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("cannot write the manual pages"), "{}", refused.stderr);
+}
+
+#[test]
 fn hash_key_prints_the_digest_of_a_given_key() {
     let given = tollgate(&["hash-key", "--plan", "pro", "test"], "");
     assert_eq!(given.code, Some(0));
@@ -292,11 +345,14 @@ fn help_and_version_exit_with_0() {
     let help = tollgate(&["--help"], "");
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
     assert_snapshot!(help.stdout);
-    let version = tollgate(&["--version"], "");
-    assert_eq!(
-        (version.code, version.stdout.as_str()),
-        (Some(0), concat!("tollgate ", env!("CARGO_PKG_VERSION"), "\n"))
-    );
+    let version = tollgate(&["-V"], "");
+    let number = concat!("tollgate ", env!("CARGO_PKG_VERSION"));
+    assert_eq!((version.code, version.stdout.trim_end()), (Some(0), number));
+    let long = tollgate(&["--version"], "");
+    let names: Vec<&str> =
+        long.stdout.lines().map(|line| line.split(':').next().unwrap()).collect();
+    assert_eq!(long.code, Some(0));
+    assert_eq!(names, [number, "commit", "build", "target", "TLS", "memory"]);
 }
 
 #[test]
