@@ -3,6 +3,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser smoke lint
 .PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-keys bench-leases bench-shedding bench-cluster bench-peers callgrind
+.PHONY: chart
 .PHONY: cluster-simulation test-cluster-matrix test-clients
 
 BUILD_NEEDS := cc cmake
@@ -33,6 +34,11 @@ release: ## build the optimised binary, target/release/tollgate (some minutes)
 	@scripts/need $(BUILD_NEEDS)
 	cargo build --release
 	scripts/split-debug "$${CARGO_TARGET_DIR:-target}/release/tollgate"
+
+chart: ## render the Helm chart with six sets of values, and check what comes out by the schemas of Kubernetes; needs PyPI
+	@scripts/need $(BUILD_NEEDS) python3 python3-venv golang-go golang-github-masterminds-sprig-dev golang-k8s-sigs-yaml-dev
+	$(BUILD_TESTED)
+	scripts/test-chart "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
 
 pgo: ## build with profile-guided optimisation, target/pgo/tollgate: for deployment (a quarter of an hour)
 	@scripts/need $(BUILD_NEEDS) nginx python3 redis-server wrk
