@@ -55,6 +55,7 @@ impl Ours {
             on_failure: OnFailure::Local,
             lease: Lease::Off,
             is_leaky: false,
+            ban: None,
         };
         let nodes = Nodes::over(&settings, batcher(), series.clone());
         Self {
@@ -79,7 +80,7 @@ impl Ours {
         let (taken, _) = self.limiter.take(charges, &self.rules, clock::now()).await;
         match taken.source {
             Source::Redis | Source::Cache | Source::Lease => Taken::of(taken.answer.allowed()),
-            Source::Local | Source::Policy => Taken::Undecided,
+            Source::Local | Source::Policy | Source::Ban => Taken::Undecided,
         }
     }
 }

@@ -49,6 +49,7 @@ fn role_for(call: Call) -> Option<AdminRole> {
         | Call::Certificates
         | Call::Audit
         | Call::Usage
+        | Call::Bans
         | Call::Top
         | Call::Buckets
         | Call::ShowBreaker
@@ -56,6 +57,8 @@ fn role_for(call: Call) -> Option<AdminRole> {
         Call::Drain
         | Call::Disable
         | Call::Enable
+        | Call::BeginBan
+        | Call::LiftBans
         | Call::Reset
         | Call::Grant
         | Call::SetBreaker
@@ -81,6 +84,8 @@ fn is_about(policy: &Policy, tenant: &str, call: Call, parts: &[String]) -> bool
             let known = policy.keys.named(id);
             known.is_some_and(|known| known.tenant.as_ref().is_some_and(|own| *own.id == *tenant))
         }
+        // It lists those of the tenant.
+        (Call::Bans, _) => true,
         (call, _) => role_for(call) == Some(AdminRole::Keys) && call != Call::ImportKeys,
     }
 }

@@ -2,9 +2,11 @@
 //! adjustment.
 //!
 //! Reading order: `requested` (the client of a call), `buckets` (its tokens), `adjust` (reset and
-//! grant); and `top` (the clients with the most requests or refusals).
+//! grant); `top` (the clients with the most requests or refusals); and `bans` (clients that are
+//! refused for longer).
 
 pub(super) mod adjust;
+pub(super) mod bans;
 pub(super) mod buckets;
 mod requested;
 pub(super) mod top;
@@ -18,7 +20,7 @@ use crate::store::limiter::Source;
 fn levels(source: Source) -> Cow<'static, str> {
     Cow::Borrowed(match source {
         Source::Redis | Source::Cache | Source::Lease => "redis",
-        Source::Local | Source::Policy => "local",
+        Source::Local | Source::Policy | Source::Ban => "local",
     })
 }
 

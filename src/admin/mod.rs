@@ -165,10 +165,8 @@ impl Admin {
                 let if_match = if_match.map(|tag| tag.to_str().unwrap_or_default().to_owned());
                 let (query, if_match) = (query.as_deref(), if_match.as_deref());
                 let arguments = Arguments { parts: &parts, query, body: &body, if_match };
-                let answer = self
-                    .call(route, arguments, caller.tenant())
-                    .await
-                    .unwrap_or_else(|refused| *refused);
+                let answer =
+                    self.call(route, arguments, &caller).await.unwrap_or_else(|refused| *refused);
                 self.note_change(route, &answer, caller.name(), peer(session));
                 answer
             }
@@ -205,13 +203,14 @@ impl Admin {
         });
     }
 
-    /// Calls the handler of a route. `tenant` is the one that the caller is limited to.
+    /// Calls the handler of a route.
     async fn call(
         &self,
         route: &ApiRoute,
         arguments: Arguments<'_>,
-        tenant: Option<&Arc<str>>,
+        caller: &Caller,
     ) -> Result<Answer, Box<Answer>> {
+        let tenant = caller.tenant();
         let Runtime { current, limiter, usage, audit, tls, orders, .. } = &self.runtime;
         let snapshot = current.load_full();
         let Arguments { parts, query, body, .. } = arguments;
@@ -244,6 +243,14 @@ impl Admin {
             Call::Audit => audit::show(&snapshot, audit, limiter, query).await?,
             Call::Usage => usage::show(&snapshot, stores, query, &self.reads).await?,
             Call::Top => clients::top::show(&snapshot, query)?,
+            Call::Bans => {
+                let tenant = tenant.map(|tenant| &**tenant);
+                clients::bans::list(&snapshot, limiter.bans(), query, tenant)?
+            }
+            Call::BeginBan => {
+                clients::bans::begin(&snapshot, stores, arguments, caller.name()).await?
+            }
+            Call::LiftBans => clients::bans::lift(&snapshot, limiter.bans(), query)?,
             Call::Buckets => {
                 clients::buckets::show(&snapshot, stores, parts, query, tenant.is_some()).await?
             }
@@ -278,6 +285,9 @@ impl Admin {
         let certificates = tls.certificates().into_iter();
         metrics.tls.show(certificates.map(|(_, it)| (Arc::clone(it.name()), it.not_after())));
         metrics.tokens.show(snapshot.tokens.issuers().iter().filter_map(|keys| keys.view()));
+        let rules = snapshot.policy.rules.iter().filter(|rule| rule.enabled && rule.ban.is_some());
+        let bans = self.runtime.limiter.bans().counts(clock::now());
+        metrics.rules.show_bans(rules.map(|rule| &*rule.name), &bans);
         let (servers, lookups) = (snapshot.servers(clock::now()), snapshot.lookups());
         match metrics.render(store, &servers, &lookups, &snapshot.loads()) {
             Ok(body) => Answer::of(StatusCode::OK, EXPOSITION, body),

@@ -38,6 +38,7 @@ const ASSETS: &[Asset] = assets! {
     "/page/parts.css" = "parts.css", CSS;
     "/page/api.js" = "api.js", SCRIPT;
     "/page/audit.js" = "audit.js", SCRIPT;
+    "/page/bans.js" = "bans.js", SCRIPT;
     "/page/bucket.js" = "bucket.js", SCRIPT;
     "/page/kinds.js" = "kinds.js", SCRIPT;
     "/page/usage.js" = "usage.js", SCRIPT;

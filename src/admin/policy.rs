@@ -168,6 +168,9 @@ struct Rule {
     /// Share of the clients for which the rule is enforced, if that is not all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     enforce: Option<String>,
+    /// When clients that go on after refusals are banned, in words; left out if they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ban: Option<String>,
     /// Name of the rule whose limit this one may replace, of a candidate.
     #[serde(skip_serializing_if = "Option::is_none")]
     candidate_of: Option<String>,
@@ -335,6 +338,7 @@ impl Rule {
             kind: rule.kind.name(),
             mode: rule.mode.name(),
             enforce: rule.enforce_words(),
+            ban: rule.ban.map(|ban| ban.to_string()),
             candidate_of: rule
                 .candidate_of
                 .and_then(|of| Some(policy.rules.get(of as usize)?.name.to_string())),

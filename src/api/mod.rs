@@ -4,6 +4,7 @@
 //! A member that an older gateway does not send has a default. Unknown members are ignored.
 
 pub mod audit;
+pub mod bans;
 pub mod clients;
 pub mod keys;
 pub mod reloads;

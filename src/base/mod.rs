@@ -10,6 +10,7 @@ pub(crate) mod hash;
 pub(crate) mod log_interval;
 pub mod now;
 pub(crate) mod period;
+pub(crate) mod random;
 pub mod request_id;
 pub(crate) mod shard;
 pub(crate) mod sync;

@@ -1,6 +1,7 @@
 //! `[rules.<name>]`: what a bucket is counted by, and its limit.
 
 use super::Named;
+use super::bans::Ban;
 use super::row::DefaultValue::{InWords, Number, Switch, Text, Texts};
 use super::row::Form::{Duration, Matches, Rate};
 use super::row::Range::{Between, Durations, Shares};
@@ -132,6 +133,8 @@ table! {
         /// Another limit, which is counted and reported beside that of the rule: `{ rate, burst }`,
         /// or as the rule's own.
         pub candidate: Option<Spanned<Grant>>,
+        /// Bans clients that go on after refusals: `{ after = 20, within = "1m", for = "10m" }`.
+        pub ban: Option<Spanned<Ban>>,
         /// Whether the rule is used.
         pub enabled: Field<bool> { default: Switch(true) },
         /// How a rule per key counts a client without one.

@@ -212,8 +212,7 @@ impl LimitCheck {
 
     /// State of the limit of the charge at `index`, after the decision.
     pub fn standing(&self, index: usize) -> Option<Standing> {
-        let outcome = self.taken.answer.outcomes.get(index)?;
-        Some(Standing::of(self.taken.charges.get(index)?, outcome))
+        self.taken.standing(index)
     }
 
     /// Name of the rule of the charge at `index`.

@@ -59,5 +59,6 @@ pub const fn source_label(source: Source) -> &'static str {
         Source::Local => "local",
         Source::Policy => "policy",
         Source::Lease => "lease",
+        Source::Ban => "ban",
     }
 }

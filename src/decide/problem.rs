@@ -422,6 +422,12 @@ pub fn limited(
     text
 }
 
+/// Detail of a request whose client the rule of `charge` has banned.
+pub fn banned(policy: &Policy, charge: &Charge, retry_after_ms: u64) -> String {
+    let rule = policy.rules.get(charge.rule as usize).map_or("", |rule| &rule.name);
+    format!("Limit \"{rule}\" has banned this client; retry in {retry_after_ms} ms.")
+}
+
 /// Converts microseconds to the milliseconds that a response reports: rounded up, at least 1.
 pub const fn retry_after_ms(retry_after_us: u64) -> u64 {
     let milliseconds = retry_after_us.div_ceil(1_000);

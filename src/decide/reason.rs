@@ -24,6 +24,8 @@ pub enum Reason {
     LimitedUnknownKey,
     /// A limit that counts by address is exhausted; the request has an API key that cannot be used.
     LimitedRefusedKey,
+    /// A rule has banned the client.
+    Banned,
     /// A limit cannot be checked, because Redis is unavailable (`on_failure = "deny"`).
     RedisUnavailable,
     /// The request has no API key, which `[clients]` or a rule requires.
@@ -185,11 +187,12 @@ pub enum Failure {
 
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 78] = [
+    pub const ALL: [Self; 79] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
         Self::LimitedRefusedKey,
+        Self::Banned,
         Self::RedisUnavailable,
         Self::MissingKey,
         Self::UnknownKey,
@@ -278,6 +281,9 @@ impl Reason {
                 | Decision::NewKey(_)
                 | Decision::Preflight,
             ) => None,
+            Some(Decision::Limited { check, .. }) if check.taken.banned.is_some() => {
+                Some(Self::Banned)
+            }
             Some(Decision::Limited { unauthenticated, .. }) => Some(match unauthenticated {
                 None => Self::Limited,
                 Some(Unauthenticated::KeyMissing | Unauthenticated::KeyRequired(_)) => {
@@ -300,6 +306,7 @@ impl Reason {
             Self::LimitedMissingKey => "limited_missing_key",
             Self::LimitedUnknownKey => "limited_unknown_key",
             Self::LimitedRefusedKey => "limited_refused_key",
+            Self::Banned => "banned",
             Self::RedisUnavailable => "redis_unavailable",
             Self::MissingKey => "missing_key",
             Self::UnknownKey => "unknown_key",

@@ -257,6 +257,12 @@ pub struct ExplainedRule {
     /// left out if that is its cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<String>,
+    /// When clients that go on after refusals are banned, in words; left out if they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ban: Option<String>,
+    /// Milliseconds that are left of the ban of this client; left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub banned_for_ms: Option<u64>,
     /// Reasons for which a request gets its tokens back: `refund_on` of the rule.
     pub refund_on: Vec<&'static str>,
     /// Dimensions of its buckets, as in the configuration file.

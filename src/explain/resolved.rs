@@ -65,6 +65,7 @@ pub(super) fn explanation(
                 Source::Redis | Source::Cache | Source::Lease => "redis",
                 Source::Local => "local",
                 Source::Policy => "unavailable",
+                Source::Ban => "not_read",
             },
         },
         verdict: {
@@ -406,7 +407,8 @@ fn reported(policy: &Policy, precheck: &Precheck<'_>, taken: &Taken) -> Verdict 
     let charged = index
         .and_then(|index| Some((taken.charges.get(index)?, taken.answer.outcomes.get(index)?)));
     let Some((charge, outcome)) = charged else { return Verdict::default() };
-    let standing = Standing::of(charge, outcome);
+    let standing = index.and_then(|index| taken.standing(index));
+    let standing = standing.unwrap_or_else(|| Standing::of(charge, outcome));
     let name = policy.rules.get(charge.rule as usize).map(|rule| rule.name.to_string());
     let view = Verdict { rule: name, remaining: Some(standing.remaining), ..Verdict::default() };
     if !matches!(verdict, verdict::Verdict::Refused { .. }) {
@@ -422,7 +424,10 @@ fn reported(policy: &Policy, precheck: &Precheck<'_>, taken: &Taken) -> Verdict 
     Verdict {
         decision: "deny",
         status: Some(problem::LIMITED.as_u16()),
-        why: problem::limited(policy, client, charge, retry_after_ms, unauthenticated),
+        why: match taken.banned {
+            Some(_) => problem::banned(policy, charge, retry_after_ms),
+            None => problem::limited(policy, client, charge, retry_after_ms, unauthenticated),
+        },
         retry_after_ms: Some(retry_after_ms),
         ..view
     }

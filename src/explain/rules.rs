@@ -46,6 +46,8 @@ pub(super) fn rules(
             on_failure: rule.on_failure.name(),
             lease: (rule.lease != Lease::Off).then(|| rule.lease.to_string()),
             count: rule.count.as_ref().map(ToString::to_string),
+            ban: rule.ban.map(|ban| ban.to_string()),
+            banned_for_ms: banned_for_ms(levels, index),
             refund_on: rule.refund_on.names(),
             per: rule.per.iter().map(ToString::to_string).collect(),
             why_not: None,
@@ -225,10 +227,18 @@ impl RequestContext<'_> {
     }
 }
 
+/// Milliseconds that are left of the ban of the client by a rule.
+fn banned_for_ms(levels: PeekResult<'_>, rule: u32) -> Option<u64> {
+    let PeekResult::Read { taken, .. } = levels else { return None };
+    let banned = taken.banned?;
+    let is_of_rule = taken.charges.get(banned.index)?.rule == rule;
+    is_of_rule.then(|| banned.left_us.div_ceil(1_000))
+}
+
 /// State of a rule's bucket before the request.
 fn level(levels: PeekResult<'_>, rule: u32) -> Option<Level> {
     let PeekResult::Read { taken, .. } = levels else { return None };
-    if taken.source == Source::Policy {
+    if taken.source == Source::Policy || taken.banned.is_some() {
         return None;
     }
     let mut charges = taken.charges.iter().zip(&taken.answer.outcomes);

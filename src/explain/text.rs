@@ -246,6 +246,7 @@ impl Page {
             (_, None) => "enforced".to_owned(),
         };
         let mark = match &charge.level {
+            _ if rule.banned_for_ms.is_some() => self.painted(BAD, "!"),
             Some(level) if !level.enough => self.painted(BAD, "!"),
             _ => self.painted(GOOD, "+"),
         };
@@ -282,6 +283,13 @@ impl Page {
             let line = format!("{indent}{words}");
             let style = if level.enough { Style::new() } else { BAD };
             let line = self.painted(style, &line);
+            self.line("", &line);
+        }
+        if let Some(ban) = &rule.ban {
+            self.line("", &format!("{indent}bans {ban}"));
+        }
+        if let Some(ms) = rule.banned_for_ms {
+            let line = self.painted(BAD, &format!("{indent}the client is banned for {}", span(ms)));
             self.line("", &line);
         }
         if charge.waived {

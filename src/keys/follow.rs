@@ -21,6 +21,7 @@ use super::kept::{KeptError, LookedUp};
 use super::store::{KeyStore, LookUp, LookUps};
 use crate::base::clock;
 use crate::base::hash::Digest;
+use crate::base::random::pause_ms;
 
 /// Interval in which changes are read.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -73,7 +74,7 @@ impl KeyFollower {
                 }
                 Err(error) => {
                     self.note_failure(&error);
-                    Instant::now() + retry_after()
+                    Instant::now() + pause_ms(&RETRY_MS)
                 }
             };
             loop {
@@ -87,7 +88,7 @@ impl KeyFollower {
                         }
                         if let Err(error) = self.look_up(&mut waiting, &mut position).await {
                             self.note_failure(&error);
-                            due = Instant::now() + retry_after();
+                            due = Instant::now() + pause_ms(&RETRY_MS);
                         }
                         sleep(LOOKUP_PAUSE).await;
                     }
@@ -210,14 +211,6 @@ impl KeyFollower {
 /// the server had closed the connection, as a restart does.
 fn is_soon(began: u64) -> bool {
     clock::now().saturating_sub(began) < AT_ONCE_US
-}
-
-/// The time after a failure.
-fn retry_after() -> Duration {
-    // Without random numbers, the process' own times still differ a little.
-    let random = getrandom::u64().unwrap_or_else(|_| clock::now());
-    let span_ms = RETRY_MS.end() - RETRY_MS.start();
-    Duration::from_millis(RETRY_MS.start() + random % (span_ms + 1))
 }
 
 #[async_trait]

@@ -16,6 +16,7 @@
 //! - [`grant`]: the limit that a client has under a rule, and how it is written;
 //! - [`adjust`]: reset and grant by an operator; [`returned`]: tokens that a request took and does
 //!   not use;
+//! - [`ban`]: when clients that go on after refusals are refused for longer;
 //! - [`lease`]: tokens that a gateway borrows from the shared store, and spends without a call;
 //! - [`breaker`], [`membership`], [`share`], [`debt`]: outages of the shared store: when to call
 //!   it, how many gateways share it, how much one of them may grant locally, and its debt for that;
@@ -64,6 +65,7 @@
 
 pub mod adjust;
 pub mod agreement;
+pub mod ban;
 pub mod breaker;
 pub mod bucket;
 pub mod calendar;

@@ -3,8 +3,8 @@
 //!
 //! Reading order: this file (registration and rendering), `policy` (the series of one policy,
 //! without a label look-up per request), `upstream` and `process` (the other families), `counts`,
-//! `latency` and `totals` (what samples are made of), `stale` (removal of series), `registrar` and
-//! `docs` (`docs/metrics.md`).
+//! `latency` and `totals` (what samples are made of), `states` (what rules do at the moment),
+//! `stale` (removal of series), `registrar` and `docs` (`docs/metrics.md`).
 
 mod checks;
 mod counts;
@@ -18,6 +18,7 @@ mod quotas;
 mod registrar;
 mod settlements;
 mod stale;
+mod states;
 mod tls;
 mod tokens;
 mod totals;
@@ -50,6 +51,7 @@ pub use process::{ConfigSeries, ConnectionSeries, OpenConnection, OverloadSeries
 pub use quotas::QuotaSeries;
 use registrar::Registrar;
 pub use settlements::{Settled, SettlementSeries};
+pub use states::RuleStates;
 pub use tls::TlsSeries;
 pub use tokens::{TokenKeys, TokenSeries};
 pub use totals::{Gauges, Totals};
@@ -108,6 +110,8 @@ pub struct Metrics {
     pub auth: ChecksSeries,
     /// Units that requests hold, by rule.
     pub held_units: GaugeVec,
+    /// What rules do at the moment.
+    pub rules: RuleStates,
     /// Panics: bugs of tollgate.
     pub panics: IntCounter,
     /// Number of client connections, open and in total.
@@ -205,7 +209,7 @@ impl Metrics {
             )?,
             decisions: series.counters(
                 "tollgate_decisions_total",
-                "Decisions of each rule (allow, deny, shadow_deny), by what decided (redis, cache, local, policy, lease).",
+                "Decisions of each rule (allow, deny, shadow_deny), by what decided (redis, cache, local, policy, lease, ban).",
                 &["rule", "plan", "decision", "source"],
             )?,
             check_duration: series.histograms(
@@ -221,6 +225,7 @@ impl Metrics {
             keys: KeySeries::register(&series)?,
             auth: ChecksSeries::register(&series)?,
             held_units: series.held_units()?,
+            rules: RuleStates::register(&series)?,
             panics: panics(&series)?,
             connections: ConnectionSeries::register(&series)?,
             overload: OverloadSeries::register(&series)?,
@@ -239,10 +244,7 @@ impl Metrics {
             redis: series.redis()?,
             local_buckets: series
                 .gauge("tollgate_local_buckets", "Buckets in this process.")?,
-            local_evictions: series.keep(IntCounter::new(
-                "tollgate_local_evictions_total",
-                "Buckets evicted from this process before they were full again, for lack of room.",
-            )?)?,
+            local_evictions: local_evictions(&series)?,
             log_dropped: log_dropped(&series)?,
             access_log_dropped: access_log_dropped(&series)?,
             tls: TlsSeries::register(&series)?,
@@ -328,6 +330,13 @@ impl RequestCount {
             counter.inc();
         }
     }
+}
+
+fn local_evictions(series: &Registrar) -> Result<IntCounter, prometheus::Error> {
+    series.keep(IntCounter::new(
+        "tollgate_local_evictions_total",
+        "Buckets evicted from this process before they were full again, for lack of room.",
+    )?)
 }
 
 fn acme_orders(series: &Registrar) -> Result<IntCounterVec, prometheus::Error> {

@@ -114,8 +114,9 @@ fn settings(rule: &Rule) -> String {
         Rule::ALL_CLIENTS => String::new(),
         share => format!(" enforce {share}"),
     };
+    let ban = rule.ban.map_or_else(String::new, |ban| format!(" ban {ban}"));
     format!(
-        "rule {:?} {} {} {:?} {} {} {} {:?} {:?} {:?}{cost}{count}{enforce}",
+        "rule {:?} {} {} {:?} {} {} {} {:?} {:?} {:?}{cost}{count}{enforce}{ban}",
         rule.name,
         rule.kind.name(),
         rule.mode.name(),
@@ -261,6 +262,7 @@ mod tests {
             ("exempt", "refund_on = []\nexempt"),
             ("exempt", "cost = 2\nexempt"),
             ("exempt", "enforce = \"10%\"\nexempt"),
+            ("exempt", "ban = { after = 5 }\nexempt"),
             ("exempt", "candidate = { limit = \"9/month\" }\nexempt"),
             ("exempt", "refund_on = [\"no_server\"]\nexempt"),
             ("exempt", "count = \"header:x-cost\"\nexempt"),

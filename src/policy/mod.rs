@@ -79,6 +79,7 @@ use crate::config::findings::Findings;
 use crate::config::words::LeaseWord;
 pub use crate::config::words::{Kind, OnFailure, OnMissing};
 use crate::limit::Limit;
+use crate::limit::ban::BanRule;
 use crate::limit::charge::Mode;
 use crate::limit::cost::Cost;
 use crate::limit::fixed_window::Overage;
@@ -291,6 +292,8 @@ pub struct Rule {
     pub mode: Mode,
     /// Share of the clients for which it refuses requests, in thousandths, if it does so.
     pub enforced_thousandths: u16,
+    /// When clients that go on after refusals are banned; `None`: never.
+    pub ban: Option<BanRule>,
     /// Index of the rule whose limit this one may replace; `None`: it is a rule of the file.
     pub candidate_of: Option<u32>,
     /// Treatment of clients without a key, if `per` contains `key`.
@@ -475,6 +478,20 @@ impl Dimension {
         Self::Host,
         Self::Certificate,
     ];
+
+    /// Whether different clients can have different values, so that one of them can be banned.
+    pub const fn is_of_client(&self) -> bool {
+        match self {
+            Self::Ip
+            | Self::Key
+            | Self::Header(_)
+            | Self::Certificate
+            | Self::Param(_)
+            | Self::Tenant
+            | Self::Claim(_) => true,
+            Self::Plan | Self::Route | Self::Method | Self::Host => false,
+        }
+    }
 
     /// Sort key within `per`: by kind, then headers and parameters by name.
     fn canonical_position(&self) -> (u8, &str) {

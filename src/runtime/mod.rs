@@ -76,6 +76,7 @@ impl Runtime {
     pub fn publish_limits(&self, snapshot: &Snapshot) {
         self.metrics.config.show_limits(snapshot.limits);
         self.limiter.publish_limits(snapshot.limits);
+        self.limiter.bans().use_rules(&snapshot.stored_rules);
     }
 
     /// Puts a policy in force, with the files of its listeners, and returns its snapshot. New

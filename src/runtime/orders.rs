@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::CurrentSnapshot;
 use crate::base::clock;
+use crate::base::random::pause_ms;
 use crate::policy::redis::Redis;
 use crate::store::redis::link::records::{Records, RecordsError};
 use crate::upstream::health::Order;
@@ -74,7 +75,7 @@ impl OrderSharing {
             }
             is_failing = failure.is_some();
             self.apply(&mut applied);
-            let pause = if is_failing { retry_after() } else { INTERVAL };
+            let pause = if is_failing { pause_ms(&RETRY_MS) } else { INTERVAL };
             tokio::select! {
                 () = self.board.0.has_new.notified() => {}
                 () = tokio::time::sleep(pause) => {}
@@ -121,14 +122,6 @@ impl OrderSharing {
         }
         applied.keep(&known);
     }
-}
-
-/// The time after a failure.
-fn retry_after() -> Duration {
-    // Without random numbers, the process' own times still differ a little.
-    let random = getrandom::u64().unwrap_or_else(|_| clock::now());
-    let span_ms = RETRY_MS.end() - RETRY_MS.start();
-    Duration::from_millis(RETRY_MS.start() + random % (span_ms + 1))
 }
 
 #[async_trait]

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::adjusted::Adjusted;
+use super::bans::Bans;
 use super::debts::Lapsed;
 use super::deny_cache::DenyCache;
 use super::fallback::Fallback;
@@ -37,6 +38,7 @@ use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{self, Answer, Charge, Charges, Mode, Outcome};
 use crate::limit::reading::Reading;
 use crate::limit::share::Share;
+use crate::limit::verdict::Standing;
 use crate::policy::OnFailure;
 use crate::policy::limits_hash::LimitsHash;
 pub use peek::Levels;
@@ -49,6 +51,8 @@ pub struct Limiter {
     shared: Option<Shared>,
     /// Buckets that an operator has adjusted by this gateway.
     adjusted: Adjusted,
+    /// Clients that are refused for longer.
+    bans: Arc<Bans>,
 }
 
 /// Everything that a limiter with Redis has.
@@ -80,6 +84,17 @@ pub struct Taken {
     pub leased: Vec<usize>,
     /// When the tokens were taken.
     pub taken_at: TakenAt,
+    /// The ban that refuses the request; `None` if none does.
+    pub banned: Option<Banned>,
+}
+
+/// A ban that refuses a request, without a look at a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Banned {
+    /// Index of the charge whose rule has banned the client.
+    pub index: usize,
+    /// Microseconds that are left of the ban.
+    pub left_us: u64,
 }
 
 /// Where a decision was made.
@@ -95,21 +110,24 @@ pub enum Source {
     Policy,
     /// Tokens that this gateway has borrowed from Redis.
     Lease,
+    /// A ban of the client.
+    Ban,
 }
 
 impl Source {
     /// Number of variants, for arrays with one entry each.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 6;
 
     /// All sources, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] =
-        [Self::Redis, Self::Cache, Self::Local, Self::Policy, Self::Lease];
+        [Self::Redis, Self::Cache, Self::Local, Self::Policy, Self::Lease, Self::Ban];
 }
 
 impl Limiter {
     /// A limiter without Redis, over buckets in this process.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
-        Self { memory, shared: None, adjusted: Adjusted::default() }
+        let bans = Arc::new(Bans::new(false));
+        Self { memory, shared: None, adjusted: Adjusted::default(), bans }
     }
 
     /// A limiter over the shared buckets of `nodes`. While one of them is unavailable, it decides
@@ -122,7 +140,8 @@ impl Limiter {
         let own = Arc::clone(&memory);
         let leases = Arc::new(Leases::default());
         let shared = Shared { memory: own, nodes, denied, fallback, leases, peek_cache, instances };
-        Self { memory, shared: Some(shared), adjusted: Adjusted::default() }
+        let bans = Arc::new(Bans::new(true));
+        Self { memory, shared: Some(shared), adjusted: Adjusted::default(), bans }
     }
 
     /// Decides a request and takes its tokens: from all of its buckets or from none. `rules` are
@@ -134,6 +153,11 @@ impl Limiter {
         rules: &Arc<[StoredRule]>,
         now: u64,
     ) -> (Taken, Holds) {
+        if self.bans.are_used()
+            && let Some(taken) = self.refusal_by_ban(&charges, rules, now)
+        {
+            return (taken, Holds::new());
+        }
         let Some(shared) = &self.shared else {
             let (answer, holds) = self.memory.hold(&charges, rules, now, Share::WHOLE);
             return (Taken::all(charges, answer, Source::Local), holds);
@@ -147,11 +171,26 @@ impl Limiter {
     /// Returns what [`take`](Self::take) would return. Takes no tokens and writes nothing. May take
     /// up to a second, so it is not for the request path.
     pub async fn peek(&self, charges: &[Charge], rules: &[StoredRule], now: u64) -> Taken {
+        if let Some(taken) = self.refusal_by_ban(charges, rules, now) {
+            return taken;
+        }
         let Some(shared) = &self.shared else {
             let answer = self.memory.peek(charges, now, Share::WHOLE);
             return Taken::all(charges.to_vec(), answer, Source::Local);
         };
         shared.peek(charges, rules).await
+    }
+
+    /// The clients that are refused for longer.
+    pub fn bans(&self) -> &Arc<Bans> {
+        &self.bans
+    }
+
+    /// The refusal of a request whose client is banned; `None` if it is not.
+    #[cold]
+    fn refusal_by_ban(&self, charges: &[Charge], rules: &[StoredRule], now: u64) -> Option<Taken> {
+        let (index, left_us) = self.bans.refusal(charges, rules, now)?;
+        Some(Taken::banned(charges.to_vec(), Banned { index, left_us }))
     }
 
     /// Adjusts buckets for an operator, all of them or none: in Redis, or in this process without
@@ -416,7 +455,33 @@ impl Taken {
     /// A decision of `source` on all charges.
     pub fn all(charges: Charges, answer: Answer, source: Source) -> Self {
         let (waived, local, leased) = (Vec::new(), Vec::new(), Vec::new());
-        Self { charges, answer, source, waived, local, leased, taken_at: TakenAt::default() }
+        let (taken_at, banned) = (TakenAt::default(), None);
+        Self { charges, answer, source, waived, local, leased, taken_at, banned }
+    }
+
+    /// The refusal by a ban. The other rules count as ones that would allow the request.
+    fn banned(charges: Charges, banned: Banned) -> Self {
+        let outcome = |(index, charge): (usize, &Charge)| Outcome {
+            level: if index == banned.index { 0 } else { charge.limit.full() },
+            enough: index != banned.index,
+            ..Outcome::full(charge)
+        };
+        let answer = Answer::of(&charges, charges.iter().enumerate().map(outcome).collect());
+        Self { banned: Some(banned), ..Self::all(charges, answer, Source::Ban) }
+    }
+
+    /// State of the limit of the charge at `index`, after the decision.
+    pub fn standing(&self, index: usize) -> Option<Standing> {
+        let standing = Standing::of(self.charges.get(index)?, self.answer.outcomes.get(index)?);
+        Some(match self.banned.filter(|banned| banned.index == index) {
+            Some(Banned { left_us, .. }) => Standing {
+                remaining: 0,
+                retry_after_us: left_us,
+                reset_us: standing.reset_us.max(left_us),
+                ..standing
+            },
+            None => standing,
+        })
     }
 
     /// The same, whose local decisions were made at `reserved` (microseconds) and became debts

@@ -5,10 +5,12 @@
 //! this process; or [`fallback`] while Redis is unavailable, which records its grants as [`debts`].
 //! [`leases`] has the tokens that this process has borrowed from the shared store.
 //! [`held`] has the units that requests in flight hold.
+//! [`bans`] has the clients that are refused for longer.
 //! [`rule`] has what they know of a rule.
 //! `peek_cache` bounds how often clients read their limits.
 
 mod adjusted;
+pub mod bans;
 pub mod debts;
 pub mod deny_cache;
 pub mod fallback;

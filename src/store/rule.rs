@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::limit::ban::BanRule;
 use crate::policy::{Kind, Lease, OnFailure, Rule};
 
 /// The parts of a rule that stores use.
@@ -17,6 +18,8 @@ pub struct StoredRule {
     pub lease: Lease,
     /// Whether it delays requests.
     pub is_leaky: bool,
+    /// When clients that go on after refusals are banned; `None`: never.
+    pub ban: Option<BanRule>,
 }
 
 impl StoredRule {
@@ -28,6 +31,7 @@ impl StoredRule {
             on_failure: rule.on_failure,
             lease: rule.lease,
             is_leaky: rule.kind == Kind::LeakyBucket,
+            ban: rule.ban.filter(|_| rule.enabled),
         }
     }
 }

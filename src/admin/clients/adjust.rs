@@ -198,7 +198,7 @@ fn require_period(policy: &Policy, charges: &[Charge]) -> Result<(), Box<Answer>
 }
 
 /// The rule of that name, if it has a known bucket for the client.
-fn find_rule<'a, 'b>(
+pub(super) fn find_rule<'a, 'b>(
     applicabilities: &'b [Applicability<'a>],
     name: &str,
 ) -> Result<&'b Applicability<'a>, Box<Answer>> {

@@ -236,6 +236,12 @@ fn address(text: &str, policy: &Policy) -> Result<IpAddr, Box<Answer>> {
     parse_address(text, policy.clients.ipv6_prefix).ok_or_else(wrong)
 }
 
+/// An address as rules count it.
+pub(super) fn counted(text: &str, policy: &Policy) -> Result<String, Box<Answer>> {
+    let prefix = policy.clients.ipv6_prefix;
+    Ok(counted_as(counted_address(address(text, policy)?, prefix), prefix))
+}
+
 fn bad(detail: &str) -> Box<Answer> {
     BadQuery(detail.to_owned()).into()
 }

@@ -9,6 +9,7 @@ use crate::admin::events::KIND;
 use crate::admin::policy::Policy;
 use crate::admin::routes::Call;
 use crate::api::audit::Refusals;
+use crate::api::bans::{Ban, Bans, Lifted, NewBan};
 use crate::api::clients::{ClientBuckets, Top};
 use crate::api::keys::{
     ClientChange, Imported, IssuedKey, NewClient, RemovedClient, Rotation, StoredClient,
@@ -146,6 +147,53 @@ fn set_breaker(generator: &mut SchemaGenerator) -> Operation {
         .failing(&[BAD, NO_REDIS])
 }
 
+/// Clients that are refused for longer.
+fn bans(call: Call, generator: &mut SchemaGenerator) -> Operation {
+    const NO_BAN: (u16, &str) = (404, "There is no such ban, client or route.");
+    let client = || {
+        vec![
+            parameter("rule", "Only bans of this rule."),
+            parameter("key", "Only those of the client with the key of this id."),
+            parameter("token", "Only those of the client with a token of this id."),
+            parameter(
+                "tenant",
+                "Only those of this tenant, by rules that count its clients together.",
+            ),
+            parameter("ip", "Only those of this address; for IPv6, of its network."),
+        ]
+    };
+    match call {
+        Call::BeginBan => {
+            let body = generator.subschema_for::<NewBan>().to_value();
+            let summary = "Bans a client, or sets the end of its ban.";
+            Operation::json::<Ban>(generator, summary)
+                .with_body(true, body)
+                .with_query(client_request())
+                .failing(&[
+                    BAD,
+                    NO_BAN,
+                    (409, "The rule has no `ban`, does not apply, or counts by a value that was not given."),
+                    (503, "There are too many bans."),
+                ])
+        }
+        Call::LiftBans => {
+            let mut query = client();
+            query.push(parameter("id", "The ban of this id, instead of those of a client."));
+            Operation::json::<Lifted>(generator, "Lifts bans: one, or those of a client.")
+                .with_query(query)
+                .failing(&[BAD, NO_BAN])
+        }
+        _ => {
+            let limit = json!({ "type": "integer", "minimum": 1, "maximum": 1_000 });
+            let mut query = client();
+            query.push(parameter("cursor", "The member `next` of the previous response."));
+            let about = "Maximum number of bans; 100 by default.";
+            query.push(Parameter { schema: limit, ..parameter("limit", about) });
+            Operation::json::<Bans>(generator, "Bans in force.").with_query(query).failing(&[BAD])
+        }
+    }
+}
+
 /// The clients of the key store.
 fn keys(call: Call, generator: &mut SchemaGenerator) -> Operation {
     const NO_STORE: (u16, &str) = (409, "The file has no [key_store].");
@@ -260,6 +308,7 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
                 .with_query(top_query())
                 .failing(&[BAD])
         }
+        Call::Bans | Call::BeginBan | Call::LiftBans => bans(call, generator),
         Call::Buckets => Operation::json::<ClientBuckets>(generator, "The buckets of one client.")
             .with_query(client_request())
             .failing(&[BAD, NO_CLIENT]),

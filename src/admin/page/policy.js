@@ -23,6 +23,9 @@ export const costOf = (route, rule) => rules.get(rule)?.cost ?? routes.get(route
 /** Whether a rule is of this kind. */
 export const hasKind = (kind) => [...rules.values()].some((rule) => rule.kind === kind);
 
+/** Whether a rule bans clients. */
+export const hasBans = () => [...rules.values()].some((rule) => rule.ban && rule.enabled);
+
 /** Whether a rule is in shadow mode. */
 export const isShadow = (rule) => rules.get(rule)?.mode === "shadow";
 
@@ -53,7 +56,7 @@ function limits(rule) {
 }
 
 function name(rule) {
-  const marks = [rule.enabled ? null : badge("off"), rule.mode === "shadow" ? badge(rule.candidate_of ? "candidate" : "shadow") : null, rule.enforce ? badge(`for ${rule.enforce}`) : null];
+  const marks = [rule.enabled ? null : badge("off"), rule.mode === "shadow" ? badge(rule.candidate_of ? "candidate" : "shadow") : null, rule.enforce ? badge(`for ${rule.enforce}`) : null, rule.ban ? badge("bans") : null];
   return [code(rule.name), " ", ...marks.filter(Boolean), rule.description ? h("span", { class: "muted block words" }, rule.description) : null].filter(Boolean);
 }
 

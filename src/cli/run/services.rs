@@ -42,6 +42,7 @@ use crate::runtime::lookups::Lookups;
 use crate::runtime::orders::OrderSharing;
 use crate::runtime::token_keys::TokenKeys;
 use crate::runtime::{CurrentSnapshot, Runtime};
+use crate::store::bans::sync::BanSync;
 use crate::store::limiter::Limiter;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::append::Appending;
@@ -106,7 +107,7 @@ impl Services {
         let proxy = Downstream::new(proxy, front, self.listeners, failures.clone());
         // The admin port opens after the takeover: until then, the previous process answers.
         let (taken, is_taken) = watch::channel(false);
-        let nodes = limiter.redis().cloned();
+        let (nodes, bans) = (limiter.redis().cloned(), limiter.bans().clone());
         let tokens = Arc::clone(&current);
         let begin = begin(nodes, tokens, self.takeover, Arc::clone(&self.upgrader), taken);
         let proxy = Prebound::new(proxy, Vec::new(), failures.clone()).starting_after(begin);
@@ -144,8 +145,9 @@ impl Services {
         add_background(&mut pingora, "token_keys", token_keys, &failures);
         add_background(&mut pingora, "lookups", Lookups::new(current), &failures);
         add_background(&mut pingora, "checks", checks, &failures);
-        if redis.is_some() {
+        if let Some(redis) = &redis {
             add_background(&mut pingora, "orders", shared_orders, &failures);
+            add_background(&mut pingora, "bans", BanSync::new(bans, redis), &failures);
         }
         add_background(&mut pingora, "reloads", reloads, &failures);
         if let Some(follower) = self.follower {

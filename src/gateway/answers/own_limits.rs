@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, header};
 use pingora::proxy::Session;
 
+use crate::base::clock;
 use crate::client::{Client, ClientKey};
 use crate::decide;
 use crate::decide::applicability::{Absent, SelectedBy, Subject};
@@ -16,6 +17,7 @@ use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::problem::own_limits_methods;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::{Gateway, respond};
+use crate::limit::charge::Charge;
 use view::ClientRules;
 
 impl Gateway {
@@ -67,7 +69,10 @@ impl Gateway {
         if request.method == Method::POST {
             return Box::pin(self.rotate_own_key(session, exchange, client)).await;
         }
-        Decision::OwnLimits { check, view: Some(respond::pretty(&rules.view(&levels))) }
+        let (bans, now) = (self.limiter.bans(), clock::now());
+        let ban_left_us = |charge: &Charge| bans.left_us(charge.bucket, now);
+        let view = rules.view(&levels, &ban_left_us);
+        Decision::OwnLimits { check, view: Some(respond::pretty(&view)) }
     }
 }
 

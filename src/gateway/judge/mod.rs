@@ -24,8 +24,9 @@ use crate::decide::{self, Head, Precheck, Rejection};
 use crate::downstream::ConnectionInfo;
 use crate::limit::charge::{Charge, Charges, Mode};
 use crate::runtime::Snapshot;
+use crate::store::bans::about::About;
 use crate::store::held::Holds;
-use crate::store::limiter::Taken;
+use crate::store::limiter::{Source, Taken};
 use crate::upstream::load::Slot;
 use crate::usage::days::tally::Counted;
 use waiting::{Place, Wait};
@@ -243,6 +244,9 @@ impl Gateway {
         self.observe_check(taken.source, took);
         snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
         snapshot.consumption.record(&snapshot.policy, client, &taken, started);
+        if !taken.answer.allowed() && self.limiter.bans().are_used() {
+            self.note_refusal(snapshot, client, &taken);
+        }
         if let Some(usage) = &self.usage {
             usage.ledger().note(counted(snapshot, client, route), &taken, started);
         }
@@ -257,6 +261,25 @@ pub(super) fn counted<'a>(
     route: Option<u32>,
 ) -> Counted<'a> {
     Counted { policy: &snapshot.policy, generation: snapshot.generation, client, route }
+}
+
+impl Gateway {
+    /// Counts a refusal by the rules that ban clients.
+    #[cold]
+    fn note_refusal(&self, snapshot: &Snapshot, client: &Client, taken: &Taken) {
+        if matches!(taken.source, Source::Ban | Source::Policy) {
+            return;
+        }
+        let (policy, now) = (&snapshot.policy, clock::now());
+        for (charge, outcome) in taken.charges.iter().zip(&taken.answer.outcomes) {
+            let Some(stored) = snapshot.stored_rules.get(charge.rule as usize) else { continue };
+            if outcome.enough || charge.mode == Mode::Shadow || stored.ban.is_none() {
+                continue;
+            }
+            let Some(rule) = policy.rules.get(charge.rule as usize) else { continue };
+            self.limiter.bans().note(charge, stored, || About::of(policy, rule, client), now);
+        }
+    }
 }
 
 /// As [`head`], with what is known of the connection.

@@ -422,8 +422,9 @@ fn limited<'a>(
             kind: QUOTA_EXCEEDED,
             title: "Too Many Requests",
             status: problem::LIMITED.as_u16(),
-            detail: charge.map_or_else(String::new, |charge| {
-                problem::limited(policy, client, charge, retry_after_ms, unauthenticated)
+            detail: charge.map_or_else(String::new, |charge| match check.taken.banned {
+                Some(_) => problem::banned(policy, charge, retry_after_ms),
+                None => problem::limited(policy, client, charge, retry_after_ms, unauthenticated),
             }),
             violated_policies,
             retry_after_ms: Some(retry_after_ms),

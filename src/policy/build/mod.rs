@@ -16,6 +16,7 @@ mod admin;
 mod answers;
 mod audit;
 mod balance;
+mod ban;
 mod basic;
 mod breaker;
 mod claim_headers;

@@ -51,6 +51,7 @@ pub(super) fn candidate(rule: &Rule, index: u32, grant: Grant) -> Rule {
         routes: rule.routes.clone(),
         mode: Mode::Shadow,
         enforced_thousandths: Rule::ALL_CLIENTS,
+        ban: None,
         candidate_of: Some(index),
         // A request that the rule refuses for its missing key is refused once.
         on_missing: match rule.on_missing {

@@ -8,6 +8,7 @@ use http::HeaderName;
 use sha2::{Digest as _, Sha256};
 
 use super::address;
+use super::ban::ban;
 use super::count::{self, count};
 use super::grant::fixed_window::unknown_zone;
 use super::grant::{self, Limits, PlacedGrant, Written};
@@ -219,6 +220,7 @@ fn rule(
         }
         names.routes.find_all(routes.get_ref(), diagnostics)
     });
+    let ban = ban(name, table, &per, diagnostics);
     Rule {
         name: name.clone(),
         description: table.description.as_ref().map(|text| text.get_ref().clone()),
@@ -228,6 +230,7 @@ fn rule(
         routes,
         mode: meaning(table.mode.as_ref()),
         enforced_thousandths: rollout::enforced_thousandths(table, diagnostics),
+        ban,
         candidate_of: None,
         on_missing: meaning(table.on_missing.as_ref()),
         on_failure: OnFailure::default(),

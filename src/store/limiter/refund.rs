@@ -174,7 +174,7 @@ impl Limiter {
                     None
                 }
                 // These take nothing.
-                (Some(_), Source::Cache | Source::Policy) => None,
+                (Some(_), Source::Cache | Source::Policy | Source::Ban) => None,
             };
             refund.levels.extend(level.map(|level| (index, level)));
             refund.lost.extend(is_lost.then_some(index));

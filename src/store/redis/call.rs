@@ -188,6 +188,7 @@ pub async fn probe(
         on_failure: OnFailure::Local,
         lease: Lease::Off,
         is_leaky: false,
+        ban: None,
     };
     let mut batch = Batch::default();
     batch.add(&[charge], &[rule], prefix);

@@ -56,6 +56,7 @@ pub(crate) fn rule() -> StoredRule {
         on_failure: OnFailure::Local,
         lease: Lease::Off,
         is_leaky: false,
+        ban: None,
     }
 }
 

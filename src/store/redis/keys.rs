@@ -254,7 +254,14 @@ mod tests {
 
     fn rule(salt: u128) -> StoredRule {
         let (name, on_failure) = (Arc::from("r"), OnFailure::Local);
-        StoredRule { name, salt, on_failure, lease: crate::policy::Lease::Off, is_leaky: false }
+        StoredRule {
+            name,
+            salt,
+            on_failure,
+            lease: crate::policy::Lease::Off,
+            is_leaky: false,
+            ban: None,
+        }
     }
 
     /// A bucket of a rule, by a number from which its client part is mixed.

@@ -169,6 +169,7 @@ fn rules() -> Vec<StoredRule> {
             on_failure: OnFailure::Local,
             lease: Lease::Off,
             is_leaky: false,
+            ban: None,
         }
     };
     (0..4_u8).map(rule).collect()

@@ -24,6 +24,9 @@ const MAX_RULES: usize = 100;
 /// Maximum number of routes that are listed for one rule.
 const MAX_ROUTES: usize = 20;
 
+/// Microseconds that are left of the ban of a charge's client, if it is banned.
+pub(super) type BanLeft<'a> = &'a dyn Fn(&Charge) -> Option<u64>;
+
 /// The rules that apply to a client, before any bucket is read.
 #[derive(Debug)]
 pub(super) struct ClientRules<'a> {
@@ -140,6 +143,9 @@ struct LimitView {
     /// `count` if requests beyond the limit are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     overage: Option<&'static str>,
+    /// Milliseconds that are left of the client's ban.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    banned_for_ms: Option<u64>,
     #[serde(flatten)]
     left: Option<BucketView>,
 }
@@ -207,12 +213,13 @@ impl<'a> ClientRules<'a> {
         Levels { readings, ..*levels }.decide(charges)
     }
 
-    /// The body. `levels` are those of [`charges`](Self::charges).
-    pub(super) fn view(&self, levels: &Levels) -> View<'a> {
+    /// The body. `levels` are those of [`charges`](Self::charges); `ban_left_us` is what is left of
+    /// the ban of a charge's client.
+    pub(super) fn view(&self, levels: &Levels, ban_left_us: BanLeft<'_>) -> View<'a> {
         let mut each_reading = levels.readings.iter();
         let each = self.entries.iter().map(|entry| {
             let reading = entry.known_charge().and_then(|_| each_reading.next());
-            entry.view(self.policy, levels, reading.copied())
+            entry.view(self.policy, levels, reading.copied(), ban_left_us)
         });
         let rules: Vec<RuleView<'a>> = each.collect();
         View {
@@ -256,11 +263,22 @@ impl<'a> ClientRule<'a> {
         self.charge.ok().filter(|_| self.unknown.is_empty())
     }
 
-    fn view(&self, policy: &'a Policy, levels: &Levels, reading: Option<Reading>) -> RuleView<'a> {
+    fn view(
+        &self,
+        policy: &'a Policy,
+        levels: &Levels,
+        reading: Option<Reading>,
+        ban_left_us: BanLeft<'_>,
+    ) -> RuleView<'a> {
         let Self { rule, .. } = self;
         let (routes, more_routes) = self.routes(policy);
         let effect = match &self.charge {
-            Ok(charge) => Effect::Limits(self.limit(policy, charge, levels, reading)),
+            Ok(charge) => {
+                let limit = self.limit(policy, charge, levels, reading);
+                let banned = self.known_charge().filter(|_| self.rule.ban.is_some());
+                let left_us = banned.as_ref().and_then(ban_left_us);
+                Effect::Limits(limit.banned_for(left_us))
+            }
             Err(WhyNot::NoKeyDenied) => Effect::RequiresKey { needs_key: true },
             Err(_) => Effect::Exempts { exempt: true },
         };
@@ -331,6 +349,7 @@ impl<'a> ClientRule<'a> {
             without_redis,
             soft: charge.limit.soft_thousandths().map(|soft| soft_tokens(charge, soft)),
             overage: charge.counts_overage().then(|| Overage::Count.name()),
+            banned_for_ms: None,
             left,
         }
     }
@@ -347,6 +366,13 @@ fn soft_tokens(charge: &Charge, soft: u16) -> u64 {
 fn overage_used(charge: &Charge, level: i64) -> Option<f64> {
     let is_over = charge.counts_overage() && level < 0;
     is_over.then(|| level.saturating_neg() as f64 / charge.limit.parts() as f64)
+}
+
+impl LimitView {
+    /// The same, with what is left of a ban.
+    fn banned_for(self, left_us: Option<u64>) -> Self {
+        Self { banned_for_ms: left_us.map(retry_after_ms), ..self }
+    }
 }
 
 impl<'a> ClientView<'a> {

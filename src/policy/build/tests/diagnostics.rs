@@ -6,6 +6,7 @@ mod acme;
 mod admin_tokens;
 mod answers;
 mod audit;
+mod bans;
 mod breaker;
 mod compression;
 mod concurrency;

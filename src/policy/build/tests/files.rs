@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 78] = [
+pub(super) const FILES: [(&str, &str); 80] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("admin.tokens", "[[admin.tokens]]\nname = 't'\nsha256 = '#'\n@"),
@@ -118,6 +118,8 @@ pub(super) const FILES: [(&str, &str); 78] = [
         "rules.plans",
         "[plans.free]\n[rules.r]\nper = []\nkind = 'fixed_window'\n[rules.r.plans.free]\nlimit = '5/month'\n@",
     ),
+    ("rules.ban", "[rules.r]\nper = ['ip']\nrate = '9/s'\n[rules.r.ban]\n@"),
+    ("rules.ban", "[rules.r]\nper = ['ip']\nrate = '9/s'\n[rules.r.ban]\nfor = '1s'\n@"),
     ("rules.candidate", "[rules.r]\nper = []\nrate = '9/s'\n[rules.r.candidate]\nrate = '1/s'\n@"),
     (
         "rules.candidate",

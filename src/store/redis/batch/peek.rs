@@ -144,6 +144,7 @@ pub(super) mod tests {
             on_failure,
             lease: Lease::Off,
             is_leaky: false,
+            ban: None,
         }];
         let key = script::key("t:", bucket_id, &rules[0]);
         let mut batch = Batch::default();

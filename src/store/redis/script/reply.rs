@@ -230,6 +230,7 @@ mod tests {
             on_failure: OnFailure::Local,
             lease: Lease::Off,
             is_leaky: false,
+            ban: None,
         };
         let mut batch = Batch::default();
         batch.add(&[charge], &[rule], "t:");

@@ -96,12 +96,13 @@ fn view(policy: &Policy, client: &Client, lacking: u64, source: Source) -> Strin
         Reading { level, times: Times::NONE }
     };
     let readings = rules.charges().iter().map(reading).collect();
-    let view = rules.view(&Levels {
+    let levels = Levels {
         readings,
         source,
         share: Share::WHOLE,
         is_local_fallback: policy.redis.is_some() && source == Source::Local,
-    });
+    };
+    let view = rules.view(&levels, &|_| None);
     let each = view.rules.iter().map(|rule| serde_json::to_string(rule).unwrap());
     let rules = each.collect::<Vec<_>>().join("\n");
     let client = serde_json::to_string(&view.client).unwrap();

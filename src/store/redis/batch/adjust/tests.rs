@@ -34,6 +34,7 @@ fn rules() -> [StoredRule; 1] {
         on_failure: OnFailure::Local,
         lease: Lease::Off,
         is_leaky: false,
+        ban: None,
     }]
 }
 

@@ -32,6 +32,7 @@ impl Scene {
                 on_failure,
                 lease: crate::policy::Lease::Off,
                 is_leaky: false,
+                ban: None,
             })
             .collect();
         let key = script::key("t:", charges[0].bucket, &rules[0]);
