@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser smoke lint
-.PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-keys bench-leases bench-shedding bench-cluster bench-peers callgrind
+.PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-keys bench-adapting bench-leases bench-shedding bench-cluster bench-peers callgrind
 .PHONY: chart
 .PHONY: cluster-simulation test-cluster-matrix test-clients
 
@@ -184,6 +184,11 @@ bench-shedding: ## draw an overload with and without max_in_flight = "auto"; wri
 	@scripts/need $(BUILD_NEEDS) python3
 	cargo build
 	$$(scripts/venv peers) benches/shedding.py "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
+
+bench-adapting: ## draw how an adaptive rate falls and recovers; writes docs/adaptive-rates.svg (two minutes)
+	@scripts/need $(BUILD_NEEDS) python3 redis-server
+	cargo build
+	$$(scripts/venv peers) benches/adapting.py "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
 
 bench-cluster: ## measure calls and Redis CPU of a request in a Redis Cluster
 	@scripts/need $(BUILD_NEEDS) python3 redis-server wrk

@@ -287,6 +287,7 @@ impl Admin {
         metrics.tokens.show(snapshot.tokens.issuers().iter().filter_map(|keys| keys.view()));
         let rules = snapshot.policy.rules.iter().filter(|rule| rule.enabled && rule.ban.is_some());
         let bans = self.runtime.limiter.bans().counts(clock::now());
+        metrics.rules.show_rates(snapshot.rates.shares());
         metrics.rules.show_bans(rules.map(|rule| &*rule.name), &bans);
         let (servers, lookups) = (snapshot.servers(clock::now()), snapshot.lookups());
         match metrics.render(store, &servers, &lookups, &snapshot.loads()) {

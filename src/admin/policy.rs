@@ -171,6 +171,12 @@ struct Rule {
     /// When clients that go on after refusals are banned, in words; left out if they are not.
     #[serde(skip_serializing_if = "Option::is_none")]
     ban: Option<String>,
+    /// When the rate falls because an upstream is unhealthy, in words; left out if it never does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adapt: Option<String>,
+    /// Share of the rate that the rule has now, in percent; left out if it does not adapt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_percent: Option<f64>,
     /// Name of the rule whose limit this one may replace, of a candidate.
     #[serde(skip_serializing_if = "Option::is_none")]
     candidate_of: Option<String>,
@@ -295,7 +301,10 @@ impl Policy {
             more_keys: policy.keys.all().len().saturating_sub(MAX_LISTED),
             upstreams: policy.upstreams.iter().map(Upstream::of).collect(),
             routes: policy.routes.iter().map(|route| Route::of(policy, route)).collect(),
-            rules: policy.rules.iter().map(|rule| Rule::of(policy, rule)).collect(),
+            rules: (0..)
+                .zip(&policy.rules)
+                .map(|(index, rule)| Rule::of(policy, rule, snapshot.rates.share(index)))
+                .collect(),
             warnings,
             more_warnings,
         }
@@ -327,7 +336,7 @@ impl Route {
 }
 
 impl Rule {
-    fn of(policy: &policy::Policy, rule: &policy::Rule) -> Self {
+    fn of(policy: &policy::Policy, rule: &policy::Rule, rates: Option<u16>) -> Self {
         let route = |route: &u32| Some(policy.routes.get(*route as usize)?.name.to_string());
         let limits = limits(policy, rule);
         let more_limits = limits.len().saturating_sub(MAX_LISTED);
@@ -339,6 +348,8 @@ impl Rule {
             mode: rule.mode.name(),
             enforce: rule.enforce_words(),
             ban: rule.ban.map(|ban| ban.to_string()),
+            adapt: rule.adapt_words(policy),
+            rate_percent: rates.map(|share| f64::from(share) / 10.0),
             candidate_of: rule
                 .candidate_of
                 .and_then(|of| Some(policy.rules.get(of as usize)?.name.to_string())),

@@ -15,6 +15,7 @@
 //! Every setting is optional here: `policy::build` reports what is missing.
 
 pub mod acme;
+pub mod adapt;
 pub mod bans;
 pub mod basic;
 pub mod changes;

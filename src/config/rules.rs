@@ -1,6 +1,7 @@
 //! `[rules.<name>]`: what a bucket is counted by, and its limit.
 
 use super::Named;
+use super::adapt::Adapt;
 use super::bans::Ban;
 use super::row::DefaultValue::{InWords, Number, Switch, Text, Texts};
 use super::row::Form::{Duration, Matches, Rate};
@@ -135,6 +136,9 @@ table! {
         pub candidate: Option<Spanned<Grant>>,
         /// Bans clients that go on after refusals: `{ after = 20, within = "1m", for = "10m" }`.
         pub ban: Option<Spanned<Ban>>,
+        /// Of a token bucket: the rate falls while an upstream is slow or fails: `{ upstream =
+        /// "api", p99 = "500ms", errors = "5%", floor = "10%" }`.
+        pub adapt: Option<Spanned<Adapt>>,
         /// Whether the rule is used.
         pub enabled: Field<bool> { default: Switch(true) },
         /// How a rule per key counts a client without one.

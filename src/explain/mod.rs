@@ -96,6 +96,10 @@ impl Explainer {
         let explanation = |levels| {
             let mut explanation =
                 resolved::explanation(&snapshot.policy, &request, &precheck, levels);
+            for (rule, index) in explanation.rules.iter_mut().zip(0..) {
+                let share = snapshot.rates.share(index);
+                rule.rate_percent = share.map(|share| f64::from(share) / 10.0);
+            }
             let upstream = explanation.route.upstream.as_deref();
             explanation.route.endpoints_down =
                 upstream.map_or_else(Vec::new, |name| endpoints_down(&snapshot, name));
@@ -107,7 +111,9 @@ impl Explainer {
             return Ok(explanation(PeekResult::NoBuckets));
         }
         let rules = &snapshot.stored_rules;
-        let taken = self.limiter.peek(&precheck.charges, rules, clock::now()).await;
+        let mut charges = precheck.charges.clone();
+        snapshot.rates.apply(&mut charges);
+        let taken = self.limiter.peek(&charges, rules, clock::now()).await;
         let retry_after_us = self.limiter.retry_after_us();
         Ok(explanation(PeekResult::Read { taken: &taken, retry_after_us }))
     }

@@ -10,7 +10,7 @@ use crate::policy::refund::RefundOn;
 
 /// The response to a request, and why. Every `why` is a sentence for people; programs use the other
 /// members.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// Method, host and path of the request.
@@ -236,7 +236,7 @@ pub struct HeaderLine {
 }
 
 /// A rule, and whether it applies to the request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainedRule {
     /// Name of the rule.
@@ -263,6 +263,13 @@ pub struct ExplainedRule {
     /// Milliseconds that are left of the ban of this client; left out without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub banned_for_ms: Option<u64>,
+    /// When the rate falls because an upstream is unhealthy, in words; left out if it never does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapt: Option<String>,
+    /// Share of the rate that the rule has now, in percent; left out if it does not adapt, and by
+    /// the command line, which asks no gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_percent: Option<f64>,
     /// Reasons for which a request gets its tokens back: `refund_on` of the rule.
     pub refund_on: Vec<&'static str>,
     /// Dimensions of its buckets, as in the configuration file.

@@ -48,6 +48,8 @@ pub(super) fn rules(
             count: rule.count.as_ref().map(ToString::to_string),
             ban: rule.ban.map(|ban| ban.to_string()),
             banned_for_ms: banned_for_ms(levels, index),
+            adapt: rule.adapt_words(policy),
+            rate_percent: None,
             refund_on: rule.refund_on.names(),
             per: rule.per.iter().map(ToString::to_string).collect(),
             why_not: None,

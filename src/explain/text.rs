@@ -285,13 +285,7 @@ impl Page {
             let line = self.painted(style, &line);
             self.line("", &line);
         }
-        if let Some(ban) = &rule.ban {
-            self.line("", &format!("{indent}bans {ban}"));
-        }
-        if let Some(ms) = rule.banned_for_ms {
-            let line = self.painted(BAD, &format!("{indent}the client is banned for {}", span(ms)));
-            self.line("", &line);
-        }
+        self.changes(&indent, rule);
         if charge.waived {
             self.line("", &format!("{indent}allows the request, because Redis is unavailable"));
         }
@@ -302,6 +296,22 @@ impl Page {
         self.line("", &format!("{indent}one bucket for {shared}"));
         let bucket = self.painted(FAINT, &charge.bucket);
         self.line("", &format!("{indent}{bucket}"));
+    }
+
+    /// How the rule changes by itself: by an upstream, or for a client.
+    fn changes(&mut self, indent: &str, rule: &ExplainedRule) {
+        if let Some(adapt) = &rule.adapt {
+            let now =
+                rule.rate_percent.map_or(String::new(), |percent| format!("; {percent}% now"));
+            self.line("", &format!("{indent}adapts {adapt}{now}"));
+        }
+        if let Some(ban) = &rule.ban {
+            self.line("", &format!("{indent}bans {ban}"));
+        }
+        if let Some(ms) = rule.banned_for_ms {
+            let line = self.painted(BAD, &format!("{indent}the client is banned for {}", span(ms)));
+            self.line("", &line);
+        }
     }
 
     fn verdict(&mut self, verdict: &Verdict, levels: &str) {

@@ -93,6 +93,26 @@ impl Limit {
         }
     }
 
+    /// The same limit in units in which [`slowed`](Self::slowed) is exact; `None` if they would be
+    /// too many.
+    pub fn adaptable(&self) -> Option<Self> {
+        match self {
+            Self::TokenBucket(bucket) => bucket.adaptable().map(Self::TokenBucket),
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => Some(*self),
+        }
+    }
+
+    /// The same limit with this part of its rate, in hundredths; the same if it has no rate. Levels
+    /// are those of the whole rate, so a store takes either for a bucket: it refills by the rate of
+    /// the charge since the last one.
+    #[must_use]
+    pub fn slowed(&self, hundredths: u16) -> Self {
+        match self {
+            Self::TokenBucket(bucket) => Self::TokenBucket(bucket.slowed(hundredths)),
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => *self,
+        }
+    }
+
     /// Parts of a token, at least 1. Charges of this limit are counted in these.
     pub const fn parts(&self) -> u64 {
         match self {

@@ -16,7 +16,8 @@
 //! - [`grant`]: the limit that a client has under a rule, and how it is written;
 //! - [`adjust`]: reset and grant by an operator; [`returned`]: tokens that a request took and does
 //!   not use;
-//! - [`ban`]: when clients that go on after refusals are refused for longer;
+//! - [`adapt`]: rates that fall while an upstream is unhealthy; [`ban`]: when clients that go on
+//!   after refusals are refused for longer;
 //! - [`lease`]: tokens that a gateway borrows from the shared store, and spends without a call;
 //! - [`breaker`], [`membership`], [`share`], [`debt`]: outages of the shared store: when to call
 //!   it, how many gateways share it, how much one of them may grant locally, and its debt for that;
@@ -63,6 +64,7 @@
 
 #![warn(missing_docs)]
 
+pub mod adapt;
 pub mod adjust;
 pub mod agreement;
 pub mod ban;

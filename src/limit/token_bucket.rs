@@ -117,6 +117,25 @@ impl TokenBucket {
         })
     }
 
+    /// The same rate and burst, in units of which the rate is a multiple of 100: for
+    /// [`slowed`](Self::slowed). `None` if the rate or the full level would exceed [`MAX_UNITS`].
+    pub fn adaptable(self) -> Option<Self> {
+        let divisor = greatest_common_divisor(self.units_per_us.unsigned_abs(), 100);
+        let factor = (100 / divisor).cast_signed();
+        let units_per_us = self.units_per_us.checked_mul(factor)?;
+        let units_per_part = self.units_per_part.checked_mul(factor)?;
+        let full = i64::try_from(self.burst).ok()?.checked_mul(self.parts.into())?;
+        let is_exact = units_per_us <= MAX_UNITS && full.checked_mul(units_per_part)? <= MAX_UNITS;
+        is_exact.then_some(Self { units_per_us, units_per_part, ..self })
+    }
+
+    /// The same burst, with this part of the rate, in hundredths. Levels have the same units.
+    pub fn slowed(self, hundredths: u16) -> Self {
+        let units_per_us = self.units_per_us / 100 * i64::from(hundredths.min(100));
+        let rest = self.units_per_us % 100 * i64::from(hundredths.min(100)) / 100;
+        Self { units_per_us: (units_per_us + rest).max(1), ..self }
+    }
+
     /// Parts of a token, at least 1.
     pub const fn parts(&self) -> u64 {
         self.parts as u64

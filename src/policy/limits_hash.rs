@@ -115,8 +115,9 @@ fn settings(rule: &Rule) -> String {
         share => format!(" enforce {share}"),
     };
     let ban = rule.ban.map_or_else(String::new, |ban| format!(" ban {ban}"));
+    let adapt = rule.adapt.map_or_else(String::new, |adapt| format!(" adapt {adapt}"));
     format!(
-        "rule {:?} {} {} {:?} {} {} {} {:?} {:?} {:?}{cost}{count}{enforce}{ban}",
+        "rule {:?} {} {} {:?} {} {} {} {:?} {:?} {:?}{cost}{count}{enforce}{ban}{adapt}",
         rule.name,
         rule.kind.name(),
         rule.mode.name(),
@@ -263,6 +264,7 @@ mod tests {
             ("exempt", "cost = 2\nexempt"),
             ("exempt", "enforce = \"10%\"\nexempt"),
             ("exempt", "ban = { after = 5 }\nexempt"),
+            ("burst = 5", "burst = 5\nadapt = { upstream = \"api\", p99 = \"1s\" }"),
             ("exempt", "candidate = { limit = \"9/month\" }\nexempt"),
             ("exempt", "refund_on = [\"no_server\"]\nexempt"),
             ("exempt", "count = \"header:x-cost\"\nexempt"),

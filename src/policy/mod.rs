@@ -79,6 +79,7 @@ use crate::config::findings::Findings;
 use crate::config::words::LeaseWord;
 pub use crate::config::words::{Kind, OnFailure, OnMissing};
 use crate::limit::Limit;
+use crate::limit::adapt::AdaptRule;
 use crate::limit::ban::BanRule;
 use crate::limit::charge::Mode;
 use crate::limit::cost::Cost;
@@ -294,6 +295,8 @@ pub struct Rule {
     pub enforced_thousandths: u16,
     /// When clients that go on after refusals are banned; `None`: never.
     pub ban: Option<BanRule>,
+    /// When its rate falls because an upstream is unhealthy; `None`: never.
+    pub adapt: Option<AdaptRule>,
     /// Index of the rule whose limit this one may replace; `None`: it is a rule of the file.
     pub candidate_of: Option<u32>,
     /// Treatment of clients without a key, if `per` contains `key`.
@@ -386,6 +389,13 @@ impl Route {
 impl Rule {
     /// [`enforced_thousandths`](Self::enforced_thousandths) of a rule that is enforced for all.
     pub const ALL_CLIENTS: u16 = 1_000;
+
+    /// `adapt` in words, with the name of the upstream.
+    pub fn adapt_words(&self, policy: &Policy) -> Option<String> {
+        let adapt = self.adapt?;
+        let upstream = policy.upstreams.get(adapt.upstream as usize)?;
+        Some(format!("to {}: {adapt}", upstream.name))
+    }
 
     /// `enforce` as the file writes it; `None`: the rule is enforced for all clients.
     pub fn enforce_words(&self) -> Option<String> {

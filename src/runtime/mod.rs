@@ -1,15 +1,16 @@
 //! The snapshot of the configuration in force, its replacement, and the services that outlive it.
 //!
 //! Reading order: `snapshot`, this file (how a policy is put in force), `lookups` (addresses of
-//! upstream servers), `checks` (their health), `orders` (of operators, for all gateways), `acme`
-//! (automatic certificates), `token_keys` (keys of token issuers), `drain` (whether the process
-//! ends).
+//! upstream servers), `checks` (their health), `orders` (of operators, for all gateways), `rates`
+//! (that adapt to upstreams), `acme` (automatic certificates), `token_keys` (keys of token
+//! issuers), `drain` (whether the process ends).
 
 pub mod acme;
 pub mod checks;
 pub mod drain;
 pub mod lookups;
 pub mod orders;
+pub mod rates;
 mod snapshot;
 pub mod token_keys;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use super::rates::Rates;
 use crate::auth::forward::ForwardAuthChecks;
 use crate::auth::introspection::IntrospectionChecks;
 use crate::observe::consumption::Consumption;
@@ -37,6 +38,8 @@ pub struct Snapshot {
     pub pools: Vec<Arc<Pool>>,
     /// Requests in flight at each upstream, in the order of `policy.upstreams`.
     pub loads: Vec<Arc<Load>>,
+    /// What part of their rates rules have now.
+    pub rates: Rates,
     /// The keys of token issuers, and verified tokens.
     pub tokens: Tokens,
     /// Asks the issuer of bearer tokens about them; `None`: it is not asked.
@@ -51,7 +54,8 @@ impl Snapshot {
     pub fn new(policy: Policy, pools: Vec<Arc<Pool>>) -> Self {
         let loads = policy.upstreams.iter().map(|_| Arc::default()).collect();
         let tokens = Tokens::new(&policy.clients, None);
-        Self::with(1, policy, Consumption::default(), pools, loads, tokens)
+        let rates = Rates::of(&policy, None);
+        Self::with(1, policy, rates, Consumption::default(), pools, loads, tokens)
     }
 
     /// Creates the snapshot of the generation after `previous`. The counts of clients that both
@@ -69,7 +73,8 @@ impl Snapshot {
             same.map_or_else(Arc::default, |(_, load)| Arc::clone(load))
         };
         let loads = policy.upstreams.iter().map(load).collect();
-        Self::with(previous.generation + 1, policy, consumption, pools, loads, tokens)
+        let rates = Rates::of(&policy, Some(&previous.rates));
+        Self::with(previous.generation + 1, policy, rates, consumption, pools, loads, tokens)
     }
 
     /// Returns every server of every upstream, and its state at `now` (microseconds).
@@ -124,6 +129,7 @@ impl Snapshot {
     fn with(
         generation: u64,
         policy: Policy,
+        rates: Rates,
         consumption: Consumption,
         pools: Vec<Arc<Pool>>,
         loads: Vec<Arc<Load>>,
@@ -143,6 +149,7 @@ impl Snapshot {
             stored_rules,
             pools,
             loads,
+            rates,
             tokens,
             introspection,
             forward_auth,

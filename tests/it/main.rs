@@ -54,6 +54,7 @@ mod time_limits;
 mod tls_upstreams;
 
 // Limits: how many requests are allowed, and which ones a rule counts.
+mod adaptive_rates;
 mod bans;
 mod concurrency;
 mod costs;

@@ -56,7 +56,7 @@ function limits(rule) {
 }
 
 function name(rule) {
-  const marks = [rule.enabled ? null : badge("off"), rule.mode === "shadow" ? badge(rule.candidate_of ? "candidate" : "shadow") : null, rule.enforce ? badge(`for ${rule.enforce}`) : null, rule.ban ? badge("bans") : null];
+  const marks = [rule.enabled ? null : badge("off"), rule.mode === "shadow" ? badge(rule.candidate_of ? "candidate" : "shadow") : null, rule.enforce ? badge(`for ${rule.enforce}`) : null, rule.ban ? badge("bans") : null, rule.adapt ? badge(rule.rate_percent < 100 ? `rate at ${rule.rate_percent} %` : "adapts") : null];
   return [code(rule.name), " ", ...marks.filter(Boolean), rule.description ? h("span", { class: "muted block words" }, rule.description) : null].filter(Boolean);
 }
 

@@ -40,6 +40,7 @@ use crate::runtime::checks::Checks;
 use crate::runtime::drain::Draining;
 use crate::runtime::lookups::Lookups;
 use crate::runtime::orders::OrderSharing;
+use crate::runtime::rates::RateSync;
 use crate::runtime::token_keys::TokenKeys;
 use crate::runtime::{CurrentSnapshot, Runtime};
 use crate::store::bans::sync::BanSync;
@@ -113,8 +114,7 @@ impl Services {
         let proxy = Prebound::new(proxy, Vec::new(), failures.clone()).starting_after(begin);
         pingora.add_service(with_companions(proxy, self.supervisor, &failures));
 
-        let sampler = self.sampler;
-        let upgrader = self.upgrader;
+        let (sampler, upgrader) = (self.sampler, self.upgrader);
         let needs_redis = current.load().policy.redis.as_ref().is_some_and(Redis::is_needed);
         let needed = needs_redis.then_some(limiter);
         let readiness = Readiness { draining: draining.clone(), needed, pressure };
@@ -141,8 +141,9 @@ impl Services {
         let orders = AcmeService::new(Arc::clone(&current), acme, is_taken);
         let reloads = ReloadService::new(self.reloader, self.hangup_signal);
         add_background(&mut pingora, "acme", orders, &failures);
-        let token_keys = TokenKeys::new(Arc::clone(&current));
-        add_background(&mut pingora, "token_keys", token_keys, &failures);
+        let (rates, keys) = (Arc::clone(&current), TokenKeys::new(Arc::clone(&current)));
+        add_background(&mut pingora, "token_keys", keys, &failures);
+        add_background(&mut pingora, "rates", RateSync::new(rates, redis.as_ref()), &failures);
         add_background(&mut pingora, "lookups", Lookups::new(current), &failures);
         add_background(&mut pingora, "checks", checks, &failures);
         if let Some(redis) = &redis {

@@ -17,8 +17,7 @@ use crate::decide::decision::{Decision, LimitCheck};
 use crate::decide::problem::own_limits_methods;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::{Gateway, respond};
-use crate::limit::charge::Charge;
-use view::ClientRules;
+use view::{ClientRules, NowOf};
 
 impl Gateway {
     /// Decides on a request of a client for its own limits, or for a new key. `check` is the result
@@ -57,7 +56,8 @@ impl Gateway {
             },
         );
         let peeking = client.known_or_address(snapshot.policy.clients.ipv6_prefix).id();
-        let charges = rules.charges();
+        let mut charges = rules.charges();
+        snapshot.rates.apply(&mut charges);
         let levels = self.limiter.peek_cached(peeking, &charges, &snapshot.stored_rules).await;
         // A client with an unknown key has been charged for its guess.
         if client.principal().is_some() {
@@ -70,8 +70,11 @@ impl Gateway {
             return Box::pin(self.rotate_own_key(session, exchange, client)).await;
         }
         let (bans, now) = (self.limiter.bans(), clock::now());
-        let ban_left_us = |charge: &Charge| bans.left_us(charge.bucket, now);
-        let view = rules.view(&levels, &ban_left_us);
+        let now = NowOf {
+            ban_left_us: &|charge| bans.left_us(charge.bucket, now),
+            rate_share: &|rule| snapshot.rates.share(rule),
+        };
+        let view = rules.view(&levels, &now);
         Decision::OwnLimits { check, view: Some(respond::pretty(&view)) }
     }
 }

@@ -14,6 +14,7 @@ use crate::decide::reason::Failure;
 use crate::gateway::Gateway;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::{self, failure};
+use crate::limit::adapt::Answer as RateAnswer;
 use crate::limit::in_flight::adaptive::Outcome;
 use crate::observe::metrics::UpstreamResult;
 use crate::policy::failures::ServerFailure;
@@ -265,9 +266,30 @@ impl Gateway {
     }
 }
 
+/// Notes how the last attempt went, for the rules whose rates adapt to the upstream.
+#[cold]
+fn note_rate(exchange: &Exchange, status: Option<StatusCode>, now: u64) {
+    let (Some(upstream), Some(attempt)) = (exchange.upstream_index(), exchange.attempts.last())
+    else {
+        return;
+    };
+    let answer = match status {
+        Some(status) if !status.is_server_error() => {
+            let sent = attempt.marks.request.unwrap_or(attempt.began).max(attempt.began);
+            RateAnswer::After(now.saturating_sub(sent))
+        }
+        Some(_) | None => RateAnswer::Failed,
+    };
+    let index = u32::try_from(upstream).unwrap_or(u32::MAX);
+    exchange.snapshot.rates.note(index, attempt.began, answer);
+}
+
 /// Adapts the limit on requests in flight of an upstream with `max_in_flight = "auto"` to the last
 /// attempt, which ended at `now`: with a response of this status, or with none.
 fn sample(exchange: &Exchange, status: Option<StatusCode>, now: u64) {
+    if !exchange.snapshot.rates.is_empty() {
+        note_rate(exchange, status, now);
+    }
     let is_adaptive = |upstream: &Upstream| upstream.max_in_flight == Some(MaxInFlight::Auto);
     if !exchange.upstream().is_some_and(is_adaptive) {
         return;

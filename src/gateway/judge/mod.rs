@@ -233,10 +233,13 @@ impl Gateway {
         &self,
         snapshot: &Snapshot,
         (client, route): (&Client, Option<u32>),
-        charges: Charges,
+        mut charges: Charges,
     ) -> (Option<Taken>, Option<CheckTime>, Holds) {
         if charges.is_empty() {
             return (None, None, Holds::new());
+        }
+        if !snapshot.rates.is_empty() {
+            snapshot.rates.apply(&mut charges);
         }
         let started = clock::now();
         let (taken, holds) = self.limiter.take(charges, &snapshot.stored_rules, started).await;

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
-use prometheus::{IntGaugeVec, Opts};
+use prometheus::{GaugeVec, IntGaugeVec, Opts};
 
 use super::registrar::Registrar;
 
 /// What rules do at the moment.
 pub struct RuleStates {
+    /// Shares of adaptive rates, by rule.
+    adaptive_rates: GaugeVec,
     /// Bans in force, by rule.
     bans: IntGaugeVec,
 }
@@ -16,7 +18,18 @@ impl RuleStates {
     pub(super) fn register(series: &Registrar) -> Result<Self, prometheus::Error> {
         let help = "Clients that the rule has banned, on all gateways with the same Redis, as far as this one knows.";
         let bans = series.keep(IntGaugeVec::new(Opts::new("tollgate_bans", help), &["rule"])?)?;
-        Ok(Self { bans })
+        let help = "Share of its rate that a rule with `adapt` has now, from 0.01 to 1.";
+        let options = Opts::new("tollgate_adaptive_rate", help);
+        let adaptive_rates = series.keep(GaugeVec::new(options, &["rule"])?)?;
+        Ok(Self { adaptive_rates, bans })
+    }
+
+    /// Shows which shares of their rates, in thousandths, rules have now that adapt.
+    pub fn show_rates<'a>(&self, shares: impl Iterator<Item = (&'a str, u16)>) {
+        self.adaptive_rates.reset();
+        for (rule, share) in shares {
+            self.adaptive_rates.with_label_values(&[rule]).set(f64::from(share) / 1_000.0);
+        }
     }
 
     /// Shows the number of bans in force of these rules.

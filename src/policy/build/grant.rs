@@ -141,7 +141,7 @@ impl Limits {
         self.list
     }
 
-    fn index_of(&mut self, limit: Limit) -> u32 {
+    pub(super) fn index_of(&mut self, limit: Limit) -> u32 {
         *self.index.entry(limit).or_insert_with(|| {
             self.list.push(limit);
             u32::try_from(self.list.len() - 1).unwrap_or(u32::MAX)

@@ -11,6 +11,7 @@
 
 mod access_log;
 mod acme;
+mod adapt;
 mod address;
 mod admin;
 mod answers;

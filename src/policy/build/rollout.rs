@@ -52,6 +52,8 @@ pub(super) fn candidate(rule: &Rule, index: u32, grant: Grant) -> Rule {
         mode: Mode::Shadow,
         enforced_thousandths: Rule::ALL_CLIENTS,
         ban: None,
+        // Beside the rule, whose rate adapts: another limit of the same rate would say nothing.
+        adapt: rule.adapt,
         candidate_of: Some(index),
         // A request that the rule refuses for its missing key is refused once.
         on_missing: match rule.on_missing {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::HeaderName;
 use sha2::{Digest as _, Sha256};
 
+use super::adapt::{adapt, make_adaptable};
 use super::address;
 use super::ban::ban;
 use super::count::{self, count};
@@ -118,6 +119,15 @@ pub(super) fn rules(
         owner_grants(config, names, owner, grants, &mut rules, limits, diagnostics);
     }
     add_candidates(config, &mut rules, limits, diagnostics);
+    let tables = in_order(&config.rules);
+    for (index, rule) in rules.list.iter_mut().enumerate().filter(|(_, it)| it.adapt.is_some()) {
+        let table = rule.candidate_of.map_or(index, |of| of as usize);
+        let span =
+            tables.get(table).and_then(|(_, table)| Some(table.get_ref().adapt.as_ref()?.span()));
+        if let (Some(span), Some(grants)) = (span, rules.grants.get_mut(index)) {
+            make_adaptable(rule, grants, span, limits, diagnostics);
+        }
+    }
     rules
 }
 
@@ -221,6 +231,8 @@ fn rule(
         names.routes.find_all(routes.get_ref(), diagnostics)
     });
     let ban = ban(name, table, &per, diagnostics);
+    let lease = lease(table, diagnostics);
+    let adapt = adapt(name, table, lease, names, diagnostics);
     Rule {
         name: name.clone(),
         description: table.description.as_ref().map(|text| text.get_ref().clone()),
@@ -231,10 +243,11 @@ fn rule(
         mode: meaning(table.mode.as_ref()),
         enforced_thousandths: rollout::enforced_thousandths(table, diagnostics),
         ban,
+        adapt,
         candidate_of: None,
         on_missing: meaning(table.on_missing.as_ref()),
         on_failure: OnFailure::default(),
-        lease: lease(table, diagnostics),
+        lease,
         cost: count::own_cost(table),
         count: count(table, diagnostics).map(Arc::new),
         refund_on: refund_on(table, diagnostics),
@@ -244,23 +257,28 @@ fn rule(
         grant_by_key: HashMap::new(),
         grant_by_tenant: HashMap::new(),
         exempt,
-        terms: GrantTerms {
-            parts: 1,
-            zone: other_than(&table.zone, written::Rule::zone.text()),
-            anchor: table
-                .anchor
-                .as_ref()
-                .map(|anchor| *anchor.get_ref())
-                .filter(|anchor| Some(*anchor) != written::Rule::anchor.number()),
-            max_delay: other_than(&table.max_delay, written::Rule::max_delay.text()),
-            soft: other_than(&table.soft, None),
-            overage: table
-                .overage
-                .as_ref()
-                .map(|overage| *overage.get_ref())
-                .filter(|overage| *overage != Overage::default()),
-        },
+        terms: terms(table),
         salt: salt(name),
+    }
+}
+
+/// What grants of clients outside of the file have in common with those of the rule.
+fn terms(table: &written::Rule) -> GrantTerms {
+    GrantTerms {
+        parts: 1,
+        zone: other_than(&table.zone, written::Rule::zone.text()),
+        anchor: table
+            .anchor
+            .as_ref()
+            .map(|anchor| *anchor.get_ref())
+            .filter(|anchor| Some(*anchor) != written::Rule::anchor.number()),
+        max_delay: other_than(&table.max_delay, written::Rule::max_delay.text()),
+        soft: other_than(&table.soft, None),
+        overage: table
+            .overage
+            .as_ref()
+            .map(|overage| *overage.get_ref())
+            .filter(|overage| *overage != Overage::default()),
     }
 }
 

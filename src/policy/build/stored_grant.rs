@@ -58,7 +58,11 @@ pub fn stored_grant(policy: &Policy, rule: &Rule, text: GrantText<'_>) -> Result
     let mut diagnostics = Diagnostics::default();
     let path = ["overrides", &rule.name];
     let placed = grant::required(written, &path, 0..0, &mut Limits::default(), &mut diagnostics);
-    let Some(placed) = placed else { return Err(diagnostics.first_error()) };
+    let Some(mut placed) = placed else { return Err(diagnostics.first_error()) };
+    if rule.adapt.is_some() {
+        // A limit that is too large for it falls by whole units of its rate.
+        placed.grant.limit = placed.grant.limit.adaptable().unwrap_or(placed.grant.limit);
+    }
     match too_expensive(policy, rule, &placed.grant) {
         Some(why) => Err(why),
         None => Ok(placed.grant),

@@ -5,6 +5,7 @@ mod concurrency;
 mod giveback;
 mod leases;
 mod malformed;
+mod schedules;
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -24,8 +24,13 @@ const MAX_RULES: usize = 100;
 /// Maximum number of routes that are listed for one rule.
 const MAX_ROUTES: usize = 20;
 
-/// Microseconds that are left of the ban of a charge's client, if it is banned.
-pub(super) type BanLeft<'a> = &'a dyn Fn(&Charge) -> Option<u64>;
+/// What is known of rules and clients now, beside levels.
+pub(super) struct NowOf<'a> {
+    /// Microseconds that are left of the ban of a charge's client, if it is banned.
+    pub(super) ban_left_us: &'a dyn Fn(&Charge) -> Option<u64>,
+    /// Share of its rate that the rule with this index has, in thousandths, if it adapts.
+    pub(super) rate_share: &'a dyn Fn(u32) -> Option<u16>,
+}
 
 /// The rules that apply to a client, before any bucket is read.
 #[derive(Debug)]
@@ -108,7 +113,7 @@ struct RouteView<'a> {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Effect {
-    Limits(LimitView),
+    Limits(Box<LimitView>),
     Exempts {
         /// Always true: the rule does not limit the client.
         exempt: bool,
@@ -143,6 +148,9 @@ struct LimitView {
     /// `count` if requests beyond the limit are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     overage: Option<&'static str>,
+    /// Share of the rate that the rule has now, in percent, if it adapts to an upstream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_percent: Option<f64>,
     /// Milliseconds that are left of the client's ban.
     #[serde(skip_serializing_if = "Option::is_none")]
     banned_for_ms: Option<u64>,
@@ -213,13 +221,12 @@ impl<'a> ClientRules<'a> {
         Levels { readings, ..*levels }.decide(charges)
     }
 
-    /// The body. `levels` are those of [`charges`](Self::charges); `ban_left_us` is what is left of
-    /// the ban of a charge's client.
-    pub(super) fn view(&self, levels: &Levels, ban_left_us: BanLeft<'_>) -> View<'a> {
+    /// The body. `levels` are those of [`charges`](Self::charges); `now` is what else is known.
+    pub(super) fn view(&self, levels: &Levels, now: &NowOf<'_>) -> View<'a> {
         let mut each_reading = levels.readings.iter();
         let each = self.entries.iter().map(|entry| {
             let reading = entry.known_charge().and_then(|_| each_reading.next());
-            entry.view(self.policy, levels, reading.copied(), ban_left_us)
+            entry.view(self.policy, levels, reading.copied(), now)
         });
         let rules: Vec<RuleView<'a>> = each.collect();
         View {
@@ -268,7 +275,7 @@ impl<'a> ClientRule<'a> {
         policy: &'a Policy,
         levels: &Levels,
         reading: Option<Reading>,
-        ban_left_us: BanLeft<'_>,
+        now: &NowOf<'_>,
     ) -> RuleView<'a> {
         let Self { rule, .. } = self;
         let (routes, more_routes) = self.routes(policy);
@@ -276,8 +283,11 @@ impl<'a> ClientRule<'a> {
             Ok(charge) => {
                 let limit = self.limit(policy, charge, levels, reading);
                 let banned = self.known_charge().filter(|_| self.rule.ban.is_some());
-                let left_us = banned.as_ref().and_then(ban_left_us);
-                Effect::Limits(limit.banned_for(left_us))
+                let left_us = banned.as_ref().and_then(now.ban_left_us);
+                let share = (now.rate_share)(self.index);
+                let rate_percent = share.map(|share| f64::from(share) / 10.0);
+                let limit = LimitView { rate_percent, ..limit.banned_for(left_us) };
+                Effect::Limits(Box::new(limit))
             }
             Err(WhyNot::NoKeyDenied) => Effect::RequiresKey { needs_key: true },
             Err(_) => Effect::Exempts { exempt: true },
@@ -349,6 +359,7 @@ impl<'a> ClientRule<'a> {
             without_redis,
             soft: charge.limit.soft_thousandths().map(|soft| soft_tokens(charge, soft)),
             overage: charge.counts_overage().then(|| Overage::Count.name()),
+            rate_percent: None,
             banned_for_ms: None,
             left,
         }

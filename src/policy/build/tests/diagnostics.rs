@@ -3,6 +3,7 @@
 
 mod access_log;
 mod acme;
+mod adapts;
 mod admin_tokens;
 mod answers;
 mod audit;

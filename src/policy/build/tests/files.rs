@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 80] = [
+pub(super) const FILES: [(&str, &str); 82] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("admin.tokens", "[[admin.tokens]]\nname = 't'\nsha256 = '#'\n@"),
@@ -117,6 +117,14 @@ pub(super) const FILES: [(&str, &str); 80] = [
     (
         "rules.plans",
         "[plans.free]\n[rules.r]\nper = []\nkind = 'fixed_window'\n[rules.r.plans.free]\nlimit = '5/month'\n@",
+    ),
+    (
+        "rules.adapt",
+        "[rules.r]\nper = ['ip']\nrate = '9/s'\n[rules.r.adapt]\nupstream = 'api'\nerrors = '5%'\n@",
+    ),
+    (
+        "rules.adapt",
+        "[rules.r]\nper = ['ip']\nrate = '9/s'\n[rules.r.adapt]\nupstream = 'api'\np99 = '1s'\n@",
     ),
     ("rules.ban", "[rules.r]\nper = ['ip']\nrate = '9/s'\n[rules.r.ban]\n@"),
     ("rules.ban", "[rules.r]\nper = ['ip']\nrate = '9/s'\n[rules.r.ban]\nfor = '1s'\n@"),

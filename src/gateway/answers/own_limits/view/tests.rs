@@ -102,7 +102,7 @@ fn view(policy: &Policy, client: &Client, lacking: u64, source: Source) -> Strin
         share: Share::WHOLE,
         is_local_fallback: policy.redis.is_some() && source == Source::Local,
     };
-    let view = rules.view(&levels, &|_| None);
+    let view = rules.view(&levels, &NowOf { ban_left_us: &|_| None, rate_share: &|_| None });
     let each = view.rules.iter().map(|rule| serde_json::to_string(rule).unwrap());
     let rules = each.collect::<Vec<_>>().join("\n");
     let client = serde_json::to_string(&view.client).unwrap();

@@ -1,0 +1,112 @@
+//! `adapt`: rates that fall while an upstream is slow, and recover.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::support::{Gateway, Redis, Request, Upstream, eventually, proxy_to, sleep_for};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+const RULES: &str = "[rules.all]\nper = [\"ip\"]\nrate = \"100000/s\"\n\
+    adapt = { upstream = \"api\", p99 = \"250ms\", errors = \"50%\", floor = \"40%\" }\n\
+    [server.limits]\nmax_requests_per_connection = 0\n";
+
+/// How much longer than `p99` a slow upstream takes.
+const SLOW: Duration = Duration::from_millis(400);
+
+/// An upstream that is slow while the switch is on.
+fn upstream() -> (Upstream, Arc<AtomicBool>) {
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let switch = Arc::clone(&is_slow);
+    let upstream = Upstream::start(move |_, stream| {
+        if is_slow.load(Ordering::Relaxed) {
+            sleep_for(SLOW);
+        }
+        stream.write_all(OK).is_ok()
+    });
+    (upstream, switch)
+}
+
+/// The share of the rate, in percent.
+fn percent(gateway: &Gateway) -> f64 {
+    gateway.admin("/api/policy").json()["rules"][0]["rate_percent"].as_f64().unwrap()
+}
+
+/// Sends requests on 20 connections to each gateway while `work` runs.
+fn under_load<T>(gateways: &[Gateway], work: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for gateway in gateways {
+            for _ in 0..20 {
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    let mut connection = gateway.connect();
+                    while !is_over.load(Ordering::Relaxed) {
+                        connection.send(&Request::get("/"));
+                        sleep_for(Duration::from_millis(50));
+                    }
+                });
+            }
+        }
+        let result = work();
+        is_over.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+#[test]
+fn row_221_rate_falls_while_the_upstream_is_slow_and_recovers_on_two_gateways() {
+    let (upstream, is_slow) = upstream();
+    let redis = Redis::start();
+    let text = format!("{}{RULES}{}", proxy_to(&[upstream.address]), redis.table());
+    let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(&text));
+    gateways.iter().for_each(Gateway::wait_for_redis);
+    let [a, b] = &gateways;
+    assert_eq!([percent(a), percent(b)], [100.0; 2]);
+    under_load(&gateways, || {
+        is_slow.store(true, Ordering::Relaxed);
+        let is_lowest = || (percent(a) <= 40.0 && percent(b) <= 40.0).then_some(());
+        eventually("the lowest rate", is_lowest);
+        assert_eq!([percent(a), percent(b)], [40.0; 2], "never below the floor");
+        is_slow.store(false, Ordering::Relaxed);
+        eventually("a higher rate", || (percent(a) > 44.0 && percent(b) > 44.0).then_some(()));
+        for _ in 0..10 {
+            let [a, b] = [percent(a), percent(b)];
+            assert!((a - b).abs() <= 5.0 && a.max(b) <= 100.0, "{a} {b}");
+            sleep_for(Duration::from_millis(300));
+        }
+    });
+    let metrics = a.metrics();
+    let line = metrics.lines().find(|line| line.starts_with("tollgate_adaptive_rate{"));
+    let share: f64 = line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap();
+    assert!((0.4..1.0).contains(&share), "{line:?}");
+    let explained = a.explain("{\"path\": \"/\"}").json();
+    let rule = &explained["rules"][0];
+    assert_eq!(rule["adapt"], "to api: p99 250ms, errors 50%, floor 40%");
+    assert!(rule["rate_percent"].as_f64().unwrap() >= 40.0, "{rule}");
+}
+
+/// A client that waits for a token waits longer: what is left of the rate is in `Retry-After`.
+#[test]
+fn bucket_refills_by_the_rate_of_the_moment() {
+    let (upstream, is_slow) = upstream();
+    is_slow.store(true, Ordering::Relaxed);
+    let text = format!(
+        "{}{RULES}[routes.rare]\npath = \"/rare\"\nupstream = \"api\"\n\
+         [rules.rare]\nper = [\"ip\"]\nroutes = [\"rare\"]\nrate = \"1/h\"\n\
+         adapt = {{ upstream = \"api\", p99 = \"250ms\", floor = \"10%\" }}\n",
+        proxy_to(&[upstream.address])
+    );
+    let gateways = [Gateway::start(&text)];
+    let gateway = &gateways[0];
+    assert_eq!(gateway.get("/rare").status, 200);
+    let wait = || -> u64 { gateway.get("/rare").header("retry-after").unwrap().parse().unwrap() };
+    let whole = wait();
+    assert!((3_500..=3_600).contains(&whole), "{whole}");
+    let rate = || gateway.admin("/api/policy").json()["rules"][1]["rate_percent"].as_f64().unwrap();
+    under_load(&gateways, || eventually("the lowest rate", || (rate() <= 10.0).then_some(())));
+    let tenth = wait();
+    assert!((30_000..=36_000).contains(&tenth), "{tenth}");
+}
