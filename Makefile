@@ -4,6 +4,8 @@
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser smoke lint
 .PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-keys bench-adapting bench-leases bench-shedding bench-cluster bench-peers callgrind
 .PHONY: chart
+.PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-keys bench-leases bench-shedding bench-cluster bench-peers callgrind
+.PHONY: dist test-packages chart
 .PHONY: cluster-simulation test-cluster-matrix test-clients
 
 BUILD_NEEDS := cc cmake
@@ -34,6 +36,13 @@ release: ## build the optimised binary, target/release/tollgate (some minutes)
 	@scripts/need $(BUILD_NEEDS)
 	cargo build --release
 	scripts/split-debug "$${CARGO_TARGET_DIR:-target}/release/tollgate"
+
+dist: ## what a release consists of, in target/dist/: programs, packages, checksums (half an hour); QUICK=1 to test the packages
+	@scripts/need $(BUILD_NEEDS) nginx openssl python3 python3-venv redis-server wrk
+	scripts/dist $(if $(QUICK),--quick) $(if $(KEY),--sign $(KEY))
+
+test-packages: ## install, upgrade and remove the package of `make dist` in a minimal Debian with systemd; needs root
+	scripts/test-packages $${CARGO_TARGET_DIR:-target}/dist/*.deb
 
 chart: ## render the Helm chart with six sets of values, and check what comes out by the schemas of Kubernetes; needs PyPI
 	@scripts/need $(BUILD_NEEDS) python3 python3-venv golang-go golang-github-masterminds-sprig-dev golang-k8s-sigs-yaml-dev
