@@ -1,5 +1,7 @@
-# Builds in one image and runs in another, which contains only the program and CA certificates. The program has the names
-# of its functions, for backtraces; its debug information is a stage of its own:
+# Builds in one image and runs in another, which contains only the program and CA certificates, beside a minimal Debian:
+#   docker build -t tollgate .
+#   docker build --target distroless -t tollgate .    beside the C library only: no shell, no package manager
+# The program has the names of its functions, for backtraces; its debug information is a stage of its own:
 #   docker build --target symbols --output . .      writes tollgate.debug
 
 FROM rust:1.95-bookworm AS build
@@ -29,6 +31,19 @@ RUN --mount=type=cache,target=/build/target \
 
 FROM scratch AS symbols
 COPY --from=build /tollgate.debug /
+
+# CA certificates and time zones are in the base.
+FROM gcr.io/distroless/cc-debian12 AS distroless
+COPY --from=build /tollgate /usr/local/bin/tollgate
+COPY gateway.toml /etc/tollgate/gateway.toml
+USER 10001
+EXPOSE 8080
+HEALTHCHECK --interval=5s --timeout=3s --start-period=5s \
+    CMD ["tollgate", "health", "/etc/tollgate/gateway.toml"]
+ENV MIMALLOC_PURGE_DELAY=100
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["tollgate"]
+CMD ["run", "/etc/tollgate/gateway.toml"]
 
 FROM debian:bookworm-slim
 RUN apt-get update \

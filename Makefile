@@ -3,8 +3,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser smoke lint
 .PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-keys bench-adapting bench-leases bench-shedding bench-cluster bench-peers callgrind
-.PHONY: chart
-.PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-keys bench-leases bench-shedding bench-cluster bench-peers callgrind
 .PHONY: dist test-packages chart
 .PHONY: cluster-simulation test-cluster-matrix test-clients
 
