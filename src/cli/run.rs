@@ -59,6 +59,8 @@ use crate::upstream::pool::Pool;
 use crate::usage::keeper::Keeper;
 use crate::usage::kept::Kept;
 use crate::usage::shared::writer::Writer;
+use crate::usage::webhooks::claims::Claims;
+use crate::usage::webhooks::delivery;
 use services::{Services, limiter, threads};
 use settle::Settling;
 use telemetry::Telemetry;
@@ -119,6 +121,9 @@ fn serve(
     let (limiter, supervisor) = limiter(&policy, Arc::clone(&store), &metrics, appending);
     let limiter = Arc::new(limiter);
     let kept = kept(&policy, usage.as_ref(), &limiter, &metrics);
+    if let Some(kept) = &kept {
+        start_webhooks(&policy, kept, &metrics);
+    }
     let (keys, follower) = keys(&policy, &store, &metrics).unzip();
     let current = Arc::new(CurrentSnapshot::from_pointee(Snapshot::new(policy, pools)));
     let pressure = Pressure::new(most_connections, metrics.overload.clone());
@@ -303,6 +308,19 @@ fn kept(
             error!("usage of quotas is not kept: its thread cannot be started: {error}");
             None
         }
+    }
+}
+
+/// Starts to send events of usage to the webhooks of the file in force.
+fn start_webhooks(policy: &Policy, kept: &Kept, metrics: &Metrics) {
+    let notices = kept.ledger().notices();
+    notices.configure(&policy.usage.webhooks);
+    let claims = match (kept, &policy.redis) {
+        (Kept::Redis(_), Some(redis)) => Claims::shared(redis),
+        _ => Claims::Own,
+    };
+    if let Err(error) = delivery::start(Arc::clone(notices), claims, metrics.webhooks.clone()) {
+        error!("webhooks are not sent: their thread cannot be started: {error}");
     }
 }
 

@@ -61,7 +61,7 @@ use rules::Rule;
 use spanned::Spanned;
 use tables::{
     AccessLog, Admin, Audit, Clients, Headers, Key, KeyStore, Log, Memory, Plan, Redis, Route,
-    Server, Tenant, Tracing, Upstream, Usage,
+    Server, Tenant, Tracing, Upstream, Usage, Webhook,
 };
 use walk::{Table, table};
 
@@ -101,6 +101,8 @@ table! {
         pub memory: Option<Spanned<Memory>>,
         /// What clients used of their quotas, kept beyond the life of the process.
         pub usage: Option<Spanned<Usage>>,
+        /// Servers that are sent events, such as that a client has used 80 % of its quota.
+        pub webhooks: Named<Webhook>,
         /// One line of JSON for every request.
         pub access_log: Option<Spanned<AccessLog>>,
         /// The log of the process, on standard error.

@@ -658,6 +658,31 @@ table! {
 }
 
 table! {
+    /// `[webhooks.<name>]`: a server that is sent events, signed as Standard Webhooks demands.
+    pub struct Webhook {
+        /// Where events are sent: a URL with `https://`.
+        pub url: Field<String> {
+            example: Some(r#""https://billing.example.com/events""#),
+            shown: Shown::Url,
+            references: Variables,
+        },
+        /// Key of the signatures: `whsec_` and 24 to 64 bytes in Base64; best set as `"${NAME}"` or
+        /// `"${file:PATH}"`.
+        pub secret: Field<String> { shown: Shown::Masked, references: All },
+        /// Events that are sent: any of `quota.soft` and `quota.overage`.
+        pub events: List { default: InWords("all") },
+        /// Time limit for an answer.
+        pub timeout: Field<String> {
+            default: Text("10s"),
+            form: Duration(Unit::BySize),
+            range: Durations("100ms", "1m"),
+        },
+        /// PEM file with the authorities of the server's certificate.
+        pub ca: Field<String> { default: InWords("public authorities"), references: Variables },
+    }
+}
+
+table! {
     /// `[plans.<name>]`: a plan, which rules and keys refer to.
     pub struct Plan {
         /// Which requests are refused last while an upstream has its `max_in_flight`: those with

@@ -367,6 +367,14 @@ words! {
         None = "none",
     }
 
+    /// What a webhook is sent.
+    pub enum WebhookEvent {
+        /// A client has used the share of its quota at which it is warned.
+        QuotaSoft = "quota.soft",
+        /// A client has used more than its quota, which `overage` allows.
+        QuotaOverage = "quota.overage",
+    }
+
     /// What usage is kept by, beside the totals of each period.
     pub enum UsageDetail = Off {
         /// Nothing else.

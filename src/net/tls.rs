@@ -70,6 +70,9 @@ pub const FORWARD_AUTH: SettingNames<'static> = SettingNames { table: "forward_a
 pub const INTROSPECTION: SettingNames<'static> =
     SettingNames { table: "clients.introspection", ..REDIS };
 
+/// The names under `[webhooks.<name>]`, which has no client certificate.
+pub const WEBHOOKS: SettingNames<'static> = SettingNames { table: "webhooks.<name>", ..REDIS };
+
 /// Why a TLS configuration cannot be made.
 #[derive(Debug, Error)]
 pub enum TlsError {

@@ -23,6 +23,7 @@ mod tls;
 mod tokens;
 mod totals;
 mod upstream;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -59,6 +60,7 @@ use upstream::UpstreamFamilies;
 pub use upstream::{
     NameLookup, RetryReason, ServerHealth, UpstreamLoad, UpstreamResult, UpstreamSeries,
 };
+pub use webhooks::WebhookSeries;
 
 /// Histogram bounds of request durations, in seconds: from one hop on loopback to the longest
 /// timeout in common use.
@@ -127,6 +129,8 @@ pub struct Metrics {
     pub settlements: SettlementSeries,
     /// Requests near and beyond quotas.
     pub quotas: QuotaSeries,
+    /// Events that are sent.
+    pub webhooks: WebhookSeries,
     upstreams: UpstreamFamilies,
     /// The configuration in force, and reloads.
     pub config: ConfigSeries,
@@ -239,6 +243,7 @@ impl Metrics {
             refunds: refunds(&series)?,
             settlements: SettlementSeries::register(&series)?,
             quotas: QuotaSeries::register(&series)?,
+            webhooks: WebhookSeries::register(&series)?,
             upstreams: UpstreamFamilies::register(&series)?,
             config: ConfigSeries::register(&series)?,
             redis: series.redis()?,

@@ -65,6 +65,7 @@ pub mod template;
 pub mod time_limits;
 pub mod tracing;
 mod tree;
+pub mod webhook;
 
 use std::collections::HashMap;
 use std::sync::Arc;

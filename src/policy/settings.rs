@@ -17,6 +17,7 @@ use super::redis::Secret;
 use super::retries::Retries;
 use super::servers::{self, Balance, Sticky};
 use super::time_limits::TimeLimits;
+use super::webhook::Webhook;
 use crate::base::hash::Digest;
 use crate::client::principal::Validity;
 use crate::config::tables::Limits;
@@ -232,6 +233,8 @@ pub struct Usage {
     pub detail: Detail,
     /// Maximum number of records of days.
     pub max_details: u64,
+    /// `[webhooks]`: servers that are sent events of usage.
+    pub webhooks: Vec<Webhook>,
 }
 
 /// Memory above which the process accepts no connections.

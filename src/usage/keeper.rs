@@ -231,6 +231,7 @@ impl Keeper {
         let unread = self.ledger.take_unread();
         let (mut changes, logs) = (self.ledger.take(), self.store.take_changed_logs());
         self.read(unread, &mut changes);
+        self.ledger.look_at(&changes, unix_time::of(clock::now()));
         if changes.is_empty() && logs.is_empty() {
             self.note_room(&file);
             return self.recovered();

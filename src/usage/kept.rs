@@ -25,8 +25,9 @@ impl Kept {
         }
     }
 
-    /// Sets how long usage is kept, and how much of it.
+    /// Sets how long usage is kept, and how much of it, and which events are sent where.
     pub fn configure(&self, settings: &Usage) {
+        self.ledger().notices().configure(&settings.webhooks);
         match self {
             Self::File(keeper) => keeper.configure(settings),
             Self::Redis(writer) => writer.configure(settings),

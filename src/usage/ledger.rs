@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
+use tracing::warn;
 
 use super::days::row::{Counts, Rows};
 use super::days::tally::{Counted as Request, Tallies};
 use super::record::{Owner, Place, Record};
+use super::webhooks::notices::Notices;
 use crate::base::shard::{SHARDS, Sharded};
 use crate::base::unix_time;
 use crate::client::Client;
@@ -36,6 +38,8 @@ pub struct Ledger {
     max_kept: usize,
     /// Whether the buckets are in Redis.
     is_shared: bool,
+    /// Finds events in what is written.
+    notices: Arc<Notices>,
     dropped: AtomicU64,
 }
 
@@ -102,7 +106,8 @@ impl Ledger {
 
     fn new(is_shared: bool) -> Self {
         let (shards, kept) = (Sharded::new(Shard::default), Mutex::default());
-        Self { shards, kept, max_kept: MAX_KEPT, is_shared, dropped: AtomicU64::new(0) }
+        let (notices, dropped) = (Arc::default(), AtomicU64::new(0));
+        Self { shards, kept, max_kept: MAX_KEPT, is_shared, notices, dropped }
     }
 
     /// Notes what an allowed request used. `now` is in microseconds of the process' clock.
@@ -267,6 +272,23 @@ impl Ledger {
             tallies.add_to(&mut rows);
         }
         rows
+    }
+
+    /// Finds events in what is written.
+    pub const fn notices(&self) -> &Arc<Notices> {
+        &self.notices
+    }
+
+    /// Hands over the events in changes that are written at `unix_us` (Unix time).
+    pub fn look_at(&self, changes: &Changes, unix_us: u64) {
+        let without_room: u64 =
+            changes.values().map(|change| self.notices.look_at(&change.record, unix_us)).sum();
+        if without_room > 0 {
+            warn!(
+                events = without_room,
+                "webhooks have no room; they are sent after the next request"
+            );
+        }
     }
 
     /// Removes and returns all changes.

@@ -13,7 +13,7 @@
 //! With `usage.detail`, what each client used on each day is kept as well: [`days`].
 //!
 //! Reading order: [`record`], [`ledger`], [`kept_log`], [`file`], [`keeper`], [`restored`],
-//! [`shared`], [`kept`].
+//! [`shared`], [`kept`], [`webhooks`].
 
 pub mod days;
 pub mod file;
@@ -24,3 +24,4 @@ pub mod ledger;
 pub mod record;
 mod restored;
 pub mod shared;
+pub mod webhooks;

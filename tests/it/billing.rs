@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::support::{
@@ -362,6 +364,13 @@ impl Day {
 
     /// Sets the clock to some hours after noon. Gateways read it once a second.
     fn set_hour(&mut self, hour: i64) {
+        if hour == 12 {
+            // A line has the time of the clock that it is written by.
+            let sent: i64 = self.seen.values().sum();
+            eventually("the lines of the month", || {
+                (self.logged().values().sum::<i64>() >= sent).then_some(())
+            });
+        }
         self.hour = hour;
         let time = self.noon + hour.hours();
         self.clock.set(time.as_second() - Timestamp::now().as_second());
@@ -514,17 +523,177 @@ fn row_230_usage_of_a_day_of_faults_agrees_with_the_access_log() {
     let logged = day.logged();
     assert_eq!(missing(&day.seen, &logged), 0, "{logged:?}\n{:?}", day.seen);
     assert!(missing(&logged, &listed) <= last && missing(&listed, &logged) <= last);
-    // Every day and plan but that of the last crash agrees to the request.
-    let is_exact = |((_, plan, _, day), _): &(&(String, String, String, String), &i64)| {
-        plan == "free" && day.ends_with(&listed_first_day(&listed))
-    };
-    let exact = |sums: &Sums| {
-        let each = sums.iter().filter(is_exact);
+    // All but the day of the last crash agrees to the request.
+    let first_day = listed.keys().map(|(.., day)| day.clone()).min().unwrap();
+    let of_first_day = |sums: &Sums| {
+        let each = sums.iter().filter(|((.., day), _)| *day == first_day);
         each.map(|(row, count)| (row.clone(), *count)).collect::<Sums>()
     };
-    assert_eq!(exact(&listed), exact(&logged));
+    assert_eq!(of_first_day(&listed), of_first_day(&logged));
+    assert_eq!(of_first_day(&listed), of_first_day(&day.seen));
 }
 
-fn listed_first_day(sums: &Sums) -> String {
-    sums.keys().map(|(.., day)| day.clone()).min().unwrap_or_default()
+/// Heads and bodies of requests.
+type Received = Vec<(BTreeMap<String, String>, String)>;
+
+/// A server that notes the requests it gets, and answers the first ones with 503.
+struct Receiver {
+    address: std::net::SocketAddr,
+    requests: Arc<Mutex<Received>>,
+}
+
+impl Receiver {
+    fn start(failures: usize) -> Self {
+        use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(Mutex::new(Received::new()));
+        let noted = Arc::clone(&requests);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                let mut reader = BufReader::new(stream);
+                let mut head = BTreeMap::new();
+                for line in reader.by_ref().lines() {
+                    let Ok(line) = line else { break };
+                    if line.is_empty() {
+                        break;
+                    }
+                    if let Some((name, value)) = line.split_once(": ") {
+                        head.insert(name.to_ascii_lowercase(), value.to_owned());
+                    }
+                }
+                let length = head.get("content-length").and_then(|text| text.parse().ok());
+                let mut body = vec![0; length.unwrap_or(0)];
+                if reader.read_exact(&mut body).is_err() {
+                    continue;
+                }
+                let mut noted = noted.lock();
+                noted.push((head, String::from_utf8(body).unwrap()));
+                let status = if noted.len() <= failures { "503 Busy" } else { "204 Done" };
+                let answer =
+                    format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                // An error shows in the gateway's next attempt.
+                let _ = reader.get_mut().write_all(answer.as_bytes());
+            }
+        });
+        Self { address, requests }
+    }
+
+    fn received(&self) -> Received {
+        self.requests.lock().clone()
+    }
+
+    fn table(&self) -> String {
+        format!(
+            "\n[webhooks.billing]\nurl = \"http://{}/events?a=b\"\nsecret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\n",
+            self.address
+        )
+    }
+}
+
+/// Verifies a request as a receiver does, in another language.
+fn verify((head, body): &(BTreeMap<String, String>, String)) -> Value {
+    let script = "import base64, hashlib, hmac, json, sys\n\
+        head, body = json.loads(sys.argv[1]), sys.argv[2]\n\
+        key = base64.b64decode('MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw')\n\
+        signed = f\"{head['webhook-id']}.{head['webhook-timestamp']}.{body}\".encode()\n\
+        expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()\n\
+        sys.exit(0 if head['webhook-signature'] == 'v1,' + expected else 1)\n";
+    let head = serde_json::to_string(head).unwrap();
+    let status = Command::new("python3").args(["-c", script, &head, body]).status().unwrap();
+    assert!(status.success(), "{head} {body}");
+    serde_json::from_str(body).unwrap()
+}
+
+fn check_webhooks(store: &str) {
+    let receiver = Receiver::start(2);
+    let keys = [key("acme", "secret", "pro"), key("other", "hidden", "free")].concat();
+    let config = format!("{SOFT}{keys}{store}{}", receiver.table());
+    let gateways: Vec<Gateway> = (0..if store.contains("[redis]") { 2 } else { 1 })
+        .map(|_| Gateway::start(&config))
+        .collect();
+    if store.contains("[redis]") {
+        for gateway in &gateways {
+            wait_for_breaker(gateway, 0);
+        }
+    }
+    for number in 0..12 {
+        let gateway = &gateways[number % gateways.len()];
+        assert_eq!(gateway.send(&request("/x", "secret")).status, 200);
+    }
+    // Below the share at which it is warned.
+    for _ in 0..7 {
+        assert_eq!(gateways[0].send(&request("/x", "hidden")).status, 200);
+    }
+    let sent = |result: &str| -> u64 {
+        let labels = [("webhook", "billing"), ("result", result)];
+        let each = gateways.iter();
+        each.map(|one| one.existing("tollgate_webhook_attempts_total", &labels).unwrap_or(0)).sum()
+    };
+    eventually("both events", || (sent("ok") == 2).then_some(()));
+    assert_eq!(sent("error"), 2);
+    // Further requests of the same period are no further events.
+    for number in 0..6 {
+        assert_eq!(gateways[number % gateways.len()].send(&request("/x", "secret")).status, 200);
+    }
+    sleep_for(Duration::from_secs(2));
+    let requests = receiver.received();
+    assert_eq!(requests.len(), 4, "{requests:#?}");
+    let mut ids: Vec<&String> = requests.iter().map(|(head, _)| &head["webhook-id"]).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 2, "{ids:?}");
+    let bodies: Vec<Value> = requests.iter().map(verify).collect();
+    // Those that were accepted.
+    let accepted = &bodies[2..];
+    let mut kinds: Vec<String> = accepted.iter().map(|body| text(body, "type")).collect();
+    kinds.sort();
+    assert_eq!(kinds, ["quota.overage", "quota.soft"]);
+    for data in accepted.iter().map(|body| &body["data"]) {
+        assert_eq!((text(data, "client"), text(data, "rule")), ("acme".into(), "monthly".into()));
+        assert_eq!(data["limit"], 10);
+        assert!(data["used"].as_f64().unwrap() >= 8.0, "{data}");
+    }
+    for gateway in &gateways {
+        assert!(!gateway.log().contains("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), "{}", gateway.log());
+    }
+}
+
+#[test]
+fn row_231_webhooks_are_sent_once_by_all_gateways_and_again_after_failures() {
+    let redis = Redis::start();
+    check_webhooks(&redis.table());
+}
+
+#[test]
+fn webhooks_are_sent_without_redis() {
+    let (_folder, path) = place();
+    check_webhooks(&in_file(&path));
+}
+
+/// A server that never answers holds up neither requests nor usage.
+#[test]
+fn row_231_webhook_that_waits_for_its_server_holds_up_no_request() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let redis = Redis::start();
+    let webhook = format!(
+        "\n[webhooks.slow]\nurl = \"http://{address}/\"\nsecret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\ntimeout = \"1m\"\n"
+    );
+    let text = format!("{SOFT}{}{}{webhook}", key("acme", "secret", "pro"), redis.table());
+    let gateway = Gateway::start(&text);
+    wait_for_breaker(&gateway, 0);
+    for _ in 0..9 {
+        assert_eq!(gateway.send(&request("/x", "secret")).status, 200);
+    }
+    // The server accepts the connection and says nothing.
+    let (_held, _) = listener.accept().unwrap();
+    for _ in 0..20 {
+        assert_eq!(gateway.send(&request("/x", "secret")).status, 200);
+    }
+    eventually("the usage", || {
+        (entries(&gateway, "key=acme").first()?["used"].as_f64() == Some(29.0)).then_some(())
+    });
 }

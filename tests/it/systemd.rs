@@ -146,7 +146,7 @@ fn row_70_panic_of_a_background_thread_ends_the_process() {
     let redis = Redis::start();
     let quota = "[rules.quota]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"9/d\"\n";
     let config = full_config(&format!("{DEMO}{}{quota}", redis.table()));
-    for thread in ["access-log", "audit", "traces", "usage"] {
+    for thread in ["access-log", "audit", "traces", "usage", "webhooks"] {
         ends_by_a_panic_of(&config, thread);
     }
     let folder = tempfile::tempdir().unwrap();

@@ -22,11 +22,16 @@ function client(entry) {
   return [h("span", { class: "who" }, kind, named(entry.client)), bar];
 }
 
+function used(entry) {
+  const over = entry.overage > 0 ? `, ${whole(entry.overage)} over` : "";
+  return [whole(entry.used), h("span", { class: "muted minor" }, ` ${percent(entry.used, entry.limit)}${over}`)];
+}
+
 function list(entries, now) {
   const ends = (entry) => span(Math.max(0, Date.parse(entry.period_end) - now));
   return table("Quotas in their current periods", [
     { title: "Client", cell: client },
-    { title: "Used", kind: "number", cell: (entry) => [whole(entry.used), h("span", { class: "muted minor" }, ` ${percent(entry.used, entry.limit)}`)] },
+    { title: "Used", kind: "number", cell: used },
     { title: "Of", kind: "number", cell: (entry) => whole(entry.limit) },
     { title: "Period ends in", kind: "number", cell: ends },
     { title: "Rule", kind: "minor", cell: (entry) => named(entry.rule) },

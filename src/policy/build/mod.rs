@@ -75,6 +75,7 @@ mod upstreams;
 mod usage;
 mod values;
 mod warnings;
+mod webhooks;
 mod words;
 
 #[cfg(test)]

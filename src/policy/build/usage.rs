@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::environment::{Environment, expand};
 use super::values::{duration, number_in};
+use super::webhooks::webhooks;
 use super::words::meaning;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::{Config, tables};
@@ -23,6 +24,7 @@ pub(super) fn usage(
 ) -> Option<Usage> {
     let default = tables::Usage::default();
     let usage = config.usage.as_ref().map_or(&default, |usage| usage.get_ref());
+    let webhooks = webhooks(config, environment, diagnostics);
     let keep = duration(&tables::Usage::keep, &usage.keep, diagnostics);
     let max_records = match &usage.max_records {
         None if config.redis.is_some() => MAX_RECORDS_IN_REDIS,
@@ -36,7 +38,7 @@ pub(super) fn usage(
     };
     let detail = meaning(usage.detail.as_ref());
     let without_file =
-        keep.map(|keep| Usage { file: None, keep, max_records, detail, max_details });
+        keep.map(|keep| Usage { file: None, keep, max_records, detail, max_details, webhooks });
     let Some(field) = &usage.file else {
         if let Some(field) = &usage.detail
             && config.redis.is_none()

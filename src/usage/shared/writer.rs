@@ -241,6 +241,7 @@ impl Writer {
         state.grants.truncate(MAX_GRANTS);
         self.series.dropped.inc_by(surplus as u64);
         let changes = self.ledger.take();
+        self.ledger.look_at(&changes, unix_time::of(now));
         let count = changes.len() + state.grants.len();
         let (bounds, unix_us) = (*self.bounds.lock(), unix_time::of(now));
         if count == 0 {

@@ -2,7 +2,7 @@
 
 /// Files by the table whose settings they can have in place of `@`. Not all settings of a table fit
 /// together, so a table may have several.
-pub(super) const FILES: [(&str, &str); 82] = [
+pub(super) const FILES: [(&str, &str); 85] = [
     ("server", "[server]\n@"),
     ("admin", "[admin]\n@"),
     ("admin.tokens", "[[admin.tokens]]\nname = 't'\nsha256 = '#'\n@"),
@@ -112,6 +112,12 @@ pub(super) const FILES: [(&str, &str); 82] = [
     (
         "rules.plans",
         "[plans.free]\n[rules.r]\nper = []\nkind = 'leaky_bucket'\n[rules.r.plans.free]\nrate = '1/s'\n@",
+    ),
+    ("webhooks", "[webhooks.w]\nurl = 'https://a.test'\n@"),
+    ("webhooks", "[webhooks.w]\nsecret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'\n@"),
+    (
+        "webhooks",
+        "[webhooks.w]\nurl = 'https://a.test'\nsecret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'\n@",
     ),
     ("rules.plans", "[plans.free]\n[rules.r]\nper = []\n[rules.r.plans.free]\nrate = '1/s'\n@"),
     (
