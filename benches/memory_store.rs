@@ -180,6 +180,7 @@ fn check_kind(bencher: Bencher, kind: &str) {
         on_failure: OnFailure::Local,
         lease: Lease::Off,
         is_leaky: false,
+        ban: None,
     }];
     bencher.bench(|| {
         // A client sends a request each millisecond.
