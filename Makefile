@@ -4,7 +4,7 @@
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser smoke lint
 .PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-keys bench-adapting bench-leases bench-shedding bench-cluster bench-peers callgrind
 .PHONY: dist test-packages chart
-.PHONY: cluster-simulation test-cluster-matrix test-clients
+.PHONY: cluster-simulation test-cluster-matrix test-clients test-identity
 
 BUILD_NEEDS := cc cmake
 TEST_NEEDS := curl dnsmasq h2load haproxy nginx node openssl pebble python3 redis-server tzdata
@@ -103,6 +103,11 @@ test-clients: ## what client libraries make of a 429: urllib3, got, axios and ot
 	@scripts/need $(BUILD_NEEDS) node npm python3 python3-venv
 	$(BUILD_TESTED)
 	scripts/test-clients "$${CARGO_TARGET_DIR:-target}/debug/tollgate" $(if $(WRITE),--write)
+
+test-identity: ## tokens of an OpenID provider (oidc-provider) and of a library that signs them (jose); needs npm
+	@scripts/need $(BUILD_NEEDS) node npm openssl
+	$(BUILD_TESTED)
+	scripts/test-identity "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
 
 test-conformance: ## test TLS, HTTP/2 and HTTPS by suites of others: testssl, sslscan, httpwg, requests
 	@scripts/need $(BUILD_NEEDS)
