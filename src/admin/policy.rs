@@ -1,5 +1,6 @@
 //! `GET /api/policy`: the configuration in force, without secrets.
 
+mod identity;
 mod settings;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::policy::settings::Target;
 use crate::policy::split::Destination;
 use crate::policy::{self, Grant};
 use crate::runtime::Snapshot;
+use identity::{ForwardAuthSettings, KeyStoreSettings};
 use settings::{ClientSettings, ListenerSettings, RedisSettings, ServerSettings};
 
 /// Maximum number of keys, and of limits of each rule, in the response.
@@ -37,6 +39,13 @@ pub(super) struct Policy {
     redis: Option<RedisSettings>,
     audit: Audit,
     clients: ClientSettings,
+    /// `null` without one.
+    key_store: Option<KeyStoreSettings>,
+    forward_auth: Vec<ForwardAuthSettings>,
+    /// `[cors]` in a few words; `null` without it. Those of routes are in their `handling`.
+    cors: Option<String>,
+    /// Statuses with bodies of `[errors]`, and their media types: `429: text/html`.
+    errors: Vec<String>,
     plans: Vec<String>,
     /// Priorities of the plans, in their order: which requests an upstream with `max_in_flight`
     /// refuses last.
@@ -292,6 +301,10 @@ impl Policy {
                 all_gateways: policy.audit.stream.is_some(),
             },
             clients: ClientSettings::of(policy),
+            key_store: policy.key_store.as_ref().map(KeyStoreSettings::of),
+            forward_auth: ForwardAuthSettings::all(policy),
+            cors: policy.cors.as_ref().map(|cors| cors.words()),
+            errors: policy.errors.as_ref().map_or_else(Vec::new, |errors| errors.words()),
             plans: policy.plans.iter().map(ToString::to_string).collect(),
             priorities: (0..)
                 .zip(&policy.plans)

@@ -121,6 +121,11 @@ impl Passwords {
 }
 
 impl Passwords {
+    /// Number of users.
+    pub fn count(&self) -> usize {
+        self.users.len()
+    }
+
     /// Whose login it is, from the source with this index. Takes up to a second.
     pub fn check(&self, login: &[u8], source: usize) -> Found {
         let candidate = self.candidate(login, 0);

@@ -76,6 +76,20 @@ impl Errors {
         chosen.map(Arc::as_ref)
     }
 
+    /// The statuses that have bodies, and their media types: `429: text/html`.
+    pub fn words(&self) -> Vec<String> {
+        let words = |status: &str, bodies: &Bodies| {
+            let types: Vec<&str> = bodies.iter().map(|body| &*body.media_type).collect();
+            (!types.is_empty()).then(|| format!("{status}: {}", types.join(", ")))
+        };
+        let mut statuses: Vec<_> = self.by_status.iter().collect();
+        statuses.sort_unstable_by_key(|(status, _)| **status);
+        let single = statuses.into_iter();
+        let single = single.filter_map(|(status, bodies)| words(&status.to_string(), bodies));
+        let classes = [words("4xx", &self.client), words("5xx", &self.server)];
+        single.chain(classes.into_iter().flatten()).collect()
+    }
+
     /// The bodies of a status.
     pub fn of(&self, status: StatusCode) -> &[Arc<ErrorBody>] {
         match self.by_status.get(&status.as_u16()) {

@@ -115,6 +115,55 @@ fn row_71_policy_response_contains_no_secret() {
     }
 }
 
+#[test]
+fn policy_response_has_how_clients_are_identified_without_secrets() {
+    let tables = r#"
+[key_store]
+url = "file:keys.redb"
+self_rotation = true
+[clients]
+limits_path = "/limits"
+[clients.jwt]
+issuer = "https://id.test"
+audience = "api"
+secret = "hunter2-hunter2-hunter2-hunter2-hunter2"
+default_plan = "free"
+[clients.introspection]
+url = "https://ask.test/hunter2"
+client_id = "gateway"
+client_secret = "hunter2"
+default_plan = "free"
+[clients.basic]
+users = ["alice:$2y$04$4KVlRPKQZEt1b2RBMpYQeOOoEI1ZPjm/zyo.2grGrZ8ntdITzzflm"]
+[forward_auth]
+url = "https://auth.test/hunter2"
+cache = "5s"
+[cors]
+origins = ["https://app.test"]
+[errors.429]
+"text/html" = "<p>slow</p>"
+"#;
+    let gateway = Gateway::start(&format!("{}{tables}", file()));
+    let answer = gateway.admin("/api/policy");
+    let policy = answer.json();
+    let clients = &policy["clients"];
+    assert_eq!(clients["jwt"][0]["issuer"], "https://id.test");
+    assert_eq!(clients["jwt"][0]["keys"], "file");
+    assert_eq!(clients["jwt"][0]["required_claims"], json!(["exp"]));
+    assert_eq!(clients["introspection"]["server"], "https://ask.test:443");
+    assert_eq!(clients["basic"], json!({"users": 1, "hide_password": true, "cache_s": 300}));
+    let store = json!({"place": "file", "cache": 100_000, "max_stale_s": 3600, "on_store_failure": "deny", "self_rotation": true});
+    assert_eq!(policy["key_store"], store);
+    let asked = &policy["forward_auth"][0];
+    assert_eq!((&asked["server"], &asked["cache_s"]), (&json!("https://auth.test:443"), &json!(5)));
+    assert_eq!(asked["routes"], json!(["all", "one"]));
+    assert_eq!(policy["cors"], "cors: https://app.test");
+    assert_eq!(policy["errors"], json!(["429: text/html"]));
+    for secret in ["hunter2", "$2y$"] {
+        assert!(!answer.text().contains(secret), "{secret}: {}", answer.text());
+    }
+}
+
 /// SHA-256 of a key, as in the file.
 fn gateway_hash(key: &str) -> String {
     let line = crate::support::key("x", key, "free");

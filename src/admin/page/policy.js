@@ -60,6 +60,31 @@ function name(rule) {
   return [code(rule.name), " ", ...marks.filter(Boolean), rule.description ? h("span", { class: "muted block words" }, rule.description) : null].filter(Boolean);
 }
 
+/** What identifies clients beside API keys of the file, and other settings of all routes: `[what, in words]` each. */
+function others(policy) {
+  const { jwt, introspection, basic } = policy.clients;
+  const list = (values, none) => (values.length === 0 ? none : values.join(", "));
+  const kept = (seconds) => (seconds === null ? "answers not kept" : `answers kept ${whole(seconds)} s`);
+  const store = policy.key_store;
+  return [
+    ...jwt.map((one) => ["Tokens (JWT)", `${one.issuer}, for ${list(one.audience, "any audience")}, keys ${one.keys === "file" ? "of the file" : `of ${one.keys}`}, ${list(one.algorithms, "no algorithm")}`]),
+    introspection && ["Tokens that are asked about", `${introspection.server}, for ${list(introspection.audience, "any audience")}, ${kept(introspection.cache_s)}`],
+    basic && ["Passwords", `${whole(basic.users)} users`],
+    store && ["Key store", `${store.place}${store.self_rotation ? ", clients can replace their own keys" : ""}`],
+    ...policy.forward_auth.map((one) => ["Asked about requests", `${one.server}, for ${list(one.routes, "no route")}, ${kept(one.cache_s)}, without an answer: ${one.on_failure}`]),
+    policy.cors && ["CORS", policy.cors],
+    policy.errors.length > 0 && ["Errors", policy.errors.join("; ")],
+  ].filter(Boolean);
+}
+
+function showOthers(rows) {
+  byId("identity-card").hidden = rows.length === 0;
+  fill(byId("identity"), table("Identity of clients", [
+    { title: "What", cell: ([what]) => what },
+    { title: "Settings", cell: ([, words]) => h("span", { class: "words" }, words) },
+  ], rows));
+}
+
 function show(policy) {
   fill(byId("rules"), policy.rules.length === 0 ? empty("The configuration has no rules.") : table("Limits in force", [
     { title: "Rule", cell: name },
@@ -68,6 +93,7 @@ function show(policy) {
     { title: "Routes", kind: "minor", cell: (rule) => rule.routes?.flatMap((route, index) => [index > 0 ? ", " : "", ...named(route)]) ?? "all" },
     { title: "Without Redis", kind: "minor", cell: (rule) => rule.on_failure },
   ], policy.rules));
+  showOthers(others(policy));
   byId("key-ids").replaceChildren(...policy.keys.map((key) => h("option", { value: key.id }, `plan ${key.plan}`)));
   showWarnings(policy);
   listsAllGateways = Boolean(policy.audit?.all_gateways);

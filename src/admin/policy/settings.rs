@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::identity::{BasicSettings, IntrospectionSettings, JwtSettings};
 use crate::explain::wording;
 use crate::policy::listener::{Hsts, Listener, ListenerTls, Redirect};
 use crate::policy::{self, redis};
@@ -101,6 +102,10 @@ pub(super) struct ClientSettings {
     ipv6_prefix: u8,
     /// Path at which clients read their own limits; `null` if disabled.
     limits_path: Option<String>,
+    /// Issuers of tokens.
+    jwt: Vec<JwtSettings>,
+    introspection: Option<IntrospectionSettings>,
+    basic: Option<BasicSettings>,
 }
 
 impl ServerSettings {
@@ -176,6 +181,9 @@ impl ClientSettings {
             hide_key: clients.hide_key,
             ipv6_prefix: clients.ipv6_prefix,
             limits_path: clients.limits_path.as_deref().map(str::to_owned),
+            jwt: clients.issuers.iter().map(JwtSettings::of).collect(),
+            introspection: policy.introspection.as_deref().map(IntrospectionSettings::of),
+            basic: BasicSettings::of(policy),
         }
     }
 }
