@@ -219,7 +219,33 @@ impl<'a> Keys<'a> {
         if let (Some(after), KeyCall::Patch | KeyCall::Rotate) = (&after, call) {
             self.check(after)?;
         }
+        let after = self.with_lock(call, record, after)?;
         Ok(Edited { after, key, note })
+    }
+
+    /// A changed record with its lock: what an operator has disabled, a caller who is limited to a
+    /// tenant neither enables nor removes.
+    fn with_lock(
+        self,
+        call: KeyCall,
+        before: &Record,
+        after: Option<Record>,
+    ) -> Result<Option<Record>, Box<Answer>> {
+        let is_served = after.as_ref().is_none_or(|after| after.enabled);
+        if self.tenant.is_some() {
+            return match (before.locked && is_served, after) {
+                (true, _) => Err(self.not_of_tenant("an operator has disabled the client")),
+                (false, after) => Ok(after),
+            };
+        }
+        let locked = match call {
+            KeyCall::Disable => true,
+            KeyCall::Enable => false,
+            // Another change of a client that its tenant has disabled leaves that to the tenant.
+            _ if before.enabled == is_served => before.locked,
+            _ => !is_served,
+        };
+        Ok(after.map(|after| Record { locked, ..after }))
     }
 
     /// A new record, and the API key that was made for it.
@@ -261,7 +287,8 @@ impl<'a> Keys<'a> {
         let is_disabled = enabled == Some(false);
         self.check_overrides(overrides.iter())?;
         let new = NewRecord { id, plan, tenant, is_disabled, metadata, overrides, secrets };
-        let record = edit::created(new, now_us);
+        let locked = is_disabled && self.tenant.is_none();
+        let record = Record { locked, ..edit::created(new, now_us) };
         self.check(&record)?;
         Ok((record, key))
     }

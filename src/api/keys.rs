@@ -17,6 +17,10 @@ pub struct StoredClient {
     pub tenant: Option<String>,
     /// Whether its requests are served.
     pub enabled: bool,
+    /// Whether a token that is limited to a tenant cannot enable or remove it, because an operator
+    /// without such a limit has disabled it.
+    #[serde(default)]
+    pub locked: bool,
     /// Its API keys, by their hashes.
     pub secrets: Vec<Secret>,
     /// Free texts, which the gateway does not use.
@@ -205,6 +209,7 @@ impl StoredClient {
             plan: record.plan.clone(),
             tenant: record.tenant.clone(),
             enabled: record.enabled,
+            locked: record.locked,
             secrets: record.secrets.clone(),
             metadata: record.metadata.clone(),
             overrides: record.overrides.clone(),

@@ -3,6 +3,7 @@
 //! The request to it has no body, and only the headers that the configuration names; its answer is
 //! bounded in time and in size, and redirects are not followed.
 
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 use tracing::warn;
 
-use super::flights::{Busy, Flights, Timed};
+use super::flights::{Busy, Flights, Kept, Timed, Turn};
 use crate::base::clock;
 use crate::base::hash::Digest;
 use crate::base::log_interval::LogInterval;
@@ -29,6 +30,9 @@ use crate::policy::forward_auth::{AnswerCache, CachedBy, ClientOfAnswer, Forward
 
 /// Maximum number of answers that are kept.
 const MAX_KEPT: usize = 16_384;
+
+/// Maximum number of bytes that these answers take, those of one server.
+const MAX_KEPT_BYTES: u64 = 32 << 20;
 
 /// Maximum size of the body of an answer, in bytes.
 const MAX_BODY_BYTES: usize = 64 << 10;
@@ -117,9 +121,10 @@ impl ForwardAuthChecks {
         let tls = ClientTls { ca: settings.ca.clone(), certificate: None };
         let tls = url.is_tls.then_some((tls::FORWARD_AUTH, tls));
         let most = settings.max_in_flight;
+        let kept = Kept { most: MAX_KEPT, most_bytes: MAX_KEPT_BYTES, bytes: Outcome::bytes };
         Self {
             client: HttpClient::new(url.server.clone(), tls).with_idle(most),
-            flights: Flights::new(MAX_KEPT, most, settings.timeout),
+            flights: Flights::new(&kept, most, settings.timeout),
             failures: LogInterval::new(LOG_INTERVAL_S),
         }
     }
@@ -137,16 +142,21 @@ impl ForwardAuthChecks {
     }
 
     /// Asks about a request, or waits for the answer to another one with the same digest.
+    /// `is_worth_it` says, when its turn has come after others, whether it is still to be asked.
     pub async fn ask(
         &self,
         settings: &ForwardAuth,
         policy: &Policy,
         asked: &Asked<'_>,
         digest: Option<&Digest>,
+        is_worth_it: impl Future<Output = bool> + Send,
         series: &CheckSeries,
     ) -> Outcome {
-        let call = |permit| async move {
-            let _permit = permit;
+        let call = |turn: Turn| async move {
+            if turn.has_waited && !is_worth_it.await {
+                return Timed { value: Outcome::Failed { is_of_server: false }, until: 0 };
+            }
+            let _turn = turn;
             let began = clock::now();
             let called = self.call(settings, policy, asked).await;
             let now = clock::now();
@@ -211,6 +221,27 @@ impl Failure {
             Self::Status(status) => status.is_server_error(),
             Self::TooLarge | Self::Client(_) | Self::Plan(_) => false,
         }
+    }
+}
+
+impl Outcome {
+    /// How many bytes it takes beside its own.
+    fn bytes(&self) -> u64 {
+        let Self::Answered(answered) = self else { return 0 };
+        let (headers, body) = match &*answered.answer {
+            AuthAnswer::Allowed(headers) => (headers, 0),
+            AuthAnswer::Refused(refusal) => (&refusal.headers, refusal.body.len()),
+        };
+        let header = |(name, value): &(HeaderName, HeaderValue)| {
+            size_of::<(HeaderName, HeaderValue)>() + name.as_str().len() + value.len()
+        };
+        let headers: usize = headers.iter().map(header).sum();
+        let client = answered.client.as_ref().map_or(0, |client| {
+            size_of::<Principal>()
+                + client.id.len()
+                + client.token.as_deref().map_or(0, TokenIdentity::bytes)
+        });
+        (size_of::<Answered>() + size_of::<AuthAnswer>() + headers + body + client) as u64
     }
 }
 

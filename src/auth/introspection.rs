@@ -1,17 +1,20 @@
 //! [`IntrospectionChecks`]: asks the issuer of a token about it (RFC 7662).
 
+use std::future::Future;
+
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use thiserror::Error;
 use tracing::warn;
 
-use super::flights::{Busy, Flights, Timed};
+use super::flights::{Busy, Flights, Kept, Timed, Turn};
 use crate::base::hash::Digest;
 use crate::base::log_interval::LogInterval;
 use crate::base::{clock, unix_time};
 use crate::client::jwt::verify::{Known, Verified, introspected};
 use crate::client::jwt::{MAX_TOKEN_BYTES, TokenRefusal};
+use crate::client::principal::TokenIdentity;
 use crate::net::http::{BodyTooLong, HttpClient, HttpError, Request};
 use crate::net::tls::{self, ClientTls};
 use crate::observe::metrics::CheckSeries;
@@ -20,6 +23,9 @@ use crate::policy::introspection::Introspection;
 
 /// Maximum number of tokens whose answers are kept.
 const MAX_KEPT: usize = 16_384;
+
+/// Maximum number of bytes that these answers take.
+const MAX_KEPT_BYTES: u64 = 32 << 20;
 
 /// Maximum size of an answer, in bytes.
 const MAX_BODY_BYTES: usize = 64 << 10;
@@ -48,6 +54,8 @@ pub enum Introspected {
     Refused(TokenRefusal),
     /// The issuer has not answered.
     Failed,
+    /// It is not asked: the client has no tokens left for that.
+    NotAsked,
 }
 
 /// Why there is no answer.
@@ -63,6 +71,16 @@ enum Failure {
     Malformed,
 }
 
+impl Introspected {
+    /// How many bytes it takes beside its own.
+    fn bytes(&self) -> u64 {
+        let Self::Active(verified) = self else { return 0 };
+        let token = verified.principal.token.as_deref();
+        let bytes = verified.principal.id.len() + token.map_or(0, TokenIdentity::bytes);
+        bytes as u64
+    }
+}
+
 impl IntrospectionChecks {
     /// Does not connect yet.
     pub fn new(settings: &Introspection) -> Self {
@@ -70,9 +88,10 @@ impl IntrospectionChecks {
         let tls = ClientTls { ca: settings.ca.clone(), certificate: None };
         let tls = url.is_tls.then_some((tls::INTROSPECTION, tls));
         let most = settings.max_in_flight;
+        let kept = Kept { most: MAX_KEPT, most_bytes: MAX_KEPT_BYTES, bytes: Introspected::bytes };
         Self {
             client: HttpClient::new(url.server.clone(), tls).with_idle(most),
-            flights: Flights::new(MAX_KEPT, most, settings.timeout),
+            flights: Flights::new(&kept, most, settings.timeout),
             failures: LogInterval::new(LOG_INTERVAL_S),
         }
     }
@@ -84,19 +103,24 @@ impl IntrospectionChecks {
         Some(known)
     }
 
-    /// Asks about a token, or waits for the answer to another request with it.
+    /// Asks about a token, or waits for the answer to another request with it. `is_worth_it` says,
+    /// when its turn has come after others, whether it is still to be asked about.
     pub async fn ask(
         &self,
         settings: &Introspection,
         policy: &Policy,
         (digest, token): (&Digest, &[u8]),
+        is_worth_it: impl Future<Output = bool> + Send,
         series: &CheckSeries,
     ) -> Introspected {
         if token.len() > MAX_TOKEN_BYTES {
             return Introspected::Refused(TokenRefusal::TooLong);
         }
-        let call = |permit| async move {
-            let _permit = permit;
+        let call = |turn: Turn| async move {
+            if turn.has_waited && !is_worth_it.await {
+                return Timed { value: Introspected::NotAsked, until: 0 };
+            }
+            let _turn = turn;
             let began = clock::now();
             let called = self.call(settings, policy, token).await;
             let now = clock::now();

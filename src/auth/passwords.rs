@@ -1,13 +1,15 @@
 //! Verifications of passwords: away from the threads that serve requests, few at a time, and each
 //! result kept by a keyed digest.
 
+use std::future::Future;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ring::hmac;
 use ring::rand::SystemRandom;
 use tokio::task::spawn_blocking;
 
-use super::flights::{Flights, Timed};
+use super::flights::{Flights, Kept, Timed};
 use crate::base::clock;
 use crate::base::hash::Digest;
 use crate::client::password::{Candidate, Passwords};
@@ -17,6 +19,9 @@ use crate::observe::metrics::CheckSeries;
 /// Maximum number of results that are kept.
 const MAX_KEPT: usize = 16_384;
 
+/// Maximum number of their bytes: that of all of them.
+const MAX_KEPT_BYTES: u64 = 2 << 20;
+
 /// How long a wrong password is not verified again, in microseconds.
 const WRONG_KEPT_US: u64 = 60_000_000;
 
@@ -24,10 +29,14 @@ const WRONG_KEPT_US: u64 = 60_000_000;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Verifies passwords. Reloads keep it: a digest is also one of the user's hash.
+///
+/// It is one of the client's address, too: else an address without tokens could find out, at any
+/// rate, which password another one has logged in with.
 pub struct PasswordChecks {
     /// Of this process, so that nothing in memory can be compared with lists of passwords.
     key: hmac::Key,
-    flights: Flights<bool>,
+    /// Whether a password is right; `None`: it was not verified.
+    flights: Flights<Option<bool>>,
     series: CheckSeries,
 }
 
@@ -45,52 +54,63 @@ impl PasswordChecks {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         // Without randomness, there is no TLS either; the digests are still kept in memory only.
         let key = key.unwrap_or_else(|_| hmac::Key::new(hmac::HMAC_SHA256, b"tollgate"));
-        Self { key, flights: Flights::new(MAX_KEPT, (cores / 2).max(1), PATIENCE), series }
+        let kept = Kept { most: MAX_KEPT, most_bytes: MAX_KEPT_BYTES, bytes: |_| 0 };
+        Self { key, flights: Flights::new(&kept, (cores / 2).max(1), PATIENCE), series }
     }
 
-    /// What a login, a user and a password with a colon between, is verified with.
+    /// What a login, a user and a password with a colon between, is verified with. `address` is
+    /// that of the client, as limits count it.
     pub fn begin<'a>(
         &self,
         passwords: &'a Passwords,
         login: &'a [u8],
+        address: Option<IpAddr>,
     ) -> Option<PasswordCheck<'a>> {
         let colon = login.iter().position(|byte| *byte == b':').unwrap_or(login.len());
         let any = self.sign(&[login.get(..colon).unwrap_or_default()]);
         let any = any.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
         let candidate = passwords.candidate(login, any)?;
-        let digest = self.sign(&[candidate.hash.as_bytes(), login]);
+        let address = address.map(|address| address.to_string()).unwrap_or_default();
+        let digest = self.sign(&[candidate.hash.as_bytes(), login, address.as_bytes()]);
         Some(PasswordCheck { candidate, digest, kept_us: passwords.kept_us })
     }
 
     /// The result for a login from the source with this index, if it is known without a
     /// verification.
     pub fn kept(&self, check: &PasswordCheck<'_>, source: usize) -> Option<Found> {
-        let is_right = self.flights.kept(&check.digest)?;
+        let is_right = self.flights.kept(&check.digest)??;
         self.series.cached.inc();
         Some(check.found(is_right, source))
     }
 
-    /// Verifies a login from the source with this index.
-    pub async fn verify(&self, check: &PasswordCheck<'_>, source: usize) -> Found {
+    /// Verifies a login from the source with this index. `is_worth_it` says, when its turn has come
+    /// after others, whether it is still to be verified.
+    pub async fn verify(
+        &self,
+        check: &PasswordCheck<'_>,
+        source: usize,
+        is_worth_it: impl Future<Output = bool> + Send,
+    ) -> Found {
         let Candidate { hash, password, .. } = &check.candidate;
-        let verified = self.flights.join(&check.digest, |permit| {
+        let verified = self.flights.join(&check.digest, |turn| async move {
+            if turn.has_waited && !is_worth_it.await {
+                return Timed { value: None, until: 0 };
+            }
             let (hash, password) = ((*hash).clone(), password.to_vec());
             let verification = spawn_blocking(move || {
                 // Also if the request is gone: its turn ends with the work.
-                let _permit = permit;
+                let _turn = turn;
                 let began = clock::now();
                 let is_right = hash.verify(&password);
                 (is_right, clock::now().saturating_sub(began))
             });
-            async {
-                let (is_right, took_us) = verification.await.unwrap_or_default();
-                self.series.observe(took_us);
-                let is_user = check.candidate.principal.is_some();
-                let kept_us = if is_right && is_user { check.kept_us } else { WRONG_KEPT_US };
-                Timed { value: is_right, until: clock::now().saturating_add(kept_us) }
-            }
+            let (is_right, took_us) = verification.await.unwrap_or_default();
+            self.series.observe(took_us);
+            let is_user = check.candidate.principal.is_some();
+            let kept_us = if is_right && is_user { check.kept_us } else { WRONG_KEPT_US };
+            Timed { value: Some(is_right), until: clock::now().saturating_add(kept_us) }
         });
-        let Ok(is_right) = verified.await else {
+        let Ok(Some(is_right)) = verified.await else {
             self.series.failed.inc();
             return Found::unusable(source, KeyRefusal::Unchecked);
         };

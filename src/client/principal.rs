@@ -199,6 +199,15 @@ impl TokenIdentity {
     }
 }
 
+impl TokenIdentity {
+    /// How many bytes it takes, about.
+    pub fn bytes(&self) -> usize {
+        let claims = self.claims.iter().map(|(name, value)| name.len() + value.len());
+        let headers = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+        size_of::<Self>() + claims.chain(headers).sum::<usize>()
+    }
+}
+
 impl Tenant {
     /// The tenant with this id, which no other has.
     pub fn new(id: Arc<str>, plan: Option<u32>) -> Self {

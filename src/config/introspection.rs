@@ -32,6 +32,12 @@ table! {
         pub audience: Field<TextOrList> { default: InWords("anyone"), example: Some(r#""api""#) },
         /// Scopes that a token must have.
         pub scopes: List { default: InWords("none") },
+        /// How much the clocks of issuer and gateway may differ.
+        pub clock_skew: Field<String> {
+            default: Text("30s"),
+            form: Duration(Unit::Seconds),
+            range: Durations("0s", "10m"),
+        },
         /// Member of the answer that is the client's id.
         pub id_claim: Field<String> { default: Text("sub") },
         /// Member that names the client's plan.

@@ -55,7 +55,7 @@ table! {
             form: Duration(Unit::Seconds),
             range: Durations("0s", "10m"),
         },
-        /// Claims that a token must have.
+        /// Claims that a token must have, beside `exp`; an empty list: none, not even `exp`.
         pub required_claims: List { default: Texts(&["exp"]) },
         /// Types that a token may state in its header, such as `"at+jwt"`.
         pub typ: Field<TextOrList> {

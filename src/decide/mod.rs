@@ -28,11 +28,11 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, Method, Uri, Version};
 
-use crate::client::ClientKey;
 use crate::client::credential::{Credential, IdentityError};
 use crate::client::identity::{Identity, Peer, client_address, identify};
 use crate::client::principal::{Found, KeyRefusal};
 use crate::client::settings::{OnMissingKey, OnPreflight, OnUnknownKey};
+use crate::client::{ClientKey, address};
 use crate::limit::charge::Charges;
 use crate::net::framing;
 use crate::policy::charges::{KeyRequired, RequestAttributes, Scope};
@@ -574,15 +574,19 @@ fn exceeded_body_limit(policy: &Policy, head: &Head<'_>, route: Option<u32>) -> 
 
 /// Whether `server.deny_ips` has the client, so that it is refused whatever key it has.
 pub fn is_denied_everywhere(policy: &Policy, head: &Head<'_>) -> bool {
-    let denies = |access: &IpAccess| {
-        !access.deny.is_empty()
-            && access.has_denied(client_address(
-                &policy.server.trusted_proxies,
-                peer(head),
-                head.headers,
-            ))
-    };
+    let denies =
+        |access: &IpAccess| !access.deny.is_empty() && access.has_denied(address(policy, head));
     policy.ip_access(None).is_some_and(denies)
+}
+
+/// The address or network of the client, as rules count it.
+pub fn counted_address(policy: &Policy, head: &Head<'_>) -> Option<IpAddr> {
+    let prefix = policy.clients.ipv6_prefix;
+    address(policy, head).map(|ip| address::counted_address(ip, prefix))
+}
+
+fn address(policy: &Policy, head: &Head<'_>) -> Option<IpAddr> {
+    client_address(&policy.server.trusted_proxies, peer(head), head.headers)
 }
 
 fn peer(head: &Head<'_>) -> Peer {

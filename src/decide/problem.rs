@@ -139,6 +139,17 @@ fn unidentified(policy: &Policy, error: IdentityError) -> String {
     }
 }
 
+/// The reason of a request that is limited: not whether its password was wrong, which is not
+/// verified for every such request.
+fn unverified(reason: Unauthenticated) -> Unauthenticated {
+    match reason {
+        Unauthenticated::KeyRefused { source, why: KeyRefusal::Password } => {
+            Unauthenticated::KeyRefused { source, why: KeyRefusal::Unchecked }
+        }
+        reason => reason,
+    }
+}
+
 /// Where a key is in a request, after "the API key".
 fn place(source: &KeySource) -> String {
     match source {
@@ -398,7 +409,7 @@ pub fn limited(
     let _ = match reason {
         None => write!(text, "Limit \"{name}\" ("),
         Some(reason) => {
-            let unauthenticated = unauthenticated(policy, reason);
+            let unauthenticated = unauthenticated(policy, unverified(reason));
             write!(text, "{unauthenticated} Attempts are limited: limit \"{name}\" (")
         }
     };

@@ -21,10 +21,15 @@ mod random_tables;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::base::clock;
 use crate::client::credential::{Credential, CredentialKind};
-use crate::client::principal::{Found, Principal};
+use crate::client::principal::{Found, KeyRefusal, Principal};
 use crate::decide::{Precheck, Rejection, credential, precheck};
 use crate::keys::store::KeyStore;
 use crate::policy::Policy;
@@ -35,6 +40,9 @@ use crate::upstream::health::{HealthView, State};
 use crate::upstream::pool::EndpointView;
 use report::Explanation;
 use request::{HypotheticalRequest, RequestSpec, SpecError};
+
+/// How long an explanation waits for its turn to verify a password.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is known of the buckets that a request takes from.
 #[derive(Debug, Clone, Copy)]
@@ -58,12 +66,14 @@ pub struct Explainer {
     current: Arc<CurrentSnapshot>,
     limiter: Arc<Limiter>,
     keys: Option<Arc<KeyStore>>,
+    /// The turn to verify a password, which takes time.
+    verification: Arc<Semaphore>,
 }
 
 impl Explainer {
     /// Creates an explainer of the configuration in `current` and the buckets of `limiter`.
     pub fn new(current: Arc<CurrentSnapshot>, limiter: Arc<Limiter>) -> Self {
-        Self { current, limiter, keys: None }
+        Self { current, limiter, keys: None, verification: Arc::new(Semaphore::new(1)) }
     }
 
     /// The same, which also knows the clients of the key store.
@@ -78,6 +88,22 @@ impl Explainer {
         self.keys.as_ref()?.client(policy, id).await.ok().flatten()
     }
 
+    /// Finds whose login a request has, from the source with this index: away from the threads that
+    /// serve the admin port, and one at a time.
+    async fn verify(&self, snapshot: &Arc<Snapshot>, login: Vec<u8>, source: usize) -> Found {
+        let unchecked = || Found::unusable(source, KeyRefusal::Unchecked);
+        let turn = timeout(PATIENCE, Arc::clone(&self.verification).acquire_owned()).await;
+        let Ok(Ok(turn)) = turn else { return unchecked() };
+        let snapshot = Arc::clone(snapshot);
+        let verification = spawn_blocking(move || {
+            // Also if the caller is gone: its turn ends with the work.
+            let _turn = turn;
+            let passwords = snapshot.policy.passwords.as_ref();
+            passwords.map(|passwords| passwords.check(&login, source))
+        });
+        verification.await.ok().flatten().unwrap_or_else(unchecked)
+    }
+
     /// Explains a request, with the current levels of its buckets.
     ///
     /// # Errors
@@ -86,7 +112,10 @@ impl Explainer {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
         let request = spec.request_of(policy, self.stored_client(policy, spec).await)?;
-        let mut found = found(policy, &snapshot.tokens, &request);
+        let mut found = match login(policy, &request) {
+            Some((login, source)) => Ok(self.verify(&snapshot, login, source).await),
+            None => found(policy, &snapshot.tokens, &request),
+        };
         let unknown = found.as_ref().ok().and_then(Found::unknown_key);
         if let (Some(keys), Some(unknown)) = (&self.keys, unknown) {
             found = Ok(keys.find(policy, snapshot.generation, unknown, clock::now()).await);
@@ -171,17 +200,27 @@ fn found(
     request: &HypotheticalRequest,
 ) -> Result<Found, Rejection> {
     let assumed = request.assumed_key.as_ref().filter(|_| !policy.clients.key_sources.is_empty());
+    if let (Some(passwords), Some((login, source))) = (&policy.passwords, login(policy, request)) {
+        return Ok(passwords.check(&login, source));
+    }
     credential(policy, &request.head()).and_then(|credential| {
         if let Some(known) = assumed {
             return Ok(Found::of(known, 0));
         }
-        if let Some(passwords) = &policy.passwords
-            && let Some(Credential { source, kind: CredentialKind::Password(login), .. }) =
-                &credential
-        {
-            return Ok(passwords.check(&login.0, *source));
-        }
         let found = tokens.look_up(policy, credential.as_ref(), clock::unix_us);
         found.map_err(|NoKeys| Rejection::NoTokenKeys)
     })
+}
+
+/// The login that the request has, unless it is assumed to have a key, and the index of its source.
+fn login(policy: &Policy, request: &HypotheticalRequest) -> Option<(Vec<u8>, usize)> {
+    if request.assumed_key.is_some() || policy.passwords.is_none() {
+        return None;
+    }
+    match credential(policy, &request.head()).ok()?? {
+        Credential { source, kind: CredentialKind::Password(login), .. } => {
+            Some((login.0.into_owned(), source))
+        }
+        _ => None,
+    }
 }

@@ -52,6 +52,7 @@ pub fn created(new: NewRecord, now_us: u64) -> Record {
         plan,
         tenant,
         enabled,
+        locked: false,
         secrets,
         metadata,
         overrides,

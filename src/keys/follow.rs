@@ -66,6 +66,7 @@ impl KeyFollower {
             let mut due = match self.follow(&mut position).await {
                 Ok(()) => {
                     self.note_success();
+                    self.store.note_overrides(clock::now());
                     if uses_due <= Instant::now() {
                         self.note_uses().await;
                         uses_due = Instant::now() + USES_INTERVAL;

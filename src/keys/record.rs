@@ -43,6 +43,9 @@ pub struct Record {
     pub tenant: Option<String>,
     /// Whether its requests are served.
     pub enabled: bool,
+    /// Whether only operators who are not limited to a tenant may enable it: one has disabled it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub locked: bool,
     pub secrets: Vec<Secret>,
     /// Free texts, which the gateway does not use.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -135,6 +138,11 @@ pub enum RecordError {
     Metadata,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 impl Record {
     /// Checks what serde does not.
     ///
@@ -195,6 +203,7 @@ impl Record {
             created: UtcTime::default(),
             updated: UtcTime::default(),
             self_rotated: None,
+            locked: false,
             ..record.clone()
         };
         without(self) == without(other)
@@ -315,6 +324,7 @@ pub(crate) mod tests {
             plan: "free".to_owned(),
             tenant: None,
             enabled: true,
+            locked: false,
             secrets: vec![secret(byte)],
             metadata: BTreeMap::new(),
             overrides: BTreeMap::new(),
@@ -344,6 +354,7 @@ pub(crate) mod tests {
                 },
             )]
             .into(),
+            locked: true,
             self_rotated: Some(UtcTime(7)),
             others: [("later".to_owned(), serde_json::json!([1]))].into(),
             secrets: vec![Secret {

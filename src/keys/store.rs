@@ -53,6 +53,9 @@ pub struct KeyStore {
     pub(super) own_rotations: OwnRotations,
     queue: mpsc::Sender<LookUp>,
     unusable: LogInterval,
+    /// Overrides that had no place, as far as they are logged.
+    overrides_beyond: AtomicU64,
+    beyond: LogInterval,
 }
 
 /// A look-up that a request waits for.
@@ -99,6 +102,8 @@ impl KeyStore {
             own_rotations: OwnRotations::default(),
             queue,
             unusable: LogInterval::new(LOG_INTERVAL_S),
+            overrides_beyond: AtomicU64::new(0),
+            beyond: LogInterval::new(LOG_INTERVAL_S),
         };
         (Arc::new(store), look_ups)
     }
@@ -182,6 +187,20 @@ impl KeyStore {
             warn!(
                 client,
                 plan, suppressed, "the key store names a plan that the file does not have"
+            );
+        }
+    }
+
+    /// Logs that clients have got the limits of their plans because the overrides of all clients
+    /// have too many different ones. `now` is in microseconds.
+    pub(super) fn note_overrides(&self, now: u64) {
+        let beyond = self.buckets.limits_beyond();
+        let logged = self.overrides_beyond.load(Ordering::Relaxed);
+        if beyond > logged && self.beyond.count(now).is_some() {
+            self.overrides_beyond.store(beyond, Ordering::Relaxed);
+            warn!(
+                overrides = beyond - logged,
+                "overrides of stored clients have too many different limits: the clients have those of their plans"
             );
         }
     }

@@ -37,7 +37,7 @@ mod tests;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -84,6 +84,8 @@ pub struct MemoryStore {
     limits: Limits,
     /// Held while `limits` change.
     changing: Mutex<()>,
+    /// How often there were too many limits that are not in the file.
+    limits_beyond: AtomicU64,
     start: Start,
     /// Units that requests hold, which are not in the shards.
     held: Arc<Held>,
@@ -128,6 +130,7 @@ impl MemoryStore {
             shards: shards.collect(),
             limits: Limits::new(limits),
             changing: Mutex::new(()),
+            limits_beyond: AtomicU64::new(0),
             start: Start::default(),
             held: Arc::new(Held::new(false)),
             seed,
@@ -178,7 +181,16 @@ impl MemoryStore {
     /// [`adopt`](Self::adopt) and some seconds beyond; `None` if there are too many.
     pub fn number_of(&self, limit: Limit) -> Option<u32> {
         let _changing = self.changing.lock();
-        self.limits.add(limit)
+        let number = self.limits.add(limit);
+        if number.is_none() {
+            self.limits_beyond.fetch_add(1, Ordering::Relaxed);
+        }
+        number
+    }
+
+    /// How often [`number_of`](Self::number_of) has had too many limits.
+    pub fn limits_beyond(&self) -> u64 {
+        self.limits_beyond.load(Ordering::Relaxed)
     }
 
     /// Decides one request at `now` (microseconds) and takes its tokens, from all its buckets or

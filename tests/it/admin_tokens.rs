@@ -4,7 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 use tollgate::base::clock;
 
 use crate::support::{DEMO, Gateway, Request, Response, digest, key, tollgate};
@@ -128,21 +129,64 @@ fn command_makes_a_token_that_the_gateway_accepts() {
     assert!(wrong.stderr.contains("1 to 64 letters"), "{}", wrong.stderr);
 }
 
-#[test]
-fn token_of_a_tenant_manages_the_keys_of_its_clients_only() {
+/// A gateway with a key store, and with tokens for two tenants.
+fn with_keys() -> (TempDir, Gateway) {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("[key_store]\nurl = \"file:{}\"\n", folder.path().join("k").display());
     let plans = "[plans.pro]\n[tenants.acme]\nplan = \"free\"\n[tenants.globex]\n";
     let other = token("other", "roles = [\"keys\"]\ntenant = \"globex\"");
     let gateway = Gateway::start(&format!("{}{plans}{other}{store}", config()));
-    let call = |token: &str, method: &str, path: &str, body: serde_json::Value| {
-        let bearer = format!("Bearer secret-of-{token}");
-        let request = Request::new(method, &format!("/api/keys{path}"));
-        let request = request.header("Authorization", bearer);
-        let request = if body.is_null() { request } else { request.body(body.to_string()) };
-        gateway.send_admin(&request)
+    (folder, gateway)
+}
+
+fn call_about_keys(
+    gateway: &Gateway,
+    token: &str,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> Response {
+    let bearer = format!("Bearer secret-of-{token}");
+    let request = Request::new(method, &format!("/api/keys{path}"));
+    let request = request.header("Authorization", bearer);
+    let request = if body.is_null() { request } else { request.body(body.to_string()) };
+    gateway.send_admin(&request)
+}
+
+#[test]
+fn client_that_an_operator_has_disabled_stays_so_for_the_token_of_its_tenant() {
+    let (_folder, gateway) = with_keys();
+    let call = |token: &str, method: &str, path: &str, body: Value| {
+        call_about_keys(&gateway, token, method, path, &body)
     };
-    let none = serde_json::Value::Null;
+    let none = Value::Null;
+    assert_eq!(call("customer", "POST", "", json!({"id": "n"})).status, 201);
+    // What the tenant has disabled, it enables.
+    assert_eq!(call("customer", "POST", "/n/disable", none.clone()).status, 200);
+    assert_eq!(call("customer", "POST", "/n/enable", none.clone()).status, 200);
+    let disabled = call("keeper", "POST", "/n/disable", none.clone());
+    assert_eq!(disabled.json()["locked"], json!(true));
+    let refused = [
+        ("POST", "/n/enable", none.clone()),
+        ("PATCH", "/n", json!({"enabled": true})),
+        ("DELETE", "/n", none.clone()),
+    ];
+    for (method, path, body) in refused {
+        assert_eq!(call("customer", method, path, body).status, 403, "{method} {path}");
+    }
+    assert_eq!(call("customer", "PATCH", "/n", json!({"metadata": {"a": "b"}})).status, 200);
+    assert_eq!(call("keeper", "GET", "/n", none.clone()).json()["enabled"], json!(false));
+    assert_eq!(call("keeper", "PATCH", "/n", json!({"enabled": true})).status, 200);
+    assert_eq!(call("customer", "DELETE", "/n", none).status, 200);
+}
+
+#[test]
+fn token_of_a_tenant_manages_the_keys_of_its_clients_only() {
+    let (_folder, gateway) = with_keys();
+    let call = |token: &str, method: &str, path: &str, body: Value| {
+        call_about_keys(&gateway, token, method, path, &body)
+    };
+    let none = Value::Null;
     let made = call("keeper", "POST", "", json!({"id": "g", "plan": "pro", "tenant": "globex"}));
     assert_eq!(made.status, 201, "{made:?}");
     let made = call("customer", "POST", "", json!({"id": "n"}));

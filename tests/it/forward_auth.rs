@@ -307,6 +307,25 @@ fn number_of_questions_at_a_time_is_bounded() {
     assert_eq!(gateway.get("/").status, 200);
 }
 
+/// Requests that wait for their turn see the tokens that those before have taken.
+#[test]
+fn server_is_asked_about_few_more_requests_at_once_than_their_address_has_tokens() {
+    let (auth, latch) = Upstream::holding();
+    let rules = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"3/365d\"\n";
+    let table = table(auth.address, "max_in_flight = 2");
+    let gateway = Gateway::start(&format!("{DEMO}{rules}{table}"));
+    let answers = std::thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..30).map(|_| scope.spawn(|| gateway.send(&Request::get("/")).status)).collect();
+        auth.wait_for_requests(2);
+        latch.open();
+        clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(answers.iter().filter(|status| **status == 200).count() <= 3, "{answers:?}");
+    let asked = auth.requests().len();
+    assert!(asked <= 3 + 2 * 2, "{asked} were asked about");
+}
+
 #[test]
 fn cached_answers_are_for_the_same_request_only() {
     let server = auth_server();
@@ -369,6 +388,24 @@ fn clients_that_the_server_names_have_limits_of_their_own() {
     let answer = gateway.send(&of("dave", "pro"));
     let id = format!("dave http://{}", server.address);
     assert_eq!(answer.json()["client"], serde_json::json!(id));
+}
+
+/// Where the server names the client, API keys are the server's own, whatever their form.
+#[test]
+fn keys_that_contradict_each_other_are_for_the_server_that_names_the_client() {
+    let auth = Upstream::responding("HTTP/1.1 200 OK\r\nX-User: ann\r\nContent-Length: 0\r\n\r\n");
+    let settings = "id_header = \"X-User\"\ndefault_plan = \"free\"";
+    let plain = "[routes.plain]\npath = \"/plain\"\nupstream = \"api\"\nforward_auth = false\n";
+    let keys = crate::support::key("acme", "secret", "free");
+    let gateway = Gateway::start(&format!("{DEMO}{plain}{keys}{}", table(auth.address, settings)));
+    let two = |path| {
+        let request = Request::get(path).header("X-Api-Key", "secret");
+        gateway.send(&request.header("Authorization", "Bearer other"))
+    };
+    let named = two("/");
+    assert_eq!(named.status, 200, "{}", named.text());
+    assert_eq!(named.json()["client"], format!("ann http://{}", auth.address));
+    assert_eq!(two("/plain").status, 400);
 }
 
 #[test]

@@ -168,6 +168,46 @@ fn guesses_are_charged_to_their_address_and_then_not_verified() {
     assert_eq!(client(&gateway, &login("alice:secret")), "429", "the address, as with any key");
 }
 
+/// Guesses that wait for their turn see the tokens that those before have taken.
+#[test]
+fn guesses_at_once_are_verified_for_few_more_than_the_tokens_of_their_address() {
+    const GUESSES: usize = 40;
+    let rules = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"3/365d\"\n";
+    let gateway = Gateway::start(&format!("{DEMO}{rules}{}", inline(&[EVE])));
+    std::thread::scope(|scope| {
+        let guess = |guess| client(&gateway, &login(format!("eve:{guess}")));
+        let guesses: Vec<_> = (0..GUESSES).map(|at| scope.spawn(move || guess(at))).collect();
+        for guess in guesses {
+            let status = guess.join().unwrap();
+            assert!(["401", "429", "503"].contains(&status.as_str()), "{status}");
+        }
+    });
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let verified = usize::try_from(checks(&gateway, "refused")).unwrap();
+    assert!(verified <= 3 + 2 * (cores / 2).max(1), "{verified} were verified");
+}
+
+/// An address without tokens does not learn which password another one has logged in with.
+#[test]
+fn address_without_tokens_cannot_tell_a_right_password_from_a_wrong_one() {
+    let rules = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"2/365d\"\n";
+    let server = "trusted_proxies = [\"127.0.0.1\"]\n";
+    let gateway = Gateway::start(&format!("{server}{DEMO}{rules}{}", inline(&[ALICE])));
+    let from =
+        |address: &str, text: &str| gateway.send(&login(text).header("X-Forwarded-For", address));
+    assert_eq!(from("192.0.2.1", "alice:secret").status, 200);
+    assert_eq!([1, 2].map(|_| from("192.0.2.2", "alice:1").status), [401, 401]);
+    let [right, wrong] = ["alice:secret", "alice:2"].map(|text| from("192.0.2.2", text));
+    let known = from("192.0.2.2", "alice:1");
+    for answer in [&right, &wrong, &known] {
+        assert_eq!(answer.status, 429);
+        let detail = answer.json()["detail"].as_str().unwrap().replace(char::is_numeric, "");
+        assert!(detail.starts_with("The password in Authorization cannot be checked"), "{detail}");
+    }
+    assert_eq!(from("192.0.2.1", "alice:secret").status, 200);
+    assert_eq!(checks(&gateway, "allowed"), 1);
+}
+
 #[test]
 fn right_password_is_verified_once_until_it_changes() {
     let folder = tempfile::tempdir().unwrap();

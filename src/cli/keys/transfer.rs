@@ -171,7 +171,7 @@ fn importable(line: Vec<u8>) -> Vec<u8> {
         // The gateway says what is wrong.
         return line;
     };
-    for name in ["version", "created", "updated", "last_used"] {
+    for name in ["version", "created", "updated", "last_used", "locked"] {
         members.remove(name);
     }
     serde_json::to_vec(&members).unwrap_or(line)
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn line_of_an_export_can_be_imported() {
         let line =
-            br#"{"id":"a","version":3,"created":"x","updated":"y","last_used":"z","secrets":[]}"#
+            br#"{"id":"a","version":3,"created":"x","updated":"y","last_used":"z","locked":true,"secrets":[]}"#
                 .to_vec();
         assert_eq!(importable(line), br#"{"id":"a","secrets":[]}"#);
         assert_eq!(importable(b"nonsense".to_vec()), b"nonsense");

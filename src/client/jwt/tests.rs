@@ -380,6 +380,25 @@ fn null_claim_is_a_missing_one() {
     }
 }
 
+/// A list of other claims does not let tokens pass that never expire; an empty one does.
+#[test]
+fn expiry_is_required_unless_no_claim_is() {
+    let provider = Provider::new();
+    let mut endless = claims();
+    endless["exp"] = Value::Null;
+    for (required, expected) in [
+        ("", Err(TokenRefusal::Claims)),
+        ("required_claims = ['sub']", Err(TokenRefusal::Claims)),
+        ("required_claims = ['exp', 'sub']", Err(TokenRefusal::Claims)),
+        ("required_claims = []", Ok(())),
+    ] {
+        let clients = provider.clients(&format!("{FREE}\n{required}"));
+        let found = verified(&clients, &provider.sign(&header(), &endless)).map(drop);
+        assert_eq!(found, expected, "{required}");
+        assert!(verified(&clients, &provider.sign(&header(), &claims())).is_ok(), "{required}");
+    }
+}
+
 #[test]
 fn key_with_the_kid_is_tried_before_those_without_one() {
     let provider = Provider::new();

@@ -102,7 +102,10 @@ impl Gateway {
         let known = match checks.kept(digest, series) {
             Some(known) => known,
             None if !self.is_worth_a_check(head, exchange, &unchecked).await => return unchecked,
-            None => checks.ask(settings, policy, (digest, &token.0), series).await,
+            None => {
+                let is_worth_it = self.is_worth_a_check(head, exchange, &unchecked);
+                checks.ask(settings, policy, (digest, &token.0), is_worth_it, series).await
+            }
         };
         match known {
             Introspected::Active(verified) => {
@@ -115,8 +118,33 @@ impl Gateway {
             Introspected::Failed if settings.on_failure == OnStoreFailure::Anonymous => {
                 Found::unverified(source, true)
             }
-            Introspected::Failed => unchecked,
+            Introspected::Failed | Introspected::NotAsked => unchecked,
         }
+    }
+
+    /// Finds the client of a request whose API keys cannot be used: as the server of its route
+    /// says, if that names the client.
+    ///
+    /// # Errors
+    /// `rejection`, on any other route.
+    pub(super) async fn find_without_key(
+        &self,
+        head: &Head<'_>,
+        rejection: Rejection,
+        exchange: &Exchange,
+    ) -> Result<Found, Rejection> {
+        let policy = &exchange.snapshot.policy;
+        if policy.forward_auth.is_empty() || !matches!(rejection, Rejection::Identity(_)) {
+            return Err(rejection);
+        }
+        let precheck = decide::precheck(policy, head, Ok(Found::without_answer()));
+        let route = precheck.route.and_then(|route| policy.routes.get(route as usize));
+        let settings =
+            route.and_then(|route| policy.forward_auth.get(route.forward_auth? as usize));
+        if settings.is_none_or(|settings| settings.client.is_none()) {
+            return Err(rejection);
+        }
+        self.authorize(head, None, exchange).await
     }
 
     /// Finds the client of a request, and asks the server of its route whether it goes on. It is
@@ -206,7 +234,9 @@ impl Gateway {
         if !self.has_tokens_left(exchange, &precheck.charges).await {
             return Outcome::Failed { is_of_server: false };
         }
-        checks.ask(settings, &exchange.snapshot.policy, &asked, digest.as_ref(), series).await
+        let policy = &exchange.snapshot.policy;
+        let is_worth_it = self.has_tokens_left(exchange, &precheck.charges);
+        checks.ask(settings, policy, &asked, digest.as_ref(), is_worth_it, series).await
     }
 
     /// Finds whose login a request has, from the source with this index.
@@ -220,14 +250,16 @@ impl Gateway {
     ) -> Found {
         let checks = &self.passwords;
         let unchecked = Found::unusable(source, KeyRefusal::Unchecked);
-        let Some(check) = checks.begin(passwords, &login.0) else { return unchecked };
+        let address = decide::counted_address(&exchange.snapshot.policy, head);
+        let Some(check) = checks.begin(passwords, &login.0, address) else { return unchecked };
         if let Some(found) = checks.kept(&check, source) {
             return found;
         }
         if !self.is_worth_a_check(head, exchange, &unchecked).await {
             return unchecked;
         }
-        checks.verify(&check, source).await
+        let is_worth_it = self.is_worth_a_check(head, exchange, &unchecked);
+        checks.verify(&check, source, is_worth_it).await
     }
 
     /// Whether a credential that takes time to check is checked: not for a request that is refused
@@ -244,8 +276,9 @@ impl Gateway {
     }
 
     /// Whether an address has tokens left for another guess: these are the charges of one. Takes
-    /// none: the request is charged once its client is known, so the checks that run at the same
-    /// time are the most by which an address can exceed its limit.
+    /// none: the request is charged once its client is known. It is asked before a check, and again
+    /// when the turn of one has come that waited, so the checks that run at the same time are about
+    /// the most by which an address can exceed its limit.
     async fn has_tokens_left(&self, exchange: &Exchange, charges: &Charges) -> bool {
         if charges.is_empty() {
             return true;

@@ -111,7 +111,7 @@ impl Gateway {
         let head = head_over(session, &exchange.connection);
         let found = match decide::credential(policy, &head) {
             Ok(credential) => self.find(&head, credential.as_ref(), exchange).await,
-            Err(rejection) => Err(rejection),
+            Err(rejection) => Box::pin(self.find_without_key(&head, rejection, exchange)).await,
         };
         let precheck = decide::precheck(policy, &head, found);
         let required_by = precheck.key_required_by();

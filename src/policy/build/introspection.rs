@@ -117,6 +117,7 @@ fn claims(
         &table.plans,
         table.default_plan.as_ref(),
     );
+    let skew = duration(&Table::clock_skew, &table.clock_skew, builder.diagnostics);
     let headers = builder.headers(&table.headers);
     let id_claim = builder.claim(table.id_claim.as_ref());
     let tenant_claim = builder.claim(table.tenant_claim.as_ref());
@@ -127,7 +128,7 @@ fn claims(
         audience: table.audience.as_ref().map(texts).unwrap_or_default(),
         keys: KeySource::Fixed(Arc::new(KeySet::of_secret(&[]))),
         algorithms: Vec::new(),
-        clock_skew_us: 0,
+        clock_skew_us: micros(skew?),
         required: Vec::new(),
         types: None,
         id_claim: id_claim?.unwrap_or_else(|| "sub".into()),

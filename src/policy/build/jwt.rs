@@ -95,12 +95,7 @@ impl Builder<'_, '_> {
             keys: keys?,
             algorithms: algorithms?,
             clock_skew_us: micros(skew?),
-            required: match &table.required_claims {
-                None => vec!["exp".into()],
-                Some(list) => {
-                    list.get_ref().iter().map(|name| name.get_ref().as_str().into()).collect()
-                }
-            },
+            required: required_claims(table.required_claims.as_ref()),
             types: table.typ.as_ref().map(texts),
             id_claim: id_claim?.unwrap_or_else(|| "sub".into()),
             plan: plan?,
@@ -408,6 +403,18 @@ impl Builder<'_, '_> {
             Some(field.get_ref().as_str().into())
         })
     }
+}
+
+/// The claims that a token must have. A list of others does not mean that tokens never expire.
+fn required_claims(list: Option<&Spanned<Vec<Spanned<String>>>>) -> Vec<Box<str>> {
+    const EXPIRY: &str = "exp";
+    let names = list.map(|list| list.get_ref().iter().map(|name| name.get_ref().as_str()));
+    let Some(names) = names else { return vec![EXPIRY.into()] };
+    let mut names: Vec<Box<str>> = names.map(Box::from).collect();
+    if !names.is_empty() && !names.iter().any(|name| **name == *EXPIRY) {
+        names.push(EXPIRY.into());
+    }
+    names
 }
 
 /// The texts of a setting that is one, or a list of them.

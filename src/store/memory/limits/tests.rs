@@ -54,6 +54,15 @@ fn limit_beside_those_of_the_file_survives_reloads() {
     }
 }
 
+#[test]
+fn limits_of_single_clients_that_find_no_place_are_counted() {
+    let of = |tokens| Limit::token_bucket(tokens, 86_400 * SECOND, tokens).unwrap();
+    let all: Vec<Limit> = (1..=10_000).map(of).collect();
+    let store = MemoryStore::new(1_000, &all);
+    assert_eq!((store.number_of(of(7)), store.limits_beyond()), (Some(6), 0));
+    assert_eq!((store.number_of(of(20_000)), store.limits_beyond()), (None, 1));
+}
+
 proptest! {
     /// Until the change, the bucket refills by the old limit. Then the client keeps its fraction
     /// under the new limit, by which the bucket refills from then on.
