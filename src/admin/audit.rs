@@ -23,8 +23,8 @@ const DEFAULT_LIMIT: usize = 100;
 /// Maximum of the parameter `limit`.
 const MAX_LIMIT: usize = 1_000;
 
-const NAMES: [&str; 10] =
-    ["kind", "key", "ip", "rule", "since", "until", "at", "zone", "limit", "all"];
+const NAMES: [&str; 11] =
+    ["kind", "key", "ip", "rule", "by", "since", "until", "at", "zone", "limit", "all"];
 
 /// The name of changes as a kind.
 const CHANGE: &str = "change";
@@ -32,18 +32,24 @@ const CHANGE: &str = "change";
 /// Their names elsewhere.
 const SYNONYMS: [(&str, &str); 3] = [("from", "since"), ("to", "until"), ("key_id", "key")];
 
-/// The refusal runs that match the query.
+/// What a caller may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Visible {
+    All,
+    /// Changes of stored clients and their API keys.
+    ChangesOfKeys,
+}
+
+/// The refusal runs that match the query, and the changes.
 pub(super) async fn show(
     snapshot: &Snapshot,
     audit: &Audit,
     limiter: &Limiter,
     query: Option<&str>,
+    visible: Visible,
 ) -> Result<Answer, Box<Answer>> {
     let query = Query::read_with(query, &NAMES, &[], &SYNONYMS)?;
-    let limit = query.get("limit").map_or(Ok(DEFAULT_LIMIT), str::parse);
-    let limit = limit.ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-    let limit =
-        limit.ok_or_else(|| bad(format!("`limit` must be a number from 1 to {MAX_LIMIT}")))?;
+    let limit = read_limit(query.get("limit"))?;
     let policy = &snapshot.policy;
     let ip = query.get("ip").map(|text| ShownAddress::parse(text, policy)).transpose();
     let now = clock::unix_us();
@@ -53,7 +59,8 @@ pub(super) async fn show(
         return Err(bad("`at` is a minute; give it or `since` and `until`".to_owned()));
     }
     let TimeRange { since, until, zone } = minute.unwrap_or(range);
-    let Kinds { refusals, changes: has_changes } = Kinds::read(query.get("kind"))?;
+    let selected = Selected { by: query.get("by"), of_keys: visible == Visible::ChangesOfKeys };
+    let Kinds { refusals, changes: has_changes } = selected.kinds(query.get("kind"))?;
     let wanted = audit::Query {
         kinds: refusals,
         key: query.get("key").map(str::to_owned),
@@ -63,7 +70,7 @@ pub(super) async fn show(
         until,
         limit,
     };
-    let unknown = unknown_name(policy, audit, &wanted);
+    let unknown = unknown_name(policy, audit, &wanted).filter(|_| !selected.of_keys);
     let history = match query.get("all") {
         None | Some("false") => None,
         Some("true") => Some(all::history(policy, limiter)?),
@@ -77,13 +84,17 @@ pub(super) async fn show(
     own.runs.iter_mut().for_each(|run| run.gateway.clone_from(&gateway));
     let (dropped, kept_since) = (own.dropped, own.kept_since);
     let has_changes = has_changes && wanted.ip.is_none() && wanted.rule.is_none();
-    let mut changes = FoundChanges::of(audit, &wanted, gateway.as_deref(), has_changes);
+    let wanted_changes = selected.of(&wanted);
+    let mut changes =
+        FoundChanges::of(audit, &wanted_changes, limit, gateway.as_deref(), has_changes);
     let FromAll { runs, more, mut incomplete } = match &history {
         None => FromAll { runs: own.runs, more: own.more, incomplete: None },
         Some(history) => all::merged(history, &wanted, gateway.as_deref(), own).await,
     };
     if let (Some(history), true) = (&history, changes.are_wanted) {
-        let missing = all::add_changes(history, &wanted, gateway.as_deref(), &mut changes).await;
+        let missing =
+            all::add_changes(history, &wanted, &wanted_changes, gateway.as_deref(), &mut changes)
+                .await;
         incomplete = incomplete.or(missing);
     }
     let FoundChanges { list: changes, more: more_changes, kept_since_us, .. } = changes;
@@ -104,6 +115,13 @@ pub(super) async fn show(
         gateway,
         incomplete,
     }))
+}
+
+/// Reads the parameter `limit`.
+fn read_limit(text: Option<&str>) -> Result<usize, Box<Answer>> {
+    let limit = text.map_or(Ok(DEFAULT_LIMIT), str::parse);
+    let limit = limit.ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+    limit.ok_or_else(|| bad(format!("`limit` must be a number from 1 to {MAX_LIMIT}")))
 }
 
 /// What to list.
@@ -135,6 +153,31 @@ impl Kinds {
     }
 }
 
+/// Which changes are selected, beside what refusals are selected by.
+#[derive(Debug, Clone, Copy)]
+struct Selected<'a> {
+    /// Only those by this caller.
+    by: Option<&'a str>,
+    /// Only those of stored clients and their API keys.
+    of_keys: bool,
+}
+
+impl Selected<'_> {
+    /// The kinds that a query lists: of changes by one caller, or of keys, no refusals.
+    fn kinds(&self, text: Option<&str>) -> Result<Kinds, Box<Answer>> {
+        let kinds = Kinds::read(text)?;
+        let has_refusals = self.by.is_none() && !self.of_keys;
+        Ok(if has_refusals { kinds } else { Kinds { refusals: Some(Vec::new()), ..kinds } })
+    }
+
+    /// The changes that a query asks for.
+    fn of<'a>(&'a self, query: &'a audit::Query) -> ChangeQuery<'a> {
+        let Self { by, of_keys } = *self;
+        let (since, until) = (query.since, query.until);
+        ChangeQuery { client: query.key.as_deref(), since, until, by, of_keys }
+    }
+}
+
 /// Changes that match a query.
 struct FoundChanges {
     are_wanted: bool,
@@ -146,9 +189,14 @@ struct FoundChanges {
 
 impl FoundChanges {
     /// The changes of this `gateway`; none unless they are wanted.
-    fn of(audit: &Audit, query: &audit::Query, gateway: Option<&str>, are_wanted: bool) -> Self {
-        let wanted = changes_of(query);
-        let (mut list, mut more, kept_since_us) = audit.find_changes(&wanted, query.limit);
+    fn of(
+        audit: &Audit,
+        wanted: &ChangeQuery<'_>,
+        limit: usize,
+        gateway: Option<&str>,
+        are_wanted: bool,
+    ) -> Self {
+        let (mut list, mut more, kept_since_us) = audit.find_changes(wanted, limit);
         if !are_wanted {
             list.clear();
             more = 0;
@@ -158,11 +206,6 @@ impl FoundChanges {
         }
         Self { are_wanted, list, more, kept_since_us }
     }
-}
-
-/// The changes that a query asks for.
-fn changes_of(query: &audit::Query) -> ChangeQuery<'_> {
-    ChangeQuery { client: query.key.as_deref(), since: query.since, until: query.until }
 }
 
 /// Says that the key or the rule of the query is neither in the present file nor in the audit; else

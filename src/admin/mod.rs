@@ -240,7 +240,9 @@ impl Admin {
             Call::Disable => order(Some(Order::Disable))?,
             Call::Enable => order(None)?,
             Call::Certificates => Answer::json(&Certificates::of(tls)),
-            Call::Audit => audit::show(&snapshot, audit, limiter, query).await?,
+            Call::Audit => {
+                audit::show(&snapshot, audit, limiter, query, access::visible(caller)).await?
+            }
             Call::Usage => usage::show(&snapshot, stores, query, &self.reads).await?,
             Call::Top => clients::top::show(&snapshot, query)?,
             Call::Bans => {

@@ -41,6 +41,9 @@ pub(super) struct Flags {
     /// the admin API has changed).
     #[arg(long, value_name = "KINDS")]
     kind: Option<String>,
+    /// Only changes by this caller: the name of a token, or `client`.
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
     /// Only refusals since then: `10:03`, `yesterday 10:03`, `2026-11-21 10:03`, or an age such as
     /// `15m`. A time of day is the latest before now.
     #[arg(long, value_name = "TIME", alias = "from")]
@@ -116,6 +119,7 @@ impl Flags {
             ("ip", &self.ip),
             ("rule", &self.rule),
             ("kind", &self.kind),
+            ("by", &self.by),
             ("since", &self.since),
             ("until", &self.until),
             ("at", &self.at),

@@ -44,7 +44,7 @@ fn call(gateway: &Gateway, token: &str, method: &str, path: &str) -> Response {
 fn roles_decide_what_a_token_may_do() {
     let gateway = Gateway::start(&config());
     let status = |token: &str, method: &str, path: &str| call(&gateway, token, method, path).status;
-    let reads = ["/api/status", "/api/policy", "/api/upstreams", "/api/clients", "/api/audit"];
+    let reads = ["/api/status", "/api/policy", "/api/upstreams", "/api/clients", "/api/usage"];
     let writes = ["/api/clients/key/a/reset", "/api/reload"];
     for path in reads {
         for (token, expected) in
@@ -151,6 +151,35 @@ fn call_about_keys(
     let request = request.header("Authorization", bearer);
     let request = if body.is_null() { request } else { request.body(body.to_string()) };
     gateway.send_admin(&request)
+}
+
+/// A token with the role `keys` sees who has changed keys, and nothing else.
+#[test]
+fn audit_of_keys_is_for_the_role_keys_and_has_a_filter_by_token() {
+    let (_folder, gateway) = with_keys();
+    let made = call_about_keys(&gateway, "keeper", "POST", "", &json!({"id": "n", "plan": "pro"}));
+    assert_eq!(made.status, 201, "{}", made.text());
+    assert_eq!(call(&gateway, "operator", "POST", "/api/clients/key/a/reset").status, 200);
+    for _ in 0..9 {
+        gateway.send(&Request::get("/").header("X-Api-Key", "a"));
+    }
+    let callers = |token: &str, query: &str| {
+        let found = call(&gateway, token, "GET", &format!("/api/audit{query}"));
+        assert_eq!(found.status, 200, "{}", found.text());
+        let found = found.json();
+        let changes = found["changes"].as_array().unwrap();
+        let by: Vec<String> =
+            changes.iter().map(|change| change["by"].as_str().unwrap().to_owned()).collect();
+        (by, found["refusal_runs"].as_array().unwrap().len())
+    };
+    let all = (vec!["operator".to_owned(), "keeper".to_owned()], 1);
+    assert_eq!(callers("reader", ""), all);
+    assert_eq!(callers("reader", "?by=operator"), (vec!["operator".to_owned()], 0));
+    for query in ["", "?kind=limit,change", "?key=n"] {
+        assert_eq!(callers("keeper", query), (vec!["keeper".to_owned()], 0), "{query}");
+    }
+    assert_eq!(callers("keeper", "?by=operator"), (vec![], 0));
+    assert_eq!(call(&gateway, "customer", "GET", "/api/audit").status, 403);
 }
 
 #[test]

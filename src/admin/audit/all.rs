@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::{FoundChanges, changes_of};
+use super::FoundChanges;
 use crate::admin::answer::Answer;
-use crate::observe::audit::{CHANGES_STREAM, ChangeView, Kind, Matches, Query, RefusalRunView};
+use crate::observe::audit::{
+    CHANGES_STREAM, ChangeQuery, ChangeView, Kind, Matches, Query, RefusalRunView,
+};
 use crate::policy::Policy;
 use crate::store::limiter::Limiter;
 use crate::store::redis::link::history::{History, HistoryError, Range, Record};
@@ -73,15 +75,15 @@ fn incomplete(read: Result<bool, HistoryError>) -> Option<String> {
 pub(super) async fn add_changes(
     history: &History,
     query: &Query,
+    wanted: &ChangeQuery<'_>,
     gateway: Option<&str>,
     changes: &mut FoundChanges,
 ) -> Option<String> {
-    let wanted = changes_of(query);
     let (from_ms, to_ms) = range_of(query);
     let kept_since_us = changes.kept_since_us;
     let mut found = Vec::new();
     let visit = |Record { fields, .. }: Record| {
-        let change = ChangeView::stored(&fields).filter(|change| change.matches(&wanted));
+        let change = ChangeView::stored(&fields).filter(|change| change.matches(wanted));
         // A later one of this gateway is in its memory.
         let is_own = |it: &ChangeView| it.gateway.as_deref() == gateway && it.at.0 > kept_since_us;
         found.extend(change.filter(|change| !is_own(change)));

@@ -413,6 +413,11 @@ fn audit_query() -> Vec<Parameter> {
             "Only refusals of the key with this id, and changes of it. Also called `key_id`.",
         ),
         parameter(
+            "by",
+            "Only changes by this caller: the name of a token, or `client` for clients that replace \
+             their own keys.",
+        ),
+        parameter(
             "ip",
             "Only refusals of this address, or of its hash as the access log shows it.",
         ),

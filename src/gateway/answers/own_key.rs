@@ -22,7 +22,7 @@ use crate::gateway::exchange::Exchange;
 use crate::gateway::{Gateway, judge, respond};
 use crate::keys::own_rotation::{OwnRotation, Wish};
 use crate::observe::address::ShownAddress;
-use crate::observe::audit::ChangeView;
+use crate::observe::audit::{CHANGED_BY_CLIENT, ChangeView};
 use crate::policy::Policy;
 
 /// Maximum length of a body, in bytes.
@@ -123,7 +123,7 @@ impl Gateway {
         );
         self.audit.record_change(&ChangeView {
             at: UtcTime(clock::unix_us()),
-            by: "client".to_owned(),
+            by: CHANGED_BY_CLIENT.to_owned(),
             peer,
             call: format!("POST {path}"),
             status,

@@ -9,6 +9,9 @@ use crate::base::time::UtcTime;
 /// Name of the stream in Redis, after the prefix.
 pub const STREAM: &str = "audit:changes";
 
+/// Who makes a change: a client that replaces its own key.
+pub const CLIENT: &str = "client";
+
 /// Maximum number of changes that are kept.
 const MAX_CHANGES: usize = 10_000;
 
@@ -52,6 +55,10 @@ pub struct ChangeQuery<'a> {
     pub since: Option<u64>,
     /// Only those until then.
     pub until: Option<u64>,
+    /// Only those by this caller.
+    pub by: Option<&'a str>,
+    /// Only those of stored clients and their API keys.
+    pub of_keys: bool,
 }
 
 /// The latest changes.
@@ -71,6 +78,13 @@ impl ChangeView {
         query.client.is_none_or(|client| self.clients.iter().any(|own| own == client))
             && query.since.is_none_or(|since| self.at.0 >= since)
             && query.until.is_none_or(|until| self.at.0 <= until)
+            && query.by.is_none_or(|by| self.by == by)
+            && (!query.of_keys || self.is_of_keys())
+    }
+
+    /// Whether it is about a stored client, by an operator or by the client itself.
+    fn is_of_keys(&self) -> bool {
+        self.by == CLIENT || self.call.contains(" /api/keys")
     }
 
     /// Names and values for the stream in Redis.
@@ -130,13 +144,35 @@ mod tests {
             changes.add(change(at, if at % 2 == 0 { &["a", "b"] } else { &["b"] }));
         }
         let found = |client, since, until, limit| {
-            let (found, more) = changes.find(&ChangeQuery { client, since, until }, limit);
+            let (found, more) = changes
+                .find(&ChangeQuery { client, since, until, ..ChangeQuery::default() }, limit);
             (found.iter().map(|change| change.at.0).collect::<Vec<_>>(), more)
         };
         assert_eq!(found(None, None, None, 9), (vec![5, 4, 3, 2, 1], 0));
         assert_eq!(found(Some("a"), None, None, 9), (vec![4, 2], 0));
         assert_eq!(found(Some("b"), Some(2), Some(4), 2), (vec![4, 3], 1));
         assert_eq!(found(Some("c"), None, None, 9), (vec![], 0));
+    }
+
+    #[test]
+    fn changes_are_found_by_caller_and_by_what_they_are_about() {
+        let made = |by: &str, call: &str| ChangeView {
+            by: by.to_owned(),
+            call: call.to_owned(),
+            ..ChangeView::default()
+        };
+        let mut changes = Changes::default();
+        changes.add(made("billing", "POST /api/keys/{id}/rotate"));
+        changes.add(made("on-call", "POST /api/breaker"));
+        changes.add(made(CLIENT, "POST /limits"));
+        let found = |by, of_keys| {
+            let (found, _) = changes.find(&ChangeQuery { by, of_keys, ..Default::default() }, 9);
+            found.into_iter().map(|change| change.by).collect::<Vec<_>>()
+        };
+        assert_eq!(found(None, false), ["client", "on-call", "billing"]);
+        assert_eq!(found(None, true), ["client", "billing"]);
+        assert_eq!(found(Some("on-call"), false), ["on-call"]);
+        assert_eq!(found(Some("on-call"), true), [""; 0]);
     }
 
     #[test]
