@@ -160,6 +160,11 @@ end
 
 local last, most = tonumber(ARGV[3]), tonumber(ARGV[4])
 local top = tonumber(redis.call('HGET', records, 'version') or '0')
+if epoch == ARGV[2] and last > top then
+    -- Changes were lost, as in a failover: other callers know them, too, also once there are as many again.
+    epoch = number(now)
+    redis.call('HSET', records, 'epoch', epoch)
+end
 local is_other = (epoch ~= ARGV[2] or last > top) and 1 or 0
 if is_other == 1 then
     last = 0
@@ -168,8 +173,8 @@ local found = redis.call('ZRANGEBYLEX', changes, '[' .. member(last + 1, ''), '+
 local reply = { now, tonumber(epoch), 0, #found == most and 1 or 0, is_other }
 for _, one in ipairs(found) do
     local id = string.sub(one, -32)
-    local ends, bans, forgotten, about, version = read(id)
-    last = max(last, version)
+    local ends, bans, forgotten, about = read(id)
+    last = max(last, tonumber(string.sub(one, 1, 16)))
     for _, value in ipairs({ id, ends - now, bans, max(forgotten - now, 0), about }) do
         reply[#reply + 1] = value
     end

@@ -50,8 +50,9 @@ pub struct AdaptRule {
 pub enum Answer {
     /// The head of a response came after this time, in microseconds.
     After(u64),
-    /// It failed: no response in time, or one with a status of 500 to 599.
-    Failed,
+    /// It failed after this time, in microseconds: no response in time, or one with a status of 500
+    /// to 599.
+    Failed(u64),
 }
 
 /// The controller of one rule.
@@ -98,30 +99,30 @@ impl Controller {
             return;
         }
         self.answers = self.answers.saturating_add(1);
-        match answer {
-            Answer::Failed => self.failed = self.failed.saturating_add(1),
-            Answer::After(us) => {
-                if let Some(p99_us) = rule.p99_us
-                    && us > p99_us
-                {
-                    self.slow = self.slow.saturating_add(1);
-                }
-            }
+        let (Answer::After(us) | Answer::Failed(us)) = answer;
+        if matches!(answer, Answer::Failed(_)) {
+            self.failed = self.failed.saturating_add(1);
+        }
+        if let Some(p99_us) = rule.p99_us
+            && us > p99_us
+        {
+            self.slow = self.slow.saturating_add(1);
         }
     }
 
-    /// Decides at `now`, about every [`PERIOD_US`]. `in_flight` is the number of requests that the
-    /// upstream has not answered. Returns the share from then on.
+    /// Decides at `now`, about every [`PERIOD_US`]. `in_flight` is the number of requests at the
+    /// upstream, those included whose responses have begun: open streams say nothing of its health.
+    /// Returns the share from then on.
     pub fn decide(&mut self, rule: &AdaptRule, in_flight: u32, now: u64) -> u16 {
-        let age = now.saturating_sub(self.since);
-        let is_silent = self.answers == 0 && in_flight >= MIN_BAD;
-        let patience = rule.p99_us.map_or(MAX_PERIOD_US, |us| us.saturating_mul(2).max(PERIOD_US));
-        let is_stuck = is_silent && age >= patience;
-        let has_few = (1..MIN_ANSWERS).contains(&self.answers) && age < MAX_PERIOD_US;
-        if !is_stuck && (is_silent || has_few) {
+        if self.answers == 0 && in_flight >= MIN_BAD {
+            self.since = now;
             return self.share;
         }
-        if is_stuck || self.is_unhealthy(rule) {
+        let age = now.saturating_sub(self.since);
+        if (1..MIN_ANSWERS).contains(&self.answers) && age < MAX_PERIOD_US {
+            return self.share;
+        }
+        if self.is_unhealthy(rule) {
             let cut = (u32::from(self.share) * u32::from(CUT) / 10).max(rule.floor.into());
             self.share = u16::try_from(cut).unwrap_or(WHOLE);
             self.changed = now;
@@ -174,9 +175,9 @@ mod tests {
         let (fast, slow) = (Answer::After(500_000), Answer::After(500_001));
         let good: &[(u32, Answer)] = &[(297, fast), (3, slow)];
         let slow: &[(u32, Answer)] = &[(200, fast), (4, slow)];
-        let failed: &[(u32, Answer)] = &[(94, fast), (6, Answer::Failed)];
-        let tolerated: &[(u32, Answer)] = &[(95, fast), (5, Answer::Failed)];
-        let few: &[(u32, Answer)] = &[(20, fast), (2, Answer::Failed)];
+        let failed: &[(u32, Answer)] = &[(94, fast), (6, Answer::Failed(0))];
+        let tolerated: &[(u32, Answer)] = &[(95, fast), (5, Answer::Failed(0))];
+        let few: &[(u32, Answer)] = &[(20, fast), (2, Answer::Failed(0))];
         let none: &[(u32, Answer)] = &[];
         assert_eq!(shares(&[good, tolerated, few, none]), [1_000; 4]);
         assert_eq!(shares(&[slow, failed, good, good, none]), [700, 490, 510, 530, 550]);
@@ -189,7 +190,7 @@ mod tests {
     fn requests_that_were_sent_before_a_cut_do_not_count() {
         let mut controller = Controller::new(0);
         let fail = |controller: &mut Controller, started| {
-            (0..30).for_each(|_| controller.add(&RULE, started, Answer::Failed));
+            (0..30).for_each(|_| controller.add(&RULE, started, Answer::Failed(0)));
         };
         fail(&mut controller, 0);
         assert_eq!(controller.decide(&RULE, 0, SECOND), 700);
@@ -200,20 +201,33 @@ mod tests {
     }
 
     #[test]
-    fn upstream_that_does_not_answer_is_unhealthy() {
+    fn requests_without_an_answer_keep_the_rate_as_it_is() {
         let mut controller = Controller::new(0);
-        assert_eq!(controller.decide(&RULE, 2, SECOND), 1_000, "single requests");
-        let mut controller = Controller::new(0);
-        assert_eq!(controller.decide(&RULE, 9, SECOND / 2), 1_000);
-        assert_eq!(controller.decide(&RULE, 9, SECOND), 700);
-        assert_eq!(controller.decide(&RULE, 9, 2 * SECOND), 490);
+        (0..30).for_each(|_| controller.add(&RULE, 0, Answer::Failed(0)));
+        assert_eq!(controller.decide(&RULE, 30, SECOND), 700);
+        for second in 2..60 {
+            assert_eq!(controller.decide(&RULE, 3, second * SECOND), 700, "{second}");
+        }
+        assert_eq!(controller.decide(&RULE, 2, 60 * SECOND), 720);
+        (0..30).for_each(|_| controller.add(&RULE, 60 * SECOND, Answer::After(0)));
+        assert_eq!(controller.decide(&RULE, 3, 61 * SECOND), 740);
+    }
+
+    #[test]
+    fn request_that_fails_late_is_slow() {
+        let rule = AdaptRule { errors: None, ..RULE };
+        for (us, expected) in [(500_000, 1_000), (500_001, 700)] {
+            let mut controller = Controller::new(0);
+            (0..30).for_each(|_| controller.add(&rule, 0, Answer::Failed(us)));
+            assert_eq!(controller.decide(&rule, 0, SECOND), expected, "{us}");
+        }
     }
 
     #[test]
     fn few_answers_are_decided_on_after_five_seconds() {
         let mut controller = Controller::new(0);
         for second in 1..5 {
-            controller.add(&RULE, second * SECOND, Answer::Failed);
+            controller.add(&RULE, second * SECOND, Answer::Failed(0));
             assert_eq!(controller.decide(&RULE, 0, second * SECOND), 1_000);
         }
         assert_eq!(controller.decide(&RULE, 0, 5 * SECOND), 700);
@@ -231,7 +245,7 @@ mod tests {
                 let (before, since) = (controller.share(), controller.since);
                 now += step;
                 (0..good).for_each(|_| controller.add(&rule, now, Answer::After(1)));
-                (0..bad).for_each(|_| controller.add(&rule, now, Answer::Failed));
+                (0..bad).for_each(|_| controller.add(&rule, now, Answer::Failed(0)));
                 let share = controller.decide(&rule, in_flight, now);
                 prop_assert!((floor..=WHOLE).contains(&share));
                 let seconds = ((now - since) / SECOND).max(1);

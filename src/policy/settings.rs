@@ -207,7 +207,8 @@ impl Headers {
             HeaderStyle::Both => [x, draft],
         };
         let mode = self.mode.then_some(Self::MODE);
-        x.iter().chain(draft).copied().chain(mode).collect()
+        let warning = (self.style != HeaderStyle::None).then_some(Self::WARNING);
+        x.iter().chain(draft).copied().chain(mode).chain(warning).collect()
     }
 }
 

@@ -31,6 +31,8 @@ const KEYS: &str = "{rates}:";
 #[derive(Debug, Default)]
 pub struct Rates {
     all: Vec<Arc<Rate>>,
+    /// The index of the upstream of each of them.
+    upstreams: Vec<u32>,
     /// By the index of a rule, which of them it has.
     of_rule: Vec<Option<usize>>,
 }
@@ -61,7 +63,11 @@ impl Rates {
             };
             let known = before.into_iter().flat_map(|before| &before.all);
             let mut known = known.filter(|rate| {
-                rate.rule == rule.name && rate.upstream == upstream.name && rate.setting == setting
+                // A reload may give the upstream another index.
+                let of_its_upstream = AdaptRule { upstream: rate.setting.upstream, ..setting };
+                rate.rule == rule.name
+                    && rate.upstream == upstream.name
+                    && rate.setting == of_its_upstream
             });
             let new = || {
                 Arc::new(Rate {
@@ -74,6 +80,7 @@ impl Rates {
             };
             rates.of_rule.push(Some(rates.all.len()));
             rates.all.push(known.next().map_or_else(new, Arc::clone));
+            rates.upstreams.push(setting.upstream);
         }
         rates
     }
@@ -105,19 +112,20 @@ impl Rates {
 
     /// Counts a request that was sent to the upstream with this index at `started`.
     pub fn note(&self, upstream: u32, started: u64, answer: Answer) {
-        for rate in self.all.iter().filter(|rate| rate.setting.upstream == upstream) {
+        let of_upstream = self.all.iter().zip(&self.upstreams).filter(|(_, of)| **of == upstream);
+        for (rate, _) in of_upstream {
             rate.controller.lock().add(&rate.setting, started, answer);
         }
     }
 
     /// Decides on the shares that this gateway finds right at `now`.
     fn decide(&self, snapshot: &Snapshot, now: u64) -> Vec<u16> {
-        let decide = |rate: &Arc<Rate>| {
-            let load = snapshot.loads.get(rate.setting.upstream as usize);
+        let decide = |(rate, upstream): (&Arc<Rate>, &u32)| {
+            let load = snapshot.loads.get(*upstream as usize);
             let in_flight = load.map_or(0, |load| load.in_flight());
             rate.controller.lock().decide(&rate.setting, in_flight, now)
         };
-        self.all.iter().map(decide).collect()
+        self.all.iter().zip(&self.upstreams).map(decide).collect()
     }
 
     fn agree(&self, shares: &[u16]) {

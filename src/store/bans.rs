@@ -131,7 +131,10 @@ impl Bans {
         let banned = charges.iter().enumerate().filter_map(|(index, charge)| {
             let rule = rules.get(charge.rule as usize)?;
             let can_be = rule.ban.is_some() && charge.mode == Mode::Enforce;
-            Some((index, self.left_us(charge.bucket, now).filter(|_| can_be)?))
+            if !can_be {
+                return None;
+            }
+            Some((index, self.left_us(charge.bucket, now)?))
         });
         banned.max_by_key(|(_, left)| *left)
     }
@@ -316,7 +319,8 @@ impl Bans {
     fn apply(&self, changes: Vec<Changed>, now: u64) {
         for Changed { bucket, left_us, number, forgotten_in_us, about } in changes {
             let mut shard = self.shard(bucket).lock();
-            if !shard.has_room(bucket, now) {
+            let is_kept = shard.has_room(bucket, now) || left_us > 0 && shard.make_room();
+            if !is_kept {
                 continue;
             }
             let about = Arc::new(about);
@@ -358,6 +362,15 @@ impl Shard {
             self.clients.retain(|_, entry| !entry.is_sent() || now < entry.forgotten_at);
         }
         self.clients.len() < BOUND || self.clients.contains_key(&bucket)
+    }
+
+    /// Forgets a client that has refusals only, for one that is banned. Returns whether there was
+    /// one.
+    fn make_room(&mut self) -> bool {
+        let mut clients = self.clients.iter();
+        let found = clients.find(|(_, entry)| entry.state.bans == 0 && entry.is_sent());
+        let bucket = found.map(|(bucket, _)| *bucket);
+        bucket.is_some_and(|bucket| self.clients.remove(&bucket).is_some())
     }
 }
 

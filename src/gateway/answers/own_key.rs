@@ -165,7 +165,13 @@ async fn read(session: &mut Session) -> Result<Vec<u8>, RotationRefusal> {
         }
         Ok(body)
     };
-    timeout(READ_TIMEOUT, reading).await.unwrap_or(Err(WRONG_BODY))
+    let body = timeout(READ_TIMEOUT, reading).await.unwrap_or(Err(WRONG_BODY));
+    if body.is_err() {
+        // Of a body that is not read to its end, it is not known where the next request begins:
+        // Pingora considers one with a malformed chunk as read.
+        session.set_keepalive(None);
+    }
+    body
 }
 
 /// What the client wants.

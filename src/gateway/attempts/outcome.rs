@@ -273,12 +273,11 @@ fn note_rate(exchange: &Exchange, status: Option<StatusCode>, now: u64) {
     else {
         return;
     };
+    let sent = attempt.marks.request.unwrap_or(attempt.began).max(attempt.began);
+    let us = now.saturating_sub(sent);
     let answer = match status {
-        Some(status) if !status.is_server_error() => {
-            let sent = attempt.marks.request.unwrap_or(attempt.began).max(attempt.began);
-            RateAnswer::After(now.saturating_sub(sent))
-        }
-        Some(_) | None => RateAnswer::Failed,
+        Some(status) if !status.is_server_error() => RateAnswer::After(us),
+        Some(_) | None => RateAnswer::Failed(us),
     };
     let index = u32::try_from(upstream).unwrap_or(u32::MAX);
     exchange.snapshot.rates.note(index, attempt.began, answer);

@@ -87,12 +87,14 @@ impl BanSync {
         let reply = reply
             .and_then(|reply| Reply::read(reply).ok_or_else(RecordsError::malformed))
             .inspect_err(|_| self.bans.put_back(updates))?;
-        if reply.is_other && *position != Position::default() {
-            self.bans.send_all(clock::now());
-        }
+        let is_other = reply.is_other && *position != Position::default();
         *position = reply.position;
         let has_more = reply.has_more || is_full;
         self.bans.apply(reply.changes, sent_at);
+        if is_other {
+            // After what Redis knows: a ban that was lifted meanwhile does not begin again.
+            self.bans.send_all(clock::now());
+        }
         Ok(has_more)
     }
 

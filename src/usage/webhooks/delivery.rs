@@ -113,6 +113,8 @@ impl Sending {
                     let Some(wait_ms) = retry::wait_ms(attempts, random) else {
                         self.series.count(name, "given_up");
                         warn!(webhook = name, id = event.id(), error, "webhook given up");
+                        self.notices.ended(event);
+                        self.note_done(name, event).await;
                         return;
                     };
                     warn!(

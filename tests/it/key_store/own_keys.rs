@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::{IN_REDIS, SOON, call, config, create, done, status, wait_for, with};
 use crate::support::{
-    Gateway, HTTP2_LISTENER, Redis, Request, Response, eventually, fetch, full_config, key,
-    timed_below,
+    Connection, Gateway, HTTP2_LISTENER, Redis, Request, Response, eventually, fetch, full_config,
+    key, timed_below,
 };
 
 const PATH: &str = "/limits";
@@ -205,4 +205,22 @@ fn keys_cannot_be_replaced_by_default_or_while_the_store_is_away() {
     gateway.apply(without.strip_prefix(&full_config("")).unwrap());
     let off = rotate(&gateway, &secret, &Value::Null);
     assert_eq!((off.status, off.header("allow")), (405, Some("GET, HEAD, OPTIONS")));
+}
+
+/// What follows such a chunk is not the next request.
+#[test]
+fn connection_closes_after_a_body_with_a_malformed_chunk() {
+    let redis = Redis::start();
+    let gateway = Gateway::start_full(&own(&redis.table(), IN_REDIS));
+    let secret = create(&gateway, &json!({ "id": "acme", "plan": "pro" }));
+    wait_for(std::slice::from_ref(&gateway), &secret, 200);
+    let mut client = Connection::open(gateway.address);
+    let head = format!(
+        "POST {PATH} HTTP/1.1\r\nHost: a\r\nX-Api-Key: {secret}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
+    let next = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Api-Key: {secret}\r\n\r\n");
+    client.write(format!("{head}zz\r\n{next}").as_bytes());
+    let answer = client.read_response("POST");
+    assert_eq!((answer.status, answer.header("connection")), (400, Some("close")));
+    assert!(client.is_closed_by_server());
 }
