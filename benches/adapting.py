@@ -15,6 +15,7 @@ import urllib.request
 from pathlib import Path
 
 import provenance
+import svg
 from kinds import Processes, free_port, wait_for
 
 FAST, SLOW = 0.01, 0.3
@@ -108,13 +109,7 @@ def measure(program):
 
 
 def draw(shares, allowed):
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tollgate", "font.size": 9})
-    from matplotlib import pyplot
-
-    figure, (rates, passed) = pyplot.subplots(2, 1, sharex=True, figsize=(9, 5), layout="constrained")
+    figure, (rates, passed) = svg.pyplot().subplots(2, 1, sharex=True, figsize=(9, 5), layout="constrained")
     times = [at for at, *_ in shares]
     for gateway, colour, style in ((1, "#c2410c", "-"), (2, "#64748b", "--")):
         rates.plot(times, [one[gateway] for one in shares], style, color=colour, label=f"gateway {gateway}")
@@ -126,10 +121,9 @@ def draw(shares, allowed):
     passed.set_xlabel(f"seconds; the upstream is slow from {FROM} to {UNTIL}")
     for axes in (rates, passed):
         axes.axvspan(FROM, UNTIL, color="#fee2e2", alpha=0.4, linewidth=0)
-        axes.spines[["top", "right"]].set_visible(False)
         axes.set_ylim(bottom=0)
     rates.legend(frameon=False)
-    figure.savefig(PICTURE, metadata={"Date": None, "Creator": None})
+    svg.save(figure, PICTURE)
 
 
 def main():

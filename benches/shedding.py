@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import provenance
+import svg
 from kinds import Processes, free_port, wait_for
 
 WORKERS, SERVICE = 8, 0.04
@@ -171,13 +172,7 @@ def summary(name, most, answers):
 
 
 def draw(runs):
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tollgate", "font.size": 9})
-    from matplotlib import pyplot
-
-    figure, (rates, times) = pyplot.subplots(
+    figure, (rates, times) = svg.pyplot().subplots(
         2, 1, sharex=True, figsize=(9, 5), layout="constrained"
     )
     seconds = range(END)
@@ -195,10 +190,9 @@ def draw(runs):
     times.set_xlabel(f"seconds; the overload is from {FROM} to {UNTIL}")
     for axes in (rates, times):
         axes.axvspan(FROM, UNTIL, color="#fee2e2", alpha=0.4, linewidth=0)
-        axes.spines[["top", "right"]].set_visible(False)
     rates.set_ylim(bottom=0)
     rates.legend(frameon=False)
-    figure.savefig(PICTURE, metadata={"Date": None, "Creator": None})
+    svg.save(figure, PICTURE)
 
 
 def main():

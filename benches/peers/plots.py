@@ -6,6 +6,8 @@ Uses matplotlib, imported only where it draws, so that everything else needs onl
 import re
 from pathlib import Path
 
+import svg
+
 from .results import Row
 
 FOLDER = Path("docs/benchmarks")
@@ -18,15 +20,8 @@ def file_of(title: str) -> Path:
 
 def draw(title: str, rows: dict[str, Row]) -> None:
     """Writes the SVG of one job."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    # Keep text as text, and make the output deterministic.
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tollgate", "font.size": 9})
-    from matplotlib import pyplot
-
     names = [name.replace("`", "") for name in rows]
-    figure, (rates, costs) = pyplot.subplots(
+    figure, (rates, costs) = svg.pyplot().subplots(
         1, 2, sharey=True, figsize=(9, 0.9 + 0.34 * len(rows)), layout="constrained"
     )
     colours = [OURS if name.startswith("tollgate") else THEIRS for name in names]
@@ -40,11 +35,8 @@ def draw(title: str, rows: dict[str, Row]) -> None:
     rates.set_xlabel("requests/s")
     costs.set_xlabel("CPU, µs a request")
     rates.invert_yaxis()
-    for axes in (rates, costs):
-        axes.spines[["top", "right"]].set_visible(False)
     FOLDER.mkdir(exist_ok=True)
-    figure.savefig(file_of(title), metadata={"Date": None, "Creator": None})
-    pyplot.close(figure)
+    svg.save(figure, file_of(title))
 
 
 def bars(axes, names: list[str], rows: list[Row], column: str, colours: list[str]) -> None:
