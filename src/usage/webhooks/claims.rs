@@ -12,10 +12,10 @@ use crate::store::redis::link::records::{Records, RecordsError};
 /// another gateway may send the event.
 pub const CLAIM: Duration = Duration::from_secs(120);
 
-/// Content of the record of an event that was accepted.
+/// Content of the record of an event that was accepted, or given up.
 const DONE: &str = "done";
 
-/// How long it is known after the end of its period that an event was accepted.
+/// How long that is known after the end of the event's period.
 const KNOWN_AFTER_END_US: u64 = 86_400_000_000;
 
 /// Where it is kept which events were sent.
@@ -38,7 +38,7 @@ pub enum Claim {
     Ours,
     /// Another gateway sends it.
     Others,
-    /// It was accepted.
+    /// It was accepted, or given up.
     Done,
 }
 
@@ -64,7 +64,7 @@ impl Claims {
         Ok(if content.as_deref() == Some(DONE.as_bytes()) { Claim::Done } else { Claim::Others })
     }
 
-    /// Notes that an event was accepted, at `unix_us` (Unix time).
+    /// Notes that an event was accepted or given up, at `unix_us` (Unix time).
     ///
     /// # Errors
     /// See [`RecordsError`].

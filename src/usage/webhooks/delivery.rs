@@ -1,5 +1,6 @@
 //! Sends events, on a thread that no request uses.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +14,25 @@ use tracing::{info, warn};
 
 use super::claims::{CLAIM, Claim, Claims};
 use super::event::Event;
-use super::notices::Notices;
+use super::notices::{Delivery, Notices};
 use super::{retry, sign};
 use crate::base::failure;
+use crate::base::log_interval::LogInterval;
 use crate::base::{clock, unix_time};
 use crate::net::http::{HttpClient, Request};
 use crate::net::tls::{self, ClientTls};
 use crate::observe::metrics::WebhookSeries;
 use crate::policy::webhook::Webhook;
 
-/// Maximum number of events that wait for the thread.
+/// Maximum number of deliveries that wait for the thread.
 const MAX_WAITING: usize = 1_000;
 
-/// Maximum number of deliveries at the same time, those that wait for another attempt included.
+/// Maximum number of deliveries to one webhook at the same time, those that wait for another
+/// attempt included.
 const MAX_DELIVERIES: usize = 1_000;
+
+/// Shortest time between two log lines about too many of them, in seconds.
+const LOG_INTERVAL_S: u64 = 60;
 
 /// Maximum length of an answer, which is not read.
 const MAX_ANSWER_BYTES: usize = 65_536;
@@ -39,7 +45,6 @@ struct Sending {
     notices: Arc<Notices>,
     claims: Claims,
     series: WebhookSeries,
-    slots: Arc<Semaphore>,
 }
 
 /// Starts the thread that sends events which `notices` hand over.
@@ -49,8 +54,7 @@ struct Sending {
 pub fn start(notices: Arc<Notices>, claims: Claims, series: WebhookSeries) -> std::io::Result<()> {
     let (sender, events) = channel(MAX_WAITING);
     notices.connect(sender);
-    let slots = Arc::new(Semaphore::new(MAX_DELIVERIES));
-    let sending = Arc::new(Sending { notices, claims, series, slots });
+    let sending = Arc::new(Sending { notices, claims, series });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let run = move || runtime.block_on(run(sending, events));
     let thread = std::thread::Builder::new().name("webhooks".to_owned());
@@ -58,34 +62,47 @@ pub fn start(notices: Arc<Notices>, claims: Claims, series: WebhookSeries) -> st
     Ok(())
 }
 
-async fn run(sending: Arc<Sending>, mut events: Receiver<Event>) {
-    while let Some(event) = events.recv().await {
-        let webhooks = sending.notices.webhooks();
-        for webhook in webhooks.iter().filter(|webhook| webhook.events.contains(&event.kind)) {
-            let Ok(slot) = Arc::clone(&sending.slots).acquire_owned().await else { return };
-            let (sending, webhook, event) = (Arc::clone(&sending), webhook.clone(), event.clone());
-            tokio::spawn(async move {
-                sending.deliver(&webhook, &event).await;
-                drop(slot);
-            });
-        }
+async fn run(sending: Arc<Sending>, mut deliveries: Receiver<Delivery>) {
+    let mut slots: HashMap<Arc<str>, Arc<Semaphore>> = HashMap::new();
+    let without_room = LogInterval::new(LOG_INTERVAL_S);
+    while let Some(delivery) = deliveries.recv().await {
+        let slots = slots.entry(Arc::clone(&delivery.webhook));
+        let slots = slots.or_insert_with(|| Arc::new(Semaphore::new(MAX_DELIVERIES)));
+        let Ok(slot) = Arc::clone(slots).try_acquire_owned() else {
+            sending.notices.forget(&delivery);
+            if let Some(others) = without_room.count(clock::now()) {
+                let webhook = &*delivery.webhook;
+                warn!(webhook, others, "webhook has no room for more events");
+            }
+            continue;
+        };
+        let sending = Arc::clone(&sending);
+        tokio::spawn(async move {
+            sending.deliver(&delivery).await;
+            drop(slot);
+        });
     }
 }
 
 impl Sending {
     /// Sends an event until the server accepts it, or for the last time.
-    async fn deliver(&self, webhook: &Webhook, event: &Event) {
-        let name = &*webhook.name;
+    async fn deliver(&self, delivery: &Delivery) {
+        let Delivery { webhook: name, event } = delivery;
+        let name = &**name;
         let mut attempts = 0;
         loop {
             let unix_us = unix_time::of(clock::now());
             if unix_us >= event.record.place.end_us.saturating_add(86_400_000_000) {
                 return;
             }
-            self.notices.is_sent(event, unix_us);
+            // A reload may have changed its URL or its secret.
+            let Some(webhook) = self.notices.webhook(delivery) else {
+                return self.notices.forget(delivery);
+            };
+            self.notices.is_sent(delivery, unix_us);
             match self.claims.claim(name, event).await {
                 Ok(Claim::Ours) => {}
-                Ok(Claim::Done) => return self.notices.ended(event),
+                Ok(Claim::Done) => return self.notices.ended(delivery),
                 // Its client's next request shows whether it was accepted.
                 Ok(Claim::Others) => return,
                 Err(_) => {
@@ -94,18 +111,12 @@ impl Sending {
                 }
             }
             attempts += 1;
-            match send(webhook, event, unix_us / 1_000_000).await {
+            match send(&webhook, event, unix_us / 1_000_000).await {
                 Ok(()) => {
                     self.series.count(name, "ok");
-                    self.notices.ended(event);
-                    info!(
-                        webhook = name,
-                        event = event.kind.name(),
-                        id = event.id(),
-                        "webhook sent"
-                    );
-                    self.note_done(name, event).await;
-                    return;
+                    let (event, id) = (event.kind.name(), event.id());
+                    info!(webhook = name, event, id, "webhook sent");
+                    return self.note_end(delivery).await;
                 }
                 Err(error) => {
                     self.series.count(name, "error");
@@ -113,40 +124,38 @@ impl Sending {
                     let Some(wait_ms) = retry::wait_ms(attempts, random) else {
                         self.series.count(name, "given_up");
                         warn!(webhook = name, id = event.id(), error, "webhook given up");
-                        self.notices.ended(event);
-                        self.note_done(name, event).await;
-                        return;
+                        return self.note_end(delivery).await;
                     };
+                    let id = event.id();
                     warn!(
                         webhook = name,
-                        id = event.id(),
-                        error,
-                        wait_ms,
-                        "webhook not accepted; it is sent again"
+                        id, error, wait_ms, "webhook not accepted; it is sent again"
                     );
-                    self.wait(name, event, Duration::from_millis(wait_ms)).await;
+                    self.wait(delivery, Duration::from_millis(wait_ms)).await;
                 }
             }
         }
     }
 
     /// Waits, and holds the claim meanwhile.
-    async fn wait(&self, name: &str, event: &Event, mut left: Duration) {
+    async fn wait(&self, delivery: &Delivery, mut left: Duration) {
         while !left.is_zero() {
             let part = left.min(CLAIM / 3);
             sleep(part).await;
             left = left.saturating_sub(part);
-            self.notices.is_sent(event, unix_time::of(clock::now()));
+            self.notices.is_sent(delivery, unix_time::of(clock::now()));
             // An error shows at the next attempt.
-            let _ = self.claims.claim(name, event).await;
+            let _ = self.claims.claim(&delivery.webhook, &delivery.event).await;
         }
     }
 
-    /// Notes in Redis that the event was accepted. While that fails, another gateway may send it
-    /// again, with the same id.
-    async fn note_done(&self, name: &str, event: &Event) {
+    /// Notes, in Redis as well, that the event was accepted or given up. While that fails, another
+    /// gateway may send it again, with the same id.
+    async fn note_end(&self, delivery: &Delivery) {
+        self.notices.ended(delivery);
+        let Delivery { webhook, event } = delivery;
         for _ in 0..60 {
-            if self.claims.done(name, event, unix_time::of(clock::now())).await.is_ok() {
+            if self.claims.done(webhook, event, unix_time::of(clock::now())).await.is_ok() {
                 return;
             }
             sleep(CLAIM_AGAIN).await;
