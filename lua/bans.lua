@@ -3,7 +3,7 @@
 -- 8.x and Valkey 9.
 --
 -- KEYS[1] records: a hash, the record of a ban by the id of its bucket (32 digits); beside them `version`, the number of
---         changes so far, and `epoch`, which is another one after the hash was lost
+--         changes so far, and `epoch`, which is another one after changes were lost
 -- KEYS[2] changes: a sorted set, '<version>:<id>' of the last change of each record, all of score 0
 -- KEYS[3] ends: a sorted set, '<milliseconds>:<id>' at which each record is forgotten, all of score 0
 -- KEYS[4] and following: refusals of the client of each update, in the order of the updates
@@ -165,7 +165,7 @@ if epoch == ARGV[2] and last > top then
     epoch = number(now)
     redis.call('HSET', records, 'epoch', epoch)
 end
-local is_other = (epoch ~= ARGV[2] or last > top) and 1 or 0
+local is_other = epoch ~= ARGV[2] and 1 or 0
 if is_other == 1 then
     last = 0
 end

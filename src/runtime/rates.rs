@@ -195,11 +195,9 @@ async fn exchange(records: &Records, rates: &Rates, own: &[u16]) -> Result<Vec<u
 
 #[async_trait]
 impl BackgroundService for RateSync {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        tokio::select! {
-            _ = shutdown.changed() => {}
-            () = self.run() => {}
-        }
+    /// Runs until the process ends: rates apply to requests of connections that drain.
+    async fn start(&self, _shutdown: ShutdownWatch) {
+        self.run().await;
     }
 }
 

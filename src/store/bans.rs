@@ -15,7 +15,7 @@ pub mod sync;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -49,6 +49,8 @@ pub struct Bans {
     is_shared: bool,
     /// Notified when an operator has changed a ban.
     has_new: Notify,
+    /// Number of calls of [`take_updates`](Self::take_updates), which begin at different shards.
+    calls: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -105,6 +107,7 @@ impl Bans {
             is_alone: AtomicBool::new(true),
             is_shared,
             has_new: Notify::new(),
+            calls: AtomicUsize::new(0),
         }
     }
 
@@ -268,11 +271,13 @@ impl Bans {
         counts
     }
 
-    /// Removes at most `most` changes, to be sent at `now`.
+    /// Removes at most `most` changes, to be sent at `now`. Each call begins at another shard, so
+    /// that none waits for as long as there are more than `most`.
     fn take_updates(&self, most: usize, now: u64) -> Vec<Update> {
+        let first = self.calls.fetch_add(1, Ordering::Relaxed);
         let mut updates = Vec::new();
-        for shard in &self.shards {
-            let mut shard = shard.lock();
+        for at in 0..SHARDS {
+            let mut shard = self.shards[(first + at) % SHARDS].lock();
             while updates.len() < most
                 && let Some(bucket) = shard.unsent.pop()
             {

@@ -131,7 +131,7 @@ fn operators_list_begin_extend_and_lift_bans() {
     for (method, path, body, status) in [
         ("POST", "/api/bans", "", 400),
         ("POST", "/api/bans", r#"{"rule": "wide", "ip": "10.0.0.1"}"#, 409),
-        ("POST", "/api/bans", r#"{"rule": "strict", "key": "nobody"}"#, 404),
+        ("POST", "/api/bans", r#"{"rule": "strict", "key": "unknown"}"#, 404),
         ("POST", "/api/bans", r#"{"rule": "strict", "key": "beta", "for": "1ms"}"#, 400),
         ("DELETE", "/api/bans", "", 400),
         ("DELETE", "/api/bans?id=x", "", 400),

@@ -15,7 +15,7 @@ use crate::base::time::UtcTime;
 use crate::base::{clock, period};
 use crate::decide::applicability::applicabilities;
 use crate::limit::ban::BanRule;
-use crate::limit::charge::BucketId;
+use crate::limit::charge::{BucketId, Mode};
 use crate::policy::{Policy, Rule};
 use crate::runtime::Snapshot;
 use crate::store::bans::about::About;
@@ -208,6 +208,10 @@ async fn of_client(
         let detail = format!("the rule `{}` has no `ban`", cut(name, 64));
         return Err(Answer::refusal(StatusCode::CONFLICT, &detail));
     };
+    if charge.mode == Mode::Shadow {
+        let detail = format!("the rule `{}` refuses no request of this client", cut(name, 64));
+        return Err(Answer::refusal(StatusCode::CONFLICT, &detail));
+    }
     Ok((charge.bucket, ban, About::of(policy, found.rule, &requested.client)))
 }
 

@@ -236,7 +236,11 @@ fn parity_of_positions_after_the_records_were_lost() {
     assert_eq!((other.position.number, other.changes.len()), (1, 1));
     // The same epoch, but earlier: a replica that lacks the last changes took over.
     let late = Position { number: 9, ..other.position };
-    assert!(call(redis, &[], late, now + 2, (100, MOST)).is_other);
+    let after = call(redis, &[], late, now + 2, (100, MOST));
+    assert!(after.is_other);
+    // So does every other gateway notice, also one for which there are as many changes again.
+    assert!(call(redis, &[], other.position, now + 3, (100, MOST)).is_other);
+    assert!(!call(redis, &[], after.position, now + 3, (100, MOST)).is_other);
 }
 
 #[test]

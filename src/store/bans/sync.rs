@@ -21,6 +21,10 @@ use crate::store::redis::link::records::{Records, RecordsError};
 /// Interval of calls.
 const INTERVAL: Duration = Duration::from_millis(250);
 
+/// Pause before a call for what the last one had no room for, so that gateways which refuse many
+/// clients leave most of Redis' time to checks.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// Number of intervals between two calls that have nothing to send.
 const IDLE_INTERVALS: u32 = 3;
 
@@ -37,6 +41,14 @@ pub struct BanSync {
     records: Records,
 }
 
+/// What this gateway knows of the bans in Redis.
+#[derive(Debug, Default)]
+struct Known {
+    position: Position,
+    /// Whether Redis has lost changes, and is to be sent what this gateway knows.
+    has_lost: bool,
+}
+
 impl BanSync {
     /// Creates the task, for the Redis of the settings. Does no I/O.
     pub fn new(bans: Arc<Bans>, redis: &Redis) -> Self {
@@ -44,7 +56,7 @@ impl BanSync {
     }
 
     async fn run(&self) {
-        let (mut position, mut is_failing, mut idle) = (Position::default(), false, 0);
+        let (mut known, mut is_failing, mut idle) = (Known::default(), false, 0);
         loop {
             if !self.bans.are_used() {
                 self.bans.has_new.notified().await;
@@ -57,10 +69,10 @@ impl BanSync {
                     INTERVAL
                 } else {
                     idle = IDLE_INTERVALS;
-                    let result = self.exchange(updates, &mut position).await;
+                    let result = self.exchange(updates, &mut known).await;
                     self.note(result.as_ref().err(), &mut is_failing);
                     match result {
-                        Ok(true) => Duration::ZERO,
+                        Ok(true) => PAUSE,
                         Ok(false) => INTERVAL,
                         Err(_) => pause_ms(&RETRY_MS),
                     }
@@ -77,25 +89,25 @@ impl BanSync {
     async fn exchange(
         &self,
         updates: Vec<Update>,
-        position: &mut Position,
+        known: &mut Known,
     ) -> Result<bool, RecordsError> {
         let is_full = updates.len() == AT_ONCE;
-        let command = self.command(&updates, *position);
+        let command = self.command(&updates, known.position);
         let sent_at = clock::now();
         let reply = self.records.call_all(&[command]).await.map(|mut replies| replies.pop());
         let reply = reply.and_then(|reply| reply.unwrap_or_else(|| Err(RecordsError::malformed())));
         let reply = reply
             .and_then(|reply| Reply::read(reply).ok_or_else(RecordsError::malformed))
             .inspect_err(|_| self.bans.put_back(updates))?;
-        let is_other = reply.is_other && *position != Position::default();
-        *position = reply.position;
-        let has_more = reply.has_more || is_full;
+        known.has_lost |= reply.is_other && known.position != Position::default();
+        known.position = reply.position;
         self.bans.apply(reply.changes, sent_at);
-        if is_other {
-            // After what Redis knows: a ban that was lifted meanwhile does not begin again.
+        if known.has_lost && !reply.has_more {
+            // After all that Redis knows: a ban that was lifted meanwhile does not begin again.
+            known.has_lost = false;
             self.bans.send_all(clock::now());
         }
-        Ok(has_more)
+        Ok(reply.has_more || is_full)
     }
 
     fn command(&self, updates: &[Update], position: Position) -> Cmd {
@@ -131,5 +143,81 @@ impl BackgroundService for BanSync {
     /// Runs until the process ends: bans apply to requests of connections that drain.
     async fn start(&self, _shutdown: ShutdownWatch) {
         self.run().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::ban::BanRule;
+    use crate::limit::charge::BucketId;
+    use crate::store::bans::about::About;
+    use crate::store::bans::script::What;
+    use crate::store::redis::fixture::RedisServer;
+
+    const MINUTE_US: u64 = 60_000_000;
+
+    const RULE: BanRule =
+        BanRule { after: 3, within_us: MINUTE_US, for_us: MINUTE_US, grow: 1, max_us: MINUTE_US };
+
+    fn about(id: usize) -> About {
+        About {
+            rule: "r".to_owned(),
+            kind: "ip".to_owned(),
+            id: id.to_string(),
+            tenant: None,
+            by: None,
+            reason: None,
+        }
+    }
+
+    /// Calls until there is no more.
+    async fn exchange_all(sync: &BanSync, known: &mut Known) {
+        loop {
+            let updates = sync.bans.take_updates(AT_ONCE, clock::now());
+            if !sync.exchange(updates, known).await.unwrap() {
+                return;
+            }
+        }
+    }
+
+    /// A gateway that was cut off while Redis lost its records restores the bans that it knows, but
+    /// not those that were lifted meanwhile, on whatever page of the reply they are.
+    #[tokio::test]
+    async fn lifted_bans_stay_lifted_after_a_loss_and_others_are_restored() {
+        const CLIENTS: usize = 3 * AT_ONCE;
+        let server = RedisServer::start(&[]);
+        let sync = BanSync::new(Arc::new(Bans::new(true)), &server.settings());
+        let other = BanSync::new(Arc::new(Bans::new(true)), &server.settings());
+        let mut known = Known::default();
+        let now = clock::now();
+        for id in 0..CLIENTS {
+            sync.bans.set(BucketId(id as u128), &RULE, about(id), MINUTE_US, now);
+        }
+        exchange_all(&sync, &mut known).await;
+        redis::cmd("FLUSHALL").query::<()>(&mut server.client()).unwrap();
+        let is_lifted = |id: usize| id.is_multiple_of(2);
+        let lifted: Vec<Update> = (0..CLIENTS)
+            .filter(|id| is_lifted(*id))
+            .map(|id| Update {
+                bucket: BucketId(id as u128),
+                about: Arc::new(about(id)),
+                what: What::Lift,
+            })
+            .collect();
+        for updates in lifted.chunks(AT_ONCE) {
+            other.exchange(updates.to_vec(), &mut Known::default()).await.unwrap();
+        }
+        exchange_all(&sync, &mut known).await;
+        exchange_all(&sync, &mut known).await;
+        let mut of_other = Known::default();
+        exchange_all(&other, &mut of_other).await;
+        let now = clock::now();
+        for id in 0..CLIENTS {
+            for bans in [&sync.bans, &other.bans] {
+                let is_banned = bans.left_us(BucketId(id as u128), now).is_some();
+                assert_eq!(is_banned, !is_lifted(id), "{id}");
+            }
+        }
     }
 }

@@ -170,3 +170,44 @@ fn number_of_clients_is_bounded_and_bans_are_kept() {
     assert!(left(&bans, 64 * 10_000_000, 20 * SECOND).is_some());
     assert!(left(&bans, 0, 20 * SECOND).is_some());
 }
+
+/// Also if there is no room: clients that are banned take the place of those with refusals.
+#[test]
+fn bans_of_other_gateways_apply_if_the_table_is_full() {
+    let bans = Bans::new(true);
+    bans.note_alone(false);
+    for bucket in 0..2 * MAX_CLIENTS as u128 {
+        refuse(&bans, bucket, 1, SECOND);
+    }
+    while !bans.take_updates(MAX_CLIENTS, SECOND).is_empty() {}
+    let began = |bucket| Changed {
+        bucket: BucketId(bucket),
+        left_us: 50_000_000,
+        number: 1,
+        forgotten_in_us: 650 * SECOND,
+        about: about("a"),
+    };
+    let buckets = 64 * 10_000_000..64 * 10_000_000 + 640;
+    bans.apply(buckets.clone().map(began).collect(), SECOND);
+    for bucket in buckets {
+        assert_eq!(left(&bans, bucket, SECOND), Some(50 * SECOND), "{bucket}");
+    }
+    let known: usize = bans.shards.iter().map(|shard| shard.lock().clients.len()).sum();
+    assert!(known <= MAX_CLIENTS, "{known}");
+}
+
+/// While more is refused than one call can have, no shard waits.
+#[test]
+fn calls_begin_at_different_shards() {
+    let bans = Bans::new(true);
+    bans.note_alone(false);
+    let mut sent = std::collections::HashSet::new();
+    for _ in 0..SHARDS {
+        for bucket in 0..2 * SHARDS as u128 {
+            refuse(&bans, bucket, 1, SECOND);
+        }
+        let updates = bans.take_updates(2, SECOND);
+        sent.extend(updates.iter().map(|update| update.bucket.0 % SHARDS as u128));
+    }
+    assert_eq!(sent.len(), SHARDS);
+}

@@ -282,7 +282,8 @@ impl<'a> ClientRule<'a> {
         let effect = match &self.charge {
             Ok(charge) => {
                 let limit = self.limit(policy, charge, levels, reading);
-                let banned = self.known_charge().filter(|_| self.rule.ban.is_some());
+                let can_be = self.rule.ban.is_some() && charge.mode == Mode::Enforce;
+                let banned = self.known_charge().filter(|_| can_be);
                 let left_us = banned.as_ref().and_then(now.ban_left_us);
                 let share = (now.rate_share)(self.index);
                 let rate_percent = share.map(|share| f64::from(share) / 10.0);
