@@ -352,6 +352,13 @@ fn connect_checks_the_rights_of_the_user_in_redis() {
     assert!(of_quota().contains(missing), "{}", of_quota());
     set("+hget +hset +hincrby +hscan +hdel");
     assert!(!of_quota().contains("its user may not run"), "{}", of_quota());
+    let ban = "[rules.ip]\nper = [\"ip\"]\nrate = \"1/s\"\nban = { after = 9 }\n";
+    let (_folder, with_ban) = file(&format!("{config}{ban}").replace("${PW}", "pw"));
+    let of_ban = || check(&with_ban, &["--connect"]).stderr;
+    let missing = "its user may not run ZREM, ZRANGEBYLEX";
+    assert!(of_ban().contains(missing), "{}", of_ban());
+    set("+zrem +zrangebylex");
+    assert!(!of_ban().contains("its user may not run"), "{}", of_ban());
     set("-set");
     assert!(warnings().contains("a check of limits would fail"), "{}", warnings());
     // Only the bucket of a probe was written.

@@ -22,7 +22,7 @@ use crate::policy::Policy;
 use crate::policy::key_store::Place;
 use crate::policy::settings::{Protocol, Target, Upstream};
 use crate::store::redis::durability;
-use crate::store::redis::link::trial::{self, Uses};
+use crate::store::redis::link::trial::{self, Part, Uses};
 use crate::upstream::tls::{Offer, TlsClient};
 
 /// Maximum number of servers that are tried at the same time.
@@ -245,12 +245,17 @@ fn reason(error: &io::Error) -> Failure {
 async fn redis(policy: &Policy, outline: &Outline) -> Vec<Diagnostic> {
     let Some(redis) = policy.redis.as_ref() else { return Vec::new() };
     let place = outline.place(&["redis", "url"]).unwrap_or(0..0);
-    let uses = Uses {
-        streams: policy.audit.stream.is_some(),
-        limits: &policy.limits,
-        quotas: policy.has_quotas(),
-        keys: policy.key_store.as_ref().is_some_and(|store| store.place == Place::Redis),
-    };
+    let has_keys = policy.key_store.as_ref().is_some_and(|store| store.place == Place::Redis);
+    let parts: Vec<Part> = [
+        (policy.audit.stream.is_some(), Part::Streams),
+        (policy.has_quotas(), Part::Quotas),
+        (has_keys, Part::Keys),
+        (policy.rules.iter().any(|rule| rule.enabled && rule.ban.is_some()), Part::Bans),
+    ]
+    .into_iter()
+    .filter_map(|(is_used, part)| is_used.then_some(part))
+    .collect();
+    let uses = Uses { limits: &policy.limits, parts: &parts };
     let found = match trial::run(redis, uses).await {
         Ok(found) => found.filter(|_| policy.limits.iter().any(Limit::counts_for_hours)),
         Err(error) => {

@@ -61,14 +61,23 @@ impl TrialError {
 /// What the gateway uses a server for, besides token buckets.
 #[derive(Debug, Clone, Copy)]
 pub struct Uses<'a> {
-    /// The audit writes to a stream.
-    pub streams: bool,
     /// The limits of the rules, some of which need commands of their own.
     pub limits: &'a [Limit],
+    /// What needs commands besides.
+    pub parts: &'a [Part],
+}
+
+/// A part of the gateway that needs commands of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The audit writes to a stream.
+    Streams,
     /// A rule is a quota, whose usage is kept.
-    pub quotas: bool,
+    Quotas,
     /// It has the key store.
-    pub keys: bool,
+    Keys,
+    /// A rule bans clients.
+    Bans,
 }
 
 /// Tries out the server of `settings`. Returns whether the server keeps what it stores; `None` if
@@ -140,7 +149,8 @@ fn harmless(prefix: &str, uses: Uses<'_>) -> Vec<(&'static str, Cmd)> {
         command("ZREMRANGEBYSCORE", &[&gateways, "-inf", "(-inf"]),
         command("ZCARD", &[&gateways]),
     ];
-    if uses.quotas {
+    let has = |part| uses.parts.contains(&part);
+    if has(Part::Quotas) {
         commands.push(command("HGET", &[&not_used, "a"]));
         commands.push(command("HSET", &[&not_used, "a", "b"]));
         // An error, since it is no number.
@@ -148,7 +158,16 @@ fn harmless(prefix: &str, uses: Uses<'_>) -> Vec<(&'static str, Cmd)> {
         commands.push(command("HSCAN", &[&not_used, "0"]));
         commands.push(command("HDEL", &[&not_used, "a"]));
     }
-    if uses.keys {
+    if has(Part::Bans) {
+        commands.push(command("HGET", &[&not_used, "a"]));
+        commands.push(command("HSET", &[&not_used, "a", "b"]));
+        // An error, since it is no number.
+        commands.push(command("HINCRBY", &[&not_used, "a", "1"]));
+        commands.push(command("HDEL", &[&not_used, "a"]));
+        commands.push(command("ZREM", &[&gateways, NOT_USED]));
+        commands.push(command("ZRANGEBYLEX", &[&gateways, "(a", "(a"]));
+    }
+    if has(Part::Keys) {
         commands.push(command("HGET", &[&not_used, "a"]));
         commands.push(command("HMGET", &[&not_used, "a"]));
         commands.push(command("HSET", &[&not_used, "a", "b"]));
@@ -159,6 +178,12 @@ fn harmless(prefix: &str, uses: Uses<'_>) -> Vec<(&'static str, Cmd)> {
         commands.push(command("XREVRANGE", &[&not_used, "+", "-", "COUNT", "1"]));
     }
     commands.push(command("PEXPIRE", &[&not_used, "1"]));
+    let mut tried = Vec::new();
+    commands.retain(|(name, _)| {
+        let is_first = !tried.contains(name);
+        tried.push(name);
+        is_first
+    });
     let mut own: Vec<ScriptCommand> =
         uses.limits.iter().flat_map(Limit::script_commands).copied().collect();
     own.sort_unstable();
@@ -166,7 +191,7 @@ fn harmless(prefix: &str, uses: Uses<'_>) -> Vec<(&'static str, Cmd)> {
     for (name, arguments) in own {
         commands.push(command(name, &[&[&*not_used][..], arguments].concat()));
     }
-    if uses.streams || uses.keys {
+    if has(Part::Streams) || has(Part::Keys) {
         commands.push(command("XADD", &[&not_used, "NOMKSTREAM", "*", "a", "b"]));
     }
     commands
