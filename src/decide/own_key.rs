@@ -23,8 +23,11 @@ pub enum RotationRefusal {
         /// When it may do so again, in seconds.
         retry_after_s: u64,
     },
-    /// The key store cannot be read or written, or other changes of the client were faster.
+    /// The key store cannot be read, or other changes of the client were faster: nothing has
+    /// changed.
     Unavailable,
+    /// The key store has not confirmed the change: the key may have been replaced.
+    NotConfirmed,
 }
 
 impl RotationRefusal {
@@ -32,7 +35,7 @@ impl RotationRefusal {
     pub const fn retry_after_s(self) -> Option<u64> {
         match self {
             Self::TooSoon { retry_after_s } => Some(retry_after_s),
-            Self::Unavailable => Some(1),
+            Self::Unavailable | Self::NotConfirmed => Some(1),
             Self::CrossSite | Self::NotStored | Self::Invalid(_) | Self::Conflict(_) => None,
         }
     }

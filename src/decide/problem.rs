@@ -272,7 +272,7 @@ fn rotation(refusal: RotationRefusal) -> (StatusCode, String) {
         RotationRefusal::TooSoon { .. } => {
             (LIMITED, "This client has replaced an API key a short time ago; retry later.")
         }
-        RotationRefusal::Unavailable => (
+        RotationRefusal::Unavailable | RotationRefusal::NotConfirmed => (
             StatusCode::SERVICE_UNAVAILABLE,
             "API keys cannot be replaced at the moment; retry later.",
         ),

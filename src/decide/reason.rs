@@ -451,7 +451,9 @@ impl From<Rejection> for Reason {
             Rejection::Identity(IdentityError::KeyTooLong { .. }) => Self::KeyTooLong,
             Rejection::OwnLimitsMethod | Rejection::TraceNotNamed => Self::MethodNotAllowed,
             Rejection::Rotation(RotationRefusal::TooSoon { .. }) => Self::RotationLimited,
-            Rejection::Rotation(RotationRefusal::Unavailable) => Self::KeyStoreUnavailable,
+            Rejection::Rotation(RotationRefusal::Unavailable | RotationRefusal::NotConfirmed) => {
+                Self::KeyStoreUnavailable
+            }
             Rejection::Rotation(
                 RotationRefusal::CrossSite
                 | RotationRefusal::NotStored

@@ -150,7 +150,7 @@ impl KeyStore {
     /// microseconds of the monotonic clock.
     ///
     /// # Errors
-    /// See [`RotationRefusal`]. If the store is not available, the key may have been replaced.
+    /// See [`RotationRefusal`].
     pub async fn rotate_own(
         &self,
         client: &Arc<str>,
@@ -194,7 +194,8 @@ impl KeyStore {
             match done.ok().and_then(|mut all| all.pop()) {
                 Some(Replaced::Done) => return Ok(rotation),
                 Some(Replaced::Changed) => {}
-                Some(Replaced::KeyOfAnother) | None => return Err(RotationRefusal::Unavailable),
+                Some(Replaced::KeyOfAnother) => return Err(RotationRefusal::Unavailable),
+                None => return Err(RotationRefusal::NotConfirmed),
             }
         }
         Err(RotationRefusal::Unavailable)

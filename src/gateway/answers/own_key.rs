@@ -87,7 +87,7 @@ impl Gateway {
         let rotated = keys.rotate_own(id, digest, &wish, clock::now()).await;
         let what = match &rotated {
             Ok(rotation) => Some((200, done(id, rotation, &wish))),
-            Err(RotationRefusal::Unavailable) => Some((503, unknown(id))),
+            Err(RotationRefusal::NotConfirmed) => Some((503, unknown(id))),
             Err(_) => None,
         };
         if let Some((status, what)) = what {
