@@ -121,18 +121,7 @@ impl Batches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::usage::record::Owner;
-
-    fn row(day: u32, client: u32) -> Row {
-        Row {
-            day: Day::of_number(day).unwrap(),
-            rule: "r".into(),
-            zone: "UTC".into(),
-            owner: Owner { kind: "key", id: client.to_string() },
-            plan: "p".into(),
-            route: "".into(),
-        }
-    }
+    use crate::usage::days::row::tests::row;
 
     const ONE: Counts = Counts { requests: 1, units: 1_000, overage: 0 };
 

@@ -175,8 +175,20 @@ pub fn add_all(rows: &mut Rows, others: impl IntoIterator<Item = (Row, Counts)>)
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::usage) mod tests {
     use super::*;
+
+    /// A row of this client, on the day with this number.
+    pub(in crate::usage) fn row(day: u32, client: u32) -> Row {
+        Row {
+            day: Day::of_number(day).unwrap(),
+            rule: "r".into(),
+            zone: "UTC".into(),
+            owner: Owner { kind: "key", id: client.to_string() },
+            plan: "p".into(),
+            route: "".into(),
+        }
+    }
 
     #[test]
     fn days_are_read_and_written_and_bound_a_month() {

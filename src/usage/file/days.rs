@@ -112,18 +112,7 @@ impl UsageFile {
 mod tests {
     use super::*;
     use crate::usage::days::row::owner_hash;
-    use crate::usage::record::Owner;
-
-    fn row(day: u32, client: u32) -> Row {
-        Row {
-            day: Day::of_number(day).unwrap(),
-            rule: "r".into(),
-            zone: "UTC".into(),
-            owner: Owner { kind: "key", id: client.to_string() },
-            plan: "p".into(),
-            route: "".into(),
-        }
-    }
+    use crate::usage::days::row::tests::row;
 
     fn rows(day: u32, clients: std::ops::Range<u32>) -> Rows {
         let counts = Counts { requests: 1, units: 1_000, overage: -5 };

@@ -2,24 +2,13 @@ use std::time::Duration;
 
 use super::*;
 use crate::store::redis::fixture::RedisServer;
+use crate::usage::days::row::tests::row;
 use crate::usage::days::row::{Rows, owner_hash};
-use crate::usage::record::Owner;
 
 const BOUNDS: DayBounds =
     DayBounds { keep: Duration::from_secs(100_000 * 86_400), max_rows: 100_000 };
 
 const START: Position = Position { day: Day::FIRST, owner: 0 };
-
-fn row(day: u32, client: u32) -> Row {
-    Row {
-        day: Day::of_number(day).unwrap(),
-        rule: "r".into(),
-        zone: "UTC".into(),
-        owner: Owner { kind: "key", id: client.to_string() },
-        plan: "p".into(),
-        route: "x".into(),
-    }
-}
 
 fn rows(day: u32, clients: std::ops::Range<u32>) -> Rows {
     let counts = Counts { requests: 1, units: 1_000, overage: 10 };
