@@ -39,7 +39,7 @@ pub(super) struct ConfigFile {
 
 /// Two different files are given.
 #[derive(Debug, PartialEq, Eq, Error)]
-#[error("two files are given: `{}`, and `{}` by `-c`; leave one out", .first.display(), .flag.display())]
+#[error("two files are given: `{}`, and `{}` by a flag; leave one out", .first.display(), .flag.display())]
 pub(super) struct TwoFiles {
     first: PathBuf,
     flag: PathBuf,
@@ -59,6 +59,21 @@ impl ConfigFile {
         }
         let is_named = path.is_some();
         Ok(Self { path: path.unwrap_or_else(|| DEFAULT.into()), is_named })
+    }
+}
+
+impl FileArgument {
+    /// The argument, if it names no other file than `output`.
+    ///
+    /// # Errors
+    /// Two different files are given.
+    pub(super) fn or_output(self, output: Option<&PathBuf>) -> Result<Self, TwoFiles> {
+        match (self.file, output) {
+            (Some(first), Some(flag)) if first != *flag => {
+                Err(TwoFiles { first, flag: flag.clone() })
+            }
+            (file, output) => Ok(Self { file: file.or_else(|| output.cloned()), flag: self.flag }),
+        }
     }
 }
 

@@ -99,10 +99,12 @@ enum Command {
     },
     /// Write a small gateway.toml to start with.
     ///
-    /// The file forwards all requests to one server, and limits each address. Its comments say how
-    /// to go on. An existing file is not overwritten: exits with 64.
+    /// The file forwards all requests to your API, and limits each address. Its comments say how to
+    /// go on. On a terminal, asks for what no flag says. An existing file is not overwritten
+    /// without `--force`: exits with 64.
     ///
-    /// For example: `tollgate init --server 127.0.0.1:3000 && tollgate run`.
+    /// For example: `tollgate init --upstream 127.0.0.1:3000 && tollgate run`, or
+    /// `tollgate init --per key --rate 100/m --acme api.example.com`.
     Init {
         /// The file to write.
         #[command(flatten)]
@@ -279,7 +281,9 @@ pub fn main() -> ExitCode {
         Command::Explain { file, request } => {
             of(file).map(|file| explain::explain(&file.path, request))
         }
-        Command::Init { file, flags } => of(file).map(|file| init::init(&file, &flags)),
+        Command::Init { file, flags } => {
+            file.or_output(flags.output.as_ref()).and_then(of).map(|file| init::init(&file, &flags))
+        }
         Command::Usage { file, flags } => of(file).map(|file| usage::usage(&file, &flags)),
         Command::Audit { file, flags } => of(file).map(|file| audit::audit(&file, &flags)),
         Command::Top { file, flags } => of(file).map(|file| top::top(&file, &flags)),

@@ -56,7 +56,7 @@ fn init_writes_a_file_without_warnings_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
     let file = file.to_str().unwrap();
-    let written = tollgate(&["init", file, "--server", "127.0.0.1:4000"], "");
+    let written = tollgate(&["init", file, "--upstream", "127.0.0.1:4000"], "");
     assert_eq!(written.code, Some(0), "{written:?}");
     assert!(written.stdout.contains(&format!("tollgate run {file}")), "{written:?}");
     let text = std::fs::read_to_string(file).unwrap();
@@ -67,6 +67,10 @@ fn init_writes_a_file_without_warnings_once() {
     let again = tollgate(&["init", file], "");
     assert_eq!(again.code, Some(64), "{again:?}");
     assert!(again.stderr.contains("exists, and is not overwritten"), "{again:?}");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), text);
+    let forced =
+        tollgate(&["init", "--output", file, "--force", "--upstream", "127.0.0.1:4000"], "");
+    assert_eq!(forced.code, Some(0), "{forced:?}");
     assert_eq!(std::fs::read_to_string(file).unwrap(), text);
     // What the comments suggest is valid, too.
     let suggested: String = text
@@ -81,12 +85,65 @@ fn init_writes_a_file_without_warnings_once() {
     assert!(checked.stdout.contains("2 rules, 2 plans"), "{checked:?}");
     for wrong in ["", "a\"b", "127.0.0.1:0x"] {
         let other = folder.path().join("other.toml");
-        let refused = tollgate(&["init", other.to_str().unwrap(), "--server", wrong], "");
+        let refused = tollgate(&["init", other.to_str().unwrap(), "--upstream", wrong], "");
         assert_eq!(refused.code, Some(64), "{refused:?}");
         assert!(refused.stderr.contains("error: the server") && !other.exists(), "{refused:?}");
     }
     let nowhere = tollgate(&["init", "/nonexistent/gateway.toml"], "");
     assert_eq!(nowhere.code, Some(1), "{nowhere:?}");
+}
+
+#[test]
+fn init_writes_what_its_flags_say_if_that_is_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.toml");
+    let file = path.to_str().unwrap();
+    let written = tollgate(
+        &[
+            "init",
+            file,
+            "--per",
+            "key,route",
+            "--rate",
+            "100/m",
+            "--redis",
+            "redis://r",
+            "--listen",
+            "[::]:80",
+        ],
+        "",
+    );
+    assert_eq!((written.code, written.stderr.as_str()), (Some(0), ""), "{written:?}");
+    let text = std::fs::read_to_string(&path).unwrap();
+    for line in [
+        "listen = [\"[::]:80\"]",
+        "[rules.per-key-route]",
+        "per = [\"key\", \"route\"]",
+        "rate = \"100/m\"",
+        "burst = 100",
+        "url = \"redis://r\"",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let checked = tollgate(&["check", "--strict", file], "");
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    for (wrong, message) in [
+        (["--rate", "5"], "the rate has no period"),
+        (["--per", "cookie"], "is none of ip, key"),
+        (["--cert", "api.pem"], "--key"),
+        (["--email", "a@b.c"], "--acme"),
+    ] {
+        let refused = tollgate(&["init", file, "--force", wrong[0], wrong[1]], "");
+        assert_eq!(refused.code, Some(64), "{refused:?}");
+        assert!(refused.stderr.contains(message), "{refused:?}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+    let missing = tollgate(&["init", file, "--force", "--cert", "api.pem", "--key", "api.key"], "");
+    assert_eq!(missing.code, Some(64), "{missing:?}");
+    assert!(missing.stderr.contains("cannot read api.pem"), "{missing:?}");
+    let two = tollgate(&["init", file, "--output", "other.toml"], "");
+    assert_eq!(two.code, Some(64), "{two:?}");
+    assert!(two.stderr.contains("two files are given"), "{two:?}");
 }
 
 /// A file with a warning: its burst doubles what a day allows.
@@ -179,7 +236,7 @@ fn file_is_an_argument_or_follows_the_flag() {
         assert_eq!(has_smallest, subcommand != "top", "{}", outcome.stderr);
         let outcome = tollgate(&[subcommand, file, "-c", missing], "");
         let expected = format!(
-            "error: two files are given: `{file}`, and `{missing}` by `-c`; leave one out\n"
+            "error: two files are given: `{file}`, and `{missing}` by a flag; leave one out\n"
         );
         assert_eq!((outcome.code, outcome.stderr), (Some(64), expected.clone()));
         let outcome = tollgate(&["-c", missing, subcommand, "-c", file], "");
