@@ -63,6 +63,7 @@ mod fixed_windows;
 mod kinds;
 mod leaky_buckets;
 mod limits;
+mod llm;
 mod migrating;
 mod refunds;
 mod shedding;

@@ -90,7 +90,7 @@ impl Request {
         &self.target
     }
 
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target).into_bytes();
         for (name, value) in &self.headers {
             bytes.extend_from_slice(name.as_bytes());
@@ -178,6 +178,13 @@ impl Connection {
         let mut chunk = Vec::new();
         self.read_chunk(&mut chunk).unwrap();
         (head, chunk)
+    }
+
+    /// Reads a head and then chunks of its body, of at least `length` bytes.
+    pub(crate) fn read_chunks_of(&mut self, length: usize) -> (String, Vec<u8>) {
+        let (head, mut body) = (self.read_head().unwrap(), Vec::new());
+        while body.len() < length && self.read_chunk(&mut body).unwrap() > 0 {}
+        (head, body)
     }
 
     /// Reads the rest of a chunked body.
