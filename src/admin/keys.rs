@@ -194,10 +194,11 @@ impl<'a> Keys<'a> {
                 }
                 let note = format!("client {id} changed: {}", names(&change));
                 let ClientChange { plan, tenant, enabled, metadata, overrides, secrets } = change;
+                let plan = plan.map(|plan| self.plan(Some(plan))).transpose()?;
                 self.check_overrides(
+                    plan.as_deref().unwrap_or(&record.plan),
                     overrides.iter().filter_map(|(rule, own)| Some((rule, own.as_ref()?))),
                 )?;
-                let plan = plan.map(|plan| self.plan(Some(plan))).transpose()?;
                 let change = Change { plan, tenant, enabled, metadata, overrides, secrets };
                 (Some(edit::changed(record, change, now_us)), None, note)
             }
@@ -285,7 +286,7 @@ impl<'a> Keys<'a> {
         }
         let plan = self.plan(plan.or(plan_of_tenant))?;
         let is_disabled = enabled == Some(false);
-        self.check_overrides(overrides.iter())?;
+        self.check_overrides(&plan, overrides.iter())?;
         let new = NewRecord { id, plan, tenant, is_disabled, metadata, overrides, secrets };
         let locked = is_disabled && self.tenant.is_none();
         let record = Record { locked, ..edit::created(new, now_us) };
@@ -308,11 +309,16 @@ impl<'a> Keys<'a> {
         Ok(())
     }
 
-    /// Checks overrides that are to be stored: the policy has their rules.
+    /// Checks overrides of a client with this plan that are to be stored: the policy has their
+    /// rules.
     fn check_overrides<'o>(
         self,
+        plan: &str,
         overrides: impl Iterator<Item = (&'o String, &'o Override)>,
     ) -> Result<(), Box<Answer>> {
+        // Without the plan, whose requests get 503, the limits are those of no plan.
+        let plan = self.policy.plans.iter().position(|own| **own == *plan);
+        let plan = plan.and_then(|plan| u32::try_from(plan).ok()).unwrap_or(u32::MAX);
         for (name, own) in overrides {
             let rules = &self.policy.rules;
             let Some(rule) = rules.iter().find(|rule| *rule.name == **name) else {
@@ -320,7 +326,7 @@ impl<'a> Keys<'a> {
                 let help = suggest::help(name, &names);
                 return Err(bad(&format!("the file has no rule `{}`: {help}", cut(name, 64))));
             };
-            stored_grant(self.policy, rule, own.text())
+            stored_grant(self.policy, rule, plan, own.text())
                 .map_err(|why| bad(&format!("`overrides.{}`: {why}", cut(name, 64))))?;
         }
         Ok(())

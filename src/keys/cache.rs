@@ -101,10 +101,11 @@ impl StoredKey {
         if policy.keys.named(&self.id).is_some() {
             return None;
         }
-        let own_grants = own_grants(policy, &self.overrides, store);
-        let principal = Principal::new(Arc::clone(&self.id), 0, self.is_enabled);
+        let plan = plan_index(policy, &self.plan)?;
+        let own_grants = own_grants(policy, plan, &self.overrides, store);
+        let principal = Principal::new(Arc::clone(&self.id), plan, self.is_enabled);
         let principal = Principal { own_grants, ..principal };
-        let principal = under(policy, principal, &self.plan, self.tenant.as_deref())?;
+        let principal = under(policy, principal, self.tenant.as_deref());
         Some(KnownKey { principal, name: self.name.clone(), validity: self.validity })
     }
 
@@ -126,10 +127,11 @@ impl StoredKey {
 
 /// The client of a record; `None` if the policy does not have its plan.
 pub fn client(record: &Record, policy: &Policy, store: &MemoryStore) -> Option<Arc<Principal>> {
-    let own_grants = own_grants(policy, &overrides(record), store);
-    let principal = Principal::new(Arc::from(record.id.as_str()), 0, record.enabled);
+    let plan = plan_index(policy, &record.plan)?;
+    let own_grants = own_grants(policy, plan, &overrides(record), store);
+    let principal = Principal::new(Arc::from(record.id.as_str()), plan, record.enabled);
     let principal = Principal { own_grants, ..principal };
-    under(policy, principal, &record.plan, record.tenant.as_deref())
+    Some(under(policy, principal, record.tenant.as_deref()))
 }
 
 fn overrides(record: &Record) -> Box<[(Box<str>, Override)]> {
@@ -137,33 +139,32 @@ fn overrides(record: &Record) -> Box<[(Box<str>, Override)]> {
     all.map(|(rule, own)| (Box::from(rule.as_str()), own.clone())).collect()
 }
 
-/// The grants of a client under the rules that the policy has. An override of another rule, or one
-/// that is none for the present kind of its rule, does nothing.
+/// The grants of a client with this plan under the rules that the policy has. An override of
+/// another rule, or one that is none for the present kind of its rule, does nothing.
 fn own_grants(
     policy: &Policy,
+    plan: u32,
     overrides: &[(Box<str>, Override)],
     store: &MemoryStore,
 ) -> Box<[OwnGrant]> {
     let grant = |(name, own): &(Box<str>, Override)| {
         let rule = policy.rules.iter().find(|rule| *rule.name == **name)?;
-        let grant = stored_grant(policy, rule, own.text()).ok()?;
+        let grant = stored_grant(policy, rule, plan, own.text()).ok()?;
         let index = store.number_of(grant.limit)?;
         Some(OwnGrant { rule: rule.salt, grant: Grant { index, ..grant } })
     };
     overrides.iter().filter_map(grant).collect()
 }
 
-/// The client with the plan and the tenant of these names, as the policy has them.
-fn under(
-    policy: &Policy,
-    principal: Principal,
-    plan: &str,
-    tenant: Option<&str>,
-) -> Option<Arc<Principal>> {
-    let plan = policy.plans.iter().position(|own| **own == *plan)?;
-    let plan = u32::try_from(plan).ok()?;
+/// Index of the plan of this name; `None` if the policy does not have it.
+fn plan_index(policy: &Policy, plan: &str) -> Option<u32> {
+    u32::try_from(policy.plans.iter().position(|own| **own == *plan)?).ok()
+}
+
+/// The client with the tenant of this name, as the policy has it.
+fn under(policy: &Policy, principal: Principal, tenant: Option<&str>) -> Arc<Principal> {
     let tenant = tenant.map(|tenant| policy.tenants.named(tenant));
-    Some(Arc::new(Principal { plan, tenant, ..principal }))
+    Arc::new(Principal { tenant, ..principal })
 }
 
 impl Cache {
@@ -213,6 +214,8 @@ mod tests {
     use super::*;
     use crate::keys::record::TextOrNumber;
     use crate::keys::record::tests::record;
+    use crate::limit::Limit;
+    use crate::limit::fixed_window::Overage;
     use crate::load::from_text;
 
     fn policy(plans: &str) -> Policy {
@@ -251,6 +254,41 @@ mod tests {
         assert_eq!(capacities(&policy("[plans.free]\n"), 2), []);
         assert_eq!(capacities(&rule("kind = 'fixed_window'\nlimit = '5/d'"), 3), []);
         assert_eq!(capacities(&first, 4).len(), 1);
+    }
+
+    /// A quota of a single client has `soft` and `overage` of its plan, unless it has its own.
+    #[test]
+    fn override_keeps_the_warning_and_overage_of_the_plan() {
+        let policy = policy(
+            "[plans.free]\n[plans.pro]\n[rules.r]\nper = ['key']\nkind = 'fixed_window'\n\
+             limit = '5/d'\nsoft = '50%'\nplans.pro = { limit = '6/d', overage = 'count' }\n",
+        );
+        assert!(policy.has_soft());
+        let limit = Some(TextOrNumber::Text("9/d".to_owned()));
+        let of = |plan: &str, own: Override| {
+            let overrides = [("r".to_owned(), own)].into();
+            let record = Record { plan: plan.to_owned(), overrides, ..record("acme", 7) };
+            let key = StoredKey::of(&record, &record.secrets[0]);
+            let known = key.under(&policy, 1, &store()).unwrap();
+            match known.principal.own_grants[0].grant.limit {
+                Limit::FixedWindow(window) => (window.limit(), window.overage(), window.soft()),
+                other => panic!("{other:?}"),
+            }
+        };
+        let plain = Override { limit: limit.clone(), ..Override::default() };
+        assert_eq!(of("free", plain.clone()), (9, Overage::Refuse, 500));
+        assert_eq!(of("pro", plain.clone()), (9, Overage::Count, 500));
+        let own = Override {
+            soft: Some("80%".to_owned()),
+            overage: Some(Overage::Refuse),
+            ..plain.clone()
+        };
+        assert_eq!(of("pro", own), (9, Overage::Refuse, 800));
+        let own = Override { overage: Some(Overage::Count), ..plain };
+        assert_eq!(of("free", own), (9, Overage::Count, 500));
+        // Neither is for shorter periods, whatever the plan has.
+        let limit = Some(TextOrNumber::Text("9/m".to_owned()));
+        assert_eq!(of("pro", Override { limit, ..Override::default() }).2, 0);
     }
 
     #[test]

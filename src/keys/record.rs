@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::base::hash::Digest;
 use crate::base::time::UtcTime;
 use crate::client::principal::Validity;
+use crate::limit::fixed_window::Overage;
 use crate::policy::build::{self, GrantText};
 
 /// Maximum number of API keys of one client.
@@ -100,6 +101,13 @@ pub struct Override {
     /// Of a leaky bucket: longest time that a request waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_delay: Option<String>,
+    /// Of a quota: share of the limit from which on the client is warned, such as `80%`; else that
+    /// of its plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft: Option<String>,
+    /// Of a quota: whether requests beyond it are refused or counted; else as for its plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overage: Option<Overage>,
 }
 
 /// A value in one of two forms.
@@ -232,6 +240,8 @@ impl Override {
             limit: self.limit.as_ref().map(TextOrNumber::borrowed),
             burst: self.burst.as_ref().map(TextOrNumber::borrowed),
             max_delay: self.max_delay.as_deref(),
+            soft: self.soft.as_deref(),
+            overage: self.overage,
         }
     }
 }

@@ -49,6 +49,24 @@ pub enum WrittenLimit {
     Sliding(Rate),
 }
 
+impl Grant {
+    /// The same grant with `soft` and `overage` of another one, unless it `has` them itself. Only
+    /// of quotas: other limits have neither.
+    #[must_use]
+    pub fn with_quota_terms_of(self, other: &Self, (has_soft, has_overage): (bool, bool)) -> Self {
+        let (Limit::FixedWindow(own), Limit::FixedWindow(of)) = (self.limit, other.limit) else {
+            return self;
+        };
+        if self.limit.quota_calendar().is_none() {
+            return self;
+        }
+        let soft = if has_soft { own.soft() } else { of.soft() };
+        let overage = if has_overage { own.overage() } else { of.overage() };
+        let window = own.with(overage, soft);
+        Self { limit: Limit::FixedWindow(window), written: WrittenLimit::Window(window), ..self }
+    }
+}
+
 impl WrittenLimit {
     /// The periods of a fixed window.
     pub const fn calendar(self) -> Option<Calendar> {

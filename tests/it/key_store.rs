@@ -641,6 +641,10 @@ fn overrides_of_a_client_are_in_force_on_all_gateways_within_a_second() {
         (json!({ "per-key": {} }), "`overrides.per-key`: "),
         (json!({ "per-key": { "limit": 3 } }), "`overrides.per-key`: "),
         (json!({ "per-key": { "speed": 3 } }), "unknown field `speed`"),
+        (
+            json!({ "per-key": { "rate": "1/s", "overage": "count" } }),
+            "`overage` is for rules with",
+        ),
     ] {
         let refused = call(&all[0], "PATCH", "/acme", &json!({ "overrides": overrides }));
         assert_eq!(refused.status, 400, "{}", refused.text());

@@ -126,10 +126,12 @@ const fn help_for(limit: u64) -> &'static str {
 }
 
 impl Limits {
-    /// Which of them are quotas. Clients of the key store have those of `rules`, too.
-    pub(super) fn quotas(&self, rules: &[Rule]) -> Quotas {
+    /// Which of them are quotas. Clients of a key store have quotas and warnings of their own,
+    /// under the `rules` of that kind.
+    pub(super) fn quotas(&self, rules: &[Rule], has_key_store: bool) -> Quotas {
         let warns = self.list.iter().any(Limit::has_soft);
-        if warns || rules.iter().any(|rule| rule.terms.soft.is_some()) {
+        let has_others = has_key_store && rules.iter().any(|rule| rule.kind == Kind::FixedWindow);
+        if warns || has_others {
             return Quotas::Warned;
         }
         let has_quotas = self.list.iter().any(|limit| limit.quota_calendar().is_some());

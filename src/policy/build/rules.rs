@@ -26,13 +26,13 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::foreign;
 use crate::config::spanned::Spanned;
 use crate::config::suggest;
-use crate::config::tables::{Field, List};
+use crate::config::tables::{self, Field, List};
 use crate::config::{Config, Named, in_order, rules as written};
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::cost::common_parts;
 use crate::limit::fixed_window::Overage;
 use crate::policy::redis::Colocate;
-use crate::policy::{Colocated, Dimension, Exempt, GrantTerms, Kind, OnFailure, Rule};
+use crate::policy::{Colocated, Dimension, Exempt, Grant, GrantTerms, Kind, OnFailure, Rule};
 
 /// All rules in the order of the file, and the grants of each.
 #[derive(Debug, Default)]
@@ -109,12 +109,15 @@ pub(super) fn rules(
         rules.grants.push(grants);
     }
     for ((id, key), key_id) in in_order(&config.keys).into_iter().zip(names.keys.names()) {
-        let owner = Owner { table: "keys", kind: "key", id, name: key_id };
+        let plan = plan_of(config, key.get_ref(), names);
+        let owner = Owner { table: "keys", kind: "key", id, name: key_id, plan };
         let grants = &key.get_ref().rules;
         owner_grants(config, names, owner, grants, &mut rules, limits, diagnostics);
     }
     for ((id, tenant), name) in in_order(&config.tenants).into_iter().zip(names.tenants.names()) {
-        let owner = Owner { table: "tenants", kind: "tenant", id, name };
+        let plan = tenant.get_ref().plan.as_ref();
+        let plan = plan.and_then(|plan| names.plans.index_of(plan.get_ref()));
+        let owner = Owner { table: "tenants", kind: "tenant", id, name, plan };
         let grants = &tenant.get_ref().rules;
         owner_grants(config, names, owner, grants, &mut rules, limits, diagnostics);
     }
@@ -437,6 +440,22 @@ struct Owner<'a> {
     kind: &'static str,
     id: &'a Spanned<String>,
     name: &'a Arc<str>,
+    /// Index of its plan, whose `soft` and `overage` its limits have; `None` without one.
+    plan: Option<u32>,
+}
+
+/// Index of the plan of a client of the file: its own, else that of its tenant, else the only one.
+fn plan_of(config: &Config, key: &tables::Key, names: &Names) -> Option<u32> {
+    let of_tenant = || {
+        let tenant = key.tenant.as_ref()?;
+        let mut tenants = config.tenants.iter();
+        let (_, table) = tenants.find(|(name, _)| name.get_ref() == tenant.get_ref())?;
+        table.get_ref().plan.as_ref()
+    };
+    match key.plan.as_ref().or_else(of_tenant) {
+        Some(plan) => names.plans.index_of(plan.get_ref()),
+        None => (!names.has_plans).then_some(0),
+    }
 }
 
 /// Adds the grants of a single key or tenant to their rules.
@@ -460,8 +479,20 @@ fn owner_grants(
         }
         let of_rule = config.rules.iter().find(|(other, _)| other.get_ref() == name.get_ref());
         let of_rule = of_rule.map(|(_, table)| table.get_ref());
-        let written = written(kind, parts, granted.get_ref(), of_rule);
-        let placed = grant::required(written, &path, name.span(), limits, diagnostics);
+        let of_plan = owner.plan.zip(index).and_then(|(plan, index)| {
+            rules.list.get(index)?.grant_by_plan.get(plan as usize).copied().flatten()
+        });
+        let table = granted.get_ref();
+        let mut written = written(kind, parts, table, of_rule);
+        if of_plan.is_some() {
+            (written.soft, written.overage) = (&table.soft, &table.overage);
+        }
+        let mut placed = grant::required(written, &path, name.span(), limits, diagnostics);
+        if let (Some(placed), Some(of_plan)) = (&mut placed, of_plan) {
+            let is_own = (table.soft.is_some(), table.overage.is_some());
+            let grant = placed.grant.with_quota_terms_of(&of_plan, is_own);
+            placed.grant = Grant { index: limits.index_of(grant.limit), ..grant };
+        }
         let (Some(index), Some(placed)) = (index, placed) else { continue };
         let (Some(rule), Some(grants)) = (rules.list.get_mut(index), rules.grants.get_mut(index))
         else {

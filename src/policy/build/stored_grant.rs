@@ -5,6 +5,7 @@ use super::grant::{self, Limits, Written};
 use crate::config::diagnostic::Diagnostics;
 use crate::config::rules::{Burst, LimitText};
 use crate::config::spanned::Spanned;
+use crate::limit::fixed_window::Overage;
 use crate::limit::grant::Grant;
 use crate::policy::{Policy, Rule};
 
@@ -15,6 +16,8 @@ pub struct GrantText<'a> {
     pub limit: Option<TextOrNumber<'a>>,
     pub burst: Option<TextOrNumber<'a>>,
     pub max_delay: Option<&'a str>,
+    pub soft: Option<&'a str>,
+    pub overage: Option<Overage>,
 }
 
 /// A value in one of two forms.
@@ -24,11 +27,17 @@ pub enum TextOrNumber<'a> {
     Number(u64),
 }
 
-/// Reads the grant of a client under a rule. Its index is not known.
+/// Reads the grant of a client with this plan (an index) under a rule. What the text does not have
+/// of `soft` and `overage` is that of the plan. Its index is not known.
 ///
 /// # Errors
 /// What is wrong, and what to write instead.
-pub fn stored_grant(policy: &Policy, rule: &Rule, text: GrantText<'_>) -> Result<Grant, String> {
+pub fn stored_grant(
+    policy: &Policy,
+    rule: &Rule,
+    plan: u32,
+    text: GrantText<'_>,
+) -> Result<Grant, String> {
     let field = |text: Option<&str>| text.map(|text| at_no_place(text.to_owned()));
     let rate = field(text.rate);
     let limit = text.limit.map(|limit| match limit {
@@ -41,8 +50,11 @@ pub fn stored_grant(policy: &Policy, rule: &Rule, text: GrantText<'_>) -> Result
     });
     let max_delay = field(text.max_delay.or(rule.terms.max_delay.as_deref()));
     let (zone, anchor) = (field(rule.terms.zone.as_deref()), rule.terms.anchor.map(at_no_place));
-    let soft = field(rule.terms.soft.as_deref());
-    let overage = rule.terms.overage.map(at_no_place);
+    let of_plan = rule.grant_by_plan.get(plan as usize).copied().flatten();
+    // A plan without a limit under the rule has no settings of its own.
+    let of_rule = of_plan.is_none().then_some(&rule.terms);
+    let soft = field(text.soft.or(of_rule.and_then(|terms| terms.soft.as_deref())));
+    let overage = text.overage.or(of_rule.and_then(|terms| terms.overage)).map(at_no_place);
     let written = Written {
         kind: rule.kind,
         parts: rule.terms.parts,
@@ -59,6 +71,10 @@ pub fn stored_grant(policy: &Policy, rule: &Rule, text: GrantText<'_>) -> Result
     let path = ["overrides", &rule.name];
     let placed = grant::required(written, &path, 0..0, &mut Limits::default(), &mut diagnostics);
     let Some(mut placed) = placed else { return Err(diagnostics.first_error()) };
+    if let Some(of_plan) = of_plan {
+        let is_own = (text.soft.is_some(), text.overage.is_some());
+        placed.grant = placed.grant.with_quota_terms_of(&of_plan, is_own);
+    }
     if rule.adapt.is_some() {
         // A limit that is too large for it falls by whole units of its rate.
         placed.grant.limit = placed.grant.limit.adaptable().unwrap_or(placed.grant.limit);

@@ -7,6 +7,7 @@ use crate::limit::Limit;
 use crate::limit::breaker::Settings;
 use crate::limit::charge::Mode;
 use crate::limit::cost::Cost;
+use crate::limit::fixed_window::Overage;
 use crate::load::{from_text, from_text_in};
 use crate::net::address::{HostPort, Origin};
 use crate::policy::redis::{Address, Login, Ready, Secret, StartWithout};
@@ -14,7 +15,7 @@ use crate::policy::servers::Server;
 use crate::policy::settings::{MaxBytes, Target};
 use crate::policy::split::Destination;
 use crate::policy::tracing::SamplingRatio;
-use crate::policy::{Dimension, Kind, OnFailure, OnMissing, Policy, Rate, WrittenLimit};
+use crate::policy::{Dimension, Grant, Kind, OnFailure, OnMissing, Policy, Rate, WrittenLimit};
 
 const EXAMPLE: &str = include_str!("../fixtures/example.toml");
 const SECOND: u64 = 1_000_000;
@@ -224,6 +225,36 @@ fn keys_may_override_and_be_exempt() {
     assert_eq!(rule.exempt.ips[0], "192.0.2.1/32".parse().unwrap());
     assert_eq!(rule.per[1], Dimension::Header("x-tenant".parse().unwrap()));
     assert_eq!(&*policy.keys.with_digest(&[0x0f; 32]).unwrap().principal.id, "b");
+}
+
+/// A limit of a single client or tenant has `soft` and `overage` of its plan, unless it has its
+/// own.
+#[test]
+fn limit_of_a_client_keeps_the_warning_and_overage_of_its_plan() {
+    let digest = "0f".repeat(32);
+    let policy = smallest_with(&format!(
+        "[plans.pro]\n[plans.free]\n[tenants.t]\nplan = 'pro'\nrules.r = {{ limit = '6/d' }}\n\
+         [keys.a]\nplan = 'pro'\nsha256 = '{digest}'\nrules.r = {{ limit = '9/d' }}\n\
+         [keys.b]\nplan = 'pro'\nsecrets = [{{ sha256 = '{}' }}]\n\
+         rules.r = {{ limit = '8/d', overage = 'refuse', soft = '10%' }}\n\
+         [keys.c]\nplan = 'free'\nsecrets = [{{ sha256 = '{}' }}]\nrules.r = {{ limit = '7/d' }}\n\
+         [rules.r]\nper = ['key']\nkind = 'fixed_window'\nlimit = '5/d'\nsoft = '50%'\n\
+         plans.pro = {{ limit = '6/d', overage = 'count', soft = '80%' }}",
+        "1f".repeat(32),
+        "2f".repeat(32),
+    ));
+    let rule = &policy.rules[0];
+    let terms = |grant: &Grant| match grant.limit {
+        Limit::FixedWindow(window) => (window.limit(), window.overage(), window.soft()),
+        _ => panic!("{grant:?}"),
+    };
+    assert_eq!(terms(&rule.grant_by_tenant["t"]), (6, Overage::Count, 800));
+    assert_eq!(terms(&rule.grant_by_key["a"]), (9, Overage::Count, 800));
+    assert_eq!(terms(&rule.grant_by_key["b"]), (8, Overage::Refuse, 100));
+    assert_eq!(terms(&rule.grant_by_key["c"]), (7, Overage::Refuse, 500));
+    for grant in rule.grant_by_key.values() {
+        assert_eq!(policy.limits[grant.index as usize], grant.limit);
+    }
 }
 
 #[test]
