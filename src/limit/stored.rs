@@ -82,6 +82,27 @@ impl Limit {
         }
     }
 
+    /// The bucket and the log to write for a debt of `units` at `now` (microseconds). `log` returns
+    /// the log of the bucket before, if it is known.
+    pub fn settled(
+        &self,
+        bucket: Bucket,
+        log: impl FnOnce() -> Option<StampLog>,
+        units: i64,
+        now: u64,
+    ) -> (Bucket, Option<StampLog>) {
+        match self {
+            Self::TokenBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
+                (bucket.less_debt(self, units), None)
+            }
+            Self::SlidingWindow(window) => {
+                let mut log = log().unwrap_or_else(|| StampLog::of_bucket(window, bucket));
+                log.settle(window, units, now);
+                (log.bucket(window, now), Some(log))
+            }
+        }
+    }
+
     /// The log that `log` returns, without what a request took that is undone at `now`
     /// (microseconds), so that its level is `level`.
     pub fn undone(

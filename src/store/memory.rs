@@ -321,8 +321,10 @@ impl MemoryStore {
         let now = unix_time::at(now);
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
-        let bucket = self.bucket_at(&shard, charge, place, now);
-        self.store(&mut shard, charge, place, bucket.less_debt(&charge.limit, units), now);
+        let before = self.bucket_at(&shard, charge, place, now);
+        let log = || shard.take_log(charge, place, &self.limits);
+        let settled = charge.limit.settled(before, log, units, now.us);
+        self.put_with_log(&mut shard, charge, place, settled, now);
     }
 
     /// Maximum number of buckets.
@@ -408,7 +410,20 @@ impl MemoryStore {
     #[inline]
     fn store(&self, shard: &mut Shard, charge: &Charge, place: Place, bucket: Bucket, now: Now) {
         let before = || self.before(shard, charge, place, now);
-        let (bucket, log) = charge.limit.recorded(bucket, before, now.us);
+        let recorded = charge.limit.recorded(bucket, before, now.us);
+        self.put_with_log(shard, charge, place, recorded, now);
+    }
+
+    /// Writes a bucket that was found in `place`, and its log.
+    #[inline]
+    fn put_with_log(
+        &self,
+        shard: &mut Shard,
+        charge: &Charge,
+        place: Place,
+        (bucket, log): (Bucket, Option<StampLog>),
+        now: Now,
+    ) {
         match place {
             Place::At(slot) => shard.replace(slot, charge, bucket),
             Place::Absent => shard.insert(charge, bucket, &self.limits, now),

@@ -369,6 +369,19 @@ fn given_back_tokens_are_the_newest_and_granted_ones_the_oldest() {
     assert_eq!(store.reading(&charges[0], Share::WHOLE, 700_000).level, 4_096);
 }
 
+/// What a request has cost beyond its reserve counts from its end on, even if the window was full:
+/// it does not leave with what was taken before.
+#[test]
+fn debt_of_a_full_window_takes_the_place_of_the_oldest_tokens() {
+    let store = MemoryStore::new(10_000, &[sliding(0, 1).limit]);
+    let charge = sliding(1, 3_000);
+    store.take(&[charge], 0, Share::WHOLE);
+    store.debit(&charge, 2_000, 900_000);
+    assert_eq!(store.reading(&charge, Share::WHOLE, 900_000).level, 0);
+    assert_eq!(store.reading(&charge, Share::WHOLE, SECOND).level, 2_096);
+    assert_eq!(store.reading(&charge, Share::WHOLE, SECOND + 900_000).level, 4_096);
+}
+
 #[test]
 fn level_of_the_shared_store_adds_stamps_or_removes_the_oldest() {
     let store = MemoryStore::new(10_000, &[sliding(0, 1).limit]);

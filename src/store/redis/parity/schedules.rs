@@ -40,12 +40,16 @@ fn schedule() -> impl Strategy<Value = Vec<Sent>> {
     prop::collection::vec(sent, 1..60)
 }
 
-fn limits() -> [Limit; 3] {
+fn limits() -> [Limit; 6] {
     let calendar = Calendar::new(Period::Second, "UTC", 1).unwrap();
+    let period = FixedWindow::new(9, calendar).unwrap();
     [
         Limit::token_bucket(20, 1_000_000, 5).unwrap(),
         Limit::token_bucket(3, 1_000_000, 12).unwrap(),
-        Limit::FixedWindow(FixedWindow::new(9, calendar).unwrap()),
+        Limit::FixedWindow(period),
+        Limit::FixedWindow(period.with(Overage::Count, 700)),
+        Limit::SlidingWindow(SlidingWindow::new(9, 1_000_000).unwrap()),
+        Limit::SlidingWindow(SlidingWindow::new(30, 200_000).unwrap()),
     ]
 }
 
@@ -95,8 +99,11 @@ impl World<'_> {
         let units = own.limit.units(own.cost);
         if answer.allowed() {
             self.owed = own.limit.units(sent.settled * own.limit.parts());
-            let returned = || Returned::new(&own.limit, units, now);
-            self.returned = sent.is_refunded.then(returned);
+            // A window forgets what a debt takes beyond its limit: in memory at once, in the script
+            // at the end of the call, so not before tokens that the same call gives back.
+            let is_sliding = matches!(own.limit, Limit::SlidingWindow(_));
+            let is_refunded = sent.is_refunded && !(is_sliding && self.owed > 0);
+            self.returned = is_refunded.then(|| Returned::new(&own.limit, units, now));
         }
         answer.allowed()
     }
