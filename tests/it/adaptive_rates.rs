@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::{Gateway, Redis, Request, Upstream, eventually, proxy_to, sleep_for};
+use crate::support::{
+    Gateway, Redis, Request, Stopwatch, TIMEOUT, Upstream, eventually, proxy_to, sleep_for,
+};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -88,25 +90,59 @@ fn row_221_rate_falls_while_the_upstream_is_slow_and_recovers_on_two_gateways() 
     assert!(rule["rate_percent"].as_f64().unwrap() >= 40.0, "{rule}");
 }
 
-/// A client that waits for a token waits longer: what is left of the rate is in `Retry-After`.
+/// A client that waits for a token waits longer: what is left of the rate is in `Retry-After`. In
+/// Redis as in memory, buckets refill by it.
 #[test]
 fn bucket_refills_by_the_rate_of_the_moment() {
-    let (upstream, is_slow) = upstream();
-    is_slow.store(true, Ordering::Relaxed);
-    let text = format!(
-        "{}{RULES}[routes.rare]\npath = \"/rare\"\nupstream = \"api\"\n\
-         [rules.rare]\nper = [\"ip\"]\nroutes = [\"rare\"]\nrate = \"1/h\"\n\
-         adapt = {{ upstream = \"api\", p99 = \"250ms\", floor = \"10%\" }}\n",
-        proxy_to(&[upstream.address])
-    );
-    let gateways = [Gateway::start(&text)];
-    let gateway = &gateways[0];
-    assert_eq!(gateway.get("/rare").status, 200);
-    let wait = || -> u64 { gateway.get("/rare").header("retry-after").unwrap().parse().unwrap() };
-    let whole = wait();
-    assert!((3_500..=3_600).contains(&whole), "{whole}");
-    let rate = || gateway.admin("/api/policy").json()["rules"][1]["rate_percent"].as_f64().unwrap();
-    under_load(&gateways, || eventually("the lowest rate", || (rate() <= 10.0).then_some(())));
-    let tenth = wait();
-    assert!((30_000..=36_000).contains(&tenth), "{tenth}");
+    let redis = Redis::start();
+    for table in [String::new(), redis.table()] {
+        let ((upstream, is_slow), quick) = (upstream(), Upstream::responding(OK));
+        is_slow.store(true, Ordering::Relaxed);
+        let rule = |name: &str, rate: &str| {
+            format!(
+                "[routes.{name}]\npath = \"/{name}\"\nupstream = \"quick\"\n\
+                 [rules.{name}]\nper = [\"ip\"]\nroutes = [\"{name}\"]\n{rate}\
+                 adapt = {{ upstream = \"api\", p99 = \"250ms\", floor = \"10%\" }}\n"
+            )
+        };
+        let text = format!(
+            "{}{RULES}[upstreams.quick]\nservers = [\"{}\"]\n{}{}{table}",
+            proxy_to(&[upstream.address]),
+            quick.address,
+            rule("rare", "rate = \"1/h\"\n"),
+            rule("often", "rate = \"20/s\"\nburst = 1\n"),
+        );
+        let gateways = [Gateway::start(&text)];
+        let gateway = &gateways[0];
+        if !table.is_empty() {
+            gateway.wait_for_redis();
+        }
+        assert_eq!(gateway.get("/rare").status, 200);
+        let wait = || -> u64 {
+            let response = gateway.get("/rare");
+            response.header("retry-after").unwrap().parse().unwrap()
+        };
+        let whole = wait();
+        assert!((3_500..=3_600).contains(&whole), "{whole}");
+        let rates = || {
+            let rules = gateway.admin("/api/policy").json()["rules"].clone();
+            [1, 2].map(|rule: usize| rules[rule]["rate_percent"].as_f64().unwrap())
+        };
+        under_load(&gateways, || {
+            eventually("the lowest rates", || (rates() == [10.0; 2]).then_some(()));
+            gateway.get("/often");
+            let (watch, mut allowed) = (Stopwatch::start(), 0_u32);
+            while allowed < 6 {
+                allowed += u32::from(gateway.get("/often").status == 200);
+                assert!(watch.elapsed() < TIMEOUT, "{allowed} of 6 requests in {TIMEOUT:?}");
+            }
+            // Two a second, of which the bucket holds one; 20 a second would take 0.3 s.
+            let took = watch.elapsed();
+            assert!(took >= Duration::from_millis(2_400), "6 requests in {took:?}");
+        });
+        let tenth = wait();
+        assert!((30_000..=36_000).contains(&tenth), "{tenth}");
+        let shared = gateway.existing("tollgate_decisions_total", &[("source", "redis")]);
+        assert_eq!(shared.is_some(), !table.is_empty());
+    }
 }
