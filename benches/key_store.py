@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Shows that the key store does not slow down with the number of clients: what docs/keys.md says of a million.
 
-    make bench-keys             # or: benches/key_store.py target/release/tollgate [CLIENTS [GUESSES]]
+    make bench-keys             # or: benches/key_store.py target/release/tollgate [CLIENTS [GUESSES]] [--only PART]
 
 A Redis server of its own gets the clients by `tollgate keys import`, from CSV. Then: times of start and reload beside
 those with an empty store, memory of Redis and of the gateway with full caches, calls of Redis for keys that are looked
 up, latencies of a stored key and of one of the file, and a flood of unknown keys. It needs redis-server and wrk.
+`--only latency` and `--only flood` measure that alone.
 """
 
+import argparse
 import hashlib
 import json
 import os
@@ -30,6 +32,10 @@ LATENCY_SECONDS = 2
 # Seconds after which a flood ends that has not sent all.
 MOST_FLOOD = 900
 CONNECTIONS = 64
+# While one call of Redis has the keys of 64 requests, as many wait for the next one.
+FLOOD_CONNECTIONS = 128
+# Seconds between two measurements of a known client, which takes processor time from the guesses.
+FLOOD_PAUSE = 12
 CACHE = 100_000
 
 CONFIG = """
@@ -237,11 +243,12 @@ def flood(gateway, redis, guesses):
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
         file.write(EACH.format(prefix=f"guess-{os.getpid()}-", threads=1))
         file.flush()
-        command = ["wrk", "-t1", "-c64", "-d1200s", "-s", file.name, gateway.url]
+        command = ["wrk", "-t1", f"-c{FLOOD_CONNECTIONS}", "-d1200s", "-s", file.name, gateway.url]
         guessing = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         while sent < guesses and time.monotonic() - began < MOST_FLOOD:
             _, latency = wrk(gateway, ONE.format(key="secret-7"), SECONDS, 4)
             p99.append(latency[99])
+            time.sleep(FLOOD_PAUSE)
             after = gateway.lookups()
             sent = sum(after[name] - before[name] for name in ("unknown", "failed", "cached_unknown"))
         guessing.kill()
@@ -259,14 +266,19 @@ def flood(gateway, redis, guesses):
 
 
 def main():
-    program = os.path.abspath(sys.argv[1])
-    clients = int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000
-    guesses = int(sys.argv[3]) if len(sys.argv) > 3 else 500_000
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("program", type=os.path.abspath)
+    arguments.add_argument("clients", nargs="?", type=int, default=1_000_000)
+    arguments.add_argument("guesses", nargs="?", type=int, default=500_000)
+    arguments.add_argument("--only", choices=["latency", "flood"])
+    arguments = arguments.parse_args()
+    program, clients, only = arguments.program, arguments.clients, arguments.only
     print(provenance.line())
     with tempfile.TemporaryDirectory() as folder:
         redis = Redis(folder)
         try:
-            starts_and_reloads(program, folder, redis, "empty store")
+            if only is None:
+                starts_and_reloads(program, folder, redis, "empty store")
             gateway = Gateway(program, folder, redis)
             for count in sorted({min(100_000, clients), clients}):
                 path = os.path.join(folder, f"{count}.csv")
@@ -275,16 +287,20 @@ def main():
                 print(f"import of {count} clients: {took:.0f} s, {count / took:.0f} a second")
             print(f"Redis: {redis.memory() / 1e6:.0f} MB, {redis.memory() / clients:.0f} bytes a client")
             gateway.stop()
-            starts_and_reloads(program, folder, redis, f"{clients} clients")
+            if only is None:
+                starts_and_reloads(program, folder, redis, f"{clients} clients")
             gateway = Gateway(program, folder, redis)
             empty = gateway.rss()
-            misses(gateway, redis)
+            if only is None:
+                misses(gateway, redis)
             until_cached(gateway, "secret-", "cached", min(CACHE, clients) * 0.98)
             full = gateway.rss()
             cached = gateway.cached()["cached"]
             print(f"memory: {empty / 1e6:.0f} MB, {full / 1e6:.0f} MB with {cached} known keys in memory")
-            latencies(gateway)
-            flood(gateway, redis, guesses)
+            if only != "flood":
+                latencies(gateway)
+            if only != "latency":
+                flood(gateway, redis, arguments.guesses)
             gateway.stop()
         finally:
             redis.process.kill()

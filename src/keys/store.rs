@@ -114,16 +114,31 @@ impl KeyStore {
         &self,
         policy: &Policy,
         generation: u64,
-        (digest, source): (Digest, usize),
+        key: (Digest, usize),
         now: u64,
     ) -> Found {
-        // The policy of a request has the table: adding or removing it needs a restart.
-        let Some(settings) = &policy.key_store else { return Found::unknown(digest, source) };
-        let cached = match self.cached(&digest, settings, now) {
+        let cached = match self.kept(policy, &key.0, now) {
             Some(cached) => Some(cached),
-            None => Box::pin(self.fetch(digest)).await,
+            None => Box::pin(self.fetch(key.0)).await,
         };
-        let unverified = |is_anonymous| Found::unverified(source, is_anonymous);
+        self.found(policy, generation, key, cached, now)
+    }
+
+    /// Finds whose key this is, by what
+    /// [`kept`](Self::kept) or [`fetch`](Self::fetch) has returned. `policy` is in force as that
+    /// `generation`; `now` is in microseconds.
+    pub fn found(
+        &self,
+        policy: &Policy,
+        generation: u64,
+        (digest, source): (Digest, usize),
+        cached: Option<Cached>,
+        now: u64,
+    ) -> Found {
+        let is_anonymous = policy
+            .key_store
+            .as_ref()
+            .is_some_and(|settings| settings.on_store_failure == OnStoreFailure::Anonymous);
         match cached {
             Some(Cached::Unknown) => Found::unknown(digest, source),
             Some(Cached::Known(key)) => {
@@ -133,16 +148,18 @@ impl KeyStore {
                     None => self.note_unusable(policy, &key, now),
                 }
                 let found = known.map(|it| Found::known(&it, source, || unix_time::of(now)));
-                found.unwrap_or_else(|| unverified(false))
+                found.unwrap_or_else(|| Found::unverified(source, false))
             }
-            None => unverified(settings.on_store_failure == OnStoreFailure::Anonymous),
+            None => Found::unverified(source, is_anonymous),
         }
     }
 
-    /// What the cache has, unless it is too old.
-    fn cached(&self, digest: &Digest, settings: &Settings, now: u64) -> Option<Cached> {
+    /// What the cache has at `now` (microseconds), unless it is too old.
+    pub fn kept(&self, policy: &Policy, digest: &Digest, now: u64) -> Option<Cached> {
+        // The policy of a request has the table: adding or removing it needs a restart.
+        let max_stale = policy.key_store.as_ref()?.max_stale;
         let age_us = now.saturating_sub(self.synced_at.load(Ordering::Relaxed));
-        if age_us > micros(settings.max_stale) {
+        if age_us > micros(max_stale) {
             return None;
         }
         let cached = self.cache.get(digest)?;
@@ -154,7 +171,7 @@ impl KeyStore {
     }
 
     /// Waits for a look-up; `None` if the store cannot be read now.
-    async fn fetch(&self, digest: Digest) -> Option<Cached> {
+    pub async fn fetch(&self, digest: Digest) -> Option<Cached> {
         let found = self.answer(digest).await;
         match &found {
             Some(Cached::Known(_)) => self.series.found.inc(),

@@ -218,6 +218,20 @@ impl Policy {
             .filter(move |index| self.rules.get(*index as usize).is_some_and(requires_key))
     }
 
+    /// Of the charges of a request with an unknown key, those that it has whatever its client is.
+    pub fn charges_of_any_client(&self, mut charges: Charges) -> Charges {
+        charges.retain(|charge| {
+            let rule = self.rules.get(charge.rule as usize);
+            rule.is_some_and(Rule::counts_all_clients_alike)
+        });
+        charges
+    }
+
+    /// Whether any rule counts by address, and all clients of an address together.
+    pub fn limits_addresses(&self) -> bool {
+        self.rules.iter().any(Rule::counts_all_clients_alike)
+    }
+
     /// The client as rules count it: with [`Scope::Address`], one without a key.
     pub fn counted<'a>(&self, client: &'a Client, scope: Scope) -> Cow<'a, Client> {
         match scope {
@@ -386,6 +400,34 @@ impl Rule {
     /// Whether it counts the clients of a tenant together.
     pub fn counts_tenants(&self) -> bool {
         self.per.contains(&Dimension::Tenant) && !self.counts_keys()
+    }
+
+    /// Whether it is a rule per address whose bucket and limit are the same for each client that
+    /// the file describes: it refuses a request whatever key that has. Clients of the key store may
+    /// have a limit of their own.
+    fn counts_all_clients_alike(&self) -> bool {
+        let depends_on_key = |dimension: &Dimension| match dimension {
+            Dimension::Key | Dimension::Plan | Dimension::Tenant | Dimension::Claim(_) => true,
+            Dimension::Ip
+            | Dimension::Route
+            | Dimension::Method
+            | Dimension::Host
+            | Dimension::Header(_)
+            | Dimension::Param(_)
+            | Dimension::Certificate => false,
+        };
+        let is_for_all = |grant: &Option<Grant>| grant.is_some();
+        self.enabled
+            && self.per.contains(&Dimension::Ip)
+            && !self.per.iter().any(depends_on_key)
+            && self.mode == Mode::Enforce
+            && self.enforced_thousandths >= Self::ALL_CLIENTS
+            && self.candidate_of.is_none()
+            && self.exempt.keys.is_empty()
+            && self.grant_by_key.is_empty()
+            && self.grant_by_tenant.is_empty()
+            && !self.has_plan_tables()
+            && self.grant_by_plan.iter().all(is_for_all)
     }
 
     /// The client as the rule counts it, for lists of clients: by tenant or by address if the rule

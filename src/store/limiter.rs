@@ -181,6 +181,28 @@ impl Limiter {
         shared.peek(charges, rules).await
     }
 
+    /// The refusal of a request, if [`take`](Self::take) would certainly refuse it at `now`
+    /// (microseconds) without a call of Redis. Takes no tokens.
+    pub fn known_refusal(
+        &self,
+        charges: &Charges,
+        rules: &[StoredRule],
+        now: u64,
+    ) -> Option<Taken> {
+        if self.bans.are_used()
+            && let Some(taken) = self.refusal_by_ban(charges, rules, now)
+        {
+            return Some(taken);
+        }
+        let (answer, source) = match &self.shared {
+            None => (self.memory.peek(charges, now, Share::WHOLE), Source::Local),
+            // A lease may have tokens when the bucket has none.
+            Some(_) if leasing::has_leases(charges, rules) => return None,
+            Some(shared) => (shared.denied.refusal(charges, now)?, Source::Cache),
+        };
+        (!answer.allowed()).then(|| Taken::all(charges.clone(), answer, source))
+    }
+
     /// The clients that are refused for longer.
     pub fn bans(&self) -> &Arc<Bans> {
         &self.bans

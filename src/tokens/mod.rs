@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::base::clock;
+use crate::base::hash::Digest;
 use crate::client::credential::{Credential, CredentialKind, SecretText};
 use crate::client::jwt::TokenRefusal;
 use crate::client::jwt::compact::Compact;
@@ -92,45 +93,79 @@ impl Tokens {
         &self,
         policy: &Policy,
         credential: Option<&Credential<'_>>,
-        unix_us: impl FnOnce() -> u64,
+        unix_us: impl Fn() -> u64,
     ) -> Result<Found, NoKeys> {
-        match credential {
-            Some(Credential { digest, source, kind: CredentialKind::Token(SecretText(token)) })
-                if policy.keys.with_digest(digest).is_none() =>
-            {
-                Ok(match self.verified(policy, digest, token, unix_us())? {
-                    Ok(verified) => Found::verified(&verified, *source),
-                    Err(why) => Found::refused(*digest, *source, why),
-                })
-            }
-            credential => Ok(policy.keys.look_up(credential, unix_us)),
+        match (self.known(policy, credential, &unix_us), credential) {
+            (Some(found), _) => Ok(found),
+            (None, Some(token)) => self.verify(policy, token, unix_us()),
+            (None, None) => Ok(Found::NO_KEY),
         }
     }
 
-    /// The result of the verification of a token.
+    /// The same without a verification; `None`: it is a token that has to be [verified](Self::verify).
+    pub fn known(
+        &self,
+        policy: &Policy,
+        credential: Option<&Credential<'_>>,
+        unix_us: impl FnOnce() -> u64,
+    ) -> Option<Found> {
+        match credential {
+            Some(Credential { digest, source, kind: CredentialKind::Token(_) })
+                if policy.keys.with_digest(digest).is_none() =>
+            {
+                let kept = self.kept(digest, unix_us());
+                kept.map(|verified| found(verified, digest, *source))
+            }
+            credential => Some(policy.keys.look_up(credential, unix_us)),
+        }
+    }
+
+    /// Verifies the token of a request at `unix_us` (microseconds), which is not
+    /// [known](Self::known).
+    ///
+    /// # Errors
+    /// The keys of its issuer have never been fetched.
+    pub fn verify(
+        &self,
+        policy: &Policy,
+        token: &Credential<'_>,
+        unix_us: u64,
+    ) -> Result<Found, NoKeys> {
+        let Credential { digest, source, kind: CredentialKind::Token(SecretText(text)) } = token
+        else {
+            return Ok(policy.keys.look_up(Some(token), || unix_us));
+        };
+        let verified = self.verified(policy, digest, text, unix_us)?;
+        Ok(found(verified, digest, *source))
+    }
+
+    /// The result of an earlier verification of a token.
+    fn kept(&self, digest: &Digest, unix_us: u64) -> Option<Result<Verified, TokenRefusal>> {
+        let is_current = |entry: &Entry<_>| self.is_current(entry.issuer, entry.version);
+        if let Some(entry) = self.verified.get(digest).filter(is_current) {
+            return Some(match entry.value.refusal(unix_us) {
+                None => Ok(entry.value),
+                Some(why) => Err(why),
+            });
+        }
+        let is_current = |entry: &Entry<_>| self.is_current(entry.issuer, entry.version);
+        let entry = self.refused.get(digest).filter(is_current)?;
+        self.note_new_key(entry.issuer, entry.value);
+        Some(Err(entry.value.why))
+    }
+
+    /// Verifies a token, and keeps the result.
     ///
     /// # Errors
     /// The keys of its issuer have never been fetched.
     fn verified(
         &self,
         policy: &Policy,
-        digest: &[u8; 32],
+        digest: &Digest,
         token: &[u8],
         unix_us: u64,
     ) -> Result<Result<Verified, TokenRefusal>, NoKeys> {
         let clients = &policy.clients;
-        let is_current = |entry: &Entry<_>| self.is_current(entry.issuer, entry.version);
-        if let Some(entry) = self.verified.get(digest).filter(is_current) {
-            return Ok(match entry.value.refusal(unix_us) {
-                None => Ok(entry.value),
-                Some(why) => Err(why),
-            });
-        }
-        let is_current = |entry: &Entry<_>| self.is_current(entry.issuer, entry.version);
-        if let Some(entry) = self.refused.get(digest).filter(is_current) {
-            self.note_new_key(entry.issuer, entry.value);
-            return Ok(Err(entry.value.why));
-        }
         let refused = |issuer, version, value: Refused| {
             self.note_new_key(issuer, value);
             self.refused.insert(*digest, Entry { issuer, version, value });
@@ -198,6 +233,14 @@ impl Tokens {
         }
         let all = async { while tasks.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(FIRST_KEYS_TIMEOUT, all).await;
+    }
+}
+
+/// The client of a token with this digest, from the source with this index.
+fn found(verified: Result<Verified, TokenRefusal>, digest: &Digest, source: usize) -> Found {
+    match verified {
+        Ok(verified) => Found::verified(&verified, source),
+        Err(why) => Found::refused(*digest, source, why),
     }
 }
 

@@ -369,6 +369,67 @@ fn denied_address_costs_no_look_up() {
     assert_eq!(look_ups(), before + 1);
 }
 
+/// Guesses at keys, up to the limit of their address and beyond; and clients meanwhile. Returns the
+/// number of look-ups beyond the limit.
+fn guess_beyond_the_limit(gateway: &Gateway) -> u64 {
+    let from = |address: &str, secret: &str| {
+        gateway.send(&with(secret).header("X-Forwarded-For", address))
+    };
+    let known = create(gateway, &json!({ "id": "acme", "plan": "pro" }));
+    let new = create(gateway, &json!({ "id": "globex", "plan": "pro" }));
+    assert_eq!(from("192.0.2.1", &known).status, 200);
+    for guess in 0..5 {
+        assert_eq!(from("192.0.2.7", &format!("guess-{guess}")).status, 401);
+    }
+    let look_ups = || {
+        ["found", "unknown", "failed"]
+            .map(|result| gateway.count("tollgate_key_lookups_total", &[("result", result)]))
+            .iter()
+            .sum::<u64>()
+    };
+    // Redis says for the first time that the address has no tokens.
+    assert_eq!(from("192.0.2.7", "guess-5").status, 429);
+    let before = look_ups();
+    for guess in 6..60 {
+        let refused = from("192.0.2.7", &format!("guess-{guess}"));
+        assert_eq!(refused.status, 429);
+        assert!(refused.text().contains("per-ip"), "{}", refused.text());
+    }
+    let beyond = look_ups() - before;
+    // A key in memory, one that is not, and one that is not from the address without tokens.
+    assert_eq!([from("192.0.2.1", &known).status, from("192.0.2.1", &new).status], [200, 200]);
+    assert_eq!(from("192.0.2.7", &new).status, 429);
+    let other = format!("{}x", &known[..known.len() - 1]);
+    assert_eq!(from("192.0.2.8", &other).status, 401);
+    beyond
+}
+
+const PER_ADDRESS: &str = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"5/365d\"\n";
+
+#[test]
+fn address_without_tokens_costs_no_look_up_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.redb");
+    let store = format!("{PER_ADDRESS}[key_store]\nurl = \"file:{}\"\n", path.display());
+    let server = "trusted_proxies = [\"127.0.0.1\"]\n";
+    let gateway = Gateway::start_full(&config(server, &store));
+    assert_eq!(guess_beyond_the_limit(&gateway), 0);
+}
+
+/// What Redis says of an address is known for a second.
+#[test]
+fn address_without_tokens_costs_one_look_up_a_second_in_redis() {
+    let redis = Redis::start();
+    let server = format!("trusted_proxies = [\"127.0.0.1\"]\n{}", redis.table());
+    let store = format!("{PER_ADDRESS}{IN_REDIS}");
+    let gateway = Gateway::start_full(&config(&server, &store));
+    gateway.wait_for_redis();
+    let began = Stopwatch::start();
+    let look_ups = guess_beyond_the_limit(&gateway);
+    let most = began.elapsed().as_secs() + 1;
+    assert!(look_ups <= most, "{look_ups}");
+}
+
 #[test]
 fn client_of_the_file_with_the_same_id_is_another_one() {
     let redis = Redis::start();

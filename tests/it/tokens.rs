@@ -129,6 +129,40 @@ fn forged_tokens_are_refused_and_charged_to_their_address() {
     assert!(!gateway.log().contains("eyJ"), "a token in the log");
 }
 
+/// The answer shows whether the signature of a token was checked.
+#[test]
+fn tokens_of_an_address_without_tokens_are_not_verified() {
+    let provider = Provider::start();
+    let rules = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"3/365d\"\n";
+    let server = "trusted_proxies = [\"127.0.0.1\"]\n";
+    let gateway = Gateway::start(&format!("{server}{DEMO}{rules}{}", provider.table("")));
+    let from = |address: &str, token: &str| {
+        gateway.send(&with(token).header("X-Forwarded-For", address))
+    };
+    let detail = |response: &Response| response.json()["detail"].as_str().unwrap().to_owned();
+    let known = provider.token("RS256", &json!({}));
+    assert_eq!(from("192.0.2.1", &known).status, 200);
+    let forged = ["other_key", "zero_signature", "jwk_in_header"].map(|kind| provider.forged(kind));
+    for token in &forged {
+        assert_eq!(from("192.0.2.7", token).status, 401);
+    }
+    let text = "The API key as a bearer token in Authorization cannot be checked at the moment; retry \
+                later. Attempts are limited: limit \"per-ip\"";
+    for kind in ["changed_claims", "no_signature", "jku_in_header", "none", "nested"] {
+        let refused = from("192.0.2.7", &provider.forged(kind));
+        assert_eq!(refused.status, 429, "{kind}");
+        assert!(detail(&refused).starts_with(text), "{kind}: {}", detail(&refused));
+    }
+    // The results of before are known.
+    let again = from("192.0.2.7", &forged[0]);
+    assert_eq!(again.status, 429);
+    assert!(detail(&again).contains("has a wrong signature"), "{}", detail(&again));
+    // Others are served, with known tokens and with new ones.
+    let new = provider.token("RS256", &json!({ "sub": "user-43" }));
+    assert_eq!([from("192.0.2.1", &known).status, from("192.0.2.1", &new).status], [200, 200]);
+    assert_eq!(provider.fetches(), 1, "the unknown `kid` of a token that was not verified");
+}
+
 #[test]
 fn claims_decide_whether_a_token_is_accepted() {
     let provider = Provider::start();

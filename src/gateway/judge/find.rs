@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::guesses::NotFound;
 use crate::auth::forward::{Asked, ForwardAuthChecks, Outcome};
 use crate::auth::introspection::Introspected;
 use crate::base::hash::Digest;
@@ -26,13 +27,13 @@ impl Gateway {
     /// client is.
     ///
     /// # Errors
-    /// It has a token that cannot be verified yet.
+    /// See [`NotFound`].
     pub(super) async fn find(
         &self,
         head: &Head<'_>,
         credential: Option<&Credential<'_>>,
         exchange: &Exchange,
-    ) -> Result<Found, Rejection> {
+    ) -> Result<Found, NotFound> {
         if exchange.snapshot.forward_auth.is_empty() {
             return self.find_by_credential(head, credential, exchange).await;
         }
@@ -43,13 +44,13 @@ impl Gateway {
     /// in the key store, or else by its issuer.
     ///
     /// # Errors
-    /// It is a token that cannot be verified yet.
+    /// It is a token that cannot be verified yet, or its address has no tokens left for a look-up.
     async fn find_by_credential(
         &self,
         head: &Head<'_>,
         credential: Option<&Credential<'_>>,
         exchange: &Exchange,
-    ) -> Result<Found, Rejection> {
+    ) -> Result<Found, NotFound> {
         let (snapshot, now) = (&exchange.snapshot, exchange.started);
         let policy = &snapshot.policy;
         // Nothing is verified, and no key is looked up in the store, for a client that is refused
@@ -66,11 +67,23 @@ impl Gateway {
             let verification = self.verify(head, exchange, passwords, login, *source);
             return Ok(Box::pin(verification).await);
         }
-        let found = snapshot.tokens.look_up(policy, credential, || unix_time::of(now));
-        let found = found.map_err(|NoKeys| Rejection::NoTokenKeys)?;
+        let known = snapshot.tokens.known(policy, credential, || unix_time::of(now));
+        let found = match (known, credential) {
+            (Some(known), _) => known,
+            (None, Some(token)) => self.verify_token(head, exchange, token)?,
+            (None, None) => Found::NO_KEY,
+        };
         let found = match (&self.keys, found.unknown_key()) {
             (Some(keys), Some(unknown)) => {
-                keys.find(policy, snapshot.generation, unknown, now).await
+                let (digest, source) = unknown;
+                let cached = match keys.kept(policy, &digest, now) {
+                    Some(cached) => Some(cached),
+                    None => {
+                        self.bound_look_up(head, exchange, source)?;
+                        Box::pin(keys.fetch(digest)).await
+                    }
+                };
+                keys.found(policy, snapshot.generation, unknown, cached, now)
             }
             _ => found,
         };
@@ -80,6 +93,22 @@ impl Gateway {
             return Ok(Box::pin(self.introspect(head, exchange, digest, token, *source)).await);
         }
         Ok(found)
+    }
+
+    /// Verifies the token of a request.
+    ///
+    /// # Errors
+    /// It cannot be verified yet, or its address has no tokens left.
+    fn verify_token(
+        &self,
+        head: &Head<'_>,
+        exchange: &Exchange,
+        token: &Credential<'_>,
+    ) -> Result<Found, NotFound> {
+        self.bound_look_up(head, exchange, token.source)?;
+        let (snapshot, unix_us) = (&exchange.snapshot, unix_time::of(exchange.started));
+        let verified = snapshot.tokens.verify(&snapshot.policy, token, unix_us);
+        verified.map_err(|NoKeys| Rejection::NoTokenKeys.into())
     }
 
     /// Finds whose token a request has, from the source with this index, by its SHA-256.
@@ -132,17 +161,17 @@ impl Gateway {
         head: &Head<'_>,
         rejection: Rejection,
         exchange: &Exchange,
-    ) -> Result<Found, Rejection> {
+    ) -> Result<Found, NotFound> {
         let policy = &exchange.snapshot.policy;
         if policy.forward_auth.is_empty() || !matches!(rejection, Rejection::Identity(_)) {
-            return Err(rejection);
+            return Err(rejection.into());
         }
         let precheck = decide::precheck(policy, head, Ok(Found::without_answer()));
         let route = precheck.route.and_then(|route| policy.routes.get(route as usize));
         let settings =
             route.and_then(|route| policy.forward_auth.get(route.forward_auth? as usize));
         if settings.is_none_or(|settings| settings.client.is_none()) {
-            return Err(rejection);
+            return Err(rejection.into());
         }
         self.authorize(head, None, exchange).await
     }
@@ -157,7 +186,7 @@ impl Gateway {
         head: &Head<'_>,
         credential: Option<&Credential<'_>>,
         exchange: &Exchange,
-    ) -> Result<Found, Rejection> {
+    ) -> Result<Found, NotFound> {
         let snapshot = &exchange.snapshot;
         let policy = &snapshot.policy;
         let unanswered = Found::without_answer();

@@ -1,9 +1,11 @@
 //! The steps of one decision, in order.
 //!
-//! Reading order: this file, `find` (whose credential a request has), `split` (which upstream of a
-//! route with several), `waiting` (requests that leaky buckets delay).
+//! Reading order: this file, `find` (whose credential a request has), `guesses` (addresses whose
+//! credentials are not looked up), `split` (which upstream of a route with several), `waiting`
+//! (requests that leaky buckets delay).
 
 mod find;
+mod guesses;
 pub(super) mod split;
 pub(super) mod waiting;
 
@@ -29,6 +31,7 @@ use crate::store::held::Holds;
 use crate::store::limiter::{Source, Taken};
 use crate::upstream::load::Slot;
 use crate::usage::days::tally::Counted;
+use guesses::{Limited, NotFound};
 use waiting::{Place, Wait};
 
 /// What is decided about a request, and what it takes until its end.
@@ -113,6 +116,7 @@ impl Gateway {
             Ok(credential) => self.find(&head, credential.as_ref(), exchange).await,
             Err(rejection) => Box::pin(self.find_without_key(&head, rejection, exchange)).await,
         };
+        let (found, limited) = NotFound::split(found);
         let precheck = decide::precheck(policy, &head, found);
         let required_by = precheck.key_required_by();
         let Precheck { identity, is_own_limits, preflight, route, refusal, .. } = precheck;
@@ -149,7 +153,10 @@ impl Gateway {
         {
             return judged(identity, Decision::Rejected(rejection));
         }
-        let (taken, check, holds) = self.take(snapshot, (client, route), charges).await;
+        let (taken, check, holds) = match limited {
+            None => self.take(snapshot, (client, route), charges).await,
+            Some(limited) => self.take_nothing(snapshot, (client, route), *limited),
+        };
         let mut decision = Decision::of(refusal, taken, || self.limiter.retry_after_us());
         let Decision::Allowed { check: checked, shadow_key_rules } = &mut decision else {
             return Judged { check, holds, ..judged(identity, decision) };
@@ -244,16 +251,42 @@ impl Gateway {
         let started = clock::now();
         let (taken, holds) = self.limiter.take(charges, &snapshot.stored_rules, started).await;
         let took = clock::now().saturating_sub(started);
+        let check = CheckTime { started, took };
+        self.note_check(snapshot, (client, route), &taken, check);
+        (Some(taken), Some(check), holds)
+    }
+
+    /// Refuses a request by what was known before its client was.
+    #[cold]
+    fn take_nothing(
+        &self,
+        snapshot: &Snapshot,
+        (client, route): (&Client, Option<u32>),
+        limited: Limited,
+    ) -> (Option<Taken>, Option<CheckTime>, Holds) {
+        let Limited { taken, at, .. } = limited;
+        let check = CheckTime { started: at, took: 0 };
+        self.note_check(snapshot, (client, route), &taken, check);
+        (Some(taken), Some(check), Holds::new())
+    }
+
+    /// Counts a check of rate limits, and what it took.
+    fn note_check(
+        &self,
+        snapshot: &Snapshot,
+        (client, route): (&Client, Option<u32>),
+        taken: &Taken,
+        CheckTime { started, took }: CheckTime,
+    ) {
         self.observe_check(taken.source, took);
-        snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, &taken);
-        snapshot.consumption.record(&snapshot.policy, client, &taken, started);
+        snapshot.series.count(&self.metrics, &snapshot.policy, client.plan, taken);
+        snapshot.consumption.record(&snapshot.policy, client, taken, started);
         if !taken.answer.allowed() && self.limiter.bans().are_used() {
-            self.note_refusal(snapshot, client, &taken);
+            self.note_refusal(snapshot, client, taken);
         }
         if let Some(usage) = &self.usage {
-            usage.ledger().note(counted(snapshot, client, route), &taken, started);
+            usage.ledger().note(counted(snapshot, client, route), taken, started);
         }
-        (Some(taken), Some(CheckTime { started, took }), holds)
     }
 }
 

@@ -594,3 +594,37 @@ fn candidate_counts_only_clients_with_the_limit_that_it_may_replace() {
     assert_ne!(buckets[0], buckets[1]);
     assert_eq!(policy.rules[1].mode, Mode::Shadow);
 }
+
+/// A rule bounds look-ups only if it charges each client of an address the same.
+#[test]
+fn charges_of_any_client_are_those_of_each_client() {
+    let table = [
+        ("per = ['ip']\nrate = '9/s'", true),
+        ("per = ['ip', 'route', 'header:x']\nrate = '9/s'\ncost = 3", true),
+        ("per = ['ip']\nrate = '9/s'\nexempt = { ips = ['198.51.100.0/24'] }", true),
+        ("per = ['route']\nrate = '9/s'", false),
+        ("per = ['key']\nrate = '9/s'", false),
+        ("per = ['ip', 'key']\nrate = '9/s'", false),
+        ("per = ['ip', 'plan']\nrate = '9/s'", false),
+        ("per = ['ip', 'tenant']\nrate = '9/s'", false),
+        ("per = ['ip']\nrate = '9/s'\nplans.pro = { rate = '99/s' }", false),
+        ("per = ['ip']\nplans.free = { rate = '9/s' }", false),
+        ("per = ['ip']\nrate = '9/s'\nexempt = { keys = ['acme'] }", false),
+        ("per = ['ip']\nrate = '9/s'\nmode = 'shadow'", false),
+        ("per = ['ip']\nrate = '9/s'\nenforce = '50%'", false),
+        ("per = ['ip']\nrate = '9/s'\nenabled = false", false),
+        ("per = ['ip']\nrate = '9/s'\n[keys.acme.rules.r]\nrate = '99/s'", false),
+    ];
+    let headers = HeaderMap::new();
+    for (rule, is_bound) in table {
+        let policy = policy(&format!("[rules.r]\n{rule}\n[clients]\nanonymous_plan = 'free'\n"));
+        assert_eq!(policy.limits_addresses(), is_bound, "{rule}");
+        let attributes = attributes(1, &headers);
+        let guess = policy.address_charges(&client(&policy, "192.0.2.1", ANONYMOUS), &attributes);
+        let bound = policy.charges_of_any_client(guess);
+        let of_acme = client(&policy, "192.0.2.1", ACME);
+        let of_acme = policy.charges(&of_acme, &attributes, Scope::All).unwrap();
+        let expected = if is_bound { of_acme } else { Charges::new() };
+        assert_eq!(bound, expected, "{rule}");
+    }
+}
