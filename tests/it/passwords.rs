@@ -168,6 +168,29 @@ fn guesses_are_charged_to_their_address_and_then_not_verified() {
     assert_eq!(client(&gateway, &login("alice:secret")), "429", "the address, as with any key");
 }
 
+/// An unknown user costs as many verifications as a known one, of hashes that cost the same. The
+/// price is compared by processor time, which other programs of the machine hardly change.
+#[test]
+fn unknown_users_cost_as_much_as_known_ones() {
+    const GUESSES: u64 = 6;
+    let gateway = Gateway::start(&format!("{DEMO}{}", inline(&[EVE])));
+    let verified =
+        || gateway.count("tollgate_auth_check_duration_seconds_count", &[("method", "basic")]);
+    let price = |user: &str| {
+        let (verified_before, ticks_before) = (verified(), gateway.processor_ticks());
+        for guess in 0..GUESSES {
+            let refused = gateway.send(&login(format!("{user}:{guess}")));
+            let detail = "The user or the password in Authorization is wrong.";
+            assert_eq!((refused.status, &refused.json()["detail"]), (401, &detail.into()));
+        }
+        assert_eq!(verified() - verified_before, GUESSES, "{user}");
+        gateway.processor_ticks() - ticks_before
+    };
+    let (known, unknown) = (price("eve"), price("mallory"));
+    assert!(known > 5, "inconclusive: {known} ticks are too few to compare");
+    assert!(unknown > known / 2 && unknown < known * 2, "{known} and {unknown} ticks");
+}
+
 /// Guesses that wait for their turn see the tokens that those before have taken.
 #[test]
 fn guesses_at_once_are_verified_for_few_more_than_the_tokens_of_their_address() {

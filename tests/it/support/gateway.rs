@@ -324,6 +324,14 @@ impl Gateway {
         self.child.signal(Signal::SIGQUIT);
     }
 
+    /// Processor time of the process so far, in ticks of 10 ms.
+    pub(crate) fn processor_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let (_, after_name) = stat.rsplit_once(')').unwrap();
+        let fields = after_name.split_whitespace().skip(11).take(2);
+        fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+    }
+
     /// Id of the process that was started first.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
