@@ -203,7 +203,11 @@ fn found(
     if let (Some(passwords), Some((login, source))) = (&policy.passwords, login(policy, request)) {
         return Ok(passwords.check(&login, source));
     }
-    credential(policy, &request.head()).and_then(|credential| {
+    let read = credential(policy, &request.head());
+    if matches!(read, Ok(_) | Err(Rejection::Identity(_))) && is_named_by_server(policy, request) {
+        return Ok(Found::NO_KEY);
+    }
+    read.and_then(|credential| {
         if let Some(known) = assumed {
             return Ok(Found::of(known, 0));
         }
@@ -212,9 +216,20 @@ fn found(
     })
 }
 
+/// Whether the server that is asked about the request names its client, so that the gateway reads
+/// no credential. The server is not asked: the request counts as one whose client it does not name.
+fn is_named_by_server(policy: &Policy, request: &HypotheticalRequest) -> bool {
+    if policy.forward_auth.is_empty() {
+        return false;
+    }
+    let precheck = precheck(policy, &request.head(), Ok(Found::without_answer()));
+    policy.forward_auth_of(precheck.route).is_some_and(|settings| settings.client.is_some())
+}
+
 /// The login that the request has, unless it is assumed to have a key, and the index of its source.
 fn login(policy: &Policy, request: &HypotheticalRequest) -> Option<(Vec<u8>, usize)> {
-    if request.assumed_key.is_some() || policy.passwords.is_none() {
+    let is_read = policy.passwords.is_some() && !is_named_by_server(policy, request);
+    if request.assumed_key.is_some() || !is_read {
         return None;
     }
     match credential(policy, &request.head()).ok()?? {

@@ -205,6 +205,10 @@ fn route(policy: &Policy, head: &Head<'_>, precheck: &Precheck<'_>) -> report::E
         route.params = params.collect();
         route.cost = Some(winner.cost);
         route.handling = winner.handling_words();
+        let asked = policy.forward_auth_of(precheck.route);
+        if asked.is_some_and(|settings| settings.client.is_some()) {
+            route.handling.push("forward_auth names the client, and no key is read".to_owned());
+        }
         let rewritten = decide::rewritten(policy, head, &precheck.host, precheck.route);
         route.upstream_path = rewritten.ok().flatten();
         let client = precheck.identity.as_ref().ok().map(|identity| &identity.client);

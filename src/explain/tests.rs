@@ -1,12 +1,15 @@
 //! Explanations of typical requests, as a user reads them.
 
+use std::sync::Arc;
+
 use super::report::Explanation;
 use super::request::RequestSpec;
-use super::{PeekResult, by_rules, prechecked, resolved};
+use super::{Explainer, PeekResult, by_rules, prechecked, resolved};
 use crate::limit::share::Share;
 use crate::load::from_text;
 use crate::policy::Policy;
-use crate::store::limiter::{Source, Taken};
+use crate::runtime::{CurrentSnapshot, Snapshot};
+use crate::store::limiter::{Limiter, Source, Taken};
 use crate::store::memory::MemoryStore;
 
 /// The keys of `acme` and of `monitor` are their names.
@@ -121,6 +124,26 @@ fn without_levels(spec: &RequestSpec) -> String {
 
 fn json(explanation: &Explanation) -> String {
     serde_json::to_string_pretty(explanation).unwrap()
+}
+
+/// Passwords are verified one at a time, and an explanation does not wait for that without end.
+#[tokio::test(start_paused = true)]
+async fn password_is_verified_when_its_turn_comes_within_the_limit() {
+    let users = "[clients.basic]\nusers = ['alice:$2y$04$4KVlRPKQZEt1b2RBMpYQeOOoEI1ZPjm/zyo.2grGrZ8ntdITzzflm']\n";
+    let policy = from_text("gateway.toml", &format!("{FILE}{users}")).unwrap();
+    let current = CurrentSnapshot::from_pointee(Snapshot::new(policy, Vec::new()));
+    let limiter = Limiter::local(Arc::new(MemoryStore::new(100, &[])));
+    let explainer = Explainer::new(Arc::new(current), Arc::new(limiter));
+    // `alice:secret`.
+    let with_login = with_headers(get("/api/x"), &[("authorization", "Basic YWxpY2U6c2VjcmV0")]);
+    let key_state =
+        async |spec: &RequestSpec| explainer.explain(spec).await.unwrap().client.unwrap().key_state;
+    assert_eq!(key_state(&with_login).await, "known");
+    let turn = Arc::clone(&explainer.verification).acquire_owned().await.unwrap();
+    assert_eq!(key_state(&with_login).await, "unverified");
+    assert_eq!(key_state(&get("/api/x")).await, "none", "it needs no turn");
+    drop(turn);
+    assert_eq!(key_state(&with_login).await, "known");
 }
 
 #[test]

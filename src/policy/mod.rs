@@ -204,6 +204,12 @@ impl Policy {
         }
     }
 
+    /// Which server is asked about a request, by the index of its route; `None`: none.
+    pub fn forward_auth_of(&self, route: Option<u32>) -> Option<&ForwardAuth> {
+        let index = self.routes.get(route? as usize)?.forward_auth?;
+        self.forward_auth.get(index as usize)
+    }
+
     /// Which pages of other sites can read the response to a request, by the index of its route.
     pub fn cors(&self, route: Option<u32>) -> Option<&Cors> {
         match route {

@@ -406,6 +406,20 @@ fn keys_that_contradict_each_other_are_for_the_server_that_names_the_client() {
     assert_eq!(named.status, 200, "{}", named.text());
     assert_eq!(named.json()["client"], format!("ann http://{}", auth.address));
     assert_eq!(two("/plain").status, 400);
+    // `explain` does not ask the server: the request counts as one whose client it does not name.
+    let explained = |path| {
+        let headers = serde_json::json!({ "X-Api-Key": "secret", "Authorization": "Bearer other" });
+        let request = serde_json::json!({ "path": path, "headers": headers });
+        gateway.explain(request.to_string()).json()
+    };
+    let named = explained("/");
+    assert_eq!(
+        (&named["verdict"]["status"], &named["client"]["key_state"]),
+        (&200.into(), &"none".into())
+    );
+    let handling = named["route"]["handling"].to_string();
+    assert!(handling.contains("forward_auth names the client"), "{handling}");
+    assert_eq!(explained("/plain")["verdict"]["status"], 400);
 }
 
 #[test]

@@ -167,9 +167,7 @@ impl Gateway {
             return Err(rejection.into());
         }
         let precheck = decide::precheck(policy, head, Ok(Found::without_answer()));
-        let route = precheck.route.and_then(|route| policy.routes.get(route as usize));
-        let settings =
-            route.and_then(|route| policy.forward_auth.get(route.forward_auth? as usize));
+        let settings = policy.forward_auth_of(precheck.route);
         if settings.is_none_or(|settings| settings.client.is_none()) {
             return Err(rejection.into());
         }
