@@ -39,8 +39,9 @@ pub(super) fn check(
 }
 
 /// What a caller may see of the audit, which it may call.
-pub(super) fn visible(caller: &Caller) -> Visible {
-    if caller.has(AdminRole::Read) { Visible::All } else { Visible::ChangesOfKeys }
+pub(super) fn visible(caller: &Caller) -> Visible<'_> {
+    let tenant = caller.tenant().map(|tenant| &**tenant);
+    Visible { is_of_keys: !caller.has(AdminRole::Read), tenant }
 }
 
 /// The role that a call needs; `None` if it needs none.
@@ -92,8 +93,8 @@ fn is_about(policy: &Policy, tenant: &str, call: Call, parts: &[String]) -> bool
             let known = policy.keys.named(id);
             known.is_some_and(|known| known.tenant.as_ref().is_some_and(|own| *own.id == *tenant))
         }
-        // It lists those of the tenant.
-        (Call::Bans, _) => true,
+        // They list those of the tenant.
+        (Call::Bans | Call::Audit | Call::Usage, _) => true,
         (call, _) => role_for(call) == Some(AdminRole::Keys) && call != Call::ImportKeys,
     }
 }

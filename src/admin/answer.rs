@@ -25,6 +25,8 @@ pub(super) struct Answer {
     pub(super) note: Option<String>,
     /// Ids of the clients that the change is about.
     pub(super) clients: Vec<String>,
+    /// Ids of their tenants, each once.
+    pub(super) tenants: Vec<String>,
 }
 
 impl Answer {
@@ -42,6 +44,7 @@ impl Answer {
             detail: String::new(),
             note: None,
             clients: Vec::new(),
+            tenants: Vec::new(),
         }
     }
 
@@ -108,6 +111,14 @@ impl Answer {
     /// Adds the ids of the clients that the change is about, for the audit.
     pub(super) fn about(self, clients: Vec<String>) -> Self {
         Self { clients, ..self }
+    }
+
+    /// Adds the ids of the tenants of these clients, for the audit.
+    pub(super) fn of_tenants<'a>(self, tenants: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut tenants: Vec<String> = tenants.into_iter().map(str::to_owned).collect();
+        tenants.sort_unstable();
+        tenants.dedup();
+        Self { tenants, ..self }
     }
 
     /// The HTTP response, without the body for a HEAD request.

@@ -3,6 +3,8 @@
 
 mod all;
 
+use http::StatusCode;
+
 use super::answer::Answer;
 use super::query::{BadQuery, Query, TimeRange};
 use crate::api::audit::Refusals;
@@ -23,8 +25,8 @@ const DEFAULT_LIMIT: usize = 100;
 /// Maximum of the parameter `limit`.
 const MAX_LIMIT: usize = 1_000;
 
-const NAMES: [&str; 11] =
-    ["kind", "key", "ip", "rule", "by", "since", "until", "at", "zone", "limit", "all"];
+const NAMES: [&str; 12] =
+    ["kind", "key", "tenant", "ip", "rule", "by", "since", "until", "at", "zone", "limit", "all"];
 
 /// The name of changes as a kind.
 const CHANGE: &str = "change";
@@ -34,10 +36,11 @@ const SYNONYMS: [(&str, &str); 3] = [("from", "since"), ("to", "until"), ("key_i
 
 /// What a caller may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Visible {
-    All,
-    /// Changes of stored clients and their API keys.
-    ChangesOfKeys,
+pub(super) struct Visible<'a> {
+    /// Whether it sees no more than changes of stored clients and their API keys.
+    pub(super) is_of_keys: bool,
+    /// The tenant that it is limited to.
+    pub(super) tenant: Option<&'a str>,
 }
 
 /// The refusal runs that match the query, and the changes.
@@ -46,7 +49,7 @@ pub(super) async fn show(
     audit: &Audit,
     limiter: &Limiter,
     query: Option<&str>,
-    visible: Visible,
+    visible: Visible<'_>,
 ) -> Result<Answer, Box<Answer>> {
     let query = Query::read_with(query, &NAMES, &[], &SYNONYMS)?;
     let limit = read_limit(query.get("limit"))?;
@@ -59,18 +62,22 @@ pub(super) async fn show(
         return Err(bad("`at` is a minute; give it or `since` and `until`".to_owned()));
     }
     let TimeRange { since, until, zone } = minute.unwrap_or(range);
-    let selected = Selected { by: query.get("by"), of_keys: visible == Visible::ChangesOfKeys };
+    let tenant = wanted_tenant(query.get("tenant"), visible.tenant)?;
+    let selected = Selected { by: query.get("by"), tenant, visible };
     let Kinds { refusals, changes: has_changes } = selected.kinds(query.get("kind"))?;
     let wanted = audit::Query {
         kinds: refusals,
         key: query.get("key").map(str::to_owned),
+        tenant: tenant.map(str::to_owned),
         ip: ip.map_err(|error| bad(error.to_string()))?,
         rule: query.get("rule").map(str::to_owned),
         since,
         until,
         limit,
     };
-    let unknown = unknown_name(policy, audit, &wanted).filter(|_| !selected.of_keys);
+    // Nor does it name clients that the caller may not see.
+    let sees_all = !visible.is_of_keys && visible.tenant.is_none();
+    let unknown = unknown_name(policy, audit, &wanted).filter(|_| sees_all);
     let history = match query.get("all") {
         None | Some("false") => None,
         Some("true") => Some(all::history(policy, limiter)?),
@@ -117,6 +124,23 @@ pub(super) async fn show(
     }))
 }
 
+/// The tenant that the query asks for, or that the caller is limited to.
+///
+/// # Errors
+/// These are two.
+pub(super) fn wanted_tenant<'a>(
+    asked: Option<&'a str>,
+    own: Option<&'a str>,
+) -> Result<Option<&'a str>, Box<Answer>> {
+    match (asked, own) {
+        (Some(asked), Some(own)) if asked != own => {
+            let detail = format!("the token is for tenant `{}` only", cut(own, 64));
+            Err(Answer::refusal(StatusCode::FORBIDDEN, &detail))
+        }
+        (asked, own) => Ok(own.or(asked)),
+    }
+}
+
 /// Reads the parameter `limit`.
 fn read_limit(text: Option<&str>) -> Result<usize, Box<Answer>> {
     let limit = text.map_or(Ok(DEFAULT_LIMIT), str::parse);
@@ -158,23 +182,32 @@ impl Kinds {
 struct Selected<'a> {
     /// Only those by this caller.
     by: Option<&'a str>,
-    /// Only those of stored clients and their API keys.
-    of_keys: bool,
+    /// Only those about this tenant.
+    tenant: Option<&'a str>,
+    /// Only those that the caller may see.
+    visible: Visible<'a>,
 }
 
 impl Selected<'_> {
     /// The kinds that a query lists: of changes by one caller, or of keys, no refusals.
     fn kinds(&self, text: Option<&str>) -> Result<Kinds, Box<Answer>> {
         let kinds = Kinds::read(text)?;
-        let has_refusals = self.by.is_none() && !self.of_keys;
+        let has_refusals = self.by.is_none() && !self.visible.is_of_keys;
         Ok(if has_refusals { kinds } else { Kinds { refusals: Some(Vec::new()), ..kinds } })
     }
 
     /// The changes that a query asks for.
     fn of<'a>(&'a self, query: &'a audit::Query) -> ChangeQuery<'a> {
-        let Self { by, of_keys } = *self;
-        let (since, until) = (query.since, query.until);
-        ChangeQuery { client: query.key.as_deref(), since, until, by, of_keys }
+        ChangeQuery {
+            client: query.key.as_deref(),
+            tenant: self.tenant,
+            // The others name clients of other tenants, too.
+            is_of_one_tenant: self.visible.tenant.is_some(),
+            since: query.since,
+            until: query.until,
+            by: self.by,
+            of_keys: self.visible.is_of_keys,
+        }
     }
 }
 

@@ -106,6 +106,7 @@ impl<'a> Keys<'a> {
             .with_header(header::LOCATION, &format!("/api/keys/{id}"))
             .with_header(header::ETAG, &tag(&record))
             .noting(format!("client {id} created with the plan {}", record.plan))
+            .of_tenants(record.tenant.as_deref())
             .about(vec![id]))
     }
 
@@ -138,8 +139,10 @@ impl<'a> Keys<'a> {
                 Some(after) => shown(after, key),
                 None => Answer::json(&RemovedClient { id: record.id, was_readable: true }),
             };
-            let shown = shown.noting(note).about(vec![id.to_owned()]);
             let replacement = Replacement { id: id.to_owned(), before: Some(stored), after };
+            let tenants = tenants_of(&replacement);
+            let shown = shown.noting(note).about(vec![id.to_owned()]);
+            let shown = shown.of_tenants(tenants.iter().map(String::as_str));
             match self.replace(replacement).await? {
                 Replaced::Done => return Ok(shown),
                 Replaced::Changed => {}
@@ -407,11 +410,14 @@ impl<'a> Keys<'a> {
     }
 
     async fn replace(self, one: Replacement) -> Result<Replaced, Box<Answer>> {
-        let id = one.id.clone();
+        let (id, tenants) = (one.id.clone(), tenants_of(&one));
         let replaced = self.store.kept.replace(&[one]).await;
         self.store.note_change();
         let replaced = replaced.and_then(|mut all| all.pop().ok_or(KeptError::NoResult));
-        replaced.map_err(|error| Box::new(unwritten(&error).about(vec![id])))
+        replaced.map_err(|error| {
+            let tenants = tenants.iter().map(String::as_str);
+            Box::new(unwritten(&error).about(vec![id]).of_tenants(tenants))
+        })
     }
 }
 
@@ -537,6 +543,13 @@ pub(super) fn unread(error: &KeptError) -> Box<Answer> {
 }
 
 /// The response to a change of which it is not known whether it was made.
+/// The tenants of a client before and after a replacement.
+fn tenants_of(one: &Replacement) -> Vec<String> {
+    let before = one.before.as_ref().and_then(|before| before.record.as_ref().ok());
+    let both = before.into_iter().chain(one.after.as_ref());
+    both.filter_map(|record| record.tenant.clone()).collect()
+}
+
 pub(super) fn unwritten(error: &KeptError) -> Answer {
     let detail = format!("the key store cannot be written now: {error}");
     let done = [("done".to_owned(), "unknown".into())].into_iter().collect();

@@ -199,6 +199,7 @@ impl Admin {
             status,
             what: note.clone(),
             clients: answer.clients.clone(),
+            tenants: answer.tenants.clone(),
             gateway: None,
         });
     }
@@ -243,7 +244,10 @@ impl Admin {
             Call::Audit => {
                 audit::show(&snapshot, audit, limiter, query, access::visible(caller)).await?
             }
-            Call::Usage => usage::show(&snapshot, stores, query, &self.reads).await?,
+            Call::Usage => {
+                let tenant = tenant.map(|tenant| &**tenant);
+                usage::show(&snapshot, stores, (query, tenant), &self.reads).await?
+            }
             Call::Top => clients::top::show(&snapshot, query)?,
             Call::Bans => {
                 let tenant = tenant.map(|tenant| &**tenant);

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::Stores;
 use super::answer::Answer;
+use super::audit::wanted_tenant;
 use super::query::{BadQuery, Query, TimeRange};
 use crate::api::usage::{PERIOD_COLUMNS, QuotaUsage, Usage, csv, json_lines};
 use crate::base::blocking::BlockingCalls;
@@ -138,23 +139,24 @@ impl Format {
     }
 }
 
-/// Shows what clients used.
+/// Shows what clients used, or the tenant that the caller is limited to.
 pub(super) async fn show(
     snapshot: &Snapshot,
     stores: Stores<'_>,
-    text: Option<&str>,
+    (text, tenant): (Option<&str>, Option<&str>),
     calls: &BlockingCalls,
 ) -> Result<Answer, Box<Answer>> {
     let Stores { limiter, usage: kept, .. } = stores;
     let query = Query::read_with(text, &NAMES, &[], &SYNONYMS)?;
     let format = Format::read(&query)?;
+    let who = Who::read(&query, &snapshot.policy, tenant)?;
     if query.get("by").is_some_and(|by| by != "period") {
-        return by_day::show(snapshot, kept, (text, &query), format, calls).await;
+        return by_day::show(snapshot, kept, (text, &query, who), format, calls).await;
     }
     if query.get("route").is_some() {
         return Err(bad("`route` needs `by=route`".to_owned()));
     }
-    let wanted = Wanted::read(&query, &snapshot.policy)?;
+    let wanted = Wanted::read(&query, &snapshot.policy, who)?;
     let now_us = unix_time::of(clock::now());
     let usage = match kept {
         Some(Kept::Redis(writer)) => {
@@ -210,7 +212,16 @@ fn limit(query: &Query) -> Result<usize, Box<Answer>> {
 }
 
 impl Who {
-    fn read(query: &Query, policy: &Policy) -> Result<Self, Box<Answer>> {
+    /// Whose usage a query asks for, or a caller who is limited to a tenant.
+    fn read(query: &Query, policy: &Policy, tenant: Option<&str>) -> Result<Self, Box<Answer>> {
+        if let Some(own) = tenant {
+            if ["key", "ip", "client"].iter().any(|name| query.get(name).is_some()) {
+                let detail = format!("the token is for tenant `{}` only", cut(own, 64));
+                return Err(Answer::refusal(StatusCode::FORBIDDEN, &detail));
+            }
+            wanted_tenant(query.get("tenant"), tenant)?;
+            return Ok(Self::One("tenant", own.to_owned()));
+        }
         let ip = query.get("ip").map(|text| shown_address(text, policy)).transpose()?;
         let owned = |name| query.get(name).map(str::to_owned);
         let one = |kind: &'static str, id: Option<String>| id.map(|id| Self::One(kind, id));
@@ -239,7 +250,7 @@ impl Who {
 }
 
 impl Wanted {
-    fn read(query: &Query, policy: &Policy) -> Result<Self, Box<Answer>> {
+    fn read(query: &Query, policy: &Policy, who: Who) -> Result<Self, Box<Answer>> {
         let limit = limit(query)?;
         let days = days(query)?;
         let now = clock::unix_us();
@@ -268,7 +279,6 @@ impl Wanted {
         };
         let owned = |name| query.get(name).map(str::to_owned);
         let (rule, plan) = (owned("rule"), owned("plan"));
-        let who = Who::read(query, policy)?;
         // A rule that the file had before may have usage.
         if let (Some(name), Period::Current) = (&rule, period)
             && !policy.rules.iter().any(|rule| *rule.name == **name)

@@ -27,6 +27,9 @@ pub(super) struct Flags {
     /// Only refusals of the key with this id.
     #[arg(long, value_name = "ID")]
     key_id: Option<String>,
+    /// Only refusals of clients of the tenant with this id, and changes of them.
+    #[arg(long, value_name = "ID")]
+    tenant: Option<String>,
     /// Not the key itself, but its id: `--key-id`.
     #[arg(long, value_name = "KEY", hide = true)]
     key: Option<String>,
@@ -116,6 +119,7 @@ impl Flags {
         let mut path = format!("/api/audit?limit={}", self.limit);
         let texts = [
             ("key", &self.key_id),
+            ("tenant", &self.tenant),
             ("ip", &self.ip),
             ("rule", &self.rule),
             ("kind", &self.kind),
@@ -139,6 +143,7 @@ impl Flags {
     fn search(&self) -> Search {
         Search {
             key: self.key_id.clone(),
+            tenant: self.tenant.clone(),
             ip: self.ip.clone(),
             rule: self.rule.clone(),
             kind: self.kind.clone(),

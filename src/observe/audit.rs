@@ -278,6 +278,7 @@ impl Tally {
             key_from: source.map(ToString::to_string),
             reads_keys: policy.clients.on_unknown_key.is_some(),
             ip: counted.and_then(|ip| ShownAddress::of(ip, policy)),
+            tenant: client.tenant.as_ref().map(|tenant| Arc::clone(&tenant.id)),
             plan: policy.plans.get(client.plan as usize).filter(|_| is_limited).map(Arc::clone),
             limit: limit.map(|grant| {
                 (grant.written, grant.written.has_burst().then(|| grant.limit.capacity()))
@@ -296,14 +297,15 @@ const fn event(kind: Kind) -> &'static str {
 
 fn log(view: &RefusalRunView) {
     let RefusalRunView { kind, status, count, cost, tokens, generation, first, last, .. } = view;
-    let [key, key_name, key_from, ip, rule, plan, route] =
-        [&view.key, &view.key_name, &view.key_from, &view.ip, &view.rule, &view.plan, &view.route]
-            .map(Option::as_deref);
+    let [key, key_name, tenant, key_from] =
+        [&view.key, &view.key_name, &view.tenant, &view.key_from].map(Option::as_deref);
+    let [ip, rule, plan, route] =
+        [&view.ip, &view.rule, &view.plan, &view.route].map(Option::as_deref);
     let key_state = view.key_state.as_deref();
     let cost = cost.map(Cost::as_f64);
     let (kind, reason, event) = (kind.name(), view.reason.as_deref(), event(*kind));
     info!(
-        kind, status, reason, rule, plan, key, key_name, key_state, key_from, ip, route, cost, count, tokens, generation,
+        kind, status, reason, rule, plan, key, key_name, tenant, key_state, key_from, ip, route, cost, count, tokens, generation,
         %first, %last, "{event}"
     );
 }

@@ -102,7 +102,8 @@ impl Tokens {
         }
     }
 
-    /// The same without a verification; `None`: it is a token that has to be [verified](Self::verify).
+    /// The same without a verification; `None`: it is a token that has to be
+    /// [verified](Self::verify).
     pub fn known(
         &self,
         policy: &Policy,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tollgate::base::clock;
 
-use crate::support::{DEMO, Gateway, Request, Response, digest, key, tollgate};
+use crate::support::{DEMO, Gateway, Request, Response, check, digest, eventually, key, tollgate};
 
 fn token(name: &str, settings: &str) -> String {
     let digest = digest(format!("secret-of-{name}"));
@@ -44,7 +44,7 @@ fn call(gateway: &Gateway, token: &str, method: &str, path: &str) -> Response {
 fn roles_decide_what_a_token_may_do() {
     let gateway = Gateway::start(&config());
     let status = |token: &str, method: &str, path: &str| call(&gateway, token, method, path).status;
-    let reads = ["/api/status", "/api/policy", "/api/upstreams", "/api/clients", "/api/usage"];
+    let reads = ["/api/status", "/api/policy", "/api/upstreams", "/api/clients"];
     let writes = ["/api/clients/key/a/reset", "/api/reload"];
     for path in reads {
         for (token, expected) in
@@ -179,7 +179,124 @@ fn audit_of_keys_is_for_the_role_keys_and_has_a_filter_by_token() {
         assert_eq!(callers("keeper", query), (vec!["keeper".to_owned()], 0), "{query}");
     }
     assert_eq!(callers("keeper", "?by=operator"), (vec![], 0));
-    assert_eq!(call(&gateway, "customer", "GET", "/api/audit").status, 403);
+    // The tenant of the client `a`, by both of its roles.
+    assert_eq!(callers("customer", ""), (vec!["operator".to_owned()], 1));
+    assert_eq!(callers("customer", "?key=n"), (vec![], 0));
+}
+
+/// The ids of clients in the refusals and in the changes that a token sees.
+fn audited(gateway: &Gateway, token: &str, query: &str) -> (Vec<String>, Vec<String>) {
+    let found = call(gateway, token, "GET", &format!("/api/audit{query}"));
+    assert_eq!(found.status, 200, "{}", found.text());
+    let found = found.json();
+    let all = |list: &str, member: &str| {
+        let all = found[list].as_array().unwrap().iter();
+        let mut all: Vec<String> = all
+            .map(|one| one[member].as_str().or(one[member][0].as_str()).unwrap_or_default())
+            .map(str::to_owned)
+            .collect();
+        all.sort_unstable();
+        all
+    };
+    (all("refusal_runs", "key"), all("changes", "clients"))
+}
+
+#[test]
+fn audit_has_a_filter_by_tenant_and_a_token_of_a_tenant_sees_no_other() {
+    let (_folder, gateway) = with_keys();
+    for secret in ["a", "b"] {
+        for _ in 0..9 {
+            gateway.send(&Request::get("/").header("X-Api-Key", secret));
+        }
+    }
+    for (id, tenant) in [("n", "acme"), ("g", "globex"), ("m", "globex")] {
+        let body = json!({"id": id, "plan": "pro", "tenant": tenant});
+        assert_eq!(call_about_keys(&gateway, "keeper", "POST", "", &body).status, 201);
+    }
+    let moved = json!({"tenant": "acme"});
+    assert_eq!(call_about_keys(&gateway, "keeper", "PATCH", "/m", &moved).status, 200);
+    let of = |runs: &[&str], changes: &[&str]| {
+        let owned = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect::<Vec<_>>();
+        (owned(runs), owned(changes))
+    };
+    assert_eq!(audited(&gateway, "reader", ""), of(&["a", "b"], &["g", "m", "m", "n"]));
+    assert_eq!(audited(&gateway, "reader", "?tenant=acme"), of(&["a"], &["m", "n"]));
+    assert_eq!(audited(&gateway, "reader", "?tenant=globex"), of(&[], &["g", "m", "m"]));
+    assert_eq!(audited(&gateway, "reader", "?tenant=none"), of(&[], &[]));
+    // A change that names another tenant, too, is not shown.
+    for query in ["", "?tenant=acme", "?key=g", "?rule=nothing"] {
+        let (runs, changes) = audited(&gateway, "customer", query);
+        let is_own = runs.iter().all(|id| id == "a") && changes.iter().all(|id| id == "n");
+        assert!(is_own, "{query}: {runs:?} {changes:?}");
+    }
+    assert_eq!(audited(&gateway, "customer", ""), of(&["a"], &["n"]));
+    assert_eq!(audited(&gateway, "other", ""), of(&[], &["g", "m"]));
+    assert_eq!(call(&gateway, "customer", "GET", "/api/audit?tenant=globex").status, 403);
+}
+
+#[test]
+fn token_of_a_tenant_sees_the_usage_of_its_tenant_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("usage.redb");
+    let quota = |name: &str, per: &str| {
+        format!(
+            "[rules.{name}]\nper = [\"{per}\"]\nkind = \"fixed_window\"\nlimit = \"900/year\"\n"
+        )
+    };
+    let other = key("c", "c", "free") + "tenant = \"globex\"\n";
+    let rules = quota("of-tenants", "tenant") + &quota("of-keys", "key");
+    let gateway = Gateway::start(&format!(
+        "{}{rules}{other}[usage]\nfile = \"{}\"\n",
+        config(),
+        file.display()
+    ));
+    for secret in ["a", "b", "c"] {
+        assert_eq!(gateway.send(&Request::get("/").header("X-Api-Key", secret)).status, 200);
+    }
+    let clients = |token: &str, query: &str| {
+        let found = call(&gateway, token, "GET", &format!("/api/usage{query}"));
+        assert_eq!(found.status, 200, "{}", found.text());
+        let entries = found.json()["entries"].as_array().unwrap().clone();
+        let mut clients: Vec<String> = entries
+            .iter()
+            .map(|entry| format!("{} {}", entry["client_kind"], entry["client"]))
+            .map(|text| text.replace('"', ""))
+            .collect();
+        clients.sort_unstable();
+        clients
+    };
+    let all = ["key a", "key b", "key c", "tenant acme", "tenant globex"];
+    eventually("the usage of all", || (clients("reader", "") == all).then_some(()));
+    assert_eq!(clients("reader", "?tenant=globex"), ["tenant globex"]);
+    for query in ["", "?tenant=acme", "?period=all"] {
+        assert_eq!(clients("customer", query), ["tenant acme"], "{query}");
+    }
+    for query in ["?tenant=globex", "?key=c", "?key_id=a", "?client=globex", "?ip=127.0.0.1"] {
+        let refused = call(&gateway, "customer", "GET", &format!("/api/usage{query}"));
+        assert_eq!(refused.status, 403, "{query}");
+    }
+}
+
+/// The audit calls a client that replaces its own key `client`.
+#[test]
+fn token_with_the_name_of_another_caller_is_shown_with_another() {
+    let text = format!("{DEMO}{}", token("client", "roles = [\"operate\"]"));
+    let checked = check(text.as_bytes());
+    let words = "`client` is what the audit calls a client that replaces its own key";
+    let output = checked.stdout + &checked.stderr;
+    assert!(checked.code == Some(0) && output.contains(words), "{output}");
+    let gateway = Gateway::start(&format!("{text}{}", key("a", "a", "free")));
+    let reset = call(&gateway, "client", "POST", "/api/clients/key/a/reset");
+    assert_eq!(reset.status, 200, "{}", reset.text());
+    let by = |query: &str| {
+        let found = call(&gateway, "client", "GET", &format!("/api/audit{query}")).json();
+        let changes = found["changes"].as_array().unwrap();
+        changes.iter().map(|change| change["by"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all = by("");
+    assert!(all.iter().all(|by| by == "token client"), "{all:?}");
+    assert_eq!(by("?by=token%20client"), all);
+    assert_eq!(by("?by=client"), [""; 0]);
 }
 
 #[test]

@@ -64,6 +64,25 @@ fn question_about_a_key_is_answered_by_one_command() {
     assert_eq!(outcome.code, Some(69), "{outcome:?}");
 }
 
+#[test]
+fn refusals_of_a_tenant_are_answered_by_one_command() {
+    let of_acme = key("acme", SECRET, "free") + "tenant = \"north\"\n";
+    let gateway =
+        Gateway::start(&format!("{DEMO}{RULE}{of_acme}{}", key("other", "other", "free")));
+    for secret in [SECRET, "other"] {
+        for _ in 0..3 {
+            gateway.send(&Request::get("/").header("X-Api-Key", secret));
+        }
+    }
+    let text = eventually("all refusals", || {
+        let text = audit(&gateway, &["--tenant", "north"]).stdout;
+        text.contains("2 requests of key acme").then_some(text)
+    });
+    assert!(!text.contains("other"), "{text}");
+    let none = audit(&gateway, &["--tenant", "south"]).stdout;
+    assert!(none.starts_with("No refusals of tenant south on this gateway"), "{none}");
+}
+
 /// A client that pays, but sends a wrong key: its requests are refused by the limit of its address.
 #[test]
 fn refusals_with_a_wrong_key_differ_from_those_without_one() {

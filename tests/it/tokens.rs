@@ -136,9 +136,8 @@ fn tokens_of_an_address_without_tokens_are_not_verified() {
     let rules = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"3/365d\"\n";
     let server = "trusted_proxies = [\"127.0.0.1\"]\n";
     let gateway = Gateway::start(&format!("{server}{DEMO}{rules}{}", provider.table("")));
-    let from = |address: &str, token: &str| {
-        gateway.send(&with(token).header("X-Forwarded-For", address))
-    };
+    let from =
+        |address: &str, token: &str| gateway.send(&with(token).header("X-Forwarded-For", address));
     let detail = |response: &Response| response.json()["detail"].as_str().unwrap().to_owned();
     let known = provider.token("RS256", &json!({}));
     assert_eq!(from("192.0.2.1", &known).status, 200);

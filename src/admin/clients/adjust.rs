@@ -135,7 +135,8 @@ pub(in crate::admin) async fn adjust(
         [kind, id] if kind == "key" => vec![id.clone()],
         _ => Vec::new(),
     };
-    Ok(Answer::json(&answer).noting(note).about(about))
+    let tenant = requested.client.tenant.as_ref().map(|tenant| &*tenant.id);
+    Ok(Answer::json(&answer).noting(note).about(about).of_tenants(tenant))
 }
 
 /// Reads the body.

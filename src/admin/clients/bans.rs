@@ -130,7 +130,8 @@ pub(in crate::admin) fn lift(
     let keys = lifted.iter().filter(|ban| ban.about.kind == "key").map(|ban| ban.about.id.clone());
     let about = keys.collect();
     let answer = Lifted { lifted: lifted.iter().map(Ban::of).collect() };
-    Ok(Answer::json(&answer).noting(cut(&note, 500)).about(about))
+    let tenants = lifted.iter().filter_map(|ban| ban.about.tenant_id());
+    Ok(Answer::json(&answer).noting(cut(&note, 500)).about(about).of_tenants(tenants))
 }
 
 /// Bans a client, or sets the end of its ban. `by` is the caller.
@@ -155,6 +156,7 @@ pub(in crate::admin) async fn begin(
     let (bucket, rule, about) = found;
     let for_us = length.map_or(rule.for_us, |ms| ms * 1_000);
     let about = About { by: Some(by.to_owned()), reason: reason.map(str::to_owned), ..about };
+    let tenant = about.tenant_id().map(str::to_owned);
     let (bans, now) = (stores.limiter.bans(), clock::now());
     bans.set(bucket, &rule, about, for_us, now);
     let missing = || Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, "there are too many bans");
@@ -162,8 +164,8 @@ pub(in crate::admin) async fn begin(
     let why = reason.map_or(String::new(), |reason| format!(" ({reason:?})"));
     let note =
         format!("banned {} {}: {} for {} ms{why}", ban.kind, ban.client, ban.rule, ban.left_ms);
-    let about = if ban.kind == "key" { vec![ban.client.clone()] } else { Vec::new() };
-    Ok(Answer::json(&ban).noting(note).about(about))
+    let clients = if ban.kind == "key" { vec![ban.client.clone()] } else { Vec::new() };
+    Ok(Answer::json(&ban).noting(note).about(clients).of_tenants(tenant.as_deref()))
 }
 
 /// The bucket of a ban in force, the setting of its rule, and its client.

@@ -37,13 +37,17 @@ impl Keys<'_> {
         let replaced = self.store.kept.replace(&replacements).await;
         self.store.note_change();
         let ids = |new: &[Line]| new.iter().map(|line| line.record.id.clone()).collect();
-        let replaced = replaced.map_err(|error| Box::new(unwritten(&error).about(ids(&new))))?;
-        let mut created = Vec::new();
+        let replaced = replaced.map_err(|error| {
+            let tenants = new.iter().filter_map(|line| line.record.tenant.as_deref());
+            Box::new(unwritten(&error).about(ids(&new)).of_tenants(tenants))
+        })?;
+        let (mut created, mut tenants) = (Vec::new(), Vec::new());
         for (line, replaced) in new.iter().zip(replaced) {
             match replaced {
                 Replaced::Done => {
                     imported.created += 1;
                     created.push(line.record.id.clone());
+                    tenants.extend(line.record.tenant.as_deref());
                 }
                 Replaced::Changed => {
                     imported.fail(
@@ -63,7 +67,7 @@ impl Keys<'_> {
             imported.unchanged,
             imported.failed.len()
         );
-        Ok(Answer::json(&imported).noting(note).about(created))
+        Ok(Answer::json(&imported).noting(note).about(created).of_tenants(tenants))
     }
 
     /// The lines that are valid.

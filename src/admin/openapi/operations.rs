@@ -413,6 +413,10 @@ fn audit_query() -> Vec<Parameter> {
             "Only refusals of the key with this id, and changes of it. Also called `key_id`.",
         ),
         parameter(
+            "tenant",
+            "Only refusals of clients of this tenant, and changes of it or its clients.",
+        ),
+        parameter(
             "by",
             "Only changes by this caller: the name of a token, or `client` for clients that replace \
              their own keys.",

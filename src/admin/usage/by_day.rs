@@ -13,7 +13,6 @@ use crate::base::blocking::BlockingCalls;
 use crate::base::clock;
 use crate::base::time::UtcTime;
 use crate::base::unix_time;
-use crate::policy::Policy;
 use crate::policy::settings::Detail;
 use crate::runtime::Snapshot;
 use crate::usage::days::row::{Counts, Day, Position, Row, owner_hash};
@@ -47,12 +46,12 @@ struct Page {
 pub(super) async fn show(
     snapshot: &Snapshot,
     kept: Option<&Kept>,
-    (text, query): (Option<&str>, &Query),
+    (text, query, who): (Option<&str>, &Query, Who),
     format: Format,
     calls: &BlockingCalls,
 ) -> Result<Answer, Box<Answer>> {
     let now_us = unix_time::of(clock::now());
-    let wanted = Wanted::read(query, &snapshot.policy, now_us)?;
+    let wanted = Wanted::read(query, who, now_us)?;
     let detail = snapshot.policy.usage.detail;
     let is_kept = detail == Detail::Route || detail == Detail::Day && !wanted.is_by_route;
     let Some(kept) = kept.filter(|_| is_kept) else {
@@ -98,7 +97,7 @@ pub(super) async fn show(
 }
 
 impl Wanted {
-    fn read(query: &Query, policy: &Policy, now_us: u64) -> Result<Self, Box<Answer>> {
+    fn read(query: &Query, who: Who, now_us: u64) -> Result<Self, Box<Answer>> {
         let is_by_route = match query.get("by") {
             Some("day") => false,
             Some("route") => true,
@@ -114,7 +113,7 @@ impl Wanted {
             rule: owned("rule"),
             plan: owned("plan"),
             route: owned("route"),
-            who: Who::read(query, policy)?,
+            who,
             days: range(query, now_us)?,
             is_by_route,
             limit: limit(query)?,

@@ -45,6 +45,7 @@ const MAX_SENTENCES: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Search {
     pub(super) key: Option<String>,
+    pub(super) tenant: Option<String>,
     pub(super) ip: Option<String>,
     pub(super) rule: Option<String>,
     pub(super) kind: Option<String>,
@@ -319,10 +320,16 @@ impl Page {
 
     /// What was searched, and what else to try.
     fn nothing(&self, text: &mut String) {
-        let Search { key, ip, rule, kind, all_gateways } = &self.search;
+        let Search { key, tenant, ip, rule, kind, all_gateways } = &self.search;
         let Refusals { kept_since, time_zone, since, until, incomplete, .. } = &self.refusals;
         let mut what = "No refusals".to_owned();
-        let named = [("of key", key), ("of address", ip), ("by rule", rule), ("of kind", kind)];
+        let named = [
+            ("of key", key),
+            ("of tenant", tenant),
+            ("of address", ip),
+            ("by rule", rule),
+            ("of kind", kind),
+        ];
         for (word, name) in named {
             if let Some(name) = name {
                 let _ = write!(what, " {word} {}", cut(name, 64));

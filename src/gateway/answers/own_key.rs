@@ -129,6 +129,7 @@ impl Gateway {
             status,
             what: what.to_owned(),
             clients: vec![id.to_string()],
+            tenants: client.tenant.iter().map(|tenant| tenant.id.to_string()).collect(),
             gateway: None,
         });
     }

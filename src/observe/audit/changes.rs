@@ -42,6 +42,9 @@ pub struct ChangeView {
     /// Ids of the clients of the key store, or of the file, that the change is about.
     #[serde(default)]
     pub clients: Vec<String>,
+    /// Ids of the tenants of these clients, before the change and after it, each once.
+    #[serde(default)]
+    pub tenants: Vec<String>,
     /// Name of the process that was called; null without Redis.
     pub gateway: Option<String>,
 }
@@ -51,6 +54,10 @@ pub struct ChangeView {
 pub struct ChangeQuery<'a> {
     /// Only those about this client.
     pub client: Option<&'a str>,
+    /// Only those about this tenant or its clients.
+    pub tenant: Option<&'a str>,
+    /// Only those about clients of one tenant, if that is known, and of no other.
+    pub is_of_one_tenant: bool,
     /// Only those since then, in microseconds since 1970.
     pub since: Option<u64>,
     /// Only those until then.
@@ -66,7 +73,7 @@ pub struct ChangeQuery<'a> {
 pub(super) struct Changes {
     /// In the order in which they were made.
     list: VecDeque<ChangeView>,
-    /// Number of clients that they name.
+    /// Number of clients and tenants that they name.
     clients: usize,
     /// When the last one was made that is not kept any more, in microseconds since 1970; 0: none.
     dropped_until_us: u64,
@@ -76,6 +83,8 @@ impl ChangeView {
     /// Whether it is one of those that the query asks for.
     pub fn matches(&self, query: &ChangeQuery<'_>) -> bool {
         query.client.is_none_or(|client| self.clients.iter().any(|own| own == client))
+            && query.tenant.is_none_or(|tenant| self.tenants.iter().any(|own| own == tenant))
+            && (!query.is_of_one_tenant || self.tenants.len() == 1)
             && query.since.is_none_or(|since| self.at.0 >= since)
             && query.until.is_none_or(|until| self.at.0 <= until)
             && query.by.is_none_or(|by| self.by == by)
@@ -87,9 +96,14 @@ impl ChangeView {
         self.by == CLIENT || self.call.contains(" /api/keys")
     }
 
+    /// Number of clients and tenants that it names.
+    fn named(&self) -> usize {
+        self.clients.len() + self.tenants.len()
+    }
+
     /// Names and values for the stream in Redis.
     pub(super) fn fields(&self) -> Vec<(&'static str, String)> {
-        let clients = (!self.clients.is_empty()).then(|| self.clients.join(","));
+        let joined = |ids: &[String]| (!ids.is_empty()).then(|| ids.join(","));
         let fields = [
             ("at", Some(self.at.to_string())),
             ("by", Some(self.by.clone())),
@@ -97,7 +111,8 @@ impl ChangeView {
             ("call", Some(self.call.clone())),
             ("status", Some(self.status.to_string())),
             ("what", Some(self.what.clone())),
-            ("clients", clients),
+            ("clients", joined(&self.clients)),
+            ("tenants", joined(&self.tenants)),
         ];
         fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
@@ -106,11 +121,11 @@ impl ChangeView {
 impl Changes {
     /// Keeps a change, and drops the oldest ones beyond the bounds.
     pub(super) fn add(&mut self, change: ChangeView) {
-        self.clients += change.clients.len();
+        self.clients += change.named();
         self.list.push_back(change);
         while self.list.len() > MAX_CHANGES || self.clients > MAX_CLIENTS {
             let Some(dropped) = self.list.pop_front() else { return };
-            self.clients = self.clients.saturating_sub(dropped.clients.len());
+            self.clients = self.clients.saturating_sub(dropped.named());
             self.dropped_until_us = dropped.at.0;
         }
     }
@@ -152,6 +167,25 @@ mod tests {
         assert_eq!(found(Some("a"), None, None, 9), (vec![4, 2], 0));
         assert_eq!(found(Some("b"), Some(2), Some(4), 2), (vec![4, 3], 1));
         assert_eq!(found(Some("c"), None, None, 9), (vec![], 0));
+    }
+
+    #[test]
+    fn changes_are_found_by_tenant() {
+        let of = |at: u64, tenants: &[&str]| ChangeView {
+            tenants: tenants.iter().map(|&id| id.to_owned()).collect(),
+            ..change(at, &["a"])
+        };
+        let mut changes = Changes::default();
+        [of(1, &["acme"]), of(2, &["acme", "globex"]), of(3, &["globex"]), of(4, &[])]
+            .into_iter()
+            .for_each(|change| changes.add(change));
+        let found = |is_of_one_tenant| {
+            let query =
+                ChangeQuery { tenant: Some("acme"), is_of_one_tenant, ..ChangeQuery::default() };
+            let (found, _) = changes.find(&query, 9);
+            found.iter().map(|change| change.at.0).collect::<Vec<_>>()
+        };
+        assert_eq!((found(false), found(true)), (vec![2, 1], vec![1]));
     }
 
     #[test]

@@ -26,8 +26,11 @@ impl ChangeView {
     /// The change that a record of the stream of changes describes; `None` if it describes none.
     pub fn stored(fields: &HashMap<Vec<u8>, Vec<u8>>) -> Option<Self> {
         let text = |name: &str| text(fields, name, MAX_CHARACTERS);
-        let clients = fields.get(&b"clients"[..]).map(|ids| String::from_utf8_lossy(ids));
-        let clients = clients.as_deref().map(|ids| ids.split(',')).into_iter().flatten();
+        let ids = |name: &str| -> Vec<String> {
+            let ids = fields.get(name.as_bytes()).map(|ids| String::from_utf8_lossy(ids));
+            let ids = ids.as_deref().map(|ids| ids.split(',')).into_iter().flatten();
+            ids.take(CLIENTS_AT_ONCE).map(|id| cut(id, MAX_CHARACTERS)).collect()
+        };
         Some(Self {
             at: UtcTime::parse(&text("at")?)?,
             by: text("by")?,
@@ -35,7 +38,8 @@ impl ChangeView {
             call: text("call")?,
             status: text("status")?.parse().ok()?,
             what: self::text(fields, "what", MAX_WHAT)?,
-            clients: clients.take(CLIENTS_AT_ONCE).map(|id| cut(id, MAX_CHARACTERS)).collect(),
+            clients: ids("clients"),
+            tenants: ids("tenants"),
             gateway: text("gateway"),
         })
     }
@@ -58,6 +62,7 @@ impl RefusalRunView {
             key_state: text("key_state").map(Cow::Owned),
             key_from: text("key_from"),
             key_name: text("key_name"),
+            tenant: text("tenant"),
             ip: text("ip"),
             rule: text("rule"),
             plan: text("plan"),
@@ -81,6 +86,7 @@ impl RefusalRunView {
         };
         query.kinds.as_ref().is_none_or(|kinds| kinds.contains(&self.kind))
             && is(&self.key, &query.key)
+            && is(&self.tenant, &query.tenant)
             && is(&self.ip, &query.ip.map(|ip| ip.to_string()))
             && is(&self.rule, &query.rule)
             && query.since.is_none_or(|since| self.last.0 >= since)

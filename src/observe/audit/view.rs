@@ -36,6 +36,8 @@ pub struct RefusalRunView {
     pub key_from: Option<String>,
     /// Name of the client's key, which `secrets` of the client gives it; null without one.
     pub key_name: Option<String>,
+    /// Id of the client's tenant; null without one.
+    pub tenant: Option<String>,
     /// The client's address at the first refusal.
     pub ip: Option<String>,
     /// Name of the rule; null if no rule refused the requests.
@@ -82,6 +84,7 @@ impl RefusalRunView {
             ("key_state", self.key_state.as_deref().map(str::to_owned)),
             ("key_from", self.key_from.clone()),
             ("key_name", self.key_name.clone()),
+            ("tenant", self.tenant.clone()),
             ("ip", self.ip.clone()),
             ("rule", self.rule.clone()),
             ("plan", self.plan.clone()),

@@ -14,6 +14,9 @@ use crate::config::{Config, tables};
 use crate::policy::redis::Secret;
 use crate::policy::settings::{Admin, AdminRole, AdminToken, Server};
 
+/// What the audit calls a client that replaces its own key. The name of a token has no space.
+const CLIENT: &str = "client";
+
 /// Access to the admin port, whose address is part of `server`.
 pub(super) fn admin(
     config: &Config,
@@ -117,13 +120,24 @@ fn named_token(
         let help = "take another name, such as `billing`";
         diagnostics.push(Diagnostic::new(name.span(), message).help(help));
     }
+    if name.get_ref() == CLIENT {
+        let message = "`client` is what the audit calls a client that replaces its own key";
+        let help = "take another name, such as `billing`: the log and the audit show this token as \
+                    `token client`";
+        diagnostics.push(Diagnostic::warning(name.span(), message).help(help));
+    }
     Some(AdminToken {
-        name: Arc::from(name.get_ref().as_str()),
+        name: shown(name.get_ref()),
         digest: keys::digest(sha256.as_ref()?, diagnostics)?,
         roles: roles_of_token,
         tenant,
         validity: validity?,
     })
+}
+
+/// The name of a token in the log and the audit: no other caller has it.
+fn shown(name: &str) -> Arc<str> {
+    if name == CLIENT { format!("token {name}").into() } else { name.into() }
 }
 
 /// Checks that a token is long enough not to be guessed, and that a header can carry it.

@@ -26,6 +26,11 @@ pub struct About {
 }
 
 impl About {
+    /// The tenant that it is or belongs to.
+    pub fn tenant_id(&self) -> Option<&str> {
+        self.tenant.as_deref().or_else(|| (self.kind == "tenant").then_some(&self.id))
+    }
+
     /// A client as a rule counts it.
     pub fn of(policy: &Policy, rule: &Rule, client: &Client) -> Self {
         let prefix = policy.clients.ipv6_prefix;

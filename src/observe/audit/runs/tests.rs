@@ -41,6 +41,7 @@ fn start(client: &str) -> Start {
         key_from: None,
         reads_keys: true,
         ip: Some(ShownAddress::Plain(ip)),
+        tenant: None,
         plan: Some("free".into()),
         limit: Some((rate, Some(500))),
     }
