@@ -56,12 +56,7 @@ pub(super) async fn show(
     let policy = &snapshot.policy;
     let ip = query.get("ip").map(|text| ShownAddress::parse(text, policy)).transpose();
     let now = clock::unix_us();
-    let range = query.time_range(["since", "until"], now)?;
-    let minute = query.minute("at", now)?;
-    if minute.is_some() && (range.since.is_some() || range.until.is_some()) {
-        return Err(bad("`at` is a minute; give it or `since` and `until`".to_owned()));
-    }
-    let TimeRange { since, until, zone } = minute.unwrap_or(range);
+    let TimeRange { since, until, zone } = read_range(&query, now)?;
     let tenant = wanted_tenant(query.get("tenant"), visible.tenant)?;
     let selected = Selected { by: query.get("by"), tenant, visible };
     let Kinds { refusals, changes: has_changes } = selected.kinds(query.get("kind"))?;
@@ -139,6 +134,16 @@ pub(super) fn wanted_tenant<'a>(
         }
         (asked, own) => Ok(own.or(asked)),
     }
+}
+
+/// Reads the parameters `since` and `until`, or `at`. `now` is in microseconds of Unix time.
+fn read_range(query: &Query, now: u64) -> Result<TimeRange, Box<Answer>> {
+    let range = query.time_range(["since", "until"], now)?;
+    let minute = query.minute("at", now)?;
+    if minute.is_some() && (range.since.is_some() || range.until.is_some()) {
+        return Err(bad("`at` is a minute; give it or `since` and `until`".to_owned()));
+    }
+    Ok(minute.unwrap_or(range))
 }
 
 /// Reads the parameter `limit`.

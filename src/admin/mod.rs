@@ -211,14 +211,14 @@ impl Admin {
         arguments: Arguments<'_>,
         caller: &Caller,
     ) -> Result<Answer, Box<Answer>> {
-        let tenant = caller.tenant();
+        let tenant = caller.tenant().map(|tenant| &**tenant);
         let Runtime { current, limiter, usage, audit, tls, orders, .. } = &self.runtime;
         let snapshot = current.load_full();
         let Arguments { parts, query, body, .. } = arguments;
         let keys = self.runtime.keys.as_deref();
         let stores = Stores { limiter, usage: usage.as_ref(), keys };
         let order = |order| upstreams::order(&snapshot, orders, arguments, order);
-        let keys = || Keys::of(keys, &snapshot.policy, tenant.map(|tenant| &**tenant));
+        let keys = || Keys::of(keys, &snapshot.policy, tenant);
         let adjust = |kind| clients::adjust::adjust(&snapshot, stores, kind, arguments);
         Ok(match route.call {
             Call::Live => Answer::text(StatusCode::OK, "alive\n"),
@@ -244,15 +244,9 @@ impl Admin {
             Call::Audit => {
                 audit::show(&snapshot, audit, limiter, query, access::visible(caller)).await?
             }
-            Call::Usage => {
-                let tenant = tenant.map(|tenant| &**tenant);
-                usage::show(&snapshot, stores, (query, tenant), &self.reads).await?
-            }
+            Call::Usage => usage::show(&snapshot, stores, (query, tenant), &self.reads).await?,
             Call::Top => clients::top::show(&snapshot, query)?,
-            Call::Bans => {
-                let tenant = tenant.map(|tenant| &**tenant);
-                clients::bans::list(&snapshot, limiter.bans(), query, tenant)?
-            }
+            Call::Bans => clients::bans::list(&snapshot, limiter.bans(), query, tenant)?,
             Call::BeginBan => {
                 clients::bans::begin(&snapshot, stores, arguments, caller.name()).await?
             }

@@ -76,13 +76,11 @@ impl Gateway {
         let found = match (&self.keys, found.unknown_key()) {
             (Some(keys), Some(unknown)) => {
                 let (digest, source) = unknown;
-                let cached = match keys.kept(policy, &digest, now) {
-                    Some(cached) => Some(cached),
-                    None => {
-                        self.bound_look_up(head, exchange, source)?;
-                        Box::pin(keys.fetch(digest)).await
-                    }
-                };
+                let mut cached = keys.kept(policy, &digest, now);
+                if cached.is_none() {
+                    self.bound_look_up(head, exchange, source)?;
+                    cached = Box::pin(keys.fetch(digest)).await;
+                }
                 keys.found(policy, snapshot.generation, unknown, cached, now)
             }
             _ => found,

@@ -109,14 +109,12 @@ impl Judged {
 impl Gateway {
     /// Decides on a request and takes its tokens.
     pub(super) async fn judge(&self, session: &mut Session, exchange: &Exchange) -> Judged {
-        let snapshot = &exchange.snapshot;
-        let policy = &snapshot.policy;
+        let (snapshot, policy) = (&exchange.snapshot, &exchange.snapshot.policy);
         let head = head_over(session, &exchange.connection);
-        let found = match decide::credential(policy, &head) {
+        let (found, limited) = NotFound::split(match decide::credential(policy, &head) {
             Ok(credential) => self.find(&head, credential.as_ref(), exchange).await,
             Err(rejection) => Box::pin(self.find_without_key(&head, rejection, exchange)).await,
-        };
-        let (found, limited) = NotFound::split(found);
+        });
         let precheck = decide::precheck(policy, &head, found);
         let required_by = precheck.key_required_by();
         let Precheck { identity, is_own_limits, preflight, route, refusal, .. } = precheck;

@@ -176,9 +176,11 @@ mod tests {
             ..change(at, &["a"])
         };
         let mut changes = Changes::default();
-        [of(1, &["acme"]), of(2, &["acme", "globex"]), of(3, &["globex"]), of(4, &[])]
-            .into_iter()
-            .for_each(|change| changes.add(change));
+        for (at, tenants) in
+            [(1, &["acme"][..]), (2, &["acme", "globex"]), (3, &["globex"]), (4, &[])]
+        {
+            changes.add(of(at, tenants));
+        }
         let found = |is_of_one_tenant| {
             let query =
                 ChangeQuery { tenant: Some("acme"), is_of_one_tenant, ..ChangeQuery::default() };
