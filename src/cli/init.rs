@@ -37,7 +37,7 @@ pub(super) struct Flags {
     /// commas; all for one limit for all clients together [default: ip]
     #[arg(long, value_name = "NAMES", value_parser = Per::parse)]
     per: Option<Per>,
-    /// URL of the Redis that several gateways share, such as <redis://127.0.0.1:6379>.
+    /// URL of the Redis that several gateways share, such as redis://127.0.0.1:6379.
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
     /// Serve HTTPS for this domain, with a certificate of Let's Encrypt; may be repeated.
