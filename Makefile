@@ -149,6 +149,7 @@ lint: ## formatting, lints, the scripts of the dashboard, what docs/faults.md an
 	scripts/check-faults
 	scripts/check-runbook
 	scripts/check-links
+	scripts/check-contents
 	scripts/check-units
 	scripts/check-imports --test
 	scripts/check-imports

@@ -97,5 +97,8 @@ pub mod admin;
 /// `tollgate top`: shows a gateway in a terminal, through its admin port.
 pub mod top;
 
+/// Configurations of other gateways as a `gateway.toml`. Pure.
+pub mod import;
+
 /// The command line, one file per subcommand.
 pub mod cli;

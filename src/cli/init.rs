@@ -15,7 +15,7 @@ use super::{EXIT_BAD_FILE, print};
 use crate::config::diagnostic::Report;
 use crate::load::{LoadError, Source};
 use crate::net::io_text;
-use file::{Choices, Per, RATE, Tls, UPSTREAM};
+use file::{ADMIN, Choices, Per, RATE, Tls, UPSTREAM};
 use questions::Known;
 
 /// What to write.
@@ -27,6 +27,9 @@ pub(super) struct Flags {
     /// Where clients connect [default: 127.0.0.1:8080, with certificates 0.0.0.0:443]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// Address of the admin port, on loopback [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<String>,
     /// The rate of the limit, such as 10/s, 100/m or 1000/h [default: 10/s]
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
@@ -78,6 +81,7 @@ impl Flags {
         Choices {
             servers: if is_default { vec![UPSTREAM.to_owned()] } else { self.upstream.clone() },
             listen: self.listen.clone(),
+            admin: or(&self.admin, ADMIN),
             tls,
             per: self.per.clone().unwrap_or(default.per),
             rate: or(&self.rate, RATE),

@@ -8,6 +8,7 @@ mod explain;
 mod file;
 mod hash_key;
 mod health;
+mod import;
 mod init;
 mod keys;
 mod man;
@@ -112,6 +113,18 @@ enum Command {
         /// What to write.
         #[command(flatten)]
         flags: init::Flags,
+    },
+    /// Make a gateway.toml of the configuration of nginx, Traefik, Kong or Envoy.
+    ///
+    /// Lists on standard error, line by line, what is missing or different, and why. Copies no
+    /// secrets but hashes of API keys. Exits with 0; with 1 if the result has errors, which are
+    /// printed; with 64 if a file cannot be read or understood.
+    ///
+    /// For example: `tollgate import nginx.conf conf.d/*.conf --output gateway.toml`.
+    Import {
+        /// What to import.
+        #[command(flatten)]
+        flags: import::Flags,
     },
     /// Why were requests refused? Asks a running gateway for its refusals of a key, an address or a
     /// rule.
@@ -284,6 +297,7 @@ pub fn main() -> ExitCode {
         Command::Init { file, flags } => {
             file.or_output(flags.output.as_ref()).and_then(of).map(|file| init::init(&file, &flags))
         }
+        Command::Import { flags } => Ok(import::import(&flags)),
         Command::Usage { file, flags } => of(file).map(|file| usage::usage(&file, &flags)),
         Command::Audit { file, flags } => of(file).map(|file| audit::audit(&file, &flags)),
         Command::Top { file, flags } => of(file).map(|file| top::top(&file, &flags)),

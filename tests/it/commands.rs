@@ -146,6 +146,48 @@ fn init_writes_what_its_flags_say_if_that_is_valid() {
     assert!(two.stderr.contains("two files are given"), "{two:?}");
 }
 
+#[test]
+fn import_writes_a_file_and_a_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (nginx, output) = (path("nginx.conf"), path("gateway.toml"));
+    let text =
+        "server { listen 8081; location / { proxy_pass http://127.0.0.1:3000; } proxy_cache x; }\n";
+    std::fs::write(&nginx, text).unwrap();
+    let printed = tollgate(&["import", &nginx], "");
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    assert!(printed.stdout.contains("servers = [\"127.0.0.1:3000\"]"), "{printed:?}");
+    let line =
+        format!("{nginx}:1: proxy_cache x: not taken over: the gateway does not cache responses\n");
+    assert!(printed.stderr.starts_with(&line), "{printed:?}");
+    assert!(printed.stderr.ends_with("1 not taken over, 0 approximately\n"), "{printed:?}");
+    let piped = tollgate(&["import", "--from", "nginx", "-"], text);
+    assert_eq!(
+        (piped.code, piped.stderr.contains("standard input:1: ")),
+        (Some(0), true),
+        "{piped:?}"
+    );
+    let written = tollgate(&["import", &nginx, "--output", &output], "");
+    assert_eq!(written.code, Some(0), "{written:?}");
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), printed.stdout);
+    let checked = tollgate(&["check", "--strict", &output], "");
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let again = tollgate(&["import", &nginx, "--output", &output], "");
+    assert_eq!(again.code, Some(64), "{again:?}");
+    assert!(again.stderr.contains("exists, and is not overwritten"), "{again:?}");
+    std::fs::write(&nginx, "http {\n server {\n").unwrap();
+    let broken = tollgate(&["import", &nginx], "");
+    assert_eq!(broken.code, Some(64), "{broken:?}");
+    assert_eq!(broken.stderr, format!("error: {nginx}:2: the block `server` does not end\n"));
+    std::fs::write(&nginx, "hello\n").unwrap();
+    let unknown = tollgate(&["import", &path("missing.conf")], "");
+    assert_eq!(unknown.code, Some(64), "{unknown:?}");
+    assert!(unknown.stderr.contains("cannot read "), "{unknown:?}");
+    std::fs::write(path("x.conf"), "hello\n").unwrap();
+    let unknown = tollgate(&["import", &path("x.conf")], "");
+    assert!(unknown.stderr.contains("--from nginx|traefik|kong|envoy"), "{unknown:?}");
+}
+
 /// A file with a warning: its burst doubles what a day allows.
 const DOUBLED: &str = "[rules.day]\nper = [\"ip\"]\nrate = \"1000/d\"\n";
 

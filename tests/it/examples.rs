@@ -209,6 +209,11 @@ fn acme_page_works_as_written() {
 }
 
 #[test]
+fn tutorial_works_as_written() {
+    run("tutorial.md");
+}
+
+#[test]
 fn cors_page_works_as_written() {
     run("cors.md");
 }

@@ -10,6 +10,9 @@ pub(super) const LISTEN: &str = "127.0.0.1:8080";
 /// Address on which clients connect with TLS.
 pub(super) const LISTEN_TLS: &str = "0.0.0.0:443";
 
+/// Address of the admin port.
+pub(super) const ADMIN: &str = "127.0.0.1:9090";
+
 /// The server that requests are forwarded to.
 pub(super) const UPSTREAM: &str = "127.0.0.1:3000";
 
@@ -26,6 +29,8 @@ pub(super) struct Choices {
     pub(super) servers: Vec<String>,
     /// Where clients connect; [`LISTEN`] or [`LISTEN_TLS`] by default.
     pub(super) listen: Option<String>,
+    /// Address of the admin port, on loopback.
+    pub(super) admin: String,
     pub(super) tls: Tls,
     /// What a bucket is counted by.
     pub(super) per: Per,
@@ -59,6 +64,7 @@ impl Default for Choices {
         Self {
             servers: vec![UPSTREAM.to_owned()],
             listen: None,
+            admin: ADMIN.to_owned(),
             tls: Tls::None,
             per: Per(vec!["ip".to_owned()]),
             rate: RATE.to_owned(),
@@ -91,8 +97,8 @@ impl Choices {
             text += &commented(&listen, &format!("where clients connect{hint}"));
         }
         text += &commented(
-            "admin = \"127.0.0.1:9090\"",
-            "metrics, health, the dashboard: http://127.0.0.1:9090/",
+            &format!("admin = {}", quoted(&self.admin)),
+            &format!("metrics, health, the dashboard: http://{}/", self.admin),
         );
         text + &self.listeners()
     }
@@ -316,6 +322,7 @@ mod tests {
                             let choices = Choices {
                                 servers: vec![UPSTREAM.into(), "b.internal:3000".into()],
                                 listen: listen.map(str::to_owned),
+                                admin: ADMIN.into(),
                                 tls: tls.clone(),
                                 per: Per::parse(per).unwrap(),
                                 rate: rate.into(),

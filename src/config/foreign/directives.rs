@@ -84,6 +84,11 @@ fn request_limit(arguments: &[&str]) -> Option<String> {
     })
 }
 
+/// What to write instead of a directive of this name, as a part of a sentence.
+pub(crate) fn instead_of_directive(name: &str) -> Option<String> {
+    of_entry(name)
+}
+
 /// The help of the setting of that name.
 fn of_entry(name: &str) -> Option<String> {
     let entry = find(name, |place| place.head().is_some() || place == Place::Any)?;

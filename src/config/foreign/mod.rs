@@ -23,6 +23,7 @@ use crate::base::text::cut;
 pub(super) use constructs::{Unknown, constructs};
 pub(crate) use dimensions::dimension;
 pub(super) use directives::directive;
+pub(crate) use directives::instead_of_directive;
 use entries::ENTRIES;
 
 /// How much of a value of the file a suggested line repeats, in characters.

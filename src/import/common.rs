@@ -1,0 +1,181 @@
+//! Parts of routes, upstreams and listeners that several formats have.
+
+use toml::{Table, Value};
+
+use super::note::{Notes, Place};
+use super::settings::{Imported, Settings};
+use super::values;
+
+/// A URL of a server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ServerUrl {
+    /// `host:port`, with `https://` before it for TLS.
+    pub(super) address: String,
+    /// The value of `protocol` of the upstream, if it needs one.
+    pub(super) protocol: Option<&'static str>,
+    /// What follows the address; empty, or begins with `/`.
+    pub(super) path: String,
+}
+
+impl ServerUrl {
+    /// Parses `http://host:port/path`; also `https`, `h2c`, `grpc` and `grpcs`.
+    pub(super) fn parse(url: &str) -> Option<Self> {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+        let (authority, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        let (port, prefix, protocol) = match scheme {
+            "http" | "ws" => (80, "", None),
+            "https" | "wss" => (443, "https://", None),
+            "h2c" | "grpc" => (80, "", Some("h2c")),
+            "grpcs" => (443, "https://", Some("h2")),
+            _ => return None,
+        };
+        let address = format!("{prefix}{}", values::with_port(authority, port)?);
+        Some(Self { address, protocol, path: path.trim_end_matches('/').to_owned() })
+    }
+}
+
+/// Adds a server to those of an upstream. All of them have TLS, or none.
+pub(super) fn add_server(
+    upstream: &mut Settings,
+    address: &str,
+    weight: Option<u64>,
+    place: Place,
+    notes: &mut Notes,
+) {
+    let mut servers = match upstream.get("servers") {
+        Some(Value::Array(servers)) => servers.clone(),
+        _ => Vec::new(),
+    };
+    let address_of = |server: &Value| match server {
+        Value::Table(table) => {
+            table.get("address").and_then(Value::as_str).unwrap_or_default().to_owned()
+        }
+        server => server.as_str().unwrap_or_default().to_owned(),
+    };
+    let has_tls = |address: &str| address.starts_with("https://");
+    if servers.first().is_some_and(|first| has_tls(&address_of(first)) != has_tls(address)) {
+        notes.omitted(place, address, "the servers of an upstream all have TLS, or none has");
+        return;
+    }
+    if servers.iter().any(|known| address_of(known) == address) {
+        return;
+    }
+    servers.push(match weight.filter(|weight| *weight != 1) {
+        None => address.into(),
+        Some(0) => {
+            notes.omitted(
+                place,
+                address,
+                "it has the weight 0: a server without requests is left out",
+            );
+            return;
+        }
+        Some(weight) => {
+            let mut server = Table::new();
+            server.insert("address".into(), address.into());
+            server.insert("weight".into(), i64::try_from(weight.min(1000)).unwrap_or(1000).into());
+            server.into()
+        }
+    });
+    upstream.set("servers", servers);
+}
+
+/// A route that redirects to HTTPS.
+pub(super) fn redirect(to: &str, status: i64) -> Value {
+    let mut redirect = Table::new();
+    redirect.insert("to".into(), to.into());
+    redirect.insert("status".into(), status.into());
+    redirect.into()
+}
+
+/// The path of a route for a prefix that is compared as a text, with a note if that differs.
+pub(super) fn prefix_path(prefix: &str, place: Place, what: &str, notes: &mut Notes) -> String {
+    if !prefix.ends_with('/') && !prefix.is_empty() {
+        notes.approximate(
+            place,
+            what,
+            format!("`{prefix}/*` matches whole segments: `{prefix}` and what is below it, not `{prefix}x`"),
+        );
+    }
+    format!("{}/*", prefix.trim_end_matches('/'))
+}
+
+/// The prefix of an expression such as `^/api/(.*)$`, without its last slash.
+pub(super) fn prefix_of(pattern: &str) -> Option<String> {
+    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
+    let pattern = pattern.strip_suffix('$').unwrap_or(pattern);
+    let endings = ["/?(.*)", "/(.*)", "(/.*)", "(.*)", "/(.+)"];
+    let prefix = endings.iter().find_map(|ending| pattern.strip_suffix(ending))?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');
+    prefix.chars().all(is_plain).then(|| prefix.to_owned())
+}
+
+/// Replaces a prefix of the path.
+pub(super) fn replace(prefix: &str, by: &str, route: &mut Settings) {
+    let (prefix, by) = (prefix.trim_end_matches('/'), by.trim_end_matches('/'));
+    match (prefix, by) {
+        _ if prefix == by => {}
+        ("", _) => route.set("add_prefix", by),
+        (_, "") => route.set("strip_prefix", prefix),
+        _ => {
+            let mut change = Table::new();
+            change.insert(prefix.to_owned(), by.into());
+            route.set("replace_prefix", change);
+        }
+    }
+}
+
+/// Whether the path of a route begins with a prefix that is taken away from it.
+pub(super) fn is_below(route: &Settings, prefix: &str) -> bool {
+    let path = route.get("path").and_then(Value::as_str).unwrap_or("/*");
+    let path = path.trim_end_matches("/*");
+    let prefix = prefix.trim_end_matches('/');
+    path == prefix || path.starts_with(&format!("{prefix}/"))
+}
+
+/// A text in which braces are no variables.
+pub(super) fn literal(text: &str) -> String {
+    text.replace('{', "{{").replace('}', "}}")
+}
+
+/// Adds an address that clients connect to without TLS.
+pub(super) fn listen(imported: &mut Imported, address: String) {
+    imported.server.extend("listen", [address]);
+}
+
+/// A table that is the value of a setting.
+pub(super) fn table(settings: &Settings) -> Table {
+    settings.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect()
+}
+
+/// A list of texts.
+pub(super) fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> Value {
+    texts.into_iter().map(Value::from).collect::<Vec<_>>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_for_a_prefix_are_known() {
+        assert_eq!(prefix_of("^/api/(.*)$").as_deref(), Some("/api"));
+        assert_eq!(prefix_of("^/api(/.*)$").as_deref(), Some("/api"));
+        assert_eq!(prefix_of("/api/v1/?(.*)").as_deref(), Some("/api/v1"));
+        assert_eq!(prefix_of("^(.*)$").as_deref(), Some(""));
+        assert_eq!(prefix_of("^/a(b|c)/(.*)$"), None);
+        assert_eq!(prefix_of("^/a$"), None);
+    }
+
+    #[test]
+    fn urls_of_servers_are_read() {
+        let url = ServerUrl::parse("https://a.internal/base/").unwrap();
+        assert_eq!((url.address.as_str(), url.path.as_str()), ("https://a.internal:443", "/base"));
+        assert_eq!(ServerUrl::parse("h2c://a:1").unwrap().protocol, Some("h2c"));
+        assert_eq!(ServerUrl::parse("a:1").unwrap().address, "a:1");
+        assert_eq!(ServerUrl::parse("unix:///run/x"), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! Clusters as upstreams.
+
+use toml::Table;
+
+use super::{address, config, duration, get, items, text};
+use crate::import::common::add_server;
+use crate::import::note::{Notes, Place};
+use crate::import::settings::{Imported, Settings};
+use crate::import::values;
+use crate::import::yaml::Node;
+
+/// The name of the upstream of a cluster, which is added if it is not there. None if there is no such
+/// cluster, which is noted.
+pub(super) fn upstream(
+    resources: &Node,
+    name: &str,
+    place: Place,
+    imported: &mut Imported,
+) -> Option<String> {
+    let found =
+        items(resources, "clusters").iter().find(|cluster| text(cluster, "name") == Some(name));
+    let Some(cluster) = found else {
+        imported.notes.omitted(place, format!("cluster {name}"), "it is not in the file");
+        return None;
+    };
+    if let Some(known) = imported.upstreams.iter().find(|known| known.place == cluster.place) {
+        return Some(known.name.clone());
+    }
+    let settings = settings(cluster, name, &mut imported.notes);
+    Some(imported.upstreams.add(name, cluster.place, settings))
+}
+
+fn settings(cluster: &Node, name: &str, notes: &mut Notes) -> Settings {
+    let what = format!("cluster {name}");
+    let mut settings = Settings::default();
+    let tls = get(cluster, "transport_socket").or_else(|| get(cluster, "tls_context"));
+    let scheme = if tls.is_some() { "https://" } else { "" };
+    servers(cluster, scheme, &what, &mut settings, notes);
+    match text(cluster, "lb_policy") {
+        Some("LEAST_REQUEST") => settings.set("balance", "random_two"),
+        Some("RING_HASH" | "MAGLEV") => settings.set("balance", "hash:ip"),
+        Some("RANDOM") => {
+            notes.approximate(
+                cluster.place,
+                format!("{what}: RANDOM"),
+                "servers get requests in turn",
+            );
+        }
+        _ => {}
+    }
+    if let Some(ms) = duration(cluster, "connect_timeout") {
+        settings.set("connect_timeout", values::time(ms));
+    }
+    if has_http2(cluster) {
+        settings.set("protocol", if tls.is_some() { "h2" } else { "h2c" });
+    }
+    if let Some(tls) = tls {
+        tls_of(tls, &what, &mut settings, notes);
+    }
+    if let Some(check) = items(cluster, "health_checks").first() {
+        health(check, &mut settings);
+    }
+    if let Some(outlier) = get(cluster, "outlier_detection") {
+        eject(outlier, &mut settings);
+    }
+    for threshold in
+        get(cluster, "circuit_breakers").map(|it| items(it, "thresholds")).unwrap_or_default()
+    {
+        if text(threshold, "priority") == Some("HIGH") {
+            continue;
+        }
+        for (theirs, own) in [
+            ("max_connections", "max_connections"),
+            ("max_pending_requests", "max_pending"),
+            ("max_requests", "max_in_flight"),
+        ] {
+            let number = get(threshold, theirs).and_then(Node::number).filter(|it| *it > 0);
+            if let Some(number) = number {
+                settings.set(own, i64::try_from(number.min(1_000_000)).unwrap_or(1_000_000));
+            }
+        }
+    }
+    if settings.get("max_connections").is_none() {
+        settings.remove("max_pending");
+    }
+    settings
+}
+
+fn servers(cluster: &Node, scheme: &str, what: &str, settings: &mut Settings, notes: &mut Notes) {
+    let assignment = get(cluster, "load_assignment");
+    for group in assignment.map(|it| items(it, "endpoints")).unwrap_or_default() {
+        for endpoint in items(group, "lb_endpoints") {
+            let weight = get(endpoint, "load_balancing_weight").and_then(Node::number);
+            // Also beside it, as some files have it.
+            let inner = get(endpoint, "endpoint").filter(|it| get(it, "address").is_some());
+            server(inner.unwrap_or(endpoint), weight, scheme, what, settings, notes);
+        }
+        if get(group, "priority").and_then(Node::number).is_some_and(|priority| priority > 0) {
+            notes.approximate(
+                group.place,
+                format!("{what}: priority"),
+                "write `priority` of each of these servers",
+            );
+        }
+    }
+    // Versions before 3.
+    for host in items(cluster, "hosts") {
+        let socket = get(host, "socket_address");
+        let host_of = socket.and_then(|socket| text(socket, "address"));
+        let port = socket.and_then(|socket| get(socket, "port_value")).and_then(Node::number);
+        if let Some((host_name, port)) = host_of.zip(port.and_then(|port| u16::try_from(port).ok()))
+            && let Some(address) = values::with_port(&format!("{host_name}:{port}"), port)
+        {
+            add_server(settings, &format!("{scheme}{address}"), None, host.place, notes);
+        }
+    }
+    match text(cluster, "type") {
+        Some("EDS") => {
+            notes.omitted(cluster.place, what, "endpoints of a control plane are not read");
+        }
+        Some("ORIGINAL_DST") => notes.omitted(cluster.place, what, "an upstream has servers"),
+        _ => {}
+    }
+}
+
+/// Adds an endpoint to the servers.
+fn server(
+    endpoint: &Node,
+    weight: Option<u64>,
+    scheme: &str,
+    what: &str,
+    settings: &mut Settings,
+    notes: &mut Notes,
+) {
+    let Some((host, port)) = address(endpoint) else {
+        let why = "a server is a host with a port: it has no `socket_address`";
+        return notes.omitted(endpoint.place, format!("{what}: endpoint"), why);
+    };
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    match values::with_port(&format!("{host}:{port}"), port) {
+        Some(address) => {
+            add_server(settings, &format!("{scheme}{address}"), weight, endpoint.place, notes);
+        }
+        None => {
+            notes.omitted(endpoint.place, format!("{what}: {host}"), "it is no host of a server");
+        }
+    }
+}
+
+fn has_http2(cluster: &Node) -> bool {
+    if get(cluster, "http2_protocol_options").is_some() {
+        return true;
+    }
+    let options =
+        get(cluster, "typed_extension_protocol_options").map(Node::pairs).unwrap_or_default();
+    options.iter().any(|option| {
+        get(&option.value, "explicit_http_config")
+            .and_then(|explicit| get(explicit, "http2_protocol_options"))
+            .is_some()
+    })
+}
+
+/// `UpstreamTlsContext`.
+fn tls_of(socket: &Node, what: &str, settings: &mut Settings, notes: &mut Notes) {
+    let context = config(socket);
+    let mut tls = Table::new();
+    if let Some(name) = text(context, "sni") {
+        tls.insert("server_name".into(), name.into());
+    }
+    let common = get(context, "common_tls_context");
+    let validation = common.and_then(|common| get(common, "validation_context"));
+    let ca = validation.and_then(|it| get(it, "trusted_ca")).and_then(|it| text(it, "filename"));
+    match ca {
+        // Those of the system are the default.
+        Some(ca) if !ca.starts_with("/etc/ssl/certs/") && !ca.starts_with("/etc/pki/") => {
+            tls.insert("ca".into(), ca.into());
+        }
+        Some(_) => {}
+        None => notes.approximate(
+            socket.place,
+            what,
+            "the certificate of the server is always verified: for an authority of your own, set `tls = { ca = \"ca.pem\" }`",
+        ),
+    }
+    let own = common.and_then(|common| items(common, "tls_certificates").first());
+    if let Some((cert, key)) = own.and_then(files) {
+        tls.insert("cert".into(), cert.into());
+        tls.insert("key".into(), key.into());
+    }
+    if !tls.is_empty() {
+        settings.set("tls", tls);
+    }
+}
+
+/// Paths of a certificate and its key.
+pub(super) fn files(certificate: &Node) -> Option<(&str, &str)> {
+    let file = |key: &str| text(get(certificate, key)?, "filename");
+    Some((file("certificate_chain")?, file("private_key")?))
+}
+
+fn health(check: &Node, settings: &mut Settings) {
+    let mut health = Table::new();
+    if let Some(http) = get(check, "http_health_check") {
+        health.insert("path".into(), text(http, "path").unwrap_or("/").into());
+        if let Some(host) = text(http, "host") {
+            health.insert("host".into(), host.into());
+        }
+    } else if get(check, "grpc_health_check").is_some() {
+        health.insert("kind".into(), "grpc".into());
+    } else {
+        health.insert("kind".into(), "tcp".into());
+    }
+    let interval = duration(check, "interval").unwrap_or(5_000).clamp(100, 3_600_000);
+    let timeout = duration(check, "timeout").unwrap_or(1_000).clamp(1, 60_000).min(interval);
+    health.insert("interval".into(), values::time(interval).into());
+    health.insert("timeout".into(), values::time(timeout).into());
+    for (theirs, own) in [("healthy_threshold", "rise"), ("unhealthy_threshold", "fall")] {
+        if let Some(number) = get(check, theirs).and_then(Node::number) {
+            health.insert(own.into(), i64::try_from(number.clamp(1, 100)).unwrap_or(1).into());
+        }
+    }
+    settings.set("health", health);
+}
+
+fn eject(outlier: &Node, settings: &mut Settings) {
+    let number = |key: &str| get(outlier, key).and_then(Node::number);
+    let mut eject = Table::new();
+    let failures = number("consecutive_5xx").or(number("consecutive_gateway_failure")).unwrap_or(5);
+    eject.insert(
+        "consecutive_failures".into(),
+        i64::try_from(failures.min(10_000)).unwrap_or(5).into(),
+    );
+    let time = duration(outlier, "base_ejection_time").unwrap_or(30_000).clamp(1_000, 3_600_000);
+    eject.insert("for".into(), values::time(time).into());
+    let max = number("max_ejection_percent").unwrap_or(10).clamp(1, 100);
+    eject.insert("max".into(), format!("{max}%").into());
+    settings.set("eject", eject);
+}

@@ -1,0 +1,225 @@
+//! Listeners and their connection managers.
+
+use toml::{Table, Value};
+
+use super::routes::{self, Manager};
+use super::{address, clusters, config, duration, get, items, limits, text};
+use crate::import::common::listen;
+use crate::import::note::Notes;
+use crate::import::settings::{Imported, Settings};
+use crate::import::values;
+use crate::import::yaml::Node;
+
+/// Takes over all listeners.
+pub(super) fn import(resources: &Node, imported: &mut Imported) {
+    for (number, listener) in items(resources, "listeners").iter().enumerate() {
+        let name = text(listener, "name").unwrap_or("listener");
+        if number == 1 {
+            let why =
+                "routes are for all listeners: those of this one are served on the others, too";
+            imported.notes.approximate(listener.place, format!("listener {name}"), why);
+        }
+        let has_http = managers(listener, name, resources, imported);
+        if has_http {
+            addresses(listener, name, imported);
+        }
+    }
+}
+
+/// The connection managers of a listener. Returns whether there is one.
+fn managers(listener: &Node, name: &str, resources: &Node, imported: &mut Imported) -> bool {
+    let mut found = false;
+    for chain in items(listener, "filter_chains") {
+        for filter in items(chain, "filters") {
+            let kind = text(filter, "name").unwrap_or_default();
+            let manager = config(filter);
+            let is_manager = kind.ends_with("http_connection_manager")
+                || get(manager, "route_config").is_some()
+                || get(manager, "http_filters").is_some();
+            if !is_manager {
+                imported.notes.omitted(
+                    filter.place,
+                    format!("listener {name}: {kind}"),
+                    "the gateway forwards HTTP only",
+                );
+                continue;
+            }
+            found = true;
+            manager_settings(manager, name, imported);
+            let Some(table) = get(manager, "route_config") else {
+                imported.notes.omitted(
+                    filter.place,
+                    format!("listener {name}: routes"),
+                    "routes of a control plane are not read",
+                );
+                continue;
+            };
+            let manager = Manager { resources, filters: items(manager, "http_filters"), table };
+            routes::import(&manager, imported);
+        }
+    }
+    found
+}
+
+/// What a connection manager says about all requests.
+fn manager_settings(manager: &Node, name: &str, imported: &mut Imported) {
+    if let Some(ms) = duration(manager, "request_headers_timeout").filter(|ms| *ms > 0) {
+        imported.limits.set("head_timeout", values::time(ms.min(600_000)));
+    }
+    if let Some(kilobytes) = get(manager, "max_request_headers_kb").and_then(Node::number) {
+        let bytes = i64::try_from(kilobytes.clamp(1, 1024)).unwrap_or(32) * 1024;
+        imported.server.set("max_header_bytes", bytes);
+    }
+    let hops = get(manager, "xff_num_trusted_hops").and_then(Node::number).unwrap_or(0);
+    if hops > 0 {
+        let why = "write the addresses of the proxies in `server.trusted_proxies`: their number is not enough";
+        imported.notes.omitted(
+            manager.place,
+            format!("listener {name}: xff_num_trusted_hops"),
+            why,
+        );
+    }
+    for filter in items(manager, "http_filters") {
+        let kind = text(filter, "name").unwrap_or_default();
+        let is_known = matches!(
+            kind,
+            "envoy.filters.http.router" | "envoy.router" | "envoy.filters.http.cors" | "envoy.cors"
+        ) || limits::is_local(kind);
+        if !is_known {
+            imported.notes.omitted(filter.place, format!("filter {kind}"), instead(kind));
+        }
+    }
+    for (key, why) in [
+        ("access_log", "the access log is JSON on standard output: `[access_log]`"),
+        ("tracing", "write `[tracing]` with the `endpoint` of a collector"),
+        ("local_reply_config", "bodies of the gateway's own errors are `[errors.<status>]`"),
+        ("upgrade_configs", ""),
+        ("scoped_routes", "routes of a control plane are not read"),
+    ] {
+        if let Some(node) = get(manager, key).filter(|_| !why.is_empty()) {
+            imported.notes.omitted(node.place, format!("listener {name}: {key}"), why);
+        }
+    }
+}
+
+/// What to do about an HTTP filter without an equal.
+pub(super) fn instead(name: &str) -> &'static str {
+    match name.rsplit('.').next().unwrap_or_default() {
+        "jwt_authn" => "write `[clients.jwt]` with `issuer` and `audience`, for all routes",
+        "ext_authz" => "write `[forward_auth]` with `url`: it is asked by HTTP, not by gRPC",
+        "ratelimit" => {
+            "the numbers are in the file of the rate limit service: docs/migrating.md shows them as rules"
+        }
+        "basic_auth" => {
+            "write `[clients.basic]` with `users = \"file:users.htpasswd\"`, for all routes"
+        }
+        "api_key_auth" => "write `[keys.<id>]` with the SHA-256 of each key: `tollgate hash-key`",
+        "oauth2" => "write `[clients.jwt]` or `[clients.introspection]`",
+        "rbac" => "write `allow_ips` and `deny_ips` of routes; there are no other policies",
+        "compressor" | "gzip" | "brotli" => "write `compress = true` of the upstreams",
+        "health_check" => "`/ready` and `/live` are at the admin port",
+        "fault" => "the gateway injects no faults",
+        "buffer" => "bodies are forwarded as they arrive; `max_body_bytes` limits them",
+        "grpc_web" | "grpc_stats" | "grpc_http1_bridge" | "grpc_json_transcoder" => {
+            "gRPC is forwarded as it is, not translated"
+        }
+        "lua" | "wasm" | "golang" | "ext_proc" => "the gateway has no plug-ins",
+        "local_ratelimit" => "a rule without `[redis]`",
+        "adaptive_concurrency" | "admission_control" => {
+            "write `max_in_flight = \"auto\"` of the upstream"
+        }
+        "bandwidth_limit" => "the gateway does not limit bytes a second",
+        _ => "the gateway has nothing like it",
+    }
+}
+
+/// The address of a listener, with its certificates.
+fn addresses(listener: &Node, name: &str, imported: &mut Imported) {
+    let what = format!("listener {name}");
+    let Some((host, port)) = address(listener) else {
+        imported.notes.omitted(listener.place, what, "a listener has an address and a port");
+        return;
+    };
+    let text_of =
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    if text_of.parse::<std::net::SocketAddr>().is_err() {
+        imported.notes.omitted(listener.place, what, "a listener has an IP address and a port");
+        return;
+    }
+    let mut settings = Settings::default().with("address", text_of.as_str());
+    let mut has_tls = false;
+    let mut certificates: Vec<Value> = Vec::new();
+    for chain in items(listener, "filter_chains") {
+        let Some(context) =
+            get(chain, "transport_socket").map(config).or_else(|| get(chain, "tls_context"))
+        else {
+            continue;
+        };
+        has_tls = true;
+        tls(context, &what, &mut settings, &mut certificates, &mut imported.notes);
+    }
+    if items(listener, "listener_filters")
+        .iter()
+        .any(|it| text(it, "name").is_some_and(|name| name.contains("proxy_protocol")))
+    {
+        settings.set("proxy_protocol", true);
+        let why = "only `server.trusted_proxies` may send it: list them";
+        imported.notes.omitted(listener.place, format!("{what}: proxy_protocol"), why);
+        settings.remove("proxy_protocol");
+    }
+    if !has_tls {
+        listen(imported, text_of);
+        return;
+    }
+    if certificates.is_empty() {
+        imported.notes.omitted(
+            listener.place,
+            what,
+            "it has no certificate in a file: list some in `certificates`",
+        );
+        return;
+    }
+    settings.set("certificates", certificates);
+    imported.listeners.push((listener.place, settings));
+}
+
+/// `DownstreamTlsContext`.
+fn tls(
+    context: &Node,
+    what: &str,
+    settings: &mut Settings,
+    certificates: &mut Vec<Value>,
+    notes: &mut Notes,
+) {
+    let Some(common) = get(context, "common_tls_context") else { return };
+    for certificate in items(common, "tls_certificates") {
+        match clusters::files(certificate) {
+            Some((cert, key)) => {
+                let mut table = Table::new();
+                table.insert("cert".into(), cert.into());
+                table.insert("key".into(), key.into());
+                if !certificates.contains(&Value::from(table.clone())) {
+                    certificates.push(table.into());
+                }
+            }
+            None => notes.omitted(
+                certificate.place,
+                format!("{what}: certificate"),
+                "a certificate and its key are files",
+            ),
+        }
+    }
+    let ca = get(common, "validation_context")
+        .and_then(|it| get(it, "trusted_ca"))
+        .and_then(|it| text(it, "filename"));
+    if let Some(ca) = ca {
+        settings.set("client_ca", ca);
+        if get(context, "require_client_certificate").and_then(Node::flag) != Some(true) {
+            settings.set("client_auth", "optional");
+        }
+    }
+    let minimum = get(common, "tls_params").and_then(|it| text(it, "tls_minimum_protocol_version"));
+    if minimum == Some("TLSv1_3") {
+        settings.set("min_tls", "1.3");
+    }
+}

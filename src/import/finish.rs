@@ -1,0 +1,199 @@
+//! What all importers do at the end: tables that would be errors together are brought in line.
+
+use toml::Value;
+
+use super::note::{Notes, Place};
+use super::settings::{Entries, Entry, Imported, Settings};
+
+/// What a route matches by.
+const MATCH: [&str; 8] =
+    ["host", "path", "path_regex", "trailing_slash", "methods", "headers", "query", "cookies"];
+
+/// Removes what cannot be in one file, and notes it.
+pub(super) fn finish(imported: &mut Imported) {
+    let Imported { routes, rules, upstreams, notes, .. } = imported;
+    remove_upstreams_without_servers(upstreams, notes);
+    remove_routes_without_target(routes, upstreams, notes);
+    remove_repeated_routes(routes, notes);
+    restrict_rules(rules, routes, notes);
+    let used: Vec<String> = routes.iter().flat_map(|route| targets(&route.settings)).collect();
+    upstreams.retain(|upstream| {
+        let is_used = used.contains(&upstream.name);
+        if !is_used {
+            notes.omitted(
+                upstream.place,
+                format!("upstream {}", upstream.name),
+                "no route forwards to it",
+            );
+        }
+        is_used
+    });
+    if routes.is_empty() {
+        notes.omitted(
+            Place::default(),
+            "routes",
+            "the file has none that can be taken over: write `[upstreams.<name>]` and `[routes.<name>]`",
+        );
+    }
+    separate_admin(imported);
+}
+
+/// The upstreams that a route forwards to.
+fn targets(route: &Settings) -> Vec<String> {
+    let mut targets: Vec<String> =
+        route.get("upstream").and_then(Value::as_str).map(str::to_owned).into_iter().collect();
+    if let Some(Value::Table(split)) = route.get("split") {
+        targets.extend(split.keys().cloned());
+    }
+    if let Some(Value::Table(mirror)) = route.get("mirror") {
+        targets.extend(mirror.get("to").and_then(Value::as_str).map(str::to_owned));
+    }
+    targets
+}
+
+fn remove_upstreams_without_servers(upstreams: &mut Entries, notes: &mut Notes) {
+    upstreams.retain(|upstream| {
+        let has_servers = matches!(upstream.settings.get("servers"), Some(Value::Array(list)) if !list.is_empty());
+        if !has_servers {
+            notes.omitted(
+                upstream.place,
+                format!("upstream {}", upstream.name),
+                "it has no server that can be taken over",
+            );
+        }
+        has_servers
+    });
+}
+
+fn remove_routes_without_target(routes: &mut Entries, upstreams: &Entries, notes: &mut Notes) {
+    routes.retain(|route| {
+        let missing =
+            targets(&route.settings).into_iter().find(|name| upstreams.get(name).is_none());
+        if let Some(name) = missing {
+            let why = format!("there is no upstream `{name}` with servers");
+            notes.omitted(route.place, format!("route {}", route.name), why);
+            return false;
+        }
+        true
+    });
+}
+
+/// Keeps the first of several routes that match the same requests.
+fn remove_repeated_routes(routes: &mut Entries, notes: &mut Notes) {
+    let mut seen: Vec<(String, Vec<String>, Place)> = Vec::new();
+    for route in routes.iter_mut() {
+        let key = matching(route);
+        let mut hosts = hosts(&route.settings);
+        let mut first = None;
+        hosts.retain(|host| {
+            let found = seen.iter().find(|(known, of, _)| *known == key && of.contains(host));
+            first = first.or(found.map(|(_, _, place)| *place));
+            found.is_none()
+        });
+        if let Some(first) = first {
+            let why = if first.file == route.place.file {
+                format!("line {} has a route for the same requests, which is used", first.line)
+            } else {
+                "another file has a route for the same requests, which is used".to_owned()
+            };
+            notes.omitted(route.place, format!("route {}", route.name), why);
+            if hosts.is_empty() {
+                // Marks it for the removal below.
+                route.settings = Settings::default();
+                continue;
+            }
+            set_hosts(&mut route.settings, &hosts);
+        }
+        seen.push((key, hosts, route.place));
+    }
+    routes.retain(|route| !route.settings.is_empty());
+}
+
+/// What a route matches by, without its hosts.
+fn matching(route: &Entry) -> String {
+    let mut key = String::new();
+    for name in MATCH.into_iter().skip(1) {
+        match route.settings.get(name) {
+            Some(Value::String(path)) if name == "path" => {
+                key += path.trim_end_matches("/*").trim_end_matches('/');
+                key += if path.ends_with("/*") { "/*" } else { "" };
+            }
+            Some(value) => key += &value.to_string(),
+            None => {}
+        }
+        key.push('\n');
+    }
+    key
+}
+
+/// The hosts of a route; an empty text stands for all.
+fn hosts(route: &Settings) -> Vec<String> {
+    match route.get("host") {
+        Some(Value::String(host)) => vec![host.clone()],
+        Some(Value::Array(hosts)) => {
+            hosts.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        }
+        _ => vec![String::new()],
+    }
+}
+
+/// Sets the hosts of a route: one as a text, several as a list.
+pub(super) fn set_hosts(route: &mut Settings, hosts: &[String]) {
+    match hosts {
+        [] => {}
+        [host] if host.is_empty() => {}
+        [host] => route.set("host", host.as_str()),
+        hosts => route
+            .set("host", hosts.iter().map(|host| Value::from(host.as_str())).collect::<Vec<_>>()),
+    }
+}
+
+/// Takes routes that are gone out of the rules, rules without routes out of the file, and the list
+/// out of rules for all routes.
+fn restrict_rules(rules: &mut Entries, routes: &Entries, notes: &mut Notes) {
+    for rule in rules.iter_mut() {
+        if let Some(Value::Array(list)) = rule.settings.get("routes") {
+            let list: Vec<Value> = list
+                .iter()
+                .filter(|name| name.as_str().is_some_and(|name| routes.get(name).is_some()))
+                .cloned()
+                .collect();
+            if list.len() == routes.len() && !list.is_empty() {
+                rule.settings.remove("routes");
+            } else {
+                rule.settings.set("routes", list);
+            }
+        }
+    }
+    rules.retain(|rule| {
+        let is_unused =
+            matches!(rule.settings.get("routes"), Some(Value::Array(list)) if list.is_empty());
+        if is_unused {
+            notes.omitted(
+                rule.place,
+                format!("limit {}", rule.name),
+                "none of its routes was taken over",
+            );
+        }
+        !is_unused
+    });
+}
+
+/// Moves the admin port if a listener has it.
+fn separate_admin(imported: &mut Imported) {
+    let mut addresses: Vec<String> = imported
+        .listeners
+        .iter()
+        .filter_map(|(_, listener)| listener.get("address")?.as_str().map(str::to_owned))
+        .collect();
+    if let Some(Value::Array(listen)) = imported.server.get("listen") {
+        addresses.extend(listen.iter().filter_map(Value::as_str).map(str::to_owned));
+    }
+    let is_taken =
+        |port: u16| addresses.iter().any(|address| address.ends_with(&format!(":{port}")));
+    if let Some(port) = (9090..9100).find(|port| !is_taken(*port))
+        && port != 9090
+    {
+        imported.server.set("admin", format!("127.0.0.1:{port}"));
+    }
+}

@@ -1,0 +1,359 @@
+//! Services, upstreams with targets, and routes.
+
+use toml::Table;
+
+use super::plugins;
+use super::{Owner, Plugin, items, name_of, reference};
+use crate::import::common::{add_server, is_below, list, prefix_path, replace};
+use crate::import::finish::set_hosts;
+use crate::import::note::Notes;
+use crate::import::settings::{Imported, Settings};
+use crate::import::values;
+use crate::import::yaml::Node;
+
+/// A service as other parts need it.
+struct Service<'a> {
+    name: &'a str,
+    /// Name of the upstream.
+    upstream: String,
+    /// What is put before the path.
+    path: String,
+    retries: Option<u64>,
+}
+
+/// Takes over services with their routes.
+pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut Imported) {
+    let mut services = Vec::new();
+    for node in documents.iter().flat_map(|document| items(document, "services")) {
+        let Some(service) = service(documents, node, imported) else { continue };
+        for node in items(node, "routes") {
+            route(node, &service, plugins, imported);
+        }
+        services.push(service);
+    }
+    for node in documents.iter().flat_map(|document| items(document, "routes")) {
+        let name = reference(node, "service").unwrap_or_default();
+        match services.iter().find(|service| service.name == name) {
+            Some(service) => route(node, service, plugins, imported),
+            None => imported.notes.omitted(
+                node.place,
+                format!("route {}", name_of(node)),
+                "it has no service that can be taken over",
+            ),
+        }
+    }
+}
+
+fn service<'a>(documents: &[Node], node: &'a Node, imported: &mut Imported) -> Option<Service<'a>> {
+    let name = name_of(node);
+    let what = format!("service {name}");
+    let number = |key: &str| node.get(key).and_then(Node::number);
+    let url = node.text_at(&["url"]);
+    let (protocol, rest) = match url.and_then(|url| url.split_once("://")) {
+        Some((protocol, rest)) => (protocol, rest),
+        None => (node.text_at(&["protocol"]).unwrap_or("http"), ""),
+    };
+    let has_tls = matches!(protocol, "https" | "grpcs");
+    if !has_tls && !matches!(protocol, "http" | "grpc") {
+        imported.notes.omitted(node.place, what, "the gateway forwards HTTP only");
+        return None;
+    }
+    let (authority, path) = match rest.find('/') {
+        Some(at) => rest.split_at(at),
+        None => (rest, node.text_at(&["path"]).unwrap_or_default()),
+    };
+    let port =
+        u16::try_from(number("port").unwrap_or(if has_tls { 443 } else { 80 })).unwrap_or(80);
+    let host =
+        if authority.is_empty() { node.text_at(&["host"]).unwrap_or_default() } else { authority };
+    let mut settings = Settings::default();
+    let tls = if has_tls { "https://" } else { "" };
+    let upstream = documents
+        .iter()
+        .flat_map(|document| items(document, "upstreams"))
+        .find(|upstream| name_of(upstream) == host);
+    if let Some(upstream) = upstream {
+        targets(upstream, tls, &mut settings, &mut imported.notes);
+    } else if let Some(address) = values::with_port(host, port) {
+        add_server(
+            &mut settings,
+            &format!("{tls}{address}"),
+            None,
+            node.place,
+            &mut imported.notes,
+        );
+    } else {
+        imported.notes.omitted(node.place, format!("{what}: {host}"), "it is no host of a server");
+        return None;
+    }
+    match protocol {
+        "grpc" => settings.set("protocol", "h2c"),
+        "grpcs" => settings.set("protocol", "h2"),
+        _ => {}
+    }
+    for (theirs, own) in [
+        ("connect_timeout", "connect_timeout"),
+        ("read_timeout", "read_timeout"),
+        ("write_timeout", "write_timeout"),
+    ] {
+        if let Some(ms) = number(theirs) {
+            settings.set(own, values::time(ms));
+        }
+    }
+    if node.get("tls_verify").and_then(Node::flag) != Some(true) && has_tls {
+        let why = "the certificate of the server is always verified: for an authority of your own, set `tls = { ca = \"ca.pem\" }`";
+        imported.notes.approximate(node.place, &what, why);
+    }
+    if node.get("enabled").and_then(Node::flag) == Some(false) {
+        imported.notes.omitted(node.place, what, "it is not enabled");
+        return None;
+    }
+    let upstream = imported.upstreams.add(name, node.place, settings);
+    let path = path.trim_end_matches('/').to_owned();
+    Some(Service { name, upstream, path, retries: number("retries") })
+}
+
+/// The targets of an upstream, with its balancing and health checks.
+fn targets(upstream: &Node, tls: &str, settings: &mut Settings, notes: &mut Notes) {
+    let weight_of = |target: &Node| target.get("weight").and_then(Node::number).unwrap_or(100);
+    let weights: Vec<u64> = items(upstream, "targets").iter().map(weight_of).collect();
+    let are_equal = weights.iter().all(|weight| *weight > 0 && Some(weight) == weights.first());
+    for target in items(upstream, "targets") {
+        let text = target.text_at(&["target"]).or(target.text()).unwrap_or_default();
+        let weight = (!are_equal).then(|| weight_of(target));
+        match values::with_port(text, 8000) {
+            Some(address) => {
+                add_server(settings, &format!("{tls}{address}"), weight, target.place, notes);
+            }
+            None => {
+                notes.omitted(target.place, format!("target {text}"), "it is no host of a server");
+            }
+        }
+    }
+    let what = format!("upstream {}", name_of(upstream));
+    match upstream.text_at(&["algorithm"]) {
+        Some("least-connections" | "latency") => settings.set("balance", "least_request"),
+        _ => match (upstream.text_at(&["hash_on"]), upstream.text_at(&["hash_on_header"])) {
+            (Some("ip"), _) => settings.set("balance", "hash:ip"),
+            (Some("consumer"), _) => settings.set("balance", "hash:key"),
+            (Some("header"), Some(name)) => settings.set("balance", format!("hash:header:{}", name.to_lowercase())),
+            (None | Some("none"), _) => {}
+            (Some(other), _) => notes.omitted(
+                upstream.place,
+                format!("{what}: hash_on {other}"),
+                "write `balance = \"hash:ip\"`, `\"hash:key\"` or `\"hash:header:<name>\"`, or `sticky` for a cookie",
+            ),
+        },
+    }
+    let active = upstream.at(&["healthchecks", "active"]);
+    let interval =
+        active.and_then(|it| it.at(&["healthy", "interval"])).and_then(Node::number).unwrap_or(0);
+    if let Some(active) = active.filter(|_| interval > 0) {
+        health(active, interval, settings);
+    }
+    let failures = ["tcp_failures", "http_failures"].into_iter().find_map(|name| {
+        upstream
+            .at(&["healthchecks", "passive", "unhealthy", name])
+            .and_then(Node::number)
+            .filter(|it| *it > 0)
+    });
+    if let Some(failures) = failures {
+        settings.change("eject", |eject| {
+            let failures = i64::try_from(failures.min(10_000)).unwrap_or(5);
+            eject.insert("consecutive_failures".into(), failures.into());
+        });
+        let why = "an endpoint that was ejected gets requests again after a time, `for` of `eject`";
+        notes.approximate(upstream.place, format!("{what}: passive health checks"), why);
+    }
+}
+
+fn health(active: &Node, interval_s: u64, settings: &mut Settings) {
+    let mut health = Table::new();
+    let count = |path: &[&str]| {
+        let number = active.at(path).and_then(Node::number).filter(|number| *number > 0)?;
+        i64::try_from(number.min(100)).ok()
+    };
+    match active.text_at(&["type"]) {
+        Some("tcp") => {
+            health.insert("kind".into(), "tcp".into());
+        }
+        Some("grpc" | "grpcs") => {
+            health.insert("kind".into(), "grpc".into());
+        }
+        _ => {
+            health.insert("path".into(), active.text_at(&["http_path"]).unwrap_or("/").into());
+        }
+    }
+    let interval_ms = interval_s.saturating_mul(1000).min(3_600_000);
+    health.insert("interval".into(), values::time(interval_ms).into());
+    let timeout_s = active.get("timeout").and_then(Node::number).unwrap_or(1).max(1);
+    let timeout_ms = timeout_s.saturating_mul(1000).min(60_000).min(interval_ms);
+    health.insert("timeout".into(), values::time(timeout_ms).into());
+    if let Some(rise) = count(&["healthy", "successes"]) {
+        health.insert("rise".into(), rise.into());
+    }
+    if let Some(fall) =
+        count(&["unhealthy", "http_failures"]).or(count(&["unhealthy", "tcp_failures"]))
+    {
+        health.insert("fall".into(), fall.into());
+    }
+    settings.set("health", health);
+}
+
+/// The routes of one route of Kong: one for each path.
+fn route(node: &Node, service: &Service<'_>, plugins: &[Plugin<'_>], imported: &mut Imported) {
+    let name = name_of(node);
+    let what = format!("route {name}");
+    let texts = |key: &str| node.get(key).map(Node::texts).unwrap_or_default();
+    for (key, why) in [
+        ("snis", "write `host`"),
+        ("sources", "write `allow_ips`"),
+        ("destinations", "routes are for all listeners"),
+        ("expression", "write `path`, `host`, `methods` and `headers` of the route"),
+    ] {
+        if let Some(unknown) = node.get(key) {
+            imported.notes.omitted(unknown.place, format!("{what}: {key}"), why);
+        }
+    }
+    let (base, conditions) = matching(node, &what, &mut imported.notes);
+    let paths = texts("paths");
+    let paths = if paths.is_empty() { vec!["/"] } else { paths };
+    let protocols = texts("protocols");
+    if protocols == ["https"] {
+        let why = "it is served on all listeners: a listener with `redirect = \"https\"` refuses requests without TLS";
+        imported.notes.approximate(node.place, format!("{what}: protocols"), why);
+    }
+    for path in paths {
+        let mut settings = base.clone();
+        match path.strip_prefix('~') {
+            Some(expression) => {
+                settings.set("path_regex", format!("^{}", expression.trim_start_matches('^')));
+            }
+            None => {
+                let path = prefix_path(path, node.place, &what, &mut imported.notes);
+                settings.set("path", path);
+            }
+        }
+        settings.extend("methods", texts("methods").into_iter().map(str::to_uppercase));
+        if !conditions.is_empty() {
+            settings.set("headers", conditions.clone());
+        }
+        settings.set("upstream", service.upstream.as_str());
+        if node.get("preserve_host").and_then(Node::flag) != Some(true) {
+            settings.set("upstream_host", "{upstream}");
+        }
+        let strips = node.get("strip_path").and_then(Node::flag) != Some(false);
+        rewriting(path, strips, service, &mut settings, node, &what, &mut imported.notes);
+        if let Some(retries) = service.retries {
+            let mut table = Table::new();
+            table.insert("count".into(), i64::try_from(retries.min(10)).unwrap_or(5).into());
+            table.insert("on".into(), list(["connect", "reset", "timeout"]));
+            settings.set("retries", table);
+        }
+        let applies = |plugin: &&Plugin<'_>| match plugin.owner {
+            Owner::All => true,
+            Owner::Service(owner) => owner == service.name,
+            Owner::Route(owner) => owner == name,
+            Owner::Consumer(_) => false,
+        };
+        for plugin in most_specific(plugins.iter().filter(applies)) {
+            plugins::apply(plugin, &mut settings, &mut imported.notes);
+        }
+        let own = imported.routes.add(name, node.place, settings);
+        for plugin in most_specific(plugins.iter().filter(applies)) {
+            plugins::limit(plugin, &own, imported);
+        }
+    }
+}
+
+/// The hosts and the conditions on headers of a route.
+fn matching(node: &Node, what: &str, notes: &mut Notes) -> (Settings, Table) {
+    let mut base = Settings::default();
+    let hosts: Vec<String> = node
+        .get("hosts")
+        .map(Node::texts)
+        .unwrap_or_default()
+        .into_iter()
+        .map(str::to_lowercase)
+        .collect();
+    set_hosts(&mut base, &hosts);
+    let mut conditions = Table::new();
+    for header in node.get("headers").map(Node::pairs).unwrap_or_default() {
+        match header.value.texts().as_slice() {
+            [value] if !value.starts_with("~*") => {
+                conditions.insert(header.key.to_lowercase(), (*value).into());
+            }
+            _ => notes.omitted(
+                header.place,
+                format!("{what}: header {}", header.key),
+                "a condition is one value: write a route for each",
+            ),
+        }
+    }
+    (base, conditions)
+}
+
+/// Of the plugins of one name, that of the route, else that of the service, else the global one.
+fn most_specific<'a>(plugins: impl Iterator<Item = &'a Plugin<'a>>) -> Vec<&'a Plugin<'a>> {
+    let rank = |plugin: &Plugin<'_>| match plugin.owner {
+        Owner::Route(_) => 2,
+        Owner::Service(_) => 1,
+        Owner::All | Owner::Consumer(_) => 0,
+    };
+    let mut found: Vec<&Plugin<'_>> = Vec::new();
+    for plugin in plugins {
+        match found.iter_mut().find(|known| known.name == plugin.name) {
+            Some(known) if rank(plugin) > rank(known) => *known = plugin,
+            Some(_) => {}
+            None => found.push(plugin),
+        }
+    }
+    found
+}
+
+/// `strip_path`, and the path of the service.
+fn rewriting(
+    path: &str,
+    strips: bool,
+    service: &Service<'_>,
+    settings: &mut Settings,
+    node: &Node,
+    what: &str,
+    notes: &mut Notes,
+) {
+    if path.starts_with('~') {
+        if strips {
+            let why =
+                "the part that the expression matches is not taken away: write `replace_path`";
+            notes.omitted(node.place, format!("{what}: strip_path"), why);
+        }
+        return;
+    }
+    let prefix = if strips { path.trim_end_matches('/') } else { "" };
+    if is_below(settings, prefix) {
+        replace(prefix, &service.path, settings);
+    }
+}
+
+/// The names of the routes that a route or a service of Kong has become.
+pub(super) fn routes_of(owner: Owner<'_>, documents: &[Node], imported: &Imported) -> Vec<String> {
+    let all = documents.iter().flat_map(|document| items(document, "services"));
+    let nested = all.flat_map(|service| {
+        items(service, "routes").iter().map(move |route| (Some(name_of(service)), route))
+    });
+    let top = documents
+        .iter()
+        .flat_map(|document| items(document, "routes"))
+        .map(|route| (reference(route, "service"), route));
+    let places: Vec<_> = nested
+        .chain(top)
+        .filter(|(service, route)| match owner {
+            Owner::Service(name) => *service == Some(name),
+            Owner::Route(name) => name_of(route) == name,
+            Owner::All | Owner::Consumer(_) => true,
+        })
+        .map(|(_, route)| route.place)
+        .collect();
+    let routes = imported.routes.iter().filter(|route| places.contains(&route.place));
+    routes.map(|route| route.name.clone()).collect()
+}

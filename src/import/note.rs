@@ -1,0 +1,98 @@
+//! What the list of an import says: one note for each setting that was not taken over as it is.
+
+use std::fmt;
+
+/// Maximum length of what a note repeats of the file, in characters.
+const SHOWN: usize = 80;
+
+/// A line of one of the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Place {
+    /// Index of the file.
+    pub file: usize,
+    /// Line, counted from 1; 0 for the file as a whole.
+    pub line: usize,
+}
+
+/// What happened to a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// The result has nothing for it.
+    Omitted,
+    /// The result has something that behaves differently in some cases.
+    Approximate,
+}
+
+/// A setting that was not taken over as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Where it is.
+    pub place: Place,
+    /// The setting, as the file has it.
+    pub what: String,
+    /// What happened to it.
+    pub effect: Effect,
+    /// Why, and what to do. Without a final period.
+    pub why: String,
+}
+
+/// The notes of an import.
+#[derive(Debug, Default)]
+pub(super) struct Notes(Vec<Note>);
+
+// === impl Notes ===
+
+impl Notes {
+    /// Notes that a setting is not in the result.
+    pub(super) fn omitted(&mut self, place: Place, what: impl AsRef<str>, why: impl Into<String>) {
+        self.push(place, what.as_ref(), Effect::Omitted, why.into());
+    }
+
+    /// Notes that a setting may behave differently.
+    pub(super) fn approximate(
+        &mut self,
+        place: Place,
+        what: impl AsRef<str>,
+        why: impl Into<String>,
+    ) {
+        self.push(place, what.as_ref(), Effect::Approximate, why.into());
+    }
+
+    fn push(&mut self, place: Place, what: &str, effect: Effect, why: String) {
+        let note = Note { place, what: one_line(what), effect, why };
+        // Settings that apply to several routes are visited for each.
+        if !self.0.contains(&note) {
+            self.0.push(note);
+        }
+    }
+
+    /// The notes in the order of the files.
+    pub(super) fn into_sorted(mut self) -> Vec<Note> {
+        self.0.sort_by_key(|note| note.place);
+        self.0
+    }
+}
+
+// === impl Note ===
+
+/// Without the name of the file and the line.
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let effect = match self.effect {
+            Effect::Omitted => "not taken over",
+            Effect::Approximate => "approximately",
+        };
+        write!(f, "{}: {effect}: {}", self.what, self.why)
+    }
+}
+
+/// The text without line breaks and other control characters, shortened.
+fn one_line(text: &str) -> String {
+    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let words: Vec<&str> = clean.split_whitespace().collect();
+    let line = words.join(" ");
+    if line.chars().count() <= SHOWN {
+        return line;
+    }
+    line.chars().take(SHOWN - 1).chain(['…']).collect()
+}

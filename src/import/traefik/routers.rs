@@ -1,0 +1,164 @@
+//! Routers as routes.
+
+use std::collections::BTreeSet;
+
+use toml::Table;
+
+use super::entry_points::EntryPoint;
+use super::rule::{self, Alternative, Path};
+use super::{Files, middlewares, services};
+use crate::import::common::prefix_path;
+use crate::import::finish::set_hosts;
+use crate::import::settings::{Imported, Settings};
+use crate::import::values;
+use crate::import::yaml::{Node, Pair};
+
+/// How routers use the entry points.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    /// Names of entry points with routers that have TLS.
+    pub(super) with_tls: BTreeSet<String>,
+    /// Names of entry points with a router that redirects to HTTPS.
+    pub(super) redirecting: BTreeSet<String>,
+    /// Names of entry points with other routers.
+    pub(super) serving: BTreeSet<String>,
+    /// Domains whose certificates a resolver obtains.
+    pub(super) domains: BTreeSet<String>,
+}
+
+/// Takes over all routers.
+pub(super) fn import(
+    files: &Files<'_>,
+    entry_points: &[EntryPoint<'_>],
+    imported: &mut Imported,
+) -> Uses {
+    let mut uses = Uses::default();
+    for router in files.pairs(&["http", "routers"]) {
+        let names = names_of_entry_points(router, entry_points);
+        let tls = router.value.get("tls");
+        let has_tls = tls.is_some()
+            || names
+                .iter()
+                .any(|name| entry_points.iter().any(|it| it.name == *name && it.has_tls));
+        let set = if has_tls { &mut uses.with_tls } else { &mut uses.serving };
+        let middlewares = middlewares_of(files, router, &names, entry_points, imported);
+        if middlewares.iter().any(|it| middlewares::redirects_to_https(it)) && !has_tls {
+            uses.redirecting.extend(names);
+            continue;
+        }
+        set.extend(names);
+        let text = router.value.text_at(&["rule"]).unwrap_or_default();
+        let alternatives = match rule::parse(text) {
+            Ok(alternatives) => alternatives,
+            Err(why) => {
+                imported.notes.omitted(router.place, format!("router {}: {text}", router.key), why);
+                continue;
+            }
+        };
+        if tls.is_some_and(|tls| tls.get("certResolver").is_some()) {
+            uses.domains.extend(domains(tls, &alternatives));
+        }
+        for alternative in alternatives {
+            route(files, router, alternative, &middlewares, imported);
+        }
+    }
+    middlewares::separate(imported);
+    uses
+}
+
+/// The entry points of a router: those that it names, or all.
+fn names_of_entry_points(router: &Pair, entry_points: &[EntryPoint<'_>]) -> Vec<String> {
+    let named = ["entryPoints", "entrypoints"].into_iter().find_map(|key| router.value.get(key));
+    match named {
+        Some(named) => named.texts().into_iter().map(str::to_owned).collect(),
+        None => entry_points.iter().map(|it| it.name.to_owned()).collect(),
+    }
+}
+
+/// The middlewares of a router, after those of its entry points.
+fn middlewares_of<'a>(
+    files: &Files<'a>,
+    router: &Pair,
+    entry_points: &[String],
+    all: &[EntryPoint<'_>],
+    imported: &mut Imported,
+) -> Vec<&'a Pair> {
+    let of_entry_points = all
+        .iter()
+        .filter(|it| entry_points.iter().any(|name| *name == it.name))
+        .flat_map(|it| it.middlewares.clone());
+    let own = router.value.get("middlewares").map(Node::texts).unwrap_or_default();
+    let names: Vec<&str> = of_entry_points.chain(own).collect();
+    middlewares::named(files, &names, router.place, &mut imported.notes)
+}
+
+/// The names of the certificates of a router.
+fn domains(tls: Option<&Node>, alternatives: &[Alternative]) -> Vec<String> {
+    let named = tls.and_then(|tls| tls.get("domains")).map(Node::items).unwrap_or_default();
+    if named.is_empty() {
+        return alternatives.iter().flat_map(|it| it.hosts.clone()).collect();
+    }
+    let of = |domain: &Node| {
+        let main = domain.text_at(&["main"]).map(str::to_owned);
+        let sans = domain.get("sans").map(Node::texts).unwrap_or_default();
+        main.into_iter().chain(sans.into_iter().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    named.iter().flat_map(of).collect()
+}
+
+/// The route of one alternative of the rule.
+fn route(
+    files: &Files<'_>,
+    router: &Pair,
+    alternative: Alternative,
+    middlewares: &[&Pair],
+    imported: &mut Imported,
+) {
+    let what = format!("router {}", router.key);
+    let mut route = Settings::default();
+    set_hosts(&mut route, &alternative.hosts);
+    for left_out in &alternative.left_out {
+        let why = "other routes for these paths are more specific, and are used";
+        imported.notes.approximate(router.place, format!("{what}: {left_out}"), why);
+    }
+    match alternative.path {
+        None => route.set("path", "/*"),
+        Some(Path::Exact(path)) => {
+            route.set("path", path);
+            route.set("trailing_slash", "distinct");
+        }
+        Some(Path::Prefix(prefix)) => {
+            let path = prefix_path(&prefix, router.place, &what, &mut imported.notes);
+            route.set("path", path);
+        }
+        Some(Path::Expression(expression)) => route.set("path_regex", expression),
+    }
+    route.extend("methods", alternative.methods);
+    for (name, conditions) in [("headers", alternative.headers), ("query", alternative.query)] {
+        if !conditions.is_empty() {
+            route.set(name, conditions.into_iter().collect::<Table>());
+        }
+    }
+    let networks = alternative.allow_ips.iter().filter_map(|text| values::network(text));
+    route.extend("allow_ips", networks);
+    if let Some(priority) = router.value.get("priority") {
+        let why = "the most specific route is used, whatever its priority";
+        imported.notes.approximate(priority.place, format!("{what}: priority"), why);
+    }
+    let service = router.value.text_at(&["service"]).unwrap_or_default();
+    if !services::target(files, service, router.place, &mut route, imported) {
+        return;
+    }
+    for middleware in middlewares {
+        middlewares::apply(middleware, &mut route, &mut imported.notes);
+    }
+    if route.get("replace_path").is_some() {
+        for name in ["strip_prefix", "replace_prefix", "add_prefix"] {
+            route.remove(name);
+        }
+    }
+    let name = imported.routes.add(&router.key, router.place, route);
+    for middleware in middlewares {
+        middlewares::limit(middleware, &name, imported);
+    }
+}

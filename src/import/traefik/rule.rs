@@ -1,0 +1,382 @@
+//! The rule of a router: `Host(`a.example`) && (PathPrefix(`/api`) || Path(`/x`))`.
+
+use toml::Value;
+
+/// Maximum number of alternatives of a rule.
+const MAX_ALTERNATIVES: usize = 64;
+
+/// Maximum depth of parentheses.
+const MAX_DEPTH: usize = 32;
+
+/// One alternative of a rule: all that is set must hold.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Alternative {
+    /// Any of them; none for all hosts.
+    pub(super) hosts: Vec<String>,
+    pub(super) path: Option<Path>,
+    pub(super) methods: Vec<String>,
+    pub(super) headers: Vec<(String, Value)>,
+    pub(super) query: Vec<(String, Value)>,
+    pub(super) allow_ips: Vec<String>,
+    /// What was left out although the alternative then matches more.
+    pub(super) left_out: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Path {
+    Exact(String),
+    Prefix(String),
+    Expression(String),
+}
+
+/// The alternatives of a rule.
+///
+/// # Errors
+/// What cannot be taken over.
+pub(super) fn parse(text: &str) -> Result<Vec<Alternative>, String> {
+    let mut parser = Parser { rest: text.trim(), depth: 0 };
+    let alternatives = parser.or()?;
+    if !parser.rest.is_empty() {
+        return Err(format!("`{}` is not understood", parser.rest));
+    }
+    Ok(joined(alternatives))
+}
+
+/// Joins alternatives that differ only in their hosts.
+fn joined(alternatives: Vec<Alternative>) -> Vec<Alternative> {
+    let mut result: Vec<Alternative> = Vec::new();
+    for alternative in alternatives {
+        let without = |it: &Alternative| Alternative { hosts: Vec::new(), ..it.clone() };
+        let same = result.iter_mut().find(|known| without(known) == without(&alternative));
+        match same {
+            Some(known) if known.hosts.is_empty() || alternative.hosts.is_empty() => {
+                known.hosts.clear();
+            }
+            Some(known) => known.hosts.extend(alternative.hosts),
+            None => result.push(alternative),
+        }
+    }
+    result
+}
+
+struct Parser<'a> {
+    rest: &'a str,
+    depth: usize,
+}
+
+// === impl Parser ===
+
+impl<'a> Parser<'a> {
+    fn eat(&mut self, token: &str) -> bool {
+        match self.rest.strip_prefix(token) {
+            Some(rest) => {
+                self.rest = rest.trim_start();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn or(&mut self) -> Result<Vec<Alternative>, String> {
+        let mut alternatives = self.and()?;
+        while self.eat("||") {
+            alternatives.extend(self.and()?);
+            if alternatives.len() > MAX_ALTERNATIVES {
+                return Err(format!("it has more than {MAX_ALTERNATIVES} alternatives"));
+            }
+        }
+        Ok(alternatives)
+    }
+
+    fn and(&mut self) -> Result<Vec<Alternative>, String> {
+        let mut alternatives = self.one()?;
+        while self.eat("&&") {
+            let others = self.one()?;
+            if alternatives.len() * others.len() > MAX_ALTERNATIVES {
+                return Err(format!("it has more than {MAX_ALTERNATIVES} alternatives"));
+            }
+            let mut both = Vec::new();
+            for first in &alternatives {
+                for second in &others {
+                    both.push(first.clone().and(second.clone())?);
+                }
+            }
+            alternatives = both;
+        }
+        Ok(alternatives)
+    }
+
+    fn one(&mut self) -> Result<Vec<Alternative>, String> {
+        if self.eat("!") {
+            self.depth += 1;
+            if self.depth > MAX_DEPTH {
+                return Err("it has too many negations".to_owned());
+            }
+            let before = self.rest;
+            let negated = self.one()?;
+            let shown = before[..before.len() - self.rest.len()].trim();
+            // Paths of other routes are more specific, so a request for them does not get this one.
+            let is_path = negated.iter().all(|it| {
+                it.path.is_some()
+                    && Alternative { path: None, ..it.clone() } == Alternative::default()
+            });
+            return if is_path {
+                Ok(vec![Alternative {
+                    left_out: vec![format!("!{shown}")],
+                    ..Alternative::default()
+                }])
+            } else {
+                Err(format!("`!{shown}`: a condition of a route cannot be negated"))
+            };
+        }
+        if self.eat("(") {
+            self.depth += 1;
+            if self.depth > MAX_DEPTH {
+                return Err("it has too many parentheses".to_owned());
+            }
+            let inner = self.or()?;
+            self.depth -= 1;
+            return if self.eat(")") { Ok(inner) } else { Err("a `)` is missing".to_owned()) };
+        }
+        let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
+        let (name, rest) = self.rest.split_at(end);
+        self.rest = rest.trim_start();
+        if name.is_empty() || !self.eat("(") {
+            return Err(format!("`{name}{}` is not understood", self.rest));
+        }
+        let arguments = self.arguments()?;
+        matcher(name, &arguments)
+    }
+
+    /// Texts in backticks or quotes, up to the `)`.
+    fn arguments(&mut self) -> Result<Vec<&'a str>, String> {
+        let mut arguments = Vec::new();
+        loop {
+            if self.eat(")") {
+                return Ok(arguments);
+            }
+            let quote = self.rest.chars().next().filter(|c| matches!(c, '`' | '"' | '\''));
+            let Some(quote) = quote else { return Err("a text is missing".to_owned()) };
+            let inner = &self.rest[1..];
+            let Some(end) = inner.find(quote) else { return Err("a text does not end".to_owned()) };
+            arguments.push(&inner[..end]);
+            self.rest = inner[end + 1..].trim_start();
+            self.eat(",");
+        }
+    }
+}
+
+// === impl Alternative ===
+
+impl Alternative {
+    fn of_path(path: Path) -> Self {
+        Self { path: Some(path), ..Self::default() }
+    }
+
+    /// Both at once.
+    fn and(mut self, other: Self) -> Result<Self, String> {
+        if !self.hosts.is_empty() && !other.hosts.is_empty() {
+            self.hosts.retain(|host| other.hosts.contains(host));
+            if self.hosts.is_empty() {
+                return Err("it has two conditions on the host".to_owned());
+            }
+        } else {
+            self.hosts.extend(other.hosts);
+        }
+        self.path = match (self.path, other.path) {
+            (Some(first), Some(second)) => match (first, second) {
+                (Path::Prefix(a), Path::Prefix(b)) if b.starts_with(&a) => Some(Path::Prefix(b)),
+                (Path::Prefix(a), Path::Prefix(b)) if a.starts_with(&b) => Some(Path::Prefix(a)),
+                (Path::Prefix(a), Path::Exact(b)) | (Path::Exact(b), Path::Prefix(a))
+                    if b.starts_with(&a) =>
+                {
+                    Some(Path::Exact(b))
+                }
+                (first, second) if first == second => Some(first),
+                _ => return Err("it has two conditions on the path".to_owned()),
+            },
+            (first, second) => first.or(second),
+        };
+        if !self.methods.is_empty() && !other.methods.is_empty() {
+            return Err("it has two conditions on the method".to_owned());
+        }
+        self.methods.extend(other.methods);
+        self.headers.extend(other.headers);
+        self.query.extend(other.query);
+        if !self.allow_ips.is_empty() && !other.allow_ips.is_empty() {
+            return Err("it has two conditions on the address".to_owned());
+        }
+        self.allow_ips.extend(other.allow_ips);
+        self.left_out.extend(other.left_out);
+        Ok(self)
+    }
+}
+
+/// The alternatives of one matcher.
+fn matcher(name: &str, arguments: &[&str]) -> Result<Vec<Alternative>, String> {
+    let texts = || arguments.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let paths = |path: fn(String) -> Path| {
+        texts().into_iter().map(|text| Alternative::of_path(path(text))).collect::<Vec<_>>()
+    };
+    let found = match name {
+        "Host" | "HostHeader" => {
+            vec![Alternative {
+                hosts: texts().iter().map(|it| it.to_lowercase()).collect(),
+                ..Alternative::default()
+            }]
+        }
+        "HostRegexp" => {
+            let hosts = arguments.iter().map(|text| host(text)).collect::<Result<Vec<_>, _>>()?;
+            let is_all = hosts.iter().any(Option::is_none);
+            let hosts = if is_all { Vec::new() } else { hosts.into_iter().flatten().collect() };
+            vec![Alternative { hosts, ..Alternative::default() }]
+        }
+        "Path" => texts()
+            .into_iter()
+            .map(|text| Alternative::of_path(Path::Exact(parameters(&text))))
+            .collect(),
+        "PathPrefix" => texts()
+            .into_iter()
+            .map(|text| Alternative::of_path(Path::Prefix(parameters(&text))))
+            .collect(),
+        "PathRegexp" => paths(Path::Expression),
+        "Method" => vec![Alternative { methods: texts(), ..Alternative::default() }],
+        "Headers" | "Header" => match arguments {
+            [name] => vec![Alternative {
+                headers: vec![((*name).to_owned(), true.into())],
+                ..Alternative::default()
+            }],
+            [name, value] => {
+                vec![Alternative {
+                    headers: vec![((*name).to_owned(), (*value).into())],
+                    ..Alternative::default()
+                }]
+            }
+            _ => return Err(format!("`{name}` has a name and a value")),
+        },
+        "Query" => {
+            let pair = match arguments {
+                [name, value] => ((*name).to_owned(), (*value).into()),
+                [pair] => match pair.split_once('=') {
+                    Some((name, value)) => (name.to_owned(), value.into()),
+                    None => ((*pair).to_owned(), true.into()),
+                },
+                _ => return Err("`Query` has a name and a value".to_owned()),
+            };
+            vec![Alternative { query: vec![pair], ..Alternative::default() }]
+        }
+        "ClientIP" => vec![Alternative { allow_ips: texts(), ..Alternative::default() }],
+        _ => return Err(format!("`{name}` is not a condition of routes")),
+    };
+    if found.is_empty() || arguments.is_empty() {
+        return Err(format!("`{name}` has no value"));
+    }
+    Ok(found)
+}
+
+/// A wildcard for an expression for hosts; none if it is for all.
+fn host(text: &str) -> Result<Option<String>, String> {
+    let plain = text.trim_start_matches('^').trim_end_matches('$').replace("\\.", ".");
+    let any = [
+        "{any:.+}",
+        ".+",
+        ".*",
+        "{host:.+}",
+        "{host:.*}",
+        "{catchall:.*}",
+        "{any:.*}",
+        "[^.]+",
+        "[a-z0-9-]+",
+        "[a-zA-Z0-9-]+",
+    ];
+    if any.contains(&plain.as_str()) {
+        return Ok(None);
+    }
+    // `{sub:[a-z]+}.example.com` of version 2.
+    let rest = match plain.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+        Some((_, rest)) => rest,
+        None => any.iter().find_map(|any| plain.strip_prefix(any)).unwrap_or_default(),
+    };
+    let is_host = |host: &str| {
+        !host.is_empty()
+            && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
+    };
+    match rest.strip_prefix('.').filter(|rest| is_host(rest)) {
+        Some(rest) => Ok(Some(format!("*.{}", rest.to_lowercase()))),
+        None => {
+            Err(format!("`{text}`: a host is a name, or `*.example.com` for all names below one"))
+        }
+    }
+}
+
+/// `/users/{id:[0-9]+}` of version 2 as `/users/{id}`.
+fn parameters(path: &str) -> String {
+    let mut result = String::new();
+    let mut rest = path;
+    while let Some((before, after)) = rest.split_once('{') {
+        let mut depth = 1;
+        let end = after.find(|c| {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        });
+        let Some(end) = end else { break };
+        let name = after[..end].split(':').next().unwrap_or_default().to_lowercase();
+        result.extend([before, "{", &name, "}"]);
+        rest = &after[end + 1..];
+    }
+    result + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn rules_become_alternatives() {
+        let one = |text: &str| parse(text).unwrap().remove(0);
+        let host = one("Host(`A.example`) && PathPrefix(`/api`) && Method(`GET`, `POST`)");
+        assert_eq!(host.hosts, ["a.example"]);
+        assert_eq!(host.path, Some(Path::Prefix("/api".into())));
+        assert_eq!(host.methods, ["GET", "POST"]);
+        assert_eq!(one("Host(`a`) || Host(`b`)").hosts, ["a", "b"]);
+        assert_eq!(parse("Host(`a`) && (Path(`/x`) || PathPrefix(`/y`))").unwrap().len(), 2);
+        assert_eq!(one("HostRegexp(`^.+\\.a\\.example$`)").hosts, ["*.a.example"]);
+        assert_eq!(one("HostRegexp(`{sub:[a-z]+}.a.example`)").hosts, ["*.a.example"]);
+        assert_eq!(one("HostRegexp(`{any:.+}`)"), Alternative::default());
+        assert_eq!(one("Path(`/u/{id:[0-9]{2}}/x`)").path, Some(Path::Exact("/u/{id}/x".into())));
+        assert_eq!(one("Query(`a`, `b`)").query, [("a".to_owned(), Value::from("b"))]);
+        assert_eq!(one("Host(`a`) && !PathPrefix(`/api`)").left_out, ["!PathPrefix(`/api`)"]);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_an_error() {
+        for text in [
+            "",
+            "Host",
+            "Host(a)",
+            "Host(`a`",
+            "!Host(`a`)",
+            "Foo(`a`)",
+            "Host()",
+            "Path(`/a`) && Path(`/b`)",
+            ")",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert!(parse(&"(".repeat(10_000)).is_err());
+        assert!(parse(&"!".repeat(100_000)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "([!()|&,` '\"a-z{}:]|Host|Path|\\PC){0,60}") {
+            let _ = parse(&text);
+        }
+    }
+}
