@@ -1,8 +1,9 @@
-//! Configurations of nginx, Traefik, Kong and Envoy as a gateway.toml, with a list of what could not
-//! be taken over. Pure.
+//! Configurations of nginx, Traefik, Kong and Envoy as a gateway.toml, with a list of what could
+//! not be taken over. Pure.
 //!
-//! Reading order: `note`, [`settings`](self::settings) (what every format becomes), `values`, `common`,
-//! `yaml`, then a folder for each format, then `finish` and `write`, which are the same for all.
+//! Reading order: `note`, [`settings`](self::settings) (what every format becomes), `values`,
+//! `common`, `yaml`, then a folder for each format, then `finish` and `write`, which are the same
+//! for all.
 
 #![allow(clippy::similar_names, reason = "an importer, and what is imported")]
 #![allow(clippy::single_match_else, reason = "what is taken over, beside what is noted")]

@@ -9,8 +9,8 @@ use crate::import::settings::{Imported, Settings};
 use crate::import::values;
 use crate::import::yaml::Node;
 
-/// The name of the upstream of a cluster, which is added if it is not there. None if there is no such
-/// cluster, which is noted.
+/// The name of the upstream of a cluster, which is added if it is not there. None if there is no
+/// such cluster, which is noted.
 pub(super) fn upstream(
     resources: &Node,
     name: &str,

@@ -34,8 +34,8 @@ impl Path {
         Self { place, shown, exact: None, prefix: Some("/".to_owned()), expression: None }
     }
 
-    /// None if it matches nothing that a client can ask for, or if it cannot be taken over, which is
-    /// noted.
+    /// None if it matches nothing that a client can ask for, or if it cannot be taken over, which
+    /// is noted.
     fn of(location: &Directive, notes: &mut Notes) -> Option<Self> {
         let (place, shown) = (location.place, location.shown());
         let none =

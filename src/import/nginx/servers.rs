@@ -115,8 +115,8 @@ fn routes(
     }
 }
 
-/// Whether a server only redirects to HTTPS: by `return`, by `rewrite`, by an `if` as certbot writes
-/// it, or in `location /`.
+/// Whether a server only redirects to HTTPS: by `return`, by `rewrite`, by an `if` as certbot
+/// writes it, or in `location /`.
 fn redirects(server: &Directive) -> bool {
     let inner = server.inner();
     let to_https = |it: &Directive| {

@@ -188,8 +188,8 @@ impl Reader<'_> {
         while let Some(c) = self.peek() {
             match c {
                 ';' => break,
-                // `${name}` is part of a word, `{` otherwise begins a block, as in `a{2}` of an expression
-                // without quotes, which nginx does not accept either.
+                // `${name}` is part of a word, `{` otherwise begins a block, as in `a{2}` of an
+                // expression without quotes, which nginx does not accept either.
                 '{' if !text.ends_with('$') => break,
                 '}' if !text.contains("${") || text.rfind('}') > text.rfind("${") => break,
                 c if c.is_whitespace() => break,
