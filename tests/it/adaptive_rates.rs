@@ -129,7 +129,9 @@ fn bucket_refills_by_the_rate_of_the_moment() {
             [1, 2].map(|rule: usize| rules[rule]["rate_percent"].as_f64().unwrap())
         };
         under_load(&gateways, || {
-            eventually("the lowest rates", || rates().iter().all(|rate| *rate <= 10.0).then_some(()));
+            eventually("the lowest rates", || {
+                rates().iter().all(|rate| *rate <= 10.0).then_some(())
+            });
             gateway.get("/often");
             let (watch, mut allowed) = (Stopwatch::start(), 0_u32);
             while allowed < 6 {
