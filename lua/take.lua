@@ -7,7 +7,7 @@
 -- KEYS    the buckets, each once
 -- ARGV[1] current time in microseconds, for tests; empty: the clock of this server
 -- ARGV[2] the call, packed (little endian; d = double, H = 16 bits, B = 8 bits):
---           B operation: 1 take, 2 adjust, 3 peek, 5 lease
+--           B operation: 1 take, 2 adjust, 3 peek, 5 lease, 6 top-up
 --           for each bucket   B kind of limit   d d its parameters
 --           for each bucket   further parameters, if its kind has them
 --           take: groups of equal requests, to the end:
@@ -20,6 +20,8 @@
 --           peek: for each bucket   d units of a request, for its wait
 --           lease: for each bucket   d units wanted   d the largest part of the level, as a divisor   d fewest units,
 --                             and twice, of units that were lent in an epoch: d epoch   d spent   d returned
+--           top-up, of one fixed window: B 0 to list them, 1 to add one, 2 to take one away   d units of the one to add
+--                             d its expiry   d its id   then to the end a text that is kept with it
 -- ARGV[3] absent, or debts: units granted locally, which are deducted first; packed:
 --           for each debt     H bucket (from 1)   d units
 -- ARGV[4] absent, or what requests took that another slot of a cluster refused, or that reached no server, to be given
@@ -44,6 +46,9 @@
 --   peek:   for each bucket its level; of a sliding window, these two times, too
 --   lease:  for each bucket its level after the call, the units that it lends, the epoch, and the microseconds until
 --           these units are no longer counted as lent
+--   top-up: 0; 1 if there are too many; 2 if they are too large; 3 if there is none with this id; -1 if the bucket is
+--           unreadable. Then its level before and after; and for each that can be used its id, the units that are left,
+--           its expiry, the length of its text, and the text, in numbers of 6 bytes
 -- The level of an unreadable bucket, whose key is no string, is -2^54. So is that of a sliding window, if the caller lacks
 -- the right to read it; then a take ends with -1.
 --
@@ -211,7 +216,8 @@ end
 --
 -- Stored as three doubles: its level, the end of its period, and minus the level at the start of a
 -- period when it was written; then '+', if an operator has granted more than the limit. After a
--- change of the limit, what was used stays used.
+-- change of the limit, what was used stays used. A bucket with top-ups is stored differently: see
+-- `create`.
 local function fixed_windows()
     local function read(stored, now, start, full, call, further)
         local finish, next_finish = struct.unpack('<dd', call, further)
@@ -630,7 +636,8 @@ local function take(call, position, levels, moved, sliding, reply)
 end
 
 -- Creates a function that few calls need: `lower`, `deduct` and `give_back` change levels before
--- the operation of a call; `adjust`, `lend` and `peek` are operations, which add to the reply.
+-- the operation of a call; `adjust`, `lend` and `peek` are operations, which add to the reply;
+-- `top_ups` creates the functions of a fixed window with top-ups.
 -- `buckets` are the variables at the end of this file with the same names.
 local function create(name)
     if name == 'lower' then
@@ -639,6 +646,10 @@ local function create(name)
         return function(buckets, claims)
             local levels, moved, sliding = buckets.levels, buckets.moved, buckets.sliding
             local UNREADABLE, unpack, at = -2 ^ 54, struct.unpack, 1
+            local function is_changed_since(key, seen_at)
+                local changed_at = redis.pcall('GET', key)
+                return type(changed_at) == 'string' and seen_at <= (tonumber(changed_at) or 0)
+            end
             while at <= #claims do
                 local index, claimed, period_end, seen_at
                 index, claimed, period_end, seen_at, at = unpack('<Hddd', claims, at)
@@ -648,8 +659,10 @@ local function create(name)
                 if lowers then
                     -- A reset or a grant by an operator counts, whatever was seen before it.
                     -- Without this key, none was made.
-                    local adjusted_at = redis.pcall('GET', buckets.keys[index] .. ':~adjusted')
-                    lowers = type(adjusted_at) ~= 'string' or seen_at > (tonumber(adjusted_at) or 0)
+                    local key, topped = buckets.keys[index], buckets.topped
+                    lowers = not is_changed_since(key .. ':~adjusted', seen_at)
+                        and not (topped and topped.has(index)
+                            and is_changed_since(key .. ':~topped', seen_at))
                 end
                 if lowers then
                     if sliding and sliding.logs[index] then
@@ -712,6 +725,7 @@ local function create(name)
                     units = 0
                 elseif number == FIXED_WINDOW then
                     units = times[index] == period_end and units or 0
+                    full = buckets.topped and buckets.topped.most(index, full) or full
                 else
                     -- If the clock went back since, the time of the bucket counts, which has not.
                     local elapsed = (times[index] or now) - taken_at
@@ -719,7 +733,11 @@ local function create(name)
                     full = buckets.leased and buckets.leased.most(index, full) or full
                 end
                 if units > 0 and (leaky == 0 or level + units >= full) then
-                    levels[index], moved[index] = math.max(math.min(level + units, full), level), true
+                    level = math.max(math.min(level + units, full), level)
+                    if buckets.topped then
+                        level = buckets.topped.settle(index, level, now)
+                    end
+                    level, levels[index], moved[index] = levels[index], level, true
                 end
                 given[#given + 1] = levels[index] - level
                 given[#given + 1] = levels[index]
@@ -744,10 +762,15 @@ local function create(name)
                     local number, _, full = unpack('<Bdd', call, 17 * index - 15)
                     if number == FIXED_WINDOW and flags >= 2 then
                         full = 2 ^ 53
+                    elseif number == FIXED_WINDOW and buckets.topped then
+                        full = buckets.topped.most(index, full)
                     elseif buckets.leased then
                         full = buckets.leased.most(index, full)
                     end
                     levels[index] = math.max(math.min(before + units, full), before)
+                    if buckets.topped then
+                        levels[index] = buckets.topped.settle(index, levels[index], buckets.now)
+                    end
                     buckets.moved[index] = true
                 end
                 reply[2 * index], reply[2 * index + 1] = before, levels[index]
@@ -758,6 +781,229 @@ local function create(name)
                     'PX', '3660000')
             end
             return readable
+        end
+
+    elseif name == 'top_ups' then
+        -- Fixed windows with top-ups: units beyond the limit, each until a time. A request takes
+        -- units of the period first, then of the top-up that expires first. The level is that of
+        -- all together, so what is left of each follows from the level, and from the units that
+        -- each had when the period began.
+        --
+        -- Stored as the three doubles of a fixed window, 'T', and for each top-up three doubles:
+        -- these units, its expiry and its id, in the order in which they are used.
+        --
+        -- Between read and write, `lists` has these numbers one after another; nil without any.
+        return function(read_window, write_window)
+            local MARK, SIZE, MAX, lists = 84, 24, 16, { nil }
+            local floor, max, min, pack, unpack = math.floor, math.max, math.min, struct.pack, struct.unpack
+
+            local function is_whole(number, least, most)
+                return number >= least and number <= most and number % 1 == 0
+            end
+
+            -- The top-ups of a stored value; nil if no gateway writes it.
+            local function unpacked(stored)
+                local level, at, full = unpack('<ddd', stored)
+                if string.byte(stored, SIZE + 1) ~= MARK or #stored % SIZE ~= 1
+                    or #stored > SIZE * (MAX + 1) + 1 or not is_whole(-full, 1, 2 ^ 53)
+                    or not (level <= 2 ^ 53 and level >= -2 ^ 53 and at >= 0 and at <= 2 ^ 53) then
+                    return nil
+                end
+                local list = {}
+                for position = SIZE + 2, #stored, 8 do
+                    local number = unpack('<d', stored, position)
+                    if not is_whole(number, 0, 2 ^ 53) then
+                        return nil
+                    end
+                    list[#list + 1] = number
+                end
+                return list, floor(level), floor(at)
+            end
+
+            local function sum(list)
+                local units = 0
+                for at = 1, list and #list or 0, 3 do
+                    units = units + list[at]
+                end
+                return units
+            end
+
+            -- Calls a function with each top-up, and with what is left of it. Returns the top-ups
+            -- with the units that the function returns.
+            local function with_units(list, level, units_of)
+                local kept, later = {}, sum(list)
+                for at = 1, #list, 3 do
+                    local units, expires, id = list[at], list[at + 1], list[at + 2]
+                    later = later - units
+                    units = units_of(units, max(min(level - later, units), 0), expires, id)
+                    if units > 0 then
+                        kept[#kept + 1], kept[#kept + 2], kept[#kept + 3] = units, expires, id
+                    end
+                end
+                return kept
+            end
+
+            -- Takes away what has expired. What was used stays until the period ends: a request may
+            -- give it back. Returns the top-ups and the level.
+            local function expire(list, level, now)
+                local left_level = level
+                list = with_units(list, level, function(units, left, expires)
+                    local lost = expires <= now and left or 0
+                    left_level = left_level - lost
+                    return units - lost
+                end)
+                return list, left_level
+            end
+
+            local function keep(index, list)
+                lists[index] = #list > 0 and list or nil
+            end
+
+            local function read(stored, now, start, full, call, further, key, index)
+                local list, was_level, ends
+                if stored and #stored > SIZE + 1 then
+                    list, was_level, ends = unpacked(stored)
+                end
+                if not list then
+                    return read_window(stored, now, start, full, call, further, key, index)
+                end
+                local head = string.sub(stored, 1, SIZE) .. '+'
+                local level, moved, at = read_window(head, now, start, full, call, further, key, index)
+                if now >= ends then
+                    list, was_level = expire(list, was_level, now)
+                    list = with_units(list, was_level, function(_, left)
+                        return left
+                    end)
+                    level = min(full + sum(list), 2 ^ 53)
+                else
+                    list, level = expire(list, level, now)
+                end
+                keep(index, list)
+                return level, moved, at
+            end
+
+            -- A key expires only after its period and its top-ups, which equals no key.
+            local function write(key, level, at, start, full, now, index)
+                local list = lists[index]
+                if not list then
+                    return write_window(key, level, at, start, full, now, index)
+                end
+                local packed, last = { pack('<ddd', level, at, -full), 'T' }, at
+                for place = 1, #list, 3 do
+                    packed[#packed + 1] = pack('<ddd', list[place], list[place + 1], list[place + 2])
+                    last = max(last, list[place + 1])
+                end
+                redis.call('SET', key, table.concat(packed), 'PX', math.ceil((last - now) / 1000) + 1000)
+            end
+
+            -- Adds one. Returns 0 and the level, or what is wrong.
+            local function add(index, level, full, now, one)
+                local list, before = lists[index] or {}, sum(lists[index])
+                if #list >= 3 * MAX then
+                    return 1
+                elseif one.units > 2 ^ 53 - (max(full, level - before) + before) then
+                    return 2
+                end
+                local at = 1
+                while at <= #list and list[at + 1] <= one.expires do
+                    at = at + 3
+                end
+                table.insert(list, at, one.id)
+                table.insert(list, at, one.expires)
+                table.insert(list, at, one.units)
+                keep(index, list)
+                local milliseconds = math.ceil((one.expires - now) / 1000) + 1000
+                redis.call('SET', one.key, one.text, 'PX', string.format('%.0f', max(milliseconds, 1000)))
+                return 0, level + one.units
+            end
+
+            -- Takes one away. Returns 0 and the level, or what is wrong.
+            local function revoke(index, level, now, one)
+                local is_found = false
+                local list = with_units(lists[index] or {}, level, function(units, left, _, id)
+                    if id == one.id and left > 0 then
+                        is_found = true
+                    end
+                    return units
+                end)
+                for at = 1, is_found and #list or 0, 3 do
+                    if list[at + 2] == one.id then
+                        list[at + 1] = min(list[at + 1], now)
+                    end
+                end
+                if not is_found then
+                    return 3
+                end
+                list, level = expire(list, level, now)
+                keep(index, list)
+                return 0, level
+            end
+
+            -- Adds those that can be used to the reply.
+            local function list_all(index, level, now, key, reply)
+                with_units(lists[index] or {}, level, function(units, left, expires, id)
+                    if expires > now then
+                        local text = redis.pcall('GET', key .. ':~top-up:' .. string.format('%.0f', id))
+                        text = type(text) == 'string' and text or ''
+                        reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = id, left, expires
+                        reply[#reply + 1] = #text
+                        local padded = text .. string.rep('\0', -#text % 6)
+                        for at = 1, #padded, 6 do
+                            reply[#reply + 1] = unpack('<I6', padded, at)
+                        end
+                    end
+                    return units
+                end)
+            end
+
+            -- The operation on the only bucket of a call.
+            local function operate(buckets, position, reply)
+                local call, now, key, level = buckets.call, buckets.now, buckets.keys[1], buckets.levels[1]
+                if level == -2 ^ 54 then
+                    reply[2] = -1
+                    return
+                end
+                local action, units, expires, id
+                action, units, expires, id, position = unpack('<Bddd', call, position)
+                local _, _, full = unpack('<Bdd', call, 2)
+                local one = {
+                    units = units, expires = expires, id = id, text = string.sub(call, position),
+                    key = key .. ':~top-up:' .. string.format('%.0f', id),
+                }
+                local status, after = 0, level
+                if action == 1 then
+                    status, after = add(1, level, full, now, one)
+                elseif action == 2 then
+                    status, after = revoke(1, level, now, one)
+                end
+                reply[2], reply[3], reply[4] = status, level, after or level
+                if status == 0 and action > 0 then
+                    buckets.levels[1], buckets.moved[1] = after, true
+                    -- Levels that were seen before do not count.
+                    redis.pcall('SET', key .. ':~topped', string.format('%.0f', now), 'PX', '3660000')
+                end
+                list_all(1, after or level, now, key, reply)
+            end
+
+            return {
+                read = read, write = write, operate = operate,
+                -- The level without what has expired, after it has risen.
+                settle = function(index, level, now)
+                    if not lists[index] then
+                        return level
+                    end
+                    local list, after = expire(lists[index], level, now)
+                    keep(index, list)
+                    return after
+                end,
+                has = function(index)
+                    return lists[index] ~= nil
+                end,
+                -- The highest level that a bucket can have.
+                most = function(index, full)
+                    return min(full + sum(lists[index]), 2 ^ 53)
+                end,
+            }
         end
 
     elseif name == 'lend' then
@@ -814,7 +1060,7 @@ if not now then
     now = time[1] * 1000000 + time[2]
 end
 
-local TAKE, ADJUST, LEASE = 1, 2, 5
+local TAKE, ADJUST, LEASE, TOP_UP = 1, 2, 5, 6
 local TOKEN_BUCKET, FIXED_WINDOW, SLIDING_WINDOW, UNREADABLE = 1, 2, 3, -2 ^ 54
 local keys, call, get, unpack = KEYS, ARGV[2], redis.pcall, struct.unpack
 -- Positions in the call of the next bucket, and of the further parameters of the next bucket that
@@ -825,7 +1071,7 @@ local operation, position, further = string.byte(call), 2, 2 + 17 * #keys
 -- to grow a table costs as much as to create it, and most calls have one bucket.
 local levels, moved, times = { nil }, { nil }, nil
 -- Functions for buckets other than token buckets from which nothing is lent, once the call has one.
-local leased, sliding, read_window, write_window, read_in_flight, write_in_flight
+local leased, topped, sliding, read_window, write_window, read_in_flight, write_in_flight
 -- Whether the caller lacks the right to read a sliding window.
 local lacks_right = false
 
@@ -849,6 +1095,10 @@ for index = 1, #keys do
             read_window, write_window = fixed_windows()
         end
         read, size = read_window, 16
+        if stored and #stored > 25 or operation == TOP_UP then
+            topped = topped or create('top_ups')(read_window, write_window)
+            read = topped.read
+        end
     elseif number == SLIDING_WINDOW then
         sliding = sliding or sliding_windows(now)
         read = sliding.read
@@ -885,10 +1135,10 @@ end
 
 -- Change levels. Those that were seen before come before debts, which the caller has not seen then.
 local debts, returned, claims, buckets, given = ARGV[3], ARGV[4], ARGV[5], nil, nil
-if debts or operation == ADJUST or operation == LEASE then
+if debts or operation == ADJUST or operation == LEASE or operation == TOP_UP then
     buckets = {
         keys = keys, call = call, now = now, levels = levels, moved = moved, times = times or {},
-        leased = leased, sliding = sliding,
+        leased = leased, sliding = sliding, topped = topped,
     }
 end
 if claims and claims ~= '' then
@@ -917,6 +1167,8 @@ elseif operation == ADJUST then
     end
 elseif operation == LEASE then
     create('lend')(buckets, further, reply)
+elseif operation == TOP_UP then
+    topped.operate(buckets, further, reply)
 else
     create('peek')(call, further, levels, sliding, reply)
     return reply
@@ -929,8 +1181,8 @@ for index = 1, #keys do
         local at = times and times[index] or now
         local write = leased and leased.write or write_token_bucket
         if number ~= TOKEN_BUCKET then
-            write = number == FIXED_WINDOW and write_window or number == SLIDING_WINDOW and sliding.write
-                or write_in_flight
+            write = number == FIXED_WINDOW and (topped and topped.write or write_window)
+                or number == SLIDING_WINDOW and sliding.write or write_in_flight
         end
         write(keys[index], levels[index], at, first, full, now, index)
     end

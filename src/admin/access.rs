@@ -61,6 +61,7 @@ fn role_for(call: Call) -> Option<AdminRole> {
         | Call::Bans
         | Call::Top
         | Call::Buckets
+        | Call::TopUps
         | Call::ShowBreaker
         | Call::Explain => Some(AdminRole::Read),
         Call::Drain
@@ -70,6 +71,7 @@ fn role_for(call: Call) -> Option<AdminRole> {
         | Call::LiftBans
         | Call::Reset
         | Call::Grant
+        | Call::RevokeTopUp
         | Call::SetBreaker
         | Call::Reload
         | Call::Upgrade => Some(AdminRole::Operate),
@@ -88,8 +90,8 @@ fn role_for(call: Call) -> Option<AdminRole> {
 /// Whether a call is about a tenant or one of its clients. `keys` checks those about API keys.
 fn is_about(policy: &Policy, tenant: &str, call: Call, parts: &[String]) -> bool {
     match (call, parts) {
-        (Call::Buckets, [kind, id]) if kind == "tenant" => *id == *tenant,
-        (Call::Buckets, [kind, id]) if kind == "key" => {
+        (Call::Buckets | Call::TopUps, [kind, id]) if kind == "tenant" => *id == *tenant,
+        (Call::Buckets | Call::TopUps, [kind, id]) if kind == "key" => {
             let known = policy.keys.named(id);
             known.is_some_and(|known| known.tenant.as_ref().is_some_and(|own| *own.id == *tenant))
         }

@@ -2,14 +2,15 @@
 //! adjustment.
 //!
 //! Reading order: `requested` (the client of a call), `buckets` (its tokens), `adjust` (reset and
-//! grant); `top` (the clients with the most requests or refusals); and `bans` (clients that are
-//! refused for longer).
+//! grant), `top_ups` (grants with an expiry); `top` (the clients with the most requests or
+//! refusals); and `bans` (clients that are refused for longer).
 
 pub(super) mod adjust;
 pub(super) mod bans;
 pub(super) mod buckets;
 mod requested;
 pub(super) mod top;
+pub(super) mod top_ups;
 
 use std::borrow::Cow;
 

@@ -219,7 +219,8 @@ impl Admin {
         let stores = Stores { limiter, usage: usage.as_ref(), keys };
         let order = |order| upstreams::order(&snapshot, orders, arguments, order);
         let keys = || Keys::of(keys, &snapshot.policy, tenant);
-        let adjust = |kind| clients::adjust::adjust(&snapshot, stores, kind, arguments);
+        let adjust =
+            |kind| clients::adjust::adjust(&snapshot, stores, kind, arguments, caller.name());
         Ok(match route.call {
             Call::Live => Answer::text(StatusCode::OK, "alive\n"),
             Call::Ready => match self.not_ready() {
@@ -256,6 +257,8 @@ impl Admin {
             }
             Call::Reset => adjust(AdjustKind::Reset).await?,
             Call::Grant => adjust(AdjustKind::Grant).await?,
+            Call::TopUps => clients::top_ups::list(&snapshot, stores, arguments, tenant).await?,
+            Call::RevokeTopUp => clients::top_ups::revoke(&snapshot, stores, arguments).await?,
             Call::ShowBreaker => breaker::show(limiter),
             Call::SetBreaker => breaker::set(limiter, body),
             Call::Explain => self.explain(body).await,

@@ -4,11 +4,13 @@ use super::Admin;
 use super::breaker;
 use crate::api::status::{
     Connections, KeyStoreStatus, Limits, LocalBuckets, Master, Memory, Overloaded, RedisStatus,
-    Status,
+    RuleStatus, Status,
 };
 use crate::base::clock;
 use crate::keys::store::KeyStore;
-use crate::runtime::Runtime;
+use crate::observe::metrics::Metrics;
+use crate::policy::Rule;
+use crate::runtime::{Runtime, Snapshot};
 use crate::store::limiter::Limiter;
 use crate::store::redis::availability::{self, MasterStatus};
 
@@ -87,6 +89,29 @@ impl Status {
             },
             key_store: admin.runtime.keys.as_deref().map(KeyStoreStatus::of),
             memory: Some(Memory { resident_bytes: memory.used_bytes, max_bytes: memory.max_bytes }),
+            rules: RuleStatus::all(&snapshot, limiter, &admin.runtime.metrics),
         }
+    }
+}
+
+impl RuleStatus {
+    /// Those of the rules of which there is something to say.
+    fn all(snapshot: &Snapshot, limiter: &Limiter, metrics: &Metrics) -> Vec<Self> {
+        let bans = limiter.bans().counts(clock::now());
+        let quotas = metrics.quotas.by_rule();
+        let of = |rule: &Rule| {
+            let mut shares = snapshot.rates.shares();
+            let share = shares.find(|(name, _)| **name == *rule.name).map(|(_, share)| share);
+            let (warned, overage_tokens) = quotas.get(&*rule.name).copied().unwrap_or_default();
+            let bans = rule.ban.map(|_| bans.get(&*rule.name).copied().unwrap_or_default());
+            let rate_percent = share.map(|thousandths| f64::from(thousandths) / 10.0);
+            Self { rule: rule.name.to_string(), bans, rate_percent, warned, overage_tokens }
+        };
+        let all = snapshot.policy.rules.iter().filter(|rule| rule.enabled).map(of);
+        let has_any = |it: &Self| {
+            let is_quota = it.warned > 0 || it.overage_tokens > 0.0;
+            it.bans.is_some() || it.rate_percent.is_some() || is_quota
+        };
+        all.filter(has_any).collect()
     }
 }

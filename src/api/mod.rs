@@ -10,6 +10,7 @@ pub mod keys;
 pub mod reloads;
 pub mod samples;
 pub mod status;
+pub mod top_ups;
 pub mod upgrade;
 pub mod upstreams;
 pub mod usage;

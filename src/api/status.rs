@@ -39,6 +39,26 @@ pub struct Status {
     /// The key store; `null` without one.
     #[serde(default)]
     pub key_store: Option<KeyStoreStatus>,
+    /// Rules that ban clients, that adapt their rate, or of whose quotas clients have been warned
+    /// or have used more, in the order of the file.
+    #[serde(default)]
+    pub rules: Vec<RuleStatus>,
+}
+
+/// What a rule does besides counting.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct RuleStatus {
+    pub rule: String,
+    /// Number of clients that it has banned; `null` if it bans none.
+    pub bans: Option<u64>,
+    /// Share of the rate that it has now, in percent; `null` if it does not adapt.
+    pub rate_percent: Option<f64>,
+    /// Requests through this gateway since its start of clients that had used the share of `soft`.
+    pub warned: u64,
+    /// Tokens that requests through this gateway have taken beyond quotas since its start.
+    pub overage_tokens: f64,
 }
 
 /// The limits in force, compared with those of the gateways that share this Redis.

@@ -17,6 +17,7 @@ mod schema;
 mod target;
 mod token;
 mod top;
+mod top_ups;
 mod upgrade;
 mod upstreams;
 mod usage;
@@ -178,6 +179,17 @@ enum Command {
         #[command(subcommand)]
         action: upstreams::Action,
     },
+    /// What do clients have beyond their quotas? List, add and revoke top-ups.
+    ///
+    /// For example: `tollgate top-ups add --key-id acme --rule monthly --tokens 5000 --expires 90d
+    /// --reason "invoice 4711"`. Asks the admin port of a running gateway. Exits with 0; with 64 on
+    /// a bad file, bad arguments, an unknown client or a wrong token; with 69 if no gateway
+    /// answers.
+    TopUps {
+        /// What to do.
+        #[command(subcommand)]
+        action: top_ups::Action,
+    },
     /// The clients of the key store: create, list, rotate, disable, import and export them.
     ///
     /// For example: `tollgate keys create --id acme --plan pro` prints the new API key, and
@@ -303,6 +315,9 @@ pub fn main() -> ExitCode {
         Command::Top { file, flags } => of(file).map(|file| top::top(&file, &flags)),
         Command::Upstreams { mut action } => {
             of(action.file().into()).map(|file| upstreams::upstreams(&file, &action))
+        }
+        Command::TopUps { mut action } => {
+            of(action.file().into()).map(|file| top_ups::top_ups(&file, &action))
         }
         Command::Keys { mut action } => {
             of(action.file().into()).map(|file| keys::keys(&file, &action))

@@ -10,6 +10,7 @@ use thiserror::Error;
 use super::MAX_UNITS;
 use super::bucket::Bucket;
 use super::calendar::{Bounds, Calendar};
+use super::top_up::TopUps;
 use super::verdict::Standing;
 use crate::base::now::Now;
 
@@ -216,6 +217,23 @@ impl FixedWindow {
     pub fn with_limit_changed(&self, bucket: Bucket, was: i64) -> Bucket {
         let level = self.full.saturating_sub(was.saturating_sub(bucket.level));
         Bucket { level: level.clamp(self.lowest(), self.highest()), at: bucket.at }
+    }
+
+    /// Returns the bucket at `now`, which is `kept` in a store with these top-ups, and changes
+    /// these to what they are then. `refilled` is the same bucket without them.
+    pub fn topped_up(
+        &self,
+        top_ups: &mut TopUps,
+        kept: Bucket,
+        refilled: Bucket,
+        now: Now,
+    ) -> Bucket {
+        if now.unix_us < kept.at {
+            return Bucket { level: top_ups.expire(refilled.level, now.unix_us), ..refilled };
+        }
+        let level = top_ups.expire(kept.level, now.unix_us);
+        let level = refilled.level.saturating_add(top_ups.renew(level)).min(self.highest());
+        Bucket { level, ..refilled }
     }
 
     /// Time in microseconds at which the bucket is full if no tokens are taken, by the clocks of

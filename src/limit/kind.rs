@@ -519,6 +519,15 @@ impl Limit {
         matches!(self, Self::FixedWindow(window) if window.soft() > 0)
     }
 
+    /// The same limit without a warning and without overage.
+    #[must_use]
+    pub const fn without_events(self) -> Self {
+        match self {
+            Self::FixedWindow(window) => Self::FixedWindow(window.with(Overage::Refuse, 0)),
+            Self::TokenBucket(_) | Self::SlidingWindow(_) | Self::Concurrency(_) => self,
+        }
+    }
+
     /// Whether less than a fifth of a full bucket is left at `level`.
     pub const fn is_nearly_exhausted(&self, level: i64) -> bool {
         level < self.full() / 5

@@ -14,8 +14,8 @@
 //! - [`verdict`]: the decision, and the [`Standing`](verdict::Standing) that a client gets:
 //!   remaining, retry after, reset;
 //! - [`grant`]: the limit that a client has under a rule, and how it is written;
-//! - [`adjust`]: reset and grant by an operator; [`returned`]: tokens that a request took and does
-//!   not use;
+//! - [`adjust`]: reset and grant by an operator; [`top_up`]: what an operator adds to a quota until
+//!   a time; [`returned`]: tokens that a request took and does not use;
 //! - [`adapt`]: rates that fall while an upstream is unhealthy; [`ban`]: when clients that go on
 //!   after refusals are refused for longer;
 //! - [`lease`]: tokens that a gateway borrows from the shared store, and spends without a call;
@@ -91,6 +91,7 @@ pub mod stamp_log;
 pub mod stored;
 pub mod token_bucket;
 pub mod top_k;
+pub mod top_up;
 pub mod verdict;
 
 #[cfg(test)]

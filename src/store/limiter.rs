@@ -38,6 +38,7 @@ use crate::limit::adjust::Adjustment;
 use crate::limit::charge::{self, Answer, Charge, Charges, Mode, Outcome};
 use crate::limit::reading::Reading;
 use crate::limit::share::Share;
+use crate::limit::top_up::{ChangedTopUps, TopUpChange, TopUpError};
 use crate::limit::verdict::Standing;
 use crate::policy::OnFailure;
 use crate::policy::limits_hash::LimitsHash;
@@ -254,6 +255,30 @@ impl Limiter {
             }
         }
         Ok((moved, Source::Redis))
+    }
+
+    /// Changes the top-ups of a charge's bucket for an operator, or reads them: in Redis, or in
+    /// this process without Redis. Its limit is a fixed window. Takes effect at once on this
+    /// gateway, and within a second on others.
+    ///
+    /// # Errors
+    /// Of the call, see [`NotAdjusted`]; of the change, [`TopUpError`].
+    pub async fn top_up(
+        &self,
+        charge: &Charge,
+        rules: &[StoredRule],
+        wanted: &TopUpChange,
+    ) -> Result<Result<ChangedTopUps, TopUpError>, NotAdjusted> {
+        let Some(shared) = &self.shared else {
+            return Ok(self.memory.top_up(charge, wanted, clock::now()));
+        };
+        let changed = shared.nodes.top_up(charge, rules, wanted).await?;
+        if let (Ok(changed), true) = (&changed, *wanted != TopUpChange::List) {
+            let now = clock::now();
+            shared.denied.forget(std::iter::once(charge.bucket), now);
+            self.memory.put(charge, changed.after, now);
+        }
+        Ok(changed)
     }
 
     /// Settles the debts of this process to buckets in Redis, and reads the buckets.

@@ -27,6 +27,7 @@ mod logs;
 mod shard;
 mod start;
 mod table;
+mod topped;
 
 #[cfg(test)]
 mod pictures;
@@ -52,6 +53,7 @@ use crate::limit::reading::{Reading, Times};
 use crate::limit::returned::Returned;
 use crate::limit::share::Share;
 use crate::limit::stamp_log::StampLog;
+use crate::limit::top_up::{ChangedTopUps, TopUpChange, TopUpError};
 use crate::store::held::{Held, Holds};
 use crate::store::rule::StoredRule;
 pub use changed::ChangedLog;
@@ -286,8 +288,14 @@ impl MemoryStore {
         let mut locked = self.lock(charges);
         let (places, before) = self.read(&locked, charges, now);
         let after = charges.iter().zip(&before);
-        let after: Buckets =
-            after.map(|(charge, bucket)| adjustment.apply(*bucket, &charge.limit)).collect();
+        let after: Buckets = after
+            .map(|(charge, bucket)| {
+                let shard = locked.shard(self.shard_number(charge.bucket));
+                let above = shard.above(charge, shard.find(charge.bucket), &self.limits, now);
+                let apply = |bucket| adjustment.apply(bucket, &charge.limit);
+                with_room_for(above, *bucket, &charge.limit, apply)
+            })
+            .collect();
         if let Adjustment::GiveBack(_) = adjustment {
             self.undo(&mut locked, charges, &places, &after, now);
         }
@@ -295,8 +303,12 @@ impl MemoryStore {
         let held: SmallVec<[Option<(i64, i64)>; INLINE_CHARGES]> = held.collect();
         let is_kept = |index: usize| held[index].is_none();
         self.write(&mut locked, charges, &places, &after, now, is_kept);
-        let each = held.iter().zip(before.iter().zip(&after));
-        each.map(|(held, (before, after))| held.unwrap_or((before.level, after.level))).collect()
+        let each = charges.iter().zip(&held).zip(before.iter().zip(&after));
+        each.map(|((charge, held), (before, after))| {
+            let shard = locked.shard(self.shard_number(charge.bucket));
+            held.unwrap_or_else(|| (before.level, self.risen(shard, charge, *after, now)))
+        })
+        .collect()
     }
 
     /// Gives back what a request took and does not use to the charge's bucket at `now`. Returns its
@@ -306,13 +318,26 @@ impl MemoryStore {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
         let bucket = self.bucket_at(&shard, charge, place, now);
-        let units = returned.back_to(bucket, &charge.limit, now.us);
+        let above = shard.above(charge, place, &self.limits, now);
+        // A bucket with top-ups can have as many units more than a full one.
+        let lower = Bucket { level: bucket.level.saturating_sub(above), ..bucket };
+        let units = returned.back_to(lower, &charge.limit, now.us);
         if units == 0 {
             return None;
         }
         let level = bucket.level.saturating_add(units);
-        self.store(&mut shard, charge, place, Bucket { level, ..bucket }, now);
-        Some(level)
+        let after = Bucket { level, ..bucket };
+        self.store(&mut shard, charge, place, after, now);
+        Some(self.risen(&shard, charge, after, now))
+    }
+
+    /// Level of a bucket that has been written at a higher level: without what has expired of its
+    /// top-ups.
+    fn risen(&self, shard: &Shard, charge: &Charge, written: Bucket, now: Now) -> i64 {
+        if !shard.has_top_ups(charge.bucket) {
+            return written.level;
+        }
+        self.bucket_at(shard, charge, shard.find(charge.bucket), now).level
     }
 
     /// Takes `units` from the charge's bucket at `now`, which may then be in debt: what a request
@@ -325,6 +350,42 @@ impl MemoryStore {
         let log = || shard.take_log(charge, place, &self.limits);
         let settled = charge.limit.settled(before, log, units, now.us);
         self.put_with_log(&mut shard, charge, place, settled, now);
+    }
+
+    /// Changes the top-ups of the charge's bucket at `now` (microseconds), or reads them. Its limit
+    /// is a fixed window.
+    ///
+    /// # Errors
+    /// See [`TopUpError`].
+    pub fn top_up(
+        &self,
+        charge: &Charge,
+        wanted: &TopUpChange,
+        now: u64,
+    ) -> Result<ChangedTopUps, TopUpError> {
+        let now = unix_time::at(now);
+        let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
+        let place = shard.find(charge.bucket);
+        let bucket = self.bucket_at(&shard, charge, place, now);
+        let mut topped = shard.topped(charge, place, &self.limits, now);
+        let before = bucket.level;
+        let after = match wanted {
+            TopUpChange::List => before,
+            TopUpChange::Add(one, text) => {
+                if topped.top_ups.is_empty() && !shard.has_room_for_topped() {
+                    return Err(TopUpError::NoRoom);
+                }
+                topped.texts.push((one.id, text.clone()));
+                topped.top_ups.add(before, *one, charge.limit.full())?
+            }
+            TopUpChange::Revoke(id) => topped.top_ups.revoke(before, *id, now.unix_us)?,
+        };
+        let all = topped.usable(after, now.unix_us);
+        if *wanted != TopUpChange::List {
+            self.store(&mut shard, charge, place, Bucket { level: after, ..bucket }, now);
+            shard.put_topped(charge.bucket, topped);
+        }
+        Ok(ChangedTopUps { before, after, all })
     }
 
     /// Maximum number of buckets.
@@ -424,6 +485,7 @@ impl MemoryStore {
         (bucket, log): (Bucket, Option<StampLog>),
         now: Now,
     ) {
+        shard.settle_top_ups(charge, place, &self.limits, now);
         match place {
             Place::At(slot) => shard.replace(slot, charge, bucket),
             Place::Absent => shard.insert(charge, bucket, &self.limits, now),
@@ -499,6 +561,7 @@ impl MemoryStore {
         for (index, charge) in charges.iter().enumerate() {
             if let (true, Place::At(slot)) = (is_moved(index), places[index]) {
                 let shard = locked.shard_mut(self.shard_number(charge.bucket));
+                shard.settle_top_ups(charge, places[index], &self.limits, now);
                 shard.replace(slot, charge, bucket(index));
             }
         }
@@ -567,6 +630,19 @@ impl Locked<'_> {
     fn shard_mut(&mut self, number: usize) -> &mut Shard {
         &mut self.shards[self.numbers.partition_point(|other| *other < number)]
     }
+}
+
+/// A change of a bucket that raises its level at most to full, with `above` units more.
+fn with_room_for(
+    above: i64,
+    bucket: Bucket,
+    limit: &Limit,
+    change: impl FnOnce(Bucket) -> Bucket,
+) -> Bucket {
+    let lower = Bucket { level: bucket.level.saturating_sub(above), ..bucket };
+    let changed = change(lower);
+    let level = changed.level.saturating_add(above).min(limit.highest()).max(bucket.level);
+    Bucket { level, ..changed }
 }
 
 /// Number of shards for a store of `max_buckets`: close to the target size, and enough for all

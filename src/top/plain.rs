@@ -125,6 +125,9 @@ fn gateway(page: &mut String, at: &str, status: &Status, zone: &Zone, reload: Op
         let _ = writeln!(page, "closed     last minute: {}", overload::rejected(connections));
         let _ = writeln!(page, "overload   {state}");
     }
+    for (kind, text, _) in words::rules(status) {
+        let _ = writeln!(page, "{kind:10} {text}");
+    }
 }
 
 fn rates_table(page: &mut String, title: &str, third: &str, rows: Named<[f64; 3]>) {
@@ -231,6 +234,11 @@ mod tests {
             {"name": "api", "servers": ["api.internal:3000"], "addresses": [
               {"address": "10.0.0.7:3000", "health": "ok", "retry_after_ms": 0}]},
             {"name": "trial", "servers": ["demo"], "addresses": []}]}"#,
+        )
+        .unwrap();
+        data.status.rules = serde_json::from_str(
+            r#"[{"rule": "per-ip", "bans": 3, "rate_percent": 100},
+                {"rule": "monthly", "warned": 1204, "overage_tokens": 0.5}]"#,
         )
         .unwrap();
         let most_refused = data.top.clone();

@@ -15,8 +15,9 @@ use super::webhooks::notices::Notices;
 use crate::base::shard::{SHARDS, Sharded};
 use crate::base::unix_time;
 use crate::client::Client;
+use crate::limit::Limit;
 use crate::limit::calendar::Bounds;
-use crate::limit::charge::{Charge, Outcome};
+use crate::limit::charge::{Charge, Mode, Outcome};
 use crate::policy::settings::Detail;
 use crate::policy::{Policy, Rule};
 use crate::store::limiter::{Source, Taken};
@@ -395,7 +396,7 @@ impl Change {
     fn count(&mut self, charge: &Charge, used: i64, answered_at_us: u64, unix_us: u64) {
         let record = &mut self.record;
         // A reload may have changed the limit. What was used stays used.
-        record.limit = charge.limit;
+        record.limit = limit_of(charge);
         record.counted_at_us = record.counted_at_us.max(unix_us);
         self.set_used(used, answered_at_us);
     }
@@ -424,6 +425,14 @@ impl Change {
             self.record.limit = other.record.limit;
             self.record.counted_at_us = other.record.counted_at_us;
         }
+    }
+}
+
+/// The limit of a record. One that is not enforced warns no client, and has no event.
+fn limit_of(charge: &Charge) -> Limit {
+    match charge.mode {
+        Mode::Enforce => charge.limit,
+        Mode::Shadow => charge.limit.without_events(),
     }
 }
 
@@ -456,7 +465,7 @@ impl<'a> Counted<'a> {
             rule: Arc::clone(&rule.name),
             owner: Owner::of(self.policy, rule, self.client),
             plan: self.policy.plan_name(self.client.plan).into(),
-            limit: self.charge.limit,
+            limit: limit_of(self.charge),
             used,
             counted_at_us,
         })
@@ -466,10 +475,10 @@ impl<'a> Counted<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::Limit;
     use crate::limit::calendar::{Calendar, Period};
     use crate::limit::charge::BucketId;
-    use crate::limit::fixed_window::FixedWindow;
+    use crate::limit::fixed_window::{FixedWindow, Overage};
+    use crate::usage::webhooks::event::Event;
 
     fn change(used: i64, set: Option<i64>, counted_at_us: u64) -> Change {
         let calendar = Calendar::new(Period::Day, "UTC", 1).unwrap();
@@ -498,6 +507,22 @@ mod tests {
             let sum = all.values().next().unwrap();
             assert_eq!((sum.record.used, sum.set, sum.record.counted_at_us), (7, Some(1), 5));
         }
+    }
+
+    /// A rule in shadow mode refuses no request, and sends no event.
+    #[test]
+    fn record_of_a_shadow_rule_has_no_events() {
+        let calendar = Calendar::new(Period::Day, "UTC", 1).unwrap();
+        let window = FixedWindow::new(5, calendar).unwrap().with(Overage::Count, 800);
+        let events = |mode| {
+            let limit = Limit::FixedWindow(window);
+            let bucket = BucketId(1);
+            let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+            let mut counted = change(0, None, 1);
+            counted.count(&charge, 6_000, 2, 3);
+            Event::of(&counted.record).count()
+        };
+        assert_eq!((events(Mode::Enforce), events(Mode::Shadow)), (2, 0));
     }
 
     #[test]

@@ -148,6 +148,7 @@ mod admin;
 mod admin_reads;
 mod admin_tokens;
 mod admin_writes;
+mod top_ups;
 
 // Telemetry, the dashboard and explanations.
 mod access_log;

@@ -9,19 +9,22 @@ use serde_json::{Map, Value, json};
 
 use super::buckets::{name, tokens};
 use super::requested::RequestedClient;
-use super::{levels, unknown};
+use super::{levels, top_ups, unknown};
 use crate::admin::answer::Answer;
 use crate::admin::members::{self, BadBody};
 use crate::admin::{Arguments, Stores};
 use crate::api::clients::Client;
 use crate::base::clock;
 use crate::base::text::cut;
+use crate::base::time::UtcTime;
 use crate::decide::applicability::{Applicability, applicabilities};
 use crate::limit::MAX_UNITS;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::Charge;
+use crate::limit::top_up::TopUpChange;
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
+use crate::store::limiter::Source;
 use crate::store::redis::batch::adjust::{LevelChange, NotAdjusted};
 
 /// Response of a reset or a grant.
@@ -34,6 +37,9 @@ pub(in crate::admin) struct Adjusted {
     buckets: Vec<ChangedBucket>,
     /// Rules that were skipped, because the values that identify their buckets were not given.
     left_out: Vec<LeftOut>,
+    /// Id of the top-up, of a grant with `expires`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_up: Option<String>,
 }
 
 /// A bucket that was changed, and its tokens before and after.
@@ -68,7 +74,7 @@ pub(in crate::admin) enum AdjustKind {
 
 const RESET_EXAMPLE: &str = r#"{"rule": "per-key"}, or empty"#;
 
-const GRANT_EXAMPLE: &str =
+pub(super) const GRANT_EXAMPLE: &str =
     r#"{"rule": "per-key", "tokens": 100, "reason": "ticket 7"}; only `tokens` is required"#;
 
 /// Largest length of a reason, in characters.
@@ -81,6 +87,8 @@ struct Wanted {
     adjustment: Adjustment,
     /// Why, for the log.
     reason: Option<String>,
+    /// The end of a top-up, in microseconds of Unix time.
+    expires_us: Option<u64>,
 }
 
 /// Resets the client's buckets, or adds tokens to them.
@@ -89,12 +97,13 @@ pub(in crate::admin) async fn adjust(
     stores: Stores<'_>,
     kind: AdjustKind,
     arguments: Arguments<'_>,
+    by: &str,
 ) -> Result<Answer, Box<Answer>> {
     let Stores { limiter, usage, keys } = stores;
     let Arguments { parts, query, body, .. } = arguments;
     let policy = &snapshot.policy;
     let bad = |error: BadBody| Answer::refusal(StatusCode::BAD_REQUEST, &error.to_string());
-    let Wanted { rule, adjustment, reason } = read(kind, body).map_err(bad)?;
+    let Wanted { rule, adjustment, reason, expires_us } = read(kind, body).map_err(bad)?;
     let requested = RequestedClient::read(policy, keys, parts, query).await?;
     let applicabilities = applicabilities(policy, &requested.subject());
     let chosen: Vec<&Applicability<'_>> = match &rule {
@@ -110,14 +119,21 @@ pub(in crate::admin) async fn adjust(
     if let Adjustment::GrantAbove(_) = adjustment {
         require_period(policy, &charges)?;
     }
+    let top_up = match (adjustment, expires_us, charges.first()) {
+        (Adjustment::GrantAbove(tokens), Some(expires_us), Some(charge)) => {
+            let about = top_ups::About::new(tokens, reason.as_deref(), by);
+            Some((charge, top_ups::new(charge, &about, expires_us)))
+        }
+        _ => None,
+    };
     let client = requested.view(policy);
     if charges.is_empty() {
         let buckets = Vec::new();
         let levels = if limiter.is_shared() { "redis" } else { "local" }.into();
-        return Ok(Answer::json(&Adjusted { client, levels, buckets, left_out }));
+        return Ok(Answer::json(&Adjusted { client, levels, buckets, left_out, top_up: None }));
     }
-    let adjusted = limiter.adjust(&charges, &snapshot.stored_rules, adjustment).await;
-    let (moved, source) = adjusted.map_err(|error| refusal(policy, &charges, error))?;
+    let new = top_up.as_ref().map(|(charge, (_, new))| (*charge, new));
+    let (moved, source) = moved(snapshot, stores, &charges, adjustment, new).await?;
     if let Some(usage) = usage {
         let levels: Vec<i64> = moved.iter().map(|(_, after)| *after).collect();
         let changed = (&charges[..], &levels[..]);
@@ -128,8 +144,10 @@ pub(in crate::admin) async fn adjust(
         .zip(moved)
         .map(|(charge, moved)| ChangedBucket::of(policy, charge, moved))
         .collect();
-    let note = log_note(&client, &buckets, reason.as_deref());
-    let answer = Adjusted { client, levels: levels(source), buckets, left_out };
+    let until = expires_us.map_or(String::new(), |at| format!(" until {:.0}", UtcTime(at)));
+    let note = log_note(&client, &buckets, &until, reason.as_deref());
+    let top_up = top_up.map(|(_, (id, _))| id.to_string());
+    let answer = Adjusted { client, levels: levels(source), buckets, left_out, top_up };
     // The path of an address has no key.
     let about = match parts {
         [kind, id] if kind == "key" => vec![id.clone()],
@@ -139,11 +157,32 @@ pub(in crate::admin) async fn adjust(
     Ok(Answer::json(&answer).noting(note).about(about).of_tenants(tenant))
 }
 
+/// Adjusts the buckets of these charges, or adds a top-up to that of one. Returns their levels
+/// before and after, and where they are.
+async fn moved(
+    snapshot: &Snapshot,
+    stores: Stores<'_>,
+    charges: &[Charge],
+    adjustment: Adjustment,
+    top_up: Option<(&Charge, &TopUpChange)>,
+) -> Result<(Vec<LevelChange>, Source), Box<Answer>> {
+    let limiter = stores.limiter;
+    if let Some((charge, new)) = top_up {
+        let changed = top_ups::change(snapshot, stores, charge, new).await?;
+        let source = if limiter.is_shared() { Source::Redis } else { Source::Local };
+        return Ok((vec![(changed.before, changed.after)], source));
+    }
+    let adjusted = limiter.adjust(charges, &snapshot.stored_rules, adjustment).await;
+    adjusted.map_err(|error| refusal(&snapshot.policy, charges, error))
+}
+
 /// Reads the body.
 fn read(kind: AdjustKind, body: &[u8]) -> Result<Wanted, BadBody> {
     let (names, example) = match kind {
         AdjustKind::Reset => (&["rule", "reason"][..], RESET_EXAMPLE),
-        AdjustKind::Grant => (&["rule", "tokens", "above_limit", "reason"][..], GRANT_EXAMPLE),
+        AdjustKind::Grant => {
+            (&["rule", "tokens", "above_limit", "expires", "reason"][..], GRANT_EXAMPLE)
+        }
     };
     let members = members::read(body, names, example)?;
     let rule = match members.get("rule") {
@@ -160,22 +199,28 @@ fn read(kind: AdjustKind, body: &[u8]) -> Result<Wanted, BadBody> {
         }
     };
     if kind == AdjustKind::Reset {
-        return Ok(Wanted { rule, adjustment: Adjustment::Reset, reason });
+        return Ok(Wanted { rule, adjustment: Adjustment::Reset, reason, expires_us: None });
     }
+    let expires_us = top_ups::expires(&members)?;
     let is_above = match members.get("above_limit") {
-        None => false,
+        None => expires_us.is_some(),
         Some(Value::Bool(is_above)) => *is_above,
         Some(_) => return Err(BadBody::new("`above_limit` is not a boolean", example)),
     };
     if is_above && rule.is_none() {
-        return Err(BadBody::new("`above_limit` needs the name of a `rule`", example));
+        let message = "`above_limit` and `expires` need the name of a `rule`";
+        return Err(BadBody::new(message, example));
+    }
+    if expires_us.is_some() && !is_above {
+        let message = "`expires` is for tokens above the limit: take `above_limit` out";
+        return Err(BadBody::new(message, example));
     }
     let most = MAX_UNITS.unsigned_abs();
     match members.get("tokens").and_then(Value::as_u64) {
         Some(tokens) if (1..=most).contains(&tokens) => {
             let adjustment =
                 if is_above { Adjustment::GrantAbove(tokens) } else { Adjustment::Grant(tokens) };
-            Ok(Wanted { rule, adjustment, reason })
+            Ok(Wanted { rule, adjustment, reason, expires_us })
         }
         _ => {
             let message = format!("`tokens` must be a whole number from 1 to {most}");
@@ -223,7 +268,7 @@ pub(super) fn find_rule<'a, 'b>(
 }
 
 /// The response to a failed adjustment.
-fn refusal(policy: &Policy, charges: &[Charge], error: NotAdjusted) -> Box<Answer> {
+pub(super) fn refusal(policy: &Policy, charges: &[Charge], error: NotAdjusted) -> Box<Answer> {
     let unavailable = |done: &str, detail: &str| {
         let mut members = Map::new();
         members.insert("done".to_owned(), json!(done));
@@ -259,12 +304,17 @@ impl ChangedBucket {
 }
 
 /// The changes, and why they were made, for the log.
-fn log_note(client: &Client, buckets: &[ChangedBucket], reason: Option<&str>) -> String {
+fn log_note(
+    client: &Client,
+    buckets: &[ChangedBucket],
+    until: &str,
+    reason: Option<&str>,
+) -> String {
     let each = buckets.iter().map(|bucket| {
         let ChangedBucket { rule, from, to, .. } = bucket;
         format!("{rule}: {from} -> {to}")
     });
     let moved = each.collect::<Vec<_>>().join(", ");
     let why = reason.map_or(String::new(), |reason| format!(" ({reason:?})"));
-    format!("{} {}: {moved}{why}", client.kind, client.id)
+    format!("{} {}: {moved}{until}{why}", client.kind, client.id)
 }

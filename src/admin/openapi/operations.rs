@@ -18,6 +18,7 @@ use crate::api::keys::{
 use crate::api::reloads::{Answer as Reload, DryRun, Reloads};
 use crate::api::samples::SampleRange;
 use crate::api::status::{Breaker, Status};
+use crate::api::top_ups::{RevokedTopUp, TopUps};
 use crate::api::upgrade::Upgraded;
 use crate::api::upstreams::{UpstreamHealth, Upstreams};
 use crate::api::usage::{Usage, UsageByDay};
@@ -316,6 +317,7 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
             .with_body(false, object(&json!({ "rule": name() }), &[])),
         Call::Grant => adjust(generator, "Adds tokens to the buckets of a client.")
             .with_body(true, object(&granted(), &["tokens"])),
+        Call::TopUps | Call::RevokeTopUp => top_ups(call, generator),
         Call::ShowBreaker => Operation::json::<Breaker>(generator, "State of the circuit breaker.")
             .failing(&[NO_REDIS]),
         Call::SetBreaker => set_breaker(generator),
@@ -393,6 +395,22 @@ fn adjust(generator: &mut SchemaGenerator, summary: &'static str) -> Operation {
         (409, "The rule does not apply, or counts by a value that was not given."),
         (503, "Redis is unavailable (`done` is `no`) or did not respond (`unknown`)."),
     ])
+}
+
+/// What clients have beyond their quotas until a time.
+fn top_ups(call: Call, generator: &mut SchemaGenerator) -> Operation {
+    const AWAY: (u16, &str) =
+        (503, "Redis is unavailable (`done` is `no`) or did not respond (`unknown`).");
+    let operation = if call == Call::RevokeTopUp {
+        let summary = "Takes away what is left of a top-up.";
+        let no_top_up =
+            (404, "The client has no such top-up, or there is no such client or route.");
+        Operation::json::<RevokedTopUp>(generator, summary).failing(&[BAD, no_top_up, AWAY])
+    } else {
+        let summary = "Top-ups of a client that can be used.";
+        Operation::json::<TopUps>(generator, summary).failing(&[BAD, NO_CLIENT, AWAY])
+    };
+    operation.with_query(client_request())
 }
 
 fn parameter(name: &'static str, about: &'static str) -> Parameter {
@@ -541,7 +559,13 @@ fn reason() -> Value {
 fn granted() -> Value {
     let above = "Also above the limit of the current period; the rule has to be a fixed window.";
     let above = json!({ "type": ["boolean", "null"], "description": above });
-    json!({ "rule": name(), "tokens": tokens(), "above_limit": above, "reason": reason() })
+    let expires = "Beyond the limit until this time (RFC 3339), or for this duration such as `90d`, over the ends of \
+                   periods; the rule has to be a fixed window.";
+    let expires = json!({ "type": ["string", "null"], "description": expires });
+    json!({
+        "rule": name(), "tokens": tokens(), "above_limit": above, "expires": expires,
+        "reason": reason(),
+    })
 }
 
 fn tokens() -> Value {

@@ -1,6 +1,6 @@
 // One client: its buckets, live, with reset and grant, and its recent refusals.
 
-import { every, get, post } from "./api.js";
+import { every, get, post, remove } from "./api.js";
 import { byId, code, empty, fill, h } from "./dom.js";
 import { confirm } from "./dialogs.js";
 import { clock, whole } from "./format.js";
@@ -11,6 +11,9 @@ import { costOf } from "./policy.js";
 import * as view from "./view.js";
 
 const EVERY_MS = 500;
+
+/** Top-ups are changed by operators only, and used by requests: a list of them can be older. */
+const TOP_UPS_EVERY_MS = 5_000;
 
 const HINT = "Enter a key id or an address, or select a client above.";
 
@@ -45,10 +48,11 @@ function open(wanted) {
         h("button", { type: "button", onclick: () => grant(null) }, "Grant to all"))),
     h("p", { id: "client-result", role: "status", class: "result" }),
     h("div", { class: "cards", id: "client-cards" }),
+    h("div", { id: "client-top-ups" }),
     h("div", { id: "client-others" }),
     history.section());
   byId("client-stop").hidden = false;
-  const stops = [every(EVERY_MS, refresh), history.start(client)];
+  const stops = [every(EVERY_MS, refresh), every(TOP_UPS_EVERY_MS, refreshTopUps), history.start(client)];
   stop = () => stops.forEach((end) => end());
 }
 
@@ -96,6 +100,46 @@ function show(answer, at) {
     cards.get(rule.rule).show(rule, costOf(client.route, rule.rule), at);
   }
   fill(byId("client-others"), others(answer.rules.filter((rule) => !wanted.has(rule.rule))));
+}
+
+/** Shows what the client has beyond its quotas until a time. */
+async function refreshTopUps() {
+  const requested = client;
+  try {
+    const { top_ups: all } = await get(`${base()}/top-ups${query()}`);
+    if (requested === client) byId("client-top-ups").replaceChildren(...topUps(all));
+  } catch {
+    // The buckets show what is wrong.
+    if (requested === client) byId("client-top-ups").replaceChildren();
+  }
+}
+
+function topUps(all) {
+  if (all.length === 0) return [];
+  const heading = (name) => h("th", { scope: "col" }, name);
+  const row = (one) => h("tr", {},
+    h("td", {}, code(one.rule)), h("td", { class: "number" }, whole(one.left)), h("td", { class: "number" }, whole(one.tokens)),
+    h("td", {}, one.expires.slice(0, 16).replace("T", " ")), h("td", {}, one.by), h("td", {}, one.reason ?? ""),
+    h("td", {}, h("button", { type: "button", onclick: () => revoke(one), "aria-label": `Revoke the top-up of ${one.rule}` }, "Revoke")));
+  return [h("table", {}, h("caption", {}, "Top-ups"),
+    h("thead", {}, h("tr", {}, ["Rule", "Left", "Of", "Expires (UTC)", "By", "Reason", ""].map(heading))),
+    h("tbody", {}, all.map(row)))];
+}
+
+async function revoke(one) {
+  const sure = await confirm({
+    title: `Revoke the top-up of ${client.id}?`, yes: "Revoke",
+    text: `Takes away the ${whole(one.left)} tokens that are left of it, for all gateways.`,
+  });
+  if (!sure) return;
+  try {
+    const { rule, from, to } = await remove(`${base()}/top-ups/${one.id}${query()}`);
+    showResult("Revoked", { buckets: [{ rule, from, to }] });
+  } catch (problem) {
+    byId("client-result").dataset.kind = "bad";
+    byId("client-result").textContent = `Not revoked: ${problem.message}`;
+  }
+  await refreshTopUps();
 }
 
 /** Rules without a bucket to show, and the reason. */

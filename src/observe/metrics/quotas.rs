@@ -1,8 +1,12 @@
 //! Quotas whose clients are warned, or that are exceeded.
 
+use std::collections::HashMap;
+
+use prometheus::core::Collector as _;
 use prometheus::{CounterVec, IntCounterVec};
 
 use super::registrar::Registrar;
+use super::totals::{counted, each, label};
 use crate::limit::charge::{Charge, Outcome};
 use crate::policy::Policy;
 
@@ -25,6 +29,18 @@ impl QuotaSeries {
             &["rule", "plan"],
         )?;
         Ok(Self { warned, overage })
+    }
+
+    /// Requests of clients that were warned, and tokens beyond quotas, by rule.
+    pub fn by_rule(&self) -> HashMap<String, (u64, f64)> {
+        let mut sums: HashMap<String, (u64, f64)> = HashMap::new();
+        each(&self.warned.collect(), |series| {
+            sums.entry(label(series, "rule")).or_default().0 += counted(series);
+        });
+        each(&self.overage.collect(), |series| {
+            sums.entry(label(series, "rule")).or_default().1 += series.get_counter().get_value();
+        });
+        sums
     }
 
     /// Counts the charge of an allowed request, whose bucket is at the level of `outcome` then.

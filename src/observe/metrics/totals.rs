@@ -69,7 +69,7 @@ impl Metrics {
     }
 }
 
-fn each(families: &[MetricFamily], mut visit: impl FnMut(&Metric)) {
+pub(super) fn each(families: &[MetricFamily], mut visit: impl FnMut(&Metric)) {
     families.iter().flat_map(MetricFamily::get_metric).for_each(&mut visit);
 }
 
@@ -79,7 +79,7 @@ fn by_label(families: &[MetricFamily], name: &str) -> BTreeMap<String, u64> {
     sums
 }
 
-fn label(series: &Metric, name: &str) -> String {
+pub(super) fn label(series: &Metric, name: &str) -> String {
     let pair = series.get_label().iter().find(|pair| pair.name() == name);
     pair.map_or_else(String::new, |pair| pair.value().to_string())
 }
@@ -90,6 +90,6 @@ fn label(series: &Metric, name: &str) -> String {
     clippy::cast_sign_loss,
     reason = "a whole number, never negative, and far below 2^53"
 )]
-fn counted(series: &Metric) -> u64 {
+pub(super) fn counted(series: &Metric) -> u64 {
     series.get_counter().get_value() as u64
 }

@@ -5,12 +5,14 @@ use super::changed::{ChangedLog, ChangedLogs};
 use super::limits::{Known, Limits};
 use super::logs::Logs;
 use super::table::{Entry, Name, Place, Table};
+use super::topped::{AllTopped, Topped};
 use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::{Bucket, CLOCK_SLACK_US};
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::stamp_log::StampLog;
+use crate::limit::top_up::TopUps;
 
 /// Number of buckets that one eviction examines. Enough to find one that is full or nearly full;
 /// few enough that, adjacent in memory, they cost little more than the first.
@@ -24,6 +26,7 @@ const MIN_SLOTS: usize = 8;
 pub(super) struct Shard {
     table: Table,
     logs: Logs,
+    topped: AllTopped,
     /// Logs that have changed since they were last kept; `None` if none are.
     changed: Option<ChangedLogs>,
     /// Maximum number of buckets, at least 1. Logs count as the buckets whose memory they take.
@@ -80,6 +83,7 @@ impl Shard {
         Self {
             table: Table::new(seed),
             logs: Logs::default(),
+            topped: AllTopped::default(),
             changed: None,
             bound,
             hand: 0,
@@ -112,6 +116,16 @@ impl Shard {
         limits: &Limits,
         now: Now,
     ) -> Bucket {
+        let refilled = self.refilled(charge, place, limits, now);
+        if self.topped.is_empty() {
+            return refilled;
+        }
+        self.topped_up(charge, place, refilled, limits, now).map_or(refilled, |(bucket, _)| bucket)
+    }
+
+    /// The same without top-ups.
+    #[inline]
+    fn refilled(&self, charge: &Charge, place: Place, limits: &Limits, now: Now) -> Bucket {
         let bucket = || {
             let entry = match place {
                 Place::At(slot) => self.table.slot(slot),
@@ -124,6 +138,87 @@ impl Shard {
             }
         };
         charge.limit.current(|| self.log(charge, place, limits), bucket, now)
+    }
+
+    /// The charge's bucket at `now` with its top-ups, and these; `None` without any. `refilled` is
+    /// the bucket without them.
+    fn topped_up(
+        &self,
+        charge: &Charge,
+        place: Place,
+        refilled: Bucket,
+        limits: &Limits,
+        now: Now,
+    ) -> Option<(Bucket, TopUps)> {
+        let mut top_ups = self.topped.get(Name::of(charge.bucket))?.top_ups.clone();
+        let Limit::FixedWindow(window) = charge.limit else { return None };
+        let entry = match place {
+            Place::At(slot) => self.table.slot(slot),
+            Place::Absent => None,
+        };
+        let list = limits.load();
+        let was = |entry: &Entry| list.get(entry.limit_index as usize).map(|known| known.limit);
+        let is_window = |entry: &&Entry| matches!(was(entry), Some(Limit::FixedWindow(_)));
+        // Of another bucket, nothing is known but that nothing was taken from the top-ups.
+        let unused = Bucket { level: top_ups.sum(), at: 0 };
+        let kept = entry.filter(is_window).map_or(unused, Entry::bucket);
+        let bucket = window.topped_up(&mut top_ups, kept, refilled, now);
+        Some((bucket, top_ups))
+    }
+
+    /// The top-ups of the charge's bucket at `now`.
+    pub(super) fn topped(
+        &self,
+        charge: &Charge,
+        place: Place,
+        limits: &Limits,
+        now: Now,
+    ) -> Topped {
+        let Some(topped) = self.topped.get(Name::of(charge.bucket)) else {
+            return Topped::default();
+        };
+        // Its level does not matter: only its time says whether the period has ended.
+        let refilled = self.refilled(charge, place, limits, now);
+        let top_ups = self.topped_up(charge, place, refilled, limits, now);
+        let top_ups = top_ups.map_or_else(TopUps::default, |(_, top_ups)| top_ups);
+        Topped { top_ups, texts: topped.texts.clone() }
+    }
+
+    /// Whether a bucket has top-ups, or had them in its period.
+    pub(super) fn has_top_ups(&self, bucket: BucketId) -> bool {
+        self.topped.get(Name::of(bucket)).is_some()
+    }
+
+    /// Units above a full bucket that the charge's bucket can have with its top-ups.
+    pub(super) fn above(&self, charge: &Charge, place: Place, limits: &Limits, now: Now) -> i64 {
+        if self.topped.is_empty() {
+            return 0;
+        }
+        self.topped(charge, place, limits, now).top_ups.sum()
+    }
+
+    /// Replaces the top-ups of a bucket that has been written.
+    pub(super) fn put_topped(&mut self, bucket: BucketId, topped: Topped) {
+        self.topped.put(Name::of(bucket), topped);
+    }
+
+    /// Whether the shard has room for a further bucket with top-ups, which are not dropped.
+    pub(super) fn has_room_for_topped(&self) -> bool {
+        self.topped.len() < (self.bound / 4).max(1)
+    }
+
+    /// Brings the top-ups of the charge's bucket up to `now`, before it is written.
+    pub(super) fn settle_top_ups(
+        &mut self,
+        charge: &Charge,
+        place: Place,
+        limits: &Limits,
+        now: Now,
+    ) {
+        if self.topped.get(Name::of(charge.bucket)).is_some() {
+            let topped = self.topped(charge, place, limits, now);
+            self.topped.put(Name::of(charge.bucket), topped);
+        }
     }
 
     /// Log of the charge's bucket; `None` if its stamps are not known.
@@ -262,6 +357,10 @@ impl Shard {
         for _ in 0..EVICTION_WINDOW {
             slot = self.table.next_taken(slot);
             let Some(entry) = self.table.slot(slot) else { break };
+            if self.topped.is_usable(entry.name, now.unix_us) {
+                slot += 1;
+                continue;
+            }
             let full_at = full_at(entry, limits, now);
             // Of buckets that are full at the same time, the one that lacks least.
             let order = (full_at, missing(entry, limits));
@@ -372,6 +471,7 @@ impl Shard {
     fn drop_bucket(&mut self, slot: usize, limits: &[Known], now: Now) {
         if let Some(entry) = self.table.remove(slot) {
             self.logs.take(entry.name);
+            self.topped.put(entry.name, Topped::default());
             let full_at = full_at(&entry, limits, now);
             self.evictions += u64::from(full_at > now.us);
             remember(&mut self.dropped, limits, &entry, now);
@@ -387,16 +487,21 @@ impl Shard {
             return;
         }
         let limits = &limits.load()[..];
-        let needed =
-            self.table.entries().filter(|entry| full_at(entry, limits, now) > now.us).count();
-        let (dropped, logs) = (&mut self.dropped, &mut self.logs);
+        let is_needed = |entry: &&Entry| {
+            let is_topped = self.topped.is_usable(entry.name, now.unix_us);
+            is_topped || full_at(entry, limits, now) > now.us
+        };
+        let needed = self.table.entries().filter(is_needed).count();
+        let (dropped, logs, topped) = (&mut self.dropped, &mut self.logs, &mut self.topped);
         let keep = |entry: &Entry| {
-            let full_at = full_at(entry, limits, now);
-            if full_at <= now.us {
+            let is_kept =
+                full_at(entry, limits, now) > now.us || topped.is_usable(entry.name, now.unix_us);
+            if !is_kept {
                 remember(dropped, limits, entry, now);
                 logs.take(entry.name);
+                topped.put(entry.name, Topped::default());
             }
-            full_at > now.us
+            is_kept
         };
         self.table.rebuild(((needed + 1) * 9 / 5).max(MIN_SLOTS).min(max_slots), keep);
         self.hand = 0;

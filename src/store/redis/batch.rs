@@ -10,8 +10,8 @@
 //!
 //! Reading order: this file (from a check to a batch), [`queue`] (which checks wait, when a call
 //! starts), `flight` (one call, and the debts that it settles), [`giveback`] (tokens of requests
-//! that another slot of a cluster refused), [`peek`] and [`adjust`] (calls for operators and for
-//! clients that read their limits), [`settle`] (all debts at the end of the process).
+//! that another slot of a cluster refused), [`peek`], [`adjust`] and `top_up` (calls for operators
+//! and for clients that read their limits), [`settle`] (all debts at the end of the process).
 
 pub mod adjust;
 mod flight;
@@ -22,6 +22,7 @@ pub mod peek;
 pub mod queue;
 pub mod repair;
 pub mod settle;
+mod top_up;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

@@ -6,6 +6,7 @@ mod giveback;
 mod leases;
 mod malformed;
 mod schedules;
+mod top_ups;
 
 use std::cell::RefCell;
 use std::collections::HashMap;

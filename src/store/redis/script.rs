@@ -7,6 +7,7 @@
 mod ids;
 mod lease;
 mod reply;
+mod top_up;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -23,6 +24,7 @@ use crate::store::rule::StoredRule;
 use ids::IdState;
 pub use lease::{encode_lease, read_lease};
 pub use reply::{BadReply, Given, Reply, read_adjust, read_peek};
+pub use top_up::{encode_top_up, read_top_up};
 
 pub const SOURCE: &str = include_str!("../../../lua/take.lua");
 
@@ -56,6 +58,8 @@ enum Operation {
     Peek = 3,
     /// Lends units to this gateway, and takes them back.
     Lease = 5,
+    /// Changes the top-ups of a fixed window, for an operator, or reads them.
+    TopUp = 6,
 }
 
 /// Checks that are sent in one call.

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::theme::FAINT;
-use super::words::{count, cut, endpoint, lookup, other_limits, span};
+use super::words::{count, cut, endpoint, lookup, other_limits, rules, span};
 use super::{Theme, overload, waiting};
 use crate::api::reloads::{Answer, Reload};
 use crate::api::status::{BreakerState, Master, Override, Status};
@@ -92,6 +92,9 @@ fn facts<'a>(status: &Status, config_valid: bool, theme: Theme) -> Vec<Line<'a>>
     let text = parts.join(", ");
     lines.push(fact("buckets", text, Style::new()));
     lines.extend(load(status, theme));
+    lines.extend(rules(status).into_iter().map(|(name, text, is_notable)| {
+        fact(name, cut(&text, 160), if is_notable { theme.refused() } else { Style::new() })
+    }));
     if !config_valid {
         let text = "the file on disk has errors; the last valid one is in force".to_owned();
         lines.push(fact("file", text, theme.bad()));

@@ -158,7 +158,12 @@ fn degraded() -> State {
         "connections": {"open": 18211, "max": 20000, "rejected_last_minute": {
           "head_timeout": 4, "max_connections_per_ip": 12044, "memory": 2276, "preface": 3}},
         "overloaded": {"descriptors": false, "memory": true, "paused": true},
-        "memory": {"resident_bytes": 985661440, "max_bytes": 966367641}}"#,
+        "memory": {"resident_bytes": 985661440, "max_bytes": 966367641},
+        "rules": [
+          {"rule": "per-ip", "bans": 12, "rate_percent": null, "warned": 0, "overage_tokens": 0},
+          {"rule": "search", "bans": 0, "rate_percent": 42.5, "warned": 0, "overage_tokens": 0},
+          {"rule": "monthly", "bans": null, "rate_percent": null, "warned": 1204, "overage_tokens": 310.5},
+          {"rule": "daily", "bans": null, "rate_percent": null, "warned": 7, "overage_tokens": 0}]}"#,
     );
     data.reloads = from_json::<Reloads>(
         r#"{"reloads": [

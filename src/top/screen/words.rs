@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use crate::api::audit::RefusalRunView;
-use crate::api::status::Status;
+use crate::api::status::{RuleStatus, Status};
 use crate::api::upstreams::{EndpointHealth, Health, NameLookup};
 use crate::base::text;
 
@@ -82,6 +82,35 @@ pub(in crate::top) fn other_limits(status: &Status) -> Option<String> {
     let limits = &status.limits;
     let others = limits.gateways_with_others;
     (others > 0).then(|| format!("{others} with other limits than {}", cut(&limits.hash, 16)))
+}
+
+/// What rules do besides counting: a name, the words for all such rules, and whether that is a
+/// reason to look. Nothing of a kind that no rule has.
+pub(in crate::top) fn rules(status: &Status) -> Vec<(&'static str, String, bool)> {
+    let each = |text: &dyn Fn(&RuleStatus) -> Option<String>| {
+        let texts: Vec<String> = status.rules.iter().filter_map(text).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    };
+    let rule = |one: &RuleStatus| cut(&one.rule, 24);
+    let bans = each(&|one| Some(format!("{} {}", rule(one), count(one.bans?))));
+    let rates = each(&|one| {
+        let percent = one.rate_percent?;
+        Some(format!("{} {percent:.0} % of its rate", rule(one)))
+    });
+    let quotas = each(&|one| {
+        let warned = (one.warned > 0).then(|| format!("{} warned", count(one.warned)));
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for display")]
+        let tokens = one.overage_tokens.ceil() as u64;
+        let over = (tokens > 0).then(|| format!("{} tokens over", count(tokens)));
+        let parts: Vec<String> = warned.into_iter().chain(over).collect();
+        (!parts.is_empty()).then(|| format!("{} {}", rule(one), parts.join(", ")))
+    });
+    let is_banning = status.rules.iter().any(|one| one.bans.is_some_and(|bans| bans > 0));
+    let is_slowed = status.rules.iter().any(|one| one.rate_percent.is_some_and(|it| it < 100.0));
+    [("bans", bans, is_banning), ("adaptive", rates, is_slowed), ("quotas", quotas, false)]
+        .into_iter()
+        .filter_map(|(name, text, is_notable)| Some((name, text?, is_notable)))
+        .collect()
 }
 
 /// Formats the time from the first to the last refusal of a run; `...` follows if it continues, and

@@ -9,6 +9,7 @@ use super::Nodes;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::Charge;
 use crate::limit::reading::Reading;
+use crate::limit::top_up::{ChangedTopUps, TopUpChange, TopUpError};
 use crate::store::redis::batch::Undecided;
 use crate::store::redis::batch::adjust::{LevelChange, NotAdjusted};
 use crate::store::rule::StoredRule;
@@ -69,6 +70,21 @@ impl Nodes {
             }
         }
         Ok(moved)
+    }
+
+    /// Changes the top-ups of a charge's bucket, or reads them: as `Batcher::top_up`.
+    ///
+    /// # Errors
+    /// Of the call, see [`NotAdjusted`]; of the change, [`TopUpError`].
+    pub async fn top_up(
+        &self,
+        charge: &Charge,
+        rules: &[StoredRule],
+        wanted: &TopUpChange,
+    ) -> Result<Result<ChangedTopUps, TopUpError>, NotAdjusted> {
+        let part = self.parts(std::slice::from_ref(charge), rules).into_iter().next();
+        let node = part.and_then(|part| part.node).ok_or(NotAdjusted::Unchanged)?;
+        node.batcher().top_up(charge, rules, wanted).await
     }
 
     /// Settles the debts to the buckets of these charges: one call, or in a cluster one for each

@@ -1,0 +1,151 @@
+//! Top-ups: tokens beyond a quota until a time, over all gateways with the same Redis, and without
+//! Redis.
+
+use serde_json::{Value, json};
+
+use crate::support::{DEMO, Gateway, Redis, Request, Response, eventually, key, tollgate};
+
+/// Two quotas, so that a top-up of one does not help the other. A year does not end during a test.
+fn file(more: &str) -> String {
+    let rules = "[rules.quota]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"4/year\"\n\
+                 [rules.rate]\nper = [\"key\"]\nrate = \"1000/365d\"\n";
+    format!("{DEMO}{rules}{}{more}", key("acme", "the-key", "free"))
+}
+
+fn ask(gateway: &Gateway) -> Response {
+    gateway.send(&Request::get("/").header("X-Api-Key", "the-key"))
+}
+
+fn grant(gateway: &Gateway, body: &Value) -> Response {
+    let path = "/api/clients/key/acme/grant";
+    gateway.send_admin(&Request::new("POST", path).body(body.to_string()))
+}
+
+fn list(gateway: &Gateway) -> Value {
+    gateway.admin("/api/clients/key/acme/top-ups").json()["top_ups"].clone()
+}
+
+/// Sends requests through all gateways in turn until each has refused two. Returns how many passed.
+fn use_up(gateways: &[&Gateway]) -> usize {
+    let (mut passed, mut refused) = (0, 0);
+    for gateway in gateways.iter().cycle() {
+        match ask(gateway).status {
+            200 => (passed, refused) = (passed + 1, 0),
+            429 => refused += 1,
+            other => panic!("{other}"),
+        }
+        if refused == 2 * gateways.len() {
+            break;
+        }
+    }
+    passed
+}
+
+#[test]
+fn row_232_top_up_is_used_once_over_all_gateways_after_the_quota() {
+    let redis = Redis::start();
+    let all = [(); 2].map(|()| Gateway::start(&file(&redis.table())));
+    all.iter().for_each(Gateway::wait_for_redis);
+    let [one, two] = &all;
+    assert_eq!(use_up(&[one, two]), 4);
+    let later = json!({"rule": "quota", "tokens": 5, "expires": "2h", "reason": "invoice 4711"});
+    let granted = grant(one, &later);
+    assert_eq!(granted.status, 200, "{}", granted.text());
+    let view = granted.json();
+    assert_eq!((&view["buckets"][0]["from"], &view["buckets"][0]["to"]), (&json!(0), &json!(5)));
+    // The other gateway knows its refusal for a second.
+    eventually("the other gateway", || (ask(two).status == 200).then_some(()));
+    let sooner = json!({"rule": "quota", "tokens": 3, "expires": "1h"});
+    assert_eq!(grant(two, &sooner).status, 200);
+    let shown = list(one);
+    // What was used before counts to the one that expires first.
+    let lefts = |shown: &Value| -> Vec<(u64, f64)> {
+        let each = shown.as_array().unwrap().iter();
+        each.map(|it| (it["tokens"].as_u64().unwrap(), it["left"].as_f64().unwrap())).collect()
+    };
+    assert_eq!(lefts(&shown), [(3, 2.0), (5, 5.0)], "{shown}");
+    assert_eq!(shown[1]["reason"], "invoice 4711", "{shown}");
+    assert_eq!(view["top_up"], shown[1]["id"], "{view}");
+    eventually("both gateways", || (ask(one).status == 200).then_some(()));
+    assert_eq!(list(two), list(one));
+    assert_eq!(use_up(&[two, one]), 6);
+    assert_eq!(lefts(&list(one)), [(3, 0.0), (5, 0.0)]);
+}
+
+#[test]
+fn top_up_is_revoked_by_its_id_and_is_in_the_audit() {
+    let redis = Redis::start();
+    for more in [redis.table(), String::new()] {
+        let gateway = Gateway::start(&file(&more));
+        if !more.is_empty() {
+            gateway.wait_for_redis();
+        }
+        let admin = format!("http://{}", gateway.admin);
+        let run = |arguments: &[&str]| {
+            tollgate(
+                &[&["top-ups"], arguments, &["--key-id", "acme", "--admin", &admin]].concat(),
+                "",
+            )
+        };
+        let added = run(&[
+            "add",
+            "--rule",
+            "quota",
+            "--tokens",
+            "7",
+            "--expires",
+            "90d",
+            "--reason",
+            "gift",
+        ]);
+        assert!(added.stdout.starts_with("quota: 4 -> 11 tokens, top-up "), "{added:?}");
+        let id = added.stdout.trim().rsplit(' ').next().unwrap();
+        assert_eq!(ask(&gateway).remaining(), 10);
+        let shown = run(&["list"]).stdout;
+        assert!(shown.contains(id) && shown.contains("gift"), "{shown}");
+        let revoked = run(&["revoke", id]);
+        assert_eq!(revoked.stdout, "quota: 10 -> 3 tokens\n", "{revoked:?}");
+        assert_eq!(run(&["list"]).stdout, "acme has no top-ups\n");
+        assert_eq!(run(&["revoke", id]).code, Some(64));
+        assert_eq!(use_up(&[&gateway]), 3);
+        let changes = gateway.admin("/api/audit?kind=change&key=acme").text();
+        assert!(changes.contains("quota: 4 -> 11 until ") && changes.contains("gift"), "{changes}");
+        assert!(changes.contains("of 7 tokens revoked"), "{changes}");
+    }
+}
+
+#[test]
+fn top_up_needs_a_quota_and_a_time_to_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Gateway::start(&file(""));
+    for (body, status, expected) in [
+        (json!({"rule": "rate", "tokens": 5, "expires": "1h"}), 409, "fixed_window"),
+        (json!({"tokens": 5, "expires": "1h"}), 400, "need the name of a `rule`"),
+        (
+            json!({"rule": "quota", "tokens": 5, "expires": "2020-01-01T00:00:00Z"}),
+            400,
+            "`expires` must be",
+        ),
+        (json!({"rule": "quota", "tokens": 5, "expires": 7}), 400, "`expires` must be"),
+        (
+            json!({"rule": "quota", "tokens": 9_007_199_254_740_992_u64, "expires": "1h"}),
+            409,
+            "too large",
+        ),
+        (
+            json!({"rule": "quota", "tokens": 5, "expires": "1h", "above_limit": false}),
+            400,
+            "above_limit",
+        ),
+    ] {
+        let refused = grant(&gateway, &body);
+        assert_eq!(refused.status, status, "{body}: {}", refused.text());
+        assert!(refused.text().contains(expected), "{body}: {}", refused.text());
+    }
+    let path = folder.path().join("usage.redb");
+    let with_file = file(&format!("[usage]\nfile = \"{}\"\n", path.display()));
+    let gateway = Gateway::start(&with_file);
+    let refused = grant(&gateway, &json!({"rule": "quota", "tokens": 5, "expires": "1h"}));
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    assert!(refused.text().contains("needs [redis]"), "{}", refused.text());
+}
