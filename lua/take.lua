@@ -760,7 +760,10 @@ local function create(name)
                 units, position = unpack('<d', call, position)
                 if readable then
                     local number, _, full = unpack('<Bdd', call, 17 * index - 15)
-                    if number == FIXED_WINDOW and flags >= 2 then
+                    if buckets.topped and flags >= 4 then
+                        buckets.topped.forget(index, buckets.now)
+                    end
+                    if number == FIXED_WINDOW and flags % 4 >= 2 then
                         full = 2 ^ 53
                     elseif number == FIXED_WINDOW and buckets.topped then
                         full = buckets.topped.most(index, full)
@@ -995,6 +998,14 @@ local function create(name)
                     local list, after = expire(lists[index], level, now)
                     keep(index, list)
                     return after
+                end,
+                -- Forgets what was used of those that have expired.
+                forget = function(index, now)
+                    if lists[index] then
+                        keep(index, with_units(lists[index], 0, function(units, _, expires)
+                            return expires > now and units or 0
+                        end))
+                    end
                 end,
                 has = function(index)
                     return lists[index] ~= nil

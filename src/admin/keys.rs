@@ -542,7 +542,6 @@ pub(super) fn unread(error: &KeptError) -> Box<Answer> {
     Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, &detail)
 }
 
-/// The response to a change of which it is not known whether it was made.
 /// The tenants of a client before and after a replacement.
 fn tenants_of(one: &Replacement) -> Vec<String> {
     let before = one.before.as_ref().and_then(|before| before.record.as_ref().ok());
@@ -550,6 +549,7 @@ fn tenants_of(one: &Replacement) -> Vec<String> {
     both.filter_map(|record| record.tenant.clone()).collect()
 }
 
+/// The response to a change of which it is not known whether it was made.
 pub(super) fn unwritten(error: &KeptError) -> Answer {
     let detail = format!("the key store cannot be written now: {error}");
     let done = [("done".to_owned(), "unknown".into())].into_iter().collect();

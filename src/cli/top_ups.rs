@@ -12,6 +12,7 @@ use super::file::{ConfigFile, FileFlag};
 use super::print;
 use super::target::{TargetFlags, exit_of};
 use crate::api::top_ups::{RevokedTopUp, TopUps};
+use crate::base::text::cut;
 use crate::net::percent::encode_component;
 use crate::top::GatewayError;
 
@@ -176,13 +177,13 @@ fn page(all: &TopUps) -> String {
     rows.extend(all.top_ups.iter().map(|one| {
         vec![
             one.id.clone(),
-            one.rule.clone(),
+            cut(&one.rule, 64),
             one.left.to_string(),
             one.tokens.to_string(),
             format!("{:.0}", one.expires),
             format!("{:.0}", one.granted),
-            one.by.clone(),
-            one.reason.clone().unwrap_or_else(|| "-".to_owned()),
+            cut(&one.by, 64),
+            one.reason.as_deref().map_or_else(|| "-".to_owned(), |reason| cut(reason, 200)),
         ]
     }));
     aligned(&rows).into_iter().fold(String::new(), |page, line| page + &line + "\n")

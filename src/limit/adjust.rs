@@ -31,6 +31,12 @@ impl Adjustment {
         }
     }
 
+    /// Whether what was used of top-ups that have expired is forgotten before the change: what an
+    /// operator adds is not given back to them.
+    pub const fn forgets_expired(self) -> bool {
+        !matches!(self, Self::GiveBack(_))
+    }
+
     /// Returns the bucket after the change.
     pub fn apply(self, bucket: Bucket, limit: &Limit) -> Bucket {
         let most = match self {

@@ -125,6 +125,12 @@ impl TopUps {
         now_at
     }
 
+    /// Forgets what was used of those that have expired at `unix_us` (Unix time), of which nothing
+    /// is left.
+    pub fn forget_expired(&mut self, unix_us: u64) {
+        self.0.retain(|one| one.expires_us > unix_us);
+    }
+
     /// Begins a period after one that has ended at `level`. Returns the units that the new one has
     /// beyond the limit.
     pub fn renew(&mut self, level: i64) -> i64 {

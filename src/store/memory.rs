@@ -286,6 +286,10 @@ impl MemoryStore {
     pub fn adjust(&self, charges: &[Charge], adjustment: Adjustment, now: u64) -> Vec<(i64, i64)> {
         let now = unix_time::at(now);
         let mut locked = self.lock(charges);
+        for charge in charges.iter().filter(|_| adjustment.forgets_expired()) {
+            let shard = locked.shard_mut(self.shard_number(charge.bucket));
+            self.forget_expired(shard, charge, now);
+        }
         let (places, before) = self.read(&locked, charges, now);
         let after = charges.iter().zip(&before);
         let after: Buckets = after
@@ -305,7 +309,7 @@ impl MemoryStore {
         self.write(&mut locked, charges, &places, &after, now, is_kept);
         let each = charges.iter().zip(&held).zip(before.iter().zip(&after));
         each.map(|((charge, held), (before, after))| {
-            let shard = locked.shard(self.shard_number(charge.bucket));
+            let shard = locked.shard_mut(self.shard_number(charge.bucket));
             held.unwrap_or_else(|| (before.level, self.risen(shard, charge, *after, now)))
         })
         .collect()
@@ -328,16 +332,32 @@ impl MemoryStore {
         let level = bucket.level.saturating_add(units);
         let after = Bucket { level, ..bucket };
         self.store(&mut shard, charge, place, after, now);
-        Some(self.risen(&shard, charge, after, now))
+        Some(self.risen(&mut shard, charge, after, now))
     }
 
-    /// Level of a bucket that has been written at a higher level: without what has expired of its
-    /// top-ups.
-    fn risen(&self, shard: &Shard, charge: &Charge, written: Bucket, now: Now) -> i64 {
+    /// Forgets what was used of a bucket's top-ups that have expired.
+    fn forget_expired(&self, shard: &mut Shard, charge: &Charge, now: Now) {
+        if !shard.has_top_ups(charge.bucket) {
+            return;
+        }
+        let place = shard.find(charge.bucket);
+        let bucket = self.bucket_at(shard, charge, place, now);
+        self.store(shard, charge, place, bucket, now);
+        let mut topped = shard.topped(charge, shard.find(charge.bucket), &self.limits, now);
+        topped.top_ups.forget_expired(now.unix_us);
+        shard.put_topped(charge.bucket, topped);
+    }
+
+    /// Takes what has expired of its top-ups from a bucket that has been written at a higher level.
+    /// Returns its level then.
+    fn risen(&self, shard: &mut Shard, charge: &Charge, written: Bucket, now: Now) -> i64 {
         if !shard.has_top_ups(charge.bucket) {
             return written.level;
         }
-        self.bucket_at(shard, charge, shard.find(charge.bucket), now).level
+        let place = shard.find(charge.bucket);
+        let bucket = self.bucket_at(shard, charge, place, now);
+        self.store(shard, charge, place, bucket, now);
+        bucket.level
     }
 
     /// Takes `units` from the charge's bucket at `now`, which may then be in debt: what a request

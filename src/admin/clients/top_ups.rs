@@ -165,7 +165,8 @@ pub(in crate::admin) async fn revoke(
             client.kind, client.id, shown.tokens
         );
         let about = if client.kind == "key" { vec![client.id.clone()] } else { Vec::new() };
-        return Ok(Answer::json(&revoked).noting(note).about(about));
+        let tenant = requested.client.tenant.as_ref().map(|tenant| &*tenant.id);
+        return Ok(Answer::json(&revoked).noting(note).about(about).of_tenants(tenant));
     }
     Err(unknown())
 }

@@ -1,11 +1,16 @@
 //! `POST /api/keys/import`: many clients, one a line.
 
+use std::collections::BTreeSet;
+
 use super::{Keys, is_object, unread, unwritten, without_texts};
 use crate::admin::answer::Answer;
 use crate::api::keys::{FailedLine, Imported, NewClient};
 use crate::base::clock;
 use crate::keys::kept::{Replaced, Replacement, Stored};
 use crate::keys::record::Record;
+
+/// Tenants of one import that the audit names, at most.
+const MOST_TENANTS: usize = 100;
 
 /// A line to import.
 struct Line {
@@ -38,7 +43,7 @@ impl Keys<'_> {
         self.store.note_change();
         let ids = |new: &[Line]| new.iter().map(|line| line.record.id.clone()).collect();
         let replaced = replaced.map_err(|error| {
-            let tenants = new.iter().filter_map(|line| line.record.tenant.as_deref());
+            let tenants = shared_by(new.iter().map(|line| line.record.tenant.as_deref()));
             Box::new(unwritten(&error).about(ids(&new)).of_tenants(tenants))
         })?;
         let (mut created, mut tenants) = (Vec::new(), Vec::new());
@@ -47,7 +52,7 @@ impl Keys<'_> {
                 Replaced::Done => {
                     imported.created += 1;
                     created.push(line.record.id.clone());
-                    tenants.extend(line.record.tenant.as_deref());
+                    tenants.push(line.record.tenant.as_deref());
                 }
                 Replaced::Changed => {
                     imported.fail(
@@ -67,7 +72,7 @@ impl Keys<'_> {
             imported.unchanged,
             imported.failed.len()
         );
-        Ok(Answer::json(&imported).noting(note).about(created).of_tenants(tenants))
+        Ok(Answer::json(&imported).noting(note).about(created).of_tenants(shared_by(tenants)))
     }
 
     /// The lines that are valid.
@@ -108,7 +113,29 @@ impl Imported {
     }
 }
 
+/// The tenants of imported clients, each once, for the audit. None if a client has none: the change
+/// would be shown to the tenant of the others. None of more than [`MOST_TENANTS`] either.
+fn shared_by<'a>(tenants: impl IntoIterator<Item = Option<&'a str>>) -> BTreeSet<&'a str> {
+    let all: Option<BTreeSet<&str>> = tenants.into_iter().collect();
+    all.filter(|all| all.len() <= MOST_TENANTS).unwrap_or_default()
+}
+
 fn replacement(line: &Line) -> Replacement {
     let record = line.record.clone();
     Replacement { id: record.id.clone(), before: None, after: Some(record) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn import_names_its_tenants_unless_a_client_has_none_or_they_are_too_many() {
+        let names: Vec<String> = (0..=MOST_TENANTS).map(|number| number.to_string()).collect();
+        let of = |count: usize| shared_by(names[..count].iter().map(|name| Some(name.as_str())));
+        assert_eq!(of(MOST_TENANTS).len(), MOST_TENANTS);
+        assert!(of(MOST_TENANTS + 1).is_empty());
+        assert_eq!(shared_by([Some("acme"), Some("acme")]), BTreeSet::from(["acme"]));
+        assert!(shared_by([Some("acme"), None]).is_empty());
+    }
 }

@@ -336,6 +336,7 @@ impl Shard {
             self.table.remove(slot);
             self.logs.take(name);
         }
+        self.topped.put(name, Topped::default());
     }
 
     /// Start value of a bucket that is not in the shard. Full, unless a dropped bucket of its limit
@@ -382,12 +383,22 @@ impl Shard {
     pub(super) fn export(&self, limits: &[Known], now: Now) -> Vec<Exported> {
         let level = |entry: &Entry| {
             let limit = limits.get(entry.limit_index as usize)?.limit;
-            let (level, ages) =
-                limit.level_and_ages(entry.bucket(), || self.logs.get(entry.name), now);
+            let bucket = self.without_top_ups(entry, now);
+            let (level, ages) = limit.level_and_ages(bucket, || self.logs.get(entry.name), now);
             let Entry { name, limit_index: number, .. } = *entry;
             (level != limit.full()).then_some(Exported { name, number, level, ages })
         };
         self.table.entries().filter_map(level).collect()
+    }
+
+    /// The bucket without what is left of its top-ups, which another process does not get.
+    fn without_top_ups(&self, entry: &Entry, now: Now) -> Bucket {
+        let bucket = entry.bucket();
+        let Some(topped) = self.topped.get(entry.name) else { return bucket };
+        let mut top_ups = topped.top_ups.clone();
+        let level = top_ups.expire(bucket.level, now.unix_us);
+        let left: i64 = top_ups.left(level).map(|(_, left)| left).sum();
+        Bucket { level: level.saturating_sub(left), ..bucket }
     }
 
     /// The dropped buckets of each limit at `now`, by its number.

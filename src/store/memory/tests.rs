@@ -9,6 +9,7 @@ use crate::limit::charge::Mode;
 use crate::limit::concurrency::Concurrency;
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::sliding_window::SlidingWindow;
+use crate::limit::top_up::TopUp;
 use crate::store::redis::fixture::rule;
 
 /// Rate 10 tokens per second, burst 5: half a second from empty to full.
@@ -367,6 +368,41 @@ fn given_back_tokens_are_the_newest_and_granted_ones_the_oldest() {
     assert_eq!(store.reading(&charges[0], Share::WHOLE, SECOND).times, expected);
     store.adjust(&charges, Adjustment::Reset, 700_000);
     assert_eq!(store.reading(&charges[0], Share::WHOLE, 700_000).level, 4_096);
+}
+
+/// A quota of ten tokens, with a top-up of five of which four are used.
+fn topped_up() -> (MemoryStore, Charge) {
+    let calendar = Calendar::new(Period::Year, "UTC", 1).unwrap();
+    let limit = Limit::FixedWindow(FixedWindow::new(10, calendar).unwrap());
+    let store = MemoryStore::new(1_000, &[limit]);
+    let tokens = |tokens: u64| Charge { limit, cost: tokens * limit.parts(), ..charge(1, 1) };
+    assert!(store.take(&[tokens(10)], 0, Share::WHOLE).allowed());
+    let expires_us = (1 << 53) - 1;
+    let top_up = TopUp { id: 7, units: limit.token_units(5), expires_us };
+    store.top_up(&tokens(1), &TopUpChange::Add(top_up, String::new()), 0).unwrap();
+    assert!(store.take(&[tokens(4)], 0, Share::WHOLE).allowed());
+    (store, tokens(1))
+}
+
+/// What a client has used of a top-up does not swallow later grants, once the rest is revoked.
+#[test]
+fn grant_after_a_used_top_up_was_revoked_is_kept() {
+    let (store, charge) = topped_up();
+    let revoked = store.top_up(&charge, &TopUpChange::Revoke(7), 1).unwrap();
+    assert_eq!(revoked.after, 0);
+    let three = charge.limit.token_units(3);
+    let granted = store.adjust(&[charge], Adjustment::GrantAbove(3), 2);
+    assert_eq!(granted, [(0, three)]);
+    assert_eq!(store.adjust(&[charge], Adjustment::Grant(1), 3), [(three, three / 3 * 4)]);
+}
+
+/// Another process gets the quota without the top-up, which would never expire there.
+#[test]
+fn bucket_is_handed_over_without_its_top_ups() {
+    let (store, charge) = topped_up();
+    let next = MemoryStore::with_layout(1_000, &[charge.limit], store.layout());
+    next.import(&store.export(1), 1).unwrap();
+    assert_eq!(next.bucket(&charge, 1).level, 0);
 }
 
 /// What a request has cost beyond its reserve counts from its end on, even if the window was full:

@@ -453,7 +453,8 @@ pub fn encode_adjust(
         call.extend_from_slice(&double(adjustment.units(&charge.limit)));
     }
     let is_above = matches!(adjustment, Adjustment::GrantAbove(_));
-    call.push(u8::from(is_kept) + 2 * u8::from(is_above));
+    let forgets = adjustment.forgets_expired();
+    call.push(u8::from(is_kept) + 2 * u8::from(is_above) + 4 * u8::from(forgets));
     call
 }
 
