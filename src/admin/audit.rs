@@ -84,7 +84,7 @@ pub(super) async fn show(
     let gateway = limiter.redis().map(|nodes| nodes.gateway());
     let mut own = audit.find(&wanted);
     own.runs.iter_mut().for_each(|run| run.gateway.clone_from(&gateway));
-    let (dropped, kept_since) = (own.dropped, own.kept_since);
+    let (mut dropped, kept_since) = (own.dropped, own.kept_since);
     let has_changes = has_changes && wanted.ip.is_none() && wanted.rule.is_none();
     let wanted_changes = selected.of(&wanted);
     let mut changes =
@@ -99,7 +99,12 @@ pub(super) async fn show(
                 .await;
         incomplete = incomplete.or(missing);
     }
-    let FoundChanges { list: changes, more: more_changes, kept_since_us, .. } = changes;
+    let FoundChanges { list: mut changes, more: more_changes, kept_since_us, .. } = changes;
+    if visible.tenant.is_some() {
+        // A tenant sees neither addresses of operators nor how much is refused to others.
+        changes.iter_mut().for_each(|change| change.peer = None);
+        dropped = 0;
+    }
     if let (Some(detail), true) = (unknown, runs.is_empty() && changes.is_empty()) {
         return Err(bad(detail));
     }

@@ -240,6 +240,7 @@ impl Tally {
         Refused {
             id: RunId {
                 client: self.client_id(),
+                tenant: self.client.tenant.as_ref().map(|tenant| Arc::clone(&tenant.id)),
                 rule: rule.map(|rule| Arc::clone(&rule.name)),
                 reason: self.reason,
                 key_from: self.key_from,

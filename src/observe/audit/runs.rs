@@ -45,6 +45,8 @@ pub(super) enum ClientId {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RunId {
     pub(super) client: ClientId,
+    /// Id of the client's tenant.
+    pub(super) tenant: Option<Arc<str>>,
     /// Name of the rule that refused the requests; `None` if no rule did.
     pub(super) rule: Option<Arc<str>>,
     /// Why the requests were refused; `None` if they were allowed.

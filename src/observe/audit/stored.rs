@@ -102,6 +102,7 @@ impl RefusalRunView {
                 run.generation,
                 run.key.clone(),
                 run.key_name.clone(),
+                run.tenant.clone(),
                 run.ip.clone(),
                 run.rule.clone(),
             )

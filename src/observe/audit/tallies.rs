@@ -44,6 +44,8 @@ struct Shard {
 struct TallyId {
     generation: u64,
     client: ClientId,
+    /// Id of the client's tenant: a client by a token can be of several.
+    tenant: Option<Arc<str>>,
     rule: Option<u32>,
     reason: Option<Reason>,
     key_from: Option<usize>,
@@ -130,7 +132,8 @@ impl Shard {
         let is_known = request.client.principal().is_some();
         let key_from = request.key_from.filter(|_| !is_known);
         let key_name = request.key_name.cloned();
-        let id = TallyId { generation, client: counted, rule, reason, key_from, key_name };
+        let tenant = request.client.tenant.as_ref().map(|tenant| Arc::clone(&tenant.id));
+        let id = TallyId { generation, client: counted, tenant, rule, reason, key_from, key_name };
         let cost = refusal.cost.or_else(|| request.cost_of_route(kind));
         if let Some(tally) = tallies.get_mut(&id) {
             tally.other_routes |= tally.route != route;

@@ -36,11 +36,13 @@ impl About {
         let prefix = policy.clients.ipv6_prefix;
         let shown = rule.client_of(&policy.clients, client).map(|client| client.shown(prefix));
         let (kind, id) = shown.unwrap_or_default();
+        // Of an address, others may share the ban.
+        let tenant = client.tenant.as_ref().filter(|_| matches!(kind, "key" | "token"));
         Self {
             rule: rule.name.to_string(),
             kind: kind.to_owned(),
             id,
-            tenant: client.tenant.as_ref().map(|tenant| tenant.id.to_string()),
+            tenant: tenant.map(|tenant| tenant.id.to_string()),
             by: None,
             reason: None,
         }

@@ -18,6 +18,7 @@ fn refused(client: &str, rule: &str, now: u64) -> Refused {
     Refused {
         id: RunId {
             client,
+            tenant: None,
             rule: Some(rule.into()),
             reason: Some(Reason::Limited),
             key_from: None,
@@ -169,6 +170,24 @@ fn another_configuration_starts_another_run() {
     let mut counts: Vec<_> = matches.runs.iter().map(|run| (run.generation, run.count)).collect();
     counts.sort_unstable();
     assert_eq!(counts, [(1, 2), (2, 1)]);
+}
+
+/// A client by a token can be of several tenants, each of which sees its own refusals.
+#[test]
+fn another_tenant_starts_another_run() {
+    let mut runs = RefusalRuns::default();
+    for tenant in ["acme", "globex", "acme"] {
+        let (id, tenant) = (refused("ann", "r", 0).id, Some(tenant.into()));
+        let id = RunId { tenant: Option::clone(&tenant), ..id };
+        let start = || Start { tenant, ..start("ann") };
+        runs.add(Kind::Limit, Refused { id, ..refused("ann", "r", 0) }, start);
+    }
+    for (tenant, count) in [("acme", 2), ("globex", 1)] {
+        let query = Query { tenant: Some(tenant.to_owned()), limit: 9, ..Query::default() };
+        let matches = runs.select(&query).into_matches(0);
+        let counts: Vec<u64> = matches.runs.iter().map(|run| run.count).collect();
+        assert_eq!(counts, [count], "{tenant}");
+    }
 }
 
 /// A flood of one kind drops runs of that kind only.
