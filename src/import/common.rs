@@ -136,6 +136,87 @@ pub(super) fn is_below(route: &Settings, prefix: &str) -> bool {
     path == prefix || path.starts_with(&format!("{prefix}/"))
 }
 
+/// Lets only these networks use a route: those that are also allowed already, if some are. One that
+/// is not understood is noted. If none is left, the route refuses all.
+pub(super) fn allow(
+    texts: &[&str],
+    place: Place,
+    what: &str,
+    route: &mut Settings,
+    notes: &mut Notes,
+) {
+    let mut networks = networks(texts, place, what, notes);
+    if let Some(Value::Array(known)) = route.remove("allow_ips") {
+        let known: Vec<&str> = known.iter().filter_map(Value::as_str).collect();
+        networks = networks
+            .iter()
+            .flat_map(|own| known.iter().filter_map(|known| values::overlap(own, known)))
+            .collect();
+    }
+    if networks.is_empty() {
+        notes.approximate(place, what, "no network is left that is allowed: the route refuses all");
+        refuse(route);
+    } else {
+        route.extend("allow_ips", networks);
+    }
+}
+
+/// Refuses these networks. If none is understood, the route refuses all.
+pub(super) fn deny(
+    texts: &[&str],
+    place: Place,
+    what: &str,
+    route: &mut Settings,
+    notes: &mut Notes,
+) {
+    let networks = networks(texts, place, what, notes);
+    if networks.is_empty() {
+        notes.approximate(place, what, "no network of it is understood: the route refuses all");
+        refuse(route);
+    } else {
+        route.extend("deny_ips", networks);
+    }
+}
+
+/// Makes a route refuse all addresses.
+pub(super) fn refuse(route: &mut Settings) {
+    route.remove("allow_ips");
+    route.set("deny_ips", list(["0.0.0.0/0", "::/0"]));
+}
+
+fn networks(texts: &[&str], place: Place, what: &str, notes: &mut Notes) -> Vec<String> {
+    let mut networks = Vec::new();
+    for text in texts {
+        match values::network(text) {
+            Some(network) => networks.push(network),
+            None => {
+                let why = "it is no address and no network: write it in `allow_ips` or `deny_ips`";
+                notes.omitted(place, format!("{what}: {text}"), why);
+            }
+        }
+    }
+    networks
+}
+
+/// Weights in the same proportions, none above 1000.
+pub(super) fn weights(weights: &[u64]) -> Vec<u64> {
+    let divisor = weights.iter().copied().fold(0, gcd).max(1);
+    let reduced: Vec<u64> = weights.iter().map(|weight| weight / divisor).collect();
+    let highest = reduced.iter().copied().max().unwrap_or(0);
+    if highest <= 1000 {
+        return reduced;
+    }
+    let scaled = |weight: u64| {
+        let part = u128::from(weight) * 1000 / u128::from(highest);
+        u64::try_from(part).unwrap_or(1000).max(u64::from(weight > 0))
+    };
+    reduced.into_iter().map(scaled).collect()
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 /// A text in which braces are no variables.
 pub(super) fn literal(text: &str) -> String {
     text.replace('{', "{{").replace('}', "}}")

@@ -1,5 +1,7 @@
 //! What all importers do at the end: tables that would be errors together are brought in line.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use toml::Value;
 
 use super::note::{Notes, Place};
@@ -35,7 +37,44 @@ pub(super) fn finish(imported: &mut Imported) {
             "the file has none that can be taken over: write `[upstreams.<name>]` and `[routes.<name>]`",
         );
     }
+    note_listeners(imported);
     separate_admin(imported);
+}
+
+/// Notes the routes of some listeners only: they are served on all.
+fn note_listeners(imported: &mut Imported) {
+    let same = |address: &str| match address.strip_prefix("0.0.0.0:") {
+        Some(port) => format!("[::]:{port}"),
+        None => address.to_owned(),
+    };
+    let mut all: BTreeSet<String> = BTreeSet::new();
+    for (_, listener) in imported.listeners.iter().filter(|(_, it)| it.get("redirect").is_none()) {
+        all.extend(listener.get("address").and_then(Value::as_str).map(same));
+    }
+    if let Some(Value::Array(listen)) = imported.server.get("listen") {
+        all.extend(listen.iter().filter_map(Value::as_str).map(same));
+    }
+    let mut concerned: BTreeMap<usize, (Vec<&str>, BTreeSet<&String>)> = BTreeMap::new();
+    for (name, addresses) in &imported.served {
+        let Some(route) = imported.routes.get(name) else { continue };
+        let own: Vec<String> = addresses.iter().map(|address| same(address)).collect();
+        let others: Vec<&String> = all.iter().filter(|address| !own.contains(address)).collect();
+        if !others.is_empty() {
+            let (names, addresses) = concerned.entry(route.place.file).or_default();
+            names.push(name);
+            addresses.extend(others);
+        }
+    }
+    for (file, (names, addresses)) in concerned {
+        let addresses: Vec<&str> = addresses.into_iter().map(String::as_str).collect();
+        let why = format!(
+            "all routes are served on all listeners. As a matter of security: these are reachable also on listeners that the file \
+             keeps them from ({}): {}. Write `allow_ips` or `host` in them, or run a gateway of its own",
+            addresses.join(", "),
+            names.join(", ")
+        );
+        imported.notes.approximate(Place { file, line: 0 }, "listeners", why);
+    }
 }
 
 /// The upstreams that a route forwards to.

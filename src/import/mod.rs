@@ -84,7 +84,7 @@ impl Format {
         let name = file.name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
         let is_yaml = [".yml", ".yaml", ".json"].iter().any(|end| name.ends_with(end));
         let documents = yaml::parse(file.text, 0).unwrap_or_default();
-        let has = |key: &str| documents.iter().any(|document| document.get(key).is_some());
+        let has = |key: &str| documents.iter().any(|document| document.has(key));
         if has("static_resources") || has("dynamic_resources") {
             return Some(Self::Envoy);
         }

@@ -38,6 +38,18 @@ pub(super) struct Imported {
     pub(super) routes: Entries,
     pub(super) rules: Entries,
     pub(super) notes: Notes,
+    /// Names of routes with the addresses that they are for, as far as the format says.
+    pub(super) served: Vec<(String, Vec<String>)>,
+}
+
+// === impl Imported ===
+
+impl Imported {
+    /// Remembers that all routes from this number on are for these addresses.
+    pub(super) fn serve(&mut self, first: usize, addresses: Vec<String>) {
+        let routes = self.routes.iter().skip(first);
+        self.served.extend(routes.map(|route| (route.name.clone(), addresses.clone())));
+    }
 }
 
 // === impl Settings ===

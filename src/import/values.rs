@@ -106,6 +106,15 @@ pub(super) fn network(text: &str) -> Option<String> {
     text.parse::<IpNet>().ok().map(|network| network.trunc().to_string())
 }
 
+/// The addresses that are in both networks; none if there are none.
+pub(super) fn overlap(first: &str, second: &str) -> Option<String> {
+    let net = |text: &str| {
+        text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+    };
+    let (a, b) = (net(first)?, net(second)?);
+    if a.contains(&b) { Some(second.to_owned()) } else { b.contains(&a).then(|| first.to_owned()) }
+}
+
 /// `host:port`, with `default` for a missing port. None for what is no host.
 pub(super) fn with_port(text: &str, default: u16) -> Option<String> {
     let text = text.trim();

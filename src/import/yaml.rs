@@ -60,9 +60,15 @@ impl Node {
         Self { place: Place::default(), value: Value::Null }
     }
 
-    /// The value of a key; of several, the first.
+    /// The value of a key; of several, the first. A null is no value.
     pub(super) fn get(&self, key: &str) -> Option<&Node> {
-        self.pairs().iter().find(|pair| pair.key == key).map(|pair| &pair.value)
+        let found = self.pairs().iter().find(|pair| pair.key == key);
+        found.map(|pair| &pair.value).filter(|value| value.value != Value::Null)
+    }
+
+    /// Whether it has a key, also with a null: `tls:`.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.pairs().iter().any(|pair| pair.key == key)
     }
 
     /// The value at the end of a path of keys.

@@ -1,10 +1,12 @@
 //! Plugins of services and routes: settings of routes, and rules.
 
+use std::collections::BTreeMap;
+
 use toml::Table;
 
 use super::services::routes_of;
 use super::{Owner, Plugin};
-use crate::import::common::{list, literal, table};
+use crate::import::common::{allow, deny, list, literal, table};
 use crate::import::note::Notes;
 use crate::import::settings::{Imported, Settings};
 use crate::import::values;
@@ -30,11 +32,13 @@ pub(super) fn apply(plugin: &Plugin<'_>, route: &mut Settings, notes: &mut Notes
     match plugin.name {
         "cors" => cors(config, route),
         "ip-restriction" => {
-            for (theirs, older, own) in
-                [("allow", "whitelist", "allow_ips"), ("deny", "blacklist", "deny_ips")]
-            {
-                let networks = texts(theirs).into_iter().chain(texts(older));
-                route.extend(own, networks.filter_map(values::network));
+            let both = |key: &str, older: &str| [texts(key), texts(older)].concat();
+            let (allowed, denied) = (both("allow", "whitelist"), both("deny", "blacklist"));
+            if !denied.is_empty() {
+                deny(&denied, place, &what, route, notes);
+            }
+            if !allowed.is_empty() || denied.is_empty() {
+                allow(&allowed, place, &what, route, notes);
             }
         }
         "request-transformer" | "request-transformer-advanced" => {
@@ -281,6 +285,10 @@ fn per(plugin: &Plugin<'_>, config: &Node, notes: &mut Notes) -> Vec<toml::Value
 
 /// `policy: redis`.
 fn policy(plugin: &Plugin<'_>, config: &Node, imported: &mut Imported) {
+    if config.text_at(&["policy"]) == Some("cluster") {
+        let why = "each gateway counts alone: counting together needs `[redis]` with `url`";
+        imported.notes.approximate(plugin.node.place, "policy: cluster", why);
+    }
     let is_redis =
         [config.text_at(&["policy"]), config.text_at(&["strategy"])].contains(&Some("redis"));
     if !is_redis {
@@ -312,6 +320,29 @@ fn policy(plugin: &Plugin<'_>, config: &Node, imported: &mut Imported) {
     }
 }
 
+/// The routes whose most specific `key-auth` requires a key.
+fn with_key(requires: &[&Plugin<'_>], documents: &[Node], imported: &mut Imported) -> Vec<String> {
+    let mut decided: BTreeMap<String, (u8, bool)> = BTreeMap::new();
+    for plugin in requires {
+        let anonymous = plugin.node.at(&["config", "anonymous"]);
+        let is_required = anonymous.is_none_or(|it| it.text() == Some(""));
+        if !is_required {
+            imported.notes.approximate(
+                plugin.node.place,
+                "key-auth: anonymous",
+                "a request without a key is anonymous on the routes of this plugin",
+            );
+        }
+        let own = (plugin.owner.rank(), is_required);
+        for name in routes_of(plugin.owner, documents, imported) {
+            let known = decided.entry(name).or_insert(own);
+            // The most specific one; of two that are equal, the strict one.
+            *known = own.max(*known);
+        }
+    }
+    decided.into_iter().filter(|(_, (_, is_required))| *is_required).map(|(name, _)| name).collect()
+}
+
 /// What needs all routes: a key that is required, and limits of consumers.
 pub(super) fn rules(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut Imported) {
     let requires: Vec<&Plugin<'_>> =
@@ -324,20 +355,7 @@ pub(super) fn rules(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut I
     if first.node.at(&["config", "hide_credentials"]).and_then(Node::flag) == Some(true) {
         imported.clients.set("hide_key", true);
     }
-    let mut routes: Vec<String> = Vec::new();
-    for plugin in &requires {
-        routes.extend(routes_of(plugin.owner, documents, imported));
-        if plugin.node.at(&["config", "anonymous"]).is_some() {
-            imported.notes.approximate(
-                plugin.node.place,
-                "key-auth: anonymous",
-                "a request without a key is anonymous if no rule requires one",
-            );
-            return;
-        }
-    }
-    routes.sort();
-    routes.dedup();
+    let routes = with_key(&requires, documents, imported);
     if routes.len() == imported.routes.len() {
         imported.clients.set("on_missing_key", "deny");
         return;
@@ -355,6 +373,15 @@ pub(super) fn rules(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut I
 }
 
 impl Owner<'_> {
+    /// How specific it is: the most specific plugin of a name applies.
+    pub(super) fn rank(&self) -> u8 {
+        match self {
+            Self::Route(_) => 2,
+            Self::Service(_) => 1,
+            Self::All | Self::Consumer(_) => 0,
+        }
+    }
+
     /// Name of the consumer that it is.
     pub(super) fn consumer(&self) -> Option<&str> {
         match self {

@@ -3,7 +3,7 @@
 use toml::Table;
 
 use super::plugins;
-use super::{Owner, Plugin, items, name_of, reference};
+use super::{Owner, Plugin, is_named, items, name_of, reference};
 use crate::import::common::{add_server, is_below, list, prefix_path, replace};
 use crate::import::finish::set_hosts;
 use crate::import::note::Notes;
@@ -13,7 +13,7 @@ use crate::import::yaml::Node;
 
 /// A service as other parts need it.
 struct Service<'a> {
-    name: &'a str,
+    node: &'a Node,
     /// Name of the upstream.
     upstream: String,
     /// What is put before the path.
@@ -32,8 +32,9 @@ pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut 
         services.push(service);
     }
     for node in documents.iter().flat_map(|document| items(document, "routes")) {
-        let name = reference(node, "service").unwrap_or_default();
-        match services.iter().find(|service| service.name == name) {
+        let name = reference(node, "service");
+        let is_own = |it: &&Service<'_>| name.is_some_and(|name| is_named(it.node, name));
+        match services.iter().find(is_own) {
             Some(service) => route(node, service, plugins, imported),
             None => imported.notes.omitted(
                 node.place,
@@ -110,7 +111,7 @@ fn service<'a>(documents: &[Node], node: &'a Node, imported: &mut Imported) -> O
     }
     let upstream = imported.upstreams.add(name, node.place, settings);
     let path = path.trim_end_matches('/').to_owned();
-    Some(Service { name, upstream, path, retries: number("retries") })
+    Some(Service { node, upstream, path, retries: number("retries") })
 }
 
 /// The targets of an upstream, with its balancing and health checks.
@@ -205,17 +206,7 @@ fn route(node: &Node, service: &Service<'_>, plugins: &[Plugin<'_>], imported: &
     let name = name_of(node);
     let what = format!("route {name}");
     let texts = |key: &str| node.get(key).map(Node::texts).unwrap_or_default();
-    for (key, why) in [
-        ("snis", "write `host`"),
-        ("sources", "write `allow_ips`"),
-        ("destinations", "routes are for all listeners"),
-        ("expression", "write `path`, `host`, `methods` and `headers` of the route"),
-    ] {
-        if let Some(unknown) = node.get(key) {
-            imported.notes.omitted(unknown.place, format!("{what}: {key}"), why);
-        }
-    }
-    let (base, conditions) = matching(node, &what, &mut imported.notes);
+    let Some((base, conditions)) = matching(node, &what, &mut imported.notes) else { return };
     let paths = texts("paths");
     let paths = if paths.is_empty() { vec!["/"] } else { paths };
     let protocols = texts("protocols");
@@ -252,8 +243,8 @@ fn route(node: &Node, service: &Service<'_>, plugins: &[Plugin<'_>], imported: &
         }
         let applies = |plugin: &&Plugin<'_>| match plugin.owner {
             Owner::All => true,
-            Owner::Service(owner) => owner == service.name,
-            Owner::Route(owner) => owner == name,
+            Owner::Service(owner) => std::ptr::eq(owner, service.node),
+            Owner::Route(owner) => std::ptr::eq(owner, node),
             Owner::Consumer(_) => false,
         };
         for plugin in most_specific(plugins.iter().filter(applies)) {
@@ -266,8 +257,24 @@ fn route(node: &Node, service: &Service<'_>, plugins: &[Plugin<'_>], imported: &
     }
 }
 
-/// The hosts and the conditions on headers of a route.
-fn matching(node: &Node, what: &str, notes: &mut Notes) -> (Settings, Table) {
+/// The hosts and the conditions on headers of a route. None if it has a condition that cannot be
+/// taken over, which is noted: without it, the route would match more.
+fn matching(node: &Node, what: &str, notes: &mut Notes) -> Option<(Settings, Table)> {
+    let mut is_complete = true;
+    for (key, why) in [
+        ("snis", "the route is left out: write it with `host`"),
+        ("sources", "the route is left out: write it with `allow_ips`"),
+        ("destinations", "the route is left out: routes are for all listeners"),
+        (
+            "expression",
+            "the route is left out: write it with `path`, `host`, `methods` and `headers`",
+        ),
+    ] {
+        if let Some(unknown) = node.get(key) {
+            notes.omitted(unknown.place, format!("{what}: {key}"), why);
+            is_complete = false;
+        }
+    }
     let mut base = Settings::default();
     let hosts: Vec<String> = node
         .get("hosts")
@@ -283,27 +290,25 @@ fn matching(node: &Node, what: &str, notes: &mut Notes) -> (Settings, Table) {
             [value] if !value.starts_with("~*") => {
                 conditions.insert(header.key.to_lowercase(), (*value).into());
             }
-            _ => notes.omitted(
-                header.place,
-                format!("{what}: header {}", header.key),
-                "a condition is one value: write a route for each",
-            ),
+            _ => {
+                is_complete = false;
+                notes.omitted(
+                    header.place,
+                    format!("{what}: header {}", header.key),
+                    "the route is left out: a condition is one value, write a route for each",
+                );
+            }
         }
     }
-    (base, conditions)
+    is_complete.then_some((base, conditions))
 }
 
 /// Of the plugins of one name, that of the route, else that of the service, else the global one.
 fn most_specific<'a>(plugins: impl Iterator<Item = &'a Plugin<'a>>) -> Vec<&'a Plugin<'a>> {
-    let rank = |plugin: &Plugin<'_>| match plugin.owner {
-        Owner::Route(_) => 2,
-        Owner::Service(_) => 1,
-        Owner::All | Owner::Consumer(_) => 0,
-    };
     let mut found: Vec<&Plugin<'_>> = Vec::new();
     for plugin in plugins {
         match found.iter_mut().find(|known| known.name == plugin.name) {
-            Some(known) if rank(plugin) > rank(known) => *known = plugin,
+            Some(known) if plugin.owner.rank() > known.owner.rank() => *known = plugin,
             Some(_) => {}
             None => found.push(plugin),
         }
@@ -337,20 +342,26 @@ fn rewriting(
 
 /// The names of the routes that a route or a service of Kong has become.
 pub(super) fn routes_of(owner: Owner<'_>, documents: &[Node], imported: &Imported) -> Vec<String> {
-    let all = documents.iter().flat_map(|document| items(document, "services"));
-    let nested = all.flat_map(|service| {
-        items(service, "routes").iter().map(move |route| (Some(name_of(service)), route))
+    let all: Vec<&Node> =
+        documents.iter().flat_map(|document| items(document, "services")).collect();
+    let nested = all.iter().flat_map(|service| {
+        items(service, "routes").iter().map(move |route| (Some(*service), route))
     });
+    let of_top = |route: &Node| {
+        let name = reference(route, "service")?;
+        all.iter().copied().find(|service| is_named(service, name))
+    };
     let top = documents
         .iter()
         .flat_map(|document| items(document, "routes"))
-        .map(|route| (reference(route, "service"), route));
+        .map(|route| (of_top(route), route));
     let places: Vec<_> = nested
         .chain(top)
         .filter(|(service, route)| match owner {
-            Owner::Service(name) => *service == Some(name),
-            Owner::Route(name) => name_of(route) == name,
-            Owner::All | Owner::Consumer(_) => true,
+            Owner::Service(owner) => service.is_some_and(|service| std::ptr::eq(service, owner)),
+            Owner::Route(owner) => std::ptr::eq(*route, owner),
+            Owner::All => true,
+            Owner::Consumer(_) => false,
         })
         .map(|(_, route)| route.place)
         .collect();

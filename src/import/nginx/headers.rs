@@ -162,7 +162,8 @@ fn addresses(scope: &Scope<'_>, route: &mut Settings, notes: &mut Notes) {
             "all" => {
                 last_word = Some(is_allow);
                 is_open = is_allow;
-                continue;
+                // The first line that matches is used.
+                break;
             }
             "unix:" => continue,
             _ => {}

@@ -41,7 +41,7 @@ const SILENT: &str = "proxy_http_version proxy_buffering proxy_buffers proxy_buf
     gzip_static brotli_types brotli_comp_level brotli_static brotli_min_length resolver_timeout limit_req_log_level \
     limit_conn_log_level rewrite_log uninitialized_variable_warn ssl_verify_depth proxy_intercept_errors_off \
     fastcgi_param fastcgi_index fastcgi_split_path_info fastcgi_buffers fastcgi_buffer_size fastcgi_read_timeout \
-    uwsgi_param uwsgi_read_timeout satisfy break proxy_method_off";
+    uwsgi_param uwsgi_read_timeout break proxy_method_off";
 
 /// Whether a directive concerns the process as a whole.
 pub(super) fn is_of_process(name: &str) -> bool {
@@ -57,6 +57,13 @@ pub(super) fn note(directive: &Directive, has_other_files: bool, notes: &mut Not
     let name = directive.name.as_str();
     if name == "include" {
         return include(directive, has_other_files, notes);
+    }
+    if name == "satisfy" {
+        if directive.first() == "any" {
+            let why = "all conditions must hold: `allow_ips`, `deny_ips` and what you add for passwords. Write a route for each";
+            notes.omitted(directive.place, directive.shown(), why);
+        }
+        return;
     }
     if contains(READ, name) || contains(SILENT, name) || is_of_process(name) {
         return;

@@ -68,7 +68,12 @@ pub(super) fn import(importer: &Importer<'_>, zones: &Zones, imported: &mut Impo
             note_partial_redirect(server, &listeners, &mut imported.notes);
             continue;
         }
-        let hosts = hosts(server, &mut imported.notes);
+        let Some(hosts) = hosts(server, &mut imported.notes) else {
+            let why = "the server is left out: without its names, its routes would be for all hosts. Write `host` in them";
+            imported.notes.omitted(server.place, "server", why);
+            continue;
+        };
+        let first_route = imported.routes.len();
         let own = Server {
             hosts,
             has_tls: has_tls(server),
@@ -76,9 +81,10 @@ pub(super) fn import(importer: &Importer<'_>, zones: &Zones, imported: &mut Impo
             has_prefixes: has_prefixes(server.inner()),
         };
         routes(importer, zones, &scope, &own, server, imported);
+        imported.serve(first_route, addresses_of(server));
     }
     upstreams::note_unused(importer, imported);
-    note_ports(&servers, &mut imported.notes);
+    note_hosts(&servers, &mut imported.notes);
     write_listeners(listeners, imported);
 }
 
@@ -166,14 +172,15 @@ fn has_prefixes(directives: &[Directive]) -> bool {
     })
 }
 
-/// The hosts of a server; none for all.
-fn hosts(server: &Directive, notes: &mut Notes) -> Vec<String> {
+/// The hosts of a server; an empty list for all. None if it has names, and none of them can be
+/// taken over.
+fn hosts(server: &Directive, notes: &mut Notes) -> Option<Vec<String>> {
     let is_default = server
         .inner()
         .iter()
         .any(|it| it.name == "listen" && (it.has("default_server") || it.has("default")));
     let mut hosts = Vec::new();
-    let mut is_all = is_default;
+    let mut is_all = is_default || !server.inner().iter().any(|it| it.name == "server_name");
     for directive in server.inner().iter().filter(|it| it.name == "server_name") {
         for name in &directive.arguments {
             let valid = |host: &str| {
@@ -197,7 +204,7 @@ fn hosts(server: &Directive, notes: &mut Notes) -> Vec<String> {
             }
         }
     }
-    if is_all { Vec::new() } else { hosts }
+    if is_all { Some(Vec::new()) } else { Some(hosts).filter(|hosts| !hosts.is_empty()) }
 }
 
 /// `set_real_ip_from`.
@@ -314,19 +321,85 @@ fn tls(scope: &Scope<'_>, listener: &mut Listener, notes: &mut Notes) {
     if let Some(ca) = scope.one("ssl_client_certificate")
         && verify != "off"
     {
-        listener.settings.set("client_ca", ca.first());
         notes.approximate(
             ca.place,
             ca.shown(),
             "client certificates are asked for on the whole listener, also for its other servers",
         );
-        if verify.starts_with("optional") {
-            listener.settings.set("client_auth", "optional");
-        }
+        let client = ClientAuth { ca: ca.first(), is_optional: verify.starts_with("optional") };
+        client.add(listener, ca.place, notes);
+    } else if let Some(directive) = scope.one("ssl_verify_client").filter(|_| verify != "off") {
+        let why = "no `ssl_client_certificate` is beside it: write `client_ca` of the listener";
+        notes.omitted(directive.place, directive.shown(), why);
     }
     if scope.one("ssl_protocols").is_some_and(|it| it.arguments == ["TLSv1.3"]) {
         listener.settings.set("min_tls", "1.3");
     }
+}
+
+/// What a server asks of clients.
+struct ClientAuth<'a> {
+    ca: &'a str,
+    is_optional: bool,
+}
+
+impl ClientAuth<'_> {
+    /// Adds it to what other servers of the listener ask for: the strictest is used.
+    fn add(&self, listener: &mut Listener, place: Place, notes: &mut Notes) {
+        let known = listener.settings.get("client_ca").and_then(Value::as_str).map(str::to_owned);
+        let Some(known) = known else {
+            listener.settings.set("client_ca", self.ca);
+            if self.is_optional {
+                listener.settings.set("client_auth", "optional");
+            }
+            return;
+        };
+        if known != self.ca {
+            let why = format!(
+                "a listener has one `client_ca`: {known} is used for all servers of {}. Give this server a port of its own",
+                listener.address
+            );
+            notes.omitted(place, format!("ssl_client_certificate {}", self.ca), why);
+        }
+        let was_optional = listener.settings.get("client_auth").is_some();
+        if was_optional != self.is_optional {
+            listener.settings.remove("client_auth");
+            let why = format!(
+                "servers of {} differ: the strictest is used, a client certificate is required",
+                listener.address
+            );
+            notes.approximate(place, "ssl_verify_client", why);
+        }
+    }
+}
+
+impl Listener {
+    /// Takes over what another listener for the same requests has.
+    fn merge(&mut self, other: Self, notes: &mut Notes) {
+        self.has_tls |= other.has_tls;
+        self.redirects &= other.redirects;
+        for certificate in other.certificates {
+            if !self.certificates.contains(&certificate) {
+                self.certificates.push(certificate);
+            }
+        }
+        if let Some(ca) = other.settings.get("client_ca").and_then(Value::as_str) {
+            let is_optional = other.settings.get("client_auth").is_some();
+            ClientAuth { ca, is_optional }.add(self, other.place, notes);
+        }
+        for (name, value) in other.settings.iter() {
+            if !name.starts_with("client_") {
+                self.settings.set(name, value.clone());
+            }
+        }
+    }
+}
+
+/// The addresses of a server.
+fn addresses_of(server: &Directive) -> Vec<String> {
+    let listens = server.inner().iter().filter(|it| it.name == "listen");
+    let addresses: Vec<String> = listens.filter_map(|it| address(it.first())).collect();
+    if addresses.is_empty() { vec!["0.0.0.0:80".to_owned()] } else { addresses }
 }
 
 /// The address of `listen` with a port.
@@ -344,11 +417,16 @@ fn address(text: &str) -> Option<String> {
 
 fn write_listeners(mut listeners: Vec<Listener>, imported: &mut Imported) {
     // `[::]:80` accepts IPv4, too.
-    let all: Vec<String> = listeners.iter().map(|it| it.address.clone()).collect();
-    listeners.retain(|it| {
-        let port = it.address.strip_prefix("0.0.0.0:");
-        port.is_none_or(|port| !all.contains(&format!("[::]:{port}")))
-    });
+    let is_ipv4 = |it: &Listener, all: &[Listener]| {
+        let port = it.address.strip_prefix("0.0.0.0:")?;
+        all.iter().position(|other| other.address == format!("[::]:{port}"))
+    };
+    while let Some(at) = listeners.iter().position(|it| is_ipv4(it, &listeners).is_some()) {
+        let other = listeners.remove(at);
+        if let Some(both) = is_ipv4(&other, &listeners) {
+            listeners[both].merge(other, &mut imported.notes);
+        }
+    }
     for listener in listeners {
         let Listener { address, place, mut settings, certificates, has_tls, redirects } = listener;
         if has_tls && certificates.is_empty() {
@@ -379,11 +457,7 @@ fn write_listeners(mut listeners: Vec<Listener>, imported: &mut Imported) {
 
 /// Notes a server that redirects beside others that do not, on one address.
 fn note_partial_redirect(server: &Directive, listeners: &[Listener], notes: &mut Notes) {
-    let listens = server.inner().iter().filter(|it| it.name == "listen");
-    let mut addresses: Vec<String> = listens.filter_map(|it| address(it.first())).collect();
-    if addresses.is_empty() {
-        addresses.push("0.0.0.0:80".to_owned());
-    }
+    let addresses = addresses_of(server);
     let is_partial = |it: &&Listener| addresses.contains(&it.address) && !it.redirects;
     if let Some(listener) = listeners.iter().find(is_partial) {
         let why = format!(
@@ -394,38 +468,17 @@ fn note_partial_redirect(server: &Directive, listeners: &[Listener], notes: &mut
     }
 }
 
-/// Notes servers on other ports than the first: routes are for all listeners.
-fn note_ports(servers: &[&Directive], notes: &mut Notes) {
-    let ports = |server: &Directive| {
-        let mut ports: Vec<String> = server
-            .inner()
-            .iter()
-            .filter(|it| it.name == "listen")
-            .filter_map(|it| address(it.first()))
-            .filter_map(|it| it.rsplit_once(':').map(|(_, port)| port.to_owned()))
-            .filter(|port| port != "80" && port != "443")
-            .collect();
-        ports.sort();
-        ports.dedup();
-        ports
-    };
+/// Notes that hosts without a server get 404.
+fn note_hosts(servers: &[&Directive], notes: &mut Notes) {
     let mut with_routes = servers.iter().filter(|server| !redirects(server));
     let Some(first) = with_routes.next() else { return };
-    for server in with_routes {
-        if ports(server) != ports(first) {
-            notes.approximate(
-                server.place,
-                "server",
-                "routes are for all listeners: those of this server are served on the ports of the others, too. `host` of its routes \
-                 keeps them apart",
-            );
-        }
-    }
     let has_default = servers
         .iter()
         .flat_map(|server| server.inner())
         .any(|it| it.name == "listen" && (it.has("default_server") || it.has("default")));
-    let names = |server: &Directive| !hosts(server, &mut Notes::default()).is_empty();
+    let names = |server: &Directive| {
+        hosts(server, &mut Notes::default()).is_none_or(|hosts| !hosts.is_empty())
+    };
     if !has_default && servers.iter().all(|server| names(server)) {
         notes.approximate(
             file_of(first.place),

@@ -12,7 +12,7 @@ use crate::import::note::Notes;
 use crate::import::settings::{Imported, Settings};
 
 /// Directives that answer from files or by other protocols.
-const UNSUPPORTED: [(&str, &str); 12] = [
+const UNSUPPORTED: [(&str, &str); 11] = [
     (
         "fastcgi_pass",
         "the gateway speaks HTTP only: put a server with HTTP before it, or forward to nginx",
@@ -30,7 +30,6 @@ const UNSUPPORTED: [(&str, &str); 12] = [
     ("autoindex", "files are not served"),
     ("stub_status", "metrics are at the admin port: http://127.0.0.1:9090/metrics"),
     ("empty_gif", "files are not served"),
-    ("internal", "there are no internal redirects"),
 ];
 
 /// The settings of a route for what the own directives of a scope do. None if it is nothing that
@@ -44,6 +43,16 @@ pub(super) fn target(
     imported: &mut Imported,
 ) -> Option<Settings> {
     let own = |name: &str| scope.own_one(name);
+    if let Some(directive) = scope.one("internal") {
+        let why = "there are no internal redirects: clients get 404 for these paths, as from nginx";
+        imported.notes.omitted(path.place, format!("{}: {}", path.shown, directive.shown()), why);
+        return Some(refusal(404));
+    }
+    let denies_all =
+        scope.lists().first().is_some_and(|it| it.name == "deny" && it.first() == "all");
+    if denies_all && own("return").is_none() {
+        return Some(refusal(403));
+    }
     if let Some(directive) = own("return") {
         return answer(directive, scope, server, &mut imported.notes);
     }
@@ -66,6 +75,13 @@ pub(super) fn target(
         imported.notes.omitted(path.place, &path.shown, "it forwards to no server");
     }
     None
+}
+
+/// A route that answers with a status.
+fn refusal(status: i64) -> Settings {
+    let mut respond = Table::new();
+    respond.insert("status".into(), status.into());
+    Settings::default().with("respond", respond)
 }
 
 /// `proxy_pass`.

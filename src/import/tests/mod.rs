@@ -97,6 +97,106 @@ fn files_that_are_none_of_the_formats_have_none() {
     }
 }
 
+/// What restricts access stays in the result, or the list says that it is not there.
+fn holds(format: Format, table: &[(&str, &[&str], &[&str])]) {
+    for (text, expected, missing) in table {
+        let shown = imported(format, "file", text);
+        for part in *expected {
+            assert!(shown.contains(part), "{part} is not in the result of {text}:\n{shown}");
+        }
+        let (toml, _) = shown.split_once("=== list ===").unwrap();
+        for part in *missing {
+            assert!(!toml.contains(part), "{part} is in the result of {text}:\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn nginx_restrictions_are_kept() {
+    holds(
+        Format::Nginx,
+        &[
+            (
+                "server { location / { proxy_pass http://a:1; } location /i/ { internal; proxy_pass http://b:1; } }",
+                &[
+                    "[routes.i]\npath = \"/i/*\"\nrespond = { status = 404 }",
+                    "internal: not taken over",
+                ],
+                &["b:1"],
+            ),
+            (
+                r"server { location / { proxy_pass http://a:1; } location ~ /\.(ht|git) { deny all; } location /private/ { deny all; } }",
+                &[
+                    "path = \"/private/*\"\nrespond = { status = 403 }",
+                    "(ht|git)'\nrespond = { status = 403 }",
+                ],
+                &[],
+            ),
+            (
+                "server { location / { deny all; allow 10.0.0.0/8; proxy_pass http://a:1; } }",
+                &["respond = { status = 403 }"],
+                &["allow_ips"],
+            ),
+            (
+                "server { location / { satisfy any; allow 10.0.0.0/8; deny all; proxy_pass http://a:1; } }",
+                &["satisfy any: not taken over", "allow_ips = [\"10.0.0.0/8\"]"],
+                &[],
+            ),
+            (
+                "server { server_name mail.* ~^x; location / { proxy_pass http://a:1; } } server { server_name b; location / { return 410; } }",
+                &["server: not taken over: the server is left out"],
+                &["a:1"],
+            ),
+            (
+                "ssl_certificate a.pem; ssl_certificate_key a.key; \
+                 server { listen 443 ssl; listen [::]:443; ssl_client_certificate ca.pem; ssl_verify_client on; \
+                 location / { proxy_pass http://a:1; } } \
+                 server { listen 443 ssl; server_name b; ssl_client_certificate ca.pem; ssl_verify_client optional; \
+                 location / { proxy_pass http://b:1; } }",
+                &["address = \"[::]:443\"", "client_ca = \"ca.pem\"", "the strictest is used"],
+                &["client_auth"],
+            ),
+            (
+                "server { listen 80; location / { proxy_pass http://a:1; } } \
+                 server { listen 127.0.0.1:81; server_name b; location / { proxy_pass http://b:1; } }",
+                &["As a matter of security"],
+                &[],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn kong_restrictions_are_kept() {
+    let key = "key-auth, config: {anonymous: null}";
+    let one = |plugins: &str| {
+        format!(
+            "_format_version: '3.0'\nservices:\n- url: http://a:1\n  routes:\n  - paths: [/a/]\n    plugins: [{plugins}]\n- url: http://b:1\n  routes:\n  - paths: [/b/]\n"
+        )
+    };
+    let anonymous = one(&format!("{{name: {key}}}"));
+    let lists = one("{name: ip-restriction, config: {allow: [office]}}");
+    let consumer = one("{name: rate-limiting, consumer: x, config: {minute: 5}}");
+    let expression = one("") + "  - paths: [/c/]\n    expression: x\nacls: []\n";
+    holds(
+        Format::Kong,
+        &[
+            (
+                &anonymous,
+                &["[rules.key-required]", "routes = [\"all\"]", "on_missing = \"deny\""],
+                &[],
+            ),
+            (
+                &lists,
+                &["deny_ips = [\"0.0.0.0/0\", \"::/0\"]", "ip-restriction: office: not taken over"],
+                &[],
+            ),
+            (&consumer, &["plugin rate-limiting: not taken over"], &["[rules"]),
+            (&expression, &["expression: not taken over", "acls: not taken over"], &["/c/*"]),
+        ],
+    );
+}
+
 proptest! {
     #[test]
     fn no_text_panics(text in r#"(?s)([a-z0-9 $\{\}\[\]:;#\\'"\n~=^/.*()|&!<>-]|server |location |http|\PC){0,300}"#) {
