@@ -76,7 +76,7 @@ pub(super) fn add_server(
         Some(weight) => {
             let mut server = Table::new();
             server.insert("address".into(), address.into());
-            server.insert("weight".into(), i64::try_from(weight.min(1000)).unwrap_or(1000).into());
+            server.insert("weight".into(), i64::try_from(weight).unwrap_or(i64::MAX).into());
             server.into()
         }
     });

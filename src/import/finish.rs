@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Value;
 
+use super::common::weights;
 use super::note::{Notes, Place};
 use super::settings::{Entries, Entry, Imported, Settings};
 
@@ -37,8 +38,55 @@ pub(super) fn finish(imported: &mut Imported) {
             "the file has none that can be taken over: write `[upstreams.<name>]` and `[routes.<name>]`",
         );
     }
+    bound_weights(imported);
     note_listeners(imported);
     separate_admin(imported);
+}
+
+/// Brings weights above 1000 into the range of the gateway, in the same proportions.
+fn bound_weights(imported: &mut Imported) {
+    let bounded = |values: &mut [&mut Value]| {
+        let all: Vec<u64> = values
+            .iter()
+            .map(|it| it.as_integer().and_then(|it| u64::try_from(it).ok()).unwrap_or(1))
+            .collect();
+        if all.iter().all(|weight| *weight <= 1000) {
+            return;
+        }
+        for (value, weight) in values.iter_mut().zip(weights(&all)) {
+            **value = i64::try_from(weight).unwrap_or(1000).into();
+        }
+    };
+    for route in imported.routes.iter_mut() {
+        if route.settings.get("split").is_some() {
+            route.settings.change("split", |split| {
+                bounded(&mut split.iter_mut().map(|(_, value)| value).collect::<Vec<_>>());
+            });
+        }
+    }
+    for upstream in imported.upstreams.iter_mut() {
+        let Some(Value::Array(mut servers)) = upstream.settings.get("servers").cloned() else {
+            continue;
+        };
+        if servers.iter().any(|server| server.get("weight").is_some()) {
+            for server in &mut servers {
+                if let Value::String(address) = server {
+                    let mut table = toml::Table::new();
+                    table.insert("address".into(), address.as_str().into());
+                    table.insert("weight".into(), 1.into());
+                    *server = table.into();
+                }
+            }
+            let own = servers.clone();
+            let mut found: Vec<&mut Value> =
+                servers.iter_mut().filter_map(|server| server.get_mut("weight")).collect();
+            let is_high = found.iter().any(|it| it.as_integer().is_some_and(|it| it > 1000));
+            bounded(&mut found);
+            if is_high && own != servers {
+                upstream.settings.set("servers", servers);
+            }
+        }
+    }
 }
 
 /// Notes the routes of some listeners only: they are served on all.

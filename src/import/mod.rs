@@ -83,7 +83,13 @@ impl Format {
     pub fn of(file: File<'_>) -> Option<Self> {
         let name = file.name.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
         let is_yaml = [".yml", ".yaml", ".json"].iter().any(|end| name.ends_with(end));
-        let documents = yaml::parse(file.text, 0).unwrap_or_default();
+        let parsed = yaml::parse(file.text, 0);
+        // A mistake in the file is reported by the parser of its format.
+        let is_wrong = parsed.is_err();
+        let documents = parsed.unwrap_or_default();
+        if is_wrong && is_yaml {
+            return Self::of_wrong(file.text);
+        }
         let has = |key: &str| documents.iter().any(|document| document.has(key));
         if has("static_resources") || has("dynamic_resources") {
             return Some(Self::Envoy);
@@ -105,6 +111,22 @@ impl Format {
             Some("envoy") if is_yaml => Some(Self::Envoy),
             _ if is_yaml => None,
             _ => nginx::is_likely(file.text).then_some(Self::Nginx),
+        }
+    }
+
+    /// The format of a text that is no YAML although its name says so, by the keys in it.
+    fn of_wrong(text: &str) -> Option<Self> {
+        let has = |key: &str| {
+            text.lines().any(|line| line.trim_start_matches(['{', ' ', '"']).starts_with(key))
+        };
+        if has("static_resources") || has("dynamic_resources") {
+            Some(Self::Envoy)
+        } else if has("_format_version") {
+            Some(Self::Kong)
+        } else if has("http") || has("entryPoints") || has("tls") {
+            Some(Self::Traefik)
+        } else {
+            has("services").then_some(Self::Kong)
         }
     }
 }

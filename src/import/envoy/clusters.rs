@@ -160,6 +160,27 @@ fn has_http2(cluster: &Node) -> bool {
     })
 }
 
+/// The conditions on the certificates of the other side. Those beside the authority are noted.
+pub(super) fn validation<'a>(common: &'a Node, what: &str, notes: &mut Notes) -> Option<&'a Node> {
+    let combined = get(common, "combined_validation_context")
+        .and_then(|it| get(it, "default_validation_context"));
+    let found = get(common, "validation_context").or(combined)?;
+    for key in [
+        "match_typed_subject_alt_names",
+        "match_subject_alt_names",
+        "verify_subject_alt_name",
+        "verify_certificate_spki",
+        "verify_certificate_hash",
+        "crl",
+    ] {
+        if let Some(node) = get(found, key) {
+            let why = "any certificate of the authority is accepted: use an authority for these certificates alone";
+            notes.omitted(node.place, format!("{what}: {key}"), why);
+        }
+    }
+    Some(found)
+}
+
 /// `UpstreamTlsContext`.
 fn tls_of(socket: &Node, what: &str, settings: &mut Settings, notes: &mut Notes) {
     let context = config(socket);
@@ -168,7 +189,7 @@ fn tls_of(socket: &Node, what: &str, settings: &mut Settings, notes: &mut Notes)
         tls.insert("server_name".into(), name.into());
     }
     let common = get(context, "common_tls_context");
-    let validation = common.and_then(|common| get(common, "validation_context"));
+    let validation = common.and_then(|common| validation(common, what, notes));
     let ca = validation.and_then(|it| get(it, "trusted_ca")).and_then(|it| text(it, "filename"));
     match ca {
         // Those of the system are the default.

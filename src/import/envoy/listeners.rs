@@ -12,16 +12,16 @@ use crate::import::yaml::Node;
 
 /// Takes over all listeners.
 pub(super) fn import(resources: &Node, imported: &mut Imported) {
-    for (number, listener) in items(resources, "listeners").iter().enumerate() {
+    for listener in items(resources, "listeners") {
         let name = text(listener, "name").unwrap_or("listener");
-        if number == 1 {
-            let why =
-                "routes are for all listeners: those of this one are served on the others, too";
-            imported.notes.approximate(listener.place, format!("listener {name}"), why);
-        }
+        let first_route = imported.routes.len();
         let has_http = managers(listener, name, resources, imported);
         if has_http {
             addresses(listener, name, imported);
+        }
+        if let Some((host, port)) = address(listener) {
+            let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+            imported.serve(first_route, vec![format!("{host}:{port}")]);
         }
     }
 }
@@ -150,13 +150,19 @@ fn addresses(listener: &Node, name: &str, imported: &mut Imported) {
     let mut has_tls = false;
     let mut certificates: Vec<Value> = Vec::new();
     for chain in items(listener, "filter_chains") {
+        if let Some(condition) = get(chain, "filter_chain_match") {
+            let why = "a listener is for all connections: its routes and certificates are for all of them";
+            imported.notes.omitted(condition.place, format!("{what}: filter_chain_match"), why);
+        }
         let Some(context) =
             get(chain, "transport_socket").map(config).or_else(|| get(chain, "tls_context"))
         else {
             continue;
         };
         has_tls = true;
-        tls(context, &what, &mut settings, &mut certificates, &mut imported.notes);
+        if !tls(context, &what, &mut settings, &mut certificates, &mut imported.notes) {
+            return;
+        }
     }
     if items(listener, "listener_filters")
         .iter()
@@ -183,15 +189,18 @@ fn addresses(listener: &Node, name: &str, imported: &mut Imported) {
     imported.listeners.push((listener.place, settings));
 }
 
-/// `DownstreamTlsContext`.
+/// `DownstreamTlsContext`. Returns false if it requires client certificates that cannot be verified,
+/// which is noted.
 fn tls(
     context: &Node,
     what: &str,
     settings: &mut Settings,
     certificates: &mut Vec<Value>,
     notes: &mut Notes,
-) {
-    let Some(common) = get(context, "common_tls_context") else { return };
+) -> bool {
+    let is_required = get(context, "require_client_certificate").and_then(Node::flag) == Some(true);
+    let nothing = Node::nothing();
+    let common = get(context, "common_tls_context").unwrap_or(&nothing);
     for certificate in items(common, "tls_certificates") {
         match clusters::files(certificate) {
             Some((cert, key)) => {
@@ -209,17 +218,37 @@ fn tls(
             ),
         }
     }
-    let ca = get(common, "validation_context")
+    let ca = clusters::validation(common, what, notes)
         .and_then(|it| get(it, "trusted_ca"))
         .and_then(|it| text(it, "filename"));
-    if let Some(ca) = ca {
-        settings.set("client_ca", ca);
-        if get(context, "require_client_certificate").and_then(Node::flag) != Some(true) {
-            settings.set("client_auth", "optional");
+    let known = settings.get("client_ca").and_then(Value::as_str).map(str::to_owned);
+    match (ca, known) {
+        (Some(ca), None) => {
+            settings.set("client_ca", ca);
+            if !is_required {
+                settings.set("client_auth", "optional");
+            }
         }
+        (Some(ca), Some(known)) => {
+            if ca != known {
+                let why = format!("a listener has one `client_ca`: {known} is used");
+                notes.omitted(context.place, format!("{what}: {ca}"), why);
+            }
+            // The strictest is used.
+            if is_required {
+                settings.remove("client_auth");
+            }
+        }
+        (None, _) if is_required => {
+            let why = "its authority is not in a file: the listener is left out, write it with `client_ca`";
+            notes.omitted(context.place, format!("{what}: require_client_certificate"), why);
+            return false;
+        }
+        (None, _) => {}
     }
     let minimum = get(common, "tls_params").and_then(|it| text(it, "tls_minimum_protocol_version"));
     if minimum == Some("TLSv1_3") {
         settings.set("min_tls", "1.3");
     }
+    true
 }

@@ -40,17 +40,19 @@ pub(super) fn apply(node: &Node, what: &str, route: &mut Settings, notes: &mut N
         let why = "upper and lower case are the same for all routes: `path_case = \"insensitive\"` in `[server]`";
         notes.omitted(node.place, format!("{what}: case_sensitive"), why);
     }
+    let mut is_complete = true;
     for part in ["runtime_fraction", "tls_context", "dynamic_metadata", "connect_matcher", "grpc"] {
         if let Some(unknown) = get(node, part) {
             let why = if part == "runtime_fraction" {
-                "a share of the requests is `split` of a route"
+                "the route is left out: a share of the requests is `split` of a route"
             } else {
-                "routes have no such condition"
+                "the route is left out: routes have no such condition"
             };
             notes.omitted(unknown.place, format!("{what}: {part}"), why);
+            is_complete = false;
         }
     }
-    headers(node, what, route, notes) && query(node, what, route, notes)
+    is_complete && headers(node, what, route, notes) && query(node, what, route, notes)
 }
 
 /// The value of a condition; none if there is none of its kind.

@@ -22,7 +22,11 @@ pub(super) struct Manager<'a> {
 pub(super) fn import(manager: &Manager<'_>, imported: &mut Imported) {
     for host in items(manager.table, "virtual_hosts") {
         let name = text(host, "name").unwrap_or("host");
-        let domains = domains(host, &mut imported.notes);
+        let Some(domains) = domains(host, &mut imported.notes) else {
+            let why = "none of its domains can be taken over: its routes are left out, write them with `host`";
+            imported.notes.omitted(host.place, format!("virtual host {name}"), why);
+            continue;
+        };
         limits::note_service(host, imported);
         if text(host, "require_tls").is_some_and(|it| it != "NONE") {
             imported.notes.omitted(
@@ -37,12 +41,12 @@ pub(super) fn import(manager: &Manager<'_>, imported: &mut Imported) {
     }
 }
 
-/// The hosts of a virtual host; none for all.
-fn domains(host: &Node, notes: &mut Notes) -> Vec<String> {
+/// The hosts of a virtual host; an empty list for all. None if none can be taken over.
+fn domains(host: &Node, notes: &mut Notes) -> Option<Vec<String>> {
     let mut hosts = Vec::new();
     for domain in get(host, "domains").map(Node::texts).unwrap_or_default() {
         if domain == "*" {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let name = domain.split(':').next().unwrap_or_default().to_lowercase();
         let plain = name.strip_prefix("*.").unwrap_or(&name);
@@ -58,7 +62,7 @@ fn domains(host: &Node, notes: &mut Notes) -> Vec<String> {
             hosts.push(name);
         }
     }
-    hosts
+    Some(hosts).filter(|hosts| !hosts.is_empty())
 }
 
 fn route(
@@ -132,7 +136,7 @@ fn forward(
         let mut split = Table::new();
         for part in items(weighted, "clusters") {
             let cluster = text(part, "name").unwrap_or_default();
-            let weight = get(part, "weight").and_then(Node::number).unwrap_or(1).min(1000);
+            let weight = get(part, "weight").and_then(Node::number).unwrap_or(1);
             if let Some(name) = clusters::upstream(manager.resources, cluster, part.place, imported)
             {
                 split.insert(name, i64::try_from(weight).unwrap_or(1).into());

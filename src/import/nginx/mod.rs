@@ -26,9 +26,16 @@ const MAX_BODY_BYTES: i64 = 1 << 20;
 /// Whether a text looks like a file of nginx.
 pub(super) fn is_likely(text: &str) -> bool {
     let names = ["http", "server", "upstream", "location", "limit_req_zone", "worker_processes"];
-    syntax::parse(text, 0).is_ok_and(|directives| {
-        directives.iter().any(|directive| names.contains(&directive.name.as_str()))
-    })
+    match syntax::parse(text, 0) {
+        Ok(directives) => {
+            directives.iter().any(|directive| names.contains(&directive.name.as_str()))
+        }
+        // Its mistake is reported by the parser.
+        Err(_) => text.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            words.next().is_some_and(|word| names.contains(&word)) && line.contains('{')
+        }),
+    }
 }
 
 /// Takes over the files, which belong together: the first may include the others.

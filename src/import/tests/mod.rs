@@ -197,6 +197,84 @@ fn kong_restrictions_are_kept() {
     );
 }
 
+#[test]
+fn traefik_restrictions_are_kept() {
+    let file = |router: &str, rest: &str| {
+        format!(
+            "entryPoints: {{s: {{address: ':443', http: {{tls: {{}}}}}}}}\nhttp:\n  services: {{a: {{loadBalancer: {{servers: [{{url: 'http://a:1'}}]}}}}}}\n  routers:\n    r: {{service: a, {router}}}\n  middlewares:\n    one: {{ipAllowList: {{sourceRange: [10.0.0.0/8]}}}}\n    two: {{ipAllowList: {{sourceRange: [10.1.0.0/16, 192.168.0.0/16]}}}}\n    bad: {{ipAllowList: {{sourceRange: [office], ipStrategy: {{depth: 1}}}}}}\n    limit: {{rateLimit: {{average: 5}}}}\ntls:\n  certificates: [{{certFile: a.pem, keyFile: a.key}}]\n{rest}"
+        )
+    };
+    let both = file("rule: 'Host(`a`)', middlewares: [one, two]", "");
+    let bad = file("rule: 'Host(`a`)', middlewares: [bad]", "");
+    let client = file("rule: 'ClientIP(`x`)'", "");
+    let options = "  options: {default: {minVersion: VersionTLS13, clientAuth: {caFiles: [ca.pem], clientAuthType: RequireAndVerifyClientCert}}}\n";
+    let options = file("rule: 'Host(`a`)', tls: {options: x}", options);
+    let no_ca =
+        "  options: {default: {clientAuth: {clientAuthType: RequireAndVerifyClientCert}}}\n";
+    let no_ca = file("rule: 'Host(`a`)'", no_ca);
+    let not = file("rule: 'Host(`a`) && !PathPrefix(`/api/`)'", "");
+    let limit = file("rule: 'Path(`/a`) || Path(`/b`)', middlewares: [limit]", "");
+    let all = "deny_ips = [\"0.0.0.0/0\", \"::/0\"]";
+    holds(
+        Format::Traefik,
+        &[
+            (&both, &["allow_ips = [\"10.1.0.0/16\"]"], &["192.168"]),
+            (&bad, &[all, "office: not taken over", "ipStrategy: approximately"], &[]),
+            (&client, &[all, "ClientIP: x: not taken over"], &[]),
+            (
+                &options,
+                &[
+                    "client_ca = \"ca.pem\"",
+                    "min_tls = \"1.3\"",
+                    "router r: tls.options: not taken over",
+                ],
+                &[],
+            ),
+            (&no_ca, &["the listener is left out"], &["[[listeners]]"]),
+            (&not, &["path = \"/api/*\"\nrespond = { status = 404 }"], &[]),
+            (&limit, &["per = [\"ip\"]"], &[]),
+        ],
+    );
+}
+
+#[test]
+fn envoy_restrictions_are_kept() {
+    let file = |domain: &str, condition: &str, validation: &str| {
+        format!(
+            "static_resources:\n  listeners:\n  - address: {{socket_address: {{address: 0.0.0.0, port_value: 443}}}}\n    filter_chains:\n    - transport_socket: {{typed_config: {{require_client_certificate: true, common_tls_context: {{tls_certificates: [{{certificate_chain: {{filename: a.pem}}, private_key: {{filename: a.key}}}}], {validation}}}}}}}\n      filters:\n      - name: envoy.filters.network.http_connection_manager\n        typed_config:\n          route_config: {{virtual_hosts: [{{name: v, domains: ['{domain}'], routes: [{{match: {{prefix: /, {condition}}}, direct_response: {{status: 200}}}}]}}]}}\n"
+        )
+    };
+    let ca = "combined_validation_context: {default_validation_context: {trusted_ca: {filename: ca.pem}, crl: {filename: x}}}";
+    let combined = file("*", "", ca);
+    let missing = file("*", "", "");
+    let domain = file("api.*", "", ca);
+    let grpc = file("*", "grpc: {}", ca);
+    holds(
+        Format::Envoy,
+        &[
+            (&combined, &["client_ca = \"ca.pem\"", "crl: not taken over"], &["client_auth"]),
+            (&missing, &["require_client_certificate: not taken over"], &["[[listeners]]"]),
+            (&domain, &["virtual host v: not taken over"], &["[routes"]),
+            (&grpc, &["grpc: not taken over"], &["[routes"]),
+        ],
+    );
+}
+
+#[test]
+fn weights_keep_their_proportions() {
+    assert_eq!(common::weights(&[2000, 1000]), [2, 1]);
+    assert_eq!(common::weights(&[9001, 90, 0, 1]), [1000, 9, 0, 1]);
+}
+
+#[test]
+fn mistakes_are_reported_with_their_line() {
+    for (name, text) in [("nginx.conf", "server {\n"), ("t.yml", "http:\n  a: [1\n")] {
+        let file = File { name, text };
+        let format = Format::of(file).unwrap();
+        assert!(import(format, &[file]).unwrap_err().place.line > 0, "{name}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_panics(text in r#"(?s)([a-z0-9 $\{\}\[\]:;#\\'"\n~=^/.*()|&!<>-]|server |location |http|\PC){0,300}"#) {

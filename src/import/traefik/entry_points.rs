@@ -15,7 +15,9 @@ use crate::import::yaml::Node;
 pub(super) struct EntryPoint<'a> {
     pub(super) name: &'a str,
     place: Place,
-    address: String,
+    pub(super) address: String,
+    /// Name of its `tls.options`.
+    options: &'a str,
     pub(super) has_tls: bool,
     redirects: bool,
     proxy_protocol: bool,
@@ -61,7 +63,8 @@ pub(super) fn entry_points<'a>(files: &Files<'a>, imported: &mut Imported) -> Ve
             name: &pair.key,
             place: pair.place,
             address,
-            has_tls: http(&["tls"]).is_some(),
+            options: http(&["tls", "options"]).and_then(Node::text).unwrap_or("default"),
+            has_tls: value.get("http").is_some_and(|http| http.has("tls")),
             redirects: to_https,
             proxy_protocol: value.at(&["proxyProtocol", "trustedIPs"]).is_some(),
             middlewares: http(&["middlewares"]).map(Node::texts).unwrap_or_default(),
@@ -123,6 +126,9 @@ pub(super) fn write(
                 continue;
             }
             listener.set("certificates", all);
+            if !options(files, &point, &mut listener, imported) {
+                continue;
+            }
         } else if redirects {
             listener.set("redirect", "https");
         } else if !point.proxy_protocol {
@@ -134,6 +140,69 @@ pub(super) fn write(
         }
         imported.listeners.push((*place, listener));
     }
+}
+
+/// Takes over `tls.options` of an entry point. Returns false if it requires client certificates that
+/// cannot be verified, which is noted.
+fn options(
+    files: &Files<'_>,
+    point: &EntryPoint<'_>,
+    listener: &mut Settings,
+    imported: &mut Imported,
+) -> bool {
+    let what = format!("entry point {}: tls.options {}", point.name, point.options);
+    let notes = &mut imported.notes;
+    let Some(found) = files.entry(&["tls", "options"], point.options) else {
+        if point.options != "default" {
+            notes.omitted(
+                point.place,
+                what,
+                "it is in none of the files: the listener is left out",
+            );
+            return false;
+        }
+        return true;
+    };
+    let value = &found.value;
+    match value.text_at(&["minVersion"]) {
+        Some("VersionTLS13") => listener.set("min_tls", "1.3"),
+        Some("VersionTLS10" | "VersionTLS11") => {
+            notes.approximate(found.place, format!("{what}: minVersion"), "it is TLS 1.2");
+        }
+        _ => {}
+    }
+    for unknown in ["maxVersion", "cipherSuites", "curvePreferences", "alpnProtocols", "sniStrict"]
+    {
+        if let Some(node) = value.get(unknown) {
+            let why = "listeners have `certificates`, `min_tls` and `client_ca`";
+            notes.omitted(node.place, format!("{what}: {unknown}"), why);
+        }
+    }
+    let Some(auth) = value.get("clientAuth") else { return true };
+    let what = format!("{what}: clientAuth");
+    let files = auth.get("caFiles").map(Node::texts).unwrap_or_default();
+    let kind = auth.text_at(&["clientAuthType"]).unwrap_or("NoClientCert");
+    match (kind, files.as_slice()) {
+        ("RequireAndVerifyClientCert", [ca, ..]) => listener.set("client_ca", *ca),
+        ("VerifyClientCertIfGiven", [ca, ..]) => {
+            listener.set("client_ca", *ca);
+            listener.set("client_auth", "optional");
+        }
+        ("RequireAndVerifyClientCert" | "RequireAnyClientCert", _) => {
+            let why = "client certificates are verified by `client_ca`: the listener is left out, write it with one";
+            notes.omitted(auth.place, what, why);
+            return false;
+        }
+        (kind, _) => {
+            let why = "certificates that are not verified are not asked for: write `client_ca`";
+            notes.omitted(auth.place, format!("{what}: {kind}"), why);
+        }
+    }
+    if files.len() > 1 {
+        let why = "a listener has one `client_ca`, the first is used: join the files in one";
+        notes.omitted(auth.place, format!("{what}: caFiles"), why);
+    }
+    true
 }
 
 /// Listeners for files without entry points, which are in Traefik's static configuration.
@@ -152,6 +221,7 @@ fn assumed<'a>(
         name: "",
         place: Place::default(),
         address: address.to_owned(),
+        options: "default",
         has_tls,
         redirects,
         proxy_protocol: false,

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::Files;
-use crate::import::common::{is_below, list, literal, prefix_of, replace, table};
+use crate::import::common::{allow, is_below, list, literal, prefix_of, replace, table};
 use crate::import::note::{Notes, Place};
 use crate::import::settings::{Imported, Settings};
 use crate::import::values;
@@ -86,7 +86,11 @@ pub(super) fn apply(middleware: &Pair, route: &mut Settings, notes: &mut Notes) 
             "headers" => headers(value, route, &what, notes),
             "ipAllowList" | "ipWhiteList" => {
                 let ranges = value.get("sourceRange").map(Node::texts).unwrap_or_default();
-                route.extend("allow_ips", ranges.into_iter().filter_map(values::network));
+                allow(&ranges, kind.place, &what, route, notes);
+                if let Some(strategy) = value.get("ipStrategy") {
+                    let why = "the address is that of `X-Forwarded-For` behind the proxies in `server.trusted_proxies`: list them";
+                    notes.approximate(strategy.place, format!("{what}: ipStrategy"), why);
+                }
             }
             "compress" => route.set("compress", true),
             "retry" => {
@@ -309,10 +313,13 @@ pub(super) fn limit(middleware: &Pair, route: &str, imported: &mut Imported) {
 
 /// A middleware at several routers counts for each of them alone.
 pub(super) fn separate(imported: &mut Imported) {
-    for rule in imported.rules.iter_mut() {
-        let is_shared =
-            matches!(rule.settings.get("routes"), Some(Value::Array(routes)) if routes.len() > 1);
-        if is_shared {
+    let Imported { rules, routes, .. } = imported;
+    for rule in rules.iter_mut() {
+        let Some(Value::Array(names)) = rule.settings.get("routes") else { continue };
+        let places: Vec<Place> =
+            names.iter().filter_map(|name| Some(routes.get(name.as_str()?)?.place)).collect();
+        // Alternatives of one rule are one router.
+        if places.iter().any(|place| Some(place) != places.first()) {
             rule.settings.extend("per", ["route".to_owned()]);
         }
     }

@@ -7,10 +7,9 @@ use toml::Table;
 use super::entry_points::EntryPoint;
 use super::rule::{self, Alternative, Path};
 use super::{Files, middlewares, services};
-use crate::import::common::prefix_path;
+use crate::import::common::{allow, prefix_path};
 use crate::import::finish::set_hosts;
 use crate::import::settings::{Imported, Settings};
-use crate::import::values;
 use crate::import::yaml::{Node, Pair};
 
 /// How routers use the entry points.
@@ -33,10 +32,19 @@ pub(super) fn import(
     imported: &mut Imported,
 ) -> Uses {
     let mut uses = Uses::default();
+    let mut excluded = Vec::new();
     for router in files.pairs(&["http", "routers"]) {
         let names = names_of_entry_points(router, entry_points);
         let tls = router.value.get("tls");
-        let has_tls = tls.is_some()
+        if let Some(options) = tls.and_then(|tls| tls.get("options")) {
+            let why = "client certificates and versions are those of a listener: write `client_ca` and `min_tls` there";
+            imported.notes.omitted(
+                options.place,
+                format!("router {}: tls.options", router.key),
+                why,
+            );
+        }
+        let has_tls = router.value.has("tls")
             || names
                 .iter()
                 .any(|name| entry_points.iter().any(|it| it.name == *name && it.has_tls));
@@ -46,6 +54,7 @@ pub(super) fn import(
             uses.redirecting.extend(names);
             continue;
         }
+        let addressed = names.clone();
         set.extend(names);
         let text = router.value.text_at(&["rule"]).unwrap_or_default();
         let alternatives = match rule::parse(text) {
@@ -58,10 +67,18 @@ pub(super) fn import(
         if tls.is_some_and(|tls| tls.get("certResolver").is_some()) {
             uses.domains.extend(domains(tls, &alternatives));
         }
+        let first_route = imported.routes.len();
         for alternative in alternatives {
+            exclude(router, &alternative, &mut excluded, imported);
             route(files, router, alternative, &middlewares, imported);
         }
+        let own = entry_points.iter().filter(|it| addressed.iter().any(|name| *name == it.name));
+        let addresses: Vec<String> = own.map(|it| it.address.clone()).collect();
+        if !addresses.is_empty() {
+            imported.serve(first_route, addresses);
+        }
     }
+    add_excluded(excluded, imported);
     middlewares::separate(imported);
     uses
 }
@@ -106,6 +123,49 @@ fn domains(tls: Option<&Node>, alternatives: &[Alternative]) -> Vec<String> {
     named.iter().flat_map(of).collect()
 }
 
+/// Adds the routes that answer 404, unless a router has the same paths.
+fn add_excluded(excluded: Vec<(&Pair, Settings)>, imported: &mut Imported) {
+    for (router, settings) in excluded {
+        let is_taken = imported.routes.iter().any(|it| {
+            ["host", "path", "path_regex"]
+                .into_iter()
+                .all(|name| it.settings.get(name) == settings.get(name))
+        });
+        if !is_taken {
+            imported.routes.add(&format!("not-{}", router.key), router.place, settings);
+        }
+    }
+}
+
+/// Collects routes that answer 404 for the paths that an alternative leaves out.
+fn exclude<'a>(
+    router: &'a Pair,
+    alternative: &Alternative,
+    excluded: &mut Vec<(&'a Pair, Settings)>,
+    imported: &mut Imported,
+) {
+    let what = format!("router {}", router.key);
+    for path in &alternative.excluded {
+        let mut route = Settings::default();
+        set_hosts(&mut route, &alternative.hosts);
+        match path {
+            Path::Exact(path) => {
+                route.set("path", path.as_str());
+                route.set("trailing_slash", "distinct");
+            }
+            Path::Prefix(prefix) => {
+                let path = prefix_path(prefix, router.place, &what, &mut imported.notes);
+                route.set("path", path);
+            }
+            Path::Expression(expression) => route.set("path_regex", expression.as_str()),
+        }
+        let mut respond = Table::new();
+        respond.insert("status".into(), 404.into());
+        route.set("respond", respond);
+        excluded.push((router, route));
+    }
+}
+
 /// The route of one alternative of the rule.
 fn route(
     files: &Files<'_>,
@@ -118,8 +178,15 @@ fn route(
     let mut route = Settings::default();
     set_hosts(&mut route, &alternative.hosts);
     for left_out in &alternative.left_out {
-        let why = "other routes for these paths are more specific, and are used";
+        let why = "these paths get 404 from a route of their own, unless another router has them";
         imported.notes.approximate(router.place, format!("{what}: {left_out}"), why);
+    }
+    let has_expression = alternative.excluded.iter().any(|it| matches!(it, Path::Expression(_)));
+    if has_expression && alternative.path.is_some() {
+        let why =
+            "it excludes an expression, which comes after other paths here: the route is left out";
+        imported.notes.omitted(router.place, what, why);
+        return;
     }
     match alternative.path {
         None => route.set("path", "/*"),
@@ -139,8 +206,11 @@ fn route(
             route.set(name, conditions.into_iter().collect::<Table>());
         }
     }
-    let networks = alternative.allow_ips.iter().filter_map(|text| values::network(text));
-    route.extend("allow_ips", networks);
+    if !alternative.allow_ips.is_empty() {
+        let networks: Vec<&str> = alternative.allow_ips.iter().map(String::as_str).collect();
+        let what = format!("{what}: ClientIP");
+        allow(&networks, router.place, &what, &mut route, &mut imported.notes);
+    }
     if let Some(priority) = router.value.get("priority") {
         let why = "the most specific route is used, whatever its priority";
         imported.notes.approximate(priority.place, format!("{what}: priority"), why);

@@ -18,6 +18,8 @@ pub(super) struct Alternative {
     pub(super) headers: Vec<(String, Value)>,
     pub(super) query: Vec<(String, Value)>,
     pub(super) allow_ips: Vec<String>,
+    /// Paths that it does not match.
+    pub(super) excluded: Vec<Path>,
     /// What was left out although the alternative then matches more.
     pub(super) left_out: Vec<String>,
 }
@@ -123,6 +125,7 @@ impl<'a> Parser<'a> {
             return if is_path {
                 Ok(vec![Alternative {
                     left_out: vec![format!("!{shown}")],
+                    excluded: negated.into_iter().filter_map(|it| it.path).collect(),
                     ..Alternative::default()
                 }])
             } else {
@@ -208,6 +211,7 @@ impl Alternative {
         }
         self.allow_ips.extend(other.allow_ips);
         self.left_out.extend(other.left_out);
+        self.excluded.extend(other.excluded);
         Ok(self)
     }
 }
@@ -289,7 +293,8 @@ fn host(text: &str) -> Result<Option<String>, String> {
         "[a-z0-9-]+",
         "[a-zA-Z0-9-]+",
     ];
-    if any.contains(&plain.as_str()) {
+    // A class of characters alone is less than all hosts.
+    if any.contains(&plain.as_str()) && !plain.starts_with('[') {
         return Ok(None);
     }
     // `{sub:[a-z]+}.example.com` of version 2.

@@ -232,7 +232,7 @@ fn split(
             );
             continue;
         };
-        let weight = part.get("weight").and_then(Node::number).unwrap_or(1).min(1000);
+        let weight = part.get("weight").and_then(Node::number).unwrap_or(1);
         split.insert(upstream.to_owned(), i64::try_from(weight).unwrap_or(1).into());
     }
     if weighted.get("sticky").is_some() {
