@@ -100,10 +100,9 @@ pub(super) async fn show(
         incomplete = incomplete.or(missing);
     }
     let FoundChanges { list: mut changes, more: more_changes, kept_since_us, .. } = changes;
+    // A tenant sees neither addresses of operators nor how much is refused to others.
     if visible.tenant.is_some() {
-        // A tenant sees neither addresses of operators nor how much is refused to others.
-        changes.iter_mut().for_each(|change| change.peer = None);
-        dropped = 0;
+        (changes, dropped) = (without_peers(changes), 0);
     }
     if let (Some(detail), true) = (unknown, runs.is_empty() && changes.is_empty()) {
         return Err(bad(detail));
@@ -122,6 +121,10 @@ pub(super) async fn show(
         gateway,
         incomplete,
     }))
+}
+
+fn without_peers(changes: Vec<ChangeView>) -> Vec<ChangeView> {
+    changes.into_iter().map(|change| ChangeView { peer: None, ..change }).collect()
 }
 
 /// The tenant that the query asks for, or that the caller is limited to.

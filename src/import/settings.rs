@@ -46,9 +46,9 @@ pub(super) struct Imported {
 
 impl Imported {
     /// Remembers that all routes from this number on are for these addresses.
-    pub(super) fn serve(&mut self, first: usize, addresses: Vec<String>) {
+    pub(super) fn serve(&mut self, first: usize, addresses: &[String]) {
         let routes = self.routes.iter().skip(first);
-        self.served.extend(routes.map(|route| (route.name.clone(), addresses.clone())));
+        self.served.extend(routes.map(|route| (route.name.clone(), addresses.to_vec())));
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn import(resources: &Node, imported: &mut Imported) {
         }
         if let Some((host, port)) = address(listener) {
             let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-            imported.serve(first_route, vec![format!("{host}:{port}")]);
+            imported.serve(first_route, &[format!("{host}:{port}")]);
         }
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn import(importer: &Importer<'_>, zones: &Zones, imported: &mut Impo
             has_prefixes: has_prefixes(server.inner()),
         };
         routes(importer, zones, &scope, &own, server, imported);
-        imported.serve(first_route, addresses_of(server));
+        imported.serve(first_route, &addresses_of(server));
     }
     upstreams::note_unused(importer, imported);
     note_hosts(&servers, &mut imported.notes);

@@ -75,7 +75,7 @@ pub(super) fn import(
         let own = entry_points.iter().filter(|it| addressed.iter().any(|name| *name == it.name));
         let addresses: Vec<String> = own.map(|it| it.address.clone()).collect();
         if !addresses.is_empty() {
-            imported.serve(first_route, addresses);
+            imported.serve(first_route, &addresses);
         }
     }
     add_excluded(excluded, imported);
