@@ -279,7 +279,6 @@ impl Tally {
             key_from: source.map(ToString::to_string),
             reads_keys: policy.clients.on_unknown_key.is_some(),
             ip: counted.and_then(|ip| ShownAddress::of(ip, policy)),
-            tenant: client.tenant.as_ref().map(|tenant| Arc::clone(&tenant.id)),
             plan: policy.plans.get(client.plan as usize).filter(|_| is_limited).map(Arc::clone),
             limit: limit.map(|grant| {
                 (grant.written, grant.written.has_burst().then(|| grant.limit.capacity()))

@@ -340,9 +340,7 @@ impl MemoryStore {
         if !shard.has_top_ups(charge.bucket) {
             return;
         }
-        let place = shard.find(charge.bucket);
-        let bucket = self.bucket_at(shard, charge, place, now);
-        self.store(shard, charge, place, bucket, now);
+        self.write_expiries(shard, charge, now);
         let mut topped = shard.topped(charge, shard.find(charge.bucket), &self.limits, now);
         topped.top_ups.forget_expired(now.unix_us);
         shard.put_topped(charge.bucket, topped);
@@ -351,9 +349,15 @@ impl MemoryStore {
     /// Takes what has expired of its top-ups from a bucket that has been written at a higher level.
     /// Returns its level then.
     fn risen(&self, shard: &mut Shard, charge: &Charge, written: Bucket, now: Now) -> i64 {
-        if !shard.has_top_ups(charge.bucket) {
-            return written.level;
+        if shard.has_top_ups(charge.bucket) {
+            self.write_expiries(shard, charge, now)
+        } else {
+            written.level
         }
+    }
+
+    /// Writes a bucket without what has expired of its top-ups. Returns its level then.
+    fn write_expiries(&self, shard: &mut Shard, charge: &Charge, now: Now) -> i64 {
         let place = shard.find(charge.bucket);
         let bucket = self.bucket_at(shard, charge, place, now);
         self.store(shard, charge, place, bucket, now);

@@ -231,6 +231,10 @@ fn audit_has_a_filter_by_tenant_and_a_token_of_a_tenant_sees_no_other() {
     }
     assert_eq!(audited(&gateway, "customer", ""), of(&["a"], &["n"]));
     assert_eq!(audited(&gateway, "other", ""), of(&[], &["g", "m"]));
+    // Nor addresses of operators.
+    let peer =
+        |token| call(&gateway, token, "GET", "/api/audit").json()["changes"][0]["peer"].clone();
+    assert!(peer("reader").is_string() && peer("customer").is_null());
     assert_eq!(call(&gateway, "customer", "GET", "/api/audit?tenant=globex").status, 403);
 }
 

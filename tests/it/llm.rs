@@ -166,12 +166,12 @@ fn streaming_clients_of_two_gateways_stay_within_the_tokens_of_a_minute() {
     let text = config(&model.upstream, &redis, &rate);
     let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(&text));
     gateways.iter().for_each(Gateway::wait_for_redis);
-    let (waits, begun, watch_begin) = (CpuWaits::now(), watch.elapsed(), watch);
+    let (waits, begun) = (CpuWaits::now(), watch.elapsed());
     let refused: usize = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
                 let gateway = &gateways[client % 2];
-                scope.spawn(move || stream_until_end(gateway, client, watch_begin))
+                scope.spawn(move || stream_until_end(gateway, client, watch))
             })
             .collect();
         clients.into_iter().map(|client| client.join().unwrap()).sum()
@@ -194,7 +194,10 @@ fn streaming_clients_of_two_gateways_stay_within_the_tokens_of_a_minute() {
          {nearest} below the bound",
         streams.len()
     );
-    assert!(broken > 20 && refused > 0, "{broken} broken off, {refused} refused");
+    // Fewer only if the machine was too slow for this load.
+    if broken <= 20 || refused == 0 {
+        inconclusive_if_waited("too few streams to judge", &waits, TEST / 10);
+    }
     for gateway in &gateways {
         assert_eq!(gateway.existing("tollgate_decisions_total", &[("source", "local")]), None);
     }

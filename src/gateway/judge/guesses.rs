@@ -12,7 +12,7 @@ use crate::store::limiter::Taken;
 /// Why it is not known whose credential a request has.
 pub(super) enum NotFound {
     Rejected(Rejection),
-    /// It was not looked for: the address has no tokens left, whoever its client is.
+    /// It was not looked for: its address has no tokens left, which refuses any client.
     Limited(Box<Limited>),
 }
 

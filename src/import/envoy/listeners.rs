@@ -189,8 +189,8 @@ fn addresses(listener: &Node, name: &str, imported: &mut Imported) {
     imported.listeners.push((listener.place, settings));
 }
 
-/// `DownstreamTlsContext`. Returns false if it requires client certificates that cannot be verified,
-/// which is noted.
+/// `DownstreamTlsContext`. Returns false if it requires client certificates that cannot be
+/// verified, which is noted.
 fn tls(
     context: &Node,
     what: &str,

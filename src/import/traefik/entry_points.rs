@@ -142,8 +142,8 @@ pub(super) fn write(
     }
 }
 
-/// Takes over `tls.options` of an entry point. Returns false if it requires client certificates that
-/// cannot be verified, which is noted.
+/// Takes over `tls.options` of an entry point. Returns false if it requires client certificates
+/// that cannot be verified, which is noted.
 fn options(
     files: &Files<'_>,
     point: &EntryPoint<'_>,

@@ -81,8 +81,6 @@ pub(super) struct Refused {
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     pub(super) ip: Option<ShownAddress>,
-    /// Id of the client's tenant.
-    pub(super) tenant: Option<Arc<str>>,
     /// Name of the client's plan.
     pub(super) plan: Option<Arc<str>>,
     /// Where the unknown key was, such as `header:x-api-key`.
@@ -217,7 +215,7 @@ impl RefusalRun {
             key_state: key_state.map(Cow::Borrowed),
             key_from: start.key_from.clone(),
             key_name: text(&refused.id.key_name),
-            tenant: text(&start.tenant),
+            tenant: text(&refused.id.tenant),
             ip: start.ip.map(|ip| ip.to_string()),
             rule: text(&refused.id.rule),
             plan: text(&start.plan),
@@ -256,7 +254,7 @@ impl RefusalRun {
         let Refused { id, first, last, .. } = &self.refused;
         let is_key = |key: &String| matches!(&id.client, ClientId::Key(own) if **own == **key);
         query.key.as_ref().is_none_or(is_key)
-            && (query.tenant.is_none() || self.start.tenant.as_deref() == query.tenant.as_deref())
+            && (query.tenant.is_none() || id.tenant.as_deref() == query.tenant.as_deref())
             && query.ip.is_none_or(|ip| self.start.ip == Some(ip))
             && query.rule.as_ref().is_none_or(|rule| id.rule.as_deref() == Some(rule))
             && query.since.is_none_or(|since| last.unix_us >= since)

@@ -42,7 +42,6 @@ fn start(client: &str) -> Start {
         key_from: None,
         reads_keys: true,
         ip: Some(ShownAddress::Plain(ip)),
-        tenant: None,
         plan: Some("free".into()),
         limit: Some((rate, Some(500))),
     }
@@ -177,10 +176,8 @@ fn another_configuration_starts_another_run() {
 fn another_tenant_starts_another_run() {
     let mut runs = RefusalRuns::default();
     for tenant in ["acme", "globex", "acme"] {
-        let (id, tenant) = (refused("ann", "r", 0).id, Some(tenant.into()));
-        let id = RunId { tenant: Option::clone(&tenant), ..id };
-        let start = || Start { tenant, ..start("ann") };
-        runs.add(Kind::Limit, Refused { id, ..refused("ann", "r", 0) }, start);
+        let id = RunId { tenant: Some(tenant.into()), ..refused("ann", "r", 0).id };
+        runs.add(Kind::Limit, Refused { id, ..refused("ann", "r", 0) }, || start("ann"));
     }
     for (tenant, count) in [("acme", 2), ("globex", 1)] {
         let query = Query { tenant: Some(tenant.to_owned()), limit: 9, ..Query::default() };
