@@ -17,6 +17,7 @@ use crate::observe::audit::{self, Audit, ChangeQuery, ChangeView, Kind};
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Limiter;
+use crate::store::redis::link::history::Searcher;
 use all::FromAll;
 
 /// Default of the parameter `limit`.
@@ -41,6 +42,26 @@ pub(super) struct Visible<'a> {
     pub(super) is_of_keys: bool,
     /// The tenant that it is limited to.
     pub(super) tenant: Option<&'a str>,
+}
+
+impl Visible<'_> {
+    const fn is_all(self) -> bool {
+        !self.is_of_keys && self.tenant.is_none()
+    }
+
+    /// The changes, and the number of dropped refusals, as far as the caller may see them: a tenant
+    /// sees neither addresses of operators nor how much is refused to others.
+    fn of(self, changes: Vec<ChangeView>, dropped: u64) -> (Vec<ChangeView>, u64) {
+        if self.tenant.is_none() {
+            return (changes, dropped);
+        }
+        let without_peer = |change| ChangeView { peer: None, ..change };
+        (changes.into_iter().map(without_peer).collect(), 0)
+    }
+
+    fn searcher(self) -> Searcher {
+        if self.tenant.is_some() { Searcher::Tenant } else { Searcher::Operator }
+    }
 }
 
 /// The refusal runs that match the query, and the changes.
@@ -71,39 +92,38 @@ pub(super) async fn show(
         limit,
     };
     // Nor does it name clients that the caller may not see.
-    let sees_all = !visible.is_of_keys && visible.tenant.is_none();
-    let unknown = unknown_name(policy, audit, &wanted).filter(|_| sees_all);
-    let history = match query.get("all") {
-        None | Some("false") => None,
-        Some("true") => Some(all::history(policy, limiter)?),
-        Some(_) => return Err(bad("`all` must be `true` or `false`".to_owned())),
-    };
+    let unknown = unknown_name(policy, audit, &wanted).filter(|_| visible.is_all());
+    let history = read_all(query.get("all"))?.then(|| all::history(policy, limiter)).transpose()?;
     if let (Some(detail), None) = (&unknown, &history) {
         return Err(bad(detail.clone()));
     }
     let gateway = limiter.redis().map(|nodes| nodes.gateway());
     let mut own = audit.find(&wanted);
     own.runs.iter_mut().for_each(|run| run.gateway.clone_from(&gateway));
-    let (mut dropped, kept_since) = (own.dropped, own.kept_since);
+    let (dropped, kept_since) = (own.dropped, own.kept_since);
     let has_changes = has_changes && wanted.ip.is_none() && wanted.rule.is_none();
     let wanted_changes = selected.of(&wanted);
     let mut changes =
         FoundChanges::of(audit, &wanted_changes, limit, gateway.as_deref(), has_changes);
     let FromAll { runs, more, mut incomplete } = match &history {
         None => FromAll { runs: own.runs, more: own.more, incomplete: None },
-        Some(history) => all::merged(history, &wanted, gateway.as_deref(), own).await,
+        Some(history) => {
+            all::merged(history, (&wanted, visible.searcher()), gateway.as_deref(), own).await
+        }
     };
     if let (Some(history), true) = (&history, changes.are_wanted) {
-        let missing =
-            all::add_changes(history, &wanted, &wanted_changes, gateway.as_deref(), &mut changes)
-                .await;
+        let missing = all::add_changes(
+            history,
+            (&wanted, visible.searcher()),
+            &wanted_changes,
+            gateway.as_deref(),
+            &mut changes,
+        )
+        .await;
         incomplete = incomplete.or(missing);
     }
-    let FoundChanges { list: mut changes, more: more_changes, kept_since_us, .. } = changes;
-    // A tenant sees neither addresses of operators nor how much is refused to others.
-    if visible.tenant.is_some() {
-        (changes, dropped) = (without_peers(changes), 0);
-    }
+    let FoundChanges { list: changes, more: more_changes, kept_since_us, .. } = changes;
+    let (changes, dropped) = visible.of(changes, dropped);
     if let (Some(detail), true) = (unknown, runs.is_empty() && changes.is_empty()) {
         return Err(bad(detail));
     }
@@ -123,8 +143,13 @@ pub(super) async fn show(
     }))
 }
 
-fn without_peers(changes: Vec<ChangeView>) -> Vec<ChangeView> {
-    changes.into_iter().map(|change| ChangeView { peer: None, ..change }).collect()
+/// Reads the parameter `all`.
+fn read_all(text: Option<&str>) -> Result<bool, Box<Answer>> {
+    match text {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(bad("`all` must be `true` or `false`".to_owned())),
+    }
 }
 
 /// The tenant that the query asks for, or that the caller is limited to.

@@ -24,6 +24,9 @@ pub enum Reason {
     LimitedUnknownKey,
     /// A limit that counts by address is exhausted; the request has an API key that cannot be used.
     LimitedRefusedKey,
+    /// A limit that counts by address is exhausted; whose API key the request has was not found
+    /// out.
+    LimitedUnverifiedKey,
     /// A rule has banned the client.
     Banned,
     /// A limit cannot be checked, because Redis is unavailable (`on_failure = "deny"`).
@@ -185,13 +188,36 @@ pub enum Failure {
     Internal,
 }
 
+/// What is known about the credential of a request without a known client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CredentialState {
+    /// It is of no client.
+    Unknown,
+    /// It cannot be used, such as a wrong password or an expired token.
+    Refused,
+    /// Whose it is was not found out.
+    Unverified,
+}
+
+impl CredentialState {
+    /// Its name in the audit.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Refused => "refused",
+            Self::Unverified => "unverified",
+        }
+    }
+}
+
 impl Reason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [Self; 79] = [
+    pub const ALL: [Self; 80] = [
         Self::Limited,
         Self::LimitedMissingKey,
         Self::LimitedUnknownKey,
         Self::LimitedRefusedKey,
+        Self::LimitedUnverifiedKey,
         Self::Banned,
         Self::RedisUnavailable,
         Self::MissingKey,
@@ -290,6 +316,7 @@ impl Reason {
                     Self::LimitedMissingKey
                 }
                 Some(Unauthenticated::KeyUnknown { .. }) => Self::LimitedUnknownKey,
+                Some(reason) if reason.is_unverified() => Self::LimitedUnverifiedKey,
                 Some(Unauthenticated::KeyRefused { .. }) => Self::LimitedRefusedKey,
             }),
             Some(Decision::Unavailable { .. }) => Some(Self::RedisUnavailable),
@@ -299,6 +326,37 @@ impl Reason {
         refused.or_else(|| failure.map(Self::Failed))
     }
 
+    /// What was wrong with the credential of a request that was refused for this reason, and whose
+    /// client is not known.
+    pub const fn credential(self) -> CredentialState {
+        match self {
+            Self::KeyStoreUnavailable | Self::AuthUnavailable | Self::LimitedUnverifiedKey => {
+                CredentialState::Unverified
+            }
+            Self::LimitedRefusedKey
+            | Self::EarlyKey
+            | Self::ExpiredKey
+            | Self::DisabledKey
+            | Self::WrongPassword
+            | Self::AuthDenied
+            | Self::LongToken
+            | Self::MalformedToken
+            | Self::TokenAlgorithm
+            | Self::TokenType
+            | Self::TokenIssuer
+            | Self::TokenKey
+            | Self::TokenSignature
+            | Self::ExpiredToken
+            | Self::EarlyToken
+            | Self::TokenAudience
+            | Self::TokenClaims
+            | Self::TokenPlan
+            | Self::InactiveToken
+            | Self::TokenScope => CredentialState::Refused,
+            _ => CredentialState::Unknown,
+        }
+    }
+
     /// The code in logs, metrics and traces.
     pub const fn label(self) -> &'static str {
         match self {
@@ -306,6 +364,7 @@ impl Reason {
             Self::LimitedMissingKey => "limited_missing_key",
             Self::LimitedUnknownKey => "limited_unknown_key",
             Self::LimitedRefusedKey => "limited_refused_key",
+            Self::LimitedUnverifiedKey => "limited_unverified_key",
             Self::Banned => "banned",
             Self::RedisUnavailable => "redis_unavailable",
             Self::MissingKey => "missing_key",

@@ -364,13 +364,13 @@ fn versions_of_http_and_tls_and_the_server_name_are_logged() {
     let clear = format!("http://{}/", gateway.address);
     let by_address = format!("https://{}/", gateway.listener(1));
     let ca = authority.ca();
-    let mut sent = 0;
+    let mut count = 0;
     let mut send = |arguments: &[&str]| {
         let base = ["--cacert", &*ca, "--connect-to", "::127.0.0.1:", "-o", "/dev/null"];
         curl(&[&base[..], arguments].concat());
-        sent += 1;
+        count += 1;
         // The lines of two connections have no order.
-        lines(&path, sent);
+        lines(&path, count);
     };
     send(&["--http1.0", &clear]);
     send(&["--http1.1", &clear]);

@@ -399,6 +399,16 @@ fn guess_beyond_the_limit(gateway: &Gateway) -> u64 {
     // A key in memory, one that is not, and one that is not from the address without tokens.
     assert_eq!([from("192.0.2.1", &known).status, from("192.0.2.1", &new).status], [200, 200]);
     assert_eq!(from("192.0.2.7", &new).status, 429);
+    // The audit does not call a key unknown that was not looked up.
+    eventually("the refusals", || {
+        let audit = gateway.admin("/api/audit?ip=192.0.2.7").json();
+        let of = |reason: &str| {
+            let runs = audit["refusal_runs"].as_array().unwrap();
+            runs.iter().find(|run| run["reason"] == reason).map(|run| run["key_state"].clone())
+        };
+        let states = ["unknown_key", "limited_unverified_key"].map(of);
+        (states == [Some(json!("unknown")), Some(json!("unverified"))]).then_some(())
+    });
     let other = format!("{}x", &known[..known.len() - 1]);
     assert_eq!(from("192.0.2.8", &other).status, 401);
     beyond

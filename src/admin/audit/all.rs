@@ -13,7 +13,7 @@ use crate::observe::audit::{
 };
 use crate::policy::Policy;
 use crate::store::limiter::Limiter;
-use crate::store::redis::link::history::{History, HistoryError, Range, Record};
+use crate::store::redis::link::history::{History, HistoryError, Range, Record, Searcher};
 
 /// How much later than its last refusal the record of a run can be written: a run is at most a
 /// minute old, and records wait while Redis is unavailable.
@@ -74,7 +74,7 @@ fn incomplete(read: Result<bool, HistoryError>) -> Option<String> {
 /// Adds the changes by calls of the other gateways, and returns why some may be missing.
 pub(super) async fn add_changes(
     history: &History,
-    query: &Query,
+    (query, searcher): (&Query, Searcher),
     wanted: &ChangeQuery<'_>,
     gateway: Option<&str>,
     changes: &mut FoundChanges,
@@ -89,7 +89,8 @@ pub(super) async fn add_changes(
         found.extend(change.filter(|change| !is_own(change)));
         if found.len() > query.limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let read = history.read(Range { streams: &[CHANGES_STREAM], from_ms, to_ms }, visit).await;
+    let read =
+        history.read(Range { searcher, streams: &[CHANGES_STREAM], from_ms, to_ms }, visit).await;
     changes.list.append(&mut found);
     changes.list.sort_by_key(|change| Reverse(change.at.0));
     changes.more += changes.list.len().saturating_sub(query.limit);
@@ -101,7 +102,7 @@ pub(super) async fn add_changes(
 /// query.
 pub(super) async fn merged(
     history: &History,
-    query: &Query,
+    (query, searcher): (&Query, Searcher),
     gateway: Option<&str>,
     own: Matches,
 ) -> FromAll {
@@ -127,7 +128,7 @@ pub(super) async fn merged(
         }
         if found.len() > query.limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let read = history.read(Range { streams: &streams, from_ms, to_ms }, visit).await;
+    let read = history.read(Range { searcher, streams: &streams, from_ms, to_ms }, visit).await;
     let incomplete = incomplete(read);
     let mut runs = own.runs;
     runs.extend(found.into_iter().flatten());

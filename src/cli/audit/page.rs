@@ -131,6 +131,10 @@ impl RefusalRunView {
         match (self.key_state.as_deref(), &self.key_from) {
             (Some("missing"), _) => " without a key".to_owned(),
             (Some("unknown"), Some(from)) => format!(" with an unknown key in {from}"),
+            (Some("refused"), Some(from)) => format!(" with a refused key or token in {from}"),
+            (Some("unverified"), Some(from)) => {
+                format!(" with an unverified key or token in {from}")
+            }
             _ => String::new(),
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::{Kind, RefusalRunView};
 use crate::base::time::UtcTime;
-use crate::decide::reason::Reason;
+use crate::decide::reason::{CredentialState, Reason};
 use crate::limit::cost::Cost;
 use crate::observe::address::ShownAddress;
 use crate::observe::run_span::{self, Times};
@@ -51,7 +51,8 @@ pub(super) struct RunId {
     pub(super) rule: Option<Arc<str>>,
     /// Why the requests were refused; `None` if they were allowed.
     pub(super) reason: Option<Reason>,
-    /// Where the unknown key was, as an index into the sources of keys of the configuration.
+    /// Where the key was that no client is known by, as an index into the sources of keys of the
+    /// configuration.
     pub(super) key_from: Option<usize>,
     /// Name of the known key, if it has one.
     pub(super) key_name: Option<Arc<str>>,
@@ -200,7 +201,10 @@ impl RefusalRun {
         };
         let key_state = match (&key, refused.id.key_from) {
             (Some(_), _) => Some("known"),
-            (None, Some(_)) => Some("unknown"),
+            (None, Some(_)) => {
+                let reason = refused.id.reason;
+                Some(reason.map_or(CredentialState::Unknown, Reason::credential).name())
+            }
             (None, None) => start.reads_keys.then_some("missing"),
         };
         let text = |text: &Option<Arc<str>>| text.as_ref().map(ToString::to_string);

@@ -30,9 +30,11 @@ pub struct RefusalRunView {
     pub reason: Option<Cow<'static, str>>,
     /// The id of the client's key; null for a client without a known key.
     pub key: Option<String>,
-    /// `known`, `missing` or `unknown`: the key of the requests; null if the file has no keys.
+    /// `known`, `missing`, `unknown`, `refused` (such as a wrong password or an expired token) or
+    /// `unverified` (it was not found out whose it is): the key of the requests; null if the file
+    /// has no keys.
     pub key_state: Option<Cow<'static, str>>,
-    /// Where the key was that the file does not have, such as `header:x-api-key`; else null.
+    /// Where the key was that no client is known by, such as `header:x-api-key`; else null.
     pub key_from: Option<String>,
     /// Name of the client's key, which `secrets` of the client gives it; null without one.
     pub key_name: Option<String>,

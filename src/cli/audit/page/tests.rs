@@ -141,6 +141,10 @@ fn sentence_says_what_key_the_requests_had() {
     let unknown = of("unknown", json!("header:x-api-key"), "limited_unknown_key");
     let words = "of address 203.0.113.7 with an unknown key in header:x-api-key at";
     assert!(unknown.contains(words), "{unknown}");
+    let refused = of("refused", json!("bearer"), "limited_refused_key");
+    assert!(refused.contains(" with a refused key or token in bearer at"), "{refused}");
+    let unverified = of("unverified", json!("bearer"), "limited_unverified_key");
+    assert!(unverified.contains(" with an unverified key or token in bearer at"), "{unverified}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::timeout;
 
 use super::cluster::connect_for;
@@ -32,8 +32,40 @@ pub struct History {
     resolver: Resolver,
     /// Threads that read certificates.
     reads: BlockingCalls,
-    /// Held by the one search that runs.
-    turn: Mutex<()>,
+    turns: Turns,
+}
+
+/// Who searches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Searcher {
+    /// A caller that sees what is of all tenants.
+    Operator,
+    /// A caller that is limited to a tenant.
+    Tenant,
+}
+
+/// Lets one search run at a time, and at most one of a tenant before the next of an operator.
+#[derive(Debug, Default)]
+struct Turns {
+    running: Mutex<()>,
+    /// Held by the one search of a tenant that runs or is next.
+    of_tenant: Mutex<()>,
+}
+
+/// Held while a search runs.
+struct Turn<'a> {
+    _running: MutexGuard<'a, ()>,
+    _of_tenant: Option<MutexGuard<'a, ()>>,
+}
+
+impl Turns {
+    async fn take(&self, searcher: Searcher) -> Turn<'_> {
+        let of_tenant = match searcher {
+            Searcher::Operator => None,
+            Searcher::Tenant => Some(self.of_tenant.lock().await),
+        };
+        Turn { _running: self.running.lock().await, _of_tenant: of_tenant }
+    }
 }
 
 /// A record of a stream.
@@ -48,6 +80,7 @@ pub struct Record {
 /// Which records to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Range<'a> {
+    pub searcher: Searcher,
     /// Keys of the streams, after the prefix.
     pub streams: &'a [&'static str],
     /// Time of the earliest record in milliseconds since 1970, by the clock of Redis.
@@ -76,7 +109,7 @@ type Page = Vec<(String, HashMap<Vec<u8>, Vec<u8>>)>;
 impl History {
     /// Creates a reader of the Redis of `settings`. Does no I/O.
     pub(in crate::store::redis) fn new(settings: Redis, resolver: Resolver) -> Self {
-        Self { settings, resolver, reads: BlockingCalls::default(), turn: Mutex::default() }
+        Self { settings, resolver, reads: BlockingCalls::default(), turns: Turns::default() }
     }
 
     /// Passes the records of each stream to `visit`, the latest first, until it breaks. Returns
@@ -101,7 +134,7 @@ impl History {
         range: Range<'_>,
         mut visit: impl FnMut(Record) -> ControlFlow<()>,
     ) -> Result<bool, ConnectError> {
-        let _turn = self.turn.lock().await;
+        let _turn = self.turns.take(range.searcher).await;
         let mut kept: Option<NewConnection> = None;
         let mut is_complete = true;
         for (stream, name) in range.streams.iter().enumerate() {
@@ -178,6 +211,21 @@ impl From<ConnectError> for HistoryError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// However many searches of tenants wait.
+    #[tokio::test]
+    async fn operator_waits_for_one_search_of_a_tenant() {
+        let (turns, order) = (Turns::default(), parking_lot::Mutex::new(Vec::new()));
+        let search = async |searcher: Searcher| {
+            let _turn = turns.take(searcher).await;
+            order.lock().push(searcher);
+            tokio::task::yield_now().await;
+        };
+        let [first, second, third] = [(); 3].map(|()| search(Searcher::Tenant));
+        tokio::join!(first, second, third, search(Searcher::Operator), search(Searcher::Operator));
+        let [tenant, operator] = [Searcher::Tenant, Searcher::Operator];
+        assert_eq!(*order.lock(), [tenant, operator, operator, tenant, tenant]);
+    }
 
     #[test]
     fn id_before_an_id() {
