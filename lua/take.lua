@@ -46,9 +46,10 @@
 --   peek:   for each bucket its level; of a sliding window, these two times, too
 --   lease:  for each bucket its level after the call, the units that it lends, the epoch, and the microseconds until
 --           these units are no longer counted as lent
---   top-up: 0; 1 if there are too many; 2 if they are too large; 3 if there is none with this id; -1 if the bucket is
---           unreadable. Then its level before and after; and for each that can be used its id, the units that are left,
---           its expiry, the length of its text, and the text, in numbers of 6 bytes
+--   top-up: 0; 1 if there are too many; 2 if they are too large; 3 if there is none with this id; 4 if one with this
+--           id was added before; -1 if the bucket is unreadable. Then its level before and after; with 4 the text of
+--           that one; and for each that can be used its id, the units that are left, its expiry, and its text. A text
+--           is its length, and numbers of 6 bytes
 -- The level of an unreadable bucket, whose key is no string, is -2^54. So is that of a sliding window, if the caller lacks
 -- the right to read it; then a take ends with -1.
 --
@@ -645,24 +646,45 @@ local function create(name)
         -- lack what its predecessor had counted.
         return function(buckets, claims)
             local levels, moved, sliding = buckets.levels, buckets.moved, buckets.sliding
-            local UNREADABLE, unpack, at = -2 ^ 54, struct.unpack, 1
+            local UNREADABLE, MAX_CHANGES, unpack, at = -2 ^ 54, 32, struct.unpack, 1
             local function is_changed_since(key, seen_at)
                 local changed_at = redis.pcall('GET', key)
                 return type(changed_at) == 'string' and seen_at <= (tonumber(changed_at) or 0)
+            end
+            -- A level of a fixed window that was seen at a time, as it would be after the changes of
+            -- its top-ups since then; nil if not all of them are known.
+            local function with_changes(key, level, seen_at)
+                local changes = redis.pcall('GET', key .. ':~topped')
+                if type(changes) ~= 'string' then
+                    return level
+                elseif #changes % 24 ~= 0 then
+                    -- Of version 0.2.0: the time of the last one.
+                    return seen_at > (tonumber(changes) or 0) and level or nil
+                elseif #changes == 24 * MAX_CHANGES and seen_at <= unpack('<d', changes) then
+                    return nil
+                end
+                for place = 1, #changes, 24 do
+                    local changed_at, units, later = unpack('<ddd', changes, place)
+                    if seen_at <= changed_at then
+                        local lost = math.max(math.min(level - later, -units), 0)
+                        level = level + (units > 0 and units or -lost)
+                    end
+                end
+                return level
             end
             while at <= #claims do
                 local index, claimed, period_end, seen_at
                 index, claimed, period_end, seen_at, at = unpack('<Hddd', claims, at)
                 local level = levels[index]
+                if period_end > 0 and buckets.times[index] == period_end then
+                    claimed = with_changes(buckets.keys[index], claimed, seen_at) or level
+                end
                 local lowers = level ~= UNREADABLE and claimed < level
                     and (period_end == 0 or buckets.times[index] == period_end)
                 if lowers then
                     -- A reset or a grant by an operator counts, whatever was seen before it.
                     -- Without this key, none was made.
-                    local key, topped = buckets.keys[index], buckets.topped
-                    lowers = not is_changed_since(key .. ':~adjusted', seen_at)
-                        and not (topped and topped.has(index)
-                            and is_changed_since(key .. ':~topped', seen_at))
+                    lowers = not is_changed_since(buckets.keys[index] .. ':~adjusted', seen_at)
                 end
                 if lowers then
                     if sliding and sliding.logs[index] then
@@ -797,7 +819,7 @@ local function create(name)
         --
         -- Between read and write, `lists` has these numbers one after another; nil without any.
         return function(read_window, write_window)
-            local MARK, SIZE, MAX, lists = 84, 24, 16, { nil }
+            local MARK, SIZE, MAX, MAX_CHANGES, lists = 84, 24, 16, 32, { nil }
             local floor, max, min, pack, unpack = math.floor, math.max, math.min, struct.pack, struct.unpack
 
             local function is_whole(number, least, most)
@@ -899,9 +921,21 @@ local function create(name)
                 redis.call('SET', key, table.concat(packed), 'PX', math.ceil((last - now) / 1000) + 1000)
             end
 
-            -- Adds one. Returns 0 and the level, or what is wrong.
+            -- Adds one. Returns 0 and the level, or what is wrong, or 4, the level and the text of the
+            -- one with the same id that was added before. The text is there until it has expired,
+            -- also if it is used up.
             local function add(index, level, full, now, one)
                 local list, before = lists[index] or {}, sum(lists[index])
+                local known = redis.pcall('GET', one.key)
+                if type(known) == 'string' then
+                    return 4, level, known
+                end
+                -- A server with too little memory drops texts.
+                for at = 1, #list, 3 do
+                    if list[at + 2] == one.id and list[at + 1] > now then
+                        return 4, level, ''
+                    end
+                end
                 if #list >= 3 * MAX then
                     return 1
                 elseif one.units > 2 ^ 53 - (max(full, level - before) + before) then
@@ -920,12 +954,14 @@ local function create(name)
                 return 0, level + one.units
             end
 
-            -- Takes one away. Returns 0 and the level, or what is wrong.
+            -- Takes one away. Returns 0 and the level, or what is wrong; and minus its units, and those
+            -- of the top-ups that are used later.
             local function revoke(index, level, now, one)
-                local is_found = false
+                local is_found, later, gone = false, 0, 0
                 local list = with_units(lists[index] or {}, level, function(units, left, _, id)
+                    later = later + (is_found and units or 0)
                     if id == one.id and left > 0 then
-                        is_found = true
+                        is_found, gone = true, units
                     end
                     return units
                 end)
@@ -939,7 +975,25 @@ local function create(name)
                 end
                 list, level = expire(list, level, now)
                 keep(index, list)
-                return 0, level
+                return 0, level, nil, -gone, later
+            end
+
+            -- Notes that a top-up of so many units was added to a bucket, or with minus taken away, and
+            -- the units of those that are used later: for an hour, the last `MAX_CHANGES` changes.
+            local function note_change(key, now, units, later)
+                local kept = redis.pcall('GET', key .. ':~topped')
+                kept = type(kept) == 'string' and #kept % SIZE == 0 and kept or ''
+                kept = string.sub(kept .. pack('<ddd', now, units, later), -SIZE * MAX_CHANGES)
+                redis.pcall('SET', key .. ':~topped', kept, 'PX', '3660000')
+            end
+
+            -- Adds a text to the reply.
+            local function append(reply, text)
+                reply[#reply + 1] = #text
+                local padded = text .. string.rep('\0', -#text % 6)
+                for at = 1, #padded, 6 do
+                    reply[#reply + 1] = unpack('<I6', padded, at)
+                end
             end
 
             -- Adds those that can be used to the reply.
@@ -947,13 +1001,8 @@ local function create(name)
                 with_units(lists[index] or {}, level, function(units, left, expires, id)
                     if expires > now then
                         local text = redis.pcall('GET', key .. ':~top-up:' .. string.format('%.0f', id))
-                        text = type(text) == 'string' and text or ''
                         reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = id, left, expires
-                        reply[#reply + 1] = #text
-                        local padded = text .. string.rep('\0', -#text % 6)
-                        for at = 1, #padded, 6 do
-                            reply[#reply + 1] = unpack('<I6', padded, at)
-                        end
+                        append(reply, type(text) == 'string' and text or '')
                     end
                     return units
                 end)
@@ -973,17 +1022,19 @@ local function create(name)
                     units = units, expires = expires, id = id, text = string.sub(call, position),
                     key = key .. ':~top-up:' .. string.format('%.0f', id),
                 }
-                local status, after = 0, level
+                local status, after, known, moved, later = 0, level, nil, units, 0
                 if action == 1 then
-                    status, after = add(1, level, full, now, one)
+                    status, after, known = add(1, level, full, now, one)
                 elseif action == 2 then
-                    status, after = revoke(1, level, now, one)
+                    status, after, known, moved, later = revoke(1, level, now, one)
                 end
                 reply[2], reply[3], reply[4] = status, level, after or level
                 if status == 0 and action > 0 then
                     buckets.levels[1], buckets.moved[1] = after, true
-                    -- Levels that were seen before do not count.
-                    redis.pcall('SET', key .. ':~topped', string.format('%.0f', now), 'PX', '3660000')
+                    note_change(key, now, moved, later)
+                end
+                if known then
+                    append(reply, known)
                 end
                 list_all(1, after or level, now, key, reply)
             end
@@ -1006,9 +1057,6 @@ local function create(name)
                             return expires > now and units or 0
                         end))
                     end
-                end,
-                has = function(index)
-                    return lists[index] ~= nil
                 end,
                 -- The highest level that a bucket can have.
                 most = function(index, full)

@@ -317,7 +317,7 @@ pub fn main() -> ExitCode {
             of(action.file().into()).map(|file| upstreams::upstreams(&file, &action))
         }
         Command::TopUps { mut action } => {
-            of(action.file().into()).map(|file| top_ups::top_ups(&file, &action))
+            of(action.file().into()).map(|file| top_ups::top_ups(&file, action))
         }
         Command::Keys { mut action } => {
             of(action.file().into()).map(|file| keys::keys(&file, &action))

@@ -45,6 +45,10 @@ pub(super) enum Action {
         /// `90d`.
         #[arg(long, value_name = "TIME")]
         expires: String,
+        /// What identifies the top-up: 1 to 64 letters, digits and `._:-`. A command with an id
+        /// that was given before adds nothing [default: random].
+        #[arg(long, value_name = "ID")]
+        id: Option<String>,
         /// Why, for the list and the audit.
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
@@ -57,6 +61,9 @@ pub(super) enum Action {
         /// Its id: see `tollgate top-ups list`.
         #[arg(value_name = "TOP-UP")]
         id: String,
+        /// Name of its rule, if the client has top-ups with this id under several.
+        #[arg(long, value_name = "NAME")]
+        rule: Option<String>,
     },
 }
 
@@ -85,6 +92,8 @@ pub(super) struct Of {
 struct Granted {
     buckets: Vec<RevisedBucket>,
     top_up: Option<String>,
+    #[serde(default)]
+    repeated: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -113,6 +122,18 @@ impl Action {
         }
     }
 
+    /// The id with which the action can be repeated after an error that leaves open whether it was
+    /// done.
+    fn repeatable(&self, error: &GatewayError) -> Option<&str> {
+        let Self::Add { id, .. } = self else { return None };
+        let is_open = match error {
+            GatewayError::Unreachable { .. } => true,
+            GatewayError::Refused { status, .. } => *status == 503,
+            _ => false,
+        };
+        id.as_deref().filter(|_| is_open)
+    }
+
     /// The configuration file that the action names.
     pub(super) fn file(&mut self) -> FileFlag {
         std::mem::take(match self {
@@ -122,14 +143,17 @@ impl Action {
 }
 
 /// Lists, adds or revokes top-ups.
-pub(super) fn top_ups(file: &ConfigFile, action: &Action) -> ExitCode {
+pub(super) fn top_ups(file: &ConfigFile, mut action: Action) -> ExitCode {
+    if let Action::Add { id, .. } = &mut action {
+        *id = id.take().or_else(random_id);
+    }
     let (client, runtime) = match action.of().target.client(file) {
         Ok(client) => client,
         Err(exit) => return exit,
     };
     let path = action.of().path();
     let shown: Result<String, GatewayError> = runtime.block_on(async {
-        Ok(match action {
+        Ok(match &action {
             Action::List { json, .. } => {
                 let all: TopUps = client.get(&format!("{path}/top-ups")).await?;
                 if *json {
@@ -138,9 +162,9 @@ pub(super) fn top_ups(file: &ConfigFile, action: &Action) -> ExitCode {
                     page(&all)
                 }
             }
-            Action::Add { rule, tokens, expires, reason, .. } => {
+            Action::Add { rule, tokens, expires, id, reason, .. } => {
                 let body = json!({
-                    "rule": rule, "tokens": tokens, "expires": expires, "reason": reason,
+                    "rule": rule, "tokens": tokens, "expires": expires, "id": id, "reason": reason,
                 });
                 let kind = HeaderValue::from_static("application/json");
                 let path = format!("{path}/grant");
@@ -150,10 +174,13 @@ pub(super) fn top_ups(file: &ConfigFile, action: &Action) -> ExitCode {
                     format!("{}: {} -> {} tokens", bucket.rule, bucket.from, bucket.to)
                 });
                 let moved = moved.collect::<Vec<_>>().join(", ");
-                format!("{moved}, top-up {}\n", granted.top_up.unwrap_or_default())
+                let before = if granted.repeated { " was granted before" } else { "" };
+                format!("{moved}, top-up {}{before}\n", granted.top_up.unwrap_or_default())
             }
-            Action::Revoke { id, .. } => {
-                let path = format!("{path}/top-ups/{}", encode_component(id));
+            Action::Revoke { id, rule, .. } => {
+                let rule = rule.as_ref().map(|rule| format!("?rule={}", encode_component(rule)));
+                let rule = rule.unwrap_or_default();
+                let path = format!("{path}/top-ups/{}{rule}", encode_component(id));
                 let RevokedTopUp { rule, from, to, .. } = client.delete(&path).await?;
                 format!("{rule}: {from} -> {to} tokens\n")
             }
@@ -163,9 +190,17 @@ pub(super) fn top_ups(file: &ConfigFile, action: &Action) -> ExitCode {
         Ok(text) => print(&text),
         Err(error) => {
             eprintln!("error: {error}");
+            if let Some(id) = action.repeatable(&error) {
+                eprintln!("note: the same command with `--id {id}` adds the top-up at most once");
+            }
             exit_of(&error)
         }
     }
+}
+
+/// An id for a call that names none, so that it can be repeated.
+fn random_id() -> Option<String> {
+    getrandom::u64().ok().map(|random| random.to_string())
 }
 
 /// The top-ups as a table.

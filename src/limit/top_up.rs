@@ -36,7 +36,8 @@ pub struct TopUps(Vec<TopUp>);
 pub enum TopUpChange {
     /// None: they are read.
     List,
-    /// One is added. The text is kept with it.
+    /// One is added, unless one with its id was added before. The text is kept with it until it
+    /// expires, whatever is left of it.
     Add(TopUp, String),
     /// What is left of the one with this id is taken away.
     Revoke(u64),
@@ -81,6 +82,8 @@ pub struct ChangedTopUps {
     pub after: i64,
     /// Those that can be used.
     pub all: Vec<LeftTopUp>,
+    /// None was added, since one with this id was added before: its text.
+    pub repeated: Option<String>,
 }
 
 impl TopUps {

@@ -341,9 +341,9 @@ impl MemoryStore {
             return;
         }
         self.write_expiries(shard, charge, now);
-        let mut topped = shard.topped(charge, shard.find(charge.bucket), &self.limits, now);
-        topped.top_ups.forget_expired(now.unix_us);
-        shard.put_topped(charge.bucket, topped);
+        let mut top_ups = shard.topped(charge, shard.find(charge.bucket), &self.limits, now);
+        top_ups.forget_expired(now.unix_us);
+        shard.put_topped(charge.bucket, top_ups);
     }
 
     /// Takes what has expired of its top-ups from a bucket that has been written at a higher level.
@@ -391,25 +391,30 @@ impl MemoryStore {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
         let bucket = self.bucket_at(&shard, charge, place, now);
-        let mut topped = shard.topped(charge, place, &self.limits, now);
-        let before = bucket.level;
+        let mut top_ups = shard.topped(charge, place, &self.limits, now);
+        let (before, mut repeated) = (bucket.level, None);
         let after = match wanted {
             TopUpChange::List => before,
             TopUpChange::Add(one, text) => {
-                if topped.top_ups.is_empty() && !shard.has_room_for_topped() {
+                repeated = shard.added(charge.bucket, one.id, now).map(str::to_owned);
+                if repeated.is_some() {
+                    before
+                } else if shard.has_room_for_top_up(charge.bucket, now) {
+                    let raised = top_ups.add(before, *one, charge.limit.full())?;
+                    shard.note_added(charge.bucket, *one, text.clone());
+                    raised
+                } else {
                     return Err(TopUpError::NoRoom);
                 }
-                topped.texts.push((one.id, text.clone()));
-                topped.top_ups.add(before, *one, charge.limit.full())?
             }
-            TopUpChange::Revoke(id) => topped.top_ups.revoke(before, *id, now.unix_us)?,
+            TopUpChange::Revoke(id) => top_ups.revoke(before, *id, now.unix_us)?,
         };
-        let all = topped.usable(after, now.unix_us);
-        if *wanted != TopUpChange::List {
+        let all = shard.usable(charge.bucket, &top_ups, after, now);
+        if *wanted != TopUpChange::List && repeated.is_none() {
             self.store(&mut shard, charge, place, Bucket { level: after, ..bucket }, now);
-            shard.put_topped(charge.bucket, topped);
+            shard.put_topped(charge.bucket, top_ups);
         }
-        Ok(ChangedTopUps { before, after, all })
+        Ok(ChangedTopUps { before, after, all, repeated })
     }
 
     /// Maximum number of buckets.

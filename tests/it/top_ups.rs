@@ -8,6 +8,7 @@ use crate::support::{DEMO, Gateway, Redis, Request, Response, eventually, key, t
 /// Two quotas, so that a top-up of one does not help the other. A year does not end during a test.
 fn file(more: &str) -> String {
     let rules = "[rules.quota]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"4/year\"\n\
+                 [rules.daily]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"1000/year\"\n\
                  [rules.rate]\nper = [\"key\"]\nrate = \"1000/365d\"\n";
     format!("{DEMO}{rules}{}{more}", key("acme", "the-key", "free"))
 }
@@ -70,6 +71,101 @@ fn row_232_top_up_is_used_once_over_all_gateways_after_the_quota() {
     assert_eq!(list(two), list(one));
     assert_eq!(use_up(&[two, one]), 6);
     assert_eq!(lefts(&list(one)), [(3, 0.0), (5, 0.0)]);
+}
+
+/// Redis is stopped while it has the call: the gateway cannot say whether the top-up was added.
+#[test]
+fn row_233_repeated_grant_adds_a_top_up_once() {
+    let redis = Redis::start();
+    let all = [(); 2].map(|()| Gateway::start(&file(&redis.table())));
+    all.iter().for_each(Gateway::wait_for_redis);
+    let [one, two] = &all;
+    let wanted = json!({"rule": "quota", "tokens": 5, "expires": "90d", "id": "invoice-4711"});
+    redis.pause();
+    let open = grant(one, &wanted);
+    redis.resume();
+    assert_eq!(open.status, 503, "{}", open.text());
+    for gateway in [one, two] {
+        gateway.wait_for_redis();
+        let repeated = eventually("an answer of Redis", || {
+            let repeated = grant(gateway, &wanted);
+            (repeated.status != 503).then_some(repeated)
+        });
+        assert_eq!(repeated.status, 200, "{}", repeated.text());
+        assert_eq!(repeated.json()["top_up"], "invoice-4711");
+    }
+    let listed = list(two);
+    assert_eq!((listed.as_array().unwrap().len(), &listed[0]["id"]), (1, &json!("invoice-4711")));
+    assert_eq!(use_up(&[one, two]), 9);
+    let again = grant(two, &wanted).json();
+    assert_eq!(
+        (&again["repeated"], &again["buckets"][0]["to"]),
+        (&json!(true), &json!(0)),
+        "used up, but not expired: {again}"
+    );
+}
+
+#[test]
+fn id_of_a_top_up_is_that_of_one_call() {
+    let redis = Redis::start();
+    for more in [redis.table(), String::new()] {
+        let gateway = Gateway::start(&file(&more));
+        if !more.is_empty() {
+            gateway.wait_for_redis();
+        }
+        let wanted = |id: &str, tokens: u64, rule: &str| {
+            let body = json!({"rule": rule, "tokens": tokens, "expires": "90d", "id": id});
+            grant(&gateway, &body)
+        };
+        assert_eq!(wanted("i-1", 5, "quota").json().get("repeated"), None);
+        assert_eq!(wanted("i-1", 5, "quota").json()["repeated"], true);
+        let other = wanted("i-1", 6, "quota");
+        assert_eq!((other.status, other.text().contains("other values")), (409, true));
+        assert_eq!(wanted("..", 6, "quota").status, 400);
+        assert_eq!(list(&gateway)[0]["left"], 5.0);
+        // The same invoice under another quota is another top-up.
+        assert_eq!(wanted("i-1", 7, "daily").json().get("repeated"), None);
+        let path = "/api/clients/key/acme/top-ups/i-1";
+        let revoke = |query: &str| {
+            gateway.send_admin(&Request::new("DELETE", &format!("{path}{query}"))).status
+        };
+        assert_eq!((revoke(""), revoke("?rule=quota"), revoke("?rule=quota")), (409, 200, 404));
+        assert_eq!(wanted("i-1", 5, "quota").json()["repeated"], true, "also if it is revoked");
+        assert_eq!((revoke(""), list(&gateway)), (200, json!([])));
+        let changes = gateway.admin("/api/audit?kind=change&key=acme").text();
+        assert!(changes.contains("top-up i-1 was granted before"), "{changes}");
+    }
+}
+
+#[test]
+fn command_names_the_id_with_which_it_can_be_repeated() {
+    let gateway = Gateway::start(&file(""));
+    let run = |admin: &str, more: &[&str]| {
+        let add = [
+            "top-ups",
+            "add",
+            "--rule",
+            "quota",
+            "--tokens",
+            "7",
+            "--expires",
+            "90d",
+            "--key-id",
+            "acme",
+            "--admin",
+            admin,
+        ];
+        tollgate(&[&add[..], more].concat(), "")
+    };
+    let admin = format!("http://{}", gateway.admin);
+    assert_eq!(run(&admin, &["--id", "i-1"]).stdout, "quota: 4 -> 11 tokens, top-up i-1\n");
+    assert_eq!(
+        run(&admin, &["--id", "i-1"]).stdout,
+        "quota: 11 -> 11 tokens, top-up i-1 was granted before\n"
+    );
+    drop(gateway);
+    let away = run(&admin, &[]);
+    assert!(away.stderr.contains("with `--id "), "{away:?}");
 }
 
 #[test]

@@ -9,19 +9,18 @@ use serde_json::{Map, Value, json};
 
 use super::buckets::{name, tokens};
 use super::requested::RequestedClient;
-use super::{levels, top_ups, unknown};
+use super::top_ups::{self, About, WantedTopUp};
+use super::{levels, unknown};
 use crate::admin::answer::Answer;
 use crate::admin::members::{self, BadBody};
 use crate::admin::{Arguments, Stores};
 use crate::api::clients::Client;
 use crate::base::clock;
 use crate::base::text::cut;
-use crate::base::time::UtcTime;
 use crate::decide::applicability::{Applicability, applicabilities};
 use crate::limit::MAX_UNITS;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::Charge;
-use crate::limit::top_up::TopUpChange;
 use crate::policy::Policy;
 use crate::runtime::Snapshot;
 use crate::store::limiter::Source;
@@ -40,6 +39,9 @@ pub(in crate::admin) struct Adjusted {
     /// Id of the top-up, of a grant with `expires`.
     #[serde(skip_serializing_if = "Option::is_none")]
     top_up: Option<String>,
+    /// Whether a top-up with this id and these values was granted before, so that nothing is added.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    repeated: bool,
 }
 
 /// A bucket that was changed, and its tokens before and after.
@@ -87,8 +89,15 @@ struct Wanted {
     adjustment: Adjustment,
     /// Why, for the log.
     reason: Option<String>,
-    /// The end of a top-up, in microseconds of Unix time.
-    expires_us: Option<u64>,
+    top_up: Option<WantedTopUp>,
+}
+
+/// Levels of buckets before and after.
+struct Moved {
+    levels: Vec<LevelChange>,
+    source: Source,
+    /// See [`Adjusted::repeated`].
+    is_repeated: bool,
 }
 
 /// Resets the client's buckets, or adds tokens to them.
@@ -103,7 +112,7 @@ pub(in crate::admin) async fn adjust(
     let Arguments { parts, query, body, .. } = arguments;
     let policy = &snapshot.policy;
     let bad = |error: BadBody| Answer::refusal(StatusCode::BAD_REQUEST, &error.to_string());
-    let Wanted { rule, adjustment, reason, expires_us } = read(kind, body).map_err(bad)?;
+    let Wanted { rule, adjustment, reason, top_up } = read(kind, body).map_err(bad)?;
     let requested = RequestedClient::read(policy, keys, parts, query).await?;
     let applicabilities = applicabilities(policy, &requested.subject());
     let chosen: Vec<&Applicability<'_>> = match &rule {
@@ -119,10 +128,9 @@ pub(in crate::admin) async fn adjust(
     if let Adjustment::GrantAbove(_) = adjustment {
         require_period(policy, &charges)?;
     }
-    let top_up = match (adjustment, expires_us, charges.first()) {
-        (Adjustment::GrantAbove(tokens), Some(expires_us), Some(charge)) => {
-            let about = top_ups::About::new(tokens, reason.as_deref(), by);
-            Some((charge, top_ups::new(charge, &about, expires_us)))
+    let about = match (adjustment, &top_up) {
+        (Adjustment::GrantAbove(tokens), Some(wanted)) => {
+            Some((wanted, About::new(wanted, tokens, reason.as_deref(), by)))
         }
         _ => None,
     };
@@ -130,24 +138,27 @@ pub(in crate::admin) async fn adjust(
     if charges.is_empty() {
         let buckets = Vec::new();
         let levels = if limiter.is_shared() { "redis" } else { "local" }.into();
-        return Ok(Answer::json(&Adjusted { client, levels, buckets, left_out, top_up: None }));
+        let (top_up, repeated) = (None, false);
+        let answer = Adjusted { client, levels, buckets, left_out, top_up, repeated };
+        return Ok(Answer::json(&answer));
     }
-    let new = top_up.as_ref().map(|(charge, (_, new))| (*charge, new));
-    let (moved, source) = moved(snapshot, stores, &charges, adjustment, new).await?;
+    let new = about.as_ref().map(|(wanted, about)| (*wanted, about));
+    let moved = moved(snapshot, stores, &charges, adjustment, new).await?;
     if let Some(usage) = usage {
-        let levels: Vec<i64> = moved.iter().map(|(_, after)| *after).collect();
+        let levels: Vec<i64> = moved.levels.iter().map(|(_, after)| *after).collect();
         let changed = (&charges[..], &levels[..]);
         usage.ledger().note_adjusted(policy, &requested.client, changed, clock::now());
     }
     let buckets: Vec<ChangedBucket> = charges
         .iter()
-        .zip(moved)
+        .zip(moved.levels)
         .map(|(charge, moved)| ChangedBucket::of(policy, charge, moved))
         .collect();
-    let until = expires_us.map_or(String::new(), |at| format!(" until {:.0}", UtcTime(at)));
+    let repeated = moved.is_repeated;
+    let until = top_up.as_ref().map_or(String::new(), |one| one.note(repeated));
     let note = log_note(&client, &buckets, &until, reason.as_deref());
-    let top_up = top_up.map(|(_, (id, _))| id.to_string());
-    let answer = Adjusted { client, levels: levels(source), buckets, left_out, top_up };
+    let (levels, top_up) = (levels(moved.source), top_up.map(|one| one.id));
+    let answer = Adjusted { client, levels, buckets, left_out, top_up, repeated };
     // The path of an address has no key.
     let about = match parts {
         [kind, id] if kind == "key" => vec![id.clone()],
@@ -157,23 +168,24 @@ pub(in crate::admin) async fn adjust(
     Ok(Answer::json(&answer).noting(note).about(about).of_tenants(tenant))
 }
 
-/// Adjusts the buckets of these charges, or adds a top-up to that of one. Returns their levels
-/// before and after, and where they are.
+/// Adjusts the buckets of these charges, or adds a top-up to that of the first.
 async fn moved(
     snapshot: &Snapshot,
     stores: Stores<'_>,
     charges: &[Charge],
     adjustment: Adjustment,
-    top_up: Option<(&Charge, &TopUpChange)>,
-) -> Result<(Vec<LevelChange>, Source), Box<Answer>> {
+    top_up: Option<(&WantedTopUp, &About)>,
+) -> Result<Moved, Box<Answer>> {
     let limiter = stores.limiter;
-    if let Some((charge, new)) = top_up {
-        let changed = top_ups::change(snapshot, stores, charge, new).await?;
+    if let (Some((wanted, about)), Some(charge)) = (top_up, charges.first()) {
+        let changed = top_ups::add(snapshot, stores, charge, about, wanted).await?;
         let source = if limiter.is_shared() { Source::Redis } else { Source::Local };
-        return Ok((vec![(changed.before, changed.after)], source));
+        let levels = vec![(changed.before, changed.after)];
+        return Ok(Moved { levels, source, is_repeated: changed.repeated.is_some() });
     }
     let adjusted = limiter.adjust(charges, &snapshot.stored_rules, adjustment).await;
-    adjusted.map_err(|error| refusal(&snapshot.policy, charges, error))
+    let adjusted = adjusted.map_err(|error| refusal(&snapshot.policy, charges, error));
+    adjusted.map(|(levels, source)| Moved { levels, source, is_repeated: false })
 }
 
 /// Reads the body.
@@ -181,7 +193,7 @@ fn read(kind: AdjustKind, body: &[u8]) -> Result<Wanted, BadBody> {
     let (names, example) = match kind {
         AdjustKind::Reset => (&["rule", "reason"][..], RESET_EXAMPLE),
         AdjustKind::Grant => {
-            (&["rule", "tokens", "above_limit", "expires", "reason"][..], GRANT_EXAMPLE)
+            (&["rule", "tokens", "above_limit", "expires", "id", "reason"][..], GRANT_EXAMPLE)
         }
     };
     let members = members::read(body, names, example)?;
@@ -199,11 +211,11 @@ fn read(kind: AdjustKind, body: &[u8]) -> Result<Wanted, BadBody> {
         }
     };
     if kind == AdjustKind::Reset {
-        return Ok(Wanted { rule, adjustment: Adjustment::Reset, reason, expires_us: None });
+        return Ok(Wanted { rule, adjustment: Adjustment::Reset, reason, top_up: None });
     }
-    let expires_us = top_ups::expires(&members)?;
+    let top_up = top_ups::read(&members)?;
     let is_above = match members.get("above_limit") {
-        None => expires_us.is_some(),
+        None => top_up.is_some(),
         Some(Value::Bool(is_above)) => *is_above,
         Some(_) => return Err(BadBody::new("`above_limit` is not a boolean", example)),
     };
@@ -211,7 +223,7 @@ fn read(kind: AdjustKind, body: &[u8]) -> Result<Wanted, BadBody> {
         let message = "`above_limit` and `expires` need the name of a `rule`";
         return Err(BadBody::new(message, example));
     }
-    if expires_us.is_some() && !is_above {
+    if top_up.is_some() && !is_above {
         let message = "`expires` is for tokens above the limit: take `above_limit` out";
         return Err(BadBody::new(message, example));
     }
@@ -220,7 +232,7 @@ fn read(kind: AdjustKind, body: &[u8]) -> Result<Wanted, BadBody> {
         Some(tokens) if (1..=most).contains(&tokens) => {
             let adjustment =
                 if is_above { Adjustment::GrantAbove(tokens) } else { Adjustment::Grant(tokens) };
-            Ok(Wanted { rule, adjustment, reason, expires_us })
+            Ok(Wanted { rule, adjustment, reason, top_up })
         }
         _ => {
             let message = format!("`tokens` must be a whole number from 1 to {most}");

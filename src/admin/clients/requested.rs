@@ -51,7 +51,19 @@ impl RequestedClient {
         parts: &[String],
         query: Option<&str>,
     ) -> Result<Self, Box<Answer>> {
-        let query = Query::read_with(query, &NAMES, &["header"], &[("key_id", "key")])?;
+        Self::read_with(policy, keys, parts, query, &[]).await.map(|(requested, _)| requested)
+    }
+
+    /// The same, from a query that may also contain the parameters `more`. Returns the query, too.
+    pub(super) async fn read_with(
+        policy: &Policy,
+        keys: Option<&KeyStore>,
+        parts: &[String],
+        query: Option<&str>,
+        more: &[&str],
+    ) -> Result<(Self, Query), Box<Answer>> {
+        let names = [&NAMES, more].concat();
+        let query = Query::read_with(query, &names, &["header"], &[("key_id", "key")])?;
         let [kind, id] = parts else { return Err(not_found("the path names no client")) };
         let mut requested = match kind.as_str() {
             "key" => Self::by_key(policy, keys, id, &query).await?,
@@ -66,7 +78,7 @@ impl RequestedClient {
             requested.add_header(header)?;
         }
         requested.route = requested.find_route(policy, &query)?;
-        Ok(requested)
+        Ok((requested, query))
     }
 
     async fn by_key(

@@ -401,16 +401,20 @@ fn adjust(generator: &mut SchemaGenerator, summary: &'static str) -> Operation {
 fn top_ups(call: Call, generator: &mut SchemaGenerator) -> Operation {
     const AWAY: (u16, &str) =
         (503, "Redis is unavailable (`done` is `no`) or did not respond (`unknown`).");
-    let operation = if call == Call::RevokeTopUp {
+    if call == Call::RevokeTopUp {
         let summary = "Takes away what is left of a top-up.";
         let no_top_up =
             (404, "The client has no such top-up, or there is no such client or route.");
-        Operation::json::<RevokedTopUp>(generator, summary).failing(&[BAD, no_top_up, AWAY])
+        let several = (409, "The client has top-ups with this id under several rules.");
+        let mut query = client_request();
+        query.push(parameter("rule", "Only a top-up under this rule."));
+        let operation = Operation::json::<RevokedTopUp>(generator, summary);
+        operation.failing(&[BAD, no_top_up, several, AWAY]).with_query(query)
     } else {
         let summary = "Top-ups of a client that can be used.";
-        Operation::json::<TopUps>(generator, summary).failing(&[BAD, NO_CLIENT, AWAY])
-    };
-    operation.with_query(client_request())
+        let operation = Operation::json::<TopUps>(generator, summary);
+        operation.failing(&[BAD, NO_CLIENT, AWAY]).with_query(client_request())
+    }
 }
 
 fn parameter(name: &'static str, about: &'static str) -> Parameter {
@@ -562,8 +566,12 @@ fn granted() -> Value {
     let expires = "Beyond the limit until this time (RFC 3339), or for this duration such as `90d`, over the ends of \
                    periods; the rule has to be a fixed window.";
     let expires = json!({ "type": ["string", "null"], "description": expires });
+    let id = "With `expires`: what identifies the top-up among those of the client under this rule. A call with an id \
+              that was given before adds nothing; with other values, it is refused.";
+    let pattern = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$";
+    let id = json!({ "type": ["string", "null"], "pattern": pattern, "description": id });
     json!({
-        "rule": name(), "tokens": tokens(), "above_limit": above, "expires": expires,
+        "rule": name(), "tokens": tokens(), "above_limit": above, "expires": expires, "id": id,
         "reason": reason(),
     })
 }

@@ -23,9 +23,9 @@ const cards = new Map();
 
 const base = () => `/api/clients/${client.kind}/${encodeURIComponent(client.id)}`;
 
-/** Query parameters that describe the client's request. */
-function query() {
-  const given = new URLSearchParams();
+/** Query parameters that describe the client's request, after these. */
+function query(more = {}) {
+  const given = new URLSearchParams(more);
   if (client.route) given.set("route", client.route);
   if (client.ip && client.kind === "key") given.set("ip", client.ip);
   const text = given.toString();
@@ -133,7 +133,7 @@ async function revoke(one) {
   });
   if (!sure) return;
   try {
-    const { rule, from, to } = await remove(`${base()}/top-ups/${one.id}${query()}`);
+    const { rule, from, to } = await remove(`${base()}/top-ups/${encodeURIComponent(one.id)}${query({ rule: one.rule })}`);
     showResult("Revoked", { buckets: [{ rule, from, to }] });
   } catch (problem) {
     byId("client-result").dataset.kind = "bad";

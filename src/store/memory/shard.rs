@@ -5,14 +5,14 @@ use super::changed::{ChangedLog, ChangedLogs};
 use super::limits::{Known, Limits};
 use super::logs::Logs;
 use super::table::{Entry, Name, Place, Table};
-use super::topped::{AllTopped, Topped};
+use super::topped::AllTopped;
 use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::{Bucket, CLOCK_SLACK_US};
 use crate::limit::charge::{BucketId, Charge};
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::stamp_log::StampLog;
-use crate::limit::top_up::TopUps;
+use crate::limit::top_up::{LeftTopUp, TopUp, TopUps};
 
 /// Number of buckets that one eviction examines. Enough to find one that is full or nearly full;
 /// few enough that, adjacent in memory, they cost little more than the first.
@@ -150,7 +150,7 @@ impl Shard {
         limits: &Limits,
         now: Now,
     ) -> Option<(Bucket, TopUps)> {
-        let mut top_ups = self.topped.get(Name::of(charge.bucket))?.top_ups.clone();
+        let mut top_ups = self.topped.get(Name::of(charge.bucket))?.clone();
         let Limit::FixedWindow(window) = charge.limit else { return None };
         let entry = match place {
             Place::At(slot) => self.table.slot(slot),
@@ -173,15 +173,14 @@ impl Shard {
         place: Place,
         limits: &Limits,
         now: Now,
-    ) -> Topped {
-        let Some(topped) = self.topped.get(Name::of(charge.bucket)) else {
-            return Topped::default();
-        };
+    ) -> TopUps {
+        if self.topped.get(Name::of(charge.bucket)).is_none() {
+            return TopUps::default();
+        }
         // Its level does not matter: only its time says whether the period has ended.
         let refilled = self.refilled(charge, place, limits, now);
         let top_ups = self.topped_up(charge, place, refilled, limits, now);
-        let top_ups = top_ups.map_or_else(TopUps::default, |(_, top_ups)| top_ups);
-        Topped { top_ups, texts: topped.texts.clone() }
+        top_ups.map_or_else(TopUps::default, |(_, top_ups)| top_ups)
     }
 
     /// Whether a bucket has top-ups, or had them in its period.
@@ -194,17 +193,38 @@ impl Shard {
         if self.topped.is_empty() {
             return 0;
         }
-        self.topped(charge, place, limits, now).top_ups.sum()
+        self.topped(charge, place, limits, now).sum()
     }
 
     /// Replaces the top-ups of a bucket that has been written.
-    pub(super) fn put_topped(&mut self, bucket: BucketId, topped: Topped) {
-        self.topped.put(Name::of(bucket), topped);
+    pub(super) fn put_topped(&mut self, bucket: BucketId, top_ups: TopUps) {
+        self.topped.put(Name::of(bucket), top_ups);
     }
 
-    /// Whether the shard has room for a further bucket with top-ups, which are not dropped.
-    pub(super) fn has_room_for_topped(&self) -> bool {
-        self.topped.len() < (self.bound / 4).max(1)
+    /// Whether the shard has room for one more top-up of a bucket: they are not dropped.
+    pub(super) fn has_room_for_top_up(&mut self, bucket: BucketId, now: Now) -> bool {
+        self.topped.has_room(Name::of(bucket), self.bound, now.unix_us)
+    }
+
+    /// Remembers that a top-up was added to a bucket, until it expires.
+    pub(super) fn note_added(&mut self, bucket: BucketId, one: TopUp, text: String) {
+        self.topped.note_added(Name::of(bucket), one, text);
+    }
+
+    /// Text of the top-up with this id that was added to a bucket and has not expired.
+    pub(super) fn added(&self, bucket: BucketId, id: u64, now: Now) -> Option<&str> {
+        self.topped.added(Name::of(bucket), id, now.unix_us)
+    }
+
+    /// Those of a bucket's `top_ups` that can be used at its `level`.
+    pub(super) fn usable(
+        &self,
+        bucket: BucketId,
+        top_ups: &TopUps,
+        level: i64,
+        now: Now,
+    ) -> Vec<LeftTopUp> {
+        self.topped.usable(Name::of(bucket), top_ups, level, now.unix_us)
     }
 
     /// Brings the top-ups of the charge's bucket up to `now`, before it is written.
@@ -216,8 +236,8 @@ impl Shard {
         now: Now,
     ) {
         if self.topped.get(Name::of(charge.bucket)).is_some() {
-            let topped = self.topped(charge, place, limits, now);
-            self.topped.put(Name::of(charge.bucket), topped);
+            let top_ups = self.topped(charge, place, limits, now);
+            self.topped.put(Name::of(charge.bucket), top_ups);
         }
     }
 
@@ -336,7 +356,7 @@ impl Shard {
             self.table.remove(slot);
             self.logs.take(name);
         }
-        self.topped.put(name, Topped::default());
+        self.topped.put(name, TopUps::default());
     }
 
     /// Start value of a bucket that is not in the shard. Full, unless a dropped bucket of its limit
@@ -394,8 +414,8 @@ impl Shard {
     /// The bucket without what is left of its top-ups, which another process does not get.
     fn without_top_ups(&self, entry: &Entry, now: Now) -> Bucket {
         let bucket = entry.bucket();
-        let Some(topped) = self.topped.get(entry.name) else { return bucket };
-        let mut top_ups = topped.top_ups.clone();
+        let Some(top_ups) = self.topped.get(entry.name) else { return bucket };
+        let mut top_ups = top_ups.clone();
         let level = top_ups.expire(bucket.level, now.unix_us);
         let left: i64 = top_ups.left(level).map(|(_, left)| left).sum();
         Bucket { level: level.saturating_sub(left), ..bucket }
@@ -482,7 +502,7 @@ impl Shard {
     fn drop_bucket(&mut self, slot: usize, limits: &[Known], now: Now) {
         if let Some(entry) = self.table.remove(slot) {
             self.logs.take(entry.name);
-            self.topped.put(entry.name, Topped::default());
+            self.topped.put(entry.name, TopUps::default());
             let full_at = full_at(&entry, limits, now);
             self.evictions += u64::from(full_at > now.us);
             remember(&mut self.dropped, limits, &entry, now);
@@ -510,7 +530,7 @@ impl Shard {
             if !is_kept {
                 remember(dropped, limits, entry, now);
                 logs.take(entry.name);
-                topped.put(entry.name, Topped::default());
+                topped.put(entry.name, TopUps::default());
             }
             is_kept
         };

@@ -3,39 +3,30 @@
 use std::collections::HashMap;
 
 use super::table::Name;
-use crate::limit::top_up::{LeftTopUp, TopUps};
+use crate::limit::top_up::{LeftTopUp, MAX_TOP_UPS, TopUp, TopUps};
 
-/// Top-ups of one bucket.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Topped {
-    pub(super) top_ups: TopUps,
-    /// The text that was given with each, by its id.
-    pub(super) texts: Vec<(u64, String)>,
-}
-
-/// Top-ups by the names of their buckets.
+/// Top-ups by the names of their buckets, and what was added.
 #[derive(Debug, Default)]
 pub(super) struct AllTopped {
-    by_name: HashMap<Name, Topped, foldhash::fast::RandomState>,
+    by_name: HashMap<Name, TopUps, foldhash::fast::RandomState>,
+    /// Each that was added to a bucket and has not expired, by its id: also those that are used up
+    /// or revoked.
+    added: HashMap<(Name, u64), Added, foldhash::fast::RandomState>,
 }
 
-impl Topped {
-    /// Those that can be used in a bucket at `level`.
-    pub(super) fn usable(&self, level: i64, unix_us: u64) -> Vec<LeftTopUp> {
-        let usable = self.top_ups.left(level).filter(|(one, _)| one.expires_us > unix_us);
-        let shown = usable.map(|(one, left)| {
-            let text = self.texts.iter().find(|(id, _)| *id == one.id);
-            let text = text.map_or_else(String::new, |(_, text)| text.clone());
-            LeftTopUp { id: one.id, left, expires_us: one.expires_us, text }
-        });
-        shown.collect()
-    }
+/// A top-up that was added.
+#[derive(Debug)]
+struct Added {
+    /// Unix time in microseconds.
+    expires_us: u64,
+    /// The text that was given with it.
+    text: String,
 }
 
 impl AllTopped {
     /// Those of a bucket; `None` without any.
     #[inline]
-    pub(super) fn get(&self, name: Name) -> Option<&Topped> {
+    pub(super) fn get(&self, name: Name) -> Option<&TopUps> {
         if self.by_name.is_empty() { None } else { self.by_name.get(&name) }
     }
 
@@ -44,27 +35,55 @@ impl AllTopped {
         self.by_name.is_empty()
     }
 
-    /// Number of buckets that have any.
-    pub(super) fn len(&self) -> usize {
-        self.by_name.len()
+    /// Whether there is room for one more of this bucket, in a shard of at most `bound` buckets.
+    pub(super) fn has_room(&mut self, name: Name, bound: usize, unix_us: u64) -> bool {
+        let most = bound.max(MAX_TOP_UPS);
+        if self.added.len() >= most {
+            self.added.retain(|_, one| one.expires_us > unix_us);
+        }
+        let is_known = self.by_name.contains_key(&name);
+        self.added.len() < most && (is_known || self.by_name.len() < (bound / 4).max(1))
     }
 
     /// Whether a bucket has one that has not expired at `unix_us` (Unix time).
     pub(super) fn is_usable(&self, name: Name, unix_us: u64) -> bool {
-        let topped = self.get(name);
-        topped.is_some_and(|one| one.top_ups.all().iter().any(|one| one.expires_us > unix_us))
+        self.get(name).is_some_and(|all| all.all().iter().any(|one| one.expires_us > unix_us))
     }
 
     /// Replaces those of a bucket.
-    pub(super) fn put(&mut self, name: Name, mut topped: Topped) {
-        if self.by_name.is_empty() && topped.top_ups.is_empty() {
-            return;
-        }
-        topped.texts.retain(|(id, _)| topped.top_ups.all().iter().any(|one| one.id == *id));
-        if topped.top_ups.is_empty() {
+    pub(super) fn put(&mut self, name: Name, top_ups: TopUps) {
+        if !top_ups.is_empty() {
+            self.by_name.insert(name, top_ups);
+        } else if !self.by_name.is_empty() {
             self.by_name.remove(&name);
-        } else {
-            self.by_name.insert(name, topped);
         }
+    }
+
+    /// Remembers that one was added to a bucket, until it expires.
+    pub(super) fn note_added(&mut self, name: Name, one: TopUp, text: String) {
+        self.added.insert((name, one.id), Added { expires_us: one.expires_us, text });
+    }
+
+    /// Text of the one with this id that was added to a bucket and has not expired at `unix_us`
+    /// (Unix time).
+    pub(super) fn added(&self, name: Name, id: u64, unix_us: u64) -> Option<&str> {
+        let added = self.added.get(&(name, id)).filter(|one| one.expires_us > unix_us);
+        added.map(|one| &*one.text)
+    }
+
+    /// Those of `top_ups`, which are those of a bucket at `level`, that can be used.
+    pub(super) fn usable(
+        &self,
+        name: Name,
+        top_ups: &TopUps,
+        level: i64,
+        unix_us: u64,
+    ) -> Vec<LeftTopUp> {
+        let usable = top_ups.left(level).filter(|(one, _)| one.expires_us > unix_us);
+        let shown = usable.map(|(one, left)| {
+            let text = self.added(name, one.id, unix_us).unwrap_or_default().to_owned();
+            LeftTopUp { id: one.id, left, expires_us: one.expires_us, text }
+        });
+        shown.collect()
     }
 }

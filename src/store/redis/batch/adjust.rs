@@ -45,6 +45,25 @@ impl Batcher {
         rules: &[StoredRule],
         adjustment: Adjustment,
     ) -> Result<Vec<LevelChange>, NotAdjusted> {
+        let encode = || {
+            let now = clock::now();
+            let statement = |bucket| self.held.statement_to_adjust(bucket, now);
+            let is_kept = !matches!(adjustment, Adjustment::GiveBack(_));
+            script::encode_adjust(charges, adjustment, now, statement, is_kept)
+        };
+        let of = charges.to_vec();
+        self.call_settling(charges, rules, encode, move |reply| read(&of, reply)).await
+    }
+
+    /// Makes a call on the charges' buckets that also settles the debts to them. `read` reads its
+    /// reply.
+    pub(super) async fn call_settling<T>(
+        self: &Arc<Self>,
+        charges: &[Charge],
+        rules: &[StoredRule],
+        encode: impl FnOnce() -> Vec<u8>,
+        read: impl Fn(&[i64]) -> Result<T, NotAdjusted> + Send + 'static,
+    ) -> Result<T, NotAdjusted> {
         let mut connection = self.link.current().ok_or(NotAdjusted::Unchanged)?;
         let keys = self.keys_of(charges, rules).ok_or(NotAdjusted::Unchanged)?;
         let carried: SentDebts = charges
@@ -55,10 +74,7 @@ impl Batcher {
             .zip(&carried)
             .filter_map(|(index, one)| Some((index, one.as_ref()?.units)));
         let packed_debts = script::encode_debts(owed);
-        let now = clock::now();
-        let statement = |bucket| self.held.statement_to_adjust(bucket, now);
-        let is_kept = !matches!(adjustment, Adjustment::GiveBack(_));
-        let call = script::encode_adjust(charges, adjustment, now, statement, is_kept);
+        let call = encode();
         let this = Arc::clone(self);
         let mut pending: PendingReply =
             Box::pin(
@@ -66,13 +82,13 @@ impl Batcher {
             );
         let debts = Arc::clone(&self.debts);
         let Ok(reply) = tokio::time::timeout(OPERATOR_TIMEOUT, &mut pending).await else {
-            tokio::spawn(settle_late(debts, carried, pending, charges.to_vec()));
+            tokio::spawn(settle_late(debts, carried, pending, move |reply| read(reply).is_ok()));
             return Err(NotAdjusted::Unknown);
         };
         let moved = match reply {
             Err(error) if error.kind() == ErrorKind::Io => Err(NotAdjusted::Unknown),
             Err(_) => Err(NotAdjusted::Unchanged),
-            Ok(numbers) => read(charges, &numbers),
+            Ok(numbers) => read(&numbers),
         };
         if moved.is_err() {
             put_back(&debts, carried);
@@ -93,11 +109,10 @@ async fn settle_late(
     debts: Arc<Debts>,
     carried: SentDebts,
     pending: PendingReply,
-    charges: Vec<Charge>,
+    is_done: impl Fn(&[i64]) -> bool,
 ) {
     let reply = tokio::time::timeout(LATE_REPLY_TIMEOUT, pending).await;
-    let is_done = matches!(&reply, Ok(Ok(numbers)) if read(&charges, numbers).is_ok());
-    if !is_done {
+    if !matches!(&reply, Ok(Ok(numbers)) if is_done(numbers)) {
         put_back(&debts, carried);
     }
 }

@@ -1,6 +1,9 @@
 //! Top-ups of a quota that are added, used, given back, revoked, and that expire, in random
 //! schedules over the ends of periods and changes of the limit: the script and the core in memory
-//! agree on each decision, each level, and what is left of each top-up.
+//! agree on each decision, each level, and what is left of each top-up. So they do on those that
+//! are added again with an id that was given before.
+
+use std::cell::Cell;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -9,6 +12,7 @@ use super::*;
 use crate::limit::returned::Returned;
 use crate::limit::top_up::{TopUp, TopUpChange};
 use crate::store::memory::MemoryStore;
+use crate::store::redis::script::Claim;
 
 /// What happens, after microseconds.
 #[derive(Clone, Debug)]
@@ -25,6 +29,8 @@ enum Event {
         units: i64,
         for_us: u64,
     },
+    /// One of those that were added, by a number, with other values.
+    Repeat(prop::sample::Index),
     /// One of those that were added, by a number.
     Revoke(prop::sample::Index),
     Adjust(Adjustment),
@@ -47,6 +53,7 @@ fn event() -> impl Strategy<Value = Event> {
         14 => take,
         2 => (1..4_000_i64).prop_map(Event::Settle),
         5 => add,
+        2 => any::<prop::sample::Index>().prop_map(Event::Repeat),
         1 => any::<prop::sample::Index>().prop_map(Event::Revoke),
         1 => adjustment.prop_map(Event::Adjust),
         1 => Just(Event::Reload),
@@ -60,8 +67,10 @@ struct World<'a> {
     charge: Charge,
     limits: [Limit; 2],
     returned: Option<Returned>,
-    /// Number of top-ups that were added.
-    added: u64,
+    /// When each of the top-ups that were added expires; of those with the same id, the last.
+    added: Vec<u64>,
+    /// How often one was added with an id that was given before.
+    repeated: u64,
 }
 
 impl World<'_> {
@@ -70,6 +79,7 @@ impl World<'_> {
     }
 
     fn run(&mut self, event: &Event, now: u64) {
+        self.expire_texts(now);
         match event {
             Event::Take { cost, number, is_refunded } => {
                 self.take(*cost, *number, *is_refunded, now);
@@ -81,13 +91,17 @@ impl World<'_> {
                 self.memory.debit(&self.charge, *units, now);
             }
             Event::Add { units, for_us } => {
-                self.added += 1;
-                let (id, expires_us) = (self.added, now + for_us);
-                let one = TopUp { id, units: *units, expires_us };
-                self.change(&TopUpChange::Add(one, format!("top-up {id}")), now);
+                self.added.push(0);
+                self.add(self.added.len() - 1, *units, now + for_us, now);
             }
+            Event::Repeat(index) if !self.added.is_empty() => {
+                let place = index.index(self.added.len());
+                self.repeated += u64::from(self.added[place] > now);
+                self.add(place, 500, now + 1_500_000, now);
+            }
+            Event::Repeat(_) => {}
             Event::Revoke(index) => {
-                let id = index.index(usize::try_from(self.added).unwrap() + 1) as u64;
+                let id = index.index(self.added.len() + 1) as u64;
                 self.change(&TopUpChange::Revoke(id), now);
             }
             Event::Adjust(adjustment) => self.adjust(*adjustment, now),
@@ -101,6 +115,25 @@ impl World<'_> {
             }
         }
         self.change(&TopUpChange::List, now);
+    }
+
+    /// Adds the one with the id `place`.
+    fn add(&mut self, place: usize, units: i64, expires_us: u64, now: u64) {
+        let (id, text) = (place as u64, format!("top-up {place} until {expires_us}"));
+        let one = TopUp { id, units, expires_us };
+        if self.change(&TopUpChange::Add(one, text), now) {
+            self.added[place] = expires_us;
+        }
+    }
+
+    /// The server's clock is not that of the schedule: ends the time to live of texts.
+    fn expire_texts(&mut self, now: u64) {
+        for id in 0..self.added.len() {
+            if self.added[id] <= now {
+                let text = format!("{}:~top-up:{id}", self.key());
+                redis::cmd("DEL").arg(text).query::<()>(self.connection).unwrap();
+            }
+        }
     }
 
     fn adjust(&mut self, adjustment: Adjustment, now: u64) {
@@ -141,14 +174,16 @@ impl World<'_> {
         }
     }
 
-    /// Changes or reads the top-ups in both.
-    fn change(&mut self, change: &TopUpChange, now: u64) {
+    /// Changes or reads the top-ups in both. Returns whether they changed.
+    fn change(&mut self, change: &TopUpChange, now: u64) -> bool {
         let call = (script::encode_top_up(&self.charge, change, now), Vec::new());
         let key = self.key();
         let reply = run_script(self.connection, &[&key], now, call).unwrap();
         let there = script::read_top_up(&self.charge, &reply).unwrap().unwrap();
         let here = self.memory.top_up(&self.charge, change, now);
         assert_eq!(there, here, "{change:?} at {now}");
+        let is_changed = here.is_ok_and(|here| here.repeated.is_none());
+        is_changed && *change != TopUpChange::List
     }
 }
 
@@ -160,6 +195,7 @@ fn schedules_with_top_ups_agree() {
     let window = |limit| FixedWindow::new(limit, calendar).unwrap();
     let later = prop_oneof![5 => 0..100_000_u64, 2 => 0..700_000_u64, 1 => 0..4_000_000_u64];
     let schedule = prop::collection::vec((later, event()), 1..80);
+    let repeated = Cell::new(0);
     for overage in [Overage::Refuse, Overage::Count] {
         let config = Config { cases: 150, failure_persistence: None, ..Config::default() };
         let ran = TestRunner::new(config).run(&schedule, |schedule| {
@@ -175,15 +211,140 @@ fn schedules_with_top_ups_agree() {
                 mode: Mode::Enforce,
             };
             let memory = MemoryStore::new(1_000, &limits[..1]);
-            let returned = None;
-            let mut world = World { connection, memory, charge, limits, returned, added: 0 };
+            let (returned, added) = (None, Vec::new());
+            let mut world =
+                World { connection, memory, charge, limits, returned, added, repeated: 0 };
             let mut now = 1_800_000_000_000_000;
             for (later_us, event) in &schedule {
                 now += later_us;
                 world.run(event, now);
             }
+            repeated.set(repeated.get() + world.repeated);
             Ok(())
         });
         ran.unwrap();
     }
+    assert!(repeated.get() > 100, "{} repetitions", repeated.get());
+}
+
+/// What happens to a bucket before its master fails, or on the replica that takes over.
+#[derive(Clone, Debug)]
+enum Step {
+    Take(u64),
+    Add(i64),
+    Revoke(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (1..4_u64).prop_map(Step::Take),
+        2 => (1..9_000_i64).prop_map(Step::Add),
+        2 => (0..6_u64).prop_map(Step::Revoke),
+    ]
+}
+
+/// One server.
+struct Server<'a> {
+    connection: &'a mut Connection,
+    key: String,
+    charge: Charge,
+    added: u64,
+    now: u64,
+}
+
+impl Server<'_> {
+    fn run(&mut self, step: &Step) {
+        self.now += 1_000;
+        match *step {
+            Step::Take(cost) => {
+                self.charge.cost = cost * 1_000;
+                self.call(None);
+            }
+            Step::Add(units) => {
+                let (id, expires_us) = (self.added, self.now + 60_000_000 + self.added % 3);
+                self.added += 1;
+                let one = TopUp { id, units, expires_us };
+                self.change(&TopUpChange::Add(one, String::new()));
+            }
+            Step::Revoke(id) => drop(self.change(&TopUpChange::Revoke(id))),
+        }
+    }
+
+    /// A request. Returns the level after it.
+    fn call(&mut self, claim: Option<Claim>) -> i64 {
+        let mut batch = Batch::default();
+        batch.add(&[self.charge], &rules(), PREFIX);
+        batch.claim(|_, _| claim);
+        let mut script = invocation();
+        script.key(&self.key).arg(self.now).arg(batch.encode(self.now));
+        script.arg("").arg("").arg(batch.encode_claims());
+        let reply: Vec<i64> = script.invoke(self.connection).unwrap();
+        batch.read(&reply).unwrap().answers[0].as_ref().unwrap().outcomes[0].level
+    }
+
+    /// Changes or reads the top-ups. Returns what is left of each.
+    fn change(&mut self, change: &TopUpChange) -> Vec<(u64, i64)> {
+        let call = (script::encode_top_up(&self.charge, change, self.now), Vec::new());
+        let reply = run_script(self.connection, &[&self.key], self.now, call).unwrap();
+        let changed = script::read_top_up(&self.charge, &reply).unwrap().unwrap();
+        let all = changed.map(|changed| changed.all).unwrap_or_default();
+        all.into_iter().filter(|one| one.left > 0).map(|one| (one.id, one.left)).collect()
+    }
+}
+
+/// A replica takes over that lacks the last requests, and top-ups are added and revoked before a
+/// gateway claims what it saw of the master: then the bucket is as if the replica had lacked
+/// nothing.
+#[test]
+fn top_up_after_a_failover_keeps_what_gateways_saw() {
+    let server = RedisServer::start(&[]);
+    let connection = RefCell::new(server.client().get_connection().unwrap());
+    let calendar = Calendar::new(Period::Year, "UTC", 1).unwrap();
+    let limit = Limit::FixedWindow(FixedWindow::new(9, calendar).unwrap());
+    let steps = |most| prop::collection::vec(step(), 0..most);
+    let schedule = (steps(10), prop::collection::vec(1..4_u64, 1..5), steps(6));
+    let config = Config { cases: 300, failure_persistence: None, ..Config::default() };
+    let repaired = Cell::new(0);
+    let ran = TestRunner::new(config).run(&schedule, |(replicated, lost, later)| {
+        let connection = &mut *connection.borrow_mut();
+        redis::cmd("FLUSHALL").query::<()>(connection).unwrap();
+        let (bucket, mode) = (BucketId(7), Mode::Enforce);
+        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1_000, mode };
+        let start = 1_800_000_000_000_000;
+        let mut seen = None;
+        let mut levels = Vec::new();
+        for bucket in [7, 8] {
+            let key = script::key(PREFIX, BucketId(bucket), &rules()[0]);
+            let mut server =
+                Server { connection: &mut *connection, key, charge, added: 0, now: start };
+            for step in &replicated {
+                server.run(step);
+            }
+            server.now = start + 100_000;
+            let claim = seen;
+            if claim.is_none() {
+                for cost in &lost {
+                    server.charge.cost = cost * 1_000;
+                    let period_end = start + limit.left_us(start);
+                    let level = server.call(None);
+                    seen = Some(Claim { level, period_end, seen_at: server.now });
+                }
+            }
+            server.now += 1_000;
+            for step in later.iter().filter(|one| !matches!(one, Step::Take(_))) {
+                server.run(step);
+            }
+            let before = server.change(&TopUpChange::List);
+            // A request that is always refused: it takes nothing.
+            server.charge.cost = 1_000_000_000;
+            let level = server.call(claim);
+            let lefts = server.change(&TopUpChange::List);
+            repaired.set(repaired.get() + u64::from(before != lefts));
+            levels.push((level, lefts));
+        }
+        prop_assert_eq!(&levels[0], &levels[1]);
+        Ok(())
+    });
+    ran.unwrap();
+    assert!(repaired.get() > 20, "{} repairs", repaired.get());
 }

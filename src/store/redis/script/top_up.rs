@@ -10,6 +10,9 @@ use crate::limit::top_up::{ChangedTopUps, LeftTopUp, TopUp, TopUpChange, TopUpEr
 /// Bytes of a text in one number of a reply.
 const TEXT_BYTES: usize = 6;
 
+/// Of a reply: one with this id was added before.
+const REPEATED: i64 = 4;
+
 /// `ARGV[2]` of a call at `now` that changes the top-ups of this charge's bucket, or reads them.
 pub fn encode_top_up(charge: &Charge, wanted: &TopUpChange, now: u64) -> Vec<u8> {
     const NONE: TopUp = TopUp { id: 0, units: 0, expires_us: 0 };
@@ -40,9 +43,10 @@ pub fn read_top_up(
 ) -> Result<Option<Result<ChangedTopUps, TopUpError>>, BadReply> {
     let mut numbers = reply.iter().copied();
     time(numbers.next())?;
-    let error = match numbers.next() {
+    let status = numbers.next();
+    let error = match status {
         Some(-1) => return Ok(None),
-        Some(0) => None,
+        Some(0 | REPEATED) => None,
         Some(1) => Some(TopUpError::TooMany),
         Some(2) => Some(TopUpError::TooLarge),
         Some(3) => Some(TopUpError::Unknown),
@@ -50,27 +54,34 @@ pub fn read_top_up(
     };
     let mut level = || level(charge, numbers.next())?.ok_or(BadReply);
     let (before, after) = (level()?, level()?);
+    let repeated = if status == Some(REPEATED) { Some(read_text(&mut numbers)?) } else { None };
     let mut all = Vec::new();
     while let Some(id) = numbers.next() {
         all.push(left(id, &mut numbers)?);
     }
-    Ok(Some(error.map_or(Ok(ChangedTopUps { before, after, all }), Err)))
+    Ok(Some(error.map_or(Ok(ChangedTopUps { before, after, all, repeated }), Err)))
 }
 
 /// Reads what is left of a top-up.
 fn left(id: i64, numbers: &mut impl Iterator<Item = i64>) -> Result<LeftTopUp, BadReply> {
     let mut positive = || numbers.next().and_then(|number| u64::try_from(number).ok());
     let (left, expires_us) = (positive(), positive());
+    Ok(LeftTopUp {
+        id: u64::try_from(id).map_err(|_| BadReply)?,
+        left: left.and_then(|left| i64::try_from(left).ok()).ok_or(BadReply)?,
+        expires_us: expires_us.ok_or(BadReply)?,
+        text: read_text(numbers)?,
+    })
+}
+
+/// Reads a text: its length, then its bytes.
+fn read_text(numbers: &mut impl Iterator<Item = i64>) -> Result<String, BadReply> {
+    let mut positive = || numbers.next().and_then(|number| u64::try_from(number).ok());
     let length = positive().and_then(|length| usize::try_from(length).ok()).ok_or(BadReply)?;
     let mut text = Vec::new();
     while text.len() < length {
         let bytes = positive().ok_or(BadReply)?.to_le_bytes();
         text.extend(bytes.iter().take(TEXT_BYTES.min(length - text.len())));
     }
-    Ok(LeftTopUp {
-        id: u64::try_from(id).map_err(|_| BadReply)?,
-        left: left.and_then(|left| i64::try_from(left).ok()).ok_or(BadReply)?,
-        expires_us: expires_us.ok_or(BadReply)?,
-        text: String::from_utf8_lossy(&text).into_owned(),
-    })
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
