@@ -7,7 +7,7 @@
 -- KEYS    the buckets, each once
 -- ARGV[1] current time in microseconds, for tests; empty: the clock of this server
 -- ARGV[2] the call, packed (little endian; d = double, H = 16 bits, B = 8 bits):
---           B operation: 1 take, 2 adjust, 3 peek, 5 lease, 6 top-up
+--           B operation: 1 take, 2 adjust, 3 peek, 5 lease, 6 top-up, 7 late
 --           for each bucket   B kind of limit   d d its parameters
 --           for each bucket   further parameters, if its kind has them
 --           take: groups of equal requests, to the end:
@@ -22,6 +22,9 @@
 --                             and twice, of units that were lent in an epoch: d epoch   d spent   d returned
 --           top-up, of one fixed window: B 0 to list them, 1 to add one, 2 to take one away   d units of the one to add
 --                             d its expiry   d its id   then to the end a text that is kept with it
+--           late, of fixed windows: for each bucket   d units that were granted locally in a period that has ended
+--                             d the end of that period   d a random number: a debt with a number that was seen before is
+--                             ignored
 -- ARGV[3] absent, or debts: units granted locally, which are deducted first; packed:
 --           for each debt     H bucket (from 1)   d units
 -- ARGV[4] absent, or what requests took that another slot of a cluster refused, or that reached no server, to be given
@@ -43,13 +46,15 @@
 --                              request, and until it is full
 --           for each bucket in ARGV[4], the units that were given back, and its level then
 --   adjust: for each bucket its level before and after; if any is unreadable, no bucket changes
---   peek:   for each bucket its level; of a sliding window, these two times, too
+--   peek:   for each bucket its level; of a sliding window, these two times, too; of a fixed window, the units that are
+--           left of its top-ups, and when the first of them expires, 0 without any
 --   lease:  for each bucket its level after the call, the units that it lends, the epoch, and the microseconds until
 --           these units are no longer counted as lent
 --   top-up: 0; 1 if there are too many; 2 if they are too large; 3 if there is none with this id; 4 if one with this
 --           id was added before; -1 if the bucket is unreadable. Then its level before and after; with 4 the text of
 --           that one; and for each that can be used its id, the units that are left, its expiry, and its text. A text
 --           is its length, and numbers of 6 bytes
+--   late:   for each bucket the units that were taken from its top-ups
 -- The level of an unreadable bucket, whose key is no string, is -2^54. So is that of a sliding window, if the caller lacks
 -- the right to read it; then a take ends with -1.
 --
@@ -815,34 +820,43 @@ local function create(name)
         -- each had when the period began.
         --
         -- Stored as the three doubles of a fixed window, 'T', and for each top-up three doubles:
-        -- these units, its expiry and its id, in the order in which they are used.
+        -- these units, its expiry and its id, in the order in which they are used. Three more, of
+        -- which the first is 0, say of the last period that has ended with top-ups its end, and the
+        -- units that a debt of it takes before it takes any of the top-ups: those of the limit that
+        -- were not used, and those that have expired since.
         --
-        -- Between read and write, `lists` has these numbers one after another; nil without any.
+        -- Between read and write, `lists` has the numbers of the top-ups one after another, nil
+        -- without any, and `lasts` those of the last period.
         return function(read_window, write_window)
-            local MARK, SIZE, MAX, MAX_CHANGES, lists = 84, 24, 16, 32, { nil }
+            local MARK, SIZE, MAX, MAX_CHANGES, lists, lasts = 84, 24, 16, 32, { nil }, { nil }
             local floor, max, min, pack, unpack = math.floor, math.max, math.min, struct.pack, struct.unpack
 
             local function is_whole(number, least, most)
                 return number >= least and number <= most and number % 1 == 0
             end
 
-            -- The top-ups of a stored value; nil if no gateway writes it.
+            -- The top-ups of a stored value, its level, the end of its period, and what it has of the
+            -- last one; nil if no gateway writes it.
             local function unpacked(stored)
                 local level, at, full = unpack('<ddd', stored)
                 if string.byte(stored, SIZE + 1) ~= MARK or #stored % SIZE ~= 1
-                    or #stored > SIZE * (MAX + 1) + 1 or not is_whole(-full, 1, 2 ^ 53)
+                    or #stored > SIZE * (MAX + 2) + 1 or not is_whole(-full, 1, 2 ^ 53)
                     or not (level <= 2 ^ 53 and level >= -2 ^ 53 and at >= 0 and at <= 2 ^ 53) then
                     return nil
                 end
-                local list = {}
-                for position = SIZE + 2, #stored, 8 do
-                    local number = unpack('<d', stored, position)
-                    if not is_whole(number, 0, 2 ^ 53) then
+                local list, last = {}, nil
+                for position = SIZE + 2, #stored, SIZE do
+                    local units, expires, id = unpack('<ddd', stored, position)
+                    if not (is_whole(units, 0, 2 ^ 53) and is_whole(expires, 0, 2 ^ 53)
+                        and is_whole(id, 0, 2 ^ 53)) then
                         return nil
+                    elseif units == 0 then
+                        last = { expires, id }
+                    else
+                        list[#list + 1], list[#list + 2], list[#list + 3] = units, expires, id
                     end
-                    list[#list + 1] = number
                 end
-                return list, floor(level), floor(at)
+                return list, floor(level), floor(at), last
             end
 
             local function sum(list)
@@ -884,10 +898,25 @@ local function create(name)
                 lists[index] = #list > 0 and list or nil
             end
 
+            -- A debt of the last period would have taken what has expired, before any of the others.
+            local function note_lost(last, units)
+                if last then
+                    last[2] = min(last[2] + units, 2 ^ 53)
+                end
+            end
+
+            -- Takes away what has expired of a bucket. Returns its level.
+            local function expire_at(index, level, now)
+                local list, after = expire(lists[index], level, now)
+                note_lost(lasts[index], level - after)
+                keep(index, list)
+                return after
+            end
+
             local function read(stored, now, start, full, call, further, key, index)
-                local list, was_level, ends
+                local list, was_level, ends, last
                 if stored and #stored > SIZE + 1 then
-                    list, was_level, ends = unpacked(stored)
+                    list, was_level, ends, last = unpacked(stored)
                 end
                 if not list then
                     return read_window(stored, now, start, full, call, further, key, index)
@@ -895,14 +924,21 @@ local function create(name)
                 local head = string.sub(stored, 1, SIZE) .. '+'
                 local level, moved, at = read_window(head, now, start, full, call, further, key, index)
                 if now >= ends then
+                    list, was_level = expire(list, was_level, ends)
+                    last = { ends, max(was_level - sum(list), 0) }
+                    local before = was_level
                     list, was_level = expire(list, was_level, now)
+                    note_lost(last, before - was_level)
                     list = with_units(list, was_level, function(_, left)
                         return left
                     end)
                     level = min(full + sum(list), 2 ^ 53)
                 else
+                    local before = level
                     list, level = expire(list, level, now)
+                    note_lost(last, before - level)
                 end
+                lasts[index] = last
                 keep(index, list)
                 return level, moved, at
             end
@@ -913,12 +949,15 @@ local function create(name)
                 if not list then
                     return write_window(key, level, at, start, full, now, index)
                 end
-                local packed, last = { pack('<ddd', level, at, -full), 'T' }, at
+                local packed, latest, last = { pack('<ddd', level, at, -full), 'T' }, at, lasts[index]
                 for place = 1, #list, 3 do
                     packed[#packed + 1] = pack('<ddd', list[place], list[place + 1], list[place + 2])
-                    last = max(last, list[place + 1])
+                    latest = max(latest, list[place + 1])
                 end
-                redis.call('SET', key, table.concat(packed), 'PX', math.ceil((last - now) / 1000) + 1000)
+                if last then
+                    packed[#packed + 1] = pack('<ddd', 0, last[1], last[2])
+                end
+                redis.call('SET', key, table.concat(packed), 'PX', math.ceil((latest - now) / 1000) + 1000)
             end
 
             -- Adds one. Returns 0 and the level, or what is wrong, or 4, the level and the text of the
@@ -973,9 +1012,8 @@ local function create(name)
                 if not is_found then
                     return 3
                 end
-                list, level = expire(list, level, now)
                 keep(index, list)
-                return 0, level, nil, -gone, later
+                return 0, expire_at(index, level, now), nil, -gone, later
             end
 
             -- Notes that a top-up of so many units was added to a bucket, or with minus taken away, and
@@ -1039,16 +1077,71 @@ local function create(name)
                 list_all(1, after or level, now, key, reply)
             end
 
+            -- Takes what was granted locally in a period that has ended, as if it had been taken
+            -- then. Returns the units that are taken from the level.
+            local function take_late(index, level, at, full, units, period_end)
+                local last = lasts[index]
+                if period_end == at then
+                    -- By the clock of this server, it has not ended.
+                    return min(units, level + 2 ^ 53)
+                elseif not last or period_end > at or period_end < last[1] then
+                    -- The top-ups were added later, or it is not known what else was used then.
+                    return 0
+                elseif period_end > last[1] then
+                    last[1], last[2] = period_end, full
+                end
+                local left, taken = max(units - last[2], 0), 0
+                last[2] = last[2] - (units - left)
+                keep(index, with_units(lists[index], level, function(had)
+                    local part = min(had, left)
+                    left, taken = left - part, taken + part
+                    return had - part
+                end))
+                return taken
+            end
+
+            -- Whether a debt is taken for the first time: a call without a reply is repeated.
+            local function is_first(key, number)
+                local name = key .. ':~late:' .. string.format('%.0f', number)
+                if type(redis.pcall('GET', name)) == 'string' then
+                    return false
+                end
+                redis.call('SET', name, '1', 'PX', '3600000')
+                return true
+            end
+
+            -- Takes late debts to buckets. Adds what is taken from each to the reply.
+            local function late(buckets, position, reply)
+                local call, levels = buckets.call, buckets.levels
+                for index = 1, #levels do
+                    local units, period_end, number, taken
+                    units, period_end, number, position = unpack('<ddd', call, position)
+                    taken = 0
+                    if lists[index] and is_first(buckets.keys[index], number) then
+                        local _, _, full = unpack('<Bdd', call, 17 * index - 15)
+                        taken = take_late(index, levels[index], buckets.times[index], full, units, period_end)
+                        levels[index], buckets.moved[index] = levels[index] - taken, true
+                    end
+                    reply[index + 1] = taken
+                end
+            end
+
             return {
-                read = read, write = write, operate = operate,
+                read = read, write = write, operate = operate, late = late,
                 -- The level without what has expired, after it has risen.
                 settle = function(index, level, now)
-                    if not lists[index] then
-                        return level
-                    end
-                    local list, after = expire(lists[index], level, now)
-                    keep(index, list)
-                    return after
+                    return lists[index] and expire_at(index, level, now) or level
+                end,
+                -- The units that are left of all, and when the first of them expires.
+                left = function(index, level, now)
+                    local all, first = 0, 0
+                    with_units(lists[index] or {}, level, function(units, left, expires)
+                        if expires > now and left > 0 then
+                            all, first = all + left, first == 0 and expires or first
+                        end
+                        return units
+                    end)
+                    return all, first
                 end,
                 -- Forgets what was used of those that have expired.
                 forget = function(index, now)
@@ -1096,13 +1189,20 @@ local function create(name)
 
     elseif name == 'peek' then
         -- Reads levels.
-        return function(call, position, levels, sliding, reply)
-            local length = 1
+        return function(call, position, levels, sliding, topped, now, reply)
+            local FIXED_WINDOW, UNREADABLE, length = 2, -2 ^ 54, 1
             for index = 1, #levels do
                 local units
                 units, position = struct.unpack('<d', call, position)
                 length = length + 1
                 reply[length] = levels[index]
+                if string.byte(call, 17 * index - 15) == FIXED_WINDOW and levels[index] ~= UNREADABLE then
+                    reply[length + 1], reply[length + 2] = 0, 0
+                    if topped then
+                        reply[length + 1], reply[length + 2] = topped.left(index, levels[index], now)
+                    end
+                    length = length + 2
+                end
                 if sliding and sliding.logs[index] then
                     reply[length + 1], reply[length + 2] = sliding.times(index, levels[index], units)
                     length = length + 2
@@ -1119,7 +1219,7 @@ if not now then
     now = time[1] * 1000000 + time[2]
 end
 
-local TAKE, ADJUST, LEASE, TOP_UP = 1, 2, 5, 6
+local TAKE, ADJUST, LEASE, TOP_UP, LATE = 1, 2, 5, 6, 7
 local TOKEN_BUCKET, FIXED_WINDOW, SLIDING_WINDOW, UNREADABLE = 1, 2, 3, -2 ^ 54
 local keys, call, get, unpack = KEYS, ARGV[2], redis.pcall, struct.unpack
 -- Positions in the call of the next bucket, and of the further parameters of the next bucket that
@@ -1194,7 +1294,7 @@ end
 
 -- Change levels. Those that were seen before come before debts, which the caller has not seen then.
 local debts, returned, claims, buckets, given = ARGV[3], ARGV[4], ARGV[5], nil, nil
-if debts or operation == ADJUST or operation == LEASE or operation == TOP_UP then
+if debts or operation == ADJUST or operation >= LEASE then
     buckets = {
         keys = keys, call = call, now = now, levels = levels, moved = moved, times = times or {},
         leased = leased, sliding = sliding, topped = topped,
@@ -1228,8 +1328,15 @@ elseif operation == LEASE then
     create('lend')(buckets, further, reply)
 elseif operation == TOP_UP then
     topped.operate(buckets, further, reply)
+elseif operation == LATE then
+    for index = 1, #keys do
+        reply[index + 1] = 0
+    end
+    if topped then
+        topped.late(buckets, further, reply)
+    end
 else
-    create('peek')(call, further, levels, sliding, reply)
+    create('peek')(call, further, levels, sliding, topped, now, reply)
     return reply
 end
 

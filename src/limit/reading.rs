@@ -23,6 +23,15 @@ impl Times {
     }
 }
 
+/// What is left of the top-ups of a fixed window. All 0 without any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOfTopUps {
+    /// Units, which the level includes.
+    pub units: i64,
+    /// Unix time in microseconds at which the first of them expires.
+    pub expires_us: u64,
+}
+
 /// State of a charge's bucket, read without taking tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
@@ -30,21 +39,28 @@ pub struct Reading {
     pub level: i64,
     /// Times from the reading on.
     pub times: Times,
+    /// Of a fixed window.
+    pub top_ups: LeftOfTopUps,
 }
 
 impl Reading {
+    /// Of a bucket without top-ups.
+    pub const fn new(level: i64, times: Times) -> Self {
+        Self { level, times, top_ups: LeftOfTopUps { units: 0, expires_us: 0 } }
+    }
+
     /// The same bucket `age_us` microseconds later at `now`, if nothing was taken since. A lower
     /// bound of the level of a sliding window.
     #[must_use]
     pub fn later(self, charge: &Charge, age_us: u64, now: Now) -> Self {
         let limit = &charge.limit;
-        let Self { level, times } = self;
+        let Self { level, times, top_ups } = self;
         if limit.log().is_none() {
             let level = limit
                 .bucket(level, now.at(now.us.saturating_sub(age_us)))
                 .refilled(limit, now)
                 .level;
-            return Self { level, times: Times::period(limit.left_us_at(now)) };
+            return Self { level, times: Times::period(limit.left_us_at(now)), top_ups };
         }
         let level = if times.left_us <= age_us {
             limit.full()
@@ -54,6 +70,7 @@ impl Reading {
             level
         };
         let left = |us: u64| us.saturating_sub(age_us);
-        Self { level, times: Times { left_us: left(times.left_us), wait_us: left(times.wait_us) } }
+        let times = Times { left_us: left(times.left_us), wait_us: left(times.wait_us) };
+        Self { level, times, top_ups }
     }
 }

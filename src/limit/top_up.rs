@@ -11,6 +11,7 @@
 //! `lua/take.lua` has the same arithmetic, for buckets in Redis.
 
 use super::MAX_UNITS;
+use super::reading::LeftOfTopUps;
 
 /// Maximum number of top-ups of one bucket, with those that are used up or have expired in the
 /// current period.
@@ -111,6 +112,15 @@ impl TopUps {
         })
     }
 
+    /// What is left at `unix_us` (Unix time) of those that can be used in a bucket at `level`.
+    pub fn left_of_usable(&self, level: i64, unix_us: u64) -> LeftOfTopUps {
+        let has_some = |(one, left): &(TopUp, i64)| one.expires_us > unix_us && *left > 0;
+        let mut usable = self.left(level).filter(has_some);
+        let first = usable.next().map_or((0, 0), |(one, left)| (left, one.expires_us));
+        let units = usable.fold(first.0, |sum, (_, left)| sum + left);
+        LeftOfTopUps { units, expires_us: first.1 }
+    }
+
     /// Takes away what has expired at `unix_us` (Unix time) of a bucket at `level`. Returns its
     /// level then. What was used stays, until the period ends: a request may give it back.
     pub fn expire(&mut self, level: i64, unix_us: u64) -> i64 {
@@ -168,40 +178,6 @@ impl TopUps {
         let one = found.and_then(|place| self.0.get_mut(place)).ok_or(TopUpError::Unknown)?;
         one.expires_us = one.expires_us.min(unix_us);
         Ok(self.expire(level, unix_us))
-    }
-}
-
-// === Codec ===
-
-impl TopUps {
-    /// Mark in a stored value before them.
-    pub const MARK: u8 = b'T';
-
-    /// Bytes of one: its units, expiry and id as doubles.
-    pub const BYTES: usize = 24;
-
-    /// What a stored value has after its [`MARK`](Self::MARK); `None` if no gateway writes it.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss,
-        reason = "numbers are checked to be whole and at most 2^53, where doubles are exact"
-    )]
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        const EXACT: f64 = MAX_UNITS as f64;
-        let (each, rest) = bytes.as_chunks::<{ Self::BYTES }>();
-        if each.is_empty() || !rest.is_empty() || each.len() > MAX_TOP_UPS {
-            return None;
-        }
-        let number = |one: &[u8], at: usize| {
-            let number = f64::from_le_bytes(*one.get(at..)?.first_chunk()?);
-            ((0.0..=EXACT).contains(&number) && number % 1.0 == 0.0).then_some(number)
-        };
-        let top_up = |one: &[u8; Self::BYTES]| {
-            let (units, expires_us) = (number(one, 0)? as i64, number(one, 8)? as u64);
-            Some(TopUp { id: number(one, 16)? as u64, units, expires_us })
-        };
-        each.iter().map(top_up).collect::<Option<Vec<TopUp>>>().map(Self)
     }
 }
 

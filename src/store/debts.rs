@@ -9,6 +9,7 @@ use prometheus::IntCounter;
 use tracing::warn;
 
 use super::rule::StoredRule;
+use super::unpaid::UnpaidDebts;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::now::Now;
 use crate::base::unix_time;
@@ -73,6 +74,8 @@ pub struct Debts {
     removals: AtomicU64,
     /// Debts that have lapsed, until they are taken.
     lapsed: Mutex<Vec<Lapsed>>,
+    /// The same debts, until they are taken from top-ups.
+    unpaid: Mutex<UnpaidDebts>,
     dropped: Option<IntCounter>,
     /// Earliest time of the next log line about dropped debts.
     log_at: AtomicU64,
@@ -95,6 +98,7 @@ impl Debts {
             count: AtomicUsize::new(0),
             removals: AtomicU64::new(0),
             lapsed: Mutex::default(),
+            unpaid: Mutex::default(),
             dropped: None,
             log_at: AtomicU64::new(0),
         }
@@ -194,7 +198,7 @@ impl Debts {
         };
         let at = unix_time::at(now);
         let units = owed.debt.left_under(limit, at);
-        self.note_lapsed(bucket, &owed.debt, at);
+        self.note_lapsed(bucket, &owed, at);
         (units > 0).then_some(RemovedDebt { bucket, owed, units })
     }
 
@@ -210,7 +214,7 @@ impl Debts {
             {
                 self.note_removed(1);
                 let units = owed.debt.left(at);
-                self.note_lapsed(bucket, &owed.debt, at);
+                self.note_lapsed(bucket, &owed, at);
                 if units > 0 {
                     taken.push(RemovedDebt { bucket, owed, units });
                 }
@@ -224,7 +228,7 @@ impl Debts {
         let RemovedDebt { bucket, owed, .. } = removed;
         let (debt, since, at) = (owed.debt, owed.since, unix_time::at(now));
         if debt.lapsed(at).is_some() {
-            return self.note_lapsed(bucket, &debt, at);
+            return self.note_lapsed(bucket, &owed, at);
         }
         // The bucket may have a new debt since: both are added.
         let join = |kept: &mut BucketDebt| {
@@ -251,11 +255,19 @@ impl Debts {
         std::mem::take(&mut *self.lapsed.lock())
     }
 
-    fn note_lapsed(&self, bucket: BucketId, debt: &Debt, now: Now) {
-        let Some((units, ended_us)) = debt.lapsed(now) else { return };
+    /// Debts whose period has ended, and which may have to be taken from top-ups.
+    pub fn unpaid(&self) -> &Mutex<UnpaidDebts> {
+        &self.unpaid
+    }
+
+    fn note_lapsed(&self, bucket: BucketId, owed: &BucketDebt, now: Now) {
+        let Some((units, ended_us)) = owed.debt.lapsed(now) else { return };
+        let one = Lapsed { bucket, limit: owed.debt.limit(), units, ended_us };
+        let bound = self.bound.saturating_mul(SHARDS);
+        self.unpaid.lock().add(one, owed.rule.clone(), bound);
         let mut lapsed = self.lapsed.lock();
-        if lapsed.len() < self.bound.saturating_mul(SHARDS) {
-            lapsed.push(Lapsed { bucket, limit: debt.limit(), units, ended_us });
+        if lapsed.len() < bound {
+            lapsed.push(one);
         }
     }
 
@@ -263,7 +275,7 @@ impl Debts {
     fn search(&self, shard: &mut Shard, now: Now) {
         let before = shard.owed.len();
         shard.owed.retain(|bucket, owed| {
-            self.note_lapsed(*bucket, &owed.debt, now);
+            self.note_lapsed(*bucket, owed, now);
             owed.debt.left(now) > 0
         });
         self.note_removed(before - shard.owed.len());
@@ -286,7 +298,7 @@ impl Debts {
     ) {
         let mut shard = self.shard(bucket).lock();
         if let Some(kept) = shard.owed.get_mut(&bucket) {
-            self.note_lapsed(bucket, &kept.debt, now);
+            self.note_lapsed(bucket, kept, now);
             join(kept);
             return;
         }
@@ -394,6 +406,8 @@ mod tests {
             remove(&debts);
             let lapsed = Lapsed { bucket: BucketId(7), limit, units: 500, ended_us: hour };
             assert_eq!(debts.take_lapsed(hour), [lapsed]);
+            let unpaid = debts.unpaid().lock().take_some(9);
+            assert_eq!(unpaid.iter().map(|one| one.lapsed).collect::<Vec<_>>(), [lapsed]);
             assert_eq!(debts.take_lapsed(hour), []);
         }
         let settled = Debts::new(1_000);

@@ -261,14 +261,15 @@ impl MemoryStore {
     pub fn reading(&self, charge: &Charge, part: Share, now: u64) -> Reading {
         let now = unix_time::at(now);
         if let Some(level) = self.held.level(charge, part) {
-            return Reading { level, times: Times::period(charge.limit.left_us_at(now)) };
+            return Reading::new(level, Times::period(charge.limit.left_us_at(now)));
         }
         let shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
         let bucket = self.bucket_at(&shard, charge, place, now);
         let log = || shard.log(charge, place, &self.limits);
         let times = charge.limit.times(log, || bucket, bucket.level, part, charge.cost, now);
-        Reading { level: bucket.level, times }
+        let top_ups = shard.left_of_top_ups(charge, place, bucket.level, &self.limits, now);
+        Reading { level: bucket.level, times, top_ups }
     }
 
     /// Sets the level of the charge's bucket at `now`, as reported by the shared store. No requests

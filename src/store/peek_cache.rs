@@ -121,7 +121,7 @@ mod tests {
     }
 
     fn readings(levels: &[i64]) -> Vec<Reading> {
-        levels.iter().map(|level| Reading { level: *level, times: Times::NONE }).collect()
+        levels.iter().map(|level| Reading::new(*level, Times::NONE)).collect()
     }
 
     #[test]

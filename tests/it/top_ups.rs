@@ -3,7 +3,11 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{DEMO, Gateway, Redis, Request, Response, eventually, key, tollgate};
+use crate::cluster::wait_until_connected;
+use crate::support::{
+    DEMO, Gateway, Redis, RedisCluster, Request, Response, StatusCounts, Upstream, eventually, key,
+    proxy_to, send_many, tollgate,
+};
 
 /// Two quotas, so that a top-up of one does not help the other. A year does not end during a test.
 fn file(more: &str) -> String {
@@ -138,6 +142,34 @@ fn id_of_a_top_up_is_that_of_one_call() {
 }
 
 #[test]
+fn client_reads_what_is_left_of_its_top_ups() {
+    let redis = Redis::start();
+    let limits_path = "[clients]\nlimits_path = \"/limits\"\n";
+    for more in [format!("{limits_path}{}", redis.table()), limits_path.to_owned()] {
+        let gateway = Gateway::start(&file(&more));
+        if more != limits_path {
+            gateway.wait_for_redis();
+        }
+        let quota = || {
+            let shown = gateway.send(&Request::get("/limits").header("X-Api-Key", "the-key"));
+            let rules = shown.json()["rules"].clone();
+            let quota = rules.as_array().unwrap().iter().find(|rule| rule["name"] == "quota");
+            quota.unwrap().clone()
+        };
+        assert_eq!(quota().get("top_ups"), None);
+        for (tokens, expires) in [(5, "2033-01-01T00:00:00Z"), (3, "2032-01-01T00:00:00Z")] {
+            let body = json!({"rule": "quota", "tokens": tokens, "expires": expires});
+            assert_eq!(grant(&gateway, &body).status, 200);
+        }
+        (0..6).for_each(|_| assert_eq!(ask(&gateway).status, 200));
+        // A client reads Redis at most five times a second.
+        let top_ups = json!({"remaining": 6, "next_expires": "2032-01-01T00:00:00.000000Z"});
+        eventually("what is left", || (quota()["top_ups"] == top_ups).then_some(()));
+        assert_eq!(quota()["remaining"], 6);
+    }
+}
+
+#[test]
 fn command_names_the_id_with_which_it_can_be_repeated() {
     let gateway = Gateway::start(&file(""));
     let run = |admin: &str, more: &[&str]| {
@@ -244,4 +276,44 @@ fn top_up_needs_a_quota_and_a_time_to_come() {
     let refused = grant(&gateway, &json!({"rule": "quota", "tokens": 5, "expires": "1h"}));
     assert_eq!(refused.status, 409, "{}", refused.text());
     assert!(refused.text().contains("needs [redis]"), "{}", refused.text());
+}
+
+/// The buckets of the clients are at several masters. What passes is what the upstream counts.
+#[test]
+fn top_ups_are_exact_in_a_cluster_over_two_gateways() {
+    const CLIENTS: usize = 6;
+    let redis = RedisCluster::steady(0);
+    let upstream = Upstream::responding("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let rules = "[rules.quota]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"20/year\"\n\
+                 [rules.address]\nper = [\"ip\"]\nrate = \"1000/365d\"\n";
+    let keys: String =
+        (0..CLIENTS).map(|n| key(&format!("k{n}"), format!("s{n}"), "free")).collect();
+    let text = format!("{}{}{rules}{keys}", proxy_to(&[upstream.address]), redis.table());
+    let all: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(&text));
+    all.iter().for_each(wait_until_connected);
+    let client = |number: usize| format!("/api/clients/key/k{number}");
+    for number in 0..CLIENTS {
+        for (id, tokens) in [("a", 30), ("b", 15)] {
+            let body = json!({"rule": "quota", "tokens": tokens, "expires": "90d", "id": id});
+            for (is_repeated, gateway) in all.iter().cycle().skip(number).take(2).enumerate() {
+                let path = format!("{}/grant", client(number));
+                let granted =
+                    gateway.send_admin(&Request::new("POST", &path).body(body.to_string()));
+                assert_eq!(granted.status, 200, "{}", granted.text());
+                assert_eq!(granted.json().get("repeated").is_some(), is_repeated == 1);
+            }
+        }
+    }
+    let urls: Vec<String> = all.iter().map(|gateway| gateway.url("/")).collect();
+    let counts: StatusCounts = send_many(CLIENTS * 100, |http, number| {
+        let secret = format!("s{}", number % CLIENTS);
+        http.get(&urls[number / CLIENTS % urls.len()]).header("X-Api-Key", secret)
+    });
+    assert_eq!(counts, [(200, CLIENTS * 65), (429, CLIENTS * 35)].into());
+    assert_eq!(upstream.requests().len(), CLIENTS * 65);
+    for number in 0..CLIENTS {
+        let shown = all[number % 2].admin(&format!("{}/top-ups", client(number))).json();
+        let lefts = shown["top_ups"].as_array().unwrap().iter().map(|one| one["left"].as_f64());
+        assert_eq!(lefts.collect::<Vec<_>>(), [Some(0.0); 2], "{shown}");
+    }
 }

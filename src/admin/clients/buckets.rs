@@ -67,7 +67,7 @@ impl RuleBucket {
         let Applicability { rule, charge, own, .. } = applicability;
         let known = applicability.known();
         let reading = known.as_ref().and_then(reading);
-        let standing = known.zip(reading).map(|(charge, Reading { level, times })| {
+        let standing = known.zip(reading).map(|(charge, Reading { level, times, .. })| {
             charge.limit.standing(level, charge.cost, Share::WHOLE, times)
         });
         let route = requested.route.and_then(|route| policy.routes.get(route as usize));

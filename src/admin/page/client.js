@@ -118,17 +118,17 @@ function topUps(all) {
   if (all.length === 0) return [];
   const heading = (name) => h("th", { scope: "col" }, name);
   const row = (one) => h("tr", {},
-    h("td", {}, code(one.rule)), h("td", { class: "number" }, whole(one.left)), h("td", { class: "number" }, whole(one.tokens)),
+    h("td", {}, code(one.id)), h("td", {}, code(one.rule)), h("td", { class: "number" }, whole(one.left)), h("td", { class: "number" }, whole(one.tokens)),
     h("td", {}, one.expires.slice(0, 16).replace("T", " ")), h("td", {}, one.by), h("td", {}, one.reason ?? ""),
-    h("td", {}, h("button", { type: "button", onclick: () => revoke(one), "aria-label": `Revoke the top-up of ${one.rule}` }, "Revoke")));
+    h("td", {}, h("button", { type: "button", onclick: () => revoke(one), "aria-label": `Revoke the top-up ${one.id} of ${one.rule}` }, "Revoke")));
   return [h("table", {}, h("caption", {}, "Top-ups"),
-    h("thead", {}, h("tr", {}, ["Rule", "Left", "Of", "Expires (UTC)", "By", "Reason", ""].map(heading))),
+    h("thead", {}, h("tr", {}, ["Id", "Rule", "Left", "Of", "Expires (UTC)", "By", "Reason", h("span", { class: "hidden" }, "Action")].map(heading))),
     h("tbody", {}, all.map(row)))];
 }
 
 async function revoke(one) {
   const sure = await confirm({
-    title: `Revoke the top-up of ${client.id}?`, yes: "Revoke",
+    title: `Revoke the top-up ${one.id} of ${client.id}?`, yes: "Revoke",
     text: `Takes away the ${whole(one.left)} tokens that are left of it, for all gateways.`,
   });
   if (!sure) return;

@@ -10,6 +10,7 @@ use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::{Bucket, CLOCK_SLACK_US};
 use crate::limit::charge::{BucketId, Charge};
+use crate::limit::reading::LeftOfTopUps;
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::stamp_log::StampLog;
 use crate::limit::top_up::{LeftTopUp, TopUp, TopUps};
@@ -194,6 +195,21 @@ impl Shard {
             return 0;
         }
         self.topped(charge, place, limits, now).sum()
+    }
+
+    /// What is left of the top-ups of the charge's bucket, which is at `level`.
+    pub(super) fn left_of_top_ups(
+        &self,
+        charge: &Charge,
+        place: Place,
+        level: i64,
+        limits: &Limits,
+        now: Now,
+    ) -> LeftOfTopUps {
+        if self.topped.is_empty() {
+            return LeftOfTopUps::default();
+        }
+        self.topped(charge, place, limits, now).left_of_usable(level, now.unix_us)
     }
 
     /// Replaces the top-ups of a bucket that has been written.

@@ -11,12 +11,14 @@
 //! Reading order: this file (from a check to a batch), [`queue`] (which checks wait, when a call
 //! starts), `flight` (one call, and the debts that it settles), [`giveback`] (tokens of requests
 //! that another slot of a cluster refused), [`peek`], [`adjust`] and `top_up` (calls for operators
-//! and for clients that read their limits), [`settle`] (all debts at the end of the process).
+//! and for clients that read their limits), `late` (debts of periods that have ended), [`settle`]
+//! (all debts at the end of the process).
 
 pub mod adjust;
 mod flight;
 pub mod giveback;
 mod holding;
+mod late;
 pub mod lease;
 pub mod peek;
 pub mod queue;

@@ -81,7 +81,7 @@ impl Reference {
 
     fn reading(&self, charge: &Charge, now: u64) -> Reading {
         let level = self.peek(charge, now).level;
-        Reading { level, times: self.times(charge, level, now) }
+        Reading::new(level, self.times(charge, level, now))
     }
 
     fn times(&self, charge: &Charge, level: i64, now: u64) -> Times {

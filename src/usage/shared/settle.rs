@@ -113,7 +113,7 @@ impl Found {
 /// What a reading says about the record, or about that of a period which has begun since.
 fn change(unread: &UnreadRecord, reading: Reading, unix_us: u64) -> Option<Change> {
     let UnreadRecord { record, charge, .. } = unread;
-    let Reading { level, times } = reading;
+    let Reading { level, times, .. } = reading;
     let outcome = Outcome { level, enough: true, share: Share::WHOLE, times };
     let bounds = charge.limit.usage_period_with(outcome.times.left_us, unix_us)?;
     let mut record = record.clone();

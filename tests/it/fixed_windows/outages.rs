@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::{config, seconds_to_next_month};
 use crate::kinds::{passed, request};
 use crate::support::{
-    ClientGroup, DEMO, Data, Fleet, Gateway, Load, Upstream, WallClock, eventually, inconclusive,
-    proxy_to, sleep_for,
+    ClientGroup, DEMO, Data, Fleet, Gateway, Load, Request, Upstream, WallClock, eventually,
+    inconclusive, proxy_to, sleep_for,
 };
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -194,4 +194,31 @@ fn period_that_begins_in_an_outage_has_its_own_bound() {
     assert!(sum <= bound(LIMIT, 1));
     let left = i64::try_from(LIMIT).unwrap() - i64::try_from(sum).unwrap();
     eventually("all debts to be settled", || (counted.left() == left).then_some(()));
+}
+
+/// What a gateway grants from a top-up while Redis is away is taken from it once Redis responds,
+/// also if the period has ended meanwhile.
+#[test]
+fn row_235_top_up_that_was_used_before_the_end_of_a_period_is_not_used_again() {
+    const LIMIT: usize = 60;
+    let clock = WallClock::new();
+    let to_next_month = seconds_to_next_month();
+    clock.set(to_next_month - 3_600);
+    let counted = Counted::start(Some(clock), "60/month", 1);
+    let fleet = &counted.fleet;
+    let [first, second, third] = &fleet.gateways;
+    let path = "/api/clients/key/acme";
+    let body = r#"{"rule": "quota", "tokens": 60, "expires": "90d"}"#;
+    let granted = first.send_admin(&Request::new("POST", &format!("{path}/grant")).body(body));
+    assert_eq!(granted.status, 200, "{}", granted.text());
+    assert_eq!(passed(&[first], LIMIT + 30), LIMIT + 30);
+    fleet.kill_redis();
+    // A third of the 30 that are left.
+    assert_eq!(passed(&[first], LIMIT), 10);
+    fleet.set_clock(to_next_month + 3_600);
+    fleet.restart_redis();
+    let left = || second.admin(&format!("{path}/top-ups")).json()["top_ups"][0]["left"].as_f64();
+    eventually("the debt to be taken", || (left() == Some(20.0)).then_some(()));
+    eventually("a refusal", || (passed(&[first, second, third], 30) == 0).then_some(()));
+    assert_eq!(counted.count(), LIMIT + 60 + LIMIT);
 }

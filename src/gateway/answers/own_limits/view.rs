@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::base::duration::seconds_up;
+use crate::base::time::UtcTime;
 use crate::client::address::{counted_address, counted_as};
 use crate::client::{Client, ClientKey};
 use crate::decide::applicability::{Subject, applicability};
@@ -171,6 +172,18 @@ struct BucketView {
     /// Milliseconds until a request of that cost is allowed; `None` if it is allowed now.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
+    /// What is left of the client's top-ups; left out if nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_ups: Option<TopUpsView>,
+}
+
+/// What is left of a client's top-ups.
+#[derive(Debug, Serialize)]
+struct TopUpsView {
+    /// Whole tokens, which those that remain include.
+    remaining: u64,
+    /// When the first of them expires.
+    next_expires: UtcTime,
 }
 
 impl<'a> ClientRules<'a> {
@@ -340,7 +353,7 @@ impl<'a> ClientRule<'a> {
         // If response headers do not show what other clients leave in a bucket, neither does this.
         let is_hidden = self.shared && policy.headers.style == HeaderStyle::None;
         let reading = reading.filter(|_| without_redis.is_none() && !is_hidden);
-        let left = reading.map(|Reading { level, times }| {
+        let left = reading.map(|Reading { level, times, top_ups }| {
             let standing = charge.limit.standing(level, charge.cost, levels.share, times);
             let wait = standing.retry_after_us;
             BucketView {
@@ -348,6 +361,10 @@ impl<'a> ClientRule<'a> {
                 reset_seconds: seconds_up(standing.reset_us),
                 overage_used: overage_used(charge, level),
                 retry_after_ms: (wait > 0).then(|| retry_after_ms(wait)),
+                top_ups: (top_ups.units > 0).then(|| TopUpsView {
+                    remaining: u64::try_from(charge.limit.tokens(top_ups.units)).unwrap_or(0),
+                    next_expires: UtcTime(top_ups.expires_us),
+                }),
             }
         });
         LimitView {

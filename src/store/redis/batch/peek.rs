@@ -157,7 +157,7 @@ pub(super) mod tests {
             let mut buckets = [limit.decode(&kept, Now::unix(NOW)).less_debt(&limit, owed)];
             let reply = run(connection, &key, &script::encode_peek(&[charge], 0), &debts);
             let level = buckets[0].level;
-            let reading = Reading { level, times: Times::NONE };
+            let reading = Reading::new(level, Times::NONE);
             prop_assert_eq!(script::read_peek(&[charge], &reply), Ok(vec![Some(reading)]));
             let stored: Vec<u8> = redis::cmd("GET").arg(&key).query(connection).unwrap();
             let ttl: i64 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();

@@ -109,6 +109,7 @@ impl NodesSupervisor {
             never = self.keep_sending_heartbeats() => match never {},
             never = self.keep_appending() => match never {},
             never = self.keep_stating() => match never {},
+            never = self.nodes.keep_paying() => match never {},
             never = self.ask_for_durability() => match never {},
         }
     }
@@ -386,7 +387,10 @@ impl Nodes {
     /// Settles all debts, and states what requests hold, within about `limit`.
     pub async fn settle(&self, limit: Duration) -> Settlement {
         self.state_all(limit).await;
-        self.settle_all(limit).await
+        let settlement = self.settle_all(limit).await;
+        // What is left is lost with the process.
+        let _ = timeout(limit, self.pay()).await;
+        settlement
     }
 
     /// Makes statements that are due: one call for each slot.

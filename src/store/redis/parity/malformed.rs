@@ -266,7 +266,7 @@ fn script_and_core_read_the_same_log_from_any_head() {
             let log = StampLog::decode(&value);
             let level = log.bucket(&window, now).level;
             let needed = check[0].limit.units(check[0].cost);
-            let reading = Reading { level, times: log.times(&window, level, needed, now) };
+            let reading = Reading::new(level, log.times(&window, level, needed, now));
             let read = script::read_peek(&check, &reply);
             if cut <= 8 * (13 - slots as usize) {
                 prop_assert_eq!(read, Ok(vec![Some(reading)]));

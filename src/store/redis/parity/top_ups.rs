@@ -11,8 +11,10 @@ use proptest::test_runner::{Config, TestRunner};
 use super::*;
 use crate::limit::returned::Returned;
 use crate::limit::top_up::{TopUp, TopUpChange};
+use crate::store::debts::Lapsed;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::script::Claim;
+use crate::store::unpaid::UnpaidDebt;
 
 /// What happens, after microseconds.
 #[derive(Clone, Debug)]
@@ -115,6 +117,18 @@ impl World<'_> {
             }
         }
         self.change(&TopUpChange::List, now);
+        self.peek(now);
+    }
+
+    /// Reads the bucket in both, as clients that read their limits do.
+    fn peek(&mut self, now: u64) {
+        let charges = [self.charge];
+        let call = (script::encode_peek(&charges, now), Vec::new());
+        let key = self.key();
+        let reply = run_script(self.connection, &[&key], now, call).unwrap();
+        let there = script::read_peek(&charges, &reply).unwrap()[0].unwrap();
+        let here = self.memory.reading(&self.charge, Share::WHOLE, now);
+        assert_eq!((there.level, there.top_ups), (here.level, here.top_ups), "at {now}");
     }
 
     /// Adds the one with the id `place`.
@@ -347,4 +361,94 @@ fn top_up_after_a_failover_keeps_what_gateways_saw() {
     });
     ran.unwrap();
     assert!(repaired.get() > 20, "{} repairs", repaired.get());
+}
+
+impl Server<'_> {
+    /// Takes what a gateway granted in the period that ended at `ended_us`. Returns how much was
+    /// taken from the top-ups.
+    fn pay(&mut self, units: i64, ended_us: u64, number: u64) -> i64 {
+        let Charge { bucket, limit, .. } = self.charge;
+        let lapsed = Lapsed { bucket, limit, units, ended_us };
+        let debts = [UnpaidDebt { lapsed, rule: rules()[0].clone(), number }];
+        let mut script = invocation();
+        script.key(&self.key).arg(self.now).arg(script::encode_late(debts.iter(), self.now));
+        let reply: Vec<i64> = script.invoke(self.connection).unwrap();
+        script::read_late(1, &reply).unwrap()[0]
+    }
+
+    /// A debt that is settled in its period.
+    fn settle(&mut self, units: i64) {
+        let mut batch = Batch::default();
+        batch.settle(self.charge.bucket, self.charge.limit, &rules()[0], units, PREFIX);
+        let mut script = invocation();
+        script.key(&self.key).arg(self.now).arg(batch.encode(self.now)).arg(batch.encode_debts());
+        script.invoke::<Vec<i64>>(self.connection).unwrap();
+    }
+}
+
+/// What gateways granted in a period is taken from the top-ups as if it had been settled before the
+/// period ended: the same is left of each, whatever was used and has expired since.
+#[test]
+fn debt_of_an_ended_period_is_taken_from_top_ups_as_if_it_had_been_settled_in_time() {
+    let server = RedisServer::start(&[]);
+    let connection = RefCell::new(server.client().get_connection().unwrap());
+    let calendar = Calendar::new(Period::Second, "UTC", 1).unwrap();
+    let window = FixedWindow::new(9, calendar).unwrap().with(Overage::Count, 0);
+    let limit = Limit::FixedWindow(window);
+    let start = 1_800_000_000_000_000;
+    let top_up = (1..9_000_i64, 500_000..3_500_000_u64);
+    let takes = |most| prop::collection::vec((1..5_u64, 0..600_000_u64), 0..most);
+    let schedule = (
+        prop::collection::vec(top_up, 1..5),
+        takes(4),
+        prop::collection::vec(1..9_000_i64, 1..4),
+        takes(5),
+    );
+    let config = Config { cases: 400, failure_persistence: None, ..Config::default() };
+    let paid = Cell::new(0);
+    let ran = TestRunner::new(config).run(&schedule, |(top_ups, before, debts, after)| {
+        let connection = &mut *connection.borrow_mut();
+        redis::cmd("FLUSHALL").query::<()>(connection).unwrap();
+        let (bucket, mode) = (BucketId(7), Mode::Enforce);
+        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1_000, mode };
+        let mut lefts = Vec::new();
+        for (id, is_late) in [(7, false), (8, true)] {
+            let key = script::key(PREFIX, BucketId(id), &rules()[0]);
+            let mut server =
+                Server { connection: &mut *connection, key, charge, added: 0, now: start };
+            for (id, (units, for_us)) in (0..).zip(&top_ups) {
+                let one = TopUp { id, units: *units, expires_us: start + for_us };
+                server.change(&TopUpChange::Add(one, String::new()));
+            }
+            for (cost, later_us) in &before {
+                server.now += later_us / 3;
+                server.charge.cost = cost * 1_000;
+                server.call(None);
+            }
+            server.now = start + 999_999;
+            for units in debts.iter().filter(|_| !is_late) {
+                server.settle(*units);
+            }
+            server.now += 1;
+            // Within the two periods that follow.
+            for (cost, later_us) in &after {
+                server.now += later_us / 2;
+                server.charge.cost = cost * 1_000;
+                server.call(None);
+            }
+            for (number, units) in (0..).zip(&debts).filter(|_| is_late) {
+                paid.set(paid.get() + server.pay(*units, start + 1_000_000, number));
+                assert_eq!(server.pay(*units, start + 1_000_000, number), 0, "once");
+            }
+            lefts.push(server.change(&TopUpChange::List));
+        }
+        // After the end of another period, it is not known what was used in the one before.
+        let is_known = after.iter().map(|(_, later_us)| later_us / 2).sum::<u64>() < 1_000_000;
+        if is_known {
+            prop_assert_eq!(&lefts[0], &lefts[1]);
+        }
+        Ok(())
+    });
+    ran.unwrap();
+    assert!(paid.get() > 0);
 }

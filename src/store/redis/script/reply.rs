@@ -3,7 +3,7 @@
 use super::{Batch, Group};
 use crate::limit::MAX_UNITS;
 use crate::limit::charge::{Answer, BucketId, Charge, Mode, Outcome, Outcomes};
-use crate::limit::reading::{Reading, Times};
+use crate::limit::reading::{LeftOfTopUps, Reading, Times};
 use crate::limit::share::Share;
 
 /// Reply to a batch.
@@ -53,7 +53,7 @@ pub fn read_peek(charges: &[Charge], reply: &[i64]) -> Result<Vec<Option<Reading
     let mut readings = Vec::with_capacity(charges.len());
     for charge in charges {
         readings.push(match level(charge, numbers.next())? {
-            Some(level) => Some(Reading { level, times: times(charge, &mut numbers, time)? }),
+            Some(level) => Some(reading(charge, level, &mut numbers, time)?),
             None => None,
         });
     }
@@ -88,6 +88,24 @@ fn times(
 ) -> Result<Times, BadReply> {
     let next = || numbers.next().and_then(|us| u64::try_from(us).ok());
     charge.limit.times_in(next, time).ok_or(BadReply)
+}
+
+/// Reads what follows the level of a charge's bucket that was read without taking.
+fn reading(
+    charge: &Charge,
+    level: i64,
+    numbers: &mut impl Iterator<Item = i64>,
+    time: u64,
+) -> Result<Reading, BadReply> {
+    let top_ups = if charge.limit.calendar().is_some() {
+        let (units, expires) = (numbers.next(), numbers.next());
+        let expires_us = expires.and_then(|us| u64::try_from(us).ok()).ok_or(BadReply)?;
+        let units = units.filter(|units| *units >= 0).ok_or(BadReply)?;
+        LeftOfTopUps { units, expires_us }
+    } else {
+        LeftOfTopUps::default()
+    };
+    Ok(Reading { level, times: times(charge, numbers, time)?, top_ups })
 }
 
 /// Reads the level of a charge's bucket; `None` if the bucket is unreadable.

@@ -93,7 +93,7 @@ fn view(policy: &Policy, client: &Client, lacking: u64, source: Source) -> Strin
     let rules = rules_of(policy, client, &HeaderMap::new());
     let reading = |charge: &Charge| {
         let level = charge.limit.full() - charge.limit.units(lacking);
-        Reading { level, times: Times::NONE }
+        Reading::new(level, Times::NONE)
     };
     let readings = rules.charges().iter().map(reading).collect();
     let levels = Levels {

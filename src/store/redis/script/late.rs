@@ -1,0 +1,37 @@
+//! Calls of the script that take from top-ups what was granted locally in periods that have ended.
+
+use super::reply::{BadReply, time};
+use super::{Operation, alone, encode_buckets};
+use crate::limit::charge::Charge;
+use crate::limit::concurrency::Statement;
+use crate::limit::double;
+use crate::store::unpaid::UnpaidDebt;
+
+/// `ARGV[2]` of a call at `now` with these debts, each to another bucket.
+pub fn encode_late<'a>(debts: impl Iterator<Item = &'a UnpaidDebt> + Clone, now: u64) -> Vec<u8> {
+    let charge = |debt: &UnpaidDebt| alone(debt.lapsed.bucket, debt.lapsed.limit);
+    let charges: Vec<Charge> = debts.clone().map(charge).collect();
+    let mut call = encode_buckets(Operation::Late, &charges, now, |_| Statement::NONE);
+    for debt in debts {
+        call.extend_from_slice(&double(debt.lapsed.units));
+        for number in [debt.lapsed.ended_us, debt.number] {
+            call.extend_from_slice(&double(i64::try_from(number).unwrap_or(i64::MAX)));
+        }
+    }
+    call
+}
+
+/// Reads the reply to a call with this many debts: the units that each has taken from top-ups.
+///
+/// # Errors
+/// The reply does not belong to this call.
+pub fn read_late(debts: usize, reply: &[i64]) -> Result<Vec<i64>, BadReply> {
+    let mut numbers = reply.iter().copied();
+    time(numbers.next())?;
+    let taken: Vec<i64> = numbers.collect();
+    if taken.len() == debts && taken.iter().all(|units| *units >= 0) {
+        Ok(taken)
+    } else {
+        Err(BadReply)
+    }
+}
