@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run release test test-long model test-matrix test-api test-conformance test-outages test-browser smoke lint
-.PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-keys bench-adapting bench-leases bench-shedding bench-cluster bench-peers callgrind
+.PHONY: soak soak-short pgo order alerts compose deny mutants bench bench-micro bench-redis bench-kinds bench-keys bench-adapting bench-leases bench-shedding bench-cluster bench-peers bench-exactness callgrind
 .PHONY: dist test-packages chart
 .PHONY: cluster-simulation test-cluster-matrix test-clients test-identity
 
@@ -154,7 +154,7 @@ lint: ## formatting, lints, the scripts of the dashboard, what docs/faults.md an
 	scripts/check-imports --test
 	scripts/check-imports
 	PYTHONPATH=tests python3 -m unittest -q soak.test_judge
-	PYTHONPATH=benches python3 -m unittest -q peers.test_goals
+	PYTHONPATH=benches python3 -m unittest -q peers.test_goals exact.test_judge
 	benches/cluster_simulation.py --test
 	cargo clippy --workspace --all-targets -- -D warnings
 
@@ -219,6 +219,12 @@ bench-peers: ## compare tollgate with nginx, HAProxy, Envoy, Traefik, Pingap; wr
 	cargo build --release -p handshake_load
 	$(if $(filter-out 4 5 7 8,$(JOB)),,scripts/pgo)
 	PYTHONPATH=benches $$(scripts/peers) -m peers $(if $(NARROWED),$(NARROWED),--write)
+
+bench-exactness: ## compare the exactness of gateways where they differ; writes docs/exactness.md (a quarter of an hour); CASE=pulses runs one
+	@scripts/need $(BUILD_NEEDS) git haproxy libnginx-mod-http-lua lua-nginx-redis nginx python3 python3-venv redis-server
+	$(BUILD_TESTED)
+	PYTHONPATH=benches $$(scripts/venv peers) -m exact --write $(if $(CASE),--only-case $(CASE)) \
+		--tollgate "$${CARGO_TARGET_DIR:-target}/debug/tollgate"
 
 callgrind: ## instructions per request, plain and worst case; fails if they grow by more than 5 %, or above 3 million
 	@scripts/need $(BUILD_NEEDS) nginx python3 valgrind

@@ -25,7 +25,13 @@ class Failure(Exception):
 class Program:
     """A process and its children, until `stop`."""
 
-    def __init__(self, command: list[str], log: Path, core: int | None = None):
+    def __init__(
+        self,
+        command: list[str],
+        log: Path,
+        core: int | None = None,
+        environment: dict[str, str] | None = None,
+    ):
         self.command = command
         self.log = log
         pin = [] if core is None else ["taskset", "-c", str(core)]
@@ -37,6 +43,7 @@ class Program:
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
+                env={**os.environ, **(environment or {})},
             )
 
     def __enter__(self) -> "Program":

@@ -2,6 +2,7 @@
 
 import socket
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,12 +45,22 @@ http {{
 class Redis:
     """A Redis server, not bound to a core."""
 
-    def __init__(self, folder: Path):
-        self.port = free_port()
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        options: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
+    ):
+        self.port = port or free_port()
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1"]
-        command += ["--save", "", "--appendonly", "no", "--dir", str(folder)]
-        self.program = Program(command, folder / "redis.log")
+        command += ["--save", "", "--appendonly", "no", "--dir", str(folder), *options]
+        log = folder / f"redis-{self.port}.log"
+        self.program = Program(command, log, environment=environment)
         self.program.wait_for(self.port)
+        self.connect()
+
+    def connect(self) -> None:
         self.connection = socket.create_connection(("127.0.0.1", self.port))
         self.answers = self.connection.makefile("rb")
 

@@ -3,7 +3,7 @@
 from .gateway import SHUT, Gateway, Site, Store
 
 
-def command(site: Site, limit: str, tls: str = "") -> list[str]:
+def command(site: Site, limit: str, tls: str = "", sections: str = "") -> list[str]:
     file = site.folder / f"{site.port}.cfg"
     file.write_text(
         f"""global
@@ -15,6 +15,7 @@ defaults
     timeout client 60s
     timeout server 60s
     http-reuse always
+{sections}
 frontend clients
     bind 127.0.0.1:{site.port} {tls}
 {limit}

@@ -95,11 +95,18 @@ def text(site: Site, rules: int, store: Store, listen: str | None = None) -> str
     """The configuration. `listen` is the line of the listener, if it is not a plain one."""
     if listen is None:
         listen = f'listen = ["127.0.0.1:{site.port}"]\n'
-    redis = ""
-    if store is Store.REDIS:
-        # Long, so that a busy machine measures Redis and not the local fallback.
-        redis = f'[redis]\nurl = "redis://127.0.0.1:{site.redis.port}"\ntimeout = "100ms"\n'
     limits = "".join(rule(name, per, site.quota) for name, per in list(RULES.items())[:rules])
+    redis = redis_table(f"redis://127.0.0.1:{site.redis.port}") if store is Store.REDIS else ""
+    return f"{base(site, listen)}[routes.all]\n{redis}{limits}"
+
+
+def redis_table(url: str) -> str:
+    """The timeout is long, so that a busy machine measures Redis and not the local fallback."""
+    return f'[redis]\nurl = "{url}"\ntimeout = "100ms"\n'
+
+
+def base(site: Site, listen: str) -> str:
+    """The configuration without routes and rules."""
     return f"""[server]
 {listen}admin = "127.0.0.1:{free_port()}"
 threads = 1
@@ -111,8 +118,7 @@ on_unknown_key = "accept"
 [plans.free]
 [upstreams.api]
 servers = ["127.0.0.1:{site.upstream}"]
-[routes.all]
-{redis}{limits}"""
+"""
 
 
 def rule(name: str, per: str, quota: Quota) -> str:

@@ -5,20 +5,14 @@ import json
 from .gateway import KEPT, Gateway, Site, Store
 
 
-def command(site: Site, store: Store, has_tls: bool = False) -> list[str]:
-    limit = {
-        "average": site.quota.tokens,
-        "period": f"{site.quota.seconds}s",
-        "burst": site.quota.burst,
-        "sourceCriterion": {"requestHeaderName": "X-Api-Key"},
-    }
-    if store is Store.REDIS:
-        limit["redis"] = {"endpoints": [f"127.0.0.1:{site.redis.port}"]}
-    router = {"rule": "PathPrefix(`/`)", "service": "api"}
-    http = {"routers": {"all": router}}
-    if store is not Store.NONE:
-        router["middlewares"] = ["limit"]
-        http["middlewares"] = {"limit": {"rateLimit": limit}}
+def command(site: Site, limits: list[dict], has_tls: bool = False) -> list[str]:
+    """`limits` are those of middlewares, which decide in turn."""
+    router: dict = {"rule": "PathPrefix(`/`)", "service": "api"}
+    http: dict = {"routers": {"all": router}}
+    if limits:
+        middlewares = {f"limit{number}": {"rateLimit": one} for number, one in enumerate(limits)}
+        router["middlewares"] = list(middlewares)
+        http["middlewares"] = middlewares
     servers = [{"url": f"http://127.0.0.1:{site.upstream}"}]
     http["services"] = {"api": {"loadBalancer": {"servers": servers, "serversTransport": "kept"}}}
     http["serversTransports"] = {"kept": {"maxIdleConnsPerHost": KEPT}}
@@ -40,9 +34,24 @@ def command(site: Site, store: Store, has_tls: bool = False) -> list[str]:
     ]
 
 
-ALONE = Gateway("Traefik", Store.NONE, lambda site: command(site, Store.NONE))
-TLS = Gateway(
-    "Traefik", Store.NONE, lambda site: command(site, Store.NONE, has_tls=True), has_tls=True
-)
-MEMORY = Gateway("Traefik, in memory", Store.MEMORY, lambda site: command(site, Store.MEMORY))
-REDIS = Gateway("Traefik, in Redis", Store.REDIS, lambda site: command(site, Store.REDIS))
+def limit(site: Site, store: Store) -> dict:
+    """A limit for each key."""
+    limit = {
+        "average": site.quota.tokens,
+        "period": f"{site.quota.seconds}s",
+        "burst": site.quota.burst,
+        "sourceCriterion": {"requestHeaderName": "X-Api-Key"},
+    }
+    if store is Store.REDIS:
+        limit["redis"] = {"endpoints": [f"127.0.0.1:{site.redis.port}"]}
+    return limit
+
+
+def limited(store: Store) -> Gateway:
+    return Gateway(f"Traefik, in {store.value}", store, lambda site: command(site, [limit(site, store)]))
+
+
+ALONE = Gateway("Traefik", Store.NONE, lambda site: command(site, []))
+TLS = Gateway("Traefik", Store.NONE, lambda site: command(site, [], has_tls=True), has_tls=True)
+MEMORY = limited(Store.MEMORY)
+REDIS = limited(Store.REDIS)

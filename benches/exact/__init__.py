@@ -1,0 +1,1 @@
+"""Exactness of gateways in the cases in which they differ: `make bench-exactness`."""
