@@ -88,6 +88,13 @@ pub struct ChangedTopUps {
 }
 
 impl TopUps {
+    /// Those that [`all`](Self::all) has returned earlier; `None` if it can have returned no such
+    /// list.
+    pub fn restored(all: Vec<TopUp>) -> Option<Self> {
+        let is_valid = |one: &TopUp| (1..=MAX_UNITS).contains(&one.units);
+        (all.len() <= MAX_TOP_UPS && all.iter().all(is_valid)).then_some(Self(all))
+    }
+
     /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()

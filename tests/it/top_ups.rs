@@ -8,6 +8,7 @@ use crate::support::{
     DEMO, Gateway, Redis, RedisCluster, Request, Response, StatusCounts, Upstream, eventually, key,
     proxy_to, send_many, tollgate,
 };
+use crate::upgrade::upgraded;
 
 /// Two quotas, so that a top-up of one does not help the other. A year does not end during a test.
 fn file(more: &str) -> String {
@@ -167,6 +168,19 @@ fn client_reads_what_is_left_of_its_top_ups() {
         eventually("what is left", || (quota()["top_ups"] == top_ups).then_some(()));
         assert_eq!(quota()["remaining"], 6);
     }
+}
+
+#[test]
+fn upgrade_without_redis_keeps_top_ups_and_their_ids() {
+    let gateway = Gateway::start(&file(""));
+    let body = json!({"rule": "quota", "tokens": 5, "expires": "90d", "id": "i-1"});
+    assert_eq!(grant(&gateway, &body).status, 200);
+    (0..6).for_each(|_| assert_eq!(ask(&gateway).status, 200));
+    let before = list(&gateway);
+    upgraded(&gateway);
+    assert_eq!((list(&gateway), &before[0]["left"]), (before.clone(), &json!(3.0)));
+    assert_eq!(grant(&gateway, &body).json()["repeated"], true);
+    assert_eq!(use_up(&[&gateway]), 3);
 }
 
 #[test]

@@ -11,10 +11,12 @@ use thiserror::Error;
 
 use super::shard::{Exported, ExportedDropped};
 use super::table::Name;
+use super::topped::{ExportedAddition, ExportedTopUps};
 use super::{MemoryStore, shard_count};
 use crate::base::unix_time;
 use crate::limit::Limit;
 use crate::limit::charge::BucketId;
+use crate::limit::top_up::{TopUp, TopUps};
 
 /// Which bucket is in which shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +64,8 @@ impl MemoryStore {
     }
 
     /// Returns the levels of all buckets that are not full at `now` (microseconds), for
-    /// [`import`](Self::import). 24 bytes for each, and 8 for each stamp of a log.
+    /// [`import`](Self::import). 24 bytes for each, and 8 for each stamp of a log. Then top-ups, if
+    /// there are any: earlier versions do not read them, and have the levels without them.
     pub fn export(&self, now: u64) -> Vec<u8> {
         let at = unix_time::at(now);
         let mut bytes = Vec::with_capacity(24 * self.len() + 64);
@@ -73,9 +76,13 @@ impl MemoryStore {
         for known in limits.iter() {
             known.limit.export(&mut bytes);
         }
-        for shard in &self.shards {
+        let (mut topped, mut added) = (Vec::new(), Vec::new());
+        for (number, shard) in self.shards.iter().enumerate() {
             let (buckets, dropped) = {
                 let shard = shard.0.lock();
+                let (of_shard, added_to_it) = shard.export_topped(&limits, at);
+                topped.extend(of_shard.into_iter().map(|one| (number, one)));
+                added.extend(added_to_it.into_iter().map(|one| (number, one)));
                 (shard.export(&limits, at), shard.export_dropped(at))
             };
             put_length(&mut bytes, buckets.len());
@@ -95,6 +102,9 @@ impl MemoryStore {
                 bytes.extend_from_slice(&full_in_us.to_le_bytes());
                 bytes.extend_from_slice(&missing.to_le_bytes());
             }
+        }
+        if !topped.is_empty() || !added.is_empty() {
+            put_top_ups(&mut bytes, topped, added);
         }
         bytes
     }
@@ -119,7 +129,7 @@ impl MemoryStore {
             let buckets = reader.length()?;
             let mut shard = shard.0.lock();
             for _ in 0..buckets {
-                let name = Name::from_words([reader.u32()?, reader.u32()?, reader.u32()?]);
+                let name = reader.name()?;
                 let old = reader.length()?;
                 let number = number_of(old)?;
                 let level = i64::from_le_bytes(reader.array()?);
@@ -135,7 +145,30 @@ impl MemoryStore {
                 shard.import_dropped(number_of(old)?, full_at, missing, &list, at);
             }
         }
+        if !reader.0.is_empty() {
+            self.import_top_ups(&mut reader)?;
+        }
         Ok(imported)
+    }
+
+    fn import_top_ups(&self, reader: &mut Reader<'_>) -> Result<(), HandoverError> {
+        let shard = |number: usize| self.shards.get(number).ok_or(HandoverError::Malformed);
+        for _ in 0..reader.length()? {
+            let (number, name) = (reader.length()?, reader.name()?);
+            let left = i64::from_le_bytes(reader.array()?);
+            let count = reader.length()?;
+            let all = (0..count).map(|_| reader.top_up()).collect::<Result<Vec<_>, _>>()?;
+            let top_ups = TopUps::restored(all).ok_or(HandoverError::Malformed)?;
+            shard(number)?.0.lock().import_topped(name, top_ups, left);
+        }
+        for _ in 0..reader.length()? {
+            let (number, name) = (reader.length()?, reader.name()?);
+            let (id, expires_us) = (reader.u64()?, reader.u64()?);
+            let text = reader.text()?;
+            let one = ExportedAddition { name, id, expires_us, text };
+            shard(number)?.0.lock().import_added(one);
+        }
+        Ok(())
     }
 
     /// Adds buckets that were kept elsewhere, at `now` (microseconds); those that the store has
@@ -165,6 +198,39 @@ impl MemoryStore {
     }
 }
 
+/// Appends the top-ups of buckets and what was added, each with the number of its shard.
+fn put_top_ups(
+    bytes: &mut Vec<u8>,
+    topped: Vec<(usize, ExportedTopUps)>,
+    added: Vec<(usize, ExportedAddition)>,
+) {
+    let put_name = |bytes: &mut Vec<u8>, shard: usize, name: Name| {
+        put_length(bytes, shard);
+        for word in name.words() {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+    };
+    put_length(bytes, topped.len());
+    for (shard, ExportedTopUps { name, left, all }) in topped {
+        put_name(bytes, shard, name);
+        bytes.extend_from_slice(&left.to_le_bytes());
+        put_length(bytes, all.len());
+        for TopUp { id, units, expires_us } in all {
+            bytes.extend_from_slice(&id.to_le_bytes());
+            bytes.extend_from_slice(&units.to_le_bytes());
+            bytes.extend_from_slice(&expires_us.to_le_bytes());
+        }
+    }
+    put_length(bytes, added.len());
+    for (shard, ExportedAddition { name, id, expires_us, text }) in added {
+        put_name(bytes, shard, name);
+        bytes.extend_from_slice(&id.to_le_bytes());
+        bytes.extend_from_slice(&expires_us.to_le_bytes());
+        put_length(bytes, text.len());
+        bytes.extend_from_slice(text.as_bytes());
+    }
+}
+
 /// Appends a length. All of them are far below the maximum.
 fn put_length(bytes: &mut Vec<u8>, length: usize) {
     bytes.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
@@ -179,6 +245,26 @@ impl Reader<'_> {
 
     fn u32(&mut self) -> Result<u32, HandoverError> {
         self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, HandoverError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn name(&mut self) -> Result<Name, HandoverError> {
+        Ok(Name::from_words([self.u32()?, self.u32()?, self.u32()?]))
+    }
+
+    fn top_up(&mut self) -> Result<TopUp, HandoverError> {
+        let (id, units) = (self.u64()?, i64::from_le_bytes(self.array()?));
+        Ok(TopUp { id, units, expires_us: self.u64()? })
+    }
+
+    fn text(&mut self) -> Result<String, HandoverError> {
+        let length = self.length()?;
+        let (text, rest) = self.0.split_at_checked(length).ok_or(HandoverError::Malformed)?;
+        self.0 = rest;
+        String::from_utf8(text.to_vec()).map_err(|_| HandoverError::Malformed)
     }
 
     fn length(&mut self) -> Result<usize, HandoverError> {

@@ -5,7 +5,7 @@ use super::changed::{ChangedLog, ChangedLogs};
 use super::limits::{Known, Limits};
 use super::logs::Logs;
 use super::table::{Entry, Name, Place, Table};
-use super::topped::AllTopped;
+use super::topped::{AllTopped, ExportedAddition, ExportedTopUps};
 use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::{Bucket, CLOCK_SLACK_US};
@@ -419,22 +419,70 @@ impl Shard {
     pub(super) fn export(&self, limits: &[Known], now: Now) -> Vec<Exported> {
         let level = |entry: &Entry| {
             let limit = limits.get(entry.limit_index as usize)?.limit;
-            let bucket = self.without_top_ups(entry, now);
+            let topped = self.entry_topped_up(entry, limits, now);
+            let is_topped = topped.is_some();
+            let bucket = topped.map_or_else(
+                || entry.bucket(),
+                |(bucket, top_ups)| {
+                    let left = left_of(&top_ups, bucket.level);
+                    Bucket { level: bucket.level.saturating_sub(left), ..bucket }
+                },
+            );
             let (level, ages) = limit.level_and_ages(bucket, || self.logs.get(entry.name), now);
             let Entry { name, limit_index: number, .. } = *entry;
-            (level != limit.full()).then_some(Exported { name, number, level, ages })
+            let is_needed = is_topped || level != limit.full();
+            is_needed.then_some(Exported { name, number, level, ages })
         };
         self.table.entries().filter_map(level).collect()
     }
 
-    /// The bucket without what is left of its top-ups, which another process does not get.
-    fn without_top_ups(&self, entry: &Entry, now: Now) -> Bucket {
-        let bucket = entry.bucket();
-        let Some(top_ups) = self.topped.get(entry.name) else { return bucket };
-        let mut top_ups = top_ups.clone();
-        let level = top_ups.expire(bucket.level, now.unix_us);
-        let left: i64 = top_ups.left(level).map(|(_, left)| left).sum();
-        Bucket { level: level.saturating_sub(left), ..bucket }
+    /// The bucket of an entry at `now` with its top-ups, and these; `None` without any.
+    fn entry_topped_up(
+        &self,
+        entry: &Entry,
+        limits: &[Known],
+        now: Now,
+    ) -> Option<(Bucket, TopUps)> {
+        let mut top_ups = self.topped.get(entry.name)?.clone();
+        let Limit::FixedWindow(window) = limits.get(entry.limit_index as usize)?.limit else {
+            return None;
+        };
+        let kept = entry.bucket();
+        let bucket = window.topped_up(&mut top_ups, kept, window.refilled(kept, now), now);
+        Some((bucket, top_ups))
+    }
+
+    /// The top-ups of all buckets at `now`, which the levels of [`export`](Self::export) lack, and
+    /// what was added.
+    pub(super) fn export_topped(
+        &self,
+        limits: &[Known],
+        now: Now,
+    ) -> (Vec<ExportedTopUps>, Vec<ExportedAddition>) {
+        let of = |name| {
+            let Place::At(slot) = self.table.find(name) else { return None };
+            let (bucket, top_ups) = self.entry_topped_up(self.table.slot(slot)?, limits, now)?;
+            let left = left_of(&top_ups, bucket.level);
+            Some(ExportedTopUps { name, left, all: top_ups.all().to_vec() })
+        };
+        (self.topped.names().filter_map(of).collect(), self.topped.export_added(now.unix_us))
+    }
+
+    /// Adds the top-ups of a bucket that was imported.
+    pub(super) fn import_topped(&mut self, name: Name, top_ups: TopUps, left: i64) {
+        let Place::At(slot) = self.table.find(name) else { return };
+        let Some(entry) = self.table.slot(slot) else { return };
+        if self.topped.get(name).is_none() {
+            let (bucket, number) = (entry.bucket(), entry.limit_index);
+            let bucket = Bucket { level: bucket.level.saturating_add(left), ..bucket };
+            self.table.replace(slot, Entry::new(name, number, bucket));
+            self.topped.put(name, top_ups);
+        }
+    }
+
+    /// Adds what was added to a bucket of another store.
+    pub(super) fn import_added(&mut self, one: ExportedAddition) {
+        self.topped.import_added(one);
     }
 
     /// The dropped buckets of each limit at `now`, by its number.
@@ -553,6 +601,11 @@ impl Shard {
         self.table.rebuild(((needed + 1) * 9 / 5).max(MIN_SLOTS).min(max_slots), keep);
         self.hand = 0;
     }
+}
+
+/// Units that are left of all top-ups of a bucket at `level`.
+fn left_of(top_ups: &TopUps, level: i64) -> i64 {
+    top_ups.left(level).map(|(_, left)| left).sum()
 }
 
 fn entry(charge: &Charge, bucket: Bucket) -> Entry {

@@ -396,13 +396,27 @@ fn grant_after_a_used_top_up_was_revoked_is_kept() {
     assert_eq!(store.adjust(&[charge], Adjustment::Grant(1), 3), [(three, three / 3 * 4)]);
 }
 
-/// Another process gets the quota without the top-up, which would never expire there.
+/// Another process gets the top-ups, what is left of them, and what was added, also if the period
+/// has ended.
 #[test]
-fn bucket_is_handed_over_without_its_top_ups() {
+fn bucket_is_handed_over_with_its_top_ups() {
     let (store, charge) = topped_up();
-    let next = MemoryStore::with_layout(1_000, &[charge.limit], store.layout());
-    next.import(&store.export(1), 1).unwrap();
-    assert_eq!(next.bucket(&charge, 1).level, 0);
+    for now in [1, 366 * 86_400 * SECOND] {
+        let next = MemoryStore::with_layout(1_000, &[charge.limit], store.layout());
+        let bytes = store.export(now);
+        next.import(&bytes, now).unwrap();
+        assert_eq!(next.bucket(&charge, now).level, store.bucket(&charge, now).level);
+        let list = |store: &MemoryStore| store.top_up(&charge, &TopUpChange::List, now).unwrap();
+        assert_eq!(list(&next), list(&store));
+        assert_eq!(list(&next).all[0].left, charge.limit.token_units(1));
+        let again = TopUp { id: 7, units: 1, expires_us: 1 << 52 };
+        let again = TopUpChange::Add(again, "again".to_owned());
+        assert_eq!(next.top_up(&charge, &again, now).unwrap().repeated.as_deref(), Some(""));
+        for cut in bytes.len() - 80..bytes.len() {
+            let same = MemoryStore::with_layout(1_000, &[charge.limit], store.layout());
+            assert_eq!(same.import(&bytes[..cut], now), Err(HandoverError::Malformed), "{cut}");
+        }
+    }
 }
 
 /// What a request has cost beyond its reserve counts from its end on, even if the window was full:

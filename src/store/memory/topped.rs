@@ -15,7 +15,7 @@ pub(super) struct AllTopped {
 }
 
 /// A top-up that was added.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Added {
     /// Unix time in microseconds.
     expires_us: u64,
@@ -23,7 +23,45 @@ struct Added {
     text: String,
 }
 
+/// The top-ups of a bucket, as they are handed to another store.
+pub(super) struct ExportedTopUps {
+    pub(super) name: Name,
+    /// Units that are left of all.
+    pub(super) left: i64,
+    pub(super) all: Vec<TopUp>,
+}
+
+/// A top-up that was added to a bucket, as it is handed to another store.
+pub(super) struct ExportedAddition {
+    pub(super) name: Name,
+    pub(super) id: u64,
+    /// Unix time in microseconds.
+    pub(super) expires_us: u64,
+    pub(super) text: String,
+}
+
 impl AllTopped {
+    /// The names of the buckets that have any.
+    pub(super) fn names(&self) -> impl Iterator<Item = Name> {
+        self.by_name.keys().copied()
+    }
+
+    /// All that were added and have not expired at `unix_us` (Unix time).
+    pub(super) fn export_added(&self, unix_us: u64) -> Vec<ExportedAddition> {
+        let kept = self.added.iter().filter(|(_, one)| one.expires_us > unix_us);
+        let each = kept.map(|(&(name, id), one)| {
+            let Added { expires_us, text } = one.clone();
+            ExportedAddition { name, id, expires_us, text }
+        });
+        each.collect()
+    }
+
+    /// Adds one that was added in another store.
+    pub(super) fn import_added(&mut self, one: ExportedAddition) {
+        let ExportedAddition { name, id, expires_us, text } = one;
+        self.added.insert((name, id), Added { expires_us, text });
+    }
+
     /// Those of a bucket; `None` without any.
     #[inline]
     pub(super) fn get(&self, name: Name) -> Option<&TopUps> {
