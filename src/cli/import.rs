@@ -1,5 +1,7 @@
 //! `tollgate import`: makes a file of the configuration of another gateway.
 
+mod includes;
+
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, IsTerminal as _, Read as _, Write as _};
@@ -17,8 +19,8 @@ use crate::net::io_text;
 /// What to import, and where to write it.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// The files, which belong together, such as nginx.conf and conf.d/*.conf; `-` is standard
-    /// input.
+    /// The files, which belong together, such as traefik.yml and dynamic/*.yml; `-` is standard
+    /// input. Files that nginx.conf includes are read, too.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// What they are written for [default: by their content]
@@ -47,6 +49,27 @@ struct Content {
     text: String,
 }
 
+impl Content {
+    fn file(&self) -> import::File<'_> {
+        import::File { name: &self.name, text: &self.text }
+    }
+
+    fn format(&self) -> Option<Format> {
+        Format::of(self.file())
+    }
+}
+
+impl std::convert::From<From> for Format {
+    fn from(from: From) -> Self {
+        match from {
+            From::Nginx => Self::Nginx,
+            From::Traefik => Self::Traefik,
+            From::Kong => Self::Kong,
+            From::Envoy => Self::Envoy,
+        }
+    }
+}
+
 /// Writes the result, and its list to standard error.
 pub(super) fn import(flags: &Flags) -> ExitCode {
     let mut contents = Vec::new();
@@ -56,21 +79,22 @@ pub(super) fn import(flags: &Flags) -> ExitCode {
             Err(error) => return refuse(&error),
         }
     }
-    let files: Vec<import::File<'_>> =
-        contents.iter().map(|it| import::File { name: &it.name, text: &it.text }).collect();
-    let format = match flags.from {
-        Some(From::Nginx) => Some(Format::Nginx),
-        Some(From::Traefik) => Some(Format::Traefik),
-        Some(From::Kong) => Some(Format::Kong),
-        Some(From::Envoy) => Some(Format::Envoy),
-        None => files.iter().find_map(|file| Format::of(*file)),
-    };
-    let Some(format) = format else {
+    let Some(format) =
+        flags.from.map(Format::from).or_else(|| contents.iter().find_map(Content::format))
+    else {
         let name = &contents[0].name;
         return refuse(&format!(
             "{name} is not known as a file of nginx, Traefik, Kong or Envoy\n  name it: --from nginx|traefik|kong|envoy"
         ));
     };
+    if let [first, ..] = flags.files.as_slice()
+        && format == Format::Nginx
+        && first.as_os_str() != "-"
+        && let Err(error) = includes::follow(first, &mut contents)
+    {
+        return refuse(&error);
+    }
+    let files: Vec<import::File<'_>> = contents.iter().map(Content::file).collect();
     let import = match import::import(format, &files) {
         Ok(import) => import,
         Err(error) => return refuse(&format!("{}: {error}", shown(&contents, error.place))),

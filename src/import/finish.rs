@@ -1,12 +1,13 @@
 //! What all importers do at the end: tables that would be errors together are brought in line.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use toml::Value;
 
 use super::common::weights;
 use super::note::{Notes, Place};
-use super::settings::{Entries, Entry, Imported, Settings};
+use super::settings::{Entries, EntryMut, Imported, Settings};
 
 /// What a route matches by.
 const MATCH: [&str; 8] =
@@ -19,7 +20,7 @@ pub(super) fn finish(imported: &mut Imported) {
     remove_routes_without_target(routes, upstreams, notes);
     remove_repeated_routes(routes, notes);
     restrict_rules(rules, routes, notes);
-    let used: Vec<String> = routes.iter().flat_map(|route| targets(&route.settings)).collect();
+    let used: BTreeSet<String> = routes.iter().flat_map(|route| targets(&route.settings)).collect();
     upstreams.retain(|upstream| {
         let is_used = used.contains(&upstream.name);
         if !is_used {
@@ -167,40 +168,45 @@ fn remove_routes_without_target(routes: &mut Entries, upstreams: &Entries, notes
 
 /// Keeps the first of several routes that match the same requests.
 fn remove_repeated_routes(routes: &mut Entries, notes: &mut Notes) {
-    let mut seen: Vec<(String, Vec<String>, Place)> = Vec::new();
-    for route in routes.iter_mut() {
-        let key = matching(route);
-        let mut hosts = hosts(&route.settings);
+    // The place of the first route by what it matches by, and its host.
+    let mut seen: HashMap<(String, String), Place> = HashMap::new();
+    for EntryMut { name, place, settings } in routes.iter_mut() {
+        let key = matching(settings);
+        let mut hosts = hosts(settings);
         let mut first = None;
-        hosts.retain(|host| {
-            let found = seen.iter().find(|(known, of, _)| *known == key && of.contains(host));
-            first = first.or(found.map(|(_, _, place)| *place));
-            found.is_none()
+        hosts.retain(|host| match seen.entry((key.clone(), host.clone())) {
+            Entry::Occupied(known) => {
+                first = first.or(Some(*known.get()));
+                false
+            }
+            Entry::Vacant(free) => {
+                free.insert(place);
+                true
+            }
         });
         if let Some(first) = first {
-            let why = if first.file == route.place.file {
+            let why = if first.file == place.file {
                 format!("line {} has a route for the same requests, which is used", first.line)
             } else {
                 "another file has a route for the same requests, which is used".to_owned()
             };
-            notes.omitted(route.place, format!("route {}", route.name), why);
+            notes.omitted(place, format!("route {name}"), why);
             if hosts.is_empty() {
                 // Marks it for the removal below.
-                route.settings = Settings::default();
+                *settings = Settings::default();
                 continue;
             }
-            set_hosts(&mut route.settings, &hosts);
+            set_hosts(settings, &hosts);
         }
-        seen.push((key, hosts, route.place));
     }
     routes.retain(|route| !route.settings.is_empty());
 }
 
 /// What a route matches by, without its hosts.
-fn matching(route: &Entry) -> String {
+fn matching(route: &Settings) -> String {
     let mut key = String::new();
     for name in MATCH.into_iter().skip(1) {
-        match route.settings.get(name) {
+        match route.get(name) {
             Some(Value::String(path)) if name == "path" => {
                 key += path.trim_end_matches("/*").trim_end_matches('/');
                 key += if path.ends_with("/*") { "/*" } else { "" };

@@ -131,6 +131,18 @@ impl Format {
     }
 }
 
+/// The arguments of `include` in a file of nginx, which may be patterns; none if it cannot be
+/// parsed.
+pub fn nginx_includes(text: &str) -> Vec<String> {
+    nginx::includes(text)
+}
+
+/// Folders that `include` may name although the files are a copy elsewhere.
+pub const INCLUDE_FOLDERS: [&str; 2] = nginx::INCLUDE_FOLDERS;
+
+/// Options by which the patterns of [`nginx_includes`] match.
+pub const INCLUDE_MATCHING: glob::MatchOptions = nginx::INCLUDE_MATCHING;
+
 /// Makes a gateway.toml of the files, which belong together.
 ///
 /// # Errors

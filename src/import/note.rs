@@ -1,12 +1,13 @@
 //! What the list of an import says: one note for each setting that was not taken over as it is.
 
+use std::collections::HashSet;
 use std::fmt;
 
 /// Maximum length of what a note repeats of the file, in characters.
 const SHOWN: usize = 80;
 
 /// A line of one of the files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place {
     /// Index of the file.
     pub file: usize,
@@ -15,7 +16,7 @@ pub struct Place {
 }
 
 /// What happened to a setting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// The result has nothing for it.
     Omitted,
@@ -24,7 +25,7 @@ pub enum Effect {
 }
 
 /// A setting that was not taken over as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Note {
     /// Where it is.
     pub place: Place,
@@ -38,7 +39,10 @@ pub struct Note {
 
 /// The notes of an import.
 #[derive(Debug, Default)]
-pub(super) struct Notes(Vec<Note>);
+pub(super) struct Notes {
+    all: Vec<Note>,
+    known: HashSet<Note>,
+}
 
 // === impl Notes ===
 
@@ -61,15 +65,15 @@ impl Notes {
     fn push(&mut self, place: Place, what: &str, effect: Effect, why: String) {
         let note = Note { place, what: one_line(what), effect, why };
         // Settings that apply to several routes are visited for each.
-        if !self.0.contains(&note) {
-            self.0.push(note);
+        if self.known.insert(note.clone()) {
+            self.all.push(note);
         }
     }
 
     /// The notes in the order of the files.
     pub(super) fn into_sorted(mut self) -> Vec<Note> {
-        self.0.sort_by_key(|note| note.place);
-        self.0
+        self.all.sort_by_key(|note| note.place);
+        self.all
     }
 }
 

@@ -1,5 +1,7 @@
 //! What every importer makes: the tables of a gateway.toml, with the places that they come from.
 
+use std::collections::HashMap;
+
 use toml::{Table, Value};
 
 use super::note::{Notes, Place};
@@ -16,9 +18,23 @@ pub(super) struct Entry {
     pub(super) settings: Settings,
 }
 
-/// The tables of one kind.
+/// A table whose name stays.
+#[derive(Debug)]
+pub(super) struct EntryMut<'a> {
+    pub(super) name: &'a str,
+    pub(super) place: Place,
+    pub(super) settings: &'a mut Settings,
+}
+
+/// The tables of one kind, each with a name of its own.
 #[derive(Debug, Default)]
-pub(super) struct Entries(Vec<Entry>);
+pub(super) struct Entries {
+    all: Vec<Entry>,
+    /// Index of each name.
+    by_name: HashMap<String, usize>,
+    /// The last number that was added to a name which was taken.
+    last: HashMap<String, usize>,
+}
 
 /// The tables of a gateway.toml, and the notes about them.
 #[derive(Debug, Default)]
@@ -99,18 +115,12 @@ impl Settings {
 
     /// Adds items to the list that is the value of `name`, without repetitions.
     pub(super) fn extend(&mut self, name: &'static str, items: impl IntoIterator<Item = String>) {
-        let mut list: Vec<Value> = match self.get(name) {
-            Some(Value::Array(list)) => list.clone(),
-            _ => Vec::new(),
-        };
-        for item in items {
-            let item = Value::from(item);
-            if !list.contains(&item) {
-                list.push(item);
+        for item in items.into_iter().map(Value::from) {
+            match self.0.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, Value::Array(list))) if list.contains(&item) => {}
+                Some((_, Value::Array(list))) => list.push(item),
+                _ => self.set(name, vec![item]),
             }
-        }
-        if !list.is_empty() {
-            self.set(name, list);
         }
     }
 
@@ -142,49 +152,52 @@ impl Entries {
     /// Adds a table. A name that is taken or not valid is changed; returns the name.
     pub(super) fn add(&mut self, name: &str, place: Place, settings: Settings) -> String {
         let name = self.free(name);
-        self.0.push(Entry { name: name.clone(), place, settings });
+        self.by_name.insert(name.clone(), self.all.len());
+        self.all.push(Entry { name: name.clone(), place, settings });
         name
     }
 
     /// A valid name that no table has.
-    fn free(&self, name: &str) -> String {
+    fn free(&mut self, name: &str) -> String {
         let valid = valid(name);
-        let taken = |name: &str| self.0.iter().any(|entry| entry.name == name);
-        if !taken(&valid) {
+        if !self.by_name.contains_key(&valid) {
             return valid;
         }
-        let mut number = 2;
+        let last = self.last.entry(valid.clone()).or_insert(1);
         loop {
-            let name = format!("{valid}-{number}");
-            if !taken(&name) {
+            *last += 1;
+            let name = format!("{valid}-{last}");
+            if !self.by_name.contains_key(&name) {
                 return name;
             }
-            number += 1;
         }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Entry> {
-        self.0.iter().find(|entry| entry.name == name)
+        self.all.get(*self.by_name.get(name)?)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.0.iter()
+        self.all.iter()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
-        self.0.iter_mut()
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = EntryMut<'_>> {
+        let each = self.all.iter_mut();
+        each.map(|Entry { name, place, settings }| EntryMut { name, place: *place, settings })
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     pub(super) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
-        self.0.retain(keep);
+        self.all.retain(keep);
+        let each = self.all.iter().enumerate();
+        self.by_name = each.map(|(index, entry)| (entry.name.clone(), index)).collect();
     }
 }
 

@@ -7,15 +7,22 @@ use toml::Value;
 use super::note::Place;
 use super::settings::{Entries, Imported, Settings};
 
+/// Number of files that the first line names.
+const MAX_NAMES: usize = 3;
+
 /// Longest list that is written in one line, in characters.
 const LINE: usize = 100;
 
 /// The text of the file. `names` are those of the files that it is made from.
 pub(super) fn write(imported: &Imported, names: &[&str]) -> String {
+    let shown = names.get(..MAX_NAMES).unwrap_or(names).join(" ");
+    let more = match names.len().saturating_sub(MAX_NAMES) {
+        0 => String::new(),
+        more => format!(", with {more} more files"),
+    };
     let mut text = format!(
-        "# Made by `tollgate import {}`. Its list says what is missing or different.\n\
-         # `tollgate check` reports mistakes; docs/configuration.md describes every setting.\n",
-        names.join(" ")
+        "# Made by `tollgate import {shown}`{more}. Its list says what is missing or different.\n\
+         # `tollgate check` reports mistakes; docs/configuration.md describes every setting.\n"
     );
     let mut server = imported.server.clone();
     if server.get("admin").is_none() {

@@ -188,6 +188,40 @@ fn import_writes_a_file_and_a_list() {
     assert!(unknown.stderr.contains("--from nginx|traefik|kong|envoy"), "{unknown:?}");
 }
 
+/// As they are in the folder of a package, or in a copy of it.
+#[test]
+fn import_reads_the_files_that_nginx_includes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for (name, text) in [
+        (
+            "nginx.conf",
+            "http {\n  include /etc/nginx/tollgate-test/*.conf;\n  include gone.conf;\n}\n",
+        ),
+        ("tollgate-test/b.conf", "server { server_name b.test; include snippets/proxy; }\n"),
+        ("tollgate-test/a.conf", "server { server_name a.test;\n include snippets/proxy; }\n"),
+        ("tollgate-test/notes.txt", "no directives {"),
+        ("snippets/proxy", "location / {\n  proxy_pass http://127.0.0.1:3000; proxy_cache x; }\n"),
+        ("unrelated.conf", "server { location / { proxy_pass http://127.0.0.1:4000; } }\n"),
+    ] {
+        std::fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+        std::fs::write(path(name), text).unwrap();
+    }
+    let nginx = path("nginx.conf");
+    let printed = tollgate(&["import", nginx.to_str().unwrap()], "");
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    let [first, second] = ["a.test", "b.test"].map(|host| printed.stdout.find(host).unwrap());
+    assert!(first < second, "{printed:?}");
+    let from = format!("{}:1", path("snippets/proxy").display());
+    assert_eq!(printed.stdout.matches(&from).count(), 2, "{printed:?}");
+    assert!(!printed.stdout.contains("4000"), "{printed:?}");
+    let shown = folder.path().display();
+    let gone = format!("{shown}/nginx.conf:3: include gone.conf: not taken over: no such file");
+    assert!(printed.stderr.starts_with(&gone), "{printed:?}");
+    let once = format!("{shown}/snippets/proxy:2: proxy_cache x: not taken over: ");
+    assert_eq!(printed.stderr.matches(&once).count(), 1, "{printed:?}");
+}
+
 /// A file with a warning: its burst doubles what a day allows.
 const DOUBLED: &str = "[rules.day]\nper = [\"ip\"]\nrate = \"1000/d\"\n";
 

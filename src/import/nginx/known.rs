@@ -53,10 +53,10 @@ fn contains(words: &str, name: &str) -> bool {
 }
 
 /// Notes a directive that has no equal here.
-pub(super) fn note(directive: &Directive, has_other_files: bool, notes: &mut Notes) {
+pub(super) fn note(directive: &Directive, notes: &mut Notes) {
     let name = directive.name.as_str();
     if name == "include" {
-        return include(directive, has_other_files, notes);
+        return include(directive, notes);
     }
     if name == "satisfy" {
         if directive.first() == "any" {
@@ -111,7 +111,8 @@ fn own(name: &str) -> Option<&'static str> {
     })
 }
 
-fn include(directive: &Directive, has_other_files: bool, notes: &mut Notes) {
+/// Notes an `include` that no file is for.
+fn include(directive: &Directive, notes: &mut Notes) {
     let path = directive.first();
     let file = path.rsplit('/').next().unwrap_or_default();
     let is_known = matches!(
@@ -125,12 +126,12 @@ fn include(directive: &Directive, has_other_files: bool, notes: &mut Notes) {
             | "options-ssl-nginx.conf"
     ) || path.contains("modules-enabled")
         || path.contains("snippets/fastcgi");
-    if is_known || has_other_files {
+    if is_known {
         return;
     }
     notes.omitted(
         directive.place,
         directive.shown(),
-        "only the files that are named are read: `tollgate import nginx.conf conf.d/*.conf`, or copy its lines here",
+        "no such file was found: name it, as in `tollgate import nginx.conf conf.d/*.conf`",
     );
 }

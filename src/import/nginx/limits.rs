@@ -240,7 +240,7 @@ fn apply(
     };
     let mut others = false;
     for rule in imported.rules.iter_mut().filter(|rule| rule.place == place) {
-        if is_same(&rule.settings) {
+        if is_same(rule.settings) {
             rule.settings.extend("routes", [route.to_owned()]);
             return;
         }

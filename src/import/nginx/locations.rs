@@ -110,7 +110,7 @@ impl Locations<'_> {
     pub(super) fn add(&self, scope: &Scope<'_>, imported: &mut Imported) {
         for location in scope.own().iter().filter(|it| it.name == "location") {
             for directive in location.inner() {
-                known::note(directive, self.importer.has_other_files, &mut imported.notes);
+                known::note(directive, &mut imported.notes);
                 note_condition(directive, &mut imported.notes);
             }
             let inner = scope.within(location.inner());

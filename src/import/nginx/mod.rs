@@ -1,10 +1,11 @@
 //! nginx: `http` with its servers, locations, upstreams and zones.
 //!
-//! Reading order: [`syntax`], `scope` (inheritance and variables), `known` (directives that need
-//! nothing here, or have no equal), `upstreams`, `limits`, `headers`, `targets`, `locations`,
-//! `servers`.
+//! Reading order: [`syntax`], `include`, `scope` (inheritance and variables), `known` (directives
+//! that need nothing here, or have no equal), `upstreams`, `limits`, `headers`, `targets`,
+//! `locations`, `servers`.
 
 mod headers;
+mod include;
 mod known;
 mod limits;
 mod locations;
@@ -17,6 +18,7 @@ mod upstreams;
 use super::note::{Notes, Place};
 use super::settings::{Imported, Settings};
 use super::{File, SyntaxError, values};
+pub(super) use include::{FOLDERS as INCLUDE_FOLDERS, MATCHING as INCLUDE_MATCHING};
 use scope::Scope;
 use syntax::Directive;
 
@@ -38,17 +40,19 @@ pub(super) fn is_likely(text: &str) -> bool {
     }
 }
 
+/// The arguments of the `include`s of a text; none if it is not nginx'.
+pub(super) fn includes(text: &str) -> Vec<String> {
+    syntax::parse(text, 0).map(|directives| include::patterns(&directives)).unwrap_or_default()
+}
+
 /// Takes over the files, which belong together: the first may include the others.
 ///
 /// # Errors
 /// A file is not nginx'.
 pub(super) fn import(files: &[File<'_>], imported: &mut Imported) -> Result<(), SyntaxError> {
-    let mut top = Vec::new();
-    for (number, file) in files.iter().enumerate() {
-        top.extend(syntax::parse(file.text, number)?);
-    }
+    let top = include::read(files, &mut imported.notes)?;
     let http = http_level(&top, &mut imported.notes);
-    let importer = Importer { http: &http, has_other_files: files.len() > 1 };
+    let importer = Importer { http: &http };
     importer.settings(imported);
     let zones = limits::zones(&http, &mut imported.notes);
     servers::import(&importer, &zones, imported);
@@ -59,7 +63,6 @@ pub(super) fn import(files: &[File<'_>], imported: &mut Imported) -> Result<(), 
 struct Importer<'a> {
     /// The directives of the level `http`.
     http: &'a [Directive],
-    has_other_files: bool,
 }
 
 /// The directives of `http`, and those beside it, as in a file of `conf.d`.
@@ -111,7 +114,7 @@ impl Importer<'_> {
         }
         resolvers(&scope, server, notes);
         for directive in self.http {
-            known::note(directive, self.has_other_files, notes);
+            known::note(directive, notes);
             if matches!(directive.name.as_str(), "map" | "geo" | "split_clients") {
                 variable(directive, notes);
             }

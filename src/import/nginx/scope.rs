@@ -1,12 +1,22 @@
 //! Which directives apply in a block: those of the innermost level that has any of that name. And
 //! what variables are here.
 
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use super::Directive;
 
 /// The levels that a block inherits from, the outermost first.
 #[derive(Debug, Clone)]
 pub(super) struct Scope<'a> {
-    levels: Vec<&'a [Directive]>,
+    levels: Vec<Rc<Level<'a>>>,
+}
+
+/// The directives of a block.
+#[derive(Debug)]
+struct Level<'a> {
+    all: &'a [Directive],
+    by_name: HashMap<&'a str, Vec<&'a Directive>>,
 }
 
 /// What a text with variables of nginx is here.
@@ -23,21 +33,20 @@ pub(super) enum Text {
 impl<'a> Scope<'a> {
     /// The outermost level.
     pub(super) fn of(level: &'a [Directive]) -> Self {
-        Self { levels: vec![level] }
+        Self { levels: vec![Rc::new(Level::new(level))] }
     }
 
     /// The scope of a block in this one.
     pub(super) fn within(&self, level: &'a [Directive]) -> Self {
         let mut levels = self.levels.clone();
-        levels.push(level);
+        levels.push(Rc::new(Level::new(level)));
         Self { levels }
     }
 
     /// The directives of this name that apply.
     pub(super) fn all(&self, name: &str) -> Vec<&'a Directive> {
-        let levels = self.levels.iter().rev();
-        let named = levels.map(|level| level.iter().filter(|it| it.name == name).collect());
-        named.into_iter().find(|found: &Vec<_>| !found.is_empty()).unwrap_or_default()
+        let mut levels = self.levels.iter().rev();
+        levels.find_map(|level| level.by_name.get(name)).cloned().unwrap_or_default()
     }
 
     /// The directive of this name that applies.
@@ -52,20 +61,22 @@ impl<'a> Scope<'a> {
 
     /// The directives of the innermost level.
     pub(super) fn own(&self) -> &'a [Directive] {
-        self.levels.last().copied().unwrap_or_default()
+        self.levels.last().map(|level| level.all).unwrap_or_default()
     }
 
     /// The own directive of a name.
     pub(super) fn own_one(&self, name: &str) -> Option<&'a Directive> {
-        self.own().iter().find(|it| it.name == name)
+        self.levels.last()?.by_name.get(name)?.first().copied()
     }
 
     /// `allow` and `deny` of the innermost level that has any.
     pub(super) fn lists(&self) -> Vec<&'a Directive> {
         let is_list = |it: &&Directive| it.name == "allow" || it.name == "deny";
-        let levels = self.levels.iter().rev();
-        let found = levels.map(|level| level.iter().filter(is_list).collect::<Vec<_>>());
-        found.into_iter().find(|found| !found.is_empty()).unwrap_or_default()
+        let has = |level: &&Rc<Level<'_>>| {
+            level.by_name.contains_key("allow") || level.by_name.contains_key("deny")
+        };
+        let level = self.levels.iter().rev().find(has);
+        level.map(|level| level.all.iter().filter(is_list).collect()).unwrap_or_default()
     }
 
     pub(super) fn is_on(&self, name: &str) -> bool {
@@ -76,7 +87,7 @@ impl<'a> Scope<'a> {
     pub(super) fn expanded(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for level in self.levels.iter().rev() {
-            for set in level.iter().filter(|it| it.name == "set") {
+            for set in level.by_name.get("set").into_iter().flatten() {
                 if let [name, value] = set.arguments.as_slice()
                     && !value.contains('$')
                     && name.starts_with('$')
@@ -86,6 +97,16 @@ impl<'a> Scope<'a> {
             }
         }
         text
+    }
+}
+
+impl<'a> Level<'a> {
+    fn new(all: &'a [Directive]) -> Self {
+        let mut by_name: HashMap<&str, Vec<&Directive>> = HashMap::new();
+        for directive in all {
+            by_name.entry(&directive.name).or_default().push(directive);
+        }
+        Self { all, by_name }
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) fn import(importer: &Importer<'_>, zones: &Zones, imported: &mut Impo
     let with_routes = servers.iter().filter(|server| !redirecting(server)).count();
     for server in &servers {
         for directive in server.inner() {
-            known::note(directive, importer.has_other_files, &mut imported.notes);
+            known::note(directive, &mut imported.notes);
         }
         let scope = http.within(server.inner());
         trusted_proxies(&scope, imported);

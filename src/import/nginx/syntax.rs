@@ -18,6 +18,12 @@ pub(super) struct Directive {
 // === impl Directive ===
 
 impl Directive {
+    /// The directive without its block.
+    pub(super) fn clone_head(&self) -> Self {
+        let Self { place, name, arguments, .. } = self;
+        Self { place: *place, name: name.clone(), arguments: arguments.clone(), block: None }
+    }
+
     /// The directive as it is written, without its block.
     pub(super) fn shown(&self) -> String {
         [std::slice::from_ref(&self.name), &self.arguments].concat().join(" ")
