@@ -154,7 +154,7 @@ lint: ## formatting, lints, the scripts of the dashboard, what docs/faults.md an
 	scripts/check-imports --test
 	scripts/check-imports
 	PYTHONPATH=tests python3 -m unittest -q soak.test_judge
-	PYTHONPATH=benches python3 -m unittest -q peers.test_goals exact.test_judge
+	PYTHONPATH=benches python3 -m unittest -q peers.test_goals exact.test_judge exact.test_traffic
 	benches/cluster_simulation.py --test
 	cargo clippy --workspace --all-targets -- -D warnings
 

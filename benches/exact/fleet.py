@@ -28,8 +28,12 @@ class Fleet:
         self.programs: list[Program] = []
         # The ports that clients use.
         self.in_service = [member.site.port for member in self.members]
-        for member in self.members:
-            self.programs.append(self.start(member))
+        try:
+            for member in self.members:
+                self.programs.append(self.start(member))
+        except Failure:
+            self.stop()
+            raise
 
     @staticmethod
     def site(folder: Path, upstream: int, redis: Redis) -> Site:

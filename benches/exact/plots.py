@@ -35,7 +35,7 @@ def draw(case: Case, results: list[tuple[Contender, Found | str]]) -> None:
         if isinstance(found, Found):
             colour = next(colour for name, colour in COLOURS.items() if contender.name.startswith(name))
             times, values = curve(found.shown, rate, case.seconds)
-            axes.plot(times, values, color=colour, linewidth=1.6 + 0.9 * number, label=contender.name.replace("`", ""))
+            axes.plot(times, values, color=colour, linewidth=1.4 + 0.6 * number, label=contender.name.replace("`", ""))
     axes.axhline(burst, color="#1e293b", linewidth=0.8, linestyle=(0, (6, 3)))
     axes.annotate(case.may_text, (0, burst), xytext=(2, 3), textcoords="offset points", color="#1e293b")
     shade(axes, results)

@@ -82,7 +82,6 @@ class Client:
             try:
                 return await connection.exchange(request, idle)
             except (ConnectionError, asyncio.IncompleteReadError) as error:
-                connection.writer.close()
                 # A gateway may close an idle connection: a client then takes another one.
                 if getattr(error, "partial", b""):
                     raise
@@ -97,9 +96,13 @@ class Connection:
 
     async def exchange(self, request: bytes, idle: list["Connection"]) -> int:
         """The status of the answer. The connection is idle afterwards, unless it was closed."""
-        self.writer.write(request)
-        head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        await self.body(head)
+        try:
+            self.writer.write(request)
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            await self.body(head)
+        except BaseException:
+            self.writer.close()
+            raise
         if "connection: close" in head:
             self.writer.close()
         else:

@@ -19,8 +19,8 @@ class Upstream:
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
         start = asyncio.start_server(self.serve, "127.0.0.1", 0, backlog=1000)
-        server = asyncio.run_coroutine_threadsafe(start, self.loop).result(10)
-        self.port: int = server.sockets[0].getsockname()[1]
+        self.server = asyncio.run_coroutine_threadsafe(start, self.loop).result(10)
+        self.port: int = self.server.sockets[0].getsockname()[1]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -29,11 +29,20 @@ class Upstream:
                 if number := NUMBER.search(head):
                     self.arrived.setdefault(int(number[1]), at)
                 writer.write(OK)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
 
     def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.end(), self.loop).result(10)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(10)
+        self.loop.close()
+
+    async def end(self) -> None:
+        self.server.close()
+        connections = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
