@@ -11,8 +11,8 @@ use crate::import;
 /// Maximum number of files.
 const MAX_FILES: usize = 1_000;
 
-/// Adds the files that the files include, and those that these include. As in nginx, their paths are
-/// relative to the folder of the first.
+/// Adds the files that the files include, and those that these include. As in nginx, their paths
+/// are relative to the folder of the first.
 ///
 /// # Errors
 /// A file cannot be read, or there are too many.
