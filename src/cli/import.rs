@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 
 use super::{EXIT_BAD_FILE, print};
 use crate::config::diagnostic::Report;
-use crate::import::{self, Effect, Format, Import, Note, Place};
+use crate::import::{self, Effect, Format, Import, Includes, Note, Place};
 use crate::load::{LoadError, MAX_FILE_BYTES, Source};
 use crate::net::io_text;
 
@@ -87,15 +87,18 @@ pub(super) fn import(flags: &Flags) -> ExitCode {
             "{name} is not known as a file of nginx, Traefik, Kong or Envoy\n  name it: --from nginx|traefik|kong|envoy"
         ));
     };
-    if let [first, ..] = flags.files.as_slice()
-        && format == Format::Nginx
-        && first.as_os_str() != "-"
-        && let Err(error) = includes::follow(first, &mut contents)
-    {
-        return refuse(&error);
-    }
+    let includes = match flags.files.as_slice() {
+        [first, ..] if format == Format::Nginx && first.as_os_str() != "-" => {
+            includes::follow(first, &mut contents)
+        }
+        _ => Ok(Includes::new()),
+    };
+    let includes = match includes {
+        Ok(includes) => includes,
+        Err(error) => return refuse(&error),
+    };
     let files: Vec<import::File<'_>> = contents.iter().map(Content::file).collect();
-    let import = match import::import(format, &files) {
+    let import = match import::import(format, &files, &includes) {
         Ok(import) => import,
         Err(error) => return refuse(&format!("{}: {error}", shown(&contents, error.place))),
     };
@@ -119,18 +122,26 @@ fn refuse(error: &str) -> ExitCode {
     ExitCode::from(EXIT_BAD_FILE)
 }
 
-/// Reads a file of up to 4 MiB.
+/// Reads a file, or standard input.
 fn read(path: &Path) -> Result<Content, String> {
-    let is_input = path.as_os_str() == "-";
-    let name = if is_input { "standard input".to_owned() } else { path.display().to_string() };
+    match path.as_os_str() == "-" {
+        true => content("standard input".to_owned(), io::stdin().lock()),
+        false => read_file(path),
+    }
+}
+
+/// Reads a file of up to 4 MiB.
+fn read_file(path: &Path) -> Result<Content, String> {
+    let name = path.display().to_string();
+    match File::open(path) {
+        Ok(file) => content(name, file),
+        Err(error) => Err(format!("cannot read {name}: {}", io_text::plain(&error))),
+    }
+}
+
+fn content(name: String, reader: impl io::Read) -> Result<Content, String> {
     let mut bytes = Vec::new();
-    let limit = MAX_FILE_BYTES + 1;
-    let result = if is_input {
-        io::stdin().lock().take(limit).read_to_end(&mut bytes)
-    } else {
-        File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
-    };
-    if let Err(error) = result {
+    if let Err(error) = reader.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes) {
         return Err(format!("cannot read {name}: {}", io_text::plain(&error)));
     }
     if bytes.len() as u64 > MAX_FILE_BYTES {

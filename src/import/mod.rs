@@ -22,6 +22,8 @@ mod values;
 mod write;
 mod yaml;
 
+use std::collections::{BTreeSet, HashMap};
+
 use thiserror::Error;
 
 pub use note::{Effect, Note, Place};
@@ -48,6 +50,18 @@ pub struct File<'a> {
     pub name: &'a str,
     /// Content.
     pub text: &'a str,
+}
+
+/// The files that `include` of nginx is for, by its argument. Empty if they were not looked for.
+pub type Includes = HashMap<String, Included>;
+
+/// The files that one argument of `include` is for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Included {
+    /// Indexes of the files, in the order in which they are included.
+    pub files: Vec<usize>,
+    /// Why others cannot be included.
+    pub failed: Vec<String>,
 }
 
 /// The result of an import.
@@ -133,24 +147,22 @@ impl Format {
 
 /// The arguments of `include` in a file of nginx, which may be patterns; none if it cannot be
 /// parsed.
-pub fn nginx_includes(text: &str) -> Vec<String> {
+pub fn nginx_includes(text: &str) -> BTreeSet<String> {
     nginx::includes(text)
 }
-
-/// Folders that `include` may name although the files are a copy elsewhere.
-pub const INCLUDE_FOLDERS: [&str; 2] = nginx::INCLUDE_FOLDERS;
-
-/// Options by which the patterns of [`nginx_includes`] match.
-pub const INCLUDE_MATCHING: glob::MatchOptions = nginx::INCLUDE_MATCHING;
 
 /// Makes a gateway.toml of the files, which belong together.
 ///
 /// # Errors
 /// A file cannot be parsed.
-pub fn import(format: Format, files: &[File<'_>]) -> Result<Import, SyntaxError> {
+pub fn import(
+    format: Format,
+    files: &[File<'_>],
+    includes: &Includes,
+) -> Result<Import, SyntaxError> {
     let mut imported = Imported::default();
     match format {
-        Format::Nginx => nginx::import(files, &mut imported)?,
+        Format::Nginx => nginx::import(files, includes, &mut imported)?,
         Format::Traefik => traefik::import(&documents(files)?, &mut imported),
         Format::Kong => kong::import(&documents(files)?, &mut imported),
         Format::Envoy => envoy::import(&documents(files)?, &mut imported),

@@ -216,10 +216,48 @@ fn import_reads_the_files_that_nginx_includes() {
     assert_eq!(printed.stdout.matches(&from).count(), 2, "{printed:?}");
     assert!(!printed.stdout.contains("4000"), "{printed:?}");
     let shown = folder.path().display();
-    let gone = format!("{shown}/nginx.conf:3: include gone.conf: not taken over: no such file");
+    let gone = format!(
+        "{shown}/nginx.conf:3: include gone.conf: not taken over: there is no file {shown}/gone.conf"
+    );
     assert!(printed.stderr.starts_with(&gone), "{printed:?}");
     let once = format!("{shown}/snippets/proxy:2: proxy_cache x: not taken over: ");
     assert_eq!(printed.stderr.matches(&once).count(), 1, "{printed:?}");
+}
+
+/// Files whose paths have the same end, symbolic links, and files that are also named.
+#[test]
+fn import_keeps_restrictions_of_included_files_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["sub", "other/sub"] {
+        std::fs::create_dir_all(path(name)).unwrap();
+    }
+    std::fs::write(path("sub/acl"), "allow all;").unwrap();
+    std::fs::write(path("other/sub/acl"), "deny all;").unwrap();
+    std::os::unix::fs::symlink(path("other/sub/acl"), path("link")).unwrap();
+    std::fs::write(path("broken"), "deny 'all;").unwrap();
+    let proxy = "proxy_pass http://127.0.0.1:3000;";
+    let text = format!(
+        "server {{ location /a {{ include {}; {proxy} }}\n location /b {{ include sub/[^b]cl; {proxy} }}\n\
+         location /c {{ include link; {proxy} }}\n location /d {{ include broken; {proxy} }} }}",
+        path("other/sub/acl").display()
+    );
+    std::fs::write(path("nginx.conf"), text).unwrap();
+    let [nginx, named] =
+        ["nginx.conf", "other/../sub/acl"].map(|name| path(name).display().to_string());
+    let printed = tollgate(&["import", &nginx, &named], "");
+    let route = |name: &str| {
+        let (_, table) = printed.stdout.split_once(&format!("[routes.{name}]")).unwrap();
+        table.split("\n\n").next().unwrap()
+    };
+    assert!(route("a").contains("status = 403"), "{printed:?}");
+    assert!(!route("b").contains("status = 403"), "{printed:?}");
+    assert!(route("c").contains("status = 403"), "{printed:?}");
+    let broken = format!(
+        "{}:1: include broken: not taken over: a mistake in the file: a string does not end\n",
+        path("broken").display()
+    );
+    assert!(printed.stderr.contains(&broken), "{printed:?}");
 }
 
 /// A file with a warning: its burst doubles what a day allows.

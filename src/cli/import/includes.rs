@@ -1,48 +1,85 @@
-//! Reads the files that files of nginx include.
+//! Finds and reads the files that files of nginx include.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use glob::Pattern;
+use glob::{MatchOptions, Pattern};
 
-use super::{Content, read};
-use crate::import;
+use super::{Content, read_file};
+use crate::import::{self, Included, Includes};
 
 /// Maximum number of files.
-const MAX_FILES: usize = 1_000;
+const MAX_FILES: usize = 10_000;
 
-/// Adds the files that the files include, and those that these include. As in nginx, their paths
-/// are relative to the folder of the first.
+/// Where the configuration of a package of nginx is, or of one that was built by hand: `include` may
+/// name files there, of which there are copies beside the file that is imported.
+const FOLDERS: [&str; 2] = ["/etc/nginx/", "/usr/local/nginx/conf/"];
+
+/// As in nginx: `*` and `?` stand neither for `/` nor for the dot at the beginning of a name.
+const MATCHING: MatchOptions = MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    require_literal_leading_dot: true,
+};
+
+/// Adds the files that the files include, and those that these include, and returns which they are.
+/// As in nginx, paths are relative to the folder of the first file.
 ///
 /// # Errors
-/// A file cannot be read, or there are too many.
-pub(super) fn follow(first: &Path, contents: &mut Vec<Content>) -> Result<(), String> {
+/// There are too many.
+pub(super) fn follow(first: &Path, contents: &mut Vec<Content>) -> Result<Includes, String> {
     let folder = first.parent().unwrap_or(Path::new(""));
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut seen: BTreeSet<PathBuf> =
-        contents.iter().map(|content| real(Path::new(&content.name))).collect();
+    let each = contents.iter().enumerate();
+    let mut numbers: BTreeMap<PathBuf, usize> =
+        each.map(|(number, content)| (real(Path::new(&content.name)), number)).collect();
+    let mut includes = Includes::new();
     let mut next = 0;
     while let Some(content) = contents.get(next) {
-        let patterns = import::nginx_includes(&content.text);
-        for path in patterns.iter().flat_map(|pattern| matching(folder, pattern)) {
-            if !seen.insert(real(&path)) {
+        for pattern in import::nginx_includes(&content.text) {
+            if includes.contains_key(&pattern) {
                 continue;
             }
-            if contents.len() >= MAX_FILES {
-                return Err(format!("more than {MAX_FILES} files are included"));
+            let mut included = Included::default();
+            let paths = matching(folder, &pattern);
+            // nginx accepts a pattern that is for no file.
+            if paths.is_empty() && !pattern.contains(['*', '?', '[']) {
+                let path = folder.join(&pattern);
+                included.failed.push(format!(
+                    "there is no file {}: paths are relative to the folder of the first file, so name nginx.conf first",
+                    path.display()
+                ));
             }
-            contents.push(read(&path)?);
+            for path in paths {
+                let real = real(&path);
+                if let Some(number) = numbers.get(&real) {
+                    included.files.push(*number);
+                    continue;
+                }
+                if contents.len() >= MAX_FILES {
+                    let why = "import the files of some servers at a time";
+                    return Err(format!("more than {MAX_FILES} files are included: {why}"));
+                }
+                match read_file(&path) {
+                    Ok(content) => {
+                        included.files.push(contents.len());
+                        numbers.insert(real, contents.len());
+                        contents.push(content);
+                    }
+                    Err(error) => included.failed.push(error),
+                }
+            }
+            includes.insert(pattern, included);
         }
         next += 1;
     }
-    Ok(())
+    Ok(includes)
 }
 
 /// The files that a pattern is for, in the order of their names.
 fn matching(folder: &Path, pattern: &str) -> Vec<PathBuf> {
     let found = in_folder(folder, pattern);
-    let copied =
-        || import::INCLUDE_FOLDERS.into_iter().find_map(|folder| pattern.strip_prefix(folder));
+    let copied = || FOLDERS.into_iter().find_map(|folder| pattern.strip_prefix(folder));
     match copied().filter(|_| found.is_empty()) {
         Some(pattern) => in_folder(folder, pattern),
         None => found,
@@ -50,14 +87,14 @@ fn matching(folder: &Path, pattern: &str) -> Vec<PathBuf> {
 }
 
 fn in_folder(folder: &Path, pattern: &str) -> Vec<PathBuf> {
-    // `**` would stand for any number of folders.
-    let mut pattern = pattern.to_owned();
+    // As in glob(3): `**` stands for what `*` does, and `^` negates, too.
+    let mut pattern = pattern.replace("[^", "[!");
     while pattern.contains("**") {
         pattern = pattern.replace("**", "*");
     }
     if !pattern.starts_with('/') && folder != Path::new("") {
         pattern = format!("{}/{pattern}", Pattern::escape(&folder.to_string_lossy()));
     }
-    let paths = glob::glob_with(&pattern, import::INCLUDE_MATCHING);
+    let paths = glob::glob_with(&pattern, MATCHING);
     paths.into_iter().flatten().filter_map(Result::ok).filter(|path| path.is_file()).collect()
 }

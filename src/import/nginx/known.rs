@@ -19,7 +19,7 @@ const READ: &str = "server upstream location limit_req_zone limit_conn_zone limi
     proxy_send_timeout grpc_connect_timeout grpc_read_timeout grpc_send_timeout proxy_next_upstream \
     proxy_next_upstream_tries gzip brotli proxy_ssl_verify proxy_ssl_trusted_certificate proxy_ssl_certificate \
     proxy_ssl_certificate_key proxy_ssl_name map geo split_clients default_type root alias try_files \
-    fastcgi_pass uwsgi_pass scgi_pass memcached_pass internal ssl_stapling_file include limit_req_status \
+    fastcgi_pass uwsgi_pass scgi_pass memcached_pass internal ssl_stapling_file limit_req_status \
     limit_conn_status real_ip_recursive auth_basic stub_status empty_gif autoindex index limit_except";
 
 /// Directives that the gateway does without a setting, or that have no meaning for it.
@@ -55,9 +55,6 @@ fn contains(words: &str, name: &str) -> bool {
 /// Notes a directive that has no equal here.
 pub(super) fn note(directive: &Directive, notes: &mut Notes) {
     let name = directive.name.as_str();
-    if name == "include" {
-        return include(directive, notes);
-    }
     if name == "satisfy" {
         if directive.first() == "any" {
             let why = "all conditions must hold: `allow_ips`, `deny_ips` and what you add for passwords. Write a route for each";
@@ -109,29 +106,4 @@ fn own(name: &str) -> Option<&'static str> {
         _ if name.contains("_by_lua") || name.starts_with("lua_") => "the gateway has no plug-ins",
         _ => return None,
     })
-}
-
-/// Notes an `include` that no file is for.
-fn include(directive: &Directive, notes: &mut Notes) {
-    let path = directive.first();
-    let file = path.rsplit('/').next().unwrap_or_default();
-    let is_known = matches!(
-        file,
-        "mime.types"
-            | "fastcgi_params"
-            | "fastcgi.conf"
-            | "uwsgi_params"
-            | "scgi_params"
-            | "proxy_params"
-            | "options-ssl-nginx.conf"
-    ) || path.contains("modules-enabled")
-        || path.contains("snippets/fastcgi");
-    if is_known {
-        return;
-    }
-    notes.omitted(
-        directive.place,
-        directive.shown(),
-        "no such file was found: name it, as in `tollgate import nginx.conf conf.d/*.conf`",
-    );
 }

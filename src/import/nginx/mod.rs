@@ -15,10 +15,11 @@ mod syntax;
 mod targets;
 mod upstreams;
 
+use std::collections::BTreeSet;
+
 use super::note::{Notes, Place};
 use super::settings::{Imported, Settings};
-use super::{File, SyntaxError, values};
-pub(super) use include::{FOLDERS as INCLUDE_FOLDERS, MATCHING as INCLUDE_MATCHING};
+use super::{File, Includes, SyntaxError, values};
 use scope::Scope;
 use syntax::Directive;
 
@@ -41,7 +42,7 @@ pub(super) fn is_likely(text: &str) -> bool {
 }
 
 /// The arguments of the `include`s of a text; none if it is not nginx'.
-pub(super) fn includes(text: &str) -> Vec<String> {
+pub(super) fn includes(text: &str) -> BTreeSet<String> {
     syntax::parse(text, 0).map(|directives| include::patterns(&directives)).unwrap_or_default()
 }
 
@@ -49,8 +50,12 @@ pub(super) fn includes(text: &str) -> Vec<String> {
 ///
 /// # Errors
 /// A file is not nginx'.
-pub(super) fn import(files: &[File<'_>], imported: &mut Imported) -> Result<(), SyntaxError> {
-    let top = include::read(files, &mut imported.notes)?;
+pub(super) fn import(
+    files: &[File<'_>],
+    includes: &Includes,
+    imported: &mut Imported,
+) -> Result<(), SyntaxError> {
+    let top = include::read(files, includes, &mut imported.notes)?;
     let http = http_level(&top, &mut imported.notes);
     let importer = Importer { http: &http };
     importer.settings(imported);

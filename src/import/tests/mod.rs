@@ -10,7 +10,7 @@ use crate::load::{LoadError, Source};
 
 /// The result as text: the file, the list, and what `tollgate check` says.
 fn imported(format: Format, name: &str, text: &str) -> String {
-    let import = import(format, &[File { name, text }]).unwrap();
+    let import = import(format, &[File { name, text }], &Includes::new()).unwrap();
     let mut shown = import.toml.clone();
     shown += "\n=== list ===\n";
     for note in &import.notes {
@@ -61,7 +61,9 @@ fn several_files_are_one_configuration() {
         name: "conf.d/api.conf",
         text: "\nserver { location / { proxy_pass http://a:1; } mirror /x; }",
     };
-    let import = import(Format::Nginx, &[first, second]).unwrap();
+    let included = Included { files: vec![1], failed: Vec::new() };
+    let includes = Includes::from([("conf.d/*.conf".to_owned(), included)]);
+    let import = import(Format::Nginx, &[first, second], &includes).unwrap();
     assert!(import.toml.contains("# conf.d/api.conf:2\n[routes.all]"), "{}", import.toml);
     let places: Vec<Place> = import.notes.iter().map(|note| note.place).collect();
     assert_eq!(places, [Place { file: 1, line: 2 }]);
@@ -72,7 +74,8 @@ fn json_is_read_as_yaml() {
     let text = r#"{"_format_version": "3.0", "services": [{"name": "a", "url": "http://a:1",
         "routes": [{"name": "r", "paths": ["/a/"]}]}]}"#;
     assert_eq!(Format::of(File { name: "kong.json", text }), Some(Format::Kong));
-    let import = import(Format::Kong, &[File { name: "kong.json", text }]).unwrap();
+    let import =
+        import(Format::Kong, &[File { name: "kong.json", text }], &Includes::new()).unwrap();
     assert!(import.toml.contains("[routes.r]\npath = \"/a/*\""), "{}", import.toml);
     assert!(checked(&import.toml).contains("no errors"), "{}", import.toml);
 }
@@ -84,7 +87,7 @@ fn files_without_routes_have_an_error_that_check_reports() {
         (Format::Traefik, "http: {routers: {}}"),
         (Format::Envoy, "static_resources: {}"),
     ] {
-        let import = import(format, &[File { name: "file", text }]).unwrap();
+        let import = import(format, &[File { name: "file", text }], &Includes::new()).unwrap();
         assert!(import.notes.iter().any(|note| note.what == "routes"), "{:?}", import.notes);
         assert!(checked(&import.toml).contains("there are no routes"), "{}", import.toml);
     }
@@ -271,7 +274,7 @@ fn mistakes_are_reported_with_their_line() {
     for (name, text) in [("nginx.conf", "server {\n"), ("t.yml", "http:\n  a: [1\n")] {
         let file = File { name, text };
         let format = Format::of(file).unwrap();
-        assert!(import(format, &[file]).unwrap_err().place.line > 0, "{name}");
+        assert!(import(format, &[file], &Includes::new()).unwrap_err().place.line > 0, "{name}");
     }
 }
 
@@ -279,7 +282,7 @@ proptest! {
     #[test]
     fn no_text_panics(text in r#"(?s)([a-z0-9 $\{\}\[\]:;#\\'"\n~=^/.*()|&!<>-]|server |location |http|\PC){0,300}"#) {
         for format in [Format::Nginx, Format::Traefik, Format::Kong, Format::Envoy] {
-            if let Ok(import) = import(format, &[File { name: "file", text: &text }]) {
+            if let Ok(import) = import(format, &[File { name: "file", text: &text }], &Includes::new()) {
                 // It is TOML, whatever else.
                 toml::from_str::<toml::Table>(&import.toml).unwrap();
             }
