@@ -111,6 +111,17 @@ pub enum KeyRefusal {
     NoAnswer,
 }
 
+/// What is known about the credential of a request without a known client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CredentialState {
+    /// It is of no client.
+    Unknown,
+    /// It cannot be used, such as a wrong password or an expired token.
+    Refused,
+    /// Whose it is was not found out.
+    Unverified,
+}
+
 /// Whose key a request has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
@@ -137,6 +148,33 @@ pub struct Keys {
     all: Vec<Arc<Principal>>,
     by_id: HashMap<Arc<str>, Arc<Principal>>,
     by_digest: HashMap<Digest, KnownKey>,
+}
+
+impl KeyRefusal {
+    /// Whether the key may be right, and cannot be checked.
+    pub const fn is_unverified(self) -> bool {
+        matches!(self, Self::Unverified | Self::Unchecked | Self::NoAnswer)
+    }
+}
+
+impl CredentialState {
+    /// That of a credential which cannot be used for this reason, if for any.
+    pub const fn of(refusal: Option<KeyRefusal>) -> Self {
+        match refusal {
+            None => Self::Unknown,
+            Some(why) if why.is_unverified() => Self::Unverified,
+            Some(_) => Self::Refused,
+        }
+    }
+
+    /// Its name in the audit.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Refused => "refused",
+            Self::Unverified => "unverified",
+        }
+    }
 }
 
 impl Principal {

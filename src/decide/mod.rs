@@ -179,7 +179,7 @@ impl Unauthenticated {
     /// Whether the key may be right, and cannot be checked.
     pub const fn is_unverified(self) -> bool {
         let Self::KeyRefused { why, .. } = self else { return false };
-        matches!(why, KeyRefusal::Unverified | KeyRefusal::Unchecked | KeyRefusal::NoAnswer)
+        why.is_unverified()
     }
 }
 

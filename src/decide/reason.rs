@@ -188,28 +188,6 @@ pub enum Failure {
     Internal,
 }
 
-/// What is known about the credential of a request without a known client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CredentialState {
-    /// It is of no client.
-    Unknown,
-    /// It cannot be used, such as a wrong password or an expired token.
-    Refused,
-    /// Whose it is was not found out.
-    Unverified,
-}
-
-impl CredentialState {
-    /// Its name in the audit.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Refused => "refused",
-            Self::Unverified => "unverified",
-        }
-    }
-}
-
 impl Reason {
     /// All reasons, in the order of the documentation.
     pub const ALL: [Self; 80] = [
@@ -324,37 +302,6 @@ impl Reason {
             Some(Decision::Rejected(rejection)) => Some((*rejection).into()),
         };
         refused.or_else(|| failure.map(Self::Failed))
-    }
-
-    /// What was wrong with the credential of a request that was refused for this reason, and whose
-    /// client is not known.
-    pub const fn credential(self) -> CredentialState {
-        match self {
-            Self::KeyStoreUnavailable | Self::AuthUnavailable | Self::LimitedUnverifiedKey => {
-                CredentialState::Unverified
-            }
-            Self::LimitedRefusedKey
-            | Self::EarlyKey
-            | Self::ExpiredKey
-            | Self::DisabledKey
-            | Self::WrongPassword
-            | Self::AuthDenied
-            | Self::LongToken
-            | Self::MalformedToken
-            | Self::TokenAlgorithm
-            | Self::TokenType
-            | Self::TokenIssuer
-            | Self::TokenKey
-            | Self::TokenSignature
-            | Self::ExpiredToken
-            | Self::EarlyToken
-            | Self::TokenAudience
-            | Self::TokenClaims
-            | Self::TokenPlan
-            | Self::InactiveToken
-            | Self::TokenScope => CredentialState::Refused,
-            _ => CredentialState::Unknown,
-        }
     }
 
     /// The code in logs, metrics and traces.

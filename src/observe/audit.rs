@@ -39,6 +39,7 @@ use crate::base::failure;
 use crate::client::Client;
 use crate::client::address::counted_address;
 use crate::client::identifier::Identifier;
+use crate::client::principal::KeyRefusal;
 use crate::decide::decision::Decision;
 use crate::limit::cost::Cost;
 use crate::policy::Policy;
@@ -89,6 +90,8 @@ pub struct AuditedRequest<'a> {
     pub route: Option<u32>,
     /// Where its API key was, as an index into the sources of keys; `None` without a key.
     pub key_from: Option<usize>,
+    /// Why its API key cannot be used; `None` if it can, or is unknown.
+    pub key_refusal: Option<KeyRefusal>,
     /// Name of its API key, if the key is known and has one.
     pub key_name: Option<&'a Arc<str>>,
 }
@@ -244,6 +247,7 @@ impl Tally {
                 rule: rule.map(|rule| Arc::clone(&rule.name)),
                 reason: self.reason,
                 key_from: self.key_from,
+                credential: self.credential,
                 key_name: self.key_name.clone(),
                 generation: self.generation,
             },

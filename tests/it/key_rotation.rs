@@ -40,7 +40,7 @@ fn unix_now() -> Duration {
 fn lines(folder: &TempDir, count: usize) -> Vec<Value> {
     let path = folder.path().join("access.log");
     eventually("lines of the access log", || {
-        let text = std::fs::read_to_string(&path).ok()?;
+        let text = std::fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))?;
         let lines: Vec<Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         (lines.len() >= count).then_some(lines)

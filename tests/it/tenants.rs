@@ -172,7 +172,7 @@ fn tenant_is_in_the_access_log_and_in_headers_for_the_upstream() {
     assert_ne!(seen[1].as_deref(), Some("globex"));
     let lines = eventually("two lines", || {
         let text = std::fs::read_to_string(&path).ok()?;
-        (text.lines().count() == 2).then_some(text)
+        (text.lines().count() == 2 && text.ends_with('\n')).then_some(text)
     });
     assert!(lines.contains(r#""tenant":"acme""#), "{lines}");
     assert!(lines.contains(r#""tenant":null"#), "{lines}");

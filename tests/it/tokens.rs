@@ -189,7 +189,7 @@ fn claims_decide_whether_a_token_is_accepted() {
     }
     let lines = eventually("lines of the access log", || {
         let text = std::fs::read_to_string(&log).ok()?;
-        (text.lines().count() == cases.len()).then_some(text)
+        (text.lines().count() == cases.len() && text.ends_with('\n')).then_some(text)
     });
     assert!(!lines.contains("eyJ"), "a token in the log: {lines}");
     let mut reasons: Vec<Value> = lines

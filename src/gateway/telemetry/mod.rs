@@ -63,7 +63,10 @@ impl Gateway {
     /// Records the refusals that a decision consists of, at the time of the decision: a request
     /// that a rule in shadow mode would have refused can go on for hours.
     pub(super) fn record_refusals(&self, exchange: &Exchange, judged: &Judged) {
-        let Some(Identity { client, key_from, key_name, .. }) = &judged.identity else { return };
+        let Some(Identity { client, key_from, key_refusal, key_name, .. }) = &judged.identity
+        else {
+            return;
+        };
         let (policy, generation) = (&exchange.snapshot.policy, exchange.snapshot.generation);
         let request = AuditedRequest {
             policy,
@@ -71,6 +74,7 @@ impl Gateway {
             client,
             route: judged.route,
             key_from: *key_from,
+            key_refusal: *key_refusal,
             key_name: key_name.as_ref(),
         };
         self.audit.record(&request, &judged.decision);

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use super::{Kind, RefusalRunView};
 use crate::base::time::UtcTime;
-use crate::decide::reason::{CredentialState, Reason};
+use crate::client::principal::CredentialState;
+use crate::decide::reason::Reason;
 use crate::limit::cost::Cost;
 use crate::observe::address::ShownAddress;
 use crate::observe::run_span::{self, Times};
@@ -54,6 +55,8 @@ pub(super) struct RunId {
     /// Where the key was that no client is known by, as an index into the sources of keys of the
     /// configuration.
     pub(super) key_from: Option<usize>,
+    /// What is known about that key.
+    pub(super) credential: CredentialState,
     /// Name of the known key, if it has one.
     pub(super) key_name: Option<Arc<str>>,
     /// Generation of the configuration.
@@ -201,10 +204,7 @@ impl RefusalRun {
         };
         let key_state = match (&key, refused.id.key_from) {
             (Some(_), _) => Some("known"),
-            (None, Some(_)) => {
-                let reason = refused.id.reason;
-                Some(reason.map_or(CredentialState::Unknown, Reason::credential).name())
-            }
+            (None, Some(_)) => Some(refused.id.credential.name()),
             (None, None) => start.reads_keys.then_some("missing"),
         };
         let text = |text: &Option<Arc<str>>| text.as_ref().map(ToString::to_string);

@@ -14,6 +14,7 @@ use super::{AuditedRequest, Kind};
 use crate::base::shard::Sharded;
 use crate::client::Client;
 use crate::client::identifier::ClientId;
+use crate::client::principal::CredentialState;
 use crate::decide::reason::Reason;
 use crate::limit::cost::Cost;
 use crate::observe::run_span::Times;
@@ -49,6 +50,7 @@ struct TallyId {
     rule: Option<u32>,
     reason: Option<Reason>,
     key_from: Option<usize>,
+    credential: CredentialState,
     key_name: Option<Arc<str>>,
 }
 
@@ -65,6 +67,8 @@ pub(super) struct Tally {
     pub(super) reason: Option<Reason>,
     /// Index of the source of the unknown key.
     pub(super) key_from: Option<usize>,
+    /// What is known about that key.
+    pub(super) credential: CredentialState,
     /// Name of the known key.
     pub(super) key_name: Option<Arc<str>>,
     pub(super) first: Times,
@@ -133,7 +137,17 @@ impl Shard {
         let key_from = request.key_from.filter(|_| !is_known);
         let key_name = request.key_name.cloned();
         let tenant = request.client.tenant.as_ref().map(|tenant| Arc::clone(&tenant.id));
-        let id = TallyId { generation, client: counted, tenant, rule, reason, key_from, key_name };
+        let credential = CredentialState::of(request.key_refusal);
+        let id = TallyId {
+            generation,
+            client: counted,
+            tenant,
+            rule,
+            reason,
+            key_from,
+            credential,
+            key_name,
+        };
         let cost = refusal.cost.or_else(|| request.cost_of_route(kind));
         if let Some(tally) = tallies.get_mut(&id) {
             tally.other_routes |= tally.route != route;
@@ -153,6 +167,7 @@ impl Shard {
             rule,
             reason,
             key_from,
+            credential,
             key_name: id.key_name.clone(),
             first: at,
             last: at,

@@ -86,6 +86,7 @@ fn refusal_has_its_kind_limit_route_cost_and_generation() {
             client,
             route,
             key_from,
+            key_refusal: None,
             key_name: None,
         };
         audit.record(&request, &decision);
@@ -109,6 +110,20 @@ fn refusal_has_its_kind_limit_route_cost_and_generation() {
     record(&acme, Some(0), allowed(&[PER_IP]));
     record(&acme, Some(0), allowed(&[]));
     record(&acme, None, Decision::OwnLimits { check: Some(check(&policy, &[PER_IP])), view: None });
+    // Of addresses without tokens: a key that was not looked up, and an expired token.
+    for (ip, refusal) in [(5, KeyRefusal::Unchecked), (6, KeyRefusal::Expired)] {
+        let client = client(ClientKey::Missing, ip);
+        let request = AuditedRequest {
+            policy: &policy,
+            generation: 7,
+            client: &client,
+            route: None,
+            key_from: Some(1),
+            key_refusal: Some(refusal),
+            key_name: None,
+        };
+        audit.record(&request, &limited(&policy, &[PER_IP]));
+    }
     let mut shown: Vec<String> = find(&audit)
         .iter()
         .map(|run| {
@@ -135,6 +150,7 @@ fn flood_of_one_kind_is_bounded_and_counted() {
                 client: &client,
                 route: None,
                 key_from: None,
+                key_refusal: None,
                 key_name: None,
             },
             decision,
