@@ -124,9 +124,10 @@ fn refuse(error: &str) -> ExitCode {
 
 /// Reads a file, or standard input.
 fn read(path: &Path) -> Result<Content, String> {
-    match path.as_os_str() == "-" {
-        true => content("standard input".to_owned(), io::stdin().lock()),
-        false => read_file(path),
+    if path.as_os_str() == "-" {
+        content("standard input".to_owned(), io::stdin().lock())
+    } else {
+        read_file(path)
     }
 }
 

@@ -11,8 +11,8 @@ use crate::import::{self, Included, Includes};
 /// Maximum number of files.
 const MAX_FILES: usize = 10_000;
 
-/// Where the configuration of a package of nginx is, or of one that was built by hand: `include` may
-/// name files there, of which there are copies beside the file that is imported.
+/// Where the configuration of a package of nginx is, or of one that was built by hand: `include`
+/// may name files there, of which there are copies beside the file that is imported.
 const FOLDERS: [&str; 2] = ["/etc/nginx/", "/usr/local/nginx/conf/"];
 
 /// As in nginx: `*` and `?` stand neither for `/` nor for the dot at the beginning of a name.
@@ -33,19 +33,19 @@ pub(super) fn follow(first: &Path, contents: &mut Vec<Content>) -> Result<Includ
     let each = contents.iter().enumerate();
     let mut numbers: BTreeMap<PathBuf, usize> =
         each.map(|(number, content)| (real(Path::new(&content.name)), number)).collect();
-    let mut includes = Includes::new();
+    let mut all = Includes::new();
     let mut next = 0;
     while let Some(content) = contents.get(next) {
         for pattern in import::nginx_includes(&content.text) {
-            if includes.contains_key(&pattern) {
+            if all.contains_key(&pattern) {
                 continue;
             }
-            let mut included = Included::default();
+            let mut found = Included::default();
             let paths = matching(folder, &pattern);
             // nginx accepts a pattern that is for no file.
             if paths.is_empty() && !pattern.contains(['*', '?', '[']) {
                 let path = folder.join(&pattern);
-                included.failed.push(format!(
+                found.failed.push(format!(
                     "there is no file {}: paths are relative to the folder of the first file, so name nginx.conf first",
                     path.display()
                 ));
@@ -53,7 +53,7 @@ pub(super) fn follow(first: &Path, contents: &mut Vec<Content>) -> Result<Includ
             for path in paths {
                 let real = real(&path);
                 if let Some(number) = numbers.get(&real) {
-                    included.files.push(*number);
+                    found.files.push(*number);
                     continue;
                 }
                 if contents.len() >= MAX_FILES {
@@ -62,18 +62,18 @@ pub(super) fn follow(first: &Path, contents: &mut Vec<Content>) -> Result<Includ
                 }
                 match read_file(&path) {
                     Ok(content) => {
-                        included.files.push(contents.len());
+                        found.files.push(contents.len());
                         numbers.insert(real, contents.len());
                         contents.push(content);
                     }
-                    Err(error) => included.failed.push(error),
+                    Err(error) => found.failed.push(error),
                 }
             }
-            includes.insert(pattern, included);
+            all.insert(pattern, found);
         }
         next += 1;
     }
-    Ok(includes)
+    Ok(all)
 }
 
 /// The files that a pattern is for, in the order of their names.
