@@ -13,10 +13,11 @@ use super::shard::{Exported, ExportedDropped};
 use super::table::Name;
 use super::topped::{ExportedAddition, ExportedTopUps};
 use super::{MemoryStore, shard_count};
+use crate::base::now::Now;
 use crate::base::unix_time;
 use crate::limit::Limit;
 use crate::limit::charge::BucketId;
-use crate::limit::top_up::{TopUp, TopUps};
+use crate::limit::top_up::TopUp;
 
 /// Which bucket is in which shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,20 +147,33 @@ impl MemoryStore {
             }
         }
         if !reader.0.is_empty() {
-            self.import_top_ups(&mut reader)?;
+            self.import_top_ups(&mut reader, &numbers, at)?;
         }
         Ok(imported)
     }
 
-    fn import_top_ups(&self, reader: &mut Reader<'_>) -> Result<(), HandoverError> {
+    /// Adds top-ups. `numbers` are those of the limits here, by their numbers in the other store.
+    fn import_top_ups(
+        &self,
+        reader: &mut Reader<'_>,
+        numbers: &[u32],
+        at: Now,
+    ) -> Result<(), HandoverError> {
         let shard = |number: usize| self.shards.get(number).ok_or(HandoverError::Malformed);
         for _ in 0..reader.length()? {
-            let (number, name) = (reader.length()?, reader.name()?);
+            let shard = shard(reader.length()?)?;
+            let (name, old) = (reader.name()?, reader.length()?);
+            let number = numbers.get(old).copied().ok_or(HandoverError::Malformed)?;
+            let level = i64::from_le_bytes(reader.array()?);
             let left = i64::from_le_bytes(reader.array()?);
             let count = reader.length()?;
             let all = (0..count).map(|_| reader.top_up()).collect::<Result<Vec<_>, _>>()?;
-            let top_ups = TopUps::restored(all).ok_or(HandoverError::Malformed)?;
-            shard(number)?.0.lock().import_topped(name, top_ups, left);
+            let topped = ExportedTopUps { name, number, level, left, all };
+            shard
+                .0
+                .lock()
+                .import_topped(topped, &self.limits, at)
+                .ok_or(HandoverError::Malformed)?;
         }
         for _ in 0..reader.length()? {
             let (number, name) = (reader.length()?, reader.name()?);
@@ -211,8 +225,10 @@ fn put_top_ups(
         }
     };
     put_length(bytes, topped.len());
-    for (shard, ExportedTopUps { name, left, all }) in topped {
+    for (shard, ExportedTopUps { name, number, level, left, all }) in topped {
         put_name(bytes, shard, name);
+        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes.extend_from_slice(&level.to_le_bytes());
         bytes.extend_from_slice(&left.to_le_bytes());
         put_length(bytes, all.len());
         for TopUp { id, units, expires_us } in all {

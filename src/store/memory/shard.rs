@@ -358,11 +358,15 @@ impl Shard {
 
     /// Adds a bucket that was not found. Drops another one if the shard is at its bound.
     pub(super) fn insert(&mut self, charge: &Charge, bucket: Bucket, limits: &Limits, now: Now) {
+        self.insert_entry(entry(charge, bucket), limits, now);
+    }
+
+    fn insert_entry(&mut self, entry: Entry, limits: &Limits, now: Now) {
         if self.size() >= self.bound {
             self.evict(&limits.load(), now);
         }
         self.make_room(limits, now);
-        self.table.insert(entry(charge, bucket));
+        self.table.insert(entry);
     }
 
     /// Removes a bucket, which starts full if it is needed again.
@@ -461,23 +465,41 @@ impl Shard {
     ) -> (Vec<ExportedTopUps>, Vec<ExportedAddition>) {
         let of = |name| {
             let Place::At(slot) = self.table.find(name) else { return None };
-            let (bucket, top_ups) = self.entry_topped_up(self.table.slot(slot)?, limits, now)?;
-            let left = left_of(&top_ups, bucket.level);
-            Some(ExportedTopUps { name, left, all: top_ups.all().to_vec() })
+            let entry = self.table.slot(slot)?;
+            let (Bucket { level, .. }, top_ups) = self.entry_topped_up(entry, limits, now)?;
+            let (number, left) = (entry.limit_index, left_of(&top_ups, level));
+            Some(ExportedTopUps { name, number, level, left, all: top_ups.all().to_vec() })
         };
         (self.topped.names().filter_map(of).collect(), self.topped.export_added(now.unix_us))
     }
 
-    /// Adds the top-ups of a bucket that was imported.
-    pub(super) fn import_topped(&mut self, name: Name, top_ups: TopUps, left: i64) {
-        let Place::At(slot) = self.table.find(name) else { return };
-        let Some(entry) = self.table.slot(slot) else { return };
-        if self.topped.get(name).is_none() {
+    /// Adds the top-ups of a bucket that was imported. If it was dropped since, as a full bucket
+    /// can be, adds it again. `None` if they are not those of a bucket.
+    pub(super) fn import_topped(
+        &mut self,
+        topped: ExportedTopUps,
+        limits: &Limits,
+        now: Now,
+    ) -> Option<()> {
+        let ExportedTopUps { name, number, level, left, all } = topped;
+        let top_ups = TopUps::restored(all)?;
+        if self.topped.get(name).is_some() {
+            return Some(());
+        }
+        // Before the table can grow, which drops full buckets without top-ups.
+        self.topped.put(name, top_ups);
+        let (place, list) = (self.table.find(name), limits.load());
+        if let Place::At(slot) = place
+            && let Some(entry) = self.table.slot(slot)
+        {
             let (bucket, number) = (entry.bucket(), entry.limit_index);
             let bucket = Bucket { level: bucket.level.saturating_add(left), ..bucket };
             self.table.replace(slot, Entry::new(name, number, bucket));
-            self.topped.put(name, top_ups);
+        } else if let Some(known) = list.get(number as usize) {
+            let (bucket, _) = known.limit.of_level_and_ages(level, &[], now);
+            self.insert_entry(Entry::new(name, number, bucket), limits, now);
         }
+        Some(())
     }
 
     /// Adds what was added to a bucket of another store.
@@ -501,15 +523,11 @@ impl Shard {
         if let Place::At(_) = self.table.find(name) {
             return;
         }
-        if self.size() >= self.bound {
-            self.evict(&limits.load(), now);
-        }
-        self.make_room(limits, now);
         let limit = limits.load().get(number as usize).map(|known| known.limit);
         let (bucket, log) = limit.map_or((Bucket { level, at: now.us }, None), |limit| {
             limit.of_level_and_ages(level, &ages, now)
         });
-        self.table.insert(Entry::new(name, number, bucket));
+        self.insert_entry(Entry::new(name, number, bucket), limits, now);
         if let Some(log) = log {
             self.logs.put(name, log);
             self.shed(limits, now);

@@ -419,6 +419,37 @@ fn bucket_is_handed_over_with_its_top_ups() {
     }
 }
 
+/// A bucket that is full without its top-ups can be dropped while the others are handed over.
+#[test]
+fn unused_top_ups_are_handed_over_among_other_buckets() {
+    let (_, of_one) = topped_up();
+    let limit = of_one.limit;
+    let tokens =
+        |bucket, tokens: u64| Charge { limit, cost: tokens * limit.parts(), ..charge(bucket, 1) };
+    // The shard grows several times, and then evicts: it has room for 100 buckets.
+    for others in [30, 80] {
+        let store = MemoryStore::new(100, &[limit]);
+        let used = [0, 0, 0, 3, 12].repeat(4);
+        for (bucket, used) in (0..).zip(&used) {
+            let top_up = TopUp { id: 7, units: limit.token_units(5), expires_us: (1 << 53) - 1 };
+            let added = TopUpChange::Add(top_up, String::new());
+            store.top_up(&tokens(bucket, 1), &added, 0).unwrap();
+            assert!(store.take(&[tokens(bucket, *used)], 0, Share::WHOLE).allowed());
+        }
+        (20..20 + others).for_each(|bucket| {
+            store.take(&[tokens(bucket, 1)], 0, Share::WHOLE);
+        });
+        let next = MemoryStore::with_layout(100, &[limit], store.layout());
+        next.import(&store.export(1), 1).unwrap();
+        for (bucket, used) in (0..).zip(used) {
+            let listed = next.top_up(&tokens(bucket, 1), &TopUpChange::List, 1).unwrap();
+            let left = 15 - i64::try_from(used).unwrap();
+            assert_eq!(limit.tokens(listed.after), left, "{bucket} of {others}");
+            assert_eq!(limit.tokens(listed.all[0].left), left.min(5), "{bucket} of {others}");
+        }
+    }
+}
+
 /// What a request has cost beyond its reserve counts from its end on, even if the window was full:
 /// it does not leave with what was taken before.
 #[test]

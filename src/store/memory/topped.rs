@@ -26,6 +26,10 @@ struct Added {
 /// The top-ups of a bucket, as they are handed to another store.
 pub(super) struct ExportedTopUps {
     pub(super) name: Name,
+    /// Number of its limit.
+    pub(super) number: u32,
+    /// Level of the bucket, with what is left of its top-ups.
+    pub(super) level: i64,
     /// Units that are left of all.
     pub(super) left: i64,
     pub(super) all: Vec<TopUp>,
