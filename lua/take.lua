@@ -996,12 +996,13 @@ local function create(name)
             -- Takes one away. Returns 0 and the level, or what is wrong; and minus its units, and those
             -- of the top-ups that are used later.
             local function revoke(index, level, now, one)
-                local is_found, later, gone = false, 0, 0
+                local is_found, later, gone, sooner = false, 0, 0, 0
                 local list = with_units(lists[index] or {}, level, function(units, left, _, id)
                     later = later + (is_found and units or 0)
                     if id == one.id and left > 0 then
                         is_found, gone = true, units
                     end
+                    sooner = sooner + (is_found and 0 or left)
                     return units
                 end)
                 for at = 1, is_found and #list or 0, 3 do
@@ -1013,7 +1014,14 @@ local function create(name)
                     return 3
                 end
                 keep(index, list)
-                return 0, expire_at(index, level, now), nil, -gone, later
+                local last = lasts[index]
+                if sooner > 0 then
+                    -- A debt of the last period takes from those that are used sooner.
+                    lasts[index] = nil
+                end
+                local after = expire_at(index, level, now)
+                lasts[index] = last
+                return 0, after, nil, -gone, later
             end
 
             -- Notes that a top-up of so many units was added to a bucket, or with minus taken away, and

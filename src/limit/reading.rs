@@ -56,11 +56,13 @@ impl Reading {
         let limit = &charge.limit;
         let Self { level, times, top_ups } = self;
         if limit.log().is_none() {
-            let level = limit
-                .bucket(level, now.at(now.us.saturating_sub(age_us)))
-                .refilled(limit, now)
-                .level;
-            return Self { level, times: Times::period(limit.left_us_at(now)), top_ups };
+            let kept = limit.bucket(level, now.at(now.us.saturating_sub(age_us)));
+            let refilled = kept.refilled(limit, now);
+            // What is left of each is not known after the end of the period or of the first.
+            let is_known = refilled.at == kept.at && now.unix_us < top_ups.expires_us;
+            let top_ups = if is_known { top_ups } else { LeftOfTopUps::default() };
+            let times = Times::period(limit.left_us_at(now));
+            return Self { level: refilled.level, times, top_ups };
         }
         let level = if times.left_us <= age_us {
             limit.full()
@@ -72,5 +74,31 @@ impl Reading {
         let left = |us: u64| us.saturating_sub(age_us);
         let times = Times { left_us: left(times.left_us), wait_us: left(times.wait_us) };
         Self { level, times, top_ups }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Limit;
+    use crate::limit::calendar::{Calendar, Period};
+    use crate::limit::charge::{BucketId, Mode};
+    use crate::limit::fixed_window::FixedWindow;
+
+    #[test]
+    fn top_ups_of_an_earlier_reading_end_with_the_period_and_with_the_first_expiry() {
+        let calendar = Calendar::new(Period::Hour, "UTC", 1).unwrap();
+        let limit = Limit::FixedWindow(FixedWindow::new(10, calendar).unwrap());
+        let (bucket, mode) = (BucketId(7), Mode::Enforce);
+        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1_000, mode };
+        let hour_us = 3_600_000_000;
+        let left = |expires_us, unix_us| {
+            let top_ups = LeftOfTopUps { units: 5_000, expires_us };
+            let reading = Reading { top_ups, ..Reading::new(15_000, Times::period(9)) };
+            reading.later(&charge, 100, Now { us: 1_000, unix_us }).top_ups.units
+        };
+        assert_eq!(left(2 * hour_us, hour_us - 1), 5_000);
+        assert_eq!(left(2 * hour_us, hour_us + 50), 0, "the period has ended");
+        assert_eq!((left(500, 499), left(500, 500)), (5_000, 0));
     }
 }

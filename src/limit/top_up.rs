@@ -53,8 +53,8 @@ pub enum TopUpError {
     /// With it, the level could exceed what can be counted exactly.
     #[error("the limit and the top-ups together are too large to be counted exactly")]
     TooLarge,
-    /// Too many clients have top-ups in the memory of this process.
-    #[error("too many clients have top-ups")]
+    /// Too many in the memory of this process.
+    #[error("too many top-ups, also used up and revoked ones that have not expired")]
     NoRoom,
     /// There is none with this id of which something is left.
     #[error("the client has no such top-up")]

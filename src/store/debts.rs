@@ -260,11 +260,27 @@ impl Debts {
         &self.unpaid
     }
 
+    /// Drops unpaid debts that Redis has not confirmed for so long that it could take them twice.
+    pub fn drop_unconfirmed(&self, now: u64) {
+        let dropped = self.unpaid.lock().drop_expired(now);
+        if dropped == 0 {
+            return;
+        }
+        self.count_dropped(dropped);
+        warn!(
+            debts = dropped,
+            "debts of ended periods dropped: Redis did not confirm them for 55 minutes, and may \
+             grant their tokens a second time"
+        );
+    }
+
     fn note_lapsed(&self, bucket: BucketId, owed: &BucketDebt, now: Now) {
         let Some((units, ended_us)) = owed.debt.lapsed(now) else { return };
         let one = Lapsed { bucket, limit: owed.debt.limit(), units, ended_us };
         let bound = self.bound.saturating_mul(SHARDS);
-        self.unpaid.lock().add(one, owed.rule.clone(), bound);
+        if !self.unpaid.lock().add(one, owed.rule.clone(), bound) {
+            self.note_dropped(now.us);
+        }
         let mut lapsed = self.lapsed.lock();
         if lapsed.len() < bound {
             lapsed.push(one);
@@ -317,9 +333,7 @@ impl Debts {
 
     /// Counts a debt that was dropped, and logs it at most once per [`LOG_INTERVAL_US`].
     fn note_dropped(&self, now: u64) {
-        if let Some(dropped) = &self.dropped {
-            dropped.inc();
-        }
+        self.count_dropped(1);
         let log_at = self.log_at.load(Ordering::Relaxed);
         let next = now.saturating_add(LOG_INTERVAL_US);
         let order = Ordering::Relaxed;
@@ -329,6 +343,12 @@ impl Debts {
                 "debts dropped: `memory.max_buckets` is reached, and Redis will grant their \
                  tokens a second time"
             );
+        }
+    }
+
+    fn count_dropped(&self, debts: usize) {
+        if let Some(dropped) = &self.dropped {
+            dropped.inc_by(debts as u64);
         }
     }
 
@@ -498,6 +518,28 @@ mod tests {
         let over = charge(0).limit.window_us() + 600;
         add(SHARDS as u128 * 4, over + SWEEP_INTERVAL_US);
         assert_eq!(dropped.get(), SHARDS as u64, "expired debts make room");
+    }
+
+    #[test]
+    fn dropped_debts_of_ended_periods_are_counted() {
+        let calendar = Calendar::new(Period::Hour, "UTC", 1).unwrap();
+        let limit = Limit::FixedWindow(FixedWindow::new(50, calendar).unwrap());
+        let dropped = IntCounter::new("dropped", "Dropped debts.").unwrap();
+        let debts = Debts::new(SHARDS).counting(dropped.clone());
+        let hour = 3_600 * MICROS_PER_SECOND;
+        for round in 0..2 {
+            for bucket in 0..SHARDS as u128 {
+                let quota = Charge { limit, ..charge(1_000 * round + bucket) };
+                debts.add(&quota, &rule(), 300, Share::WHOLE, 5);
+            }
+            debts.sweep(hour);
+        }
+        assert_eq!(dropped.get(), SHARDS as u64);
+        let mut sent = debts.unpaid().lock().take_some(1);
+        sent[0].sent_at = Some(hour);
+        debts.unpaid().lock().put_back(sent);
+        debts.drop_unconfirmed(2 * hour);
+        assert_eq!(dropped.get(), SHARDS as u64 + 1);
     }
 
     #[test]

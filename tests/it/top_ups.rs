@@ -90,6 +90,8 @@ fn row_233_repeated_grant_adds_a_top_up_once() {
     let open = grant(one, &wanted);
     redis.resume();
     assert_eq!(open.status, 503, "{}", open.text());
+    assert_eq!(open.json()["done"], "unknown", "{}", open.text());
+    let mut repetitions = 0;
     for gateway in [one, two] {
         gateway.wait_for_redis();
         let repeated = eventually("an answer of Redis", || {
@@ -98,7 +100,9 @@ fn row_233_repeated_grant_adds_a_top_up_once() {
         });
         assert_eq!(repeated.status, 200, "{}", repeated.text());
         assert_eq!(repeated.json()["top_up"], "invoice-4711");
+        repetitions += usize::from(repeated.json()["repeated"] == true);
     }
+    assert!(repetitions >= 1, "one of the three calls at most can add it");
     let listed = list(two);
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["id"]), (1, &json!("invoice-4711")));
     assert_eq!(use_up(&[one, two]), 9);

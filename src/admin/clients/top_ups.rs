@@ -14,7 +14,7 @@ use crate::admin::members::BadBody;
 use crate::admin::{Arguments, Stores};
 use crate::api::top_ups::{RevokedTopUp, TopUp, TopUps};
 use crate::base::time::UtcTime;
-use crate::base::{clock, period};
+use crate::base::{clock, period, random};
 use crate::decide::applicability::{Applicability, applicabilities};
 use crate::limit::charge::Charge;
 use crate::limit::top_up::{self, ChangedTopUps, LeftTopUp, TopUpChange, TopUpError};
@@ -23,9 +23,6 @@ use crate::runtime::Snapshot;
 
 /// Longest time until a top-up ends, in microseconds: ten years.
 const MAX_US: u64 = 3_653 * 86_400_000_000;
-
-/// Number of bits of a top-up's number, so that a double holds it exactly.
-const NUMBER_BITS: u32 = 53;
 
 /// Longest id, in characters.
 const MAX_ID: usize = 64;
@@ -138,15 +135,14 @@ fn is_id(text: &str) -> bool {
 }
 
 fn random_id() -> String {
-    let random = getrandom::u64().unwrap_or_else(|_| clock::unix_us());
-    (random >> (u64::BITS - NUMBER_BITS)).to_string()
+    random::number().to_string()
 }
 
 /// The number that a bucket has of a top-up with this id.
 fn number_of(id: &str) -> u64 {
     let digest: [u8; 32] = Sha256::digest(id).into();
     let first = digest.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-    first >> (u64::BITS - NUMBER_BITS)
+    random::exact_in_double(first)
 }
 
 /// A new top-up of a charge's bucket.
@@ -374,6 +370,6 @@ mod tests {
     #[test]
     fn number_of_an_id_never_changes() {
         assert_eq!(number_of("invoice-4711"), 8_017_970_736_435_154);
-        assert!((0..1_000).all(|id| number_of(&id.to_string()) < 1 << NUMBER_BITS));
+        assert!((0..1_000).all(|id| number_of(&id.to_string()) < 1 << 53));
     }
 }

@@ -38,16 +38,23 @@ impl Nodes {
     /// Pays the debts of periods that have ended, until a call fails: it is repeated later.
     pub(super) async fn pay(&self) {
         let unpaid = self.debts().unpaid();
+        self.debts().drop_unconfirmed(clock::now());
         loop {
             let taken = unpaid.lock().take_some(AT_ONCE);
             if taken.is_empty() {
                 return;
             }
             let mut has_failed = false;
-            for (slot, debts) in self.by_slot(taken, |one| (one.lapsed.bucket, &one.rule)) {
+            for (slot, mut debts) in self.by_slot(taken, |one| (one.lapsed.bucket, &one.rule)) {
                 let node = self.node_of_slot(slot).filter(|node| node.is_connected());
                 let is_paid = match node {
-                    Some(node) => node.batcher().pay(&debts).await,
+                    Some(node) => {
+                        let now = clock::now();
+                        for debt in &mut debts {
+                            debt.sent_at.get_or_insert(now);
+                        }
+                        node.batcher().pay(&debts).await
+                    }
                     None => false,
                 };
                 if is_paid {

@@ -384,7 +384,8 @@ impl Nodes {
         self.all().iter().any(|node| node.is_reached())
     }
 
-    /// Settles all debts, and states what requests hold, within about `limit`.
+    /// States what requests hold, settles all debts, and takes those of ended periods from top-ups:
+    /// each of the three within about `limit`.
     pub async fn settle(&self, limit: Duration) -> Settlement {
         self.state_all(limit).await;
         let settlement = self.settle_all(limit).await;
