@@ -1,5 +1,5 @@
 //! Unix time of an instant of the process' clock, which does not begin at the Unix epoch. For
-//! limits that count in calendar periods.
+//! limits that count in calendar periods, and for the times of the access log and of traces.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

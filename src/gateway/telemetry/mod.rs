@@ -14,7 +14,7 @@ use pingora::proxy::Session;
 use super::exchange::Exchange;
 use super::judge::Judged;
 use super::{Gateway, respond};
-use crate::base::clock;
+use crate::base::{clock, unix_time};
 use crate::client::identity::Identity;
 use crate::client::settings::KeySource;
 use crate::decide::decision::{Decision, Summary};
@@ -158,7 +158,7 @@ fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u
     let marks = attempts.last().map_or_else(UpstreamMarks::default, |attempt| attempt.marks);
     Record {
         policy: Arc::clone(&exchange.snapshot.policy),
-        time: clock::unix_us().saturating_sub(total_us),
+        time: unix_time::of(exchange.started),
         client: exchange.client().cloned(),
         method: request.method.clone(),
         path: Record::path(request.uri.path()),
