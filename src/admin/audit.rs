@@ -98,6 +98,7 @@ pub(super) async fn show(
         return Err(bad(detail.clone()));
     }
     let gateway = limiter.redis().map(|nodes| nodes.gateway());
+    let searcher = visible.searcher();
     let mut own = audit.find(&wanted);
     own.runs.iter_mut().for_each(|run| run.gateway.clone_from(&gateway));
     let (dropped, kept_since) = (own.dropped, own.kept_since);
@@ -107,14 +108,13 @@ pub(super) async fn show(
         FoundChanges::of(audit, &wanted_changes, limit, gateway.as_deref(), has_changes);
     let FromAll { runs, more, mut incomplete } = match &history {
         None => FromAll { runs: own.runs, more: own.more, incomplete: None },
-        Some(history) => {
-            all::merged(history, (&wanted, visible.searcher()), gateway.as_deref(), own).await
-        }
+        Some(history) => all::merged(history, searcher, &wanted, gateway.as_deref(), own).await,
     };
     if let (Some(history), true) = (&history, changes.are_wanted) {
         let missing = all::add_changes(
             history,
-            (&wanted, visible.searcher()),
+            searcher,
+            &wanted,
             &wanted_changes,
             gateway.as_deref(),
             &mut changes,

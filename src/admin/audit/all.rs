@@ -74,7 +74,8 @@ fn incomplete(read: Result<bool, HistoryError>) -> Option<String> {
 /// Adds the changes by calls of the other gateways, and returns why some may be missing.
 pub(super) async fn add_changes(
     history: &History,
-    (query, searcher): (&Query, Searcher),
+    searcher: Searcher,
+    query: &Query,
     wanted: &ChangeQuery<'_>,
     gateway: Option<&str>,
     changes: &mut FoundChanges,
@@ -102,7 +103,8 @@ pub(super) async fn add_changes(
 /// query.
 pub(super) async fn merged(
     history: &History,
-    (query, searcher): (&Query, Searcher),
+    searcher: Searcher,
+    query: &Query,
     gateway: Option<&str>,
     own: Matches,
 ) -> FromAll {

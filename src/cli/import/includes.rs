@@ -1,6 +1,7 @@
 //! Finds and reads the files that files of nginx include.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 
 use glob::{MatchOptions, Pattern};
@@ -29,51 +30,77 @@ const MATCHING: MatchOptions = MatchOptions {
 /// There are too many.
 pub(super) fn follow(first: &Path, contents: &mut Vec<Content>) -> Result<Includes, String> {
     let folder = first.parent().unwrap_or(Path::new(""));
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let each = contents.iter().enumerate();
-    let mut numbers: BTreeMap<PathBuf, usize> =
-        each.map(|(number, content)| (real(Path::new(&content.name)), number)).collect();
-    let mut all = Includes::new();
+    let numbers = each.map(|(number, content)| (real(Path::new(&content.name)), number)).collect();
+    let mut reader = Reader { folder, contents, numbers };
+    let mut includes = Includes::new();
     let mut next = 0;
-    while let Some(content) = contents.get(next) {
+    while let Some(content) = reader.contents.get(next) {
         for pattern in import::nginx_includes(&content.text) {
-            if all.contains_key(&pattern) {
-                continue;
+            if let Entry::Vacant(free) = includes.entry(pattern) {
+                let found = reader.read(free.key())?;
+                free.insert(found);
             }
-            let mut found = Included::default();
-            let paths = matching(folder, &pattern);
-            // nginx accepts a pattern that is for no file.
-            if paths.is_empty() && !pattern.contains(['*', '?', '[']) {
-                let path = folder.join(&pattern);
-                found.failed.push(format!(
-                    "there is no file {}: paths are relative to the folder of the first file, so name nginx.conf first",
-                    path.display()
-                ));
-            }
-            for path in paths {
-                let real = real(&path);
-                if let Some(number) = numbers.get(&real) {
-                    found.files.push(*number);
-                    continue;
-                }
-                if contents.len() >= MAX_FILES {
-                    let why = "import the files of some servers at a time";
-                    return Err(format!("more than {MAX_FILES} files are included: {why}"));
-                }
-                match read_file(&path) {
-                    Ok(content) => {
-                        found.files.push(contents.len());
-                        numbers.insert(real, contents.len());
-                        contents.push(content);
-                    }
-                    Err(error) => found.failed.push(error),
-                }
-            }
-            all.insert(pattern, found);
         }
         next += 1;
     }
-    Ok(all)
+    Ok(includes)
+}
+
+/// The files that were read.
+struct Reader<'a> {
+    folder: &'a Path,
+    contents: &'a mut Vec<Content>,
+    /// The index of each in `contents`, by its path without symbolic links.
+    numbers: BTreeMap<PathBuf, usize>,
+}
+
+impl Reader<'_> {
+    /// Reads the files that a pattern is for, and that were not read before.
+    fn read(&mut self, pattern: &str) -> Result<Included, String> {
+        let mut found = Included::default();
+        let paths = matching(self.folder, pattern);
+        // nginx accepts a pattern that is for no file.
+        if paths.is_empty() && !pattern.contains(['*', '?', '[']) {
+            found.failed.push(format!(
+                "there is no file {}: paths are relative to the folder of the first file, so name nginx.conf first",
+                self.folder.join(pattern).display()
+            ));
+        }
+        for path in paths {
+            match self.number(&path)? {
+                Ok(number) => found.files.push(number),
+                Err(error) => found.failed.push(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The index of a file, or why it cannot be read.
+    ///
+    /// # Errors
+    /// There are too many files.
+    fn number(&mut self, path: &Path) -> Result<Result<usize, String>, String> {
+        let next = self.contents.len();
+        let real = real(path);
+        if let Some(number) = self.numbers.get(&real) {
+            return Ok(Ok(*number));
+        }
+        if next >= MAX_FILES {
+            let why = "import the files of some servers at a time";
+            return Err(format!("more than {MAX_FILES} files are included: {why}"));
+        }
+        Ok(read_file(path).map(|content| {
+            self.numbers.insert(real, next);
+            self.contents.push(content);
+            next
+        }))
+    }
+}
+
+/// The path without symbolic links, if the file is there.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// The files that a pattern is for, in the order of their names.

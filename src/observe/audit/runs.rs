@@ -87,7 +87,7 @@ pub(super) struct Start {
     pub(super) ip: Option<ShownAddress>,
     /// Name of the client's plan.
     pub(super) plan: Option<Arc<str>>,
-    /// Where the unknown key was, such as `header:x-api-key`.
+    /// Where the key was that no client is known by, such as `header:x-api-key`.
     pub(super) key_from: Option<String>,
     /// Whether the configuration takes anything for an API key.
     pub(super) reads_keys: bool,

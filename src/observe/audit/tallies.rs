@@ -65,7 +65,7 @@ pub(super) struct Tally {
     /// Index of the rule.
     pub(super) rule: Option<u32>,
     pub(super) reason: Option<Reason>,
-    /// Index of the source of the unknown key.
+    /// Index of the source of the key that no client is known by.
     pub(super) key_from: Option<usize>,
     /// What is known about that key.
     pub(super) credential: CredentialState,

@@ -22,7 +22,7 @@ fn refused(client: &str, rule: &str, now: u64) -> Refused {
             rule: Some(rule.into()),
             reason: Some(Reason::Limited),
             key_from: None,
-            credential: crate::client::principal::CredentialState::Unknown,
+            credential: CredentialState::Unknown,
             key_name: None,
             generation: 1,
         },
