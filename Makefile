@@ -220,7 +220,7 @@ bench-peers: ## compare tollgate with nginx, HAProxy, Envoy, Traefik, Pingap; wr
 	$(if $(filter-out 4 5 7 8,$(JOB)),,scripts/pgo)
 	PYTHONPATH=benches $$(scripts/peers) -m peers $(if $(NARROWED),$(NARROWED),--write)
 
-bench-exactness: ## compare the exactness of gateways where they differ; writes docs/exactness.md (a quarter of an hour); CASE=pulses runs one
+bench-exactness: ## compare the exactness of gateways where they differ; writes docs/exactness.md (some 20 minutes); CASE=pulses runs one
 	@scripts/need $(BUILD_NEEDS) git haproxy libnginx-mod-http-lua lua-nginx-redis nginx python3 python3-venv redis-server
 	$(BUILD_TESTED)
 	PYTHONPATH=benches $$(scripts/venv peers) -m exact --write $(if $(CASE),--only-case $(CASE)) \

@@ -1,13 +1,11 @@
 """Exactness of tollgate and other gateways under the same traffic: `make bench-exactness`, from the root of the source."""
 
 import argparse
-import signal
 import sys
-import time
 
 import provenance
-from peers.page import first_line
-from peers.processes import Failure, which
+from peers import page as peers_page
+from peers.processes import Failure, progress, stop_on_sigterm
 
 from . import page, plots
 from .cases import CASES, Case
@@ -19,14 +17,8 @@ PROGRAM = "target/debug/tollgate"
 
 def main() -> None:
     wanted = arguments()
-    # Handle SIGTERM like an interrupt, so that all started programs are stopped.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: ended"))
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        seconds = round(time.monotonic() - started)
-        print(f"[{seconds // 60:3}:{seconds % 60:02}] {text}", flush=True)
-
+    stop_on_sigterm()
+    say = progress()
     chosen = [one for one in contenders(wanted.tollgate) if wanted.only_gateway.lower() in one.name.lower()]
     for case in CASES:
         if wanted.only_case in (None, case.name):
@@ -67,16 +59,7 @@ def measure(case: Case, chosen: list[Contender], writes: bool, say) -> None:
 
 
 def versions(program: str) -> str:
-    return ", ".join(
-        [
-            first_line(program, "--version"),
-            first_line(which("nginx"), "-v").replace("nginx version: ", ""),
-            " ".join(first_line(which("haproxy"), "-v").split()[:3]),
-            "Envoy " + first_line(".deps/peers/bin/envoy", "--version").split("/")[-4],
-            "Traefik " + first_line(".deps/peers/bin/traefik", "version").split()[-1],
-            "Redis " + first_line(which("redis-server"), "--version").split()[2].strip("v="),
-        ]
-    )
+    return ", ".join([peers_page.first_line(program, "--version"), *peers_page.versions()])
 
 
 if __name__ == "__main__":

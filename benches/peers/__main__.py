@@ -1,10 +1,8 @@
 """Compares tollgate with other gateways: `make bench`, from the root of the source."""
 
 import argparse
-import signal
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from .gateways import Gateway, pingap
 from .idle import idle
 from .jobs import JOBS, SECTIONS, Job
 from .measure import Bench, Pair
-from .processes import Failure, which
+from .processes import Failure, progress, stop_on_sigterm
 from .results import Results, Row, committed
 
 # Attempts per measurement: one failure on a busy machine must not lose the other results.
@@ -34,14 +32,8 @@ OWN_SECTIONS = ("9", MEMORY)
 
 def main() -> None:
     wanted = arguments()
-    # Handle SIGTERM like an interrupt, so that all started programs are stopped.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: ended"))
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        seconds = round(time.monotonic() - started)
-        print(f"[{seconds // 60:3}:{seconds % 60:02}] {text}", flush=True)
-
+    stop_on_sigterm()
+    say = progress()
     results = Results()
     with tempfile.TemporaryDirectory(prefix="tollgate-bench-") as folder:
         bench = Bench(Path(folder), wanted.seconds)
@@ -157,13 +149,7 @@ def print_changes(results: Results) -> None:
 
 def versions() -> str:
     """Versions of all programs, as they report them."""
-    lines = [
-        page.first_line(which("nginx"), "-v").replace("nginx version: ", ""),
-        " ".join(page.first_line(which("haproxy"), "-v").split()[:3]),
-        "Envoy " + page.first_line(".deps/peers/bin/envoy", "--version").split("/")[-4],
-        "Traefik " + page.first_line(".deps/peers/bin/traefik", "version").split()[-1],
-        "Redis " + page.first_line(which("redis-server"), "--version").split()[2].strip("v="),
-    ]
+    lines = page.versions()
     if pingap.IS_BUILT:
         lines.insert(-1, "Pingap " + page.first_line(pingap.PROGRAM, "--version").split()[1])
     return ", ".join(lines)

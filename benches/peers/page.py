@@ -12,6 +12,7 @@ from .goals import GOALS
 from .idle import table as idle_table
 from .jobs import JOBS, Job
 from .plots import FOLDER, file_of
+from .processes import which
 from .results import COLUMNS, Column, Results, Row
 from .spread import Verdict
 
@@ -20,6 +21,17 @@ TABLES = FOLDER / "tables.md"
 
 # Columns of the table of medians, by how the names of gateways begin. Builds of tollgate with PGO have their own.
 PROGRAMS = ["bare Pingora", "tollgate", "tollgate, PGO", "nginx", "HAProxy", "Envoy", "Traefik", "Pingap"]
+
+
+def versions() -> list[str]:
+    """Versions of the other gateways and of Redis, as they report them."""
+    return [
+        first_line(which("nginx"), "-v").replace("nginx version: ", ""),
+        " ".join(first_line(which("haproxy"), "-v").split()[:3]),
+        "Envoy " + first_line(".deps/peers/bin/envoy", "--version").split("/")[-4],
+        "Traefik " + first_line(".deps/peers/bin/traefik", "version").split()[-1],
+        "Redis " + first_line(which("redis-server"), "--version").split()[2].strip("v="),
+    ]
 
 
 def head(command: str, rounds: int, seconds: float, versions: str) -> str:

@@ -3,10 +3,13 @@
 import http.client
 import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -20,6 +23,22 @@ BUILT = os.path.abspath(os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"
 
 class Failure(Exception):
     """A program failed."""
+
+
+def stop_on_sigterm() -> None:
+    """Handles SIGTERM like an interrupt, so that all started programs are stopped."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: ended"))
+
+
+def progress() -> Callable[[str], None]:
+    """Prints lines with the time since now."""
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        seconds = round(time.monotonic() - started)
+        print(f"[{seconds // 60:3}:{seconds % 60:02}] {text}", flush=True)
+
+    return say
 
 
 class Program:
