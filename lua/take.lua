@@ -1013,14 +1013,12 @@ local function create(name)
                 if not is_found then
                     return 3
                 end
-                keep(index, list)
-                local last = lasts[index]
-                if sooner > 0 then
-                    -- A debt of the last period takes from those that are used sooner.
-                    lasts[index] = nil
+                local left, after = expire(list, level, now)
+                keep(index, left)
+                -- A debt of the last period takes from those that are used sooner, if something is left of them.
+                if sooner == 0 then
+                    note_lost(lasts[index], level - after)
                 end
-                local after = expire_at(index, level, now)
-                lasts[index] = last
                 return 0, after, nil, -gone, later
             end
 

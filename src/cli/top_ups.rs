@@ -12,6 +12,7 @@ use super::file::{ConfigFile, FileFlag};
 use super::print;
 use super::target::{TargetFlags, exit_of};
 use crate::api::top_ups::{RevokedTopUp, TopUps};
+use crate::base::random;
 use crate::base::text::cut;
 use crate::net::percent::encode_component;
 use crate::top::GatewayError;
@@ -45,8 +46,8 @@ pub(super) enum Action {
         /// `90d`.
         #[arg(long, value_name = "TIME")]
         expires: String,
-        /// What identifies the top-up: 1 to 64 letters, digits and `._:-`. A command with an id
-        /// that was given before adds nothing [default: random].
+        /// What identifies the top-up: 1 to 64 letters, digits and `._:-`, the first a letter or
+        /// digit. A command with an id that was given before adds nothing [default: random].
         #[arg(long, value_name = "ID")]
         id: Option<String>,
         /// Why, for the list and the audit.
@@ -145,7 +146,7 @@ impl Action {
 /// Lists, adds or revokes top-ups.
 pub(super) fn top_ups(file: &ConfigFile, mut action: Action) -> ExitCode {
     if let Action::Add { id, .. } = &mut action {
-        *id = id.take().or_else(random_id);
+        id.get_or_insert_with(|| random::number().to_string());
     }
     let (client, runtime) = match action.of().target.client(file) {
         Ok(client) => client,
@@ -196,11 +197,6 @@ pub(super) fn top_ups(file: &ConfigFile, mut action: Action) -> ExitCode {
             exit_of(&error)
         }
     }
-}
-
-/// An id for a call that names none, so that it can be repeated.
-fn random_id() -> Option<String> {
-    getrandom::u64().ok().map(|random| random.to_string())
 }
 
 /// The top-ups as a table.

@@ -113,7 +113,7 @@ pub(super) fn read(members: &Map<String, Value>) -> Result<Option<WantedTopUp>, 
         return Err(bad(message.to_owned()));
     };
     let id = match members.get("id") {
-        None => random_id(),
+        None => random::number().to_string(),
         Some(Value::String(id)) if is_id(id) => id.clone(),
         Some(_) => {
             return Err(bad(format!(
@@ -132,10 +132,6 @@ fn is_id(text: &str) -> bool {
     first.is_some_and(|byte| byte.is_ascii_alphanumeric())
         && text.len() <= MAX_ID
         && text.bytes().all(is_plain)
-}
-
-fn random_id() -> String {
-    random::number().to_string()
 }
 
 /// The number that a bucket has of a top-up with this id.

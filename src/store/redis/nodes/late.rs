@@ -9,11 +9,11 @@ use tokio::time::MissedTickBehavior;
 use super::Nodes;
 use crate::base::clock;
 
-/// Time between two looks for such debts. Without any, a look costs nothing.
+/// Time between two checks for such debts. Without any, a check costs nothing.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks between two searches of all debts for those whose period has ended.
-const LOOKS_PER_SEARCH: u32 = 10;
+/// Checks between two searches of all debts for those whose period has ended.
+const CHECKS_PER_SEARCH: u32 = 10;
 
 /// Most debts in a call.
 const AT_ONCE: usize = 64;
@@ -23,16 +23,18 @@ impl Nodes {
     pub(super) async fn keep_paying(&self) -> Infallible {
         let mut interval = tokio::time::interval(INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        for look in (0..LOOKS_PER_SEARCH).cycle() {
-            interval.tick().await;
-            if look == 0 && self.is_partly_connected() {
-                self.debts().sweep(clock::now());
-            }
-            if self.is_partly_connected() {
+        loop {
+            for check in 0..CHECKS_PER_SEARCH {
+                interval.tick().await;
+                if !self.is_partly_connected() {
+                    continue;
+                }
+                if check == 0 {
+                    self.debts().sweep(clock::now());
+                }
                 self.pay().await;
             }
         }
-        std::future::pending().await
     }
 
     /// Pays the debts of periods that have ended, until a call fails: it is repeated later.
