@@ -29,7 +29,12 @@ class Scene:
     span: tuple[float, float] | None = None
 
     async def at(self, seconds: float) -> None:
+        """Waits until a time since the start, at which a disturbance begins or ends."""
         await asyncio.sleep(max(0.0, self.start + seconds - time.monotonic()))
+        self.mark()
+
+    def mark(self) -> None:
+        """A disturbance begins or ends now."""
         now = time.monotonic() - self.start
         self.span = (self.span[0] if self.span else now, now)
 
@@ -48,14 +53,14 @@ async def reload(scene: Scene) -> None:
 
 async def restart(scene: Scene) -> None:
     """The other gateway takes the traffic meanwhile."""
-    ports = [member.site.port for member in scene.fleet.members]
+    ports = [member.place.port for member in scene.fleet.members]
     await scene.at(3)
     scene.fleet.in_service[:] = ports[1:]
     # Those in flight end.
     await asyncio.sleep(0.3)
     await asyncio.to_thread(scene.fleet.restart, 0)
     scene.fleet.in_service[:] = ports[:1]
-    await scene.at(0)
+    scene.mark()
 
 
 async def hang(scene: Scene) -> None:
@@ -76,7 +81,7 @@ async def fail_over(scene: Scene) -> None:
     await scene.at(4)
     await asyncio.to_thread(scene.store.kill)
     await asyncio.to_thread(scene.store.wait_until_promoted)
-    await scene.at(0)
+    scene.mark()
 
 
 async def step_gateway_clock(scene: Scene) -> None:
@@ -152,9 +157,6 @@ class Case:
     stated_text: str = ""
     # Whether all requests go to the first gateway, until a disturbance changes that.
     starts_on_first: bool = False
-
-    def cost(self, planned: Planned) -> float:
-        return planned.cost if self.limits is Limits.COSTS else 1
 
     def reason(self, contender: Contender) -> str:
         if self.limits not in contender.limits:

@@ -3,13 +3,12 @@
 import dataclasses
 from pathlib import Path
 
-from peers.gateways import Quota, Site
+from peers.gateways import Place
 from peers.processes import Failure, Program, free_port
-from peers.servers import Certificate, Redis
 
 from .clock import WallClock
 from .gateways import Contender, Member, Reload
-from .limits import BURST, RATE, Limits
+from .limits import Limits
 from .stores import Store
 
 
@@ -22,12 +21,12 @@ class Fleet:
         self.contender, self.clock = contender, clock
         self.exchange_ports = [free_port() for _ in range(number)]
         self.members = [
-            Member(self.site(folder, upstream, store.redis), limits, one, self.exchange_ports, store.url)
+            Member(Place(folder, free_port(), upstream), limits, one, self.exchange_ports, store.url)
             for one in range(number)
         ]
         self.programs: list[Program] = []
         # The ports that clients use.
-        self.in_service = [member.site.port for member in self.members]
+        self.in_service = [member.place.port for member in self.members]
         try:
             for member in self.members:
                 self.programs.append(self.start(member))
@@ -35,16 +34,11 @@ class Fleet:
             self.stop()
             raise
 
-    @staticmethod
-    def site(folder: Path, upstream: int, redis: Redis) -> Site:
-        nothing = Certificate(folder, folder, folder)
-        return Site(folder, free_port(), upstream, redis, Quota(RATE, 1, BURST), nothing)
-
     def start(self, member: Member) -> Program:
-        port = member.site.port
+        port = member.place.port
         environment = {} if self.contender.clock_is_fixed else self.clock.environment
         command = self.contender.command(member)
-        program = Program(command, member.site.folder / f"{port}.log", environment=environment)
+        program = Program(command, member.place.folder / f"{port}.log", environment=environment)
         program.wait_until_serving(port)
         return program
 

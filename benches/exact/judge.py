@@ -5,11 +5,11 @@ upstream or was answered. Every count here is what holds for all moments in betw
 """
 
 from dataclasses import dataclass
-from enum import Enum
 
-# A refusal is wrong only if the bucket had its tokens this long before: gateways read clocks of a few milliseconds.
+# Seconds. A refusal is wrong only if the bucket had its tokens this long before, too: gateways read clocks of a few
+# milliseconds.
 TOLERANCE = 0.02
-REFUSED = 429
+ANSWERED, REFUSED = 200, 429
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,13 @@ class Request:
     charges: dict[str, float]
 
     @property
-    def outcome(self) -> "Outcome":
-        if self.status == REFUSED:
-            return Outcome.REFUSED
-        return Outcome.ALLOWED if self.status == 200 else Outcome.ERROR
+    def is_refused(self) -> bool:
+        return self.status == REFUSED and self.arrived is None
 
-
-class Outcome(Enum):
-    ALLOWED = "allowed"
-    REFUSED = "refused"
-    ERROR = "error"
+    @property
+    def is_error(self) -> bool:
+        """Neither refused nor answered by the upstream, also a 200 to a request that did not reach the upstream."""
+        return not self.is_refused and (self.status != ANSWERED or self.arrived is None)
 
 
 @dataclass(frozen=True)
@@ -55,8 +52,9 @@ class Judgement:
     # Refusals of requests that an exact gateway would have allowed. Each is counted as allowed from then on, so that one
     # token that is missing for a long time is one wrong refusal.
     wrongly_refused: int
-    # Answers that are neither the upstream's nor 429, and requests without an answer.
+    # Answers that are neither the upstream's nor a refusal, and requests without an answer.
     errors: int
+    # Requests that reached the upstream, whatever was answered then.
     allowed: int
 
 
@@ -64,7 +62,7 @@ def judge(requests: list[Request], buckets: dict[str, Bucket]) -> Judgement:
     return Judgement(
         max(0.0, *(excess(granted(requests, name), bucket) for name, bucket in buckets.items())),
         len(wrong_refusals(requests, buckets)),
-        sum(one.outcome is Outcome.ERROR for one in requests),
+        sum(one.is_error for one in requests),
         sum(one.arrived is not None for one in requests),
     )
 
@@ -104,10 +102,10 @@ def wrong_refusals(requests: list[Request], buckets: dict[str, Bucket]) -> list[
     """The refusals of requests for which each bucket certainly had the tokens, in the order of their answers."""
     takes = {name: possibly_taken(requests, name) for name in buckets}
     wrong = []
-    refused = [one for one in requests if one.outcome is Outcome.REFUSED and one.arrived is None]
+    refused = [one for one in requests if one.is_refused]
     for one in sorted(refused, key=lambda one: one.answered):
         lacks = [
-            least(takes[name], buckets[name], one.sent, one.answered) < tokens + buckets[name].rate * TOLERANCE
+            least(takes[name], buckets[name], one.sent - TOLERANCE, one.answered) < tokens
             for name, tokens in one.charges.items()
         ]
         if not any(lacks):
@@ -122,7 +120,7 @@ def possibly_taken(requests: list[Request], bucket: str) -> list[Take]:
     return [
         Take(one.sent, one.answered if one.arrived is None else one.arrived, one.charges[bucket])
         for one in requests
-        if bucket in one.charges and (one.arrived is not None or one.outcome is Outcome.ERROR)
+        if bucket in one.charges and not one.is_refused
     ]
 
 

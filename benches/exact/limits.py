@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from peers.gateways import Quota
+
 from .judge import Bucket
 from .traffic import Planned
 
@@ -20,6 +22,10 @@ class Limit:
     header: str | None
     rate: int
     burst: int
+
+    @property
+    def quota(self) -> Quota:
+        return Quota(self.rate, 1, self.burst)
 
 
 PER_KEY = Limit("key", "x-api-key", RATE, BURST)
@@ -42,8 +48,11 @@ class Limits(Enum):
 
     def charges(self, planned: Planned) -> dict[str, float]:
         """Tokens that a request takes, by bucket."""
-        cost = planned.cost if self is Limits.COSTS else 1
-        return {self.bucket(limit, planned): cost for limit in self.all}
+        return {self.bucket(limit, planned): self.cost(planned) for limit in self.all}
+
+    def cost(self, planned: Planned) -> float:
+        """Tokens that a request takes from each of its buckets."""
+        return planned.cost if self is Limits.COSTS else 1
 
     def buckets(self, planned: list[Planned]) -> dict[str, Bucket]:
         """All buckets of the requests."""

@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,25 +33,19 @@ class Found:
 
 
 def run(case: Case, contender: Contender) -> Found:
-    with tempfile.TemporaryDirectory(prefix="tollgate-exact-") as name:
+    with tempfile.TemporaryDirectory(prefix="tollgate-exact-") as name, ExitStack() as started:
         folder = Path(name)
         folder.chmod(0o755)
         upstream = Upstream()
-        try:
-            clocks = WallClock(folder, "gateways"), WallClock(folder, "redis")
-            store = case.store(folder, clocks[1])
-            try:
-                fleet = Fleet(folder, contender, case.gateways, case.limits, upstream.port, store, clocks[0])
-                try:
-                    # Gateways connect to Redis and to each other, and count each other.
-                    time.sleep(2.5)
-                    return asyncio.run(play(case, Scene(fleet, store, *clocks, start=time.monotonic() + 0.1), upstream))
-                finally:
-                    fleet.stop()
-            finally:
-                store.stop()
-        finally:
-            upstream.stop()
+        started.callback(upstream.stop)
+        clocks = WallClock(folder, "gateways"), WallClock(folder, "redis")
+        store = case.store(folder, clocks[1])
+        started.callback(store.stop)
+        fleet = Fleet(folder, contender, case.gateways, case.limits, upstream.port, store, clocks[0])
+        started.callback(fleet.stop)
+        # Gateways connect to Redis and to each other, and count each other.
+        time.sleep(2.5)
+        return asyncio.run(play(case, Scene(fleet, store, *clocks, start=time.monotonic() + 0.1), upstream))
 
 
 async def play(case: Case, scene: Scene, upstream: Upstream) -> Found:
@@ -62,7 +57,7 @@ async def play(case: Case, scene: Scene, upstream: Upstream) -> Found:
     requests = [request(case, one, upstream.arrived) for one in sent]
     judgement = judge(requests, case.limits.buckets(planned))
     shown = [
-        (at - scene.start, case.cost(one.planned))
+        (at - scene.start, case.limits.cost(one.planned))
         for one in sent
         if case.shown(one.planned) and (at := upstream.arrived.get(one.number)) is not None
     ]

@@ -2,7 +2,7 @@
 
 import unittest
 
-from .judge import Bucket, Judgement, Request, Take, excess, judge, least, wrong_refusals
+from .judge import Bucket, Judgement, Request, Take, excess, granted, judge, least, wrong_refusals
 
 BUCKET = Bucket(rate=10, burst=5)
 
@@ -17,6 +17,19 @@ def refused(at: float, took: float = 0.0, tokens: float = 1, bucket: str = "key"
 
 def failed(at: float) -> Request:
     return Request(at, at, None, 500, {"key": 1})
+
+
+def exact_gateway(planned: list[tuple[float, float]]) -> list[Request]:
+    """What a token bucket with a clock of milliseconds makes of requests of these times and tokens."""
+    level, filled_at, requests = BUCKET.burst, 0.0, []
+    for at, tokens in planned:
+        # It decides two milliseconds after a request was sent.
+        now = int((at + 0.002) * 1000) / 1000
+        level, filled_at = min(BUCKET.burst, level + BUCKET.rate * (now - filled_at)), now
+        passes = level >= tokens
+        level -= tokens if passes else 0
+        requests.append((allowed if passes else refused)(at, 0.004, tokens))
+    return requests
 
 
 class Excess(unittest.TestCase):
@@ -105,8 +118,52 @@ class Refusals(unittest.TestCase):
         self.assertEqual(self.wrong(allowed(0), refused(0, tokens=5)), 0)
         self.assertEqual(self.wrong(allowed(0), refused(0, tokens=3)), 1)
 
+    def test_gateway_that_refuses_every_request_of_the_whole_burst_is_wrong(self) -> None:
+        # The bucket is full again after half a second.
+        requests = [refused(second, tokens=BUCKET.burst) for second in range(4)]
+        self.assertEqual(self.wrong(*requests), 4)
+        self.assertEqual(self.wrong(refused(0, tokens=BUCKET.burst + 0.1)), 0)
+
+    def test_refusal_of_the_whole_burst_is_right_until_the_bucket_is_full(self) -> None:
+        first = allowed(0, tokens=1)
+        self.assertEqual(self.wrong(first, refused(0.05, tokens=BUCKET.burst)), 0)
+        # Within the tolerance: the bucket is full after 0.1 s.
+        self.assertEqual(self.wrong(first, refused(0.11, tokens=BUCKET.burst)), 0)
+        self.assertEqual(self.wrong(first, refused(0.13, tokens=BUCKET.burst)), 1)
+
+    def test_take_within_the_tolerance_is_not_added_twice(self) -> None:
+        self.assertEqual(self.wrong(*[allowed(0)] * 4, refused(0.01)), 1)
+        self.assertEqual(self.wrong(*[allowed(0)] * 5, refused(0.01)), 0)
+
+    def test_exact_bucket_has_no_wrong_refusals(self) -> None:
+        for tokens in (1, 2, 4.5, BUCKET.burst):
+            requests = exact_gateway([(number * 0.037, tokens if number % 3 else 1) for number in range(400)])
+            self.assertEqual(self.wrong(*requests), 0, tokens)
+            self.assertTrue(any(one.is_refused for one in requests), tokens)
+            self.assertLess(excess(granted(requests, "key"), BUCKET), 1e-6, tokens)
+
+
+class Outcomes(unittest.TestCase):
+    def test_answer_without_the_upstream_is_an_error(self) -> None:
+        self.assertTrue(Request(0, 1, None, 200, {}).is_error)
+        self.assertFalse(Request(0, 1, 0.5, 200, {}).is_error)
+
+    def test_refusal_is_no_error_unless_the_request_passed(self) -> None:
+        self.assertFalse(Request(0, 1, None, 429, {}).is_error)
+        self.assertTrue(Request(0, 1, 0.5, 429, {}).is_error)
+        self.assertFalse(Request(0, 1, 0.5, 429, {}).is_refused)
+
+    def test_other_statuses_and_no_answer_are_errors(self) -> None:
+        for status in (0, 404, 500):
+            self.assertTrue(Request(0, 1, None, status, {}).is_error)
+            self.assertTrue(Request(0, 1, 0.5, status, {}).is_error)
+
 
 class Judgements(unittest.TestCase):
+    def test_gateway_that_answers_everything_itself_has_only_errors(self) -> None:
+        requests = [Request(second, second, None, 200, {"key": 1}) for second in range(3)]
+        self.assertEqual(judge(requests, {"key": BUCKET}), Judgement(0.0, 0, 3, 0))
+
     def test_all_figures(self) -> None:
         lost = Request(0, 5, 0.0, 0, {"key": 1})
         requests = [*[allowed(0)] * 6, refused(0), refused(9), failed(20), lost]

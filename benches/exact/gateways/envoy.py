@@ -1,6 +1,7 @@
 """Envoy with `local_ratelimit`, with a bucket for each value of a header."""
 
-from peers.gateways.envoy import ALWAYS, HTTP, TYPE, command
+from peers.gateways import Quota
+from peers.gateways.envoy import bucket, command, limiter
 
 from ..limits import Limit, Limits
 from . import Contender, Member
@@ -8,21 +9,14 @@ from . import Contender, Member
 
 def local_ratelimit(member: Member) -> list[str]:
     limits = member.limits.all
-    limit = {
-        "@type": f"{TYPE}.http.local_ratelimit.v3.LocalRateLimit",
-        "stat_prefix": "limit",
-        "token_bucket": bucket(1_000_000),
-        "filter_enabled": ALWAYS,
-        "filter_enforced": ALWAYS,
-        "descriptors": [{"entries": [{"key": one.name}], "token_bucket": bucket(one.rate)} for one in limits],
-        "rate_limits": [{"actions": [action(one)], **addend(member)} for one in limits],
-        "max_dynamic_descriptors": 1000,
-    }
-    return command(member.site, [{"name": f"{HTTP}.local_ratelimit", "typed_config": limit}])
-
-
-def bucket(rate: int) -> dict:
-    return {"max_tokens": rate, "tokens_per_fill": rate, "fill_interval": "1s"}
+    by_value = limiter(
+        # The bucket for all requests does not limit here.
+        Quota(1_000_000, 1, 1_000_000),
+        descriptors=[{"entries": [{"key": one.name}], "token_bucket": bucket(one.quota)} for one in limits],
+        rate_limits=[{"actions": [action(one)], **addend(member)} for one in limits],
+        max_dynamic_descriptors=1000,
+    )
+    return command(member.place, [by_value])
 
 
 def action(limit: Limit) -> dict:

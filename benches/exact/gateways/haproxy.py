@@ -26,7 +26,7 @@ def stick_tables(member: Member) -> list[str]:
         counts += "    http-request sc-inc-gpc0(0) if { path /costly }\n" * (COST - 1)
     added = "    http-response set-header X-Changed yes\n" if member.is_changed else ""
     limit = tracked + checks + costly + counts + added
-    words = command(member.site, limit, sections=f"peers gateways\n{peers}{tables}")
+    words = command(member.place, limit, sections=f"peers gateways\n{peers}{tables}")
     return [words[0], "-W", "-L", f"gateway{member.number}", *words[1:]]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from peers.gateways import Site
+from peers.gateways import Place
 
 from ..limits import Limits
 
@@ -15,7 +15,7 @@ from ..limits import Limits
 class Member:
     """One of several gateways with the same limits."""
 
-    site: Site
+    place: Place
     limits: Limits
     number: int
     # Ports by which all gateways send each other their counts.

@@ -1,7 +1,7 @@
 """nginx with `limit_req`, and with a Redis script that Lua calls for each limit in turn."""
 
 from peers.gateways.gateway import KEPT
-from peers.gateways.nginx import BUCKET, MODULES, command, sha1
+from peers.gateways.nginx import BUCKET, Zone, sha1, with_lua, with_zones
 
 from ..limits import Limit, Limits
 from . import Contender, Member, Reload
@@ -15,22 +15,16 @@ def variable(limit: Limit) -> str:
 
 
 def limit_req(member: Member) -> list[str]:
-    zones = "".join(
-        f"limit_req_zone ${variable(one)} zone={one.name}:1m rate={one.rate}r/s;\n" for one in member.limits.all
-    )
-    # nginx does not count the current request as part of the burst.
-    limits = "".join(f"limit_req zone={one.name} burst={one.burst - 1} nodelay;\n" for one in member.limits.all)
-    return command(member.site, "", f"{zones}limit_req_status 429;", limits + added(member))
+    zones = [Zone(one.name, variable(one), one.quota) for one in member.limits.all]
+    return with_zones(member.place, zones, added(member))
 
 
 def evalsha(member: Member) -> list[str]:
-    modules = ("ndk_http_module", "ngx_http_lua_module")
-    loaded = "".join(f"load_module {MODULES}/{module}.so;\n" for module in modules)
     port = member.redis_url.rpartition(":")[2]
     limits = "".join(
         f'take("{one.name}:" .. (ngx.var.{variable(one)} or ""), {one.rate}, {one.burst})\n' for one in member.limits.all
     )
-    return command(member.site, loaded, "", f"access_by_lua_block {{\n{start(port)}{limits}{END}}}{added(member)}")
+    return with_lua(member.place, f"{start(port)}{limits}{END}", added(member))
 
 
 def start(port: str) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from peers.gateways.tollgate import base, redis_table
+from peers.gateways.tollgate import base, redis_table, rule
 
 from ..limits import COST, Limit, Limits
 from . import Contender, Member, Reload
@@ -27,20 +27,19 @@ def contenders(program: str) -> list[Contender]:
 
 
 def file(member: Member, uses_redis: bool) -> Path:
-    site = member.site
-    path = site.folder / f"{site.port}.toml"
+    place = member.place
+    path = place.folder / f"{place.port}.toml"
     if member.is_changed:
         return replaced(path, path.read_text().replace(ALL, f'[routes.added]\npath = "/added"\n{ALL}'))
     parts = [
-        base(site, f'listen = ["127.0.0.1:{site.port}"]\n'),
+        base(place, f'listen = ["127.0.0.1:{place.port}"]\n'),
         redis_table(member.redis_url) if uses_redis else "",
         f'[routes.costly]\npath = "/costly"\ncost = {COST}\n' if member.limits is Limits.COSTS else "",
         ALL,
-        *map(rule, member.limits.all),
+        *(rule(one.name, per(one), one.quota) for one in member.limits.all),
     ]
     return replaced(path, "".join(parts))
 
 
-def rule(limit: Limit) -> str:
-    per = {None: "[]", "x-api-key": '["key"]'}.get(limit.header, f'["header:{limit.header}"]')
-    return f'[rules.{limit.name}]\nper = {per}\nrate = "{limit.rate}/s"\nburst = {limit.burst}\n'
+def per(limit: Limit) -> str:
+    return {None: "[]", "x-api-key": '["key"]'}.get(limit.header, f'["header:{limit.header}"]')

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from peers.gateways import Store
-from peers.gateways.traefik import command
+from peers.gateways.traefik import command, rate_limit
 
 from ..limits import Limit, Limits
 from . import Contender, Member, Reload
@@ -25,16 +25,14 @@ def contender(store: Store, shares: str) -> Contender:
 
 def configured(member: Member, store: Store) -> list[str]:
     if member.is_changed:
-        add_route(member.site.folder / f"{member.site.port}.yml")
+        add_route(member.place.folder / f"{member.place.port}.yml")
         return []
-    redis = member.redis_url.removeprefix("redis://")
-    return command(member.site, [middleware(one, store, redis) for one in member.limits.all])
+    redis = member.redis_url.removeprefix("redis://") if store is Store.REDIS else None
+    return command(member.place, [rate_limit(one.quota, criterion(one), redis) for one in member.limits.all])
 
 
-def middleware(limit: Limit, store: Store, redis: str) -> dict:
-    by = {"requestHeaderName": limit.header} if limit.header else {"requestHost": True}
-    found = {"average": limit.rate, "period": "1s", "burst": limit.burst, "sourceCriterion": by}
-    return found | ({"redis": {"endpoints": [redis]}} if store is Store.REDIS else {})
+def criterion(limit: Limit) -> dict:
+    return {"requestHeaderName": limit.header} if limit.header else {"requestHost": True}
 
 
 def add_route(file: Path) -> None:

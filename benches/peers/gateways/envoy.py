@@ -2,14 +2,14 @@
 
 import json
 
-from .gateway import Gateway, Site, Store
+from .gateway import Gateway, Place, Quota, Site, Store
 
 HTTP = "envoy.filters.http"
 TYPE = "type.googleapis.com/envoy.extensions.filters"
 ALWAYS = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
 
 
-def command(site: Site, filters: list[dict], chain: dict | None = None) -> list[str]:
+def command(site: Place, filters: list[dict], chain: dict | None = None) -> list[str]:
     router = {
         "name": f"{HTTP}.router",
         "typed_config": {"@type": f"{TYPE}.http.router.v3.Router"},
@@ -65,19 +65,28 @@ def with_tls(site: Site) -> list[str]:
 
 
 def local_ratelimit(site: Site) -> list[str]:
-    bucket = {
-        "max_tokens": site.quota.burst,
-        "tokens_per_fill": site.quota.tokens,
-        "fill_interval": f"{site.quota.seconds}s",
-    }
+    return command(site, [limiter(site.quota)])
+
+
+def limiter(quota: Quota, **settings) -> dict:
+    """The filter with a bucket for all requests, and further settings."""
     limit = {
         "@type": f"{TYPE}.http.local_ratelimit.v3.LocalRateLimit",
         "stat_prefix": "limit",
-        "token_bucket": bucket,
+        "token_bucket": bucket(quota),
         "filter_enabled": ALWAYS,
         "filter_enforced": ALWAYS,
+        **settings,
     }
-    return command(site, [{"name": f"{HTTP}.local_ratelimit", "typed_config": limit}])
+    return {"name": f"{HTTP}.local_ratelimit", "typed_config": limit}
+
+
+def bucket(quota: Quota) -> dict:
+    return {
+        "max_tokens": quota.burst,
+        "tokens_per_fill": quota.tokens,
+        "fill_interval": f"{quota.seconds}s",
+    }
 
 
 ALONE = Gateway("Envoy", Store.NONE, alone)

@@ -36,12 +36,18 @@ class Store(Enum):
 
 
 @dataclass(frozen=True)
-class Site:
-    """Ports, folder and limits of a gateway."""
+class Place:
+    """Folder and ports of a gateway."""
 
     folder: Path
     port: int
     upstream: int
+
+
+@dataclass(frozen=True)
+class Site(Place):
+    """The place of a gateway that is measured, and its limits."""
+
     redis: Redis
     quota: Quota
     certificate: Certificate

@@ -1,9 +1,9 @@
 """HAProxy: as a plain proxy, and with a stick table that counts all requests of the last second."""
 
-from .gateway import SHUT, Gateway, Site, Store
+from .gateway import SHUT, Gateway, Place, Site, Store
 
 
-def command(site: Site, limit: str, tls: str = "", sections: str = "") -> list[str]:
+def command(site: Place, limit: str, tls: str = "", sections: str = "") -> list[str]:
     file = site.folder / f"{site.port}.cfg"
     file.write_text(
         f"""global

@@ -1,16 +1,17 @@
 """nginx: as a plain proxy, with `limit_req`, and with a Redis script called by Lua."""
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
-from .gateway import KEPT, Gateway, Quota, Site, Store
+from .gateway import KEPT, Gateway, Place, Quota, Site, Store
 
 MODULES = "/usr/lib/nginx/modules"
 # The usual token bucket script; method (a) of redis_three_ways.
 BUCKET = Path(__file__).parents[2] / "redis_three_ways" / "bucket.lua"
 
 
-def command(site: Site, modules: str, zone: str, limit: str, tls: str = "") -> list[str]:
+def command(site: Place, modules: str, zone: str, limit: str, tls: str = "") -> list[str]:
     name = f"{site.folder}/{site.port}"
     Path(f"{name}.conf").write_text(
         f"""{modules}
@@ -48,28 +49,47 @@ def tls(site: Site) -> list[str]:
 
 
 def limit_req(site: Site) -> list[str]:
-    rate = f"{site.quota.tokens}r/s" if site.quota.seconds == 1 else "1r/m"
-    # nginx does not count the current request as part of the burst.
-    burst = site.quota.burst - 1
-    nodelay = f"burst={burst} nodelay" if burst else ""
-    return command(
-        site,
-        "",
-        f"limit_req_zone $http_x_api_key zone=key:64m rate={rate}; limit_req_status 429;",
-        f"limit_req zone=key {nodelay};",
-    )
+    return with_zones(site, [Zone("key", "http_x_api_key", site.quota)])
+
+
+@dataclass(frozen=True)
+class Zone:
+    """A limit for each value of a variable."""
+
+    name: str
+    variable: str
+    quota: Quota
+
+    @property
+    def declaration(self) -> str:
+        rate = f"{self.quota.tokens}r/s" if self.quota.seconds == 1 else "1r/m"
+        return f"limit_req_zone ${self.variable} zone={self.name}:64m rate={rate};\n"
+
+    @property
+    def limit(self) -> str:
+        # nginx does not count the current request as part of the burst.
+        burst = self.quota.burst - 1
+        return f"limit_req zone={self.name}{f' burst={burst} nodelay' if burst else ''};\n"
+
+
+def with_zones(site: Place, zones: list[Zone], settings: str = "") -> list[str]:
+    """nginx with a limit for each zone. The settings are those of the location."""
+    declared = "".join(zone.declaration for zone in zones)
+    limits = "".join(zone.limit for zone in zones)
+    return command(site, "", f"{declared}limit_req_status 429;", limits + settings)
 
 
 def evalsha(site: Site) -> list[str]:
     script = BUCKET.read_text()
     site.redis.ask("SCRIPT", "LOAD", script)
+    return with_lua(site, lua(site.redis.port, sha1(script), site.quota))
+
+
+def with_lua(site: Place, lua: str, settings: str = "") -> list[str]:
+    """nginx that decides on each request by this code. The settings are those of the location."""
     modules = ("ndk_http_module", "ngx_http_lua_module")
-    return command(
-        site,
-        "".join(f"load_module {MODULES}/{module}.so;\n" for module in modules),
-        "",
-        f"access_by_lua_block {{\n{lua(site.redis.port, sha1(script), site.quota)}}}",
-    )
+    loaded = "".join(f"load_module {MODULES}/{module}.so;\n" for module in modules)
+    return command(site, loaded, "", f"access_by_lua_block {{\n{lua}}}{settings}")
 
 
 def lua(port: int, sha: str, quota: Quota) -> str:

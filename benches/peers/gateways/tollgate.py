@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from ..processes import BUILT, free_port
-from .gateway import Gateway, Quota, Site, Store
+from .gateway import Gateway, Place, Quota, Site, Store
 
 TARGET = os.path.dirname(BUILT)
 
@@ -105,7 +105,7 @@ def redis_table(url: str) -> str:
     return f'[redis]\nurl = "{url}"\ntimeout = "100ms"\n'
 
 
-def base(site: Site, listen: str) -> str:
+def base(site: Place, listen: str) -> str:
     """The configuration without routes and rules."""
     return f"""[server]
 {listen}admin = "127.0.0.1:{free_port()}"

@@ -2,10 +2,10 @@
 
 import json
 
-from .gateway import KEPT, Gateway, Site, Store
+from .gateway import KEPT, Gateway, Place, Quota, Site, Store
 
 
-def command(site: Site, limits: list[dict], has_tls: bool = False) -> list[str]:
+def command(site: Place, limits: list[dict], has_tls: bool = False) -> list[str]:
     """`limits` are those of middlewares, which decide in turn."""
     router: dict = {"rule": "PathPrefix(`/`)", "service": "api"}
     http: dict = {"routers": {"all": router}}
@@ -36,15 +36,19 @@ def command(site: Site, limits: list[dict], has_tls: bool = False) -> list[str]:
 
 def limit(site: Site, store: Store) -> dict:
     """A limit for each key."""
+    redis = f"127.0.0.1:{site.redis.port}" if store is Store.REDIS else None
+    return rate_limit(site.quota, {"requestHeaderName": "X-Api-Key"}, redis)
+
+
+def rate_limit(quota: Quota, criterion: dict, redis: str | None) -> dict:
+    """A limit for each value of the criterion, in memory if there is no address of Redis."""
     limit = {
-        "average": site.quota.tokens,
-        "period": f"{site.quota.seconds}s",
-        "burst": site.quota.burst,
-        "sourceCriterion": {"requestHeaderName": "X-Api-Key"},
+        "average": quota.tokens,
+        "period": f"{quota.seconds}s",
+        "burst": quota.burst,
+        "sourceCriterion": criterion,
     }
-    if store is Store.REDIS:
-        limit["redis"] = {"endpoints": [f"127.0.0.1:{site.redis.port}"]}
-    return limit
+    return limit | ({"redis": {"endpoints": [redis]}} if redis else {})
 
 
 def limited(store: Store) -> Gateway:
