@@ -47,7 +47,7 @@ fn under_load<T>(gateways: &[Gateway], work: impl FnOnce() -> T) -> T {
                     let mut connection = gateway.connect();
                     while !is_over.load(Ordering::Relaxed) {
                         connection.send(&Request::get("/"));
-                        sleep_for(Duration::from_millis(50));
+                        sleep_for(Duration::from_millis(100));
                     }
                 });
             }

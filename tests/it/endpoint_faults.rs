@@ -16,7 +16,7 @@ use crate::support::{
 
 /// Connections of the load, and the pause of each after a response.
 const CONNECTIONS: usize = 64;
-const PAUSE: Duration = Duration::from_millis(60);
+const PAUSE: Duration = Duration::from_millis(120);
 
 /// How long an endpoint may stay in use after it has failed: three checks, a tenth later each, and
 /// the timeout of the last. The same for its return: two checks.
@@ -112,6 +112,7 @@ fn returns(gateway: &Gateway, server: &PeerServer, fault: &str) {
     let since = gateway.log().lines().count();
     let own = server.address.to_string();
     eventually("its share", || {
+        sleep_for(Duration::from_millis(100));
         served(gateway, since).get(&own).is_some_and(|count| *count > 20).then_some(())
     });
 }

@@ -210,7 +210,7 @@ fn streaming_clients_of_two_gateways_stay_within_the_tokens_of_a_minute() {
 }
 
 /// Bytes of the first event of each open stream, of which the gateway must keep nothing.
-const LONG_EVENT: usize = 8 << 20;
+const LONG_EVENT: usize = 3 << 20;
 /// What a gateway holds of a stream between a fast server and its client, at most.
 const PER_STREAM: u64 = 1 << 20;
 /// How much later the first event may arrive.

@@ -113,9 +113,9 @@ fn recorder(clock: Stopwatch) -> (Upstream, Arc<Mutex<Vec<Arrival>>>) {
     (upstream, arrivals)
 }
 
-/// Runs one client that sends as many requests as possible until `done`. Clients of one key send
-/// searches. Each key has clients on both gateways, one key has clients at both addresses. Returns
-/// the numbers of allowed and denied requests.
+/// Runs one client that sends more requests than any rule allows, until `done`. Clients of one key
+/// send searches. Each key has clients on both gateways, one key has clients at both addresses.
+/// Returns the numbers of allowed and denied requests.
 fn client(gateway: &Gateway, number: usize, clock: Stopwatch, done: &AtomicBool) -> (u64, u64) {
     let (key, ip, path) = match number / 2 % 4 {
         0 => ("ant", "192.0.2.1", "/"),
@@ -134,7 +134,7 @@ fn client(gateway: &Gateway, number: usize, clock: Stopwatch, done: &AtomicBool)
             429 => denied += 1,
             other => panic!("answered {other}"),
         }
-        sleep_for(Duration::from_millis(5));
+        sleep_for(Duration::from_millis(15));
     }
     (allowed, denied)
 }

@@ -38,7 +38,7 @@ fn load(gateways: &[Gateway], watch: Stopwatch, is_over: impl Fn() -> bool + Syn
             let response = connection.send(&request());
             match response.status {
                 200 => passes.push((sent, watch.elapsed())),
-                429 => sleep_for(Duration::from_millis(3)),
+                429 => sleep_for(Duration::from_millis(8)),
                 status => panic!("{status}: {}", response.text()),
             }
         }

@@ -9,7 +9,7 @@ use tollgate::base::clock;
 
 use crate::support::{
     Connection, DEMO, Gateway, PeerServer, Request, Response, Upstream, digest, eventually,
-    proxy_to, replace_file, timed_below,
+    proxy_to, replace_file, sleep_for, timed_below,
 };
 
 /// A provider, and what its tokens are for.
@@ -341,6 +341,7 @@ fn row_196_rotated_keys_are_fetched_on_demand_without_a_refusal_of_others() {
                     if status == 401 {
                         refused.fetch_add(1, Ordering::Relaxed);
                     }
+                    sleep_for(Duration::from_millis(5));
                 }
             });
         }
@@ -386,7 +387,9 @@ fn row_197_keys_are_kept_while_they_cannot_be_fetched() {
         // A key that is not there demands a fetch, which fails. The keys of before are kept.
         provider.0.post("/mode", mode);
         let before = gateway.count("tollgate_token_key_fetches_total", &failed);
+        // It begins ten seconds after the fetch before it.
         eventually("a failed fetch", || {
+            sleep_for(Duration::from_millis(200));
             gateway.send(&with(&provider.forged("jku_in_header")));
             let failures = gateway.count("tollgate_token_key_fetches_total", &failed);
             (failures > before).then_some(())

@@ -53,7 +53,7 @@ fn send_until(
         if is_over() {
             return sum;
         }
-        sleep_for(Duration::from_millis(100));
+        sleep_for(Duration::from_millis(300));
     }
 }
 

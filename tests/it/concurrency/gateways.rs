@@ -47,6 +47,9 @@ pub(super) fn usable(
 ) -> usize {
     let mut last = 0;
     within(timeout, || {
+        if last > 0 {
+            sleep_for(Duration::from_millis(100));
+        }
         let before = upstream.now();
         let hanging = fill(gateway, upstream);
         last = hanging.len();

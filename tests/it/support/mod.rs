@@ -63,7 +63,7 @@ pub(crate) use send::{StatusCounts, send_concurrently, send_many};
 pub(crate) use shell::{BackgroundShell, bash};
 pub(crate) use upstream::{ReceivedRequest, Upstream};
 pub(crate) use wait::{
-    Latch, Stopwatch, TIMEOUT, Timestamp, eventually, inconclusive_if_waited, sleep_for, timed,
-    timed_below, wait_retry_after, within,
+    Latch, Stopwatch, TIMEOUT, Timestamp, each_below, eventually, inconclusive_if_waited,
+    sleep_for, timed, timed_below, wait_retry_after, within,
 };
 pub(crate) use wall_clock::WallClock;

@@ -14,7 +14,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 /// Pauses between two polls: each is longer than the one before, since polling takes time from what
 /// it waits for.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-const LONGEST_PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Polls until `poll` returns a value. Panics after [`TIMEOUT`].
 #[track_caller]
@@ -102,6 +102,17 @@ pub(crate) fn timed_below<T>(limit: Duration, work: impl FnOnce() -> T) -> T {
         inconclusive(&why);
     }
     result
+}
+
+/// As [`timed_below`], for each of `count` calls. The waits are read once for all of them: to read
+/// them takes longer than a request.
+#[track_caller]
+pub(crate) fn each_below(limit: Duration, count: usize, mut work: impl FnMut(usize)) {
+    let before = CpuWaits::now();
+    let longest = (0..count).map(|number| timed(|| work(number)).1).max().unwrap_or_default();
+    if let Some(why) = before.judge(longest, limit) {
+        inconclusive(&why);
+    }
 }
 
 /// Reports `what` as inconclusive if the processes of the test have waited for a CPU for longer

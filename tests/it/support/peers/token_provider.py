@@ -12,6 +12,7 @@ POST /introspect                        the answer (RFC 7662), to `gate way` wit
 """
 
 import base64
+import functools
 import hashlib
 import hmac
 import json
@@ -65,12 +66,18 @@ released = threading.Event()
 opaque = {}
 
 
+@functools.cache
+def other_key():
+    """A key that is not the provider's."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
 def forged(kind, claims):
     """A token that must be refused."""
     good = jwt.encode(claims, keys.private[keys.of("RS256")], "RS256", {"kid": keys.of("RS256")})
     head, body, signature = good.split(".")
     public = rsa_key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    other = other_key()
     kid = keys.of("RS256")
     if kind == "none":
         return jwt.encode(claims, None, "none", {"kid": kid})
