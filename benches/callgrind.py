@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from peers.gateways import OPEN, Site, Store
@@ -46,6 +47,7 @@ CACHES = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=1048576
 COMMITTED = Path("benches/callgrind.txt")
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "callgrind"
 FEW_HEADS, MANY_HEADS = 20, 120
+AT_ONCE = min(2, os.cpu_count() or 1)
 MOST_FOR_A_HEAD = 3_000_000
 MOST_FOR_A_STORED_KEY = 1.01
 KEYS = ("of-file", "of-store")
@@ -134,7 +136,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tollgate-callgrind-") as folder:
         if not wanted.heads:
             compare(per_request(Path(folder), wanted.keep), wanted.write)
-        heads = {name: per_head(Path(folder), name, wanted.keep) for name in HEADS}
+        heads = all_heads(Path(folder), wanted.keep, 1 if wanted.write else AT_ONCE)
     for name, found in heads.items():
         print(f"{found:,} instructions for the head “{name}”")
     if wanted.write:
@@ -238,6 +240,18 @@ def per_request(folder: Path, keep: Path | None) -> Counts:
     return Counts(instructions["Ir"], first_level, memory)
 
 
+def all_heads(folder: Path, keep: Path | None, at_once: int) -> dict[str, int]:
+    """Instructions of each head. Beside another one, the event loop finds nothing more often: what is above the limit is
+    counted again, alone."""
+    with ThreadPoolExecutor(at_once) as pool:
+        counts = pool.map(lambda name: per_head(folder, name, keep), HEADS)
+        heads = dict(zip(HEADS, counts, strict=True))
+    for name, found in heads.items():
+        if at_once > 1 and found > MOST_FOR_A_HEAD:
+            heads[name] = per_head(folder, name, keep)
+    return heads
+
+
 def per_head(folder: Path, name: str, keep: Path | None) -> int:
     target, host, more = HEADS[name]
     head = f"GET {target} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n".encode()
@@ -275,7 +289,7 @@ def counted(
     """Callgrind's events by name, from start to exit."""
     counts = (keep or folder).absolute() / f"callgrind.{name}.out"
     valgrind = [*VALGRIND, f"--callgrind-out-file={counts}", *options]
-    program = Program([*valgrind, str(BUILT / "tollgate"), *command], folder / "log")
+    program = Program([*valgrind, str(BUILT / "tollgate"), *command], folder / f"{name}.log")
     with program:
         program.wait_for(port)
         ask(port, requests)
