@@ -166,8 +166,7 @@ fn checked(toml: &str) -> Result<Report, String> {
 
 /// `file:line`.
 fn shown(contents: &[Content], place: Place) -> String {
-    let name = contents.get(place.file).map_or("", |it| it.name.as_str());
-    if place.line == 0 { name.to_owned() } else { format!("{name}:{}", place.line) }
+    place.shown(contents.get(place.file).map_or("", |it| it.name.as_str()))
 }
 
 /// The list of what is missing or different, and its end.

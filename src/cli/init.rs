@@ -15,7 +15,7 @@ use super::{EXIT_BAD_FILE, print};
 use crate::config::diagnostic::Report;
 use crate::load::{LoadError, Source};
 use crate::net::io_text;
-use file::{ADMIN, Choices, Per, RATE, Tls, UPSTREAM};
+use file::{Choices, Per, Tls, UPSTREAM};
 use questions::Known;
 
 /// What to write.
@@ -27,7 +27,8 @@ pub(super) struct Flags {
     /// Where clients connect [default: 127.0.0.1:8080, with certificates 0.0.0.0:443]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Address of the admin port, on loopback [default: 127.0.0.1:9090]
+    /// Address of the admin port, on loopback [default: 127.0.0.1:9090, or 9091 if clients connect
+    /// to port 9090]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
     /// The rate of the limit, such as 10/s, 100/m or 1000/h [default: 10/s]
@@ -69,8 +70,6 @@ pub(super) struct Flags {
 impl Flags {
     /// What the flags say, with defaults for the rest.
     fn choices(&self) -> Choices {
-        let or =
-            |value: &Option<String>, default: &str| value.as_deref().unwrap_or(default).to_owned();
         let default = Choices::default();
         let tls = match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => Tls::Files { cert: cert.clone(), key: key.clone() },
@@ -81,10 +80,10 @@ impl Flags {
         Choices {
             servers: if is_default { vec![UPSTREAM.to_owned()] } else { self.upstream.clone() },
             listen: self.listen.clone(),
-            admin: or(&self.admin, ADMIN),
+            admin: self.admin.clone(),
             tls,
             per: self.per.clone().unwrap_or(default.per),
-            rate: or(&self.rate, RATE),
+            rate: self.rate.clone().unwrap_or(default.rate),
             burst: self.burst.clone(),
             redis: self.redis.clone(),
         }

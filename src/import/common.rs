@@ -37,14 +37,32 @@ impl ServerUrl {
     }
 }
 
+/// A server of an upstream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Server<'a> {
+    /// With `https://` before it for TLS.
+    pub(super) address: &'a str,
+    /// None for the default.
+    pub(super) weight: Option<u64>,
+    /// 0 for the servers that get requests first.
+    pub(super) priority: u64,
+}
+
+impl<'a> Server<'a> {
+    /// A server with the priority 0.
+    pub(super) fn new(address: &'a str, weight: Option<u64>) -> Self {
+        Self { address, weight, priority: 0 }
+    }
+}
+
 /// Adds a server to those of an upstream. All of them have TLS, or none.
 pub(super) fn add_server(
     upstream: &mut Settings,
-    address: &str,
-    weight: Option<u64>,
+    server: Server<'_>,
     place: Place,
     notes: &mut Notes,
 ) {
+    let Server { address, weight, priority } = server;
     let mut servers = match upstream.get("servers") {
         Some(Value::Array(servers)) => servers.clone(),
         _ => Vec::new(),
@@ -63,23 +81,19 @@ pub(super) fn add_server(
     if servers.iter().any(|known| address_of(known) == address) {
         return;
     }
-    servers.push(match weight.filter(|weight| *weight != 1) {
-        None => address.into(),
-        Some(0) => {
-            notes.omitted(
-                place,
-                address,
-                "it has the weight 0: a server without requests is left out",
-            );
-            return;
-        }
-        Some(weight) => {
-            let mut server = Table::new();
-            server.insert("address".into(), address.into());
-            server.insert("weight".into(), i64::try_from(weight).unwrap_or(i64::MAX).into());
-            server.into()
-        }
-    });
+    if weight == Some(0) {
+        notes.omitted(place, address, "it has the weight 0: a server without requests is left out");
+        return;
+    }
+    let mut server = Table::new();
+    server.insert("address".into(), address.into());
+    if let Some(weight) = weight.filter(|weight| *weight != 1) {
+        server.insert("weight".into(), i64::try_from(weight).unwrap_or(i64::MAX).into());
+    }
+    if priority > 0 {
+        server.insert("priority".into(), i64::try_from(priority).unwrap_or(i64::MAX).into());
+    }
+    servers.push(if server.len() == 1 { address.into() } else { server.into() });
     upstream.set("servers", servers);
 }
 

@@ -122,7 +122,7 @@ fn note_listeners(imported: &mut Imported) {
             addresses.join(", "),
             names.join(", ")
         );
-        imported.notes.approximate(Place { file, line: 0 }, "listeners", why);
+        imported.notes.approximate(Place { file, ..Place::default() }, "listeners", why);
     }
 }
 
@@ -186,7 +186,11 @@ fn remove_repeated_routes(routes: &mut Entries, notes: &mut Notes) {
         });
         if let Some(first) = first {
             let why = if first.file == place.file {
-                format!("line {} has a route for the same requests, which is used", first.line)
+                let at = first.shown("line");
+                format!(
+                    "{} has a route for the same requests, which is used",
+                    at.replacen(':', " ", 1)
+                )
             } else {
                 "another file has a route for the same requests, which is used".to_owned()
             };

@@ -6,13 +6,19 @@ use std::fmt;
 /// Maximum length of what a note repeats of the file, in characters.
 const SHOWN: usize = 80;
 
-/// A line of one of the files.
+/// Columns from which on the line alone does not say where a setting is, as in JSON in one line.
+const LONG_LINE: usize = 100;
+
+/// Where a setting begins in one of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place {
     /// Index of the file.
     pub file: usize,
     /// Line, counted from 1; 0 for the file as a whole.
     pub line: usize,
+    /// Column in characters, counted from 1; 0 if it is not known. Settings of one line differ in
+    /// it.
+    pub column: usize,
 }
 
 /// What happened to a setting.
@@ -42,6 +48,19 @@ pub struct Note {
 pub(super) struct Notes {
     all: Vec<Note>,
     known: HashSet<Note>,
+}
+
+// === impl Place ===
+
+impl Place {
+    /// `file:line`, with the column if the line is long, of a file of this name.
+    pub fn shown(self, file: &str) -> String {
+        match self {
+            Self { line: 0, .. } => file.to_owned(),
+            Self { line, column: 0..=LONG_LINE, .. } => format!("{file}:{line}"),
+            Self { line, column, .. } => format!("{file}:{line}:{column}"),
+        }
+    }
 }
 
 // === impl Notes ===

@@ -32,7 +32,7 @@ pub(super) fn write(imported: &Imported, names: &[&str]) -> String {
     table(&mut text, "[server.limits]", None, &imported.limits);
     let at = |place: Place| {
         let name = names.get(place.file).copied().unwrap_or_default();
-        (place.line > 0).then(|| format!("{name}:{}", place.line))
+        (place.line > 0).then(|| place.shown(name))
     };
     for (place, listener) in &imported.listeners {
         table(&mut text, "[[listeners]]", at(*place), listener);

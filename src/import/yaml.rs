@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span};
 
 use super::SyntaxError;
 use super::note::Place;
@@ -45,11 +45,16 @@ pub(super) fn parse(text: &str, file: usize) -> Result<Vec<Node>, SyntaxError> {
     let mut builder = Builder { file, ..Builder::default() };
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
-            SyntaxError::new(Place { file, line: error.marker().line() }, error.info().to_owned())
+            let place = place(file, *error.marker());
+            SyntaxError::new(place, error.info().to_owned())
         })?;
         builder.add(event, span)?;
     }
     Ok(builder.documents)
+}
+
+fn place(file: usize, marker: Marker) -> Place {
+    Place { file, line: marker.line(), column: marker.col() + 1 }
 }
 
 // === impl Node ===
@@ -58,6 +63,11 @@ impl Node {
     /// A node that has nothing.
     pub(super) fn nothing() -> Self {
         Self { place: Place::default(), value: Value::Null }
+    }
+
+    /// A map without keys.
+    pub(super) fn empty_map(place: Place) -> Self {
+        Self { place, value: Value::Map(Vec::new()) }
     }
 
     /// The value of a key; of several, the first. A null is no value.
@@ -135,9 +145,46 @@ impl Node {
         let merged = pairs.remove(at).value;
         let sources =
             if merged.items().is_empty() { vec![merged] } else { merged.items().to_vec() };
-        for pair in sources.iter().flat_map(Node::pairs) {
+        for source in &sources {
+            self.add_missing(source);
+        }
+    }
+
+    /// Adds the pairs of another map whose keys are not there.
+    pub(super) fn add_missing(&mut self, other: &Node) {
+        let Value::Map(pairs) = &mut self.value else { return };
+        for pair in other.pairs() {
             if pairs.iter().all(|own| own.key != pair.key) {
                 pairs.push(pair.clone());
+            }
+        }
+    }
+
+    /// Sets the value of a key of a map.
+    pub(super) fn set(&mut self, key: &str, value: Node) {
+        let Value::Map(pairs) = &mut self.value else { return };
+        match pairs.iter_mut().find(|pair| pair.key == key) {
+            Some(pair) => pair.value = value,
+            None => pairs.push(Pair { key: key.to_owned(), place: value.place, value }),
+        }
+    }
+
+    /// Changes each map of the tree.
+    pub(super) fn change_maps(&mut self, change: &mut dyn FnMut(&mut Node)) {
+        if matches!(self.value, Value::Map(_)) {
+            change(self);
+        }
+        match &mut self.value {
+            Value::Null | Value::Scalar(_) => {}
+            Value::List(items) => {
+                for item in items {
+                    item.change_maps(change);
+                }
+            }
+            Value::Map(pairs) => {
+                for pair in pairs {
+                    pair.value.change_maps(change);
+                }
             }
         }
     }
@@ -182,7 +229,7 @@ struct Builder {
 
 impl Builder {
     fn add(&mut self, event: Event<'_>, span: Span) -> Result<(), SyntaxError> {
-        let place = Place { file: self.file, line: span.start.line() };
+        let place = place(self.file, span.start);
         match event {
             Event::Scalar(text, style, anchor, _) => {
                 let is_null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null");

@@ -13,6 +13,9 @@ pub(super) const LISTEN_TLS: &str = "0.0.0.0:443";
 /// Address of the admin port.
 pub(super) const ADMIN: &str = "127.0.0.1:9090";
 
+/// The same if clients connect to the port of [`ADMIN`].
+const ADMIN_BESIDE: &str = "127.0.0.1:9091";
+
 /// The server that requests are forwarded to.
 pub(super) const UPSTREAM: &str = "127.0.0.1:3000";
 
@@ -29,8 +32,9 @@ pub(super) struct Choices {
     pub(super) servers: Vec<String>,
     /// Where clients connect; [`LISTEN`] or [`LISTEN_TLS`] by default.
     pub(super) listen: Option<String>,
-    /// Address of the admin port, on loopback.
-    pub(super) admin: String,
+    /// Address of the admin port, on loopback; [`ADMIN`] by default, or the next port if clients
+    /// connect to that one.
+    pub(super) admin: Option<String>,
     pub(super) tls: Tls,
     /// What a bucket is counted by.
     pub(super) per: Per,
@@ -64,7 +68,7 @@ impl Default for Choices {
         Self {
             servers: vec![UPSTREAM.to_owned()],
             listen: None,
-            admin: ADMIN.to_owned(),
+            admin: None,
             tls: Tls::None,
             per: Per(vec!["ip".to_owned()]),
             rate: RATE.to_owned(),
@@ -79,6 +83,13 @@ impl Choices {
     fn listen(&self) -> &str {
         let default = if self.tls == Tls::None { LISTEN } else { LISTEN_TLS };
         self.listen.as_deref().unwrap_or(default)
+    }
+
+    /// Address of the admin port.
+    fn admin(&self) -> &str {
+        let port = |address: &str| address.rsplit_once(':').map(|(_, port)| port.to_owned());
+        let is_taken = port(self.listen()) == port(ADMIN);
+        self.admin.as_deref().unwrap_or(if is_taken { ADMIN_BESIDE } else { ADMIN })
     }
 
     /// The whole file.
@@ -97,8 +108,8 @@ impl Choices {
             text += &commented(&listen, &format!("where clients connect{hint}"));
         }
         text += &commented(
-            &format!("admin = {}", quoted(&self.admin)),
-            &format!("metrics, health, the dashboard: http://{}/", self.admin),
+            &format!("admin = {}", quoted(self.admin())),
+            &format!("metrics, health, the dashboard: http://{}/", self.admin()),
         );
         text + &self.listeners()
     }
@@ -322,7 +333,7 @@ mod tests {
                             let choices = Choices {
                                 servers: vec![UPSTREAM.into(), "b.internal:3000".into()],
                                 listen: listen.map(str::to_owned),
-                                admin: ADMIN.into(),
+                                admin: None,
                                 tls: tls.clone(),
                                 per: Per::parse(per).unwrap(),
                                 rate: rate.into(),
@@ -343,6 +354,24 @@ mod tests {
     #[test]
     fn shipped_file_is_that_of_the_defaults() {
         assert_eq!(Choices::default().text(), include_str!("gateway.toml"));
+    }
+
+    #[test]
+    fn admin_port_makes_way_for_clients_unless_it_is_named() {
+        for (listen, admin, expected) in [
+            ("0.0.0.0:9090", None, "127.0.0.1:9091"),
+            ("[::]:9090", None, "127.0.0.1:9091"),
+            ("0.0.0.0:9091", None, "127.0.0.1:9090"),
+            ("0.0.0.0:9090", Some("127.0.0.1:9000"), "127.0.0.1:9000"),
+        ] {
+            let (listen, admin) = (Some(listen.to_owned()), admin.map(str::to_owned));
+            let text = Choices { listen, admin, ..Choices::default() }.text();
+            assert!(text.contains(&format!("admin = \"{expected}\"")), "{text}");
+            assert_eq!(problems(&text), None, "{text}");
+        }
+        let listen = Some("0.0.0.0:9090".to_owned());
+        let choices = Choices { listen, admin: Some(ADMIN.to_owned()), ..Choices::default() };
+        assert!(problems(&choices.text()).unwrap().contains("another port"));
     }
 
     #[test]

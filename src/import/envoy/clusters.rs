@@ -3,7 +3,7 @@
 use toml::Table;
 
 use super::{address, config, duration, get, items, text};
-use crate::import::common::add_server;
+use crate::import::common::{Server, add_server};
 use crate::import::note::{Notes, Place};
 use crate::import::settings::{Imported, Settings};
 use crate::import::values;
@@ -57,8 +57,13 @@ fn settings(cluster: &Node, name: &str, notes: &mut Notes) -> Settings {
     if let Some(tls) = tls {
         tls_of(tls, &what, &mut settings, notes);
     }
-    if let Some(check) = items(cluster, "health_checks").first() {
-        health(check, &mut settings);
+    for (number, check) in items(cluster, "health_checks").iter().enumerate() {
+        if number == 0 {
+            health(check, &mut settings);
+        } else {
+            let why = "an upstream has one health check, the first";
+            notes.omitted(check.place, format!("{what}: health_checks"), why);
+        }
     }
     if let Some(outlier) = get(cluster, "outlier_detection") {
         eject(outlier, &mut settings);
@@ -67,6 +72,8 @@ fn settings(cluster: &Node, name: &str, notes: &mut Notes) -> Settings {
         get(cluster, "circuit_breakers").map(|it| items(it, "thresholds")).unwrap_or_default()
     {
         if text(threshold, "priority") == Some("HIGH") {
+            let why = "an upstream has one set of thresholds for all routes, those of `DEFAULT`";
+            notes.omitted(threshold.place, format!("{what}: circuit_breakers HIGH"), why);
             continue;
         }
         for (theirs, own) in [
@@ -89,18 +96,34 @@ fn settings(cluster: &Node, name: &str, notes: &mut Notes) -> Settings {
 fn servers(cluster: &Node, scheme: &str, what: &str, settings: &mut Settings, notes: &mut Notes) {
     let assignment = get(cluster, "load_assignment");
     for group in assignment.map(|it| items(it, "endpoints")).unwrap_or_default() {
+        let priority = get(group, "priority").and_then(Node::number).unwrap_or(0);
+        if priority > 0 {
+            let why = "its servers get requests when none of a lower priority is healthy, not when a part of them is not";
+            notes.approximate(group.place, format!("{what}: priority {priority}"), why);
+        }
+        if let Some(weight) =
+            get(group, "load_balancing_weight").filter(|it| it.number() != Some(1))
+        {
+            let why =
+                "servers have weights, groups have none: write `weight` of each of these servers";
+            notes.approximate(weight.place, format!("{what}: load_balancing_weight"), why);
+        }
         for endpoint in items(group, "lb_endpoints") {
+            if matches!(text(endpoint, "health_status"), Some("UNHEALTHY" | "DRAINING" | "TIMEOUT"))
+            {
+                let why = "its `health_status` says that it gets no requests";
+                notes.omitted(endpoint.place, format!("{what}: endpoint"), why);
+                continue;
+            }
             let weight = get(endpoint, "load_balancing_weight").and_then(Node::number);
             // Also beside it, as some files have it.
             let inner = get(endpoint, "endpoint").filter(|it| get(it, "address").is_some());
-            server(inner.unwrap_or(endpoint), weight, scheme, what, settings, notes);
-        }
-        if get(group, "priority").and_then(Node::number).is_some_and(|priority| priority > 0) {
-            notes.approximate(
-                group.place,
-                format!("{what}: priority"),
-                "write `priority` of each of these servers",
-            );
+            let Some(address) = server(inner.unwrap_or(endpoint), scheme, what, notes) else {
+                continue;
+            };
+            // The highest one that the gateway has.
+            let server = Server { address: &address, weight, priority: priority.min(100) };
+            add_server(settings, server, endpoint.place, notes);
         }
     }
     // Versions before 3.
@@ -111,7 +134,8 @@ fn servers(cluster: &Node, scheme: &str, what: &str, settings: &mut Settings, no
         if let Some((host_name, port)) = host_of.zip(port.and_then(|port| u16::try_from(port).ok()))
             && let Some(address) = values::with_port(&format!("{host_name}:{port}"), port)
         {
-            add_server(settings, &format!("{scheme}{address}"), None, host.place, notes);
+            let address = format!("{scheme}{address}");
+            add_server(settings, Server::new(&address, None), host.place, notes);
         }
     }
     match text(cluster, "type") {
@@ -123,28 +147,19 @@ fn servers(cluster: &Node, scheme: &str, what: &str, settings: &mut Settings, no
     }
 }
 
-/// Adds an endpoint to the servers.
-fn server(
-    endpoint: &Node,
-    weight: Option<u64>,
-    scheme: &str,
-    what: &str,
-    settings: &mut Settings,
-    notes: &mut Notes,
-) {
+/// The address of an endpoint. None if it cannot be taken over, which is noted.
+fn server(endpoint: &Node, scheme: &str, what: &str, notes: &mut Notes) -> Option<String> {
     let Some((host, port)) = address(endpoint) else {
         let why = "a server is a host with a port: it has no `socket_address`";
-        return notes.omitted(endpoint.place, format!("{what}: endpoint"), why);
+        notes.omitted(endpoint.place, format!("{what}: endpoint"), why);
+        return None;
     };
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    match values::with_port(&format!("{host}:{port}"), port) {
-        Some(address) => {
-            add_server(settings, &format!("{scheme}{address}"), weight, endpoint.place, notes);
-        }
-        None => {
-            notes.omitted(endpoint.place, format!("{what}: {host}"), "it is no host of a server");
-        }
+    let found = values::with_port(&format!("{host}:{port}"), port);
+    if found.is_none() {
+        notes.omitted(endpoint.place, format!("{what}: {host}"), "it is no host of a server");
     }
+    found.map(|address| format!("{scheme}{address}"))
 }
 
 fn has_http2(cluster: &Node) -> bool {

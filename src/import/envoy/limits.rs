@@ -3,86 +3,133 @@
 use toml::Value;
 
 use super::{config, duration, get, items, text};
-use crate::import::note::Place;
+use crate::import::note::Notes;
 use crate::import::settings::{Imported, Settings};
 use crate::import::values;
 use crate::import::yaml::Node;
 
-/// Whether an extension of this name is the filter.
-pub(super) fn is_local(name: &str) -> bool {
-    name == "envoy.filters.http.local_ratelimit" || name == "envoy.filters.http.local_rate_limit"
+/// Millionths of all requests.
+const ALL: u64 = 1_000_000;
+
+/// Whether an HTTP filter limits rates: by its name, or by its type if it has a name of its own.
+pub(super) fn is_local(filter: &Node) -> bool {
+    let name = text(filter, "name").unwrap_or_default();
+    let kind = text(config(filter), "@type").unwrap_or_default();
+    name == "envoy.filters.http.local_ratelimit"
+        || name == "envoy.filters.http.local_rate_limit"
+        || kind.ends_with(".LocalRateLimit") && kind.contains(".http.")
 }
 
 /// Adds the limit of a filter for a route to the rules.
 pub(super) fn add(filter: &Node, name: &str, route: &str, imported: &mut Imported) {
+    if get(filter, "disabled").and_then(Node::flag) == Some(true) {
+        return;
+    }
     let config = config(filter);
     let known = imported.rules.iter_mut().find(|rule| rule.place == config.place);
     if let Some(known) = known {
         known.settings.extend("routes", [route.to_owned()]);
         return;
     }
-    let Some(bucket) = get(config, "token_bucket") else { return };
-    let Some(mut rule) = rule(bucket, config.place, imported) else { return };
-    if percent(config, "filter_enabled") == Some(0) {
-        rule.set("enabled", false);
-    } else if percent(config, "filter_enforced") == Some(0) {
-        rule.set("mode", "shadow");
-    } else if let Some(share) = percent(config, "filter_enforced").filter(|share| *share < 100) {
-        rule.set("enforce", format!("{share}%"));
-    }
-    for (key, why) in [
-        ("descriptors", "write a rule for each, with `per`, `routes` or `plans.<plan>`"),
-        ("stages", "all rules are checked together"),
-        ("local_rate_limit_per_downstream_connection", "write `per = [\"ip\"]` in the rule"),
-        ("response_headers_to_add", "headers of limits are `[headers]`"),
-    ] {
-        if let Some(unknown) = get(config, key).filter(|it| it.flag() != Some(false)) {
-            imported.notes.omitted(unknown.place, format!("local_ratelimit: {key}"), why);
-        }
-    }
-    if text(get(config, "status").unwrap_or(config), "code")
-        .is_some_and(|code| code != "TooManyRequests" && code != "429")
-    {
-        imported.notes.omitted(
-            config.place,
-            "local_ratelimit: status",
-            "a refused request gets 429",
-        );
-    }
+    note_rest(config, &mut imported.notes);
+    let Some(mut rule) = rule(config, &mut imported.notes) else { return };
+    shares(config, &mut rule, &mut imported.notes);
     rule.extend("routes", [route.to_owned()]);
     let own =
         text(config, "stat_prefix").filter(|prefix| !prefix.contains("local_rate")).unwrap_or(name);
     imported.rules.add(own, config.place, rule);
 }
 
-fn rule(bucket: &Node, place: Place, imported: &mut Imported) -> Option<Settings> {
-    let number = |key: &str| get(bucket, key).and_then(Node::number);
-    let tokens = number("max_tokens")?;
-    let per_fill = number("tokens_per_fill").unwrap_or(1);
-    let rate = values::rate(per_fill, duration(bucket, "fill_interval")?);
-    let Some(rate) = rate else {
-        imported.notes.omitted(place, "local_ratelimit", "its bucket is not filled");
+/// Notes the settings of the filter that a rule does not have.
+fn note_rest(config: &Node, notes: &mut Notes) {
+    for (key, why) in [
+        ("descriptors", "write a rule for each, with `per`, `routes` or `plans.<plan>`"),
+        ("rate_limits", "write a rule for each, with `per`, `routes` or `plans.<plan>`"),
+        ("stages", "all rules are checked together"),
+        ("local_rate_limit_per_downstream_connection", "write `per = [\"ip\"]` in the rule"),
+        (
+            "local_cluster_rate_limit",
+            "each gateway has the whole limit: gateways with `[redis]` share it",
+        ),
+        ("response_headers_to_add", "headers of limits are `[headers]`"),
+    ] {
+        if let Some(unknown) = get(config, key).filter(|it| it.flag() != Some(false)) {
+            notes.omitted(unknown.place, format!("local_ratelimit: {key}"), why);
+        }
+    }
+    if text(get(config, "status").unwrap_or(config), "code")
+        .is_some_and(|code| code != "TooManyRequests" && code != "429")
+    {
+        notes.omitted(config.place, "local_ratelimit: status", "a refused request gets 429");
+    }
+}
+
+/// The bucket of the filter. None if it has none, which is noted.
+fn rule(config: &Node, notes: &mut Notes) -> Option<Settings> {
+    let Some(bucket) = get(config, "token_bucket") else {
+        notes.omitted(config.place, "local_ratelimit", "it has no `token_bucket`: write a rule");
         return None;
     };
-    let burst = i64::try_from(tokens.max(1)).unwrap_or(i64::MAX);
+    let number = |key: &str| get(bucket, key).and_then(Node::number);
+    let tokens = number("max_tokens").filter(|tokens| *tokens > 0);
+    let fill = get(bucket, "tokens_per_fill").map_or(Some(1), Node::number);
+    let rate = tokens.zip(fill).zip(duration(bucket, "fill_interval"));
+    // What does not fit into the bucket is lost.
+    let rate = rate.and_then(|((tokens, fill), ms)| values::rate(fill.min(tokens), ms));
+    let Some((rate, tokens)) = rate.zip(tokens) else {
+        let why = "it is not a bucket that is filled: write a rule with `rate` and `burst`";
+        notes.omitted(bucket.place, "local_ratelimit: token_bucket", why);
+        return None;
+    };
     Some(
         Settings::default()
             .with("per", Vec::<Value>::new())
             .with("rate", rate)
-            .with("burst", burst),
+            .with("burst", i64::try_from(tokens).unwrap_or(i64::MAX)),
     )
 }
 
-/// Percent of `filter_enabled` and `filter_enforced`.
-fn percent(config: &Node, key: &str) -> Option<u64> {
-    let value = get(get(config, key)?, "default_value")?;
+/// The shares of the requests that are checked, and refused: `filter_enabled` and
+/// `filter_enforced`.
+fn shares(config: &Node, rule: &mut Settings, notes: &mut Notes) {
+    let (enabled, enforced) = (share(config, "filter_enabled"), share(config, "filter_enforced"));
+    for (key, own) in [("filter_enabled", "enabled"), ("filter_enforced", "enforce")] {
+        let set_at_run_time = get(config, key).filter(|it| get(it, "runtime_key").is_some());
+        if let Some(node) = set_at_run_time.filter(|_| share(config, key) < ALL) {
+            let why =
+                format!("`default_value` is used: the runtime may have more, `{own}` of the rule");
+            notes.approximate(node.place, format!("local_ratelimit: {key}"), why);
+        }
+    }
+    if enabled == 0 {
+        rule.set("enabled", false);
+    } else if enabled < ALL {
+        let why = "all requests are checked: a rule has no share of them";
+        notes.approximate(config.place, "local_ratelimit: filter_enabled", why);
+    }
+    if enforced == 0 {
+        rule.set("mode", "shadow");
+    } else if enforced < ALL {
+        let why =
+            "`enforce` is a share of the clients, which are always the same, not of the requests";
+        notes.approximate(config.place, "local_ratelimit: filter_enforced", why);
+        // One decimal, rounded up.
+        let tenths = enforced.div_ceil(1_000);
+        rule.set("enforce", format!("{}.{}%", tenths / 10, tenths % 10));
+    }
+}
+
+/// Millionths of the requests, at most [`ALL`]. Without it, Envoy takes none.
+fn share(config: &Node, key: &str) -> u64 {
+    let Some(node) = get(config, key) else { return 0 };
+    let Some(value) = get(node, "default_value") else { return ALL };
     let numerator = get(value, "numerator").and_then(Node::number).unwrap_or(0);
-    let of = match text(value, "denominator") {
-        Some("TEN_THOUSAND") => 100,
-        Some("MILLION") => 10_000,
-        _ => 1,
+    let unit = match text(value, "denominator") {
+        Some("TEN_THOUSAND" | "1") => 100,
+        Some("MILLION" | "2") => 1,
+        _ => 10_000,
     };
-    Some((numerator / of).min(100))
+    numerator.saturating_mul(unit).min(ALL)
 }
 
 /// Notes limits of the rate limit service, whose numbers are in its own file.

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::routes::{self, Manager};
-use super::{address, clusters, config, duration, get, items, limits, text};
+use super::{address, chains, clusters, config, duration, get, items, limits, text};
 use crate::import::common::listen;
 use crate::import::note::Notes;
 use crate::import::settings::{Imported, Settings};
@@ -29,7 +29,11 @@ pub(super) fn import(resources: &Node, imported: &mut Imported) {
 /// The connection managers of a listener. Returns whether there is one.
 fn managers(listener: &Node, name: &str, resources: &Node, imported: &mut Imported) -> bool {
     let mut found = false;
-    for chain in items(listener, "filter_chains") {
+    for chain in chains::all(listener) {
+        let what = format!("listener {name}");
+        let Some(conditions) = chains::conditions(chain, &what, &mut imported.notes) else {
+            continue;
+        };
         for filter in items(chain, "filters") {
             let kind = text(filter, "name").unwrap_or_default();
             let manager = config(filter);
@@ -54,7 +58,8 @@ fn managers(listener: &Node, name: &str, resources: &Node, imported: &mut Import
                 );
                 continue;
             };
-            let manager = Manager { resources, filters: items(manager, "http_filters"), table };
+            let filters = items(manager, "http_filters");
+            let manager = Manager { resources, filters, table, chain: &conditions };
             routes::import(&manager, imported);
         }
     }
@@ -84,7 +89,7 @@ fn manager_settings(manager: &Node, name: &str, imported: &mut Imported) {
         let is_known = matches!(
             kind,
             "envoy.filters.http.router" | "envoy.router" | "envoy.filters.http.cors" | "envoy.cors"
-        ) || limits::is_local(kind);
+        ) || limits::is_local(filter);
         if !is_known {
             imported.notes.omitted(filter.place, format!("filter {kind}"), instead(kind));
         }
@@ -149,11 +154,7 @@ fn addresses(listener: &Node, name: &str, imported: &mut Imported) {
     let mut settings = Settings::default().with("address", text_of.as_str());
     let mut has_tls = false;
     let mut certificates: Vec<Value> = Vec::new();
-    for chain in items(listener, "filter_chains") {
-        if let Some(condition) = get(chain, "filter_chain_match") {
-            let why = "a listener is for all connections: its routes and certificates are for all of them";
-            imported.notes.omitted(condition.place, format!("{what}: filter_chain_match"), why);
-        }
+    for chain in chains::all(listener) {
         let Some(context) =
             get(chain, "transport_socket").map(config).or_else(|| get(chain, "tls_context"))
         else {

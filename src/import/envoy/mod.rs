@@ -1,7 +1,8 @@
 //! Envoy: listeners with HTTP connection managers, their routes, and clusters, of a bootstrap file.
 //!
-//! Reading order: `clusters`, `matching`, `limits`, `routes`, `listeners`.
+//! Reading order: `clusters`, `matching`, `limits`, `chains`, `routes`, `listeners`.
 
+mod chains;
 mod clusters;
 mod limits;
 mod listeners;
@@ -37,7 +38,7 @@ pub(super) fn import(documents: &[Node], imported: &mut Imported) {
 
 /// The configuration of an extension: `typed_config`, `config`, or the table itself.
 fn config(node: &Node) -> &Node {
-    node.get("typed_config").or_else(|| node.get("config")).unwrap_or(node)
+    get(node, "typed_config").or_else(|| node.get("config")).unwrap_or(node)
 }
 
 /// The value of a key that also may be in camel case, as in JSON.

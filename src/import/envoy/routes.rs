@@ -2,8 +2,9 @@
 
 use toml::{Table, Value};
 
+use super::chains::Chain;
 use super::{clusters, config, duration, get, items, limits, matching, text};
-use crate::import::common::{is_below, list, literal, prefix_of, redirect, replace, table};
+use crate::import::common::{allow, is_below, list, literal, prefix_of, redirect, replace, table};
 use crate::import::finish::set_hosts;
 use crate::import::note::Notes;
 use crate::import::settings::{Imported, Settings};
@@ -16,6 +17,7 @@ pub(super) struct Manager<'a> {
     /// The filters of `http_filters`.
     pub(super) filters: &'a [Node],
     pub(super) table: &'a Node,
+    pub(super) chain: &'a Chain,
 }
 
 /// Takes over the virtual hosts of a `route_config`.
@@ -27,6 +29,7 @@ pub(super) fn import(manager: &Manager<'_>, imported: &mut Imported) {
             imported.notes.omitted(host.place, format!("virtual host {name}"), why);
             continue;
         };
+        let domains = if domains.is_empty() { manager.chain.server_names.clone() } else { domains };
         limits::note_service(host, imported);
         if text(host, "require_tls").is_some_and(|it| it != "NONE") {
             imported.notes.omitted(
@@ -100,12 +103,16 @@ fn route(
     for level in [manager.table, host, node] {
         headers(level, &mut settings, &what, &mut imported.notes);
     }
-    filters(manager, &[host, node], &what, &mut settings, &mut imported.notes);
+    filters(manager, &[manager.table, host, node], &what, &mut settings, &mut imported.notes);
+    let sources: Vec<&str> = manager.chain.sources.iter().map(String::as_str).collect();
+    if !sources.is_empty() {
+        allow(&sources, node.place, &what, &mut settings, &mut imported.notes);
+    }
     let route = imported.routes.add(&name, node.place, settings);
     for filter in manager.filters {
         let filter_name = text(filter, "name").unwrap_or_default();
-        if limits::is_local(filter_name) {
-            let own = [node, host]
+        if limits::is_local(filter) {
+            let own = [node, host, manager.table]
                 .into_iter()
                 .find_map(|level| typed(level, filter_name))
                 .unwrap_or(filter);
@@ -136,6 +143,11 @@ fn forward(
         let mut split = Table::new();
         for part in items(weighted, "clusters") {
             let cluster = text(part, "name").unwrap_or_default();
+            if let Some(own) = get(part, "typed_per_filter_config") {
+                let why = "filters are those of the route: write a route for each cluster";
+                let what = format!("{what}: {cluster}: typed_per_filter_config");
+                imported.notes.omitted(own.place, what, why);
+            }
             let weight = get(part, "weight").and_then(Node::number).unwrap_or(1);
             if let Some(name) = clusters::upstream(manager.resources, cluster, part.place, imported)
             {
@@ -156,6 +168,10 @@ fn forward(
         return false;
     }
     limits::note_service(action, imported);
+    if text(action, "priority") == Some("HIGH") {
+        let why = "an upstream has one set of thresholds for all routes";
+        imported.notes.omitted(action.place, format!("{what}: priority HIGH"), why);
+    }
     rewriting(action, what, route, &mut imported.notes);
     forwarding(action, what, route, &mut imported.notes);
     true
@@ -359,6 +375,9 @@ fn filters(
 ) {
     let has_filter =
         manager.filters.iter().any(|it| text(it, "name") == Some("envoy.filters.http.cors"));
+    let is_limit = |name: &str| {
+        manager.filters.iter().any(|it| text(it, "name") == Some(name) && limits::is_local(it))
+    };
     for level in levels {
         let policy = typed(level, "envoy.filters.http.cors")
             .map(config)
@@ -368,7 +387,7 @@ fn filters(
             cors(policy, what, route, notes);
         }
         for filter in get(level, "typed_per_filter_config").map(Node::pairs).unwrap_or_default() {
-            if filter.key != "envoy.filters.http.cors" && !limits::is_local(&filter.key) {
+            if filter.key != "envoy.filters.http.cors" && !is_limit(&filter.key) {
                 notes.omitted(
                     filter.place,
                     format!("{what}: {}", filter.key),

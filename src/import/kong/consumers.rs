@@ -5,20 +5,27 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 use toml::{Table, Value};
 
-use super::{Plugin, items};
+use super::{Owner, Plugin, items};
 use crate::import::settings::{Imported, Settings};
 use crate::import::yaml::Node;
+
+/// Tables of a consumer with keys.
+const CREDENTIALS: [&str; 3] =
+    ["keyauth_credentials", "key_auth_credentials", "keyauth_enc_credentials"];
 
 /// Takes over consumers with keys.
 pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut Imported) {
     for node in documents.iter().flat_map(|document| items(document, "consumers")) {
         let name = node.text_at(&["username"]).or(node.text_at(&["custom_id"])).unwrap_or_default();
         let what = format!("consumer {name}");
-        let keys: Vec<&str> = items(node, "keyauth_credentials")
-            .iter()
-            .chain(items(node, "key_auth_credentials"))
-            .filter_map(|credential| credential.text_at(&["key"]))
-            .collect();
+        let mut keys: Vec<&str> = Vec::new();
+        for credential in CREDENTIALS.iter().flat_map(|table| items(node, table)) {
+            keys.extend(credential.text_at(&["key"]));
+            if let Some(ttl) = credential.get("ttl").filter(|ttl| ttl.number() != Some(0)) {
+                let why = "a key does not expire so many seconds after its creation: write `expires` of the secret";
+                imported.notes.omitted(ttl.place, format!("{what}: ttl"), why);
+            }
+        }
         for (kind, why) in [
             ("jwt_secrets", "tokens are verified by `[clients.jwt]`"),
             ("basicauth_credentials", "passwords are in `[clients.basic]`"),
@@ -34,8 +41,11 @@ pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut 
                 imported.notes.omitted(unknown.place, format!("{what}: {kind}"), why);
             }
         }
-        let of_consumer = plugins.iter().filter(|plugin| plugin.owner.consumer() == Some(name));
-        for plugin in of_consumer {
+        let is_own = |plugin: &&Plugin<'_>| match plugin.owner {
+            Owner::Consumer(owner) => std::ptr::eq(owner, node),
+            _ => false,
+        };
+        for plugin in plugins.iter().filter(is_own) {
             imported.notes.omitted(
                 plugin.node.place,
                 format!("{what}: plugin {}", plugin.name),

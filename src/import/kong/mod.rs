@@ -1,8 +1,10 @@
 //! Kong: services, routes, upstreams, consumers and plugins of the declarative configuration.
 //!
-//! Reading order: `services`, `plugins`, `consumers`.
+//! Reading order: `services`, `plugins`, `limits`, `key_auth`, `consumers`.
 
 mod consumers;
+mod key_auth;
+mod limits;
 mod plugins;
 mod services;
 
@@ -20,8 +22,8 @@ enum Owner<'a> {
     Service(&'a Node),
     /// A route: many have no name.
     Route(&'a Node),
-    /// A consumer by name.
-    Consumer(&'a str),
+    /// A consumer.
+    Consumer(&'a Node),
 }
 
 /// A plugin, and what it applies to.
@@ -43,10 +45,11 @@ pub(super) fn import(documents: &[Node], imported: &mut Imported) {
     for pair in documents.iter().flat_map(Node::pairs) {
         note(pair, imported);
     }
+    let documents = &with_shared_configs(documents, &mut imported.notes);
     let plugins = plugins(documents, &mut imported.notes);
     services::import(documents, &plugins, imported);
     consumers::import(documents, &plugins, imported);
-    plugins::rules(documents, &plugins, imported);
+    key_auth::import(documents, &plugins, imported);
 }
 
 fn note(pair: &Pair, imported: &mut Imported) {
@@ -60,19 +63,45 @@ fn note(pair: &Pair, imported: &mut Imported) {
         "consumer_groups" => "the groups are plans: `[plans.<name>]`, and `plan` of the keys",
         "vaults" => "secrets are `${NAME}` and `${file:PATH}`",
         "keys" | "key_sets" => "tokens are verified by `[clients.jwt]`",
-        "keyauth_credentials" | "key_auth_credentials" => {
+        "keyauth_credentials" | "key_auth_credentials" | "keyauth_enc_credentials" => {
             "keys are read below their consumer only: write `[keys.<id>]`, which `tollgate hash-key` prints"
         }
         "acls" => "there is no refusal by group: the groups are plans, `plan` of the keys",
         "targets" => "targets are read below their upstream only: write `servers` of the upstream",
-        "_plugin_configs" => {
-            "plugins that refer to it have no settings: write `config` in each plugin"
+        "_info" if pair.value.get("defaults").is_some() => {
+            "its `defaults` are not read: write them in the services, routes and upstreams"
         }
-        "services" | "routes" | "upstreams" | "consumers" | "plugins" | "_format_version"
-        | "_transform" | "_comment" | "_info" | "_workspace" => return,
+        "services" | "routes" | "upstreams" | "consumers" | "plugins" | "_plugin_configs"
+        | "_format_version" | "_transform" | "_comment" | "_info" | "_workspace" => return,
         _ => "it is no table of Kong that is known here",
     };
     imported.notes.omitted(pair.place, &pair.key, why);
+}
+
+/// The documents with the settings of `_plugin_configs` in the plugins that refer to them by
+/// `_config`. Settings of the plugin itself come first.
+fn with_shared_configs(documents: &[Node], notes: &mut Notes) -> Vec<Node> {
+    let shared = |name: &str| {
+        let mut tables = documents.iter().filter_map(|document| document.get("_plugin_configs"));
+        tables.find_map(|table| table.get(name))
+    };
+    let mut complete = documents.to_vec();
+    let mut take = |plugin: &mut Node| {
+        let Some(name) = plugin.text_at(&["_config"]) else { return };
+        let Some(shared) = shared(name) else {
+            let why = "it is not in `_plugin_configs`: the plugin has only the settings of its own";
+            notes.omitted(plugin.place, format!("_config: {name}"), why);
+            return;
+        };
+        let own = plugin.get("config").cloned();
+        let mut config = own.unwrap_or_else(|| Node::empty_map(plugin.place));
+        config.add_missing(shared);
+        plugin.set("config", config);
+    };
+    for document in &mut complete {
+        document.change_maps(&mut take);
+    }
+    complete
 }
 
 /// All plugins that are not disabled.
@@ -100,8 +129,7 @@ fn plugins<'a>(documents: &'a [Node], notes: &mut Notes) -> Vec<Plugin<'a>> {
         }
         for consumer in items(document, "consumers") {
             for node in items(consumer, "plugins") {
-                let name = consumer.text_at(&["username"]).unwrap_or_default();
-                push(&mut found, node, Owner::Consumer(name), notes);
+                push(&mut found, node, Owner::Consumer(consumer), notes);
             }
         }
     }
@@ -113,6 +141,12 @@ fn plugins<'a>(documents: &'a [Node], notes: &mut Notes) -> Vec<Plugin<'a>> {
 /// # Errors
 /// It applies to what cannot be taken over.
 fn owner<'a>(node: &'a Node, documents: &'a [Node]) -> Result<Owner<'a>, &'static str> {
+    let is_unclear = |key: &&str| node.get(key).is_some() && reference(node, key).is_none();
+    if ["route", "service", "consumer"].iter().any(is_unclear) {
+        return Err(
+            "what it is for is not named: write `service: <name>`, or it within the service",
+        );
+    }
     if let Some(name) = reference(node, "route") {
         let route = routes(documents).into_iter().find(|it| is_named(it, name));
         return route.map(Owner::Route).ok_or("its route is not in the file");
@@ -122,7 +156,12 @@ fn owner<'a>(node: &'a Node, documents: &'a [Node]) -> Result<Owner<'a>, &'stati
         let service = services.find(|it| is_named(it, name));
         return service.map(Owner::Service).ok_or("its service is not in the file");
     }
-    Ok(reference(node, "consumer").map_or(Owner::All, Owner::Consumer))
+    let Some(name) = reference(node, "consumer") else { return Ok(Owner::All) };
+    let mut consumers = documents.iter().flat_map(|document| items(document, "consumers"));
+    let is_named = |it: &&Node| {
+        ["username", "custom_id", "id"].iter().any(|key| it.text_at(&[key]) == Some(name))
+    };
+    consumers.find(is_named).map(Owner::Consumer).ok_or("its consumer is not in the file")
 }
 
 /// All routes, those of services and those beside them.
@@ -165,5 +204,5 @@ fn name_of(node: &Node) -> &str {
 fn reference<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     let value = node.get(key)?;
     let name = value.text().or_else(|| value.text_at(&["name"])).or_else(|| value.text_at(&["id"]));
-    name.or_else(|| value.text_at(&["username"]))
+    name.or_else(|| value.text_at(&["username"])).or_else(|| value.text_at(&["custom_id"]))
 }

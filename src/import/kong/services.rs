@@ -2,14 +2,19 @@
 
 use toml::Table;
 
+use super::limits::{self, Made};
 use super::plugins;
 use super::{Owner, Plugin, is_named, items, name_of, reference};
-use crate::import::common::{add_server, is_below, list, prefix_path, replace};
+use crate::import::common::{Server, add_server, is_below, list, prefix_path, replace};
 use crate::import::finish::set_hosts;
 use crate::import::note::Notes;
 use crate::import::settings::{Imported, Settings};
 use crate::import::values;
 use crate::import::yaml::Node;
+
+/// Sets of conditions on headers, each of which is a route, that are multiplied by a further
+/// header.
+const MAX_CONDITIONS: usize = 20;
 
 /// A service as other parts need it.
 struct Service<'a> {
@@ -19,15 +24,18 @@ struct Service<'a> {
     /// What is put before the path.
     path: String,
     retries: Option<u64>,
+    /// `host_header` of the upstream.
+    host: Option<String>,
 }
 
 /// Takes over services with their routes.
-pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut Imported) {
+pub(super) fn import<'a>(documents: &'a [Node], plugins: &[Plugin<'a>], imported: &mut Imported) {
     let mut services = Vec::new();
+    let mut made = Vec::new();
     for node in documents.iter().flat_map(|document| items(document, "services")) {
         let Some(service) = service(documents, node, imported) else { continue };
         for node in items(node, "routes") {
-            route(node, &service, plugins, imported);
+            route(node, &service, plugins, &mut made, imported);
         }
         services.push(service);
     }
@@ -35,7 +43,7 @@ pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut 
         let name = reference(node, "service");
         let is_own = |it: &&Service<'_>| name.is_some_and(|name| is_named(it.node, name));
         match services.iter().find(is_own) {
-            Some(service) => route(node, service, plugins, imported),
+            Some(service) => route(node, service, plugins, &mut made, imported),
             None => imported.notes.omitted(
                 node.place,
                 format!("route {}", name_of(node)),
@@ -73,13 +81,13 @@ fn service<'a>(documents: &[Node], node: &'a Node, imported: &mut Imported) -> O
         .iter()
         .flat_map(|document| items(document, "upstreams"))
         .find(|upstream| name_of(upstream) == host);
+    let host_header = upstream.and_then(|upstream| upstream.text_at(&["host_header"]));
     if let Some(upstream) = upstream {
         targets(upstream, tls, &mut settings, &mut imported.notes);
     } else if let Some(address) = values::with_port(host, port) {
         add_server(
             &mut settings,
-            &format!("{tls}{address}"),
-            None,
+            Server::new(&format!("{tls}{address}"), None),
             node.place,
             &mut imported.notes,
         );
@@ -105,13 +113,25 @@ fn service<'a>(documents: &[Node], node: &'a Node, imported: &mut Imported) -> O
         let why = "the certificate of the server is always verified: for an authority of your own, set `tls = { ca = \"ca.pem\" }`";
         imported.notes.approximate(node.place, &what, why);
     }
+    note_certificates(node, &what, &mut imported.notes);
     if node.get("enabled").and_then(Node::flag) == Some(false) {
         imported.notes.omitted(node.place, what, "it is not enabled");
         return None;
     }
     let upstream = imported.upstreams.add(name, node.place, settings);
     let path = path.trim_end_matches('/').to_owned();
-    Some(Service { node, upstream, path, retries: number("retries") })
+    let host = host_header.map(str::to_owned);
+    Some(Service { node, upstream, path, retries: number("retries"), host })
+}
+
+/// Notes certificates of a service that are tables of Kong.
+fn note_certificates(node: &Node, what: &str, notes: &mut Notes) {
+    for (key, own) in [("client_certificate", "cert"), ("ca_certificates", "ca")] {
+        if let Some(unknown) = node.get(key) {
+            let why = format!("it is no file: write `{own}` of `tls` of the upstream");
+            notes.omitted(unknown.place, format!("{what}: {key}"), why);
+        }
+    }
 }
 
 /// The targets of an upstream, with its balancing and health checks.
@@ -124,7 +144,8 @@ fn targets(upstream: &Node, tls: &str, settings: &mut Settings, notes: &mut Note
         let weight = (!are_equal).then(|| weight_of(target));
         match values::with_port(text, 8000) {
             Some(address) => {
-                add_server(settings, &format!("{tls}{address}"), weight, target.place, notes);
+                let server = format!("{tls}{address}");
+                add_server(settings, Server::new(&server, weight), target.place, notes);
             }
             None => {
                 notes.omitted(target.place, format!("target {text}"), "it is no host of a server");
@@ -202,11 +223,18 @@ fn health(active: &Node, interval_s: u64, settings: &mut Settings) {
 }
 
 /// The routes of one route of Kong: one for each path.
-fn route(node: &Node, service: &Service<'_>, plugins: &[Plugin<'_>], imported: &mut Imported) {
+fn route<'a>(
+    node: &Node,
+    service: &Service<'a>,
+    plugins: &[Plugin<'a>],
+    made: &mut Vec<Made<'a>>,
+    imported: &mut Imported,
+) {
     let name = name_of(node);
     let what = format!("route {name}");
     let texts = |key: &str| node.get(key).map(Node::texts).unwrap_or_default();
     let Some((base, conditions)) = matching(node, &what, &mut imported.notes) else { return };
+    let conditions = &conditions;
     let paths = texts("paths");
     let paths = if paths.is_empty() { vec!["/"] } else { paths };
     let protocols = texts("protocols");
@@ -214,7 +242,10 @@ fn route(node: &Node, service: &Service<'_>, plugins: &[Plugin<'_>], imported: &
         let why = "it is served on all listeners: a listener with `redirect = \"https\"` refuses requests without TLS";
         imported.notes.approximate(node.place, format!("{what}: protocols"), why);
     }
-    for path in paths {
+    for (path, conditions) in paths
+        .into_iter()
+        .flat_map(|path| conditions.iter().map(move |conditions| (path, conditions)))
+    {
         let mut settings = base.clone();
         match path.strip_prefix('~') {
             Some(expression) => {
@@ -231,7 +262,7 @@ fn route(node: &Node, service: &Service<'_>, plugins: &[Plugin<'_>], imported: &
         }
         settings.set("upstream", service.upstream.as_str());
         if node.get("preserve_host").and_then(Node::flag) != Some(true) {
-            settings.set("upstream_host", "{upstream}");
+            settings.set("upstream_host", service.host.as_deref().unwrap_or("{upstream}"));
         }
         let strips = node.get("strip_path").and_then(Node::flag) != Some(false);
         rewriting(path, strips, service, &mut settings, node, &what, &mut imported.notes);
@@ -252,14 +283,14 @@ fn route(node: &Node, service: &Service<'_>, plugins: &[Plugin<'_>], imported: &
         }
         let own = imported.routes.add(name, node.place, settings);
         for plugin in most_specific(plugins.iter().filter(applies)) {
-            plugins::limit(plugin, &own, imported);
+            limits::add(plugin, service.node, &own, made, imported);
         }
     }
 }
 
-/// The hosts and the conditions on headers of a route. None if it has a condition that cannot be
-/// taken over, which is noted: without it, the route would match more.
-fn matching(node: &Node, what: &str, notes: &mut Notes) -> Option<(Settings, Table)> {
+/// The hosts of a route, and its conditions on headers, of which one has to be met. None if it has
+/// a condition that cannot be taken over, which is noted: without it, the route would match more.
+fn matching(node: &Node, what: &str, notes: &mut Notes) -> Option<(Settings, Vec<Table>)> {
     let mut is_complete = true;
     for (key, why) in [
         ("snis", "the route is left out: write it with `host`"),
@@ -284,27 +315,41 @@ fn matching(node: &Node, what: &str, notes: &mut Notes) -> Option<(Settings, Tab
         .map(str::to_lowercase)
         .collect();
     set_hosts(&mut base, &hosts);
-    let mut conditions = Table::new();
+    let mut conditions = vec![Table::new()];
     for header in node.get("headers").map(Node::pairs).unwrap_or_default() {
-        match header.value.texts().as_slice() {
-            [value] if !value.starts_with("~*") => {
-                conditions.insert(header.key.to_lowercase(), (*value).into());
-            }
-            _ => {
-                is_complete = false;
-                notes.omitted(
-                    header.place,
-                    format!("{what}: header {}", header.key),
-                    "the route is left out: a condition is one value, write a route for each",
-                );
-            }
+        let values = header.value.texts();
+        let is_plain = |value: &&str| !value.starts_with("~*") && !value.contains('*');
+        if values.is_empty() || !values.iter().all(is_plain) || conditions.len() > MAX_CONDITIONS {
+            is_complete = false;
+            notes.omitted(
+                header.place,
+                format!("{what}: header {}", header.key),
+                "the route is left out: a condition is one value, write a route for each",
+            );
+            continue;
         }
+        if values.iter().any(|value| value.contains(|c: char| c.is_ascii_alphabetic())) {
+            let why = "upper and lower case of the value differ";
+            notes.approximate(header.place, format!("{what}: header {}", header.key), why);
+        }
+        let with = |known: &Table, value: &str| {
+            let mut one = known.clone();
+            one.insert(header.key.to_lowercase(), value.into());
+            one
+        };
+        conditions = conditions
+            .iter()
+            .flat_map(|known| values.iter().map(|value| with(known, value)))
+            .collect();
     }
     is_complete.then_some((base, conditions))
 }
 
 /// Of the plugins of one name, that of the route, else that of the service, else the global one.
-fn most_specific<'a>(plugins: impl Iterator<Item = &'a Plugin<'a>>) -> Vec<&'a Plugin<'a>> {
+fn most_specific<'p, 'a>(plugins: impl Iterator<Item = &'p Plugin<'a>>) -> Vec<&'p Plugin<'a>>
+where
+    'a: 'p,
+{
     let mut found: Vec<&Plugin<'_>> = Vec::new();
     for plugin in plugins {
         match found.iter_mut().find(|known| known.name == plugin.name) {

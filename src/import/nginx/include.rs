@@ -154,7 +154,7 @@ mod tests {
     fn shown(texts: &[&str], includes: &[(&str, &[usize])]) -> (Vec<String>, Vec<String>) {
         fn add(directives: &[Directive], lines: &mut Vec<String>) {
             for directive in directives {
-                let Place { file, line } = directive.place;
+                let Place { file, line, .. } = directive.place;
                 lines.push(format!("{file}:{line} {}", directive.shown()));
                 add(directive.inner(), lines);
             }

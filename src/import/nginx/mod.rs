@@ -166,5 +166,5 @@ fn variable(directive: &Directive, notes: &mut Notes) {
 
 /// The place of the whole file that a directive is in.
 fn file_of(place: Place) -> Place {
-    Place { line: 0, ..place }
+    Place { file: place.file, ..Place::default() }
 }

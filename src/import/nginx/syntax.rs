@@ -54,7 +54,7 @@ impl Directive {
 /// # Errors
 /// A block or a string that does not end, or blocks that are too deep.
 pub(super) fn parse(text: &str, file: usize) -> Result<Vec<Directive>, SyntaxError> {
-    let mut reader = Reader { rest: text, place: Place { file, line: 1 } };
+    let mut reader = Reader { rest: text, place: Place { file, line: 1, column: 0 } };
     // The blocks that are open: the directive of each, without its block, and what is in it so far.
     let mut open: Vec<(Directive, Vec<Directive>)> = Vec::new();
     let mut current: Vec<Directive> = Vec::new();

@@ -1,5 +1,8 @@
 //! Files of each format, with what is made of them.
 
+mod envoy;
+mod kong;
+
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -14,7 +17,7 @@ fn imported(format: Format, name: &str, text: &str) -> String {
     let mut shown = import.toml.clone();
     shown += "\n=== list ===\n";
     for note in &import.notes {
-        let _ = writeln!(shown, "{name}:{}: {note}", note.place.line);
+        let _ = writeln!(shown, "{}: {note}", note.place.shown(name));
     }
     shown += "\n=== check ===\n";
     shown += &checked(&import.toml);
@@ -66,7 +69,7 @@ fn several_files_are_one_configuration() {
     let import = import(Format::Nginx, &[first, second], &includes).unwrap();
     assert!(import.toml.contains("# conf.d/api.conf:2\n[routes.all]"), "{}", import.toml);
     let places: Vec<Place> = import.notes.iter().map(|note| note.place).collect();
-    assert_eq!(places, [Place { file: 1, line: 2 }]);
+    assert_eq!(places, [Place { file: 1, line: 2, column: 0 }]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::Files;
-use crate::import::common::{ServerUrl, add_server};
+use crate::import::common::{Server, ServerUrl, add_server};
 use crate::import::note::{Notes, Place};
 use crate::import::settings::{Imported, Settings};
 use crate::import::values;
@@ -100,7 +100,7 @@ fn upstream(files: &Files<'_>, service: &Pair, balancer: &Node, imported: &mut I
             notes.omitted(server.place, &url.path, "write `add_prefix` in the routes");
         }
         let weight = server.get("weight").and_then(Node::number);
-        add_server(&mut settings, &url.address, weight, server.place, notes);
+        add_server(&mut settings, Server::new(&url.address, weight), server.place, notes);
     }
     match balancer.text_at(&["strategy"]) {
         Some("p2c") => settings.set("balance", "random_two"),

@@ -85,22 +85,32 @@ fn check_is_free(
     diagnostics: &mut Diagnostics,
 ) {
     let is_same = |(other, _): &&Taken| match (address, other) {
-        (ListenAddress::Tcp(address), ListenAddress::Tcp(other)) => {
-            address == other && address.port() != 0
-        }
+        (ListenAddress::Tcp(one), ListenAddress::Tcp(other)) => address::overlap(*one, *other),
         (ListenAddress::Unix { path, .. }, ListenAddress::Unix { path: other, .. }) => {
             path == other
         }
         _ => false,
     };
-    let Some((_, other)) = taken.iter().find(is_same) else { return };
+    let Some((known, other)) = taken.iter().find(is_same) else { return };
     let shown = cut(&address.to_string(), 64);
-    diagnostics.push(match other {
-        Some(other) => Diagnostic::new(span, format!("`{shown}` is written twice"))
+    let has_equal = match (address, known) {
+        (ListenAddress::Tcp(one), ListenAddress::Tcp(other)) => one == other,
+        _ => true,
+    };
+    diagnostics.push(match (other, has_equal) {
+        (Some(other), true) => Diagnostic::new(span, format!("`{shown}` is written twice"))
             .and(other.clone(), "here first")
             .help("give each listener and the admin port another address"),
-        None => Diagnostic::new(span, format!("`{shown}` is the default of `server.admin`"))
-            .help("take another port, or set `admin` in `[server]`"),
+        (Some(other), false) => {
+            Diagnostic::new(span, format!("`{shown}` and `{known}` have the same port"))
+                .and(other.clone(), "this is the other one")
+                .help("give each listener and the admin port another address")
+        }
+        (None, _) => {
+            let is = if has_equal { "is" } else { "has the port of" };
+            Diagnostic::new(span, format!("`{shown}` {is} the default of `server.admin`"))
+                .help("take another port, or set `admin` in `[server]`")
+        }
     });
 }
 

@@ -198,13 +198,17 @@ fn admin(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Opti
 
 /// Reports a listener that has the address of the admin port.
 fn check_admin_is_apart(listen: &[Placed], admin: &Placed, diagnostics: &mut Diagnostics) {
-    let same = listen.iter().find(|(address, _)| *address == admin.0 && address.port() != 0);
+    let same = listen.iter().find(|(listen, _)| address::overlap(*listen, admin.0));
     let Some((address, listen_span)) = same else { return };
-    let message = format!("`listen` and `admin` are both {address}");
+    let message = if *address == admin.0 {
+        format!("`listen` and `admin` are both {address}")
+    } else {
+        format!("`listen` and `admin` have the same port: {address} and {}", admin.0)
+    };
     let diagnostic = match (&admin.1, listen_span) {
-        (Some(admin), Some(listen)) => {
-            Diagnostic::new(admin.clone(), message).and(listen.clone(), "clients connect here")
-        }
+        (Some(admin), Some(listen)) => Diagnostic::new(admin.clone(), message)
+            .and(listen.clone(), "clients connect here")
+            .help("give `admin` another port"),
         (Some(span), None) | (None, Some(span)) => {
             let help = "one of them is the default; give `admin` another port";
             Diagnostic::new(span.clone(), message).help(help)

@@ -102,6 +102,8 @@ fn listeners_that_are_written_twice() {
       |           ------------ clients connect here
     3 | admin = '0.0.0.0:80'
       |         ^^^^^^^^^^^^
+      |
+      = help: give `admin` another port
 
     error: `admin` can be reached from other machines without a token
      --> gateway.toml:3:9
@@ -128,6 +130,33 @@ fn listen_and_admin_are_both_127_0_0_1() {
 
     gateway.toml: 1 error
     ");
+}
+
+#[test]
+fn listeners_of_all_addresses_include_the_port_of_others() {
+    insta::assert_snapshot!(render("[server]\nlisten = ['0.0.0.0:9090']"), @r"
+    error: `listen` and `admin` have the same port: 0.0.0.0:9090 and 127.0.0.1:9090
+     --> gateway.toml:2:11
+      |
+    2 | listen = ['0.0.0.0:9090']
+      |           ^^^^^^^^^^^^^^
+      |
+      = help: one of them is the default; give `admin` another port
+
+    gateway.toml: 1 error
+    ");
+    let table = |address: &str| render(&format!("[[listeners]]\naddress = '{address}'\n"));
+    for address in ["0.0.0.0:8081", "127.0.0.2:9090", "[::]:8081"] {
+        assert_eq!(table(address), "no errors\n");
+    }
+    let shown = table("0.0.0.0:9090");
+    assert!(
+        shown.contains("`0.0.0.0:9090` has the port of the default of `server.admin`"),
+        "{shown}"
+    );
+    let both =
+        render("[server]\nlisten = ['127.0.0.1:80']\n[[listeners]]\naddress = '0.0.0.0:80'\n");
+    assert!(both.contains("`0.0.0.0:80` and `127.0.0.1:80` have the same port"), "{both}");
 }
 
 #[test]
