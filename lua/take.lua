@@ -5,7 +5,9 @@
 -- exact. Runs unchanged on Redis 6.2, 7.0, 8.x and Valkey 9.
 --
 -- KEYS    the buckets, each once
--- ARGV[1] current time in microseconds, for tests; empty: the clock of this server
+-- ARGV[1] empty, or `<` and the latest time at which this call may run, by the clock of this server: after it, nothing
+--         changes, and the reply is the error EXPIRED with the current time. The caller has decided by itself then.
+--         In tests the current time. All in microseconds
 -- ARGV[2] the call, packed (little endian; d = double, H = 16 bits, B = 8 bits):
 --           B operation: 1 take, 2 adjust, 3 peek, 5 lease, 6 top-up, 7 late
 --           for each bucket   B kind of limit   d d its parameters
@@ -1223,6 +1225,10 @@ if not now then
     -- Read once: up to Redis 7.0 the clock advances while a script runs.
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
+    local latest = tonumber(string.sub(ARGV[1], 2))
+    if latest and now > latest then
+        return { err = string.format('EXPIRED %.0f', now) }
+    end
 end
 
 local TAKE, ADJUST, LEASE, TOP_UP, LATE = 1, 2, 5, 6, 7

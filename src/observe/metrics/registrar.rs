@@ -90,7 +90,7 @@ impl Registrar {
         let help = "Number of checks in one call to Redis.";
         let checks = HistogramOpts::new("tollgate_redis_batch_checks", help);
         let checks = self.keep(Histogram::with_opts(checks.buckets(BATCH_CHECKS.to_vec()))?)?;
-        let help = "Checks sent to Redis and not answered in time. Redis may have counted them.";
+        let help = "Checks sent to Redis and not answered in time. Redis has counted those that it ran in time.";
         let name = "tollgate_redis_ambiguous_checks_total";
         let ambiguous = self.keep(IntCounter::new(name, help)?)?;
         let help = "Tokens granted by local fallback, or by which a response cost more than was reserved, and later taken from the bucket in Redis.";

@@ -85,7 +85,8 @@ pub struct Batcher {
     debts: Arc<Debts>,
     held: Arc<Held>,
     series: CallSeries,
-    clock: ServerClock,
+    /// Clock of the server.
+    clock: Arc<ServerClock>,
     /// Levels that Redis reported, to repair a replica that takes over; `None` without replicas.
     seen: Option<Arc<Seen>>,
     state: Mutex<State>,
@@ -236,7 +237,7 @@ impl Batcher {
             long_us: budget / LONG_CALL_DIVISOR,
         });
         let state = Mutex::new(State { queue, last_sweep: 0 });
-        let clock = ServerClock::default();
+        let clock = Arc::default();
         Arc::new(Self {
             link,
             keys,
@@ -276,6 +277,11 @@ impl Batcher {
     /// Units that requests of this process hold, which calls state.
     pub fn held(&self) -> &Arc<Held> {
         &self.held
+    }
+
+    /// Clock of the server.
+    pub fn clock(&self) -> Arc<ServerClock> {
+        Arc::clone(&self.clock)
     }
 
     /// Maximum time that a check may wait.

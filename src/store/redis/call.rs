@@ -7,8 +7,9 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind};
 
 use super::append::StreamEntry;
-use super::class::ErrorClass;
+use super::class::{ErrorClass, classify};
 use super::script::{self, BadReply, Batch};
+use super::server_clock::ServerClock;
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::Limit;
@@ -47,17 +48,47 @@ impl ProbeError {
     }
 }
 
-/// Takes the tokens of a batch. If Redis does not know the script, it is sent with a second call,
-/// but not after `ends` (microseconds): the checks may have been decided locally since.
+/// Until when the script may run a call, in microseconds of the monotonic clock.
+#[derive(Clone, Copy)]
+pub enum Until<'a> {
+    /// Whenever the server gets to it.
+    Ever,
+    /// The call is not sent after this time. A server that does not respond for a while runs later
+    /// what was sent.
+    SentBy(u64),
+    /// The server, which has this clock, does not run the call after this time: what it asks for
+    /// has been decided without it then.
+    RunBy(u64, &'a ServerClock),
+}
+
+impl Until<'_> {
+    fn is_over(self) -> bool {
+        match self {
+            Self::Ever => false,
+            Self::SentBy(ends) | Self::RunBy(ends, _) => clock::now() >= ends,
+        }
+    }
+
+    /// `ARGV[1]` of a call.
+    fn encode(self) -> String {
+        let latest = match self {
+            Self::Ever | Self::SentBy(_) => None,
+            Self::RunBy(ends, server) => server.there(ends),
+        };
+        latest.map_or_else(String::new, |latest| format!("<{latest}"))
+    }
+}
+
+/// Takes the tokens of a batch.
 ///
 /// # Errors
 /// Any error of the server or the connection.
 pub async fn take(
     connection: &mut impl ConnectionLike,
     batch: &Batch,
-    ends: u64,
+    until: Until<'_>,
 ) -> RedisResult<Vec<i64>> {
-    take_claiming(connection, batch, batch.encode_claims(), ends).await
+    take_claiming(connection, batch, batch.encode_claims(), until).await
 }
 
 /// Like [`take`], with these claims (`ARGV[5]`) instead of those of the batch.
@@ -68,9 +99,9 @@ pub async fn take_claiming(
     connection: &mut impl ConnectionLike,
     batch: &Batch,
     claims: Vec<u8>,
-    ends: u64,
+    until: Until<'_>,
 ) -> RedisResult<Vec<i64>> {
-    run(connection, batch.keys(), Arguments::of(batch, claims), ends).await
+    run(connection, batch.keys(), Arguments::of(batch, claims), until).await
 }
 
 /// Adjusts or reads buckets. `call` and `debts` are the arguments of the script.
@@ -80,15 +111,15 @@ pub async fn take_claiming(
 pub async fn on_buckets(
     connection: &mut impl ConnectionLike,
     keys: &[String],
-    call: &[u8],
-    debts: &[u8],
+    (call, debts): (&[u8], &[u8]),
+    until: Until<'_>,
 ) -> RedisResult<Vec<i64>> {
     let (call, debts) = (Cow::Borrowed(call), Cow::Borrowed(debts));
     let arguments = Arguments { call, debts, ..Arguments::default() };
-    run(connection, keys.iter().map(String::as_str), arguments, u64::MAX).await
+    run(connection, keys.iter().map(String::as_str), arguments, until).await
 }
 
-/// Arguments of the script, after the current time.
+/// Arguments of the script, after the first one.
 #[derive(Default)]
 struct Arguments<'a> {
     call: Cow<'a, [u8]>,
@@ -113,13 +144,14 @@ impl Arguments<'_> {
         &self,
         (name, script): (&str, &str),
         keys: impl ExactSizeIterator<Item = &'a str>,
+        until: Until<'_>,
     ) -> Cmd {
         let mut command = redis::cmd(name);
         command.arg(script).arg(keys.len());
         for key in keys {
             command.arg(key);
         }
-        command.arg("").arg(&*self.call);
+        command.arg(until.encode()).arg(&*self.call);
         // Arguments at the end may be absent.
         let more = [&*self.debts, &*self.returned, &*self.claims];
         let last = more.iter().rposition(|argument| !argument.is_empty());
@@ -139,9 +171,11 @@ pub async fn take_asking(
     connection: &mut impl ConnectionLike,
     batch: &Batch,
     claims: Vec<u8>,
+    until: Until<'_>,
 ) -> RedisResult<Vec<i64>> {
     // By its source: a second round trip would need the permission again.
-    let command = Arguments::of(batch, claims).command(("EVAL", script::SOURCE), batch.keys());
+    let arguments = Arguments::of(batch, claims);
+    let command = arguments.command(("EVAL", script::SOURCE), batch.keys(), until);
     let mut asking = redis::pipe();
     asking.cmd("ASKING").ignore().add_command(command);
     // Each reply with its own error: the error of a pipeline lacks the address of a redirection.
@@ -150,21 +184,34 @@ pub async fn take_asking(
     replies.into_iter().next_back().unwrap_or_else(|| Ok(Vec::new()))
 }
 
-/// Runs the script by its SHA-1. If Redis does not have it, sends its source, unless `ends` is
-/// over.
+/// Runs the script by its SHA-1. If Redis does not have it, sends its source. If Redis says in time
+/// that the call came too late, its clock was not as it was known, and the call is sent again,
+/// once.
 async fn run<'a>(
     connection: &mut impl ConnectionLike,
     keys: impl ExactSizeIterator<Item = &'a str> + Clone,
     arguments: Arguments<'_>,
-    ends: u64,
+    until: Until<'_>,
 ) -> RedisResult<Vec<i64>> {
-    let command = |name, script| arguments.command((name, script), keys.clone());
-    match command("EVALSHA", &script::SHA).query_async(connection).await {
-        Err(error) if is_unknown(&error) && clock::now() < ends => {
-            command("EVAL", script::SOURCE).query_async(connection).await
-        }
-        reply => reply,
+    let command = |name, script| arguments.command((name, script), keys.clone(), until);
+    let sent_at = clock::now();
+    let mut reply = command("EVALSHA", &script::SHA).query_async(connection).await;
+    if reply.as_ref().is_err_and(is_unknown) && !until.is_over() {
+        reply = command("EVAL", script::SOURCE).query_async(connection).await;
     }
+    if let (Some(ran_at), Until::RunBy(_, server)) = (expired_at(&reply), until)
+        && !until.is_over()
+    {
+        server.here(ran_at, sent_at..clock::now());
+        reply = command("EVALSHA", &script::SHA).query_async(connection).await;
+    }
+    reply
+}
+
+/// The time by the clock of the server at which it refused the call, since that was too late.
+fn expired_at(reply: &RedisResult<Vec<i64>>) -> Option<u64> {
+    let error = reply.as_ref().err().filter(|error| classify(error) == ErrorClass::Expired)?;
+    error.detail()?.parse().ok()
 }
 
 /// Sends a probe: takes a token from this process' probe bucket, which always holds one, so that
@@ -192,7 +239,7 @@ pub async fn probe(
     };
     let mut batch = Batch::default();
     batch.add(&[charge], &[rule], prefix);
-    let reply = take(connection, &batch, u64::MAX).await?;
+    let reply = take(connection, &batch, Until::Ever).await?;
     let Ok(reply) = batch.read(&reply) else { return Ok(Err(ProbeError::Malformed)) };
     Ok(match reply.answers.first() {
         Some(Some(answer)) if answer.allowed() => Ok(()),
@@ -228,8 +275,33 @@ pub(super) fn is_unknown(error: &redis::RedisError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::class::classify;
-    use crate::store::redis::fixture::RedisServer;
+    use crate::store::redis::fixture::{self, RedisServer};
+
+    #[tokio::test]
+    async fn call_that_is_run_after_its_time_takes_nothing() {
+        let server = RedisServer::start(&[]);
+        let mut connection = server.client().get_multiplexed_async_connection().await.unwrap();
+        let limit = Limit::token_bucket(1, 86_400_000_000, 5).unwrap();
+        let (bucket, mode) = (BucketId(7), Mode::Enforce);
+        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+        let mut batch = Batch::default();
+        batch.add(&[charge], &[fixture::rule()], "t:");
+        let clock = ServerClock::default();
+        // The difference of the clocks, exactly: the test runs beside the server.
+        let (now, unix_us) = (clock::now(), clock::unix_us());
+        clock.here(unix_us, now..now);
+        for (ends, is_run) in [(now + 60 * MICROS_PER_SECOND, true), (now.saturating_sub(1), false)]
+        {
+            let reply = take(&mut connection, &batch, Until::RunBy(ends, &clock)).await;
+            let class = reply.as_ref().map_err(classify).err();
+            assert_eq!(class, (!is_run).then_some(ErrorClass::Expired));
+            let (call, debts) = (script::encode_peek(&[charge], now), []);
+            let keys = [script::key("t:", bucket, &fixture::rule())];
+            let peek = on_buckets(&mut connection, &keys, (&call, &debts), Until::Ever);
+            let readings = script::read_peek(&[charge], &peek.await.unwrap()).unwrap();
+            assert_eq!(readings[0].unwrap().level.div_euclid(86_400_000_000), 4);
+        }
+    }
 
     #[tokio::test]
     async fn probe_fails_unless_a_bucket_is_read_and_written() {

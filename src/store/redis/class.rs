@@ -29,6 +29,8 @@ pub enum ErrorClass {
     WrongType,
     /// The server does not know the script: it has to be sent.
     NoScript,
+    /// The server ran the call after the time until which it may run. It has changed nothing.
+    Expired,
     /// The server is part of a cluster and does not own the keys.
     Cluster,
     /// Any other error that the server reports; most often from within the script.
@@ -51,6 +53,7 @@ impl ErrorClass {
             Self::Parse => "parse",
             Self::WrongType => "wrongtype",
             Self::NoScript => "noscript",
+            Self::Expired => "expired",
             Self::Cluster => "cluster",
             Self::Script => "script",
         }
@@ -83,6 +86,7 @@ impl ErrorClass {
             | Self::Misconfigured
             | Self::WrongType
             | Self::NoScript
+            | Self::Expired
             | Self::Cluster
             | Self::Script => false,
         }
@@ -130,6 +134,7 @@ fn of_code(code: &str) -> Option<ErrorClass> {
         "MASTERDOWN" => ErrorClass::MasterDown,
         "WRONGTYPE" => ErrorClass::WrongType,
         "NOSCRIPT" => ErrorClass::NoScript,
+        "EXPIRED" => ErrorClass::Expired,
         "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "CROSSSLOT" => ErrorClass::Cluster,
         _ => return None,
     })
@@ -158,6 +163,7 @@ mod tests {
             ("-MASTERDOWN Link with MASTER is down", ErrorClass::MasterDown),
             ("-WRONGTYPE Operation against a key", ErrorClass::WrongType),
             ("-NOSCRIPT No matching script.", ErrorClass::NoScript),
+            ("-EXPIRED 1795278840000000", ErrorClass::Expired),
             ("-MOVED 1 127.0.0.1:7000", ErrorClass::Cluster),
             ("-ERR max number of clients reached", ErrorClass::Connection),
             ("-ERR Error running script (call to f_0): @user_script:1: -OOM x", {

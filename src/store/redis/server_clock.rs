@@ -10,7 +10,7 @@ const UNKNOWN: i64 = i64::MIN;
 /// difference, since the server decided between the call and the reply. The least reply time so far
 /// shows it best; a reply that arrives late moves nothing.
 #[derive(Debug)]
-pub(super) struct ServerClock(AtomicI64);
+pub struct ServerClock(AtomicI64);
 
 impl Default for ServerClock {
     fn default() -> Self {
@@ -26,7 +26,7 @@ impl ServerClock {
     /// Times of decisions are as far apart as by the clock of the server while the difference of
     /// the clocks stays within its bounds. After a step of either clock, the next reply corrects
     /// it.
-    pub(super) fn here(&self, decided_at: u64, call: Range<u64>) -> u64 {
+    pub fn here(&self, decided_at: u64, call: Range<u64>) -> u64 {
         let difference = |here: u64| here.cast_signed().saturating_sub(decided_at.cast_signed());
         let (least, most) = (difference(call.start), difference(call.end.max(call.start)));
         let known = self.0.load(Ordering::Relaxed);
@@ -35,6 +35,15 @@ impl ServerClock {
             self.0.store(corrected, Ordering::Relaxed);
         }
         decided_at.saturating_add_signed(corrected)
+    }
+
+    /// The time by the clock of the server, in microseconds, when it is `here` by that of this
+    /// process; `None` before the first reply. By the difference of the clocks that is known, the
+    /// result is too early by at most the least reply time so far.
+    pub fn there(&self, here: u64) -> Option<u64> {
+        let difference = self.0.load(Ordering::Relaxed);
+        let there = (difference != UNKNOWN).then(|| here.cast_signed().checked_sub(difference))?;
+        there.and_then(|there| u64::try_from(there).ok())
     }
 }
 
@@ -46,6 +55,11 @@ mod tests {
 
     /// By how much the clock of the server is ahead.
     const AHEAD: u64 = 1_795_278_840_000_000;
+
+    #[test]
+    fn clock_of_a_server_without_a_reply_is_unknown() {
+        assert_eq!(ServerClock::default().there(5), None);
+    }
 
     #[test]
     fn late_reply_moves_nothing() {
@@ -76,13 +90,16 @@ mod tests {
             steps in prop::collection::vec((1..1_000_u64, 0..300_u64, 0..50_000_u64), 1..60),
         ) {
             let clock = ServerClock::default();
-            let mut now = 1_000;
+            let (mut now, mut least_reply) = (1_000, u64::MAX);
             // Replies of calls in order, each decided a while after the one before.
             for (later, on_the_way, reply) in steps {
                 now += later;
                 let (sent_at, answered_at) = (now.saturating_sub(on_the_way), now + reply);
                 let here = clock.here(AHEAD + now, sent_at..answered_at);
                 prop_assert!((now..=answered_at).contains(&here), "{here} for {now}");
+                least_reply = least_reply.min(reply);
+                let (there, exactly) = (clock.there(now).unwrap(), AHEAD + now);
+                prop_assert!(there <= exactly && there + least_reply >= exactly, "{there}");
             }
         }
     }

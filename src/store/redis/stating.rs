@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::RedisError;
 use tokio::time::{Interval, sleep, timeout};
 
-use super::call;
+use super::call::{self, Until};
 use super::keys::Keys;
 use super::link::Connection;
 use super::script::{Added, Batch};
@@ -75,7 +75,8 @@ pub async fn state(
         found.map_or(Statement::NONE, |one| one.statement)
     });
     let mut redis = connection.redis.clone();
-    let call = call::take(&mut redis, &batch, now.saturating_add(MICROS_PER_SECOND));
+    let until = Until::SentBy(now.saturating_add(MICROS_PER_SECOND));
+    let call = call::take(&mut redis, &batch, until);
     let reply = timeout(REPLY_TIMEOUT, call).await;
     if let Ok(Err(error)) = &reply {
         moved(error);

@@ -173,21 +173,26 @@ fn row_01_local_share_of_a_small_limit_is_one_token() {
     assert_eq!(passed, 1);
 }
 
-/// Ambiguous charges are never granted twice: here Redis runs the calls long after their timeout.
+/// Redis gets to the calls long after their timeout. What the gateway has decided meanwhile counts
+/// once: no token is granted twice, and none is lost.
 #[test]
-fn row_02_late_debits_grant_no_tokens() {
+fn row_02_requests_of_a_hang_are_charged_once() {
     let fixture = Fixture::start("rate = \"100/d\"");
     let before = fixture.gateway.count("tollgate_decisions_total", &[("decision", "allow")]);
     fixture.redis.pause();
     let mut passed = usize::try_from(before).unwrap();
     wait_until_open_counting(&fixture, &mut passed);
-    passed += take_all(&fixture.gateway);
-    assert!(passed <= 100, "{passed} have passed");
+    passed += (0..20).filter(|_| get(&fixture.gateway) == 200).count();
+    assert!(passed < 60, "{passed} have passed");
+    let timeouts = || fixture.gateway.count("tollgate_redis_ambiguous_checks_total", &[]);
+    let in_hang = timeouts();
+    assert!(in_hang >= 5);
     fixture.redis.resume();
     eventually("the breaker to close", || (breaker(&fixture.gateway) == 0).then_some(()));
     passed += take_all(&fixture.gateway);
-    assert!(passed <= 100, "{passed} have passed");
-    assert!(fixture.gateway.count("tollgate_redis_ambiguous_checks_total", &[]) >= 5);
+    // Redis may have run a call of which only the reply was late.
+    let afterwards = usize::try_from(timeouts() - in_hang).unwrap();
+    assert!((100 - afterwards..=100).contains(&passed), "{passed} have passed, {afterwards} late");
 }
 
 /// [`wait_until_open`] that counts allowed requests.

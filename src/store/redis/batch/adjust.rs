@@ -9,6 +9,7 @@ use super::Batcher;
 use super::flight::{LATE_REPLY_TIMEOUT, PendingReply, tokens};
 use super::peek::OPERATOR_TIMEOUT;
 use crate::base::clock;
+use crate::base::duration::micros;
 use crate::limit::adjust::Adjustment;
 use crate::limit::charge::Charge;
 use crate::store::debts::{Debts, RemovedDebt};
@@ -75,11 +76,11 @@ impl Batcher {
             .filter_map(|(index, one)| Some((index, one.as_ref()?.units)));
         let packed_debts = script::encode_debts(owed);
         let call = encode();
-        let this = Arc::clone(self);
-        let mut pending: PendingReply =
-            Box::pin(
-                async move { this.on_buckets(&mut connection, &keys, &call, &packed_debts).await },
-            );
+        let (this, ends) =
+            (Arc::clone(self), clock::now().saturating_add(micros(OPERATOR_TIMEOUT)));
+        let mut pending: PendingReply = Box::pin(async move {
+            this.on_buckets(&mut connection, &keys, (&call, &packed_debts), Some(ends)).await
+        });
         let debts = Arc::clone(&self.debts);
         let Ok(reply) = tokio::time::timeout(OPERATOR_TIMEOUT, &mut pending).await else {
             tokio::spawn(settle_late(debts, carried, pending, move |reply| read(reply).is_ok()));

@@ -14,7 +14,7 @@ use super::{Answered, Batcher, Gathered, LONG_CALL_DIVISOR, Undecided, Waiting};
 use crate::base::clock;
 use crate::limit::Limit;
 use crate::store::debts::RemovedDebt;
-use crate::store::redis::call;
+use crate::store::redis::call::{self, Until};
 use crate::store::redis::class::ErrorClass;
 use crate::store::redis::cluster::redirect::Redirect;
 use crate::store::redis::link::Connection;
@@ -120,12 +120,12 @@ impl Batcher {
     ) -> PendingCall {
         let (mut redis, batch, ends) =
             (connection.redis.clone(), Arc::clone(batch), sent_at + self.budget_us);
-        let cluster = self.cluster.clone();
+        let (cluster, clock) = (self.cluster.clone(), self.clock());
         Box::pin(async move {
-            let reply = call::take(&mut redis, &batch, ends).await;
+            let reply = call::take(&mut redis, &batch, Until::RunBy(ends, &clock)).await;
             match (reply, cluster.as_ref().and_then(Weak::upgrade)) {
                 (Err(error), Some(cluster)) if Redirect::of(&error).is_some() => {
-                    cluster.follow(error, &batch, slot, redis, ends).await
+                    cluster.follow(error, &batch, slot, (redis, clock), ends).await
                 }
                 (reply, _) => CallReply { reply, via: None },
             }

@@ -16,7 +16,7 @@ impl Batcher {
         let key = |debt: &UnpaidDebt| script::key(self.keys(), debt.lapsed.bucket, &debt.rule);
         let keys: Vec<String> = debts.iter().map(key).collect();
         let call = script::encode_late(debts.iter(), clock::now());
-        let reply = self.on_buckets(&mut connection, &keys, &call, &[]);
+        let reply = self.on_buckets(&mut connection, &keys, (&call, &[]), None);
         let Ok(Ok(numbers)) = tokio::time::timeout(OPERATOR_TIMEOUT, reply).await else {
             return false;
         };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Batcher;
 use super::flight::tokens;
 use crate::base::clock;
+use crate::base::duration::micros;
 use crate::limit::Limit;
 use crate::limit::charge::Charge;
 use crate::limit::lease::{Loan, Request};
@@ -57,8 +58,10 @@ impl Batcher {
         let returned = request.accounts.iter().map(|account| account.returned).sum();
         self.count_leased(rule, &charge.limit, LeaseEvent::Returned, returned);
         let keys = [self.keys.keys().bucket(charge.bucket, rule)];
-        let call = script::encode_lease(charge, request, divisor, clock::now());
-        let reply = self.on_buckets(&mut connection, &keys, &call, &[]);
+        let now = clock::now();
+        let call = script::encode_lease(charge, request, divisor, now);
+        let ends = now.saturating_add(micros(REPLY_TIMEOUT));
+        let reply = self.on_buckets(&mut connection, &keys, (&call, &[]), Some(ends));
         let (label, loan) = match tokio::time::timeout(REPLY_TIMEOUT, reply).await {
             Err(_) => ("timeout", None),
             Ok(Err(error)) => (classify(&error).label(), None),

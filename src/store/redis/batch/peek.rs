@@ -5,14 +5,16 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use redis::RedisResult;
+use redis::aio::MultiplexedConnection;
 
 use super::{Batcher, Undecided};
 use crate::base::clock;
 use crate::limit::charge::Charge;
 use crate::limit::reading::Reading;
-use crate::store::redis::call;
+use crate::store::redis::call::{self, Until};
 use crate::store::redis::link::Connection;
 use crate::store::redis::script;
+use crate::store::redis::server_clock::ServerClock;
 use crate::store::rule::StoredRule;
 
 /// Timeout of operations that a person waits for.
@@ -37,7 +39,7 @@ impl Batcher {
         let debts = (0..u16::MAX).zip(charges).map(|(index, charge)| (index, owed(charge)));
         let debts = script::encode_debts(debts.filter(|(_, units)| *units > 0));
         let call = script::encode_peek(charges, clock::now());
-        let reply = self.on_buckets(&mut connection, &keys, &call, &debts);
+        let reply = self.on_buckets(&mut connection, &keys, (&call, &debts), None);
         match tokio::time::timeout(timeout, reply).await {
             Ok(Ok(numbers)) => {
                 script::read_peek(charges, &numbers).map_err(|_| Undecided::NotTaken)
@@ -47,19 +49,23 @@ impl Batcher {
     }
 
     /// Adjusts or reads buckets: see [`call::on_buckets`]. In a cluster, also at the master that
-    /// their slot has moved to.
+    /// their slot has moved to. Redis does not run the call after `ends` (microseconds).
     pub(super) async fn on_buckets(
         &self,
         connection: &mut Connection,
         keys: &[String],
-        call: &[u8],
-        debts: &[u8],
+        (call, debts): (&[u8], &[u8]),
+        ends: Option<u64>,
     ) -> RedisResult<Vec<i64>> {
-        let reply = call::on_buckets(&mut connection.redis, keys, call, debts).await;
+        let on = async |redis: &mut MultiplexedConnection, clock: &ServerClock| {
+            let until = ends.map_or(Until::Ever, |ends| Until::RunBy(ends, clock));
+            call::on_buckets(redis, keys, (call, debts), until).await
+        };
+        let reply = on(&mut connection.redis, &self.clock).await;
         let Err(error) = &reply else { return reply };
         let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
         match cluster.and_then(|cluster| cluster.moved_to(error)) {
-            Some(mut other) => call::on_buckets(&mut other.redis, keys, call, debts).await,
+            Some(mut other) => on(&mut other.connection.redis, &other.node.batcher().clock).await,
             None => reply,
         }
     }

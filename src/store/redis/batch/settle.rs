@@ -11,7 +11,7 @@ use super::peek::OPERATOR_TIMEOUT;
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::store::debts::{Debts, RemovedDebt};
-use crate::store::redis::call;
+use crate::store::redis::call::{self, Until};
 use crate::store::redis::script::{Added, Batch};
 
 /// Result of a settlement.
@@ -101,7 +101,9 @@ impl Batcher {
         });
         self.put_back(left);
         let ends = ends.min(Instant::now() + OPERATOR_TIMEOUT);
-        let call = call::take(&mut connection.redis, &batch, clock::now() + MICROS_PER_SECOND);
+        // Also later: nothing else settles them.
+        let until = Until::SentBy(clock::now() + MICROS_PER_SECOND);
+        let call = call::take(&mut connection.redis, &batch, until);
         let reply = match timeout_at(ends, call).await {
             Ok(Ok(numbers)) => batch.read(&numbers).map_err(|error| error.to_string()),
             Ok(Err(error)) if error.is_io_error() => Err(self.link.describe(&error)),

@@ -1,3 +1,4 @@
+mod hang;
 mod holding;
 mod unreadable;
 
@@ -276,26 +277,35 @@ async fn debt_is_settled_once_if_the_reply_is_late() {
     assert!((880..900).contains(&level), "{level}");
 }
 
+/// Whether Redis runs it late, or not at all, as it does not without having known its clock before.
 #[tokio::test]
 async fn debt_is_settled_once_if_a_grant_is_late() {
-    let server = RedisServer::start(&[]);
-    let link = connected(&server).await;
-    let batcher = batcher(Arc::clone(&link), 200, series());
-    let charge = charges(1, 1_000);
-    assert!(batcher.take(charge.clone(), rules()).await.is_ok());
-    batcher.debts.add(&charge[0], &rule(), charge[0].limit.units(100), Share::WHOLE, clock::now());
-    server.signal(Signal::SIGSTOP);
-    let granted = batcher.adjust(&charge, &rules(), Adjustment::Grant(1)).await;
-    assert_eq!(granted, Err(NotAdjusted::Unknown));
-    server.signal(Signal::SIGCONT);
-    let mut answered = batcher.take(charge.clone(), rules()).await;
-    while answered.is_err() {
-        tokio::task::yield_now().await;
-        answered = batcher.take(charge.clone(), rules()).await;
+    for knows_clock in [false, true] {
+        let server = RedisServer::start(&[]);
+        let link = connected(&server).await;
+        let batcher = batcher(Arc::clone(&link), 200, series());
+        let charge = charges(1, 1_000);
+        if knows_clock {
+            assert!(batcher.take(charge.clone(), rules()).await.is_ok());
+        }
+        let units = charge[0].limit.units(100);
+        batcher.debts.add(&charge[0], &rule(), units, Share::WHOLE, clock::now());
+        server.signal(Signal::SIGSTOP);
+        let granted = batcher.adjust(&charge, &rules(), Adjustment::Grant(1)).await;
+        assert_eq!(granted, Err(NotAdjusted::Unknown));
+        server.signal(Signal::SIGCONT);
+        let settled = batcher.series.settled.with_label_values(&["r"]);
+        let mut level = 1_000;
+        while level >= 900 {
+            if let Ok(answered) = batcher.take(charge.clone(), rules()).await {
+                level = answered.answer.outcomes[0].level / 86_400_000_000;
+            }
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(link.connections(), 1, "a new connection would not have the grant");
+        assert!(level >= 860, "{level}, the clock known: {knows_clock}");
+        assert_eq!(settled.get() > 99.0, knows_clock, "a grant that is late counts nothing");
     }
-    assert_eq!(link.connections(), 1, "a new connection would not have the grant");
-    let level = answered.unwrap().answer.outcomes[0].level / 86_400_000_000;
-    assert!((880..900).contains(&level), "{level}");
 }
 
 #[tokio::test]

@@ -35,7 +35,8 @@ impl CallResult {
     pub(super) fn event(self) -> Event {
         match self {
             // Concerns one key only, or is no failure.
-            Self::Answered | Self::Failed(ErrorClass::WrongType | ErrorClass::NoScript) => {
+            Self::Answered
+            | Self::Failed(ErrorClass::WrongType | ErrorClass::NoScript | ErrorClass::Expired) => {
                 Event::Answered
             }
             Self::TimedOut => Event::TimedOut,
@@ -94,6 +95,7 @@ mod tests {
             (ErrorClass::Script, true, false),
             (ErrorClass::WrongType, false, false),
             (ErrorClass::NoScript, false, false),
+            (ErrorClass::Expired, false, false),
         ];
         for (class, opens, replaces) in table {
             let outcome = CallResult::Failed(class);

@@ -10,12 +10,13 @@ use redis::{RedisError, RedisResult};
 use super::Nodes;
 use crate::base::clock;
 use crate::net::address::HostPort;
-use crate::store::redis::call;
+use crate::store::redis::call::{self, Until};
 use crate::store::redis::cluster::redirect::Redirect;
 use crate::store::redis::cluster::topology::address;
 use crate::store::redis::link::Connection;
 use crate::store::redis::node::Node;
 use crate::store::redis::script::Batch;
+use crate::store::redis::server_clock::ServerClock;
 
 /// Maximum number of redirections of a call.
 const MAX_REDIRECTS: usize = 4;
@@ -46,14 +47,14 @@ struct Target {
 }
 
 impl Nodes {
-    /// Follows the redirection that `error` is, not after `ends` (microseconds). `connection` is
-    /// that of the node that has redirected the call. Other errors are returned.
+    /// Follows the redirection that `error` is, not after `ends` (microseconds). `connection` and
+    /// `clock` are those of the node that has redirected the call. Other errors are returned.
     pub async fn follow(
         &self,
         error: RedisError,
         batch: &Batch,
         slot: u16,
-        mut connection: MultiplexedConnection,
+        (mut connection, mut clock): (MultiplexedConnection, Arc<ServerClock>),
         ends: u64,
     ) -> CallReply {
         let mut last = CallReply { reply: Err(error), via: None };
@@ -72,8 +73,9 @@ impl Nodes {
                         break;
                     }
                     tokio::time::sleep(TRY_AGAIN_AFTER).await;
+                    let until = Until::RunBy(ends, &clock);
                     last.reply =
-                        call::take_claiming(&mut connection, batch, claims.clone(), ends).await;
+                        call::take_claiming(&mut connection, batch, claims.clone(), until).await;
                     continue;
                 }
                 Some(redirect) => match self.target(&redirect, slot) {
@@ -85,12 +87,13 @@ impl Nodes {
             // The node that was called may have nothing to repair, and this one may have taken over
             // from it.
             claims = node.batcher().encode_claims(batch, clock::now());
-            let mut redis = to.redis.clone();
+            let (mut redis, its_clock) = (to.redis.clone(), node.batcher().clock());
+            let until = Until::RunBy(ends, &its_clock);
             let reply = if is_asked {
-                call::take_asking(&mut redis, batch, claims.clone()).await
+                call::take_asking(&mut redis, batch, claims.clone(), until).await
             } else {
-                connection = redis.clone();
-                call::take_claiming(&mut redis, batch, claims.clone(), ends).await
+                (connection, clock) = (redis.clone(), Arc::clone(&its_clock));
+                call::take_claiming(&mut redis, batch, claims.clone(), until).await
             };
             last = CallReply { reply, via: Some(Via { node, connection: to }) };
         }
@@ -151,11 +154,12 @@ impl Nodes {
         redirect.is_some()
     }
 
-    /// Connection to the master that `error` names as that of a slot that has moved.
-    pub fn moved_to(&self, error: &RedisError) -> Option<Connection> {
+    /// The master that `error` names as that of a slot that has moved.
+    pub fn moved_to(&self, error: &RedisError) -> Option<Via> {
         match Redirect::of(error)? {
             redirect @ Redirect::Moved { slot, .. } => {
-                self.target(&redirect, slot).map(|target| target.connection)
+                let Target { node, connection, .. } = self.target(&redirect, slot)?;
+                Some(Via { node, connection })
             }
             Redirect::Ask { .. } | Redirect::TryAgain => None,
         }

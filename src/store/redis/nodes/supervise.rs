@@ -360,7 +360,7 @@ impl Nodes {
                 Err(error) => error,
             };
             match (self.moved_to(&error), classify(&error)) {
-                (Some(other), _) => connection = other,
+                (Some(other), _) => connection = other.connection,
                 // The node notices it by its own calls.
                 (None, ErrorClass::Connection | ErrorClass::Cluster) => return None,
                 (None, class) => return Some(Err((class, node.link().describe(&error)))),
