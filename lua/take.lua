@@ -9,7 +9,7 @@
 --         changes, and the reply is the error EXPIRED with the current time. The caller has decided by itself then.
 --         In tests the current time. All in microseconds
 -- ARGV[2] the call, packed (little endian; d = double, H = 16 bits, B = 8 bits):
---           B operation: 1 take, 2 adjust, 3 peek, 5 lease, 6 top-up, 7 late
+--           B operation: 1 take, 2 adjust, 3 peek, 5 lease, 6 top-up, 7 lapsed
 --           for each bucket   B kind of limit   d d its parameters
 --           for each bucket   further parameters, if its kind has them
 --           take: groups of equal requests, to the end:
@@ -24,7 +24,7 @@
 --                             and twice, of units that were lent in an epoch: d epoch   d spent   d returned
 --           top-up, of one fixed window: B 0 to list them, 1 to add one, 2 to take one away   d units of the one to add
 --                             d its expiry   d its id   then to the end a text that is kept with it
---           late, of fixed windows: for each bucket   d units that were granted locally in a period that has ended
+--           lapsed, of fixed windows: for each bucket   d units that were granted locally in a period that has ended
 --                             d the end of that period   d a random number: a debt with a number that was seen before is
 --                             ignored
 -- ARGV[3] absent, or debts: units granted locally, which are deducted first; packed:
@@ -56,7 +56,7 @@
 --           id was added before; -1 if the bucket is unreadable. Then its level before and after; with 4 the text of
 --           that one; and for each that can be used its id, the units that are left, its expiry, and its text. A text
 --           is its length, and numbers of 6 bytes
---   late:   for each bucket the units that were taken from its top-ups
+--   lapsed: for each bucket the units that were taken from its top-ups
 -- The level of an unreadable bucket, whose key is no string, is -2^54. So is that of a sliding window, if the caller lacks
 -- the right to read it; then a take ends with -1.
 --
@@ -1087,7 +1087,7 @@ local function create(name)
 
             -- Takes what was granted locally in a period that has ended, as if it had been taken
             -- then. Returns the units that are taken from the level.
-            local function take_late(index, level, at, full, units, period_end)
+            local function take_lapsed(index, level, at, full, units, period_end)
                 local last = lasts[index]
                 if period_end == at then
                     -- By the clock of this server, it has not ended.
@@ -1110,7 +1110,7 @@ local function create(name)
 
             -- Whether a debt is taken for the first time: a call without a reply is repeated.
             local function is_first(key, number)
-                local name = key .. ':~late:' .. string.format('%.0f', number)
+                local name = key .. ':~lapsed:' .. string.format('%.0f', number)
                 if type(redis.pcall('GET', name)) == 'string' then
                     return false
                 end
@@ -1118,8 +1118,8 @@ local function create(name)
                 return true
             end
 
-            -- Takes late debts to buckets. Adds what is taken from each to the reply.
-            local function late(buckets, position, reply)
+            -- Takes lapsed debts to buckets. Adds what is taken from each to the reply.
+            local function lapsed(buckets, position, reply)
                 local call, levels = buckets.call, buckets.levels
                 for index = 1, #levels do
                     local units, period_end, number, taken
@@ -1127,7 +1127,7 @@ local function create(name)
                     taken = 0
                     if lists[index] and is_first(buckets.keys[index], number) then
                         local _, _, full = unpack('<Bdd', call, 17 * index - 15)
-                        taken = take_late(index, levels[index], buckets.times[index], full, units, period_end)
+                        taken = take_lapsed(index, levels[index], buckets.times[index], full, units, period_end)
                         levels[index], buckets.moved[index] = levels[index] - taken, true
                     end
                     reply[index + 1] = taken
@@ -1135,7 +1135,7 @@ local function create(name)
             end
 
             return {
-                read = read, write = write, operate = operate, late = late,
+                read = read, write = write, operate = operate, lapsed = lapsed,
                 -- The level without what has expired, after it has risen.
                 settle = function(index, level, now)
                     return lists[index] and expire_at(index, level, now) or level
@@ -1231,7 +1231,7 @@ if not now then
     end
 end
 
-local TAKE, ADJUST, LEASE, TOP_UP, LATE = 1, 2, 5, 6, 7
+local TAKE, ADJUST, LEASE, TOP_UP, LAPSED = 1, 2, 5, 6, 7
 local TOKEN_BUCKET, FIXED_WINDOW, SLIDING_WINDOW, UNREADABLE = 1, 2, 3, -2 ^ 54
 local keys, call, get, unpack = KEYS, ARGV[2], redis.pcall, struct.unpack
 -- Positions in the call of the next bucket, and of the further parameters of the next bucket that
@@ -1340,12 +1340,12 @@ elseif operation == LEASE then
     create('lend')(buckets, further, reply)
 elseif operation == TOP_UP then
     topped.operate(buckets, further, reply)
-elseif operation == LATE then
+elseif operation == LAPSED then
     for index = 1, #keys do
         reply[index + 1] = 0
     end
     if topped then
-        topped.late(buckets, further, reply)
+        topped.lapsed(buckets, further, reply)
     end
 else
     create('peek')(call, further, levels, sliding, topped, now, reply)

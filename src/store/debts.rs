@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use prometheus::IntCounter;
 use tracing::warn;
 
+use super::lapsed::{LapsedDebt, LapsedQueue};
 use super::rule::StoredRule;
-use super::unpaid::UnpaidDebts;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::now::Now;
 use crate::base::unix_time;
@@ -48,19 +48,6 @@ pub struct RemovedDebt {
     pub units: i64,
 }
 
-/// A debt to a quota whose period ended before it was settled. The bucket will never have it, but
-/// it was used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lapsed {
-    pub bucket: BucketId,
-    /// Limit that the units are counted in.
-    pub limit: Limit,
-    /// Units that were granted.
-    pub units: i64,
-    /// End of the period, in microseconds of Unix time.
-    pub ended_us: u64,
-}
-
 /// Debts by bucket, bounded in number. A debt above the bound is dropped: Redis then grants its
 /// tokens a second time.
 #[derive(Debug)]
@@ -72,10 +59,10 @@ pub struct Debts {
     count: AtomicUsize,
     /// Number of removed debts. Changes only with the lock of the shard.
     removals: AtomicU64,
-    /// Debts that have lapsed, until they are taken.
-    lapsed: Mutex<Vec<Lapsed>>,
-    /// The same debts, until they are taken from top-ups.
-    unpaid: Mutex<UnpaidDebts>,
+    /// Debts that have lapsed, until Redis has taken them from top-ups.
+    lapsed: Mutex<LapsedQueue>,
+    /// The same debts, until they are added to the records of usage.
+    unrecorded: Mutex<Vec<LapsedDebt>>,
     dropped: Option<IntCounter>,
     /// Earliest time of the next log line about dropped debts.
     log_at: AtomicU64,
@@ -98,7 +85,7 @@ impl Debts {
             count: AtomicUsize::new(0),
             removals: AtomicU64::new(0),
             lapsed: Mutex::default(),
-            unpaid: Mutex::default(),
+            unrecorded: Mutex::default(),
             dropped: None,
             log_at: AtomicU64::new(0),
         }
@@ -249,20 +236,20 @@ impl Debts {
         }
     }
 
-    /// Removes and returns the debts that have lapsed at `now`.
-    pub fn take_lapsed(&self, now: u64) -> Vec<Lapsed> {
+    /// Returns the debts that have lapsed at `now`, each once.
+    pub fn take_lapsed(&self, now: u64) -> Vec<LapsedDebt> {
         self.sweep(now);
-        std::mem::take(&mut *self.lapsed.lock())
+        std::mem::take(&mut *self.unrecorded.lock())
     }
 
-    /// Debts whose period has ended, and which may have to be taken from top-ups.
-    pub fn unpaid(&self) -> &Mutex<UnpaidDebts> {
-        &self.unpaid
+    /// Debts that have lapsed, and which may have to be taken from top-ups.
+    pub fn lapsed(&self) -> &Mutex<LapsedQueue> {
+        &self.lapsed
     }
 
-    /// Drops unpaid debts that Redis has not confirmed for so long that it could take them twice.
+    /// Drops lapsed debts that Redis has not confirmed for so long that it could take them twice.
     pub fn drop_unconfirmed(&self, now: u64) {
-        let dropped = self.unpaid.lock().drop_expired(now);
+        let dropped = self.lapsed.lock().drop_expired(now);
         if dropped == 0 {
             return;
         }
@@ -276,14 +263,14 @@ impl Debts {
 
     fn note_lapsed(&self, bucket: BucketId, owed: &BucketDebt, now: Now) {
         let Some((units, ended_us)) = owed.debt.lapsed(now) else { return };
-        let one = Lapsed { bucket, limit: owed.debt.limit(), units, ended_us };
+        let one = LapsedDebt { bucket, limit: owed.debt.limit(), units, ended_us };
         let bound = self.bound.saturating_mul(SHARDS);
-        if !self.unpaid.lock().add(one, owed.rule.clone(), bound) {
+        if !self.lapsed.lock().add(one, owed.rule.clone(), bound) {
             self.note_dropped(now.us);
         }
-        let mut lapsed = self.lapsed.lock();
-        if lapsed.len() < bound {
-            lapsed.push(one);
+        let mut unrecorded = self.unrecorded.lock();
+        if unrecorded.len() < bound {
+            unrecorded.push(one);
         }
     }
 
@@ -424,10 +411,10 @@ mod tests {
             assert_eq!(debts.take_lapsed(hour - 1), []);
             debts.add(&quota(7), &rule(), 200, Share::WHOLE, hour - 1);
             remove(&debts);
-            let lapsed = Lapsed { bucket: BucketId(7), limit, units: 500, ended_us: hour };
+            let lapsed = LapsedDebt { bucket: BucketId(7), limit, units: 500, ended_us: hour };
             assert_eq!(debts.take_lapsed(hour), [lapsed]);
-            let unpaid = debts.unpaid().lock().take_some(9);
-            assert_eq!(unpaid.iter().map(|one| one.lapsed).collect::<Vec<_>>(), [lapsed]);
+            let queued = debts.lapsed().lock().take_some(9);
+            assert_eq!(queued.iter().map(|one| one.debt).collect::<Vec<_>>(), [lapsed]);
             assert_eq!(debts.take_lapsed(hour), []);
         }
         let settled = Debts::new(1_000);
@@ -521,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_debts_of_ended_periods_are_counted() {
+    fn dropped_lapsed_debts_are_counted() {
         let calendar = Calendar::new(Period::Hour, "UTC", 1).unwrap();
         let limit = Limit::FixedWindow(FixedWindow::new(50, calendar).unwrap());
         let dropped = IntCounter::new("dropped", "Dropped debts.").unwrap();
@@ -535,9 +522,9 @@ mod tests {
             debts.sweep(hour);
         }
         assert_eq!(dropped.get(), SHARDS as u64);
-        let mut sent = debts.unpaid().lock().take_some(1);
+        let mut sent = debts.lapsed().lock().take_some(1);
         sent[0].sent_at = Some(hour);
-        debts.unpaid().lock().put_back(sent);
+        debts.lapsed().lock().put_back(sent);
         debts.drop_unconfirmed(2 * hour);
         assert_eq!(dropped.get(), SHARDS as u64 + 1);
     }

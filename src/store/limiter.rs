@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use super::adjusted::Adjusted;
 use super::bans::Bans;
-use super::debts::Lapsed;
 use super::deny_cache::DenyCache;
 use super::fallback::Fallback;
 use super::held::{Holds, Reservation};
+use super::lapsed::LapsedDebt;
 use super::leases::Leases;
 use super::memory::MemoryStore;
 use super::peek_cache::PeekCache;
@@ -303,7 +303,7 @@ impl Limiter {
 
     /// Debts to quotas whose periods have ended at `now` (microseconds) before they were settled.
     /// Each is returned once.
-    pub fn take_lapsed(&self, now: u64) -> Vec<Lapsed> {
+    pub fn take_lapsed(&self, now: u64) -> Vec<LapsedDebt> {
         self.redis().map_or_else(Vec::new, |nodes| nodes.debts().take_lapsed(now))
     }
 

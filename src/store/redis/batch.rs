@@ -11,14 +11,14 @@
 //! Reading order: this file (from a check to a batch), [`queue`] (which checks wait, when a call
 //! starts), `flight` (one call, and the debts that it settles), [`giveback`] (tokens of requests
 //! that another slot of a cluster refused), [`peek`], [`adjust`] and `top_up` (calls for operators
-//! and for clients that read their limits), `late` (debts of periods that have ended), [`settle`]
+//! and for clients that read their limits), `lapsed` (debts of periods that have ended), [`settle`]
 //! (all debts at the end of the process).
 
 pub mod adjust;
 mod flight;
 pub mod giveback;
 mod holding;
-mod late;
+mod lapsed;
 pub mod lease;
 pub mod peek;
 pub mod queue;
@@ -70,9 +70,6 @@ const LONG_CALL_DIVISOR: u64 = 4;
 /// Time after the budget at which a check is given up that no call has answered, in microseconds.
 const GRACE_US: u64 = 5_000;
 
-/// Time between two searches for expired debts, in microseconds.
-const SWEEP_INTERVAL_US: u64 = 10 * MICROS_PER_SECOND;
-
 /// Sends checks to Redis in batches.
 pub struct Batcher {
     link: Arc<Link>,
@@ -89,7 +86,7 @@ pub struct Batcher {
     clock: Arc<ServerClock>,
     /// Levels that Redis reported, to repair a replica that takes over; `None` without replicas.
     seen: Option<Arc<Seen>>,
-    state: Mutex<State>,
+    queue: Mutex<Queue<Queued>>,
 }
 
 /// Prometheus series of calls to Redis.
@@ -159,11 +156,6 @@ impl Target {
         let keys = Arc::new(KeySpace::new(prefix, None, Colocate::Off));
         Self { link, keys, cluster: None, debts, held, seen: None }
     }
-}
-
-struct State {
-    queue: Queue<Queued>,
-    last_sweep: u64,
 }
 
 /// What waits for a call.
@@ -236,7 +228,7 @@ impl Batcher {
             checks: script::MAX_CHECKS,
             long_us: budget / LONG_CALL_DIVISOR,
         });
-        let state = Mutex::new(State { queue, last_sweep: 0 });
+        let queue = Mutex::new(queue);
         let clock = Arc::default();
         Arc::new(Self {
             link,
@@ -248,7 +240,7 @@ impl Batcher {
             series,
             clock,
             seen,
-            state,
+            queue,
         })
     }
 
@@ -342,7 +334,7 @@ impl Batcher {
     /// Adds a check to the queue, and starts a call if needed. Returns whether there was room.
     fn enqueue(self: &Arc<Self>, queued: Queued) -> bool {
         let since = queued.since();
-        let enqueued = self.state.lock().queue.enqueue(queued, since);
+        let enqueued = self.queue.lock().enqueue(queued, since);
         if enqueued == Enqueued::Starts {
             self.start();
         }
@@ -351,7 +343,7 @@ impl Batcher {
 
     /// Starts another call in parallel, if one may be started and a check waits.
     fn start_another(self: &Arc<Self>) {
-        if self.state.lock().queue.start_another(clock::now()) {
+        if self.queue.lock().start_another(clock::now()) {
             self.start();
         }
     }
@@ -370,11 +362,7 @@ impl Batcher {
             // answered, which would otherwise be split over twice as many calls.
             tokio::task::yield_now().await;
             let now = clock::now();
-            let gathered = {
-                let mut state = self.state.lock();
-                self.sweep(&mut state, now);
-                state.queue.leave(now, |waiting| self.next_calls(waiting, now))
-            };
+            let gathered = self.queue.lock().leave(now, |waiting| self.next_calls(waiting, now));
             let Some(mut calls) = gathered else {
                 running.has_ended = true;
                 return;
@@ -394,21 +382,14 @@ impl Batcher {
 
     /// Answers queued checks whose budget is over. Returns the time at which the next one's is.
     fn expire_queued(&self, now: u64) -> Option<u64> {
-        let mut state = self.state.lock();
+        let mut queue = self.queue.lock();
         let is_over = |queued: &Queued| now >= queued.since() + self.budget_us;
-        while let Some(queued) = state.queue.pop_front_if(is_over) {
+        while let Some(queued) = queue.pop_front_if(is_over) {
             if let Queued::Check(check) = queued {
                 check.answer(Err(Undecided::NotTaken));
             }
         }
-        state.queue.front().map(|queued| queued.since() + self.budget_us)
-    }
-
-    fn sweep(&self, state: &mut State, now: u64) {
-        if now.saturating_sub(state.last_sweep) >= SWEEP_INTERVAL_US {
-            state.last_sweep = now;
-            self.debts.sweep(now);
-        }
+        queue.front().map(|queued| queued.since() + self.budget_us)
     }
 
     /// Removes as many waiting checks as fit into one call, or in a cluster into one call for each
@@ -539,7 +520,7 @@ impl Drop for Running<'_> {
         if self.has_ended {
             return;
         }
-        let starts = self.batcher.state.lock().queue.abandon(clock::now());
+        let starts = self.batcher.queue.lock().abandon(clock::now());
         // Without a runtime, the process ends.
         if let (true, Ok(runtime)) = (starts, Handle::try_current()) {
             runtime.spawn(Arc::clone(self.batcher).run());

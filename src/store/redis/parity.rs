@@ -3,6 +3,7 @@
 
 mod concurrency;
 mod giveback;
+mod lapsed;
 mod leases;
 mod malformed;
 mod schedules;

@@ -5,7 +5,7 @@
 //! all of them wait at the same time.
 
 mod ids;
-mod late;
+mod lapsed;
 mod lease;
 mod reply;
 mod top_up;
@@ -23,7 +23,7 @@ use crate::limit::{Limit, double};
 use crate::policy::MAX_RULES_PER_ROUTE;
 use crate::store::rule::StoredRule;
 use ids::IdState;
-pub use late::{encode_late, read_late};
+pub use lapsed::{encode_lapsed, read_lapsed};
 pub use lease::{encode_lease, read_lease};
 pub use reply::{BadReply, Given, Reply, read_adjust, read_peek};
 pub use top_up::{encode_top_up, read_top_up};
@@ -63,7 +63,7 @@ enum Operation {
     /// Changes the top-ups of a fixed window, for an operator, or reads them.
     TopUp = 6,
     /// Takes from top-ups what was granted locally in a period that has ended.
-    Late = 7,
+    Lapsed = 7,
 }
 
 /// Checks that are sent in one call.

@@ -11,7 +11,7 @@ use crate::base::unix_time;
 use crate::limit::charge::{Charge, Outcome};
 use crate::limit::reading::Reading;
 use crate::limit::share::Share;
-use crate::store::debts::Lapsed;
+use crate::store::lapsed::LapsedDebt;
 use crate::store::limiter::Limiter;
 use crate::store::redis::batch::adjust::NotAdjusted;
 use crate::store::rule::StoredRule;
@@ -76,7 +76,12 @@ pub(super) async fn read(
 }
 
 impl Found {
-    fn add_lapsed(&mut self, lapsed: Vec<Lapsed>, unread: &Unread, mut id: impl FnMut() -> u64) {
+    fn add_lapsed(
+        &mut self,
+        lapsed: Vec<LapsedDebt>,
+        unread: &Unread,
+        mut id: impl FnMut() -> u64,
+    ) {
         for one in lapsed {
             let place = Place { end_us: one.ended_us, bucket: one.bucket };
             match unread.get(&place) {

@@ -11,7 +11,7 @@
 //! to date, and makes the calls that concern no single one).
 
 mod follow;
-mod late;
+mod lapsed;
 mod operator;
 pub mod supervise;
 

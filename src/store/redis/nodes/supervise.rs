@@ -109,7 +109,7 @@ impl NodesSupervisor {
             never = self.keep_sending_heartbeats() => match never {},
             never = self.keep_appending() => match never {},
             never = self.keep_stating() => match never {},
-            never = self.nodes.keep_paying() => match never {},
+            never = self.nodes.keep_settling_lapsed() => match never {},
             never = self.ask_for_durability() => match never {},
         }
     }
@@ -390,7 +390,7 @@ impl Nodes {
         self.state_all(limit).await;
         let settlement = self.settle_all(limit).await;
         // What is left is lost with the process.
-        let _ = timeout(limit, self.pay()).await;
+        let _ = timeout(limit, self.settle_lapsed()).await;
         settlement
     }
 

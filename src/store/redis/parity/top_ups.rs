@@ -11,10 +11,8 @@ use proptest::test_runner::{Config, TestRunner};
 use super::*;
 use crate::limit::returned::Returned;
 use crate::limit::top_up::{TopUp, TopUpChange};
-use crate::store::debts::Lapsed;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::script::Claim;
-use crate::store::unpaid::UnpaidDebt;
 
 /// What happens, after microseconds.
 #[derive(Clone, Debug)]
@@ -257,13 +255,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One server.
-struct Server<'a> {
-    connection: &'a mut Connection,
-    key: String,
-    charge: Charge,
-    added: u64,
-    now: u64,
+/// A bucket in Redis.
+pub(super) struct Server<'a> {
+    pub(super) connection: &'a mut Connection,
+    pub(super) key: String,
+    pub(super) charge: Charge,
+    /// How many top-ups were added.
+    pub(super) added: u64,
+    pub(super) now: u64,
 }
 
 impl Server<'_> {
@@ -285,7 +284,7 @@ impl Server<'_> {
     }
 
     /// A request. Returns the level after it.
-    fn call(&mut self, claim: Option<Claim>) -> i64 {
+    pub(super) fn call(&mut self, claim: Option<Claim>) -> i64 {
         let mut batch = Batch::default();
         batch.add(&[self.charge], &rules(), PREFIX);
         batch.claim(|_, _| claim);
@@ -296,8 +295,9 @@ impl Server<'_> {
         batch.read(&reply).unwrap().answers[0].as_ref().unwrap().outcomes[0].level
     }
 
-    /// Changes or reads the top-ups. Returns what is left of each.
-    fn change(&mut self, change: &TopUpChange) -> Vec<(u64, i64)> {
+    /// Changes or reads the top-ups. Returns the id of each of which something is left, and how
+    /// much.
+    pub(super) fn change(&mut self, change: &TopUpChange) -> Vec<(u64, i64)> {
         let call = (script::encode_top_up(&self.charge, change, self.now), Vec::new());
         let reply = run_script(self.connection, &[&self.key], self.now, call).unwrap();
         let changed = script::read_top_up(&self.charge, &reply).unwrap().unwrap();
@@ -363,113 +363,85 @@ fn top_up_after_a_failover_keeps_what_gateways_saw() {
     assert!(repaired.get() > 20, "{} repairs", repaired.get());
 }
 
+/// Of a bucket whose period is a year, with nothing taken.
+fn yearly(connection: &mut Connection) -> Server<'_> {
+    let calendar = Calendar::new(Period::Year, "UTC", 1).unwrap();
+    let limit = Limit::FixedWindow(FixedWindow::new(9, calendar).unwrap());
+    let (bucket, mode) = (BucketId(7), Mode::Enforce);
+    let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1_000, mode };
+    let key = script::key(PREFIX, bucket, &rules()[0]);
+    Server { connection, key, charge, added: 0, now: 1_800_000_000_000_000 }
+}
+
 impl Server<'_> {
-    /// Takes what a gateway granted in the period that ended at `ended_us`. Returns how much was
-    /// taken from the top-ups.
-    fn pay(&mut self, units: i64, ended_us: u64, number: u64) -> i64 {
-        let Charge { bucket, limit, .. } = self.charge;
-        let lapsed = Lapsed { bucket, limit, units, ended_us };
-        let debts = [UnpaidDebt { lapsed, rule: rules()[0].clone(), number, sent_at: None }];
-        let mut script = invocation();
-        script.key(&self.key).arg(self.now).arg(script::encode_late(debts.iter(), self.now));
-        let reply: Vec<i64> = script.invoke(self.connection).unwrap();
-        script::read_late(1, &reply).unwrap()[0]
+    /// A level that was seen now.
+    fn seen(&self, level: i64) -> Claim {
+        let period_end = self.now + self.charge.limit.left_us(self.now);
+        Claim { level, period_end, seen_at: self.now }
     }
 
-    /// Requests of these costs, each after microseconds.
-    fn take_each(&mut self, takes: impl Iterator<Item = (u64, u64)>) {
-        for (cost, later_us) in takes {
-            self.now += later_us;
-            self.charge.cost = cost * 1_000;
-            self.call(None);
-        }
-    }
-
-    /// Revokes a top-up. Returns whether something is left of one that is used before it.
-    fn revoke(&mut self, id: u64) -> bool {
-        let all = self.change(&TopUpChange::List);
-        self.change(&TopUpChange::Revoke(id));
-        all.iter().position(|(one, _)| *one == id).is_some_and(|place| place > 0)
-    }
-
-    /// A debt that is settled in its period.
-    fn settle(&mut self, units: i64) {
-        let mut batch = Batch::default();
-        batch.settle(self.charge.bucket, self.charge.limit, &rules()[0], units, PREFIX);
-        let mut script = invocation();
-        script.key(&self.key).arg(self.now).arg(batch.encode(self.now)).arg(batch.encode_debts());
-        script.invoke::<Vec<i64>>(self.connection).unwrap();
+    /// The level after a request that is always refused, and claims a level that was seen.
+    fn claimed(&mut self, claim: Claim) -> i64 {
+        self.charge.cost = 1_000_000_000;
+        self.call(Some(claim))
     }
 }
 
-/// What gateways granted in a period is taken from the top-ups as if it had been settled before the
-/// period ended: the same is left of each, whatever was used, has expired or was revoked since. If
-/// one was revoked before which another one is used, never more is left.
+/// Each addition and each revocation is one.
 #[test]
-fn debt_of_an_ended_period_is_taken_from_top_ups_as_if_it_had_been_settled_in_time() {
-    let server = RedisServer::start(&[]);
-    let connection = RefCell::new(server.client().get_connection().unwrap());
-    let calendar = Calendar::new(Period::Second, "UTC", 1).unwrap();
-    let window = FixedWindow::new(9, calendar).unwrap().with(Overage::Count, 0);
-    let limit = Limit::FixedWindow(window);
-    let start = 1_800_000_000_000_000;
-    let top_up = (1..9_000_i64, 500_000..3_500_000_u64);
-    let takes = |most| prop::collection::vec((1..5_u64, 0..600_000_u64), 0..most);
-    let schedule = (
-        prop::collection::vec(top_up, 1..5),
-        takes(4),
-        prop::collection::vec(1..9_000_i64, 1..4),
-        takes(5),
-        prop::option::of((0..4_u64, 0..5_usize)),
-    );
-    let config = Config { cases: 600, failure_persistence: None, ..Config::default() };
-    let (known, behind) = (Cell::new(0), Cell::new(0));
-    let ran = TestRunner::new(config).run(&schedule, |(top_ups, before, debts, after, revoked)| {
-        let connection = &mut *connection.borrow_mut();
-        redis::cmd("FLUSHALL").query::<()>(connection).unwrap();
-        let (bucket, mode) = (BucketId(7), Mode::Enforce);
-        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1_000, mode };
-        let (mut lefts, mut paid, mut is_behind) = (Vec::new(), 0, false);
-        for (id, is_late) in [(7, false), (8, true)] {
-            let key = script::key(PREFIX, BucketId(id), &rules()[0]);
-            let mut server =
-                Server { connection: &mut *connection, key, charge, added: 0, now: start };
-            for (id, (units, for_us)) in (0..).zip(&top_ups) {
-                let one = TopUp { id, units: *units, expires_us: start + for_us };
-                server.change(&TopUpChange::Add(one, String::new()));
-            }
-            server.take_each(before.iter().map(|(cost, later_us)| (*cost, later_us / 3)));
-            server.now = start + 999_999;
-            for units in debts.iter().filter(|_| !is_late) {
-                server.settle(*units);
-            }
-            server.now += 1;
-            // Within the two periods that follow.
-            let revoked_at = revoked.map_or(0, |(_, place)| place.min(after.len()));
-            let mut takes = after.iter().map(|(cost, later_us)| (*cost, later_us / 2));
-            server.take_each(takes.by_ref().take(revoked_at));
-            if let Some((id, _)) = revoked {
-                is_behind = server.revoke(id);
-            }
-            server.take_each(takes);
-            for (number, units) in (0..).zip(&debts).filter(|_| is_late) {
-                paid += server.pay(*units, start + 1_000_000, number);
-                assert_eq!(server.pay(*units, start + 1_000_000, number), 0, "once");
-            }
-            lefts.push(server.change(&TopUpChange::List));
+fn level_that_was_seen_before_more_changes_than_are_kept_does_not_count() {
+    let redis = RedisServer::start(&[]);
+    let mut connection = redis.client().get_connection().unwrap();
+    for (changes, expected) in [(31, 3_100), (32, 9_000), (33, 9_100)] {
+        redis::cmd("FLUSHALL").query::<()>(&mut connection).unwrap();
+        let mut server = yearly(&mut connection);
+        let seen = server.seen(3_000);
+        server.now += 1;
+        for change in 0..changes {
+            server.run(&if change % 2 == 0 { Step::Add(100) } else { Step::Revoke(change / 2) });
         }
-        // After the end of another period, it is not known what was used in the one before.
-        let is_known = after.iter().map(|(_, later_us)| later_us / 2).sum::<u64>() < 1_000_000;
-        if is_known && is_behind {
-            let sum = |of: &Vec<(u64, i64)>| of.iter().map(|(_, left)| left).sum::<i64>();
-            prop_assert!(sum(&lefts[1]) <= sum(&lefts[0]), "{lefts:?}");
-            behind.set(behind.get() + u64::from(paid > 0));
-        } else if is_known {
-            prop_assert_eq!(&lefts[0], &lefts[1]);
-            known.set(known.get() + u64::from(paid > 0));
+        assert_eq!(server.claimed(seen), expected, "{changes} changes");
+        server.now += 1;
+        let recent = server.seen(2_000);
+        assert_eq!(server.claimed(recent), 2_000, "seen after {changes} changes");
+    }
+}
+
+/// It has the time of the last change.
+#[test]
+fn level_that_was_seen_before_a_change_by_version_0_2_0_does_not_count() {
+    let redis = RedisServer::start(&[]);
+    let mut connection = redis.client().get_connection().unwrap();
+    let mut server = yearly(&mut connection);
+    let seen = server.seen(3_000);
+    server.now += 7;
+    redis::cmd("SET")
+        .arg(format!("{}:~topped", server.key))
+        .arg(server.now)
+        .exec(server.connection)
+        .unwrap();
+    assert_eq!(server.claimed(seen), 9_000);
+    server.now += 1;
+    let recent = server.seen(2_000);
+    assert_eq!(server.claimed(recent), 2_000);
+}
+
+/// A server with too little memory drops the text of a top-up, but not the bucket.
+#[test]
+fn top_up_whose_text_was_evicted_is_not_added_again() {
+    let redis = RedisServer::start(&[]);
+    let mut connection = redis.client().get_connection().unwrap();
+    let server = yearly(&mut connection);
+    let one = TopUp { id: 7, units: 500, expires_us: server.now + 60_000_000 };
+    let add = TopUpChange::Add(one, "why".to_owned());
+    for (expected, is_evicted) in [(None, false), (Some("why"), true), (Some(""), false)] {
+        let call = (script::encode_top_up(&server.charge, &add, server.now), Vec::new());
+        let reply = run_script(server.connection, &[&server.key], server.now, call).unwrap();
+        let changed = script::read_top_up(&server.charge, &reply).unwrap().unwrap().unwrap();
+        assert_eq!((changed.after, changed.repeated.as_deref()), (9_500, expected));
+        if is_evicted {
+            let text = format!("{}:~top-up:7", server.key);
+            assert_eq!(redis::cmd("DEL").arg(text).query::<u8>(server.connection), Ok(1));
         }
-        Ok(())
-    });
-    ran.unwrap();
-    assert!(known.get() > 40 && behind.get() > 5, "{} and {}", known.get(), behind.get());
+    }
 }
