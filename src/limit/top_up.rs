@@ -119,13 +119,23 @@ impl TopUps {
         })
     }
 
+    /// Units that are left of all in a bucket at `level`.
+    pub fn left_of_all(&self, level: i64) -> i64 {
+        self.left(level).map(|(_, left)| left).sum()
+    }
+
     /// What is left at `unix_us` (Unix time) of those that can be used in a bucket at `level`.
     pub fn left_of_usable(&self, level: i64, unix_us: u64) -> LeftOfTopUps {
-        let has_some = |(one, left): &(TopUp, i64)| one.expires_us > unix_us && *left > 0;
-        let mut usable = self.left(level).filter(has_some);
-        let first = usable.next().map_or((0, 0), |(one, left)| (left, one.expires_us));
-        let units = usable.fold(first.0, |sum, (_, left)| sum + left);
-        LeftOfTopUps { units, expires_us: first.1 }
+        let mut found = LeftOfTopUps::default();
+        for (one, left) in self.left(level) {
+            if one.expires_us > unix_us && left > 0 {
+                if found.units == 0 {
+                    found.expires_us = one.expires_us;
+                }
+                found.units += left;
+            }
+        }
+        found
     }
 
     /// Takes away what has expired at `unix_us` (Unix time) of a bucket at `level`. Returns its
@@ -333,7 +343,7 @@ mod tests {
                 level = top_ups.expire(level, now);
                 reference.top_ups.retain(|one| one.expires_us > now);
                 prop_assert_eq!(level, reference.level());
-                let left: i64 = top_ups.left(level).map(|(_, left)| left).sum();
+                let left = top_ups.left_of_all(level);
                 prop_assert_eq!(left, reference.level() - reference.period);
             }
         }

@@ -27,7 +27,7 @@ mod logs;
 mod shard;
 mod start;
 mod table;
-mod topped;
+mod top_ups;
 
 #[cfg(test)]
 mod pictures;
@@ -287,9 +287,11 @@ impl MemoryStore {
     pub fn adjust(&self, charges: &[Charge], adjustment: Adjustment, now: u64) -> Vec<(i64, i64)> {
         let now = unix_time::at(now);
         let mut locked = self.lock(charges);
-        for charge in charges.iter().filter(|_| adjustment.forgets_expired()) {
-            let shard = locked.shard_mut(self.shard_number(charge.bucket));
-            self.forget_expired(shard, charge, now);
+        if adjustment.forgets_expired() {
+            for charge in charges {
+                let shard = locked.shard_mut(self.shard_number(charge.bucket));
+                self.forget_expired(shard, charge, now);
+            }
         }
         let (places, before) = self.read(&locked, charges, now);
         let after = charges.iter().zip(&before);
@@ -342,9 +344,9 @@ impl MemoryStore {
             return;
         }
         self.write_expiries(shard, charge, now);
-        let mut top_ups = shard.topped(charge, shard.find(charge.bucket), &self.limits, now);
+        let mut top_ups = shard.top_ups(charge, shard.find(charge.bucket), &self.limits, now);
         top_ups.forget_expired(now.unix_us);
-        shard.put_topped(charge.bucket, top_ups);
+        shard.put_top_ups(charge.bucket, top_ups);
     }
 
     /// Takes what has expired of its top-ups from a bucket that has been written at a higher level.
@@ -392,7 +394,7 @@ impl MemoryStore {
         let mut shard = self.shards[self.shard_number(charge.bucket)].0.lock();
         let place = shard.find(charge.bucket);
         let bucket = self.bucket_at(&shard, charge, place, now);
-        let mut top_ups = shard.topped(charge, place, &self.limits, now);
+        let mut top_ups = shard.top_ups(charge, place, &self.limits, now);
         let (before, mut repeated) = (bucket.level, None);
         let after = match wanted {
             TopUpChange::List => before,
@@ -413,7 +415,7 @@ impl MemoryStore {
         let all = shard.usable(charge.bucket, &top_ups, after, now);
         if *wanted != TopUpChange::List && repeated.is_none() {
             self.store(&mut shard, charge, place, Bucket { level: after, ..bucket }, now);
-            shard.put_topped(charge.bucket, top_ups);
+            shard.put_top_ups(charge.bucket, top_ups);
         }
         Ok(ChangedTopUps { before, after, all, repeated })
     }

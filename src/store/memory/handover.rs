@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::shard::{Exported, ExportedDropped};
 use super::table::Name;
-use super::topped::{ExportedAddition, ExportedTopUps};
+use super::top_ups::{ExportedAddition, ExportedTopUps};
 use super::{MemoryStore, shard_count};
 use crate::base::now::Now;
 use crate::base::unix_time;
@@ -77,12 +77,12 @@ impl MemoryStore {
         for known in limits.iter() {
             known.limit.export(&mut bytes);
         }
-        let (mut topped, mut added) = (Vec::new(), Vec::new());
+        let (mut top_ups, mut added) = (Vec::new(), Vec::new());
         for (number, shard) in self.shards.iter().enumerate() {
             let (buckets, dropped) = {
                 let shard = shard.0.lock();
-                let (of_shard, added_to_it) = shard.export_topped(&limits, at);
-                topped.extend(of_shard.into_iter().map(|one| (number, one)));
+                let (of_shard, added_to_it) = shard.export_top_ups(&limits, at);
+                top_ups.extend(of_shard.into_iter().map(|one| (number, one)));
                 added.extend(added_to_it.into_iter().map(|one| (number, one)));
                 (shard.export(&limits, at), shard.export_dropped(at))
             };
@@ -104,8 +104,8 @@ impl MemoryStore {
                 bytes.extend_from_slice(&missing.to_le_bytes());
             }
         }
-        if !topped.is_empty() || !added.is_empty() {
-            put_top_ups(&mut bytes, topped, added);
+        if !top_ups.is_empty() || !added.is_empty() {
+            put_top_ups(&mut bytes, top_ups, added);
         }
         bytes
     }
@@ -165,15 +165,11 @@ impl MemoryStore {
             let (name, old) = (reader.name()?, reader.length()?);
             let number = numbers.get(old).copied().ok_or(HandoverError::Malformed)?;
             let level = i64::from_le_bytes(reader.array()?);
-            let left = i64::from_le_bytes(reader.array()?);
             let count = reader.length()?;
             let all = (0..count).map(|_| reader.top_up()).collect::<Result<Vec<_>, _>>()?;
-            let topped = ExportedTopUps { name, number, level, left, all };
-            shard
-                .0
-                .lock()
-                .import_topped(topped, &self.limits, at)
-                .ok_or(HandoverError::Malformed)?;
+            let one = ExportedTopUps { name, number, level, all };
+            let imported = shard.0.lock().import_top_ups(one, &self.limits, at);
+            imported.ok_or(HandoverError::Malformed)?;
         }
         for _ in 0..reader.length()? {
             let (number, name) = (reader.length()?, reader.name()?);
@@ -215,7 +211,7 @@ impl MemoryStore {
 /// Appends the top-ups of buckets and what was added, each with the number of its shard.
 fn put_top_ups(
     bytes: &mut Vec<u8>,
-    topped: Vec<(usize, ExportedTopUps)>,
+    top_ups: Vec<(usize, ExportedTopUps)>,
     added: Vec<(usize, ExportedAddition)>,
 ) {
     let put_name = |bytes: &mut Vec<u8>, shard: usize, name: Name| {
@@ -224,12 +220,11 @@ fn put_top_ups(
             bytes.extend_from_slice(&word.to_le_bytes());
         }
     };
-    put_length(bytes, topped.len());
-    for (shard, ExportedTopUps { name, number, level, left, all }) in topped {
+    put_length(bytes, top_ups.len());
+    for (shard, ExportedTopUps { name, number, level, all }) in top_ups {
         put_name(bytes, shard, name);
         bytes.extend_from_slice(&number.to_le_bytes());
         bytes.extend_from_slice(&level.to_le_bytes());
-        bytes.extend_from_slice(&left.to_le_bytes());
         put_length(bytes, all.len());
         for TopUp { id, units, expires_us } in all {
             bytes.extend_from_slice(&id.to_le_bytes());

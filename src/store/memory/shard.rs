@@ -5,7 +5,7 @@ use super::changed::{ChangedLog, ChangedLogs};
 use super::limits::{Known, Limits};
 use super::logs::Logs;
 use super::table::{Entry, Name, Place, Table};
-use super::topped::{AllTopped, ExportedAddition, ExportedTopUps};
+use super::top_ups::{AllTopUps, ExportedAddition, ExportedTopUps};
 use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::{Bucket, CLOCK_SLACK_US};
@@ -27,7 +27,7 @@ const MIN_SLOTS: usize = 8;
 pub(super) struct Shard {
     table: Table,
     logs: Logs,
-    topped: AllTopped,
+    top_ups: AllTopUps,
     /// Logs that have changed since they were last kept; `None` if none are.
     changed: Option<ChangedLogs>,
     /// Maximum number of buckets, at least 1. Logs count as the buckets whose memory they take.
@@ -84,7 +84,7 @@ impl Shard {
         Self {
             table: Table::new(seed),
             logs: Logs::default(),
-            topped: AllTopped::default(),
+            top_ups: AllTopUps::default(),
             changed: None,
             bound,
             hand: 0,
@@ -118,10 +118,11 @@ impl Shard {
         now: Now,
     ) -> Bucket {
         let refilled = self.refilled(charge, place, limits, now);
-        if self.topped.is_empty() {
+        if self.top_ups.is_empty() {
             return refilled;
         }
-        self.topped_up(charge, place, refilled, limits, now).map_or(refilled, |(bucket, _)| bucket)
+        self.with_top_ups(charge, place, refilled, limits, now)
+            .map_or(refilled, |(bucket, _)| bucket)
     }
 
     /// The same without top-ups.
@@ -143,7 +144,7 @@ impl Shard {
 
     /// The charge's bucket at `now` with its top-ups, and these; `None` without any. `refilled` is
     /// the bucket without them.
-    fn topped_up(
+    fn with_top_ups(
         &self,
         charge: &Charge,
         place: Place,
@@ -151,7 +152,7 @@ impl Shard {
         limits: &Limits,
         now: Now,
     ) -> Option<(Bucket, TopUps)> {
-        let mut top_ups = self.topped.get(Name::of(charge.bucket))?.clone();
+        let mut top_ups = self.top_ups.get(Name::of(charge.bucket))?.clone();
         let Limit::FixedWindow(window) = charge.limit else { return None };
         let entry = match place {
             Place::At(slot) => self.table.slot(slot),
@@ -168,33 +169,33 @@ impl Shard {
     }
 
     /// The top-ups of the charge's bucket at `now`.
-    pub(super) fn topped(
+    pub(super) fn top_ups(
         &self,
         charge: &Charge,
         place: Place,
         limits: &Limits,
         now: Now,
     ) -> TopUps {
-        if self.topped.get(Name::of(charge.bucket)).is_none() {
+        if self.top_ups.get(Name::of(charge.bucket)).is_none() {
             return TopUps::default();
         }
         // Its level does not matter: only its time says whether the period has ended.
         let refilled = self.refilled(charge, place, limits, now);
-        let top_ups = self.topped_up(charge, place, refilled, limits, now);
+        let top_ups = self.with_top_ups(charge, place, refilled, limits, now);
         top_ups.map_or_else(TopUps::default, |(_, top_ups)| top_ups)
     }
 
     /// Whether a bucket has top-ups, or had them in its period.
     pub(super) fn has_top_ups(&self, bucket: BucketId) -> bool {
-        self.topped.get(Name::of(bucket)).is_some()
+        self.top_ups.get(Name::of(bucket)).is_some()
     }
 
     /// Units above a full bucket that the charge's bucket can have with its top-ups.
     pub(super) fn above(&self, charge: &Charge, place: Place, limits: &Limits, now: Now) -> i64 {
-        if self.topped.is_empty() {
+        if self.top_ups.is_empty() {
             return 0;
         }
-        self.topped(charge, place, limits, now).sum()
+        self.top_ups(charge, place, limits, now).sum()
     }
 
     /// What is left of the top-ups of the charge's bucket, which is at `level`.
@@ -206,30 +207,30 @@ impl Shard {
         limits: &Limits,
         now: Now,
     ) -> LeftOfTopUps {
-        if self.topped.is_empty() {
+        if self.top_ups.is_empty() {
             return LeftOfTopUps::default();
         }
-        self.topped(charge, place, limits, now).left_of_usable(level, now.unix_us)
+        self.top_ups(charge, place, limits, now).left_of_usable(level, now.unix_us)
     }
 
     /// Replaces the top-ups of a bucket that has been written.
-    pub(super) fn put_topped(&mut self, bucket: BucketId, top_ups: TopUps) {
-        self.topped.put(Name::of(bucket), top_ups);
+    pub(super) fn put_top_ups(&mut self, bucket: BucketId, top_ups: TopUps) {
+        self.top_ups.put(Name::of(bucket), top_ups);
     }
 
     /// Whether the shard has room for one more top-up of a bucket: they are not dropped.
     pub(super) fn has_room_for_top_up(&mut self, bucket: BucketId, now: Now) -> bool {
-        self.topped.has_room(Name::of(bucket), self.bound, now.unix_us)
+        self.top_ups.has_room(Name::of(bucket), self.bound, now.unix_us)
     }
 
     /// Remembers that a top-up was added to a bucket, until it expires.
     pub(super) fn note_added(&mut self, bucket: BucketId, one: TopUp, text: String) {
-        self.topped.note_added(Name::of(bucket), one, text);
+        self.top_ups.note_added(Name::of(bucket), one, text);
     }
 
     /// Text of the top-up with this id that was added to a bucket and has not expired.
     pub(super) fn added(&self, bucket: BucketId, id: u64, now: Now) -> Option<&str> {
-        self.topped.added(Name::of(bucket), id, now.unix_us)
+        self.top_ups.added(Name::of(bucket), id, now.unix_us)
     }
 
     /// Those of a bucket's `top_ups` that can be used at its `level`.
@@ -240,7 +241,7 @@ impl Shard {
         level: i64,
         now: Now,
     ) -> Vec<LeftTopUp> {
-        self.topped.usable(Name::of(bucket), top_ups, level, now.unix_us)
+        self.top_ups.usable(Name::of(bucket), top_ups, level, now.unix_us)
     }
 
     /// Brings the top-ups of the charge's bucket up to `now`, before it is written.
@@ -251,9 +252,9 @@ impl Shard {
         limits: &Limits,
         now: Now,
     ) {
-        if self.topped.get(Name::of(charge.bucket)).is_some() {
-            let top_ups = self.topped(charge, place, limits, now);
-            self.topped.put(Name::of(charge.bucket), top_ups);
+        if self.top_ups.get(Name::of(charge.bucket)).is_some() {
+            let top_ups = self.top_ups(charge, place, limits, now);
+            self.top_ups.put(Name::of(charge.bucket), top_ups);
         }
     }
 
@@ -376,7 +377,7 @@ impl Shard {
             self.table.remove(slot);
             self.logs.take(name);
         }
-        self.topped.put(name, TopUps::default());
+        self.top_ups.put(name, TopUps::default());
     }
 
     /// Start value of a bucket that is not in the shard. Full, unless a dropped bucket of its limit
@@ -398,7 +399,7 @@ impl Shard {
         for _ in 0..EVICTION_WINDOW {
             slot = self.table.next_taken(slot);
             let Some(entry) = self.table.slot(slot) else { break };
-            if self.topped.is_usable(entry.name, now.unix_us) {
+            if self.top_ups.is_usable(entry.name, now.unix_us) {
                 slot += 1;
                 continue;
             }
@@ -423,31 +424,27 @@ impl Shard {
     pub(super) fn export(&self, limits: &[Known], now: Now) -> Vec<Exported> {
         let level = |entry: &Entry| {
             let limit = limits.get(entry.limit_index as usize)?.limit;
-            let topped = self.entry_topped_up(entry, limits, now);
-            let is_topped = topped.is_some();
-            let bucket = topped.map_or_else(
-                || entry.bucket(),
-                |(bucket, top_ups)| {
-                    let left = left_of(&top_ups, bucket.level);
-                    Bucket { level: bucket.level.saturating_sub(left), ..bucket }
-                },
-            );
+            let (bucket, top_ups) = self.entry_with_top_ups(entry, limits, now).unzip();
+            let has_top_ups = top_ups.is_some();
+            let bucket = bucket.unwrap_or_else(|| entry.bucket());
+            let left = top_ups.map_or(0, |top_ups| top_ups.left_of_all(bucket.level));
+            let bucket = Bucket { level: bucket.level.saturating_sub(left), ..bucket };
             let (level, ages) = limit.level_and_ages(bucket, || self.logs.get(entry.name), now);
             let Entry { name, limit_index: number, .. } = *entry;
-            let is_needed = is_topped || level != limit.full();
+            let is_needed = has_top_ups || level != limit.full();
             is_needed.then_some(Exported { name, number, level, ages })
         };
         self.table.entries().filter_map(level).collect()
     }
 
     /// The bucket of an entry at `now` with its top-ups, and these; `None` without any.
-    fn entry_topped_up(
+    fn entry_with_top_ups(
         &self,
         entry: &Entry,
         limits: &[Known],
         now: Now,
     ) -> Option<(Bucket, TopUps)> {
-        let mut top_ups = self.topped.get(entry.name)?.clone();
+        let mut top_ups = self.top_ups.get(entry.name)?.clone();
         let Limit::FixedWindow(window) = limits.get(entry.limit_index as usize)?.limit else {
             return None;
         };
@@ -458,7 +455,7 @@ impl Shard {
 
     /// The top-ups of all buckets at `now`, which the levels of [`export`](Self::export) lack, and
     /// what was added.
-    pub(super) fn export_topped(
+    pub(super) fn export_top_ups(
         &self,
         limits: &[Known],
         now: Now,
@@ -466,28 +463,29 @@ impl Shard {
         let of = |name| {
             let Place::At(slot) = self.table.find(name) else { return None };
             let entry = self.table.slot(slot)?;
-            let (Bucket { level, .. }, top_ups) = self.entry_topped_up(entry, limits, now)?;
-            let (number, left) = (entry.limit_index, left_of(&top_ups, level));
-            Some(ExportedTopUps { name, number, level, left, all: top_ups.all().to_vec() })
+            let (Bucket { level, .. }, top_ups) = self.entry_with_top_ups(entry, limits, now)?;
+            let number = entry.limit_index;
+            Some(ExportedTopUps { name, number, level, all: top_ups.all().to_vec() })
         };
-        (self.topped.names().filter_map(of).collect(), self.topped.export_added(now.unix_us))
+        (self.top_ups.names().filter_map(of).collect(), self.top_ups.export_added(now.unix_us))
     }
 
     /// Adds the top-ups of a bucket that was imported. If it was dropped since, as a full bucket
     /// can be, adds it again. `None` if they are not those of a bucket.
-    pub(super) fn import_topped(
+    pub(super) fn import_top_ups(
         &mut self,
-        topped: ExportedTopUps,
+        exported: ExportedTopUps,
         limits: &Limits,
         now: Now,
     ) -> Option<()> {
-        let ExportedTopUps { name, number, level, left, all } = topped;
+        let ExportedTopUps { name, number, level, all } = exported;
         let top_ups = TopUps::restored(all)?;
-        if self.topped.get(name).is_some() {
+        let left = top_ups.left_of_all(level);
+        if self.top_ups.get(name).is_some() {
             return Some(());
         }
         // Before the table can grow, which drops full buckets without top-ups.
-        self.topped.put(name, top_ups);
+        self.top_ups.put(name, top_ups);
         let (place, list) = (self.table.find(name), limits.load());
         if let Place::At(slot) = place
             && let Some(entry) = self.table.slot(slot)
@@ -504,7 +502,7 @@ impl Shard {
 
     /// Adds what was added to a bucket of another store.
     pub(super) fn import_added(&mut self, one: ExportedAddition) {
-        self.topped.import_added(one);
+        self.top_ups.import_added(one);
     }
 
     /// The dropped buckets of each limit at `now`, by its number.
@@ -584,7 +582,7 @@ impl Shard {
     fn drop_bucket(&mut self, slot: usize, limits: &[Known], now: Now) {
         if let Some(entry) = self.table.remove(slot) {
             self.logs.take(entry.name);
-            self.topped.put(entry.name, TopUps::default());
+            self.top_ups.put(entry.name, TopUps::default());
             let full_at = full_at(&entry, limits, now);
             self.evictions += u64::from(full_at > now.us);
             remember(&mut self.dropped, limits, &entry, now);
@@ -600,30 +598,23 @@ impl Shard {
             return;
         }
         let limits = &limits.load()[..];
-        let is_needed = |entry: &&Entry| {
-            let is_topped = self.topped.is_usable(entry.name, now.unix_us);
-            is_topped || full_at(entry, limits, now) > now.us
+        let is_needed = |top_ups: &AllTopUps, entry: &Entry| {
+            full_at(entry, limits, now) > now.us || top_ups.is_usable(entry.name, now.unix_us)
         };
-        let needed = self.table.entries().filter(is_needed).count();
-        let (dropped, logs, topped) = (&mut self.dropped, &mut self.logs, &mut self.topped);
+        let needed = self.table.entries().filter(|one| is_needed(&self.top_ups, one)).count();
+        let (dropped, logs, top_ups) = (&mut self.dropped, &mut self.logs, &mut self.top_ups);
         let keep = |entry: &Entry| {
-            let is_kept =
-                full_at(entry, limits, now) > now.us || topped.is_usable(entry.name, now.unix_us);
+            let is_kept = is_needed(top_ups, entry);
             if !is_kept {
                 remember(dropped, limits, entry, now);
                 logs.take(entry.name);
-                topped.put(entry.name, TopUps::default());
+                top_ups.put(entry.name, TopUps::default());
             }
             is_kept
         };
         self.table.rebuild(((needed + 1) * 9 / 5).max(MIN_SLOTS).min(max_slots), keep);
         self.hand = 0;
     }
-}
-
-/// Units that are left of all top-ups of a bucket at `level`.
-fn left_of(top_ups: &TopUps, level: i64) -> i64 {
-    top_ups.left(level).map(|(_, left)| left).sum()
 }
 
 fn entry(charge: &Charge, bucket: Bucket) -> Entry {

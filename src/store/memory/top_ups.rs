@@ -7,7 +7,7 @@ use crate::limit::top_up::{LeftTopUp, MAX_TOP_UPS, TopUp, TopUps};
 
 /// Top-ups by the names of their buckets, and what was added.
 #[derive(Debug, Default)]
-pub(super) struct AllTopped {
+pub(super) struct AllTopUps {
     by_name: HashMap<Name, TopUps, foldhash::fast::RandomState>,
     /// Each that was added to a bucket and has not expired, by its id: also those that are used up
     /// or revoked.
@@ -30,8 +30,6 @@ pub(super) struct ExportedTopUps {
     pub(super) number: u32,
     /// Level of the bucket, with what is left of its top-ups.
     pub(super) level: i64,
-    /// Units that are left of all.
-    pub(super) left: i64,
     pub(super) all: Vec<TopUp>,
 }
 
@@ -44,7 +42,7 @@ pub(super) struct ExportedAddition {
     pub(super) text: String,
 }
 
-impl AllTopped {
+impl AllTopUps {
     /// The names of the buckets that have any.
     pub(super) fn names(&self) -> impl Iterator<Item = Name> {
         self.by_name.keys().copied()
