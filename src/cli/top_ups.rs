@@ -128,8 +128,9 @@ impl Action {
     fn repeatable(&self, error: &GatewayError) -> Option<&str> {
         let Self::Add { id, .. } = self else { return None };
         let is_open = match error {
-            GatewayError::Unreachable { .. } => true,
-            GatewayError::Refused { status, .. } => *status == 503,
+            // A proxy before the gateway can answer in its place.
+            GatewayError::Unreachable { .. } | GatewayError::NotTollgate { .. } => true,
+            GatewayError::Refused { status, .. } => *status >= 500,
             _ => false,
         };
         id.as_deref().filter(|_| is_open)

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::wait_until_connected;
 use crate::support::{
-    DEMO, Gateway, Redis, RedisCluster, Request, Response, StatusCounts, Upstream, eventually, key,
-    proxy_to, send_many, tollgate,
+    DEMO, FaultProxy, Gateway, Mode, Redis, RedisCluster, Request, Response, StatusCounts,
+    Upstream, eventually, key, proxy_to, send_many, tollgate,
 };
 use crate::upgrade::upgraded;
 
@@ -114,6 +114,27 @@ fn row_233_repeated_grant_adds_a_top_up_once() {
     );
 }
 
+/// The connection of the gateway is dead: the call is lost.
+#[test]
+fn row_233_grant_that_did_not_reach_redis_is_added_by_its_repetition() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::start(&redis);
+    let gateway = Gateway::start(&file(&proxy.table("100ms")));
+    gateway.wait_for_redis();
+    let wanted = json!({"rule": "quota", "tokens": 5, "expires": "90d", "id": "invoice-4711"});
+    proxy.set(Mode::Freeze);
+    let open = grant(&gateway, &wanted);
+    assert_eq!((open.status, &open.json()["done"]), (503, &json!("unknown")), "{}", open.text());
+    let repeated = eventually("a new connection", || {
+        let repeated = grant(&gateway, &wanted);
+        (repeated.status != 503).then_some(repeated)
+    });
+    assert_eq!((repeated.status, repeated.json().get("repeated")), (200, None));
+    assert_eq!(grant(&gateway, &wanted).json()["repeated"], true);
+    assert_eq!(list(&gateway).as_array().unwrap().len(), 1);
+    assert_eq!(use_up(&[&gateway]), 9);
+}
+
 #[test]
 fn id_of_a_top_up_is_that_of_one_call() {
     let redis = Redis::start();
@@ -216,6 +237,23 @@ fn command_names_the_id_with_which_it_can_be_repeated() {
     drop(gateway);
     let away = run(&admin, &[]);
     assert!(away.stderr.contains("with `--id "), "{away:?}");
+}
+
+#[test]
+fn command_names_the_random_id_that_it_has_sent_after_an_open_answer() {
+    let open = r#"{"status": 503, "detail": "no answer", "done": "unknown"}"#;
+    for (status, body) in [("503 Service Unavailable", open), ("504 Gateway Timeout", "a proxy")] {
+        let length = body.len();
+        let admin = Upstream::responding(format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}"
+        ));
+        let url = format!("http://{}", admin.address);
+        let add = ["--rule", "quota", "--tokens", "7", "--expires", "90d", "--key-id", "acme"];
+        let failed = tollgate(&[&["top-ups", "add", "--admin", &url], &add[..]].concat(), "");
+        let sent: Value = serde_json::from_slice(&admin.only_request().body).unwrap();
+        let note = format!("with `--id {}` adds", sent["id"].as_str().unwrap());
+        assert!(failed.stderr.contains(&note), "{sent}: {failed:?}");
+    }
 }
 
 #[test]
