@@ -494,3 +494,21 @@ fn cors_is_explained_with_the_headers_of_the_response() {
         &[origin("https://app.test"), asks("GET")]
     ));
 }
+
+#[test]
+fn explanation_names_the_command_that_lists_top_ups_of_quotas() {
+    let quota = "[rules.quota]\nper = ['key']\nkind = 'fixed_window'\nlimit = '9/month'\n";
+    let policy = from_text("gateway.toml", &format!("{FILE}{quota}")).unwrap();
+    let line = |policy: &Policy, spec: &RequestSpec| {
+        let text = by_rules(policy, spec).unwrap().render(false);
+        let line = text.lines().find_map(|line| line.strip_prefix("top-ups  "));
+        line.unwrap_or_default().to_owned()
+    };
+    let known = with_key("/api/x", "acme");
+    let of = |client| {
+        format!("not read; `tollgate top-ups list {client}` asks a running gateway for them")
+    };
+    assert_eq!(line(&policy, &known), of("--key-id acme"));
+    assert_eq!(line(&policy, &get("/api/x")), of("--ip 203.0.113.7"));
+    assert_eq!(line(&self::policy(), &known), "", "without a quota");
+}

@@ -47,6 +47,7 @@ impl Explanation {
         page.cors(self.cors.as_ref());
         page.rules(&self.rules);
         page.verdict(&self.verdict, self.levels);
+        page.top_ups(self);
         page.text
     }
 }
@@ -351,6 +352,27 @@ impl Page {
             _ => return,
         };
         self.line("levels", levels);
+    }
+
+    /// What lists the client's top-ups, if a rule that applies can have some.
+    fn top_ups(&mut self, explanation: &Explanation) {
+        let charges = explanation.rules.iter().filter_map(|rule| rule.charge.as_ref());
+        let has_quota = charges.into_iter().any(|charge| charge.kind == Kind::FixedWindow.name());
+        if let Some(flags) =
+            explanation.client.as_ref().and_then(client_flags).filter(|_| has_quota)
+        {
+            let command = format!("`tollgate top-ups list {flags}`");
+            self.line("top-ups", &format!("not read; {command} asks a running gateway for them"));
+        }
+    }
+}
+
+/// Arguments that name the client of an explanation to other commands.
+fn client_flags(client: &ExplainedClient) -> Option<String> {
+    match (&client.key, client.address) {
+        (Some(id), _) => Some(format!("--key-id {id}")),
+        (None, Some(ip)) => Some(format!("--ip {ip}")),
+        (None, None) => None,
     }
 }
 
