@@ -190,7 +190,8 @@ struct GroupLevel {
 
 impl Group {
     /// Answer of the check at `order` in the group. `passed` checks are allowed. `levels` are those
-    /// of the charges. `time` is the Unix time of the decision.
+    /// of the charges. `time` is the Unix time of the decision. If the last level is the lowest
+    /// that there is, the one of an earlier check may be higher here than it was.
     fn answer(
         &self,
         order: usize,
