@@ -13,16 +13,18 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=order.ld");
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|found| found == value);
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
     // A program without optimisation has 240,000 addresses that are adjusted at each start if it
-    // can be loaded anywhere: 3 ms of processor time, in thousands of tests.
+    // can be loaded anywhere: 3 ms of processor time, in thousands of tests. A static one is linked
+    // by `-static-pie`, which this would undo.
     if is("CARGO_CFG_TARGET_OS", "linux")
         && is("CARGO_CFG_TARGET_ENV", "gnu")
         && is("OPT_LEVEL", "0")
+        && !flags.contains("crt-static")
     {
         println!("cargo:rustc-link-arg=-no-pie");
     }
     // A profile orders functions itself, and these linkers do not read the script.
-    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
     let others = ["profile-use", "profile-generate", "=gold", "=mold", "=wild"];
     let is_other = others.iter().any(|word| flags.contains(word));
     if is("CARGO_CFG_TARGET_OS", "linux") && is("OPT_LEVEL", "3") && !is_other {

@@ -1,6 +1,20 @@
-//! Guesses the address to listen on that a text means, such as `0.0.0.0:8080` for `:8080`.
+//! Addresses to listen on: which ones overlap, and which one a text means, such as `0.0.0.0:8080`
+//! for `:8080`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Whether no process can listen on both addresses: they are the same, or one includes the other.
+/// Port 0 is a different port each time.
+pub fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() != 0 && (one == other || includes(one, other) || includes(other, one))
+}
+
+/// Whether connections to the second address arrive at the first one, which is that of all
+/// addresses. That of IPv6 has those of IPv4, too.
+pub fn includes(all: SocketAddr, address: SocketAddr) -> bool {
+    let is_all = all.ip().is_unspecified() && (all.is_ipv6() || address.is_ipv4());
+    is_all && all != address && all.port() == address.port()
+}
 
 /// The address and port that `text` means as a value of the setting `name`; none if that is not
 /// clear, or if it is one already. Without an address, `listen` is for all of them, and `admin` for
@@ -48,6 +62,27 @@ fn without_brackets(text: &str) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unspecified_addresses_overlap_with_those_that_they_include() {
+        let table = [
+            ("0.0.0.0:80", "0.0.0.0:80", true),
+            ("0.0.0.0:80", "127.0.0.1:80", true),
+            ("[::]:80", "127.0.0.1:80", true),
+            ("[::]:80", "0.0.0.0:80", true),
+            ("[::]:80", "[::1]:80", true),
+            ("0.0.0.0:80", "[::1]:80", false),
+            ("0.0.0.0:80", "127.0.0.1:81", false),
+            ("127.0.0.2:80", "127.0.0.1:80", false),
+            ("0.0.0.0:0", "0.0.0.0:0", false),
+            ("[::]:0", "127.0.0.1:0", false),
+        ];
+        for (one, other, expected) in table {
+            let (first, second) = (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!(overlap(first, second), expected, "{one} {other}");
+            assert_eq!(overlap(second, first), expected, "{other} {one}");
+        }
+    }
 
     #[test]
     fn other_forms_of_addresses_are_converted() {

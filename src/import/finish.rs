@@ -2,12 +2,14 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
 
 use toml::Value;
 
 use super::common::weights;
 use super::note::{Notes, Place};
 use super::settings::{Entries, EntryMut, Imported, Settings};
+use crate::config::listener;
 
 /// What a route matches by.
 const MATCH: [&str; 8] =
@@ -40,6 +42,7 @@ pub(super) fn finish(imported: &mut Imported) {
         );
     }
     bound_weights(imported);
+    remove_covered_addresses(imported);
     note_listeners(imported);
     separate_admin(imported);
 }
@@ -88,6 +91,25 @@ fn bound_weights(imported: &mut Imported) {
             }
         }
     }
+}
+
+/// Takes addresses out of `listen` that another one includes: both cannot be open.
+fn remove_covered_addresses(imported: &mut Imported) {
+    let Some(Value::Array(listen)) = imported.server.get("listen").cloned() else { return };
+    let parsed = |value: &Value| value.as_str().and_then(|text| text.parse::<SocketAddr>().ok());
+    let all: Vec<SocketAddr> = listen.iter().filter_map(parsed).collect();
+    let notes = &mut imported.notes;
+    let mut is_kept = |value: &Value| {
+        let Some(address) = parsed(value) else { return true };
+        let Some(other) = all.iter().find(|other| listener::includes(**other, address)) else {
+            return true;
+        };
+        let why = format!("{other} includes it: a listener is for all connections to its address");
+        notes.approximate(Place::default(), format!("listen {address}"), why);
+        false
+    };
+    let kept: Vec<Value> = listen.into_iter().filter(|it| is_kept(it)).collect();
+    imported.server.set("listen", kept);
 }
 
 /// Notes the routes of some listeners only: they are served on all.

@@ -18,13 +18,24 @@ pub(super) fn time(ms: u64) -> String {
 }
 
 /// Milliseconds of a time such as `10s`, `1m30s`, `1.5s`, `250ms` or `60`, which has the unit
-/// `bare_ms`. None if it is not one.
+/// `bare_ms`, rounded down. None if it is not one.
 pub(super) fn milliseconds(text: &str, bare_ms: u64) -> Option<u64> {
+    Some(parts(text, bare_ms)?.0)
+}
+
+/// The same, rounded up: the time in which a number of requests is allowed is never shorter.
+pub(super) fn milliseconds_up(text: &str, bare_ms: u64) -> Option<u64> {
+    let (whole, rounded) = parts(text, bare_ms)?;
+    whole.checked_add(rounded)
+}
+
+/// Milliseconds of a time, rounded down, and how many of its parts were.
+fn parts(text: &str, bare_ms: u64) -> Option<(u64, u64)> {
     let mut rest = text.trim();
     if rest.is_empty() {
         return None;
     }
-    let mut total: u64 = 0;
+    let (mut total, mut rounded): (u64, u64) = (0, 0);
     while !rest.is_empty() {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let (number, after) = rest.split_at(end);
@@ -42,25 +53,28 @@ pub(super) fn milliseconds(text: &str, bare_ms: u64) -> Option<u64> {
             "y" => 365 * MAX_MS,
             _ => return None,
         };
-        total = total.checked_add(scaled(number, unit_ms)?)?;
+        let (part, is_exact) = scaled(number, unit_ms)?;
+        total = total.checked_add(part)?;
+        rounded += u64::from(!is_exact);
         rest = after.trim_start();
     }
-    Some(total)
+    Some((total, rounded))
 }
 
-/// A decimal number times `unit`, rounded down.
-fn scaled(number: &str, unit: u64) -> Option<u64> {
+/// A decimal number times `unit`, rounded down, and whether that is exact.
+fn scaled(number: &str, unit: u64) -> Option<(u64, bool)> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let whole: u64 = whole.parse().ok()?;
-    let fraction: String = fraction.chars().take(6).collect();
-    let part = match fraction.as_str() {
-        "" => 0,
-        digits => {
-            let scale = 10_u64.checked_pow(u32::try_from(digits.len()).ok()?)?;
-            digits.parse::<u64>().ok()?.checked_mul(unit)? / scale
-        }
+    let (digits, rest) = fraction.split_at_checked(6).unwrap_or((fraction, ""));
+    let (part, is_exact) = if digits.is_empty() {
+        (0, true)
+    } else {
+        let scale = 10_u64.checked_pow(u32::try_from(digits.len()).ok()?)?;
+        let scaled = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+        (scaled / scale, scaled.is_multiple_of(scale))
     };
-    whole.checked_mul(unit)?.checked_add(part)
+    let is_exact = is_exact && rest.bytes().all(|digit| digit == b'0');
+    Some((whole.checked_mul(unit)?.checked_add(part)?, is_exact))
 }
 
 /// Bytes of a size such as `10m`, `8k`, `1g`, `10MB` or `1024`.
@@ -156,6 +170,16 @@ mod tests {
         }
         for text in ["", "x", "1x", "s", "-1s", "99999999999999999999", ".", "1.x"] {
             assert_eq!(milliseconds(text, 1000), None, "{text}");
+        }
+        for (text, up) in [
+            ("0.0505s", 51),
+            ("1.9999s", 2_000),
+            ("0.05s", 50),
+            ("0.05000000001s", 51),
+            ("1.0000000s", 1_000),
+            ("50ms", 50),
+        ] {
+            assert_eq!(milliseconds_up(text, 1000), Some(up), "{text}");
         }
         assert_eq!(time(0), "1ms");
         assert_eq!(time(u64::MAX), "24h");

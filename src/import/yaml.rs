@@ -1,11 +1,12 @@
 //! YAML as a tree whose nodes have lines. Aliases and merge keys (`<<`) are resolved. JSON is YAML.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span};
 
 use super::SyntaxError;
 use super::note::Place;
+use crate::base::text::cut;
 
 /// Maximum depth of a tree.
 const MAX_DEPTH: usize = 100;
@@ -70,7 +71,7 @@ impl Node {
         Self { place, value: Value::Map(Vec::new()) }
     }
 
-    /// The value of a key; of several, the first. A null is no value.
+    /// The value of a key. A null is no value.
     pub(super) fn get(&self, key: &str) -> Option<&Node> {
         let found = self.pairs().iter().find(|pair| pair.key == key);
         found.map(|pair| &pair.value).filter(|value| value.value != Value::Null)
@@ -129,6 +130,11 @@ impl Node {
             Value::Scalar(text) => vec![text],
             _ => self.items().iter().filter_map(Node::text).collect(),
         }
+    }
+
+    /// Whether it is a list without items.
+    pub(super) fn is_empty_list(&self) -> bool {
+        matches!(&self.value, Value::List(items) if items.is_empty())
     }
 
     /// The pairs of a map; none of anything else.
@@ -214,6 +220,8 @@ struct Open {
     anchor: usize,
     /// Of a map: a key that waits for its value.
     key: Option<(String, Place)>,
+    /// Of a map: all keys so far.
+    keys: HashSet<String>,
 }
 
 #[derive(Debug, Default)]
@@ -261,7 +269,8 @@ impl Builder {
         if self.open.len() >= MAX_DEPTH {
             return Err(SyntaxError::new(place, "more than 100 levels"));
         }
-        self.open.push(Open { node: Node { place, value }, anchor, key: None });
+        let node = Node { place, value };
+        self.open.push(Open { node, anchor, key: None, keys: HashSet::new() });
         Ok(())
     }
 
@@ -282,7 +291,13 @@ impl Builder {
             (Value::List(items), _) => items.push(node),
             (Value::Map(pairs), Some((key, place))) => pairs.push(Pair { key, place, value: node }),
             (Value::Map(_), None) => {
-                open.key = Some((node.text().unwrap_or_default().to_owned(), node.place));
+                let key = node.text().unwrap_or_default().to_owned();
+                // One of the values would be lost.
+                if !open.keys.insert(key.clone()) {
+                    let what = format!("the key `{}` is repeated", cut(&key, 64));
+                    return Err(SyntaxError::new(node.place, what));
+                }
+                open.key = Some((key, node.place));
             }
             _ => {}
         }
@@ -317,6 +332,19 @@ mod tests {
         assert_eq!(node.text_at(&["own", "x"]), Some("1"));
         assert_eq!(node.text_at(&["own", "y"]), Some("3"));
         assert_eq!(node.text_at(&["same", "y"]), Some("2"));
+    }
+
+    #[test]
+    fn repeated_keys_are_errors_with_their_line() {
+        for text in [
+            "a: 1\nb: 2\na: 3\n",
+            "{\"a\": 1, \"b\": 2,\n\n\"a\": 3}",
+            "x: &x {}\n<<: *x\n<<: *x\n",
+        ] {
+            assert_eq!(parse(text, 0).unwrap_err().place.line, 3, "{text}");
+        }
+        assert!(parse("a: {b: 1}\nc: {b: 1, c: 2}\n---\na: 1\n", 0).is_ok());
+        assert_eq!(one("base: &b {x: 1}\nown: {<<: *b, x: 2}\n").text_at(&["own", "x"]), Some("2"));
     }
 
     #[test]

@@ -71,14 +71,16 @@ fn run(page: &str) {
     }
 }
 
-/// Sets a longer `redis.timeout` in all files that have none.
+/// Sets a longer `timeout` in the table `[redis]` of all files that have one without it.
 fn give_redis_time(folder: &Path) {
     for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         if file.extension() == Some("toml".as_ref()) {
             let text = std::fs::read_to_string(&file).unwrap();
-            let timeout = "[redis]\ntimeout = \"1s\"\n";
-            if !text.contains(timeout) {
-                std::fs::write(&file, text.replace("[redis]\n", timeout)).unwrap();
+            let Some((before, table)) = text.split_once("[redis]\n") else { continue };
+            let mut settings = table.lines().take_while(|line| !line.starts_with('['));
+            if !settings.any(|line| line.starts_with("timeout =")) {
+                let text = format!("{before}[redis]\ntimeout = \"1s\"\n{table}");
+                std::fs::write(&file, text).unwrap();
             }
         }
     }

@@ -1,8 +1,16 @@
 //! Filter chains of a listener, and which connections they are for.
 
-use super::{get, items, text};
+use std::collections::BTreeSet;
+
+use ipnet::IpNet;
+
+use super::{find, get, items, snake, text};
 use crate::import::note::Notes;
+use crate::import::values;
 use crate::import::yaml::Node;
+
+/// Lists of networks of clients.
+const SOURCES: [&str; 2] = ["source_prefix_ranges", "direct_source_prefix_ranges"];
 
 /// The connections that a filter chain is for, as conditions on requests.
 #[derive(Debug, Default)]
@@ -11,6 +19,8 @@ pub(super) struct Chain {
     pub(super) server_names: Vec<String>,
     /// Networks of the clients; empty for all.
     pub(super) sources: Vec<String>,
+    /// Networks among these whose clients another chain is for.
+    pub(super) others: Vec<String>,
 }
 
 /// All filter chains of a listener.
@@ -18,50 +28,113 @@ pub(super) fn all(listener: &Node) -> impl Iterator<Item = &Node> {
     items(listener, "filter_chains").iter().chain(get(listener, "default_filter_chain"))
 }
 
-/// The conditions of a filter chain. None if one cannot be taken over, which is noted: without it,
-/// the routes would be open to more connections.
-pub(super) fn conditions(chain: &Node, what: &str, notes: &mut Notes) -> Option<Chain> {
+/// The filter chains of a listener that can be taken over, with their conditions. What is left out
+/// is noted: without a condition, the routes would be open to more connections.
+pub(super) fn usable<'a>(
+    listener: &'a Node,
+    what: &str,
+    notes: &mut Notes,
+) -> Vec<(&'a Node, Chain)> {
+    if let Some(matcher) = get(listener, "filter_chain_matcher") {
+        let why = "all filter chains of the listener are left out: which of them a connection gets is not taken over";
+        notes.omitted(matcher.place, format!("{what}: filter_chain_matcher"), why);
+        return Vec::new();
+    }
+    let mut found: Vec<(&Node, Chain)> =
+        all(listener).filter_map(|chain| Some((chain, conditions(chain, what, notes)?))).collect();
+    let others: Vec<Vec<String>> = (0..found.len()).map(|index| of_others(index, &found)).collect();
+    for ((_, chain), others) in found.iter_mut().zip(others) {
+        chain.others = others;
+    }
+    found
+}
+
+/// The networks of other chains for the same names that are within those of this one. Envoy uses
+/// the chain of the smallest network that a client is in, and no other.
+fn of_others(index: usize, all: &[(&Node, Chain)]) -> Vec<String> {
+    let Some((_, own)) = all.get(index) else { return Vec::new() };
+    let names = |chain: &Chain| chain.server_names.iter().cloned().collect::<BTreeSet<_>>();
+    let parsed = |text: &String| text.parse::<IpNet>().ok();
+    let is_narrower = |network: &IpNet| {
+        let mut sources = own.sources.iter().filter_map(parsed);
+        own.sources.is_empty() || sources.any(|own| own != *network && own.contains(network))
+    };
+    let others = all.iter().enumerate().filter(|(other, _)| *other != index);
+    others
+        .filter(|(_, (_, chain))| names(chain) == names(own))
+        .flat_map(|(_, (_, chain))| chain.sources.iter().filter_map(parsed).filter(is_narrower))
+        .map(|network| network.to_string())
+        .collect()
+}
+
+/// The conditions of a filter chain. None if one cannot be taken over, which is noted.
+fn conditions(chain: &Node, what: &str, notes: &mut Notes) -> Option<Chain> {
     let mut found = Chain::default();
     let Some(matched) = get(chain, "filter_chain_match") else { return Some(found) };
     let what = format!("{what}: filter_chain_match");
-    for key in
-        ["destination_port", "prefix_ranges", "address_suffix", "source_ports", "source_type"]
-    {
-        if let Some(unknown) = get(matched, key).filter(|it| it.text() != Some("ANY")) {
-            let why =
-                "the filter chain is left out: a listener is for all connections to its address";
-            notes.omitted(unknown.place, format!("{what}: {key}"), why);
-            return None;
+    for pair in matched.pairs() {
+        let key = snake(&pair.key);
+        let Some(node) = get(matched, &key) else { continue };
+        let what = format!("{what}: {key}");
+        match key.as_str() {
+            "transport_protocol" | "application_protocols" => {
+                notes.approximate(
+                    node.place,
+                    what,
+                    "its routes are for all protocols of the listener",
+                );
+            }
+            "server_names" => {
+                found.server_names = node.texts().into_iter().map(str::to_lowercase).collect();
+                let why =
+                    "routes are for the `Host` of a request, not for the name of the TLS handshake";
+                notes.approximate(node.place, what, why);
+            }
+            key if SOURCES.contains(&key) => {
+                found.sources = sources(node, &what, found.sources.is_empty(), notes)?;
+            }
+            "source_type" if node.text() == Some("ANY") => {}
+            _ => {
+                let why = "the filter chain is left out: a listener is for all connections to its address";
+                notes.omitted(node.place, what, why);
+                return None;
+            }
         }
-    }
-    for key in ["transport_protocol", "application_protocols"] {
-        if let Some(ignored) = get(matched, key) {
-            let why = "its routes are for all protocols of the listener";
-            notes.approximate(ignored.place, format!("{what}: {key}"), why);
-        }
-    }
-    if let Some(names) = get(matched, "server_names") {
-        found.server_names = names.texts().into_iter().map(str::to_lowercase).collect();
-        let why = "routes are for the `Host` of a request, not for the name of the TLS handshake";
-        notes.approximate(names.place, format!("{what}: server_names"), why);
-    }
-    for key in ["source_prefix_ranges", "direct_source_prefix_ranges"] {
-        let Some(ranges) = get(matched, key) else { continue };
-        if !found.sources.is_empty() {
-            let why = "the filter chain is left out: its addresses are written in two ways";
-            notes.omitted(ranges.place, format!("{what}: {key}"), why);
-            return None;
-        }
-        found.sources = ranges.items().iter().map(network).collect();
     }
     Some(found)
 }
 
-/// `{ address_prefix: 10.0.0.0, prefix_len: 8 }` as a network. What is none is noted when it is
-/// read.
-fn network(range: &Node) -> String {
+/// The networks of a chain. None if they cannot be taken over, which is noted.
+fn sources(ranges: &Node, what: &str, is_first: bool, notes: &mut Notes) -> Option<Vec<String>> {
+    if !is_first {
+        let why = "the filter chain is left out: its addresses are written in two ways";
+        notes.omitted(ranges.place, what, why);
+        return None;
+    }
+    let networks: Option<Vec<String>> = ranges.items().iter().map(network).collect();
+    let networks = networks.filter(|networks| !networks.is_empty());
+    match &networks {
+        Some(_) => {
+            let why = "a filter chain is for the connections of its networks, a route for its requests: routes of other chains with the same names refuse these networks";
+            notes.approximate(ranges.place, what, why);
+        }
+        None => {
+            let why = "the filter chain is left out: a `prefix_len` is no whole number";
+            notes.omitted(ranges.place, what, why);
+        }
+    }
+    networks
+}
+
+/// `{ address_prefix: 10.0.0.0, prefix_len: 8 }` as a network; none if the length is no number. An
+/// address that is none is noted when it is read.
+fn network(range: &Node) -> Option<String> {
     let address = text(range, "address_prefix").unwrap_or_default();
     // Without a length, it is 0: all addresses.
-    let length = get(range, "prefix_len").and_then(Node::number).unwrap_or(0);
-    format!("{address}/{length}")
+    let length = match find(range, "prefix_len") {
+        Some(_) => get(range, "prefix_len").and_then(Node::number)?,
+        None => 0,
+    };
+    let text = format!("{address}/{length}");
+    Some(values::network(&text).unwrap_or(text))
 }

@@ -2,7 +2,7 @@
 
 use toml::Value;
 
-use super::{config, duration, get, items, text};
+use super::{config, get, items, snake, text};
 use crate::import::note::Notes;
 use crate::import::settings::{Imported, Settings};
 use crate::import::values;
@@ -20,12 +20,15 @@ pub(super) fn is_local(filter: &Node) -> bool {
         || kind.ends_with(".LocalRateLimit") && kind.contains(".http.")
 }
 
-/// Adds the limit of a filter for a route to the rules.
-pub(super) fn add(filter: &Node, name: &str, route: &str, imported: &mut Imported) {
-    if get(filter, "disabled").and_then(Node::flag) == Some(true) {
+/// Adds the limit of a filter for a route to the rules: that of the most specific `own`
+/// configuration for the filter, if there is one.
+pub(super) fn add(filter: &Node, own: Option<&Node>, route: &str, imported: &mut Imported) {
+    let used = own.unwrap_or(filter);
+    if get(used, "disabled").and_then(Node::flag) == Some(true) {
         return;
     }
-    let config = config(filter);
+    // `FilterConfig` without a `config` enables or disables the filter as it is.
+    let config = config(own.filter(|it| has_config(it)).unwrap_or(filter));
     let known = imported.rules.iter_mut().find(|rule| rule.place == config.place);
     if let Some(known) = known {
         known.settings.extend("routes", [route.to_owned()]);
@@ -35,9 +38,29 @@ pub(super) fn add(filter: &Node, name: &str, route: &str, imported: &mut Importe
     let Some(mut rule) = rule(config, &mut imported.notes) else { return };
     shares(config, &mut rule, &mut imported.notes);
     rule.extend("routes", [route.to_owned()]);
-    let own =
-        text(config, "stat_prefix").filter(|prefix| !prefix.contains("local_rate")).unwrap_or(name);
+    let own = text(config, "stat_prefix")
+        .filter(|prefix| !prefix.contains("local_rate"))
+        .unwrap_or(route);
     imported.rules.add(own, config.place, rule);
+}
+
+/// Whether a configuration of a route has more than whether the filter is disabled.
+fn has_config(own: &Node) -> bool {
+    own.pairs().iter().any(|pair| match snake(&pair.key).as_str() {
+        "@type" | "disabled" | "is_optional" => false,
+        "config" => !pair.value.pairs().is_empty(),
+        _ => true,
+    })
+}
+
+/// Milliseconds of `fill_interval`, rounded up: a shorter one would allow more.
+fn interval(bucket: &Node) -> Option<u64> {
+    let value = get(bucket, "fill_interval")?;
+    if let Some(text) = value.text() {
+        return values::milliseconds_up(text, 1000);
+    }
+    let number = |key: &str| get(value, key).map_or(Some(0), Node::number);
+    number("seconds")?.checked_mul(1000)?.checked_add(number("nanos")?.div_ceil(1_000_000))
 }
 
 /// Notes the settings of the filter that a rule does not have.
@@ -73,7 +96,7 @@ fn rule(config: &Node, notes: &mut Notes) -> Option<Settings> {
     let number = |key: &str| get(bucket, key).and_then(Node::number);
     let tokens = number("max_tokens").filter(|tokens| *tokens > 0);
     let fill = get(bucket, "tokens_per_fill").map_or(Some(1), Node::number);
-    let rate = tokens.zip(fill).zip(duration(bucket, "fill_interval"));
+    let rate = tokens.zip(fill).zip(interval(bucket));
     // What does not fit into the bucket is lost.
     let rate = rate.and_then(|((tokens, fill), ms)| values::rate(fill.min(tokens), ms));
     let Some((rate, tokens)) = rate.zip(tokens) else {

@@ -1,5 +1,8 @@
 //! Listeners and their connection managers.
 
+use std::iter;
+use std::net::SocketAddr;
+
 use toml::{Table, Value};
 
 use super::routes::{self, Manager};
@@ -14,26 +17,22 @@ use crate::import::yaml::Node;
 pub(super) fn import(resources: &Node, imported: &mut Imported) {
     for listener in items(resources, "listeners") {
         let name = text(listener, "name").unwrap_or("listener");
+        let what = format!("listener {name}");
         let first_route = imported.routes.len();
         let has_http = managers(listener, name, resources, imported);
+        let addresses = addresses(listener, &what, &mut imported.notes);
         if has_http {
-            addresses(listener, name, imported);
+            listen_on(listener, &what, &addresses, imported);
         }
-        if let Some((host, port)) = address(listener) {
-            let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-            imported.serve(first_route, &[format!("{host}:{port}")]);
-        }
+        imported.serve(first_route, &addresses);
     }
 }
 
 /// The connection managers of a listener. Returns whether there is one.
 fn managers(listener: &Node, name: &str, resources: &Node, imported: &mut Imported) -> bool {
     let mut found = false;
-    for chain in chains::all(listener) {
-        let what = format!("listener {name}");
-        let Some(conditions) = chains::conditions(chain, &what, &mut imported.notes) else {
-            continue;
-        };
+    let what = format!("listener {name}");
+    for (chain, conditions) in chains::usable(listener, &what, &mut imported.notes) {
         for filter in items(chain, "filters") {
             let kind = text(filter, "name").unwrap_or_default();
             let manager = config(filter);
@@ -138,20 +137,28 @@ pub(super) fn instead(name: &str) -> &'static str {
     }
 }
 
-/// The address of a listener, with its certificates.
-fn addresses(listener: &Node, name: &str, imported: &mut Imported) {
-    let what = format!("listener {name}");
-    let Some((host, port)) = address(listener) else {
-        imported.notes.omitted(listener.place, what, "a listener has an address and a port");
-        return;
-    };
-    let text_of =
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    if text_of.parse::<std::net::SocketAddr>().is_err() {
-        imported.notes.omitted(listener.place, what, "a listener has an IP address and a port");
-        return;
+/// The addresses of a listener. Those that are no IP address with a port are noted.
+fn addresses(listener: &Node, what: &str, notes: &mut Notes) -> Vec<String> {
+    let mut addresses = Vec::new();
+    for node in iter::once(listener).chain(items(listener, "additional_addresses")) {
+        let Some((host, port)) = address(node) else {
+            notes.omitted(node.place, what, "a listener has an address and a port");
+            continue;
+        };
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let address = format!("{host}:{port}");
+        if address.parse::<SocketAddr>().is_ok() {
+            addresses.push(address);
+        } else {
+            notes.omitted(node.place, what, "a listener has an IP address and a port");
+        }
     }
-    let mut settings = Settings::default().with("address", text_of.as_str());
+    addresses
+}
+
+/// Opens the addresses of a listener, with its certificates.
+fn listen_on(listener: &Node, what: &str, addresses: &[String], imported: &mut Imported) {
+    let mut settings = Settings::default();
     let mut has_tls = false;
     let mut certificates: Vec<Value> = Vec::new();
     for chain in chains::all(listener) {
@@ -161,7 +168,7 @@ fn addresses(listener: &Node, name: &str, imported: &mut Imported) {
             continue;
         };
         has_tls = true;
-        if !tls(context, &what, &mut settings, &mut certificates, &mut imported.notes) {
+        if !tls(context, what, &mut settings, &mut certificates, &mut imported.notes) {
             return;
         }
     }
@@ -175,7 +182,9 @@ fn addresses(listener: &Node, name: &str, imported: &mut Imported) {
         settings.remove("proxy_protocol");
     }
     if !has_tls {
-        listen(imported, text_of);
+        for address in addresses {
+            listen(imported, address.clone());
+        }
         return;
     }
     if certificates.is_empty() {
@@ -187,7 +196,13 @@ fn addresses(listener: &Node, name: &str, imported: &mut Imported) {
         return;
     }
     settings.set("certificates", certificates);
-    imported.listeners.push((listener.place, settings));
+    for address in addresses {
+        let mut own = Settings::default().with("address", address.as_str());
+        for (key, value) in settings.iter() {
+            own.set(key, value.clone());
+        }
+        imported.listeners.push((listener.place, own));
+    }
 }
 
 /// `DownstreamTlsContext`. Returns false if it requires client certificates that cannot be

@@ -2,11 +2,24 @@
 
 use toml::{Table, Value};
 
-use super::{get, items, text};
+use super::{get, items, snake, text};
 use crate::import::common::prefix_path;
 use crate::import::note::Notes;
 use crate::import::settings::Settings;
 use crate::import::yaml::Node;
+
+/// What is read of `match`.
+const KNOWN: [&str; 9] = [
+    "prefix",
+    "path",
+    "path_separated_prefix",
+    "safe_regex",
+    "regex",
+    "path_match_policy",
+    "case_sensitive",
+    "headers",
+    "query_parameters",
+];
 
 /// Sets path and conditions of a route by `match`. Returns false if it cannot, which is noted.
 pub(super) fn apply(node: &Node, what: &str, route: &mut Settings, notes: &mut Notes) -> bool {
@@ -41,16 +54,20 @@ pub(super) fn apply(node: &Node, what: &str, route: &mut Settings, notes: &mut N
         notes.omitted(node.place, format!("{what}: case_sensitive"), why);
     }
     let mut is_complete = true;
-    for part in ["runtime_fraction", "tls_context", "dynamic_metadata", "connect_matcher", "grpc"] {
-        if let Some(unknown) = get(node, part) {
-            let why = if part == "runtime_fraction" {
+    for pair in node.pairs() {
+        let key = snake(&pair.key);
+        let Some(unknown) = get(node, &key).filter(|_| !KNOWN.contains(&key.as_str())) else {
+            continue;
+        };
+        let why = match key.as_str() {
+            "runtime_fraction" => {
                 "the route is left out: a share of the requests is `split` of a route"
-            } else {
-                "the route is left out: routes have no such condition"
-            };
-            notes.omitted(unknown.place, format!("{what}: {part}"), why);
-            is_complete = false;
-        }
+            }
+            "cookies" => "the route is left out: write it with `cookies`",
+            _ => "the route is left out: routes have no such condition",
+        };
+        notes.omitted(unknown.place, format!("{what}: {key}"), why);
+        is_complete = false;
     }
     is_complete && headers(node, what, route, notes) && query(node, what, route, notes)
 }

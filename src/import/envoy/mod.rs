@@ -41,8 +41,17 @@ fn config(node: &Node) -> &Node {
     get(node, "typed_config").or_else(|| node.get("config")).unwrap_or(node)
 }
 
-/// The value of a key that also may be in camel case, as in JSON.
+/// The value of a key that also may be in camel case, as in JSON. An empty list is no value, and
+/// `{ value: 8 }`, a number or a flag that may be absent, is `8`.
 fn get<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
+    let found = find(node, key).filter(|found| !found.is_empty_list())?;
+    match found.pairs() {
+        [only] if only.key == "value" && only.value.text().is_some() => Some(&only.value),
+        _ => Some(found),
+    }
+}
+
+fn find<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
     node.get(key).or_else(|| {
         let mut camel = String::new();
         let mut is_upper = false;
@@ -58,6 +67,18 @@ fn get<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
         }
         node.get(&camel)
     })
+}
+
+/// A key in snake case, as [`get`] expects it.
+fn snake(key: &str) -> String {
+    let mut snake = String::new();
+    for c in key.chars() {
+        if c.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+    }
+    snake
 }
 
 fn items<'a>(node: &'a Node, key: &str) -> &'a [Node] {

@@ -38,6 +38,10 @@ pub(super) fn import(manager: &Manager<'_>, imported: &mut Imported) {
                 "write a listener with `redirect = \"https\"`",
             );
         }
+        if let Some(matcher) = get(host, "matcher") {
+            let why = "its routes are left out: write them as `[routes.<name>]`";
+            imported.notes.omitted(matcher.place, format!("virtual host {name}: matcher"), why);
+        }
         for node in items(host, "routes") {
             route(manager, host, name, &domains, node, imported);
         }
@@ -104,6 +108,7 @@ fn route(
         headers(level, &mut settings, &what, &mut imported.notes);
     }
     filters(manager, &[manager.table, host, node], &what, &mut settings, &mut imported.notes);
+    settings.extend("deny_ips", manager.chain.others.iter().cloned());
     let sources: Vec<&str> = manager.chain.sources.iter().map(String::as_str).collect();
     if !sources.is_empty() {
         allow(&sources, node.place, &what, &mut settings, &mut imported.notes);
@@ -112,11 +117,9 @@ fn route(
     for filter in manager.filters {
         let filter_name = text(filter, "name").unwrap_or_default();
         if limits::is_local(filter) {
-            let own = [node, host, manager.table]
-                .into_iter()
-                .find_map(|level| typed(level, filter_name))
-                .unwrap_or(filter);
-            limits::add(own, &route, &route, imported);
+            let own =
+                [node, host, manager.table].into_iter().find_map(|level| typed(level, filter_name));
+            limits::add(filter, own, &route, imported);
         }
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut 
             imported.notes.omitted(
                 plugin.node.place,
                 format!("{what}: plugin {}", plugin.name),
-                "limits of one client are `rules.<rule> = { rate = \"250/s\" }` in `[keys.<id>]`",
+                instead(plugin.name),
             );
         }
         let mut settings = Settings::default();
@@ -74,6 +74,22 @@ pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut 
             }
         }
         imported.keys.add(name, node.place, settings);
+    }
+}
+
+/// What to do about a plugin of a consumer.
+fn instead(plugin: &str) -> &'static str {
+    match plugin {
+        "rate-limiting" | "rate-limiting-advanced" => {
+            "limits of one client are `rules.<rule> = { rate = \"250/s\" }` in `[keys.<id>]`"
+        }
+        "request-termination" => {
+            "its requests are allowed: if the consumer is that of `anonymous`, routes are open that it kept closed, write `on_missing_key = \"deny\"` in `[clients]`; else set `enabled = false` in `[keys.<id>]`"
+        }
+        "ip-restriction" => {
+            "its key is valid from all addresses: write `allow_ips` and `deny_ips` of routes"
+        }
+        _ => "plugins are for all clients of a route",
     }
 }
 

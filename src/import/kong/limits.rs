@@ -91,6 +91,7 @@ fn limits(plugin: &Plugin<'_>, imported: &mut Imported) -> Vec<(String, Settings
         }
         _ => return Vec::new(),
     };
+    note_rest(config, &what, &mut imported.notes);
     if limits.is_empty() {
         let why = "it has no limit that can be read";
         imported.notes.omitted(plugin.node.place, what, why);
@@ -112,6 +113,22 @@ fn limits(plugin: &Plugin<'_>, imported: &mut Imported) -> Vec<(String, Settings
         (name, rule)
     };
     limits.into_iter().map(complete).collect()
+}
+
+/// Notes the settings of a plugin that a rule does not have.
+fn note_rest(config: &Node, what: &str, notes: &mut Notes) {
+    for (key, usual, why) in [
+        ("error_code", "429", "a refused request gets 429"),
+        ("error_message", "", "the body of a refusal is `[errors.429]`"),
+        ("throttling", "", "requests beyond a limit are refused, they do not wait"),
+    ] {
+        let is_usual = |it: &&Node| {
+            it.text() == Some(usual) || it.get("enabled").and_then(Node::flag) == Some(false)
+        };
+        if let Some(unknown) = config.get(key).filter(|it| !is_usual(it)) {
+            notes.omitted(unknown.place, format!("{what}: {key}"), why);
+        }
+    }
 }
 
 /// The limits of `rate-limiting`, by name.

@@ -278,11 +278,12 @@ fn route<'a>(
             Owner::Route(owner) => std::ptr::eq(owner, node),
             Owner::Consumer(_) => false,
         };
-        for plugin in most_specific(plugins.iter().filter(applies)) {
+        let plugins = most_specific(plugins.iter().filter(applies), &mut imported.notes);
+        for plugin in &plugins {
             plugins::apply(plugin, &mut settings, &mut imported.notes);
         }
         let own = imported.routes.add(name, node.place, settings);
-        for plugin in most_specific(plugins.iter().filter(applies)) {
+        for plugin in plugins {
             limits::add(plugin, service.node, &own, made, imported);
         }
     }
@@ -301,7 +302,7 @@ fn matching(node: &Node, what: &str, notes: &mut Notes) -> Option<(Settings, Vec
             "the route is left out: write it with `path`, `host`, `methods` and `headers`",
         ),
     ] {
-        if let Some(unknown) = node.get(key) {
+        if let Some(unknown) = node.get(key).filter(|it| !it.is_empty_list()) {
             notes.omitted(unknown.place, format!("{what}: {key}"), why);
             is_complete = false;
         }
@@ -318,7 +319,7 @@ fn matching(node: &Node, what: &str, notes: &mut Notes) -> Option<(Settings, Vec
     let mut conditions = vec![Table::new()];
     for header in node.get("headers").map(Node::pairs).unwrap_or_default() {
         let values = header.value.texts();
-        let is_plain = |value: &&str| !value.starts_with("~*") && !value.contains('*');
+        let is_plain = |value: &&str| !value.is_empty() && !value.contains('*');
         if values.is_empty() || !values.iter().all(is_plain) || conditions.len() > MAX_CONDITIONS {
             is_complete = false;
             notes.omitted(
@@ -345,8 +346,12 @@ fn matching(node: &Node, what: &str, notes: &mut Notes) -> Option<(Settings, Vec
     is_complete.then_some((base, conditions))
 }
 
-/// Of the plugins of one name, that of the route, else that of the service, else the global one.
-fn most_specific<'p, 'a>(plugins: impl Iterator<Item = &'p Plugin<'a>>) -> Vec<&'p Plugin<'a>>
+/// Of the plugins of one name, that of the route, else that of the service, else the global one. A
+/// second one of the same owner is noted.
+fn most_specific<'p, 'a>(
+    plugins: impl Iterator<Item = &'p Plugin<'a>>,
+    notes: &mut Notes,
+) -> Vec<&'p Plugin<'a>>
 where
     'a: 'p,
 {
@@ -354,6 +359,10 @@ where
     for plugin in plugins {
         match found.iter_mut().find(|known| known.name == plugin.name) {
             Some(known) if plugin.owner.rank() > known.owner.rank() => *known = plugin,
+            Some(known) if plugin.owner.rank() == known.owner.rank() => {
+                let why = "an earlier plugin of this name is for the same routes, and is used";
+                notes.omitted(plugin.node.place, format!("plugin {}", plugin.name), why);
+            }
             Some(_) => {}
             None => found.push(plugin),
         }

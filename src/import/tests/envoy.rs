@@ -199,7 +199,8 @@ fn filter_chains_stay_restricted() {
                 &two,
                 &[
                     "allow_ips = [\"10.0.0.0/8\"]",
-                    "[routes.s]\npath = \"/s/*\"\nupstream = \"a\"\ntimeout = \"15s\"\n\n",
+                    "timeout = \"15s\"\ndeny_ips = [\"10.0.0.0/8\"]\n",
+                    "source_prefix_ranges: approximately: a filter chain is for the connections",
                 ],
                 &[],
             ),
@@ -295,4 +296,187 @@ fn settings_on_one_line_are_apart() {
         let note = format!("file:1:{column}: filter envoy.filters.http.lua: not taken over");
         assert!(shown.contains(&note), "{note} is not in:\n{shown}");
     }
+}
+
+#[test]
+fn numbers_and_flags_that_may_be_absent_have_a_value() {
+    let chain = |length: &str| {
+        let range = format!("{{address_prefix: 10.0.0.0, {length}}}");
+        let matched = format!("filter_chain_match: {{source_prefix_ranges: [{range}]}}");
+        file(&matched, "", ALL, "")
+    };
+    let limit = limit("filter_enabled: {default_value: {numerator: 100}}").replace(
+        "max_tokens: 9, tokens_per_fill: 9",
+        "max_tokens: {value: 9}, tokensPerFill: {value: 2}",
+    );
+    let servers = endpoints("a.internal", "")
+        .replace("{endpoint:", "{load_balancing_weight: {value: 3}, endpoint:");
+    let servers = format!("{servers}, {}", endpoints("b.internal", ""));
+    let all = file("name: c", &limit, ALL, &servers).replace(
+        "{name: a, load",
+        "{name: a, circuit_breakers: {thresholds: [{max_requests: {value: 5}, maxConnections: {value: 7}}]}, load",
+    );
+    let insensitive = ALL.replace("prefix: /}", "prefix: /, case_sensitive: {value: false}}");
+    let left_out = |text: &str| {
+        holds(
+            Format::Envoy,
+            &[(text, &["source_prefix_ranges: not taken over"], &["[routes", "listen"])],
+        );
+    };
+    left_out(&chain("prefix_len: x"));
+    left_out(&chain("prefix_len: {}"));
+    left_out(&chain("prefixLen: {value: {value: 8}}"));
+    holds(
+        Format::Envoy,
+        &[
+            (&chain("prefix_len: {value: 8}"), &["allow_ips = [\"10.0.0.0/8\"]"], &["0.0.0.0/0"]),
+            (&chain("prefixLen: 8"), &["allow_ips = [\"10.0.0.0/8\"]"], &["0.0.0.0/0"]),
+            (
+                &all,
+                &[
+                    "rate = \"2/s\"\nburst = 9",
+                    "address = \"a.internal:1\", weight = 3",
+                    "max_in_flight = 5",
+                    "max_connections = 7",
+                ],
+                &[],
+            ),
+            (&file("name: c", "", &insensitive, ""), &["case_sensitive: not taken over"], &[]),
+        ],
+    );
+}
+
+#[test]
+fn connections_get_the_filter_chain_of_the_smallest_network() {
+    let matched = |networks: &[(&str, u8)]| {
+        let range = |(address, length): &(&str, u8)| {
+            format!("{{address_prefix: {address}, prefix_len: {length}}}")
+        };
+        let ranges: Vec<String> = networks.iter().map(range).collect();
+        format!("filter_chain_match: {{source_prefix_ranges: [{}]}}", ranges.join(", "))
+    };
+    let routes = |name: &str| {
+        ALL.replace(
+            "name: r, match: {prefix: /}",
+            &format!("name: {name}, match: {{prefix: /{name}/}}"),
+        )
+    };
+    let add = |text: &str, chain: &str, name: &str| {
+        text.replace("  clusters:", &format!("{}\n  clusters:", chain_of(chain, "", &routes(name))))
+    };
+    let first = file(&matched(&[("10.0.0.0", 8), ("172.16.0.0", 12)]), "", &routes("wide"), "");
+    let three = add(&first, &matched(&[("10.1.0.0", 16)]), "narrow");
+    let three = add(&three, "name: rest", "rest");
+    let named = add(&first, "filter_chain_match: {server_names: [a.example.com]}", "named");
+    holds(
+        Format::Envoy,
+        &[
+            (
+                &three,
+                &[
+                    "path = \"/wide/*\"\nupstream = \"a\"\ntimeout = \"15s\"\ndeny_ips = [\"10.1.0.0/16\"]\nallow_ips = [\"10.0.0.0/8\", \"172.16.0.0/12\"]\n",
+                    "path = \"/narrow/*\"\nupstream = \"a\"\ntimeout = \"15s\"\nallow_ips = [\"10.1.0.0/16\"]\n",
+                    "deny_ips = [\"10.0.0.0/8\", \"172.16.0.0/12\", \"10.1.0.0/16\"]\n",
+                    "no errors",
+                ],
+                &[],
+            ),
+            // Envoy looks for a name first.
+            (&named, &["host = \"a.example.com\""], &["deny_ips"]),
+        ],
+    );
+}
+
+#[test]
+fn conditions_that_are_not_read_leave_routes_out() {
+    let with = |condition: &str| {
+        file("name: c", "", &ALL.replace("prefix: /}", &format!("prefix: /, {condition}}}")), "")
+    };
+    for key in
+        ["filter_state", "cookies", "filterState", "dynamicMetadata", "runtime_fraction", "x"]
+    {
+        let text = with(&format!("{key}: [{{key: k, string_match: {{exact: x}}}}]"));
+        holds(
+            Format::Envoy,
+            &[(&text, &[": not taken over: the route is left out"], &["[routes"])],
+        );
+    }
+    let matcher = "domains: ['*'], matcher: {matcher_tree: {}}";
+    let chains = file(
+        "filter_chain_match: {prefix_ranges: [], source_ports: [], server_names: []}",
+        "",
+        ALL,
+        "",
+    );
+    let unknown = file("filter_chain_match: {x: 1}", "", ALL, "");
+    let listener = |rest: &str| {
+        file("name: c", "", ALL, "")
+            .replace("    filter_chains:", &format!("    {rest}\n    filter_chains:"))
+    };
+    let addresses = "additional_addresses: [{address: {socket_address: {address: '::1', port_value: 81}}}, {address: {pipe: {path: x}}}]";
+    holds(
+        Format::Envoy,
+        &[
+            // As if it were absent.
+            (&with("cookies: [], dynamic_metadata: [], tls_context: ~"), &["[routes.r]"], &[]),
+            (&chains, &["[routes.r]"], &["host"]),
+            (&unknown, &["filter_chain_match: x: not taken over"], &["[routes"]),
+            (
+                &file("name: c", "", matcher, ""),
+                &["virtual host v: matcher: not taken over"],
+                &["[routes"],
+            ),
+            (
+                &listener("filter_chain_matcher: {matcher_tree: {}}"),
+                &["filter_chain_matcher: not taken over"],
+                &["[routes", "listen"],
+            ),
+            (
+                &listener(addresses),
+                &[
+                    "listen = [\"0.0.0.0:80\", \"[::1]:81\"]",
+                    "listener listener: not taken over: a listener has an address and a port",
+                ],
+                &[],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_limit_of_a_route_is_its_own_or_that_of_the_filter() {
+    let on = "filter_enabled: {default_value: {numerator: 100}}, filter_enforced: {default_value: {numerator: 100}}";
+    let filter = limit(on);
+    let disabled = format!("{{disabled: true, {}", &filter[1..]);
+    let with = |filter: &str, own: &str| {
+        let own = format!(
+            "typed_per_filter_config: {{envoy.filters.http.local_ratelimit: {{'@type': type.googleapis.com/envoy.config.route.v3.FilterConfig, {own}}}}}"
+        );
+        file(
+            "name: c",
+            filter,
+            &ALL.replace("route: {cluster: a}", &format!("route: {{cluster: a}}, {own}")),
+            "",
+        )
+    };
+    let bucket =
+        format!("config: {{token_bucket: {{max_tokens: 2, fill_interval: 0.0505s}}, {on}}}");
+    let table = file("name: c", &filter, ALL, "").replace(
+        "route_config: {",
+        "route_config: {typed_per_filter_config: {envoy.filters.http.local_ratelimit: {disabled: true}}, ",
+    );
+    let nanos = filter.replace("fill_interval: 1s", "fill_interval: {seconds: 1, nanos: 500000}");
+    holds(
+        Format::Envoy,
+        &[
+            (&with(&filter, "config: {}"), &["rate = \"9/s\"\nburst = 9"], &["rate = \"1/"]),
+            (&with(&disabled, "config: {}"), &["rate = \"9/s\"\nburst = 9"], &[]),
+            (&with(&disabled, "disabled: false"), &["rate = \"9/s\"\nburst = 9"], &[]),
+            (&with(&filter, "disabled: true"), &["[routes.r]"], &["[rules"]),
+            // Never a shorter time.
+            (&with(&filter, &bucket), &["rate = \"1/51ms\"\nburst = 2"], &["9/s"]),
+            (&file("name: c", &nanos, ALL, ""), &["rate = \"9/1001ms\""], &[]),
+            (&table, &["[routes.r]"], &["[rules"]),
+        ],
+    );
 }

@@ -304,3 +304,84 @@ fn hosts_and_defaults_that_upstreams_see_are_kept_or_noted() {
         )],
     );
 }
+
+#[test]
+fn empty_conditions_of_routes_are_none_and_empty_values_leave_the_route_out() {
+    let file = |condition: &str| {
+        format!(
+            "_format_version: '3.0'\nservices:\n- url: http://a:1\n  routes:\n  - {{name: r, paths: [/a/], {condition}}}\n  - {{name: other, paths: [/b/]}}\n"
+        )
+    };
+    holds(
+        Format::Kong,
+        &[
+            (&file("snis: [], sources: [], destinations: []"), &["[routes.r]"], &[]),
+            (&file("headers: {x-a: [a, '']}"), &["header x-a: not taken over"], &["[routes.r"]),
+        ],
+    );
+}
+
+#[test]
+fn what_plugins_do_beside_their_limits_is_noted() {
+    let plugin = |config: &str| {
+        format!(
+            "_format_version: '3.0'\nservices:\n- url: http://a:1\n  routes: [{{name: r, paths: [/a/]}}]\n  plugins:\n  - {{name: rate-limiting, config: {{minute: 5, limit_by: ip, {config}}}}}\n"
+        )
+    };
+    let settings = plugin("error_code: 503, error_message: slow down, throttling: {enabled: true}");
+    let usual = plugin("error_code: 429, throttling: {enabled: false}");
+    let twice = plugin("") + "  - {name: rate-limiting, config: {hour: 9}}\n";
+    let global = plugin("") + "plugins: [{name: rate-limiting, config: {hour: 9}}]\n";
+    let usual = imported(Format::Kong, "file", &usual);
+    assert!(!usual.contains("rate-limiting"), "{usual}");
+    let global = imported(Format::Kong, "file", &global);
+    assert!(!global.contains("rate-limiting"), "{global}");
+    holds(
+        Format::Kong,
+        &[
+            (
+                &settings,
+                &[
+                    "rate-limiting: error_code: not taken over: a refused request gets 429",
+                    "rate-limiting: error_message: not taken over",
+                    "rate-limiting: throttling: not taken over",
+                ],
+                &[],
+            ),
+            (
+                &twice,
+                &["plugin rate-limiting: not taken over: an earlier plugin of this name", "5/m"],
+                &["9/h"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn plugins_of_consumers_are_noted_with_what_to_do() {
+    let file = |plugin: &str| {
+        format!(
+            "_format_version: '3.0'\nservices:\n- url: http://a:1\n  routes: [{{name: r, paths: [/a/]}}]\n  plugins: [{{name: key-auth, config: {{key_in_header: false, anonymous: anon}}}}]\nconsumers: [{{username: anon, plugins: [{{name: {plugin}, config: {{}}}}]}}]\n"
+        )
+    };
+    holds(
+        Format::Kong,
+        &[
+            (
+                &file("request-termination"),
+                &[
+                    "plugin request-termination: not taken over: its requests are allowed",
+                    "`on_missing_key = \"deny\"`",
+                    "api_key = [\"query:apikey\"]",
+                ],
+                &["on_missing"],
+            ),
+            (
+                &file("rate-limiting"),
+                &["plugin rate-limiting: not taken over: limits of one client"],
+                &[],
+            ),
+            (&file("cors"), &["plugin cors: not taken over: plugins are for all clients"], &[]),
+        ],
+    );
+}

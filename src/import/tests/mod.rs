@@ -173,6 +173,39 @@ fn nginx_restrictions_are_kept() {
 }
 
 #[test]
+fn addresses_that_another_one_has_are_left_out() {
+    let file = |first: &str, second: &str| {
+        format!(
+            "server {{ listen {first}; server_name a; location / {{ proxy_pass http://a:1; }} }} \
+             server {{ listen {second}; server_name b; location / {{ proxy_pass http://b:1; }} }}"
+        )
+    };
+    let note = "listen 127.0.0.1:80: approximately: 0.0.0.0:80 includes it";
+    let (one, other) = (file("80", "127.0.0.1:80"), file("127.0.0.1:80", "80"));
+    holds(
+        Format::Nginx,
+        &[
+            (
+                &one,
+                &["listen = [\"0.0.0.0:80\"]", note, "no errors", "As a matter of security"],
+                &["127.0.0.1:80"],
+            ),
+            (&other, &["listen = [\"0.0.0.0:80\"]", note, "no errors"], &["127.0.0.1:80"]),
+            (
+                &file("[::]:80", "127.0.0.1:80"),
+                &["listen = [\"[::]:80\"]", "listen 127.0.0.1:80: approximately", "no errors"],
+                &["127.0.0.1:80"],
+            ),
+            (
+                &file("127.0.0.1:80", "127.0.0.1:81"),
+                &["listen = [\"127.0.0.1:80\", \"127.0.0.1:81\"]"],
+                &[],
+            ),
+        ],
+    );
+}
+
+#[test]
 fn kong_restrictions_are_kept() {
     let key = "key-auth, config: {anonymous: null}";
     let one = |plugins: &str| {

@@ -37,14 +37,6 @@ pub(super) fn socket(
     None
 }
 
-/// Whether no process can listen on both addresses: they are the same, or one is that of all
-/// addresses of the other's family. Port 0 is a different port each time.
-pub(super) fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
-    let is_same_family = one.is_ipv4() == other.is_ipv4();
-    let is_all = [one, other].iter().any(|address| address.ip().is_unspecified());
-    one.port() == other.port() && one.port() != 0 && is_same_family && (one == other || is_all)
-}
-
 /// Parses a list of networks or addresses.
 pub(super) fn networks(list: &List, diagnostics: &mut Diagnostics) -> Vec<IpNet> {
     let items = list.as_ref().map_or(&[][..], |list| list.get_ref());

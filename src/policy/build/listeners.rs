@@ -9,8 +9,8 @@ use super::{address, listener_tls};
 use crate::base::text::cut;
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
-use crate::config::listeners as written;
 use crate::config::spanned::Spanned;
+use crate::config::{listener, listeners as written};
 use crate::policy::listener::{ListenAddress, Listener};
 use crate::policy::settings::Server;
 
@@ -85,7 +85,7 @@ fn check_is_free(
     diagnostics: &mut Diagnostics,
 ) {
     let is_same = |(other, _): &&Taken| match (address, other) {
-        (ListenAddress::Tcp(one), ListenAddress::Tcp(other)) => address::overlap(*one, *other),
+        (ListenAddress::Tcp(one), ListenAddress::Tcp(other)) => listener::overlap(*one, *other),
         (ListenAddress::Unix { path, .. }, ListenAddress::Unix { path: other, .. }) => {
             path == other
         }

@@ -10,6 +10,7 @@ use super::words::meaning;
 use super::{address, names};
 use crate::config::Config;
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::listener;
 use crate::config::outline::Outline;
 use crate::config::spanned::Spanned;
 use crate::config::tables::{self, Field, List};
@@ -158,9 +159,16 @@ fn listen(config: &Config, list: &List, diagnostics: &mut Diagnostics) -> Option
     let mut addresses: Vec<Placed> = Vec::new();
     for item in list.get_ref() {
         let Some(address) = address::socket("listen", item, diagnostics) else { continue };
-        let first = addresses.iter().find(|(other, _)| *other == address && address.port() != 0);
-        if let Some((_, Some(span))) = first {
-            diagnostics.push(names::twice(item, span.clone()));
+        let first = addresses.iter().find(|(other, _)| listener::overlap(*other, address));
+        if let Some((other, Some(span))) = first {
+            diagnostics.push(if *other == address {
+                names::twice(item, span.clone())
+            } else {
+                let message = format!("`{address}` and `{other}` have the same port");
+                Diagnostic::new(item.span(), message)
+                    .and(span.clone(), "this is the other one")
+                    .help("leave out the one that the other includes, or give it another port")
+            });
         }
         addresses.push((address, Some(item.span())));
     }
@@ -198,7 +206,7 @@ fn admin(field: Option<&Spanned<String>>, diagnostics: &mut Diagnostics) -> Opti
 
 /// Reports a listener that has the address of the admin port.
 fn check_admin_is_apart(listen: &[Placed], admin: &Placed, diagnostics: &mut Diagnostics) {
-    let same = listen.iter().find(|(listen, _)| address::overlap(*listen, admin.0));
+    let same = listen.iter().find(|(listen, _)| listener::overlap(*listen, admin.0));
     let Some((address, listen_span)) = same else { return };
     let message = if *address == admin.0 {
         format!("`listen` and `admin` are both {address}")
