@@ -189,8 +189,8 @@ fn row_68_port_listed_twice_in_the_file_is_named_in_the_error() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (_folder, path) = file(&format!("0.0.0.0:{port}"), &format!("127.0.0.1:{port}"), DEMO);
     let outcome = tollgate(&["run", "-c", &path], "");
-    assert_eq!(outcome.code, Some(69), "{outcome:?}");
-    assert!(outcome.stderr.contains("or by another address of the file"), "{outcome:?}");
+    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+    assert!(outcome.stderr.contains("`listen` and `admin` have the same port"), "{outcome:?}");
 }
 
 #[test]

@@ -41,7 +41,6 @@ use super::keys::{KeySpace, Keys};
 use super::link::Link;
 use super::nodes::Nodes;
 use super::script::{self, Added, Batch};
-use super::server_clock::ServerClock;
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::failure::test_point;
@@ -67,6 +66,10 @@ const MAX_CALLS: usize = 4;
 /// If a call takes longer than the budget divided by this number, another one is started.
 const LONG_CALL_DIVISOR: u64 = 4;
 
+/// A check is sent before the budget divided by this number has passed, or it is decided locally.
+/// Its call has the rest: Redis does not run it after the budget of its oldest check.
+const WAIT_DIVISOR: u64 = 2;
+
 /// Time after the budget at which a check is given up that no call has answered, in microseconds.
 const GRACE_US: u64 = 5_000;
 
@@ -82,8 +85,6 @@ pub struct Batcher {
     debts: Arc<Debts>,
     held: Arc<Held>,
     series: CallSeries,
-    /// Clock of the server.
-    clock: Arc<ServerClock>,
     /// Levels that Redis reported, to repair a replica that takes over; `None` without replicas.
     seen: Option<Arc<Seen>>,
     queue: Mutex<Queue<Queued>>,
@@ -229,19 +230,7 @@ impl Batcher {
             long_us: budget / LONG_CALL_DIVISOR,
         });
         let queue = Mutex::new(queue);
-        let clock = Arc::default();
-        Arc::new(Self {
-            link,
-            keys,
-            cluster,
-            budget_us: budget,
-            debts,
-            held,
-            series,
-            clock,
-            seen,
-            queue,
-        })
+        Arc::new(Self { link, keys, cluster, budget_us: budget, debts, held, series, seen, queue })
     }
 
     /// Where its calls are sent, and what they carry.
@@ -269,11 +258,6 @@ impl Batcher {
     /// Units that requests of this process hold, which calls state.
     pub fn held(&self) -> &Arc<Held> {
         &self.held
-    }
-
-    /// Clock of the server.
-    pub fn clock(&self) -> Arc<ServerClock> {
-        Arc::clone(&self.clock)
     }
 
     /// Maximum time that a check may wait.
@@ -380,16 +364,23 @@ impl Batcher {
         }
     }
 
-    /// Answers queued checks whose budget is over. Returns the time at which the next one's is.
+    /// Time in microseconds until which it has to be sent.
+    fn latest(&self, queued: &Queued) -> u64 {
+        match queued {
+            Queued::Check(check) => check.since + self.budget_us / WAIT_DIVISOR,
+            Queued::GiveBack(_) | Queued::Settle(_) => queued.since() + self.budget_us,
+        }
+    }
+
+    /// Answers queued checks that have waited too long. Returns the time at which the next one has.
     fn expire_queued(&self, now: u64) -> Option<u64> {
         let mut queue = self.queue.lock();
-        let is_over = |queued: &Queued| now >= queued.since() + self.budget_us;
-        while let Some(queued) = queue.pop_front_if(is_over) {
+        while let Some(queued) = queue.pop_front_if(|queued| now >= self.latest(queued)) {
             if let Queued::Check(check) = queued {
                 check.answer(Err(Undecided::NotTaken));
             }
         }
-        queue.front().map(|queued| queued.since() + self.budget_us)
+        queue.front().map(|queued| self.latest(queued))
     }
 
     /// Removes as many waiting checks as fit into one call, or in a cluster into one call for each
@@ -399,6 +390,7 @@ impl Batcher {
         let mut calls = Calls::default();
         let mut later = VecDeque::new();
         while let Some(queued) = waiting.pop_front() {
+            let latest = self.latest(&queued);
             let check = match queued {
                 Queued::Check(check) => check,
                 Queued::GiveBack(give_back) => {
@@ -416,9 +408,8 @@ impl Batcher {
                     continue;
                 }
             };
-            // Not sent if its request has ended or its budget is over, so no tokens are taken.
-            let late = now.saturating_sub(check.since) >= self.budget_us;
-            if late || check.answer.is_closed() {
+            // Not sent if its request has ended or it has waited too long, so no tokens are taken.
+            if now >= latest || check.answer.is_closed() {
                 check.answer(Err(Undecided::NotTaken));
                 continue;
             }

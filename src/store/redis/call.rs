@@ -69,6 +69,18 @@ impl Until<'_> {
         }
     }
 
+    /// Whether a call that was sent at `sent_at` has to be made again, once: Redis says in time
+    /// that it came too late. Then the clock of Redis is not as it was known, and is corrected.
+    fn is_to_be_repeated(self, reply: &RedisResult<Vec<i64>>, sent_at: u64) -> bool {
+        match (expired_at(reply), self) {
+            (Some(ran_at), Self::RunBy(_, server)) if !self.is_over() => {
+                server.here(ran_at, sent_at..clock::now());
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// `ARGV[1]` of a call.
     fn encode(self) -> String {
         let latest = match self {
@@ -175,18 +187,27 @@ pub async fn take_asking(
 ) -> RedisResult<Vec<i64>> {
     // By its source: a second round trip would need the permission again.
     let arguments = Arguments::of(batch, claims);
-    let command = arguments.command(("EVAL", script::SOURCE), batch.keys(), until);
+    let sent_at = clock::now();
+    let mut reply =
+        ask(connection, arguments.command(("EVAL", script::SOURCE), batch.keys(), until)).await;
+    if until.is_to_be_repeated(&reply, sent_at) {
+        reply =
+            ask(connection, arguments.command(("EVAL", script::SOURCE), batch.keys(), until)).await;
+    }
+    reply
+}
+
+/// Makes a call for which the cluster sent it there.
+async fn ask(connection: &mut impl ConnectionLike, call: Cmd) -> RedisResult<Vec<i64>> {
     let mut asking = redis::pipe();
-    asking.cmd("ASKING").ignore().add_command(command);
+    asking.cmd("ASKING").ignore().add_command(call);
     // Each reply with its own error: the error of a pipeline lacks the address of a redirection.
     let replies: Vec<RedisResult<Vec<i64>>> =
         asking.ignore_errors().query_async(connection).await?;
     replies.into_iter().next_back().unwrap_or_else(|| Ok(Vec::new()))
 }
 
-/// Runs the script by its SHA-1. If Redis does not have it, sends its source. If Redis says in time
-/// that the call came too late, its clock was not as it was known, and the call is sent again,
-/// once.
+/// Runs the script by its SHA-1, or if Redis does not have it, by its source.
 async fn run<'a>(
     connection: &mut impl ConnectionLike,
     keys: impl ExactSizeIterator<Item = &'a str> + Clone,
@@ -199,10 +220,7 @@ async fn run<'a>(
     if reply.as_ref().is_err_and(is_unknown) && !until.is_over() {
         reply = command("EVAL", script::SOURCE).query_async(connection).await;
     }
-    if let (Some(ran_at), Until::RunBy(_, server)) = (expired_at(&reply), until)
-        && !until.is_over()
-    {
-        server.here(ran_at, sent_at..clock::now());
+    if until.is_to_be_repeated(&reply, sent_at) {
         reply = command("EVALSHA", &script::SHA).query_async(connection).await;
     }
     reply
@@ -215,8 +233,8 @@ fn expired_at(reply: &RedisResult<Vec<i64>>) -> Option<u64> {
 }
 
 /// Sends a probe: takes a token from this process' probe bucket, which always holds one, so that
-/// the script reads and writes as for a check. `Ok(Err(_))` means that Redis answered, but a check
-/// would fail.
+/// the script reads and writes as for a check. Returns the Unix time at which Redis ran it, in
+/// microseconds by its clock. `Ok(Err(_))` means that Redis answered, but a check would fail.
 ///
 /// # Errors
 /// Any error of the server or the connection.
@@ -224,9 +242,9 @@ pub async fn probe(
     connection: &mut impl ConnectionLike,
     prefix: &str,
     process: u64,
-) -> RedisResult<Result<(), ProbeError>> {
+) -> RedisResult<Result<u64, ProbeError>> {
     let limit = Limit::token_bucket(PROBES_PER_SECOND, MICROS_PER_SECOND, PROBES_PER_SECOND);
-    let Ok(limit) = limit else { return Ok(Ok(())) };
+    let Ok(limit) = limit else { return Ok(Err(ProbeError::Unwritten)) };
     let (bucket, mode) = (BucketId(u128::from(process)), Mode::Enforce);
     let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
     let rule = StoredRule {
@@ -242,7 +260,7 @@ pub async fn probe(
     let reply = take(connection, &batch, Until::Ever).await?;
     let Ok(reply) = batch.read(&reply) else { return Ok(Err(ProbeError::Malformed)) };
     Ok(match reply.answers.first() {
-        Some(Some(answer)) if answer.allowed() => Ok(()),
+        Some(Some(answer)) if answer.allowed() => Ok(reply.decided_at),
         Some(Some(_)) => Err(ProbeError::Unwritten),
         Some(None) | None => Err(ProbeError::Unreadable),
     })
@@ -313,7 +331,8 @@ mod tests {
             command
         };
         for probes in 0..2_000 {
-            assert_eq!(probe(&mut connection, "t:", 7).await.unwrap(), Ok(()), "{probes}");
+            let ran_at = probe(&mut connection, "t:", 7).await.unwrap().unwrap();
+            assert!(ran_at.abs_diff(clock::unix_us()) < 60 * MICROS_PER_SECOND, "{probes}");
         }
         for denied in ["get", "set"] {
             right(&format!("-{denied}")).query_async::<()>(&mut connection).await.unwrap();

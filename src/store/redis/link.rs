@@ -42,6 +42,7 @@ use tracing::{info, warn};
 
 use super::class::{ErrorClass, classify};
 use super::error_text::Secrets;
+use super::server_clock::ServerClock;
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::breaker::Settings;
@@ -76,6 +77,7 @@ pub struct Link {
     misses_windows: AtomicBool,
     /// Secrets that no error may show.
     secrets: Secrets,
+    clock: ServerClock,
     /// Whether the server is a master of a cluster whose other masters this process knows.
     is_in_cluster: bool,
 }
@@ -137,6 +139,7 @@ impl Link {
             journal: Mutex::default(),
             misses_windows: AtomicBool::new(false),
             secrets: Secrets::default(),
+            clock: ServerClock::default(),
             is_in_cluster: false,
         }
     }
@@ -204,6 +207,12 @@ impl Link {
 
     fn settle_until(&self, time: u64) {
         self.settling_until.store(time, Ordering::Relaxed);
+    }
+
+    /// Clock of the server, as its replies show it. The probes of a new connection do before
+    /// requests use it, and so do the calls of an idle one.
+    pub fn clock(&self) -> &ServerClock {
+        &self.clock
     }
 
     /// Number of connections so far.

@@ -9,17 +9,19 @@ use std::time::Duration;
 use redis::RedisResult;
 use smallvec::SmallVec;
 
+use super::giveback::GiveBack;
 use super::repair::Repair;
 use super::{Answered, Batcher, Gathered, LONG_CALL_DIVISOR, Undecided, Waiting};
 use crate::base::clock;
 use crate::limit::Limit;
 use crate::store::debts::RemovedDebt;
 use crate::store::redis::call::{self, Until};
-use crate::store::redis::class::ErrorClass;
+use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::cluster::redirect::Redirect;
 use crate::store::redis::link::Connection;
 use crate::store::redis::nodes::CallReply;
 use crate::store::redis::script::{Batch, Reply};
+use crate::store::redis::server_clock::ServerClock;
 
 /// Debts that a call settles.
 type SentDebts = SmallVec<[RemovedDebt; 4]>;
@@ -33,6 +35,19 @@ type PendingCall = Pin<Box<dyn Future<Output = CallReply> + Send>>;
 /// Time after which a reply to a call with debts is no longer awaited. A connection that does not
 /// answer is given up long before.
 pub(super) const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a call has besides checks.
+struct Extras {
+    carried: SentDebts,
+    /// What it gives back.
+    returned: Vec<GiveBack>,
+}
+
+impl Extras {
+    fn is_empty(&self) -> bool {
+        self.carried.is_empty() && self.returned.is_empty()
+    }
+}
 
 /// How a call ended.
 enum CallEnd {
@@ -84,48 +99,45 @@ impl Batcher {
         self.series.checks.observe(batch.len() as f64);
         let mut members = PendingChecks { next: 0, waiting: members, since: sent_at };
         let batch = Arc::new(batch);
-        let mut pending = self.send(&connection, &batch, slot, sent_at);
+        // Later, the oldest of its checks has been decided locally.
+        let ends = members.next_deadline(self.budget_us).unwrap_or(sent_at + self.budget_us);
+        let mut pending = self.send(&connection, &batch, slot, ends);
         let reply = self.wait(&mut pending, &mut members).await;
+        let server =
+            reply.as_ref().and_then(|reply| reply.via.as_ref()).map(|via| via.node.batcher());
+        let server = Arc::clone(server.unwrap_or(self).link());
         let is_late = reply.is_none();
-        let is_own = reply.as_ref().is_some_and(|reply| reply.via.is_none());
         let end = self.read(&connection, &batch, reply);
         self.series.calls.with_label_values(&[end.label()]).inc();
-        if is_late && !carried.is_empty() {
-            tokio::spawn(Arc::clone(self).settle_late(Arc::clone(&batch), carried, pending));
-        } else {
-            self.settle(&batch, carried, end.reply());
-        }
-        match end.reply() {
-            Some(reply) => {
-                returned.iter().zip(&reply.given).for_each(|(one, given)| one.note_given(*given));
-            }
-            None if end.is_certain() => self.give_back_again(returned),
-            None => {}
-        }
         let in_redis = end.reply().map(|reply| batch.units_after(reply));
-        let decided_here_at = self.decided_here_at(end.reply(), is_own, members.since);
+        let decided_here_at = decided_here_at(end.reply(), server.clock(), members.since);
+        let extras = Extras { carried, returned };
+        if is_late && !extras.is_empty() {
+            tokio::spawn(Arc::clone(self).end_late(Arc::clone(&batch), extras, pending));
+        } else {
+            self.end_extras(&batch, extras, end.reply(), end.is_certain());
+        }
         members.answer(end, decided_here_at, self);
         // Not earlier: a statement would lack the units that these checks have taken.
         self.end_held(&batch, in_redis);
         asked.end();
     }
 
-    /// Sends a call. Its reply can be awaited for longer than its checks wait.
+    /// Sends a call, which the server runs by `ends`. Its reply can be awaited for longer.
     fn send(
         &self,
         connection: &Connection,
         batch: &Arc<Batch>,
         slot: u16,
-        sent_at: u64,
+        ends: u64,
     ) -> PendingCall {
-        let (mut redis, batch, ends) =
-            (connection.redis.clone(), Arc::clone(batch), sent_at + self.budget_us);
-        let (cluster, clock) = (self.cluster.clone(), self.clock());
+        let (mut redis, batch) = (connection.redis.clone(), Arc::clone(batch));
+        let (cluster, link) = (self.cluster.clone(), Arc::clone(&self.link));
         Box::pin(async move {
-            let reply = call::take(&mut redis, &batch, Until::RunBy(ends, &clock)).await;
+            let reply = call::take(&mut redis, &batch, Until::RunBy(ends, link.clock())).await;
             match (reply, cluster.as_ref().and_then(Weak::upgrade)) {
                 (Err(error), Some(cluster)) if Redirect::of(&error).is_some() => {
-                    cluster.follow(error, &batch, slot, (redis, clock), ends).await
+                    cluster.follow(error, &batch, slot, (redis, link), ends).await
                 }
                 (reply, _) => CallReply { reply, via: None },
             }
@@ -202,16 +214,6 @@ impl Batcher {
         }
     }
 
-    /// When Redis decided, by the clock of this process: at the latest now. `is_own`: it was this
-    /// server.
-    fn decided_here_at(&self, reply: Option<&Reply>, is_own: bool, sent_at: u64) -> u64 {
-        let now = clock::now();
-        match reply {
-            Some(reply) if is_own => self.clock.here(reply.decided_at, sent_at..now),
-            _ => now,
-        }
-    }
-
     /// Reads the reply to a call. Reports the result to the circuit breaker.
     fn read(&self, connection: &Connection, batch: &Batch, reply: Option<CallReply>) -> CallEnd {
         let Some(CallReply { reply, via }) = reply else {
@@ -249,18 +251,36 @@ impl Batcher {
         }
     }
 
-    /// Settles the debts of a call that was not answered in time. Until it is, or its connection is
-    /// closed, no other call has its debts, since Redis may have settled them already.
-    async fn settle_late(
-        self: Arc<Self>,
-        batch: Arc<Batch>,
-        carried: SentDebts,
-        pending: PendingCall,
-    ) {
+    /// Ends what a call had besides checks that was not answered in time. Until it is, or its
+    /// connection is closed, no other call has it, since Redis may have executed it already.
+    async fn end_late(self: Arc<Self>, batch: Arc<Batch>, extras: Extras, pending: PendingCall) {
         let late = tokio::time::timeout(LATE_REPLY_TIMEOUT, pending).await;
-        let numbers = late.ok().and_then(|late| late.reply.ok());
-        let reply = numbers.and_then(|numbers| batch.read(&numbers).ok());
-        self.settle(&batch, carried, reply.as_ref());
+        let (reply, is_certain) = match late.map(|late| late.reply) {
+            Ok(Ok(numbers)) => (batch.read(&numbers).ok(), false),
+            Ok(Err(error)) => (None, classify(&error) != ErrorClass::Connection),
+            Err(_) => (None, false),
+        };
+        self.end_extras(&batch, extras, reply.as_ref(), is_certain);
+    }
+
+    /// Notes what Redis has executed, and queues the rest again. `is_certain`: without a reply,
+    /// that is all of it.
+    fn end_extras(
+        self: &Arc<Self>,
+        batch: &Batch,
+        extras: Extras,
+        reply: Option<&Reply>,
+        is_certain: bool,
+    ) {
+        self.settle(batch, extras.carried, reply);
+        match reply {
+            Some(reply) => {
+                let given = extras.returned.iter().zip(&reply.given);
+                given.for_each(|(one, given)| one.note_given(*given));
+            }
+            None if is_certain => self.give_back_again(extras.returned),
+            None => {}
+        }
     }
 
     /// Counts tokens that were settled in Redis.
@@ -283,6 +303,12 @@ impl Batcher {
             }
         }
     }
+}
+
+/// When Redis decided, by the clock of this process: at the latest now.
+fn decided_here_at(reply: Option<&Reply>, server: &ServerClock, sent_at: u64) -> u64 {
+    let now = clock::now();
+    reply.map_or(now, |reply| server.here(reply.decided_at, sent_at..now))
 }
 
 /// Converts units to tokens.

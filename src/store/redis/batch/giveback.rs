@@ -87,15 +87,19 @@ impl Batcher {
         self.enqueue(Queued::GiveBack(give_back));
     }
 
-    /// Gives back with another call what a call had that was not executed, since its slot is being
-    /// moved or has moved.
-    pub(super) fn give_back_again(&self, returned: Vec<GiveBack>) {
-        let Some(cluster) = self.cluster.as_ref().and_then(Weak::upgrade) else { return };
+    /// Gives back with another call what a call had that was not executed: it came too late, or its
+    /// slot is being moved or has moved.
+    pub(super) fn give_back_again(self: &Arc<Self>, returned: Vec<GiveBack>) {
+        let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
         for one in returned.into_iter().filter(|one| one.failures < MAX_FAILURES) {
-            if let Some(node) = cluster.node_of_slot(one.slot).filter(|node| node.is_connected()) {
-                let again = GiveBack { since: clock::now(), failures: one.failures + 1, ..one };
-                node.batcher().enqueue(Queued::GiveBack(again));
-            }
+            let node = cluster.as_ref().and_then(|cluster| cluster.node_of_slot(one.slot));
+            let batcher = match (&cluster, &node) {
+                (None, _) => self,
+                (Some(_), Some(node)) if node.is_connected() => node.batcher(),
+                (Some(_), _) => continue,
+            };
+            let again = GiveBack { since: clock::now(), failures: one.failures + 1, ..one };
+            batcher.enqueue(Queued::GiveBack(again));
         }
     }
 }

@@ -61,7 +61,9 @@ impl Batcher {
         let now = clock::now();
         let call = script::encode_lease(charge, request, divisor, now);
         let ends = now.saturating_add(micros(REPLY_TIMEOUT));
-        let reply = self.on_buckets(&mut connection, &keys, (&call, &[]), Some(ends));
+        // What is only returned, Redis can take later, too.
+        let ends = (request.wanted > 0).then_some(ends);
+        let reply = self.on_buckets(&mut connection, &keys, (&call, &[]), ends);
         let (label, loan) = match tokio::time::timeout(REPLY_TIMEOUT, reply).await {
             Err(_) => ("timeout", None),
             Ok(Err(error)) => (classify(&error).label(), None),

@@ -61,11 +61,11 @@ impl Batcher {
             let until = ends.map_or(Until::Ever, |ends| Until::RunBy(ends, clock));
             call::on_buckets(redis, keys, (call, debts), until).await
         };
-        let reply = on(&mut connection.redis, &self.clock).await;
+        let reply = on(&mut connection.redis, self.link.clock()).await;
         let Err(error) = &reply else { return reply };
         let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
         match cluster.and_then(|cluster| cluster.moved_to(error)) {
-            Some(mut other) => on(&mut other.connection.redis, &other.node.batcher().clock).await,
+            Some(mut other) => on(&mut other.connection.redis, other.node.link().clock()).await,
             None => reply,
         }
     }

@@ -21,6 +21,7 @@ use crate::net::lookup::Resolver;
 use crate::policy::redis::Redis;
 use crate::store::redis::call;
 use crate::store::redis::class::{ErrorClass, classify};
+use crate::store::redis::server_clock::ServerClock;
 
 /// Interval of PINGs on an idle connection. Two per second also keep it open at a server with an
 /// idle timeout of a second.
@@ -142,13 +143,20 @@ impl Supervisor {
         let number = (self.probe_number)();
         let probe = async {
             match number {
-                Some(number) => call::probe(&mut redis, &self.settings.prefix, number).await,
-                None => redis::cmd("PING").query_async(&mut redis).await.map(|()| Ok(())),
+                Some(number) => {
+                    let probed = call::probe(&mut redis, &self.settings.prefix, number).await?;
+                    Ok(probed.map(Some))
+                }
+                None => redis::cmd("PING").query_async(&mut redis).await.map(|()| Ok(None)),
             }
         };
+        let sent_at = clock::now();
         match timeout(self.settings.timeout, probe).await {
-            Ok(Ok(Ok(()))) => {
+            Ok(Ok(Ok(ran_at))) => {
                 fresh.connection.health.note(CallResult::Answered);
+                if let Some(ran_at) = ran_at {
+                    self.link.clock.here(ran_at, sent_at..clock::now());
+                }
                 Ok(())
             }
             Ok(Ok(Err(error))) => Err(ConnectError::Refused {
@@ -191,7 +199,7 @@ impl Supervisor {
         let reason = tokio::select! {
             reason = connection.health.until_broken() => Some(reason),
             () = driver.until_closed() => Some(connection.health.broken().unwrap_or(Reason::Closed)),
-            reason = until_ping_fails(&connection) => Some(reason),
+            reason = until_ping_fails(&connection, &self.link.clock) => Some(reason),
             () = self.link.breaker.until_open() => connection.health.broken(),
             () = self.link.breaker.keep_advancing() => None,
         };
@@ -211,8 +219,9 @@ impl Supervisor {
 }
 
 /// Sends PINGs on an idle connection, and returns once one is not answered: the only way to notice
-/// a peer that is gone without closing the connection.
-async fn until_ping_fails(connection: &Connection) -> Reason {
+/// a peer that is gone without closing the connection. Also asks for the time then: the clocks
+/// drift apart.
+async fn until_ping_fails(connection: &Connection, server: &ServerClock) -> Reason {
     let mut interval = tokio::time::interval(PING_INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -231,6 +240,15 @@ async fn until_ping_fails(connection: &Connection) -> Reason {
                 _ => connection.health.note(CallResult::Answered),
             },
             Err(_) => return Reason::PingTimeout,
+        }
+        let sent_at = clock::now();
+        let time = redis::cmd("TIME");
+        // Without a reply, the next PING is not answered, either.
+        if let Ok(Ok((seconds, us))) =
+            timeout(REPLY_TIMEOUT, time.query_async::<(u64, u64)>(&mut redis)).await
+        {
+            let time_us = seconds.saturating_mul(MICROS_PER_SECOND).saturating_add(us);
+            server.here(time_us, sent_at..clock::now());
         }
     }
 }

@@ -114,7 +114,7 @@ async fn run_at(
     let mut redis = fresh.connection.redis.clone();
     let prefix = &settings.prefix;
     match timeout(STEP_TIMEOUT, call::probe(&mut redis, prefix, number)).await {
-        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Ok(_))) => {}
         Ok(Ok(Err(error))) => return Err(TrialError::Check(error.to_string())),
         Ok(Err(error)) => {
             let text = fresh.secrets.describe(&error) + classify(&error).help();

@@ -13,10 +13,9 @@ use crate::net::address::HostPort;
 use crate::store::redis::call::{self, Until};
 use crate::store::redis::cluster::redirect::Redirect;
 use crate::store::redis::cluster::topology::address;
-use crate::store::redis::link::Connection;
+use crate::store::redis::link::{Connection, Link};
 use crate::store::redis::node::Node;
 use crate::store::redis::script::Batch;
-use crate::store::redis::server_clock::ServerClock;
 
 /// Maximum number of redirections of a call.
 const MAX_REDIRECTS: usize = 4;
@@ -48,13 +47,13 @@ struct Target {
 
 impl Nodes {
     /// Follows the redirection that `error` is, not after `ends` (microseconds). `connection` and
-    /// `clock` are those of the node that has redirected the call. Other errors are returned.
+    /// `link` are those of the node that has redirected the call. Other errors are returned.
     pub async fn follow(
         &self,
         error: RedisError,
         batch: &Batch,
         slot: u16,
-        (mut connection, mut clock): (MultiplexedConnection, Arc<ServerClock>),
+        (mut connection, mut link): (MultiplexedConnection, Arc<Link>),
         ends: u64,
     ) -> CallReply {
         let mut last = CallReply { reply: Err(error), via: None };
@@ -73,7 +72,7 @@ impl Nodes {
                         break;
                     }
                     tokio::time::sleep(TRY_AGAIN_AFTER).await;
-                    let until = Until::RunBy(ends, &clock);
+                    let until = Until::RunBy(ends, link.clock());
                     last.reply =
                         call::take_claiming(&mut connection, batch, claims.clone(), until).await;
                     continue;
@@ -87,12 +86,12 @@ impl Nodes {
             // The node that was called may have nothing to repair, and this one may have taken over
             // from it.
             claims = node.batcher().encode_claims(batch, clock::now());
-            let (mut redis, its_clock) = (to.redis.clone(), node.batcher().clock());
-            let until = Until::RunBy(ends, &its_clock);
+            let mut redis = to.redis.clone();
+            let until = Until::RunBy(ends, node.link().clock());
             let reply = if is_asked {
                 call::take_asking(&mut redis, batch, claims.clone(), until).await
             } else {
-                (connection, clock) = (redis.clone(), Arc::clone(&its_clock));
+                (connection, link) = (redis.clone(), Arc::clone(node.batcher().link()));
                 call::take_claiming(&mut redis, batch, claims.clone(), until).await
             };
             last = CallReply { reply, via: Some(Via { node, connection: to }) };

@@ -16,7 +16,7 @@ async fn tokens_left(batcher: &Arc<Batcher>, charge: &Charges) -> i64 {
     }
 }
 
-/// A batcher that has had a reply, so that it knows the clock of the server.
+/// A batcher that has had a reply.
 async fn informed(link: &Arc<Link>, budget_ms: u64, series: CallSeries) -> Arc<Batcher> {
     let batcher = batcher(Arc::clone(link), budget_ms, series);
     while batcher.take(charges(2, 1_000), rules()).await.is_err() {
@@ -80,22 +80,71 @@ async fn lease_that_timed_out_is_not_lent_after_the_hang() {
     assert_eq!(lent.units, 100 * DAY_US);
 }
 
-/// By a clock that was known wrongly, each call is too late.
+/// While one call is in flight, checks wait for a quarter of the budget. Redis goes on after their
+/// budget, and before that of the call.
 #[tokio::test]
-async fn check_is_sent_again_after_a_step_of_the_clock_of_the_server() {
+async fn check_that_has_waited_for_its_call_takes_no_tokens_after_its_own_budget() {
     let server = RedisServer::start(&[]);
-    let link = connected(&server).await;
-    for step_us in [-5_000_000, 5_000_000] {
+    let batcher = informed(&connected(&server).await, 600, series()).await;
+    let take = |bucket| {
+        let batcher = Arc::clone(&batcher);
+        tokio::spawn(async move { batcher.take(charges(bucket, 1_000), rules()).await })
+    };
+    server.signal(Signal::SIGSTOP);
+    let first = take(3);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let waiting = take(1);
+    assert!(first.await.unwrap().is_err());
+    assert_eq!(waiting.await.unwrap().err(), Some(Undecided::Ambiguous));
+    server.signal(Signal::SIGCONT);
+    assert_eq!(tokens_left(&batcher, &charges(1, 1_000)).await, 1_000);
+}
+
+#[tokio::test]
+async fn tokens_that_a_call_of_the_hang_gives_back_are_given_back_after_it() {
+    let server = RedisServer::start(&[]);
+    let batcher = informed(&connected(&server).await, 200, series()).await;
+    let charge = charges(1, 1_000);
+    let taken = batcher.take(charge.clone(), rules()).await.unwrap();
+    assert_eq!(tokens_left(&batcher, &charge).await, 999);
+    server.signal(Signal::SIGSTOP);
+    let (done, mut given) = tokio::sync::mpsc::channel(1);
+    batcher.give_back(0, charge.clone(), &rules(), taken.decided_at, Some(done));
+    assert!(batcher.take(charge.clone(), rules()).await.is_err(), "after it");
+    server.signal(Signal::SIGCONT);
+    // Less what the bucket has refilled since.
+    let units = given.recv().await.unwrap().1.units;
+    assert!((DAY_US - 60_000_000..=DAY_US).contains(&units), "{units}");
+    assert_eq!(tokens_left(&batcher, &charge).await, 1_000);
+}
+
+/// Number of calls of the script that Redis got.
+fn calls(server: &RedisServer) -> usize {
+    let mut connection = server.client().get_connection().unwrap();
+    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
+    let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
+    let (_, calls) = line.split_once("calls=").unwrap();
+    calls.split(',').next().unwrap().parse().unwrap()
+}
+
+/// After a step forward, what is known of the clock is behind: calls seem to be too late, and the
+/// first one is made again. After a step back, the first reply shows it.
+#[tokio::test]
+async fn check_is_decided_after_a_step_of_the_clock_of_the_server() {
+    for (step_us, expected) in [(-5_000_000, 2), (5_000_000, 1)] {
+        let server = RedisServer::start(&[]);
         let series = series();
-        let batcher = informed(&link, 5_000, series.clone()).await;
-        let before = tokens_left(&batcher, &charges(1, 1_000)).await;
+        let batcher = informed(&connected(&server).await, 5_000, series.clone()).await;
+        let clock = batcher.link.clock();
+        let calls_before = calls(&server);
         let now = clock::now();
-        batcher.clock().here(clock::unix_us().saturating_add_signed(step_us), now..now);
+        clock.here(clock::unix_us().saturating_add_signed(step_us), now..now);
         let answered = batcher.take(charges(1, 1_000), rules()).await.unwrap();
         assert!(answered.answer.allowed());
-        assert_eq!(tokens_left(&batcher, &charges(1, 1_000)).await, before - 1);
+        assert_eq!(calls(&server) - calls_before, expected, "{step_us}");
+        assert_eq!(tokens_left(&batcher, &charges(1, 1_000)).await, 999);
         assert_eq!(series.calls.with_label_values(&["ok"]).get(), 2, "one is of the preparation");
-        let there = batcher.clock().there(clock::now()).unwrap();
+        let there = clock.there(clock::now()).unwrap();
         assert!(there.abs_diff(clock::unix_us()) < 1_000_000, "corrected by the reply");
     }
 }
