@@ -4,13 +4,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Whether no process can listen on both addresses: they are the same, or one includes the other.
-/// Port 0 is a different port each time.
+/// Port 0 is a different port each time. Whether `[::]` includes addresses of IPv4, the system
+/// decides.
 pub fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
-    one.port() != 0 && (one == other || includes(one, other) || includes(other, one))
+    let is_included = includes(one, other) || includes(other, one);
+    one.port() != 0 && (one == other || is_included && one.is_ipv4() == other.is_ipv4())
 }
 
 /// Whether connections to the second address arrive at the first one, which is that of all
-/// addresses. That of IPv6 has those of IPv4, too.
+/// addresses. That of IPv6 has those of IPv4, too, unless the system keeps them apart.
 pub fn includes(all: SocketAddr, address: SocketAddr) -> bool {
     let is_all = all.ip().is_unspecified() && (all.is_ipv6() || address.is_ipv4());
     is_all && all != address && all.port() == address.port()
@@ -68,8 +70,9 @@ mod tests {
         let table = [
             ("0.0.0.0:80", "0.0.0.0:80", true),
             ("0.0.0.0:80", "127.0.0.1:80", true),
-            ("[::]:80", "127.0.0.1:80", true),
-            ("[::]:80", "0.0.0.0:80", true),
+            // The system decides.
+            ("[::]:80", "127.0.0.1:80", false),
+            ("[::]:80", "0.0.0.0:80", false),
             ("[::]:80", "[::1]:80", true),
             ("0.0.0.0:80", "[::1]:80", false),
             ("0.0.0.0:80", "127.0.0.1:81", false),

@@ -368,6 +368,15 @@ fn connections_get_the_filter_chain_of_the_smallest_network() {
     let three = add(&first, &matched(&[("10.1.0.0", 16)]), "narrow");
     let three = add(&three, "name: rest", "rest");
     let named = add(&first, "filter_chain_match: {server_names: [a.example.com]}", "named");
+    let of_ten = |condition: &str| {
+        let network = "{address_prefix: 10.0.0.0, prefix_len: 8}";
+        let chain =
+            format!("filter_chain_match: {{{condition}, source_prefix_ranges: [{network}]}}");
+        file(&chain, "", &routes("inner"), "")
+    };
+    let names = "filter_chain_match: {server_names: [a.example.com, b.example.com]}";
+    let with_common_name = add(&of_ten("server_names: [a.example.com]"), names, "outer");
+    let with_one_left_out = add(&of_ten("source_type: EXTERNAL"), "name: rest", "rest");
     holds(
         Format::Envoy,
         &[
@@ -376,11 +385,13 @@ fn connections_get_the_filter_chain_of_the_smallest_network() {
                 &[
                     "path = \"/wide/*\"\nupstream = \"a\"\ntimeout = \"15s\"\ndeny_ips = [\"10.1.0.0/16\"]\nallow_ips = [\"10.0.0.0/8\", \"172.16.0.0/12\"]\n",
                     "path = \"/narrow/*\"\nupstream = \"a\"\ntimeout = \"15s\"\nallow_ips = [\"10.1.0.0/16\"]\n",
-                    "deny_ips = [\"10.0.0.0/8\", \"172.16.0.0/12\", \"10.1.0.0/16\"]\n",
+                    "deny_ips = [\"10.0.0.0/8\", \"10.1.0.0/16\", \"172.16.0.0/12\"]\n",
                     "no errors",
                 ],
                 &[],
             ),
+            (&with_common_name, &["deny_ips = [\"10.0.0.0/8\"]\n", "path = \"/inner/*\""], &[]),
+            (&with_one_left_out, &["deny_ips = [\"10.0.0.0/8\"]\n"], &["/inner/"]),
             // Envoy looks for a name first.
             (&named, &["host = \"a.example.com\""], &["deny_ips"]),
         ],

@@ -66,10 +66,6 @@ const MAX_CALLS: usize = 4;
 /// If a call takes longer than the budget divided by this number, another one is started.
 const LONG_CALL_DIVISOR: u64 = 4;
 
-/// A check is sent before the budget divided by this number has passed, or it is decided locally.
-/// Its call has the rest: Redis does not run it after the budget of its oldest check.
-const WAIT_DIVISOR: u64 = 2;
-
 /// Time after the budget at which a check is given up that no call has answered, in microseconds.
 const GRACE_US: u64 = 5_000;
 
@@ -364,23 +360,16 @@ impl Batcher {
         }
     }
 
-    /// Time in microseconds until which it has to be sent.
-    fn latest(&self, queued: &Queued) -> u64 {
-        match queued {
-            Queued::Check(check) => check.since + self.budget_us / WAIT_DIVISOR,
-            Queued::GiveBack(_) | Queued::Settle(_) => queued.since() + self.budget_us,
-        }
-    }
-
-    /// Answers queued checks that have waited too long. Returns the time at which the next one has.
+    /// Answers queued checks whose budget is over. Returns the time at which the next one's is.
     fn expire_queued(&self, now: u64) -> Option<u64> {
         let mut queue = self.queue.lock();
-        while let Some(queued) = queue.pop_front_if(|queued| now >= self.latest(queued)) {
+        let is_over = |queued: &Queued| now >= queued.since() + self.budget_us;
+        while let Some(queued) = queue.pop_front_if(is_over) {
             if let Queued::Check(check) = queued {
                 check.answer(Err(Undecided::NotTaken));
             }
         }
-        queue.front().map(|queued| self.latest(queued))
+        queue.front().map(|queued| queued.since() + self.budget_us)
     }
 
     /// Removes as many waiting checks as fit into one call, or in a cluster into one call for each
@@ -390,7 +379,6 @@ impl Batcher {
         let mut calls = Calls::default();
         let mut later = VecDeque::new();
         while let Some(queued) = waiting.pop_front() {
-            let latest = self.latest(&queued);
             let check = match queued {
                 Queued::Check(check) => check,
                 Queued::GiveBack(give_back) => {
@@ -408,8 +396,9 @@ impl Batcher {
                     continue;
                 }
             };
-            // Not sent if its request has ended or it has waited too long, so no tokens are taken.
-            if now >= latest || check.answer.is_closed() {
+            // Not sent if its request has ended or its budget is over, so no tokens are taken.
+            let late = now.saturating_sub(check.since) >= self.budget_us;
+            if late || check.answer.is_closed() {
                 check.answer(Err(Undecided::NotTaken));
                 continue;
             }

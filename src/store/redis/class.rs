@@ -70,6 +70,11 @@ impl ErrorClass {
         }
     }
 
+    /// Whether the call has certainly changed nothing in Redis.
+    pub fn is_without_effect(self) -> bool {
+        !matches!(self, Self::Connection | Self::Parse)
+    }
+
     /// Whether a new connection may help: it may reach another server, or the server after it
     /// recovered.
     pub fn asks_for_another_connection(self) -> bool {

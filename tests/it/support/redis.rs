@@ -25,6 +25,15 @@ impl Session {
         let (name, arguments) = command.split_first().unwrap();
         redis::cmd(name).arg(arguments).exec(&mut *self.0.lock())
     }
+
+    /// Waits until one replica has all writes so far. `WAIT` only waits for those of its
+    /// connection.
+    pub(crate) fn replicate(&self) {
+        self.execute(&["SET", "last-write", "1"]).unwrap();
+        let mut wait = redis::cmd("WAIT");
+        let replicas: u64 = wait.arg(1).arg(20_000).query(&mut *self.0.lock()).unwrap();
+        assert_eq!(replicas, 1);
+    }
 }
 
 impl Redis {

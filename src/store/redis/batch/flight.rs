@@ -32,8 +32,8 @@ pub(super) type PendingReply = Pin<Box<dyn Future<Output = RedisResult<Vec<i64>>
 /// A reply that is awaited, of a call that another node of a cluster may answer.
 type PendingCall = Pin<Box<dyn Future<Output = CallReply> + Send>>;
 
-/// Time after which a reply to a call with debts is no longer awaited. A connection that does not
-/// answer is given up long before.
+/// Time after which a reply to a call with more than checks is no longer awaited. A connection that
+/// does not answer is given up long before.
 pub(super) const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a call has besides checks.
@@ -75,7 +75,11 @@ impl CallEnd {
 
     /// Whether checks without an answer have certainly taken no tokens.
     fn is_certain(&self) -> bool {
-        !matches!(self, Self::TimedOut | Self::Failed(ErrorClass::Connection))
+        match self {
+            Self::Answered(_) => true,
+            Self::TimedOut => false,
+            Self::Failed(class) => class.is_without_effect(),
+        }
     }
 }
 
@@ -99,9 +103,7 @@ impl Batcher {
         self.series.checks.observe(batch.len() as f64);
         let mut members = PendingChecks { next: 0, waiting: members, since: sent_at };
         let batch = Arc::new(batch);
-        // Later, the oldest of its checks has been decided locally.
-        let ends = members.next_deadline(self.budget_us).unwrap_or(sent_at + self.budget_us);
-        let mut pending = self.send(&connection, &batch, slot, ends);
+        let mut pending = self.send(&connection, &batch, slot, sent_at + self.budget_us);
         let reply = self.wait(&mut pending, &mut members).await;
         let server =
             reply.as_ref().and_then(|reply| reply.via.as_ref()).map(|via| via.node.batcher());
@@ -257,7 +259,7 @@ impl Batcher {
         let late = tokio::time::timeout(LATE_REPLY_TIMEOUT, pending).await;
         let (reply, is_certain) = match late.map(|late| late.reply) {
             Ok(Ok(numbers)) => (batch.read(&numbers).ok(), false),
-            Ok(Err(error)) => (None, classify(&error) != ErrorClass::Connection),
+            Ok(Err(error)) => (None, classify(&error).is_without_effect()),
             Err(_) => (None, false),
         };
         self.end_extras(&batch, extras, reply.as_ref(), is_certain);

@@ -35,11 +35,10 @@ impl CallResult {
     pub(super) fn event(self) -> Event {
         match self {
             // Concerns one key only, or is no failure.
-            Self::Answered
-            | Self::Failed(ErrorClass::WrongType | ErrorClass::NoScript | ErrorClass::Expired) => {
+            Self::Answered | Self::Failed(ErrorClass::WrongType | ErrorClass::NoScript) => {
                 Event::Answered
             }
-            Self::TimedOut => Event::TimedOut,
+            Self::TimedOut | Self::Failed(ErrorClass::Expired) => Event::TimedOut,
             Self::Failed(_) => Event::Failed,
         }
     }

@@ -97,10 +97,12 @@ mod tests {
 
     use super::super::{Carried, Member, Members};
     use super::*;
+    use crate::base::duration::MICROS_PER_SECOND;
     use crate::limit::Limit;
     use crate::limit::calendar::{Calendar, Period};
-    use crate::limit::charge::BucketId;
+    use crate::limit::charge::{BucketId, Charge, Mode};
     use crate::limit::fixed_window::FixedWindow;
+    use crate::limit::share::Share;
     use crate::observe::metrics::Metrics;
     use crate::policy::redis::{Address, Colocate, Redis};
     use crate::store::debts::Debts;
@@ -167,6 +169,27 @@ mod tests {
         add_debts(&nodes);
         nodes.settle_lapsed().await;
         assert_left(&nodes, 1);
+    }
+
+    #[tokio::test]
+    async fn debts_that_have_shrunk_to_nothing_are_removed_without_a_request() {
+        let server = RedisServer::start(&[]);
+        let nodes = cluster(&server.settings(), [connected(&server).await, Arc::default()]);
+        let limit = Limit::token_bucket(1_000_000, MICROS_PER_SECOND, 1).unwrap();
+        let (bucket, mode) = (BucketId(7), Mode::Enforce);
+        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+        let units = limit.units(1);
+        nodes.debts().add(&charge, &rule(), units, Share::WHOLE, clock::now());
+        let removed = async {
+            while !nodes.debts().is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            never = nodes.keep_settling_lapsed() => match never {},
+            () = tokio::time::sleep(Duration::from_secs(60)) => panic!("they are still there"),
+            () = removed => {}
+        }
     }
 
     /// Its other debts wait for the next check.

@@ -80,26 +80,6 @@ async fn lease_that_timed_out_is_not_lent_after_the_hang() {
     assert_eq!(lent.units, 100 * DAY_US);
 }
 
-/// While one call is in flight, checks wait for a quarter of the budget. Redis goes on after their
-/// budget, and before that of the call.
-#[tokio::test]
-async fn check_that_has_waited_for_its_call_takes_no_tokens_after_its_own_budget() {
-    let server = RedisServer::start(&[]);
-    let batcher = informed(&connected(&server).await, 600, series()).await;
-    let take = |bucket| {
-        let batcher = Arc::clone(&batcher);
-        tokio::spawn(async move { batcher.take(charges(bucket, 1_000), rules()).await })
-    };
-    server.signal(Signal::SIGSTOP);
-    let first = take(3);
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    let waiting = take(1);
-    assert!(first.await.unwrap().is_err());
-    assert_eq!(waiting.await.unwrap().err(), Some(Undecided::Ambiguous));
-    server.signal(Signal::SIGCONT);
-    assert_eq!(tokens_left(&batcher, &charges(1, 1_000)).await, 1_000);
-}
-
 #[tokio::test]
 async fn tokens_that_a_call_of_the_hang_gives_back_are_given_back_after_it() {
     let server = RedisServer::start(&[]);
