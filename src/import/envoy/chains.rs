@@ -40,41 +40,42 @@ pub(super) fn usable<'a>(
         notes.omitted(matcher.place, format!("{what}: filter_chain_matcher"), why);
         return Vec::new();
     }
-    let networks: Vec<(Vec<String>, Vec<String>)> = all(listener).map(matched).collect();
+    let all_chains: Vec<Chain> = all(listener).map(matched).collect();
     all(listener)
         .enumerate()
         .filter_map(|(index, chain)| {
             let mut conditions = conditions(chain, what, notes)?;
-            conditions.others = of_others(index, &conditions, &networks);
+            conditions.others = of_others(index, &conditions, &all_chains);
             Some((chain, conditions))
         })
         .collect()
 }
 
-/// Names and networks of a chain, as far as they can be read: also of one that is left out.
-fn matched(chain: &Node) -> (Vec<String>, Vec<String>) {
-    let Some(matched) = get(chain, "filter_chain_match") else { return Default::default() };
+/// The conditions of a chain as far as they can be read, also of one that is left out.
+fn matched(chain: &Node) -> Chain {
+    let Some(matched) = get(chain, "filter_chain_match") else { return Chain::default() };
     let names = items(matched, "server_names").iter().filter_map(Node::text).map(str::to_lowercase);
     let networks = SOURCES.iter().flat_map(|key| items(matched, key)).filter_map(network);
-    (names.collect(), networks.collect())
+    Chain { server_names: names.collect(), sources: networks.collect(), others: Vec::new() }
 }
 
 /// The networks of other chains for one of its names that are within those of this one. Envoy uses
 /// the chain of the smallest network that a client is in, and no other.
-fn of_others(index: usize, own: &Chain, all: &[(Vec<String>, Vec<String>)]) -> Vec<String> {
+fn of_others(index: usize, own: &Chain, all: &[Chain]) -> Vec<String> {
     let parsed = |text: &String| text.parse::<IpNet>().ok();
     let is_narrower = |network: &IpNet| {
         let mut sources = own.sources.iter().filter_map(parsed);
         own.sources.is_empty() || sources.any(|own| own != *network && own.contains(network))
     };
-    let has_name_of = |names: &[String]| {
-        let is_for_all = names.is_empty() && own.server_names.is_empty();
-        is_for_all || names.iter().any(|name| own.server_names.contains(name))
+    let has_common_name = |chain: &Chain| {
+        let names = &chain.server_names;
+        let are_for_all = names.is_empty() && own.server_names.is_empty();
+        are_for_all || names.iter().any(|name| own.server_names.contains(name))
     };
     let others = all.iter().enumerate().filter(|(other, _)| *other != index);
     let networks: BTreeSet<String> = others
-        .filter(|(_, (names, _))| has_name_of(names))
-        .flat_map(|(_, (_, networks))| networks.iter().filter_map(parsed).filter(is_narrower))
+        .filter(|(_, chain)| has_common_name(chain))
+        .flat_map(|(_, chain)| chain.sources.iter().filter_map(parsed).filter(is_narrower))
         .map(|network| network.to_string())
         .collect();
     networks.into_iter().collect()

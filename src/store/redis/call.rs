@@ -69,9 +69,10 @@ impl Until<'_> {
         }
     }
 
-    /// Whether a call that was sent at `sent_at` has to be made again, once: Redis says in time
-    /// that it came too late. Then the clock of Redis is not as it was known, and is corrected.
-    fn is_to_be_repeated(self, reply: &RedisResult<Vec<i64>>, sent_at: u64) -> bool {
+    /// If a call that was sent at `sent_at` was refused in time for having come too late, the clock
+    /// of Redis is not as it was known. Corrects it then, and returns true: the call can be sent
+    /// again.
+    fn correct_clock(self, reply: &RedisResult<Vec<i64>>, sent_at: u64) -> bool {
         match (expired_at(reply), self) {
             (Some(ran_at), Self::RunBy(_, server)) if !self.is_over() => {
                 server.here(ran_at, sent_at..clock::now());
@@ -190,7 +191,7 @@ pub async fn take_asking(
     let sent_at = clock::now();
     let mut reply =
         ask(connection, arguments.command(("EVAL", script::SOURCE), batch.keys(), until)).await;
-    if until.is_to_be_repeated(&reply, sent_at) {
+    if until.correct_clock(&reply, sent_at) {
         reply =
             ask(connection, arguments.command(("EVAL", script::SOURCE), batch.keys(), until)).await;
     }
@@ -220,7 +221,7 @@ async fn run<'a>(
     if reply.as_ref().is_err_and(is_unknown) && !until.is_over() {
         reply = command("EVAL", script::SOURCE).query_async(connection).await;
     }
-    if until.is_to_be_repeated(&reply, sent_at) {
+    if until.correct_clock(&reply, sent_at) {
         reply = command("EVALSHA", &script::SHA).query_async(connection).await;
     }
     reply

@@ -63,6 +63,9 @@ impl ErrorClass {
     pub fn help(self) -> &'static str {
         match self {
             Self::NoPermission => "; checks of all rules need `+eval +evalsha +time +get +set`",
+            Self::Expired => {
+                "; it came after its time, twice: Redis is slow, or its clock was stepped"
+            }
             Self::Cluster => {
                 "; the server belongs to a Redis Cluster: use `redis+cluster://` in `redis.url`"
             }

@@ -9,6 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use super::link::Link;
 use crate::policy::redis::{Address, Colocate, Login, Ready, Redis, StartWithout};
 use crate::policy::{Lease, OnFailure};
 use crate::store::rule::StoredRule;
@@ -114,6 +115,15 @@ impl RedisServer {
         }
     }
 
+    /// A statistic of `EVALSHA`, such as `calls`: the calls of the script so far.
+    pub(crate) fn evalsha(&self, statistic: &str) -> usize {
+        let mut connection = self.client().get_connection().unwrap();
+        let info: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
+        let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")).unwrap();
+        let mut statistics = line.split(',').filter_map(|one| one.split_once('='));
+        statistics.find(|(name, _)| *name == statistic).unwrap().1.parse().unwrap()
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
@@ -135,6 +145,16 @@ impl RedisServer {
         }
         panic!("the server at {} does not answer", self.socket().display());
     }
+}
+
+/// A link by these settings, connected until the runtime of the test ends.
+pub(crate) async fn connected(settings: &Redis) -> Arc<Link> {
+    let (link, supervisor) = Link::new(settings, None);
+    tokio::spawn(async move { supervisor.run().await });
+    while link.current().is_none() {
+        tokio::task::yield_now().await;
+    }
+    link
 }
 
 impl Drop for RedisServer {

@@ -67,7 +67,7 @@ impl Node {
     }
 
     /// Its connection and circuit breaker.
-    pub fn link(&self) -> &Link {
+    pub fn link(&self) -> &Arc<Link> {
         self.batcher.link()
     }
 }

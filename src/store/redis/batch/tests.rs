@@ -19,7 +19,7 @@ use crate::policy::redis::{Address, Colocate, Login, Ready, Redis, StartWithout}
 use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::adjust::NotAdjusted;
-use crate::store::redis::fixture::{RedisServer, Timer, rule};
+use crate::store::redis::fixture::{self, RedisServer, Timer, rule};
 
 /// A breaker that closes at once: a probe may be late while other tests run.
 fn quick() -> Settings {
@@ -29,12 +29,7 @@ fn quick() -> Settings {
 
 /// A link to the server, connected until the runtime of the test ends.
 pub(super) async fn connected(server: &RedisServer) -> Arc<Link> {
-    let (link, supervisor) = Link::new(&settings(server.socket()), None);
-    tokio::spawn(async move { supervisor.run().await });
-    while link.current().is_none() {
-        tokio::task::yield_now().await;
-    }
-    link
+    fixture::connected(&settings(server.socket())).await
 }
 
 fn settings(socket: PathBuf) -> Redis {

@@ -91,7 +91,7 @@ impl Nodes {
             let reply = if is_asked {
                 call::take_asking(&mut redis, batch, claims.clone(), until).await
             } else {
-                (connection, link) = (redis.clone(), Arc::clone(node.batcher().link()));
+                (connection, link) = (redis.clone(), Arc::clone(node.link()));
                 call::take_claiming(&mut redis, batch, claims.clone(), until).await
             };
             last = CallReply { reply, via: Some(Via { node, connection: to }) };

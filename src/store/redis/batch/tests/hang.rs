@@ -98,15 +98,6 @@ async fn tokens_that_a_call_of_the_hang_gives_back_are_given_back_after_it() {
     assert_eq!(tokens_left(&batcher, &charge).await, 1_000);
 }
 
-/// Number of calls of the script that Redis got.
-fn calls(server: &RedisServer) -> usize {
-    let mut connection = server.client().get_connection().unwrap();
-    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
-    let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
-    let (_, calls) = line.split_once("calls=").unwrap();
-    calls.split(',').next().unwrap().parse().unwrap()
-}
-
 /// After a step forward, what is known of the clock is behind: calls seem to be too late, and the
 /// first one is made again. After a step back, the first reply shows it.
 #[tokio::test]
@@ -116,12 +107,12 @@ async fn check_is_decided_after_a_step_of_the_clock_of_the_server() {
         let series = series();
         let batcher = informed(&connected(&server).await, 5_000, series.clone()).await;
         let clock = batcher.link.clock();
-        let calls_before = calls(&server);
+        let calls_before = server.evalsha("calls");
         let now = clock::now();
         clock.here(clock::unix_us().saturating_add_signed(step_us), now..now);
         let answered = batcher.take(charges(1, 1_000), rules()).await.unwrap();
         assert!(answered.answer.allowed());
-        assert_eq!(calls(&server) - calls_before, expected, "{step_us}");
+        assert_eq!(server.evalsha("calls") - calls_before, expected, "{step_us}");
         assert_eq!(tokens_left(&batcher, &charges(1, 1_000)).await, 999);
         assert_eq!(series.calls.with_label_values(&["ok"]).get(), 2, "one is of the preparation");
         let there = clock.there(clock::now()).unwrap();
