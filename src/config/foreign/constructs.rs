@@ -3,7 +3,7 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::{Place, SHOWN, number, place, prefix_path, repeated, squeezed, text};
+use super::{Place, SHOWN, is_same, number, place, prefix_path, repeated, text};
 use crate::base::text::cut;
 use crate::config::walk::Value;
 
@@ -104,7 +104,7 @@ struct Names<'a> {
 impl<'a> Names<'a> {
     /// The first of `names` that is written, with its index.
     fn any(self, names: &[&str]) -> Option<(usize, &'a str, &'a Value<'a>)> {
-        let is_one = |name: &str| names.iter().any(|other| squeezed(other) == squeezed(name));
+        let is_one = |name: &str| names.iter().any(|other| is_same(other, name));
         let at = self.unknown.iter().position(|(name, _)| is_one(name))?;
         self.unknown.get(at).map(|(name, value)| (at, *name, *value))
     }
@@ -146,7 +146,7 @@ impl<'a> Names<'a> {
                 names.push(at);
                 period(value.get_ref())?
             }
-            None if squeezed(name) == "rpm" => "m".to_owned(),
+            None if is_same(name, "rpm") => "m".to_owned(),
             None => "s".to_owned(),
         };
         let help = if matches!(period.as_str(), "week" | "month" | "year") {
@@ -273,7 +273,7 @@ impl<'a> Names<'a> {
         let mut own = None;
         if let Some((at, name, value)) = paths {
             let path = one(value.get_ref()).filter(|path| path.starts_with('/'))?;
-            let path = if squeezed(name) == "uri" || squeezed(name) == "url" {
+            let path = if is_same(name, "uri") || is_same(name, "url") {
                 path.to_owned()
             } else {
                 prefix_path(path)

@@ -169,14 +169,22 @@ pub(super) fn advice_elsewhere(
 
 /// The first entry for `name` in a place that `fits`.
 fn find(name: &str, fits: impl Fn(Place) -> bool) -> Option<&'static Entry> {
-    let name = squeezed(name);
     let mut entries = ENTRIES.iter().filter(|entry| fits(entry.place));
-    entries.find(|entry| entry.names.iter().any(|known| squeezed(known) == name))
+    entries.find(|entry| entry.names.iter().any(|known| is_same(known, name)))
 }
 
 /// The form in which names are compared: `ipStrategy`, `ip-strategy` and `ip_strategy` are one.
 fn squeezed(name: &str) -> String {
-    name.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
+    compared(name).collect()
+}
+
+/// Whether two names are one.
+fn is_same(name: &str, other: &str) -> bool {
+    compared(name).eq(compared(other))
+}
+
+fn compared(name: &str) -> impl Iterator<Item = char> {
+    name.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase)
 }
 
 /// What to write instead of a word that the setting `name` does not have.
