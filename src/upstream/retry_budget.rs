@@ -100,6 +100,8 @@ fn unpack(value: u64) -> (u32, u32) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -158,24 +160,27 @@ mod tests {
             begin in 0_u64..100_000_000,
         ) {
             let budget = RetryBudget::default();
-            let (mut now, mut requests, mut retries) = (begin, Vec::new(), Vec::new());
+            let (mut now, mut requests, mut retries) = (begin, VecDeque::new(), VecDeque::new());
+            // Of the window that ends now.
+            let within = |times: &mut VecDeque<u64>, now| {
+                while times.front().is_some_and(|at| at + u64::from(WINDOW_S) * SECOND <= now) {
+                    times.pop_front();
+                }
+                times.len() as u64
+            };
             for (pause, sent, failed) in steps {
                 now += pause;
                 for _ in 0..sent {
                     budget.note_request(now);
-                    requests.push(now);
+                    requests.push_back(now);
                 }
                 for _ in 0..failed {
                     if !budget.take(percent, now) {
                         break;
                     }
-                    retries.push(now);
-                    let within = |times: &[u64]| {
-                        let is_within = |at: &&u64| **at + u64::from(WINDOW_S) * SECOND > now;
-                        times.iter().rev().take_while(is_within).count() as u64
-                    };
-                    let most = within(&requests) * u64::from(percent) / 100;
-                    prop_assert!(within(&retries) <= most.max(u64::from(MIN_RETRIES)));
+                    retries.push_back(now);
+                    let most = within(&mut requests, now) * u64::from(percent) / 100;
+                    prop_assert!(within(&mut retries, now) <= most.max(u64::from(MIN_RETRIES)));
                 }
             }
         }

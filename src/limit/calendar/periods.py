@@ -7,12 +7,14 @@ import sys
 from bisect import bisect_right
 from calendar import monthrange
 from datetime import date, datetime, timedelta, timezone
+from functools import cache
 from zoneinfo import ZoneInfo
 
 CALENDARS = [("d", 1), ("week", 1), ("week", 7), ("month", 1), ("month", 15), ("month", 29),
              ("month", 30), ("month", 31), ("year", 1)]
 
 
+@cache
 def first_days(period, anchor, around):
     if period == "d":
         return [around + timedelta(days=n) for n in range(-3, 5)]
@@ -28,19 +30,23 @@ def first_days(period, anchor, around):
 
 for line in sys.stdin:
     name, *instants = line.split()
-    zone, starts = ZoneInfo(name), {}
+    zone = ZoneInfo(name)
 
+    @cache
     def instant(day):
-        if day not in starts:
-            starts[day] = int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp())
-        return starts[day]
+        return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp())
 
+    @cache
+    def bounds_around(day):
+        # A skipped day has no period.
+        return [sorted(set(map(instant, first_days(period, anchor, day)))) for period, anchor in CALENDARS]
+
+    lines = []
     for second in map(int, instants):
         around = datetime.fromtimestamp(second, timezone.utc).date()
         found = [name, str(second)]
-        for period, anchor in CALENDARS:
-            # A skipped day has no period.
-            bounds = sorted({instant(day) for day in first_days(period, anchor, around)})
+        for bounds in bounds_around(around):
             at = bisect_right(bounds, second)
             found += map(str, bounds[at - 1:at + 2])
-        print(*found)
+        lines.append(" ".join(found))
+    print("\n".join(lines))

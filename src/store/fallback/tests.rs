@@ -23,25 +23,66 @@ impl World {
         let limit = &self.limit;
         let gateways = i64::try_from(self.gateways.len()).unwrap();
         let each = limit.units(dearest.min(limit.capacity())) * gateways;
-        for (start, (first, _)) in self.granted.iter().enumerate() {
+        let more = each.max(limit.full());
+        let spans = self.spans();
+        for (start, first) in spans.iter().enumerate() {
             let mut granted = 0;
-            for (last, units) in &self.granted[start..] {
-                granted += units;
-                let less_debt = self.less_debt.iter().filter(|(at, _)| (first..last).contains(&at));
-                let less_debt =
-                    less_debt.map(|(_, us)| limit.units_in(*us)).sum::<i64>() / gateways;
-                let more = each.max(limit.full());
+            for end in &spans[start..] {
+                granted += end.units;
+                let less_debt = (end.less_debt - first.less_debt) / gateways;
                 let beyond = if together { 2 * more } else { more + less_debt };
-                let lost = self.lost.iter().filter(|(at, _)| (first..=last).contains(&at));
-                let restarts = self.restarts.iter().filter(|at| (first..=last).contains(at));
-                let restarts = i64::try_from(restarts.count()).unwrap() * (more + gateways - 1);
-                let beyond =
-                    beyond + lost.map(|(_, units)| units).sum::<i64>() + restarts / gateways;
-                let bound = limit.full() + limit.units_in(last - first) + beyond;
-                prop_assert!(granted <= bound, "{granted} of {bound} from {first} to {last}");
+                let lost = end.lost[1] - first.lost[0];
+                let restarts = (end.restarts[1] - first.restarts[0]) * (more + gateways - 1);
+                let beyond = beyond + lost + restarts / gateways;
+                let (from, until) = (first.at, end.at);
+                let bound = limit.full() + limit.units_in(until - from) + beyond;
+                prop_assert!(granted <= bound, "{granted} of {bound} from {from} to {until}");
             }
         }
         Ok(())
+    }
+
+    /// The times of grants, with sums, so that the check of each span takes a few additions.
+    fn spans(&self) -> Vec<Granted> {
+        let less_debt: Vec<_> =
+            self.less_debt.iter().map(|(at, us)| (*at, self.limit.units_in(*us))).collect();
+        let restarts: Vec<_> = self.restarts.iter().map(|at| (*at, 1)).collect();
+        let (less_debt, lost, restarts) = (sums(&less_debt), sums(&self.lost), sums(&restarts));
+        let each = self.granted.chunk_by(|(one, _), (other, _)| one == other);
+        let each = each.map(|together| {
+            let at = together[0].0;
+            Granted {
+                at,
+                units: together.iter().map(|(_, units)| units).sum(),
+                less_debt: less_debt(at)[0],
+                lost: lost(at),
+                restarts: restarts(at),
+            }
+        });
+        each.collect()
+    }
+}
+
+/// What is granted at one time, and sums of what happened before it (first) and until it (second).
+struct Granted {
+    at: u64,
+    units: i64,
+    /// Units of the rate in the time with a debt, up to this one, over all gateways.
+    less_debt: i64,
+    lost: [i64; 2],
+    restarts: [i64; 2],
+}
+
+/// The sums of entries, in the order of their times, before a time and until it.
+fn sums(entries: &[(u64, i64)]) -> impl Fn(u64) -> [i64; 2] {
+    let mut totals = vec![0];
+    totals.extend(entries.iter().scan(0, |total, (_, units)| {
+        *total += units;
+        Some(*total)
+    }));
+    move |time| {
+        let before = entries.partition_point(|(at, _)| *at < time);
+        [before, entries.partition_point(|(at, _)| *at <= time)].map(|count| totals[count])
     }
 }
 
