@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 use std::process::Command;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::child::Child;
 use super::ports::free_port;
-use super::wait::{TIMEOUT, eventually, within};
+use super::wait::{TIMEOUT, eventually, sleep_for, within};
 
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
@@ -104,11 +105,39 @@ impl ClusterNode {
         &self,
         command: &[&str],
     ) -> redis::RedisResult<T> {
-        let client = redis::Client::open(format!("redis://{}", self.address))?;
-        let mut connection =
-            client.get_connection_with_timeout(std::time::Duration::from_secs(2))?;
         let (name, arguments) = command.split_first().unwrap();
-        redis::cmd(name).arg(arguments).query(&mut connection)
+        redis::cmd(name).arg(arguments).query(&mut self.connection()?)
+    }
+
+    fn connection(&self) -> redis::RedisResult<redis::Connection> {
+        let client = redis::Client::open(format!("redis://{}", self.address))?;
+        client.get_connection_with_timeout(Duration::from_secs(2))
+    }
+
+    /// Sends a command of `CLUSTER` for each slot, all at once, and returns the replies.
+    fn query_each<T: redis::FromRedisValue>(
+        &self,
+        slots: &[u16],
+        command: &str,
+        arguments: &[&str],
+    ) -> redis::RedisResult<Vec<T>> {
+        let mut pipe = redis::pipe();
+        for slot in slots {
+            pipe.cmd("CLUSTER").arg(command).arg(slot).arg(arguments);
+        }
+        pipe.query(&mut self.connection()?)
+    }
+
+    /// The slots of this master, in order.
+    fn slots(&self) -> Vec<u16> {
+        let nodes = self.query::<String>(&["CLUSTER", "NODES"]);
+        let own = nodes.lines().find(|line| line.contains("myself")).unwrap();
+        let ranges = own.split_whitespace().skip(8).filter(|range| !range.starts_with('['));
+        let each = ranges.flat_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            first.parse::<u16>().unwrap()..=last.parse().unwrap()
+        });
+        each.collect()
     }
 
     /// Whether it is a master.
@@ -216,48 +245,49 @@ impl RedisCluster {
         cluster
     }
 
-    /// Moves slots from one master to another, as an operator does.
+    /// Moves slots from one master to another, as an operator does: the lowest ones, by the
+    /// commands of `redis-cli --cluster reshard`, but a hundred slots at a time. `redis-cli` waits
+    /// for five replies for each slot, which takes most of a minute.
     pub(crate) fn reshard(&self, from: usize, to: usize, slots: usize) {
-        let arguments = [
-            "--cluster".to_owned(),
-            "reshard".to_owned(),
-            self.nodes[from].address.to_string(),
-            "--cluster-from".to_owned(),
-            self.nodes[from].query::<String>(&["CLUSTER", "MYID"]),
-            "--cluster-to".to_owned(),
-            self.nodes[to].query::<String>(&["CLUSTER", "MYID"]),
-            "--cluster-slots".to_owned(),
-            slots.to_string(),
-            "--cluster-yes".to_owned(),
-        ];
-        Self::cli(&arguments);
+        let own = self.nodes[from].slots();
+        for group in own[..slots].chunks(100) {
+            self.move_slots(group, from, to, Duration::from_millis(25));
+        }
     }
 
     /// Moves the slot of a key from one master to another, as `redis-cli --cluster reshard` does,
     /// with pauses in which its keys are at both.
     pub(crate) fn move_slot(&self, key: &str, from: usize, to: usize) {
-        let pause = || super::wait::sleep_for(std::time::Duration::from_millis(200));
+        let slot = self.nodes[from].query::<u16>(&["CLUSTER", "KEYSLOT", key]);
+        self.move_slots(&[slot], from, to, Duration::from_millis(200));
+    }
+
+    fn move_slots(&self, slots: &[u16], from: usize, to: usize, pause: Duration) {
         let (source, target) = (&self.nodes[from], &self.nodes[to]);
-        let slot = source.query::<u16>(&["CLUSTER", "KEYSLOT", key]).to_string();
         let [old, new] = [source, target].map(|node| node.query::<String>(&["CLUSTER", "MYID"]));
-        target.query::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &old]);
-        source.query::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &new]);
-        pause();
+        target.query_each::<()>(slots, "SETSLOT", &["IMPORTING", &old]).unwrap();
+        source.query_each::<()>(slots, "SETSLOT", &["MIGRATING", &new]).unwrap();
+        sleep_for(pause);
         let (host, port) = (target.address.ip().to_string(), target.address.port().to_string());
         loop {
-            let keys: Vec<String> = source.query(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
-            if keys.is_empty() {
+            let keys = source.query_each(slots, "GETKEYSINSLOT", &["100"]);
+            let keys: Vec<Vec<String>> = keys.unwrap();
+            if keys.iter().all(Vec::is_empty) {
                 break;
             }
-            for key in keys {
-                source.query::<redis::Value>(&["MIGRATE", &host, &port, &key, "0", "5000"]);
+            for keys in keys.iter().filter(|keys| !keys.is_empty()) {
+                let command = ["MIGRATE", &host, &port, "", "0", "5000", "KEYS"].into_iter();
+                let command: Vec<&str> = command.chain(keys.iter().map(String::as_str)).collect();
+                source.query::<redis::Value>(&command);
             }
-            pause();
+            sleep_for(pause);
         }
-        for node in
-            [target, source].into_iter().chain(self.masters().iter().map(|at| &self.nodes[*at]))
-        {
-            node.query::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &new]);
+        let masters = self.masters().into_iter();
+        let others = masters.filter(|at| ![from, to].contains(at)).map(|at| &self.nodes[at]);
+        for node in [target, source].into_iter().chain(others) {
+            let told = node.query_each::<()>(slots, "SETSLOT", &["NODE", &new]);
+            // A master becomes a replica when it has heard that it has no slot left.
+            assert!(told.is_ok() || !node.is_master(), "{told:?}");
         }
     }
 

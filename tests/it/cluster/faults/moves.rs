@@ -49,7 +49,7 @@ fn assert_exact(redis: &RedisCluster, lanes: u16, fault: impl FnOnce() + Send) {
         watch.elapsed()
     );
     let left = CLIENTS * EACH - allowed(&counts);
-    add(&mut counts, send(&gateways, 0..CLIENTS, 2 * left + 3_000));
+    add(&mut counts, send(&gateways, 0..CLIENTS, left + 3_000));
     let local = usize::try_from(decided_by(&gateways, "local")).unwrap();
     assert!(allowed(&counts).abs_diff(CLIENTS * EACH) <= local, "{local} local: {counts:?}");
     let more = send(&gateways, CLIENTS..CLIENTS + EACH, ALL - CLIENTS * EACH + 500);
