@@ -362,7 +362,8 @@ impl Day {
         gateway
     }
 
-    /// Sets the clock to some hours after noon. Gateways read it once a second.
+    /// Sets the clock to some hours after noon. Gateways read it once a second: they have done so
+    /// at the beginning of a day, and before a fault.
     fn set_hour(&mut self, hour: i64) {
         if hour == 12 {
             // A line has the time of the clock that it is written by.
@@ -374,7 +375,7 @@ impl Day {
         self.hour = hour;
         let time = self.noon + hour.hours();
         self.clock.set(time.as_second() - Timestamp::now().as_second());
-        if !self.gateways.is_empty() {
+        if !self.gateways.is_empty() && [4, 8, 10, 12, 15, 20].contains(&hour) {
             sleep_for(Duration::from_millis(1_500));
         }
     }

@@ -16,7 +16,7 @@ use crate::support::{
 
 /// Connections of the load, and the pause of each after a response.
 const CONNECTIONS: usize = 64;
-const PAUSE: Duration = Duration::from_millis(120);
+const PAUSE: Duration = Duration::from_millis(180);
 
 /// How long an endpoint may stay in use after it has failed: three checks, a tenth later each, and
 /// the timeout of the last. The same for its return: two checks.

@@ -306,7 +306,7 @@ fn row_210_lost_data_of_redis_is_noticed() {
 #[test]
 fn row_211_flood_of_unknown_keys_costs_redis_a_bounded_number_of_calls() {
     const CLIENTS: usize = 8;
-    const GUESSES: usize = 1_500;
+    const GUESSES: usize = 800;
     let redis = Redis::start();
     let [gateway] = gateways(&redis);
     let secret = create(&gateway, &json!({ "id": "acme", "plan": "pro" }));

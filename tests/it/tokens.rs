@@ -368,35 +368,42 @@ fn row_196_rotated_keys_are_fetched_on_demand_without_a_refusal_of_others() {
 
 #[test]
 fn row_197_keys_are_kept_while_they_cannot_be_fetched() {
+    std::thread::scope(|scope| {
+        for mode in ["error", "garbage", "large"] {
+            scope.spawn(move || keys_are_kept(mode));
+        }
+    });
+}
+
+/// The provider fails in this mode.
+fn keys_are_kept(mode: &str) {
     let provider = Provider::start();
     let settings = provider.table("");
     let gateway = Gateway::start(&format!("{DEMO}{settings}"));
     let failed = [("issuer", &*provider.issuer()), ("result", "failed")];
-    for (number, mode) in (1..).zip(["error", "garbage", "large"]) {
-        provider.0.post("/mode", mode);
-        // Another place of the same keys, which are fetched at the reload.
-        let jwks = format!("jwks = \"{}/jwks.json?{number}\"", provider.issuer());
-        gateway.apply(&format!("{DEMO}{}", provider.table(&jwks)));
-        let unavailable = gateway.send(&with(&provider.token("ES256", &json!({}))));
-        assert_eq!(unavailable.status, 503, "{mode}: {}", unavailable.text());
-        assert_eq!(unavailable.header("retry-after"), Some("1"));
-        provider.0.post("/mode", "ok");
-        let token = with(&provider.token("ES256", &json!({})));
-        eventually("the keys", || (gateway.send(&token).status == 200).then_some(()));
-        assert!(gateway.count("tollgate_token_key_fetches_total", &failed) >= 1, "{mode}");
-        // A key that is not there demands a fetch, which fails. The keys of before are kept.
-        provider.0.post("/mode", mode);
-        let before = gateway.count("tollgate_token_key_fetches_total", &failed);
-        // It begins ten seconds after the fetch before it.
-        eventually("a failed fetch", || {
-            sleep_for(Duration::from_millis(200));
-            gateway.send(&with(&provider.forged("jku_in_header")));
-            let failures = gateway.count("tollgate_token_key_fetches_total", &failed);
-            (failures > before).then_some(())
-        });
-        assert_eq!(gateway.send(&token).status, 200, "{mode}");
-        assert_eq!(gateway.send(&with(&provider.token("PS256", &json!({})))).status, 200);
-    }
+    provider.0.post("/mode", mode);
+    // Another place of the same keys, which are fetched at the reload.
+    let jwks = format!("jwks = \"{}/jwks.json?other\"", provider.issuer());
+    gateway.apply(&format!("{DEMO}{}", provider.table(&jwks)));
+    let unavailable = gateway.send(&with(&provider.token("ES256", &json!({}))));
+    assert_eq!(unavailable.status, 503, "{mode}: {}", unavailable.text());
+    assert_eq!(unavailable.header("retry-after"), Some("1"));
+    provider.0.post("/mode", "ok");
+    let token = with(&provider.token("ES256", &json!({})));
+    eventually("the keys", || (gateway.send(&token).status == 200).then_some(()));
+    assert!(gateway.count("tollgate_token_key_fetches_total", &failed) >= 1, "{mode}");
+    // A key that is not there demands a fetch, which fails. The keys of before are kept.
+    provider.0.post("/mode", mode);
+    let before = gateway.count("tollgate_token_key_fetches_total", &failed);
+    // It begins ten seconds after the fetch before it.
+    eventually("a failed fetch", || {
+        sleep_for(Duration::from_millis(200));
+        gateway.send(&with(&provider.forged("jku_in_header")));
+        let failures = gateway.count("tollgate_token_key_fetches_total", &failed);
+        (failures > before).then_some(())
+    });
+    assert_eq!(gateway.send(&token).status, 200, "{mode}");
+    assert_eq!(gateway.send(&with(&provider.token("PS256", &json!({})))).status, 200);
 }
 
 /// No request waits for a provider that does not answer.
