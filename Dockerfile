@@ -16,6 +16,7 @@ COPY lua lua
 COPY scripts scripts
 COPY src src
 COPY tests/model tests/model
+COPY tests/pure tests/pure
 # `--build-arg BUILD=pgo`: profile-guided optimisation. Slower to build, faster to run.
 ARG BUILD=release
 # Caches of builds and downloads, outside of the image.

@@ -231,7 +231,7 @@ callgrind: ## instructions per request, plain and worst case; fails if they grow
 	cargo build --profile callgrind -p tollgate
 	PYTHONPATH=benches python3 -m callgrind
 
-mutants: ## mutation tests of arithmetic and decisions (an hour and a half); installs cargo-mutants
+mutants: ## mutation tests of arithmetic and decisions (hours); installs cargo-mutants
 	@scripts/need $(BUILD_NEEDS) python3
 	@cargo mutants --version >/dev/null 2>&1 || cargo install --locked cargo-mutants
 	scripts/mutants
