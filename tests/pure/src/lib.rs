@@ -1,11 +1,12 @@
 //! Files of the program whose mutants `make mutants` tests, and what they use of the others.
 
+#![allow(dead_code, reason = "the rest of the program uses it")]
+
 #[path = "../../../src/limit/mod.rs"]
 pub mod limit;
 
 #[path = "../../../src/store"]
 pub mod store {
-    mod adjusted;
     pub mod debts;
     pub mod deny_cache;
     pub mod fallback;
