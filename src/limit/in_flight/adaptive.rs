@@ -15,8 +15,9 @@
 //! Every cut ends below the number that the server works on, so its queue empties, and the next
 //! windows show the delay without a queue again. So the baseline needs no probes, for which others
 //! hold all requests back now and then. It follows lower delays at once and higher ones slowly; and
-//! at once if halving the limit has not shortened the delay, since then the server has become
-//! slower and there is no queue.
+//! at once if a quarter of the limit has not shortened the delay, since then the server has become
+//! slower and there is no queue. Half of the limit would not show that: a server that becomes
+//! slower by half while its queue shrinks by half takes nearly as long as before.
 //!
 //! Only requests that began after the last change count: others saw the queue of the limit before.
 
@@ -53,6 +54,9 @@ const DEEPEST_CUT: f64 = 0.5;
 
 /// What a cut because of failures keeps.
 const FAILURE_CUT: f64 = 0.7;
+
+/// Part of a limit that shows whether the delay comes from a queue: two of the deepest cuts.
+const TELLING: f64 = 0.25;
 
 /// What remains of a delay, from which on a lower limit has not shortened it.
 const UNCHANGED: f64 = 0.8;
@@ -95,8 +99,9 @@ pub struct Adaptive {
     /// When the limit was last changed.
     changed: u64,
     window: Window,
-    /// Limit and delay at the first of consecutive cuts.
-    first_cut: Option<(f64, f64)>,
+    /// Limit and delay at the first of consecutive cuts, or at the last of them that shortened the
+    /// delay.
+    compared: Option<(f64, f64)>,
 }
 
 /// The requests since the last change.
@@ -121,7 +126,7 @@ impl Default for Adaptive {
             is_starting: true,
             changed: 0,
             window: Window::default(),
-            first_cut: None,
+            compared: None,
         }
     }
 }
@@ -158,18 +163,10 @@ impl Adaptive {
         let (mean, delay) = (window.delays_us / answered, window.capped_us / answered);
         let baseline = *self.baseline_us.get_or_insert(delay);
         if delay > (baseline * TOLERANCE).max(baseline + SLACK_US) {
-            let (limit, before) = *self.first_cut.get_or_insert((self.limit, mean));
-            let is_halved = self.limit <= (limit * DEEPEST_CUT).max(LOWEST) && self.limit < limit;
-            if (is_halved || limit <= LOWEST) && mean >= before * UNCHANGED {
-                self.baseline_us = Some(mean);
-                self.first_cut = None;
-                self.change(self.limit, now);
-            } else {
-                self.cut((baseline / delay * DRAIN).max(DEEPEST_CUT), now);
-            }
+            self.adjust_to_delay(mean, (baseline / delay * DRAIN).max(DEEPEST_CUT), now);
             return;
         }
-        self.first_cut = None;
+        self.compared = None;
         let part = if delay < baseline { FOLLOW_DOWN } else { FOLLOW_UP };
         self.baseline_us = Some(baseline + (delay - baseline) * part);
         if window.fails() {
@@ -182,6 +179,23 @@ impl Adaptive {
             };
             self.change(grown, now);
         }
+    }
+
+    /// Cuts the limit, unless the cuts before have not shortened the delay: `mean` becomes the
+    /// baseline then.
+    fn adjust_to_delay(&mut self, mean: f64, keep: f64, now: u64) {
+        let (limit, before) = *self.compared.get_or_insert((self.limit, mean));
+        let is_far_lower = self.limit <= (limit * TELLING).max(LOWEST) && self.limit < limit;
+        if is_far_lower || limit <= LOWEST {
+            if mean >= before * UNCHANGED {
+                self.baseline_us = Some(mean);
+                self.compared = None;
+                self.change(self.limit, now);
+                return;
+            }
+            self.compared = Some((self.limit, mean));
+        }
+        self.cut(keep, now);
     }
 
     fn cut(&mut self, keep: f64, now: u64) {
@@ -308,11 +322,47 @@ mod tests {
             window(&mut adaptive, &mut now, Outcome::Answered(5_000), limit);
         }
         assert_eq!(adaptive.limit(), 256);
-        // 100 times as slow, whatever is in flight: one cut shows that there is no queue.
+        // 100 times as slow, whatever is in flight: two cuts show that there is no queue.
         let slow = Outcome::Answered(500_000);
         assert_eq!(window(&mut adaptive, &mut now, slow, 256), 128);
-        assert_eq!(window(&mut adaptive, &mut now, slow, 128), 128);
-        assert!(window(&mut adaptive, &mut now, slow, 128) > 128);
+        assert_eq!(window(&mut adaptive, &mut now, slow, 128), 64);
+        assert_eq!(window(&mut adaptive, &mut now, slow, 64), 64);
+        assert!(window(&mut adaptive, &mut now, slow, 64) > 64);
+    }
+
+    /// 32 workers with a queue of 224 that become slower by two thirds during the first cut, and
+    /// recover.
+    #[test]
+    fn delay_of_a_queue_that_shrinks_before_a_slower_server_is_no_baseline() {
+        let (mut adaptive, mut now) = (Adaptive::default(), 1);
+        for _ in 0..4 {
+            let limit = adaptive.limit();
+            window(&mut adaptive, &mut now, Outcome::Answered(10_000), limit);
+        }
+        let limits =
+            [(256, 80_000), (128, 66_000), (64, 30_000), (32, 15_000)].map(|(used, us)| {
+                assert_eq!(adaptive.limit(), used);
+                window(&mut adaptive, &mut now, Outcome::Answered(us), used)
+            });
+        assert_eq!(limits, [128, 64, 32, 34]);
+    }
+
+    /// What a cut has shortened is compared with what follows.
+    #[test]
+    fn server_that_became_slower_is_found_below_its_queue() {
+        let (mut adaptive, mut now) = (Adaptive::default(), 1);
+        for _ in 0..4 {
+            let limit = adaptive.limit();
+            window(&mut adaptive, &mut now, Outcome::Answered(5_000), limit);
+        }
+        // 20 workers that take 500 ms.
+        let mut limits = Vec::new();
+        for _ in 0..12 {
+            let limit = adaptive.limit();
+            let us = 500_000 * u64::from(limit.max(20)) / 20;
+            limits.push(window(&mut adaptive, &mut now, Outcome::Answered(us), limit));
+        }
+        assert_eq!(limits, [128, 64, 32, 16, 8, 4, 4, 5, 6, 7, 8, 10]);
     }
 
     #[test]
