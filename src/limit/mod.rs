@@ -112,3 +112,16 @@ pub const MAX_DEBT_BURSTS: i64 = 1_000;
 pub fn double(units: i64) -> [u8; 8] {
     (units as f64).to_le_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_encoded_as_lua_reads_them() {
+        assert_eq!(double(0), [0; 8]);
+        assert_eq!(double(1), [0, 0, 0, 0, 0, 0, 0xf0, 0x3f]);
+        assert_eq!(double(-3), [0, 0, 0, 0, 0, 0, 0x08, 0xc0]);
+        assert_eq!(double(MAX_UNITS), [0, 0, 0, 0, 0, 0, 0x40, 0x43]);
+    }
+}
