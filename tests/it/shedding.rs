@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::support::{
-    ClientGroup, Gateway, Load, Report, Request, Response, Upstream, inconclusive, key, proxy_to,
-    sleep_for,
+    ClientGroup, CpuWaits, Gateway, Load, Report, Request, Response, Upstream, inconclusive,
+    inconclusive_if_waited, key, proxy_to, sleep_for,
 };
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -171,6 +171,10 @@ fn bounded() -> Upstream {
     })
 }
 
+/// What the threads of the test wait for CPUs in a phase on a busy machine, in sum. On a quiet one,
+/// they wait for less than two seconds.
+const WAITED: Duration = Duration::from_secs(5);
+
 /// The answers of one phase.
 struct Phase {
     enterprise: Report,
@@ -223,6 +227,7 @@ fn overloaded_upstream_serves_high_priorities_in_time_and_loses_no_throughput() 
     let control = Gateway::start(&config(&other, ""));
     let alone = overload(&gateway, &control, 1);
     let unloaded = alone.enterprise.quantile(950);
+    let waits = CpuWaits::now();
     let phase = overload(&gateway, &control, 80);
     let (enterprise, free) = (&phase.enterprise, &phase.free);
     let possible = f64::from(WORKERS) / SERVICE.as_secs_f64() * phase.seconds;
@@ -240,9 +245,11 @@ fn overloaded_upstream_serves_high_priorities_in_time_and_loses_no_throughput() 
     }
     let control_p95 = alone.control.quantile(950);
     assert!(unloaded < 2 * control_p95, "{unloaded:?}, {control_p95:?} without a limit");
-    assert!(goodput > 0.75, "{goodput}");
-    assert!(served > 0.9, "{served}");
-    assert!(p95 < 5 * unloaded / 2, "{p95:?} instead of {unloaded:?}");
+    // Most requests are those of `gateway`, so a busy machine delays it more than the control.
+    if goodput <= 0.75 || served <= 0.9 || p95 >= 5 * unloaded / 2 {
+        let found = format!("{goodput} {served}, {p95:?} instead of {unloaded:?}");
+        return inconclusive_if_waited(&found, &waits, WAITED);
+    }
 
     gateway.apply(&config(&upstream, ""));
     let collapsed = overload(&gateway, &control, 80).enterprise.quantile(950);
