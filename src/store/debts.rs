@@ -351,7 +351,7 @@ mod tests {
     use crate::limit::calendar::{Calendar, Period};
     use crate::limit::charge::Mode;
     use crate::limit::fixed_window::FixedWindow;
-    use crate::store::redis::fixture::rule;
+    use crate::store::rule::rule;
 
     fn charge(bucket: u128) -> Charge {
         let limit = Limit::token_bucket(10, 1_000_000, 50).unwrap();

@@ -125,7 +125,7 @@ impl LapsedQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::fixture::rule;
+    use crate::store::rule::rule;
 
     fn debt(bucket: u128, ended_us: u64, units: i64) -> LapsedDebt {
         let limit = Limit::token_bucket(10, 1_000_000, 50).unwrap();

@@ -35,3 +35,16 @@ impl StoredRule {
         }
     }
 }
+
+/// For tests: a rule without salt.
+#[cfg(test)]
+pub(crate) fn rule() -> StoredRule {
+    StoredRule {
+        name: Arc::from("r"),
+        salt: 0,
+        on_failure: OnFailure::Local,
+        lease: Lease::Off,
+        is_leaky: false,
+        ban: None,
+    }
+}

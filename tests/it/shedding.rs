@@ -247,7 +247,7 @@ fn overloaded_upstream_serves_high_priorities_in_time_and_loses_no_throughput() 
     assert!(unloaded < 2 * control_p95, "{unloaded:?}, {control_p95:?} without a limit");
     // Most requests are those of `gateway`, so a busy machine delays it more than the control.
     if goodput <= 0.75 || served <= 0.9 || p95 >= 5 * unloaded / 2 {
-        let found = format!("{goodput} {served}, {p95:?} instead of {unloaded:?}");
+        let found = format!("goodput {goodput}, served {served}, {p95:?} instead of {unloaded:?}");
         return inconclusive_if_waited(&found, &waits, WAITED);
     }
 

@@ -17,7 +17,7 @@
 //! hold all requests back now and then. It follows lower delays at once and higher ones slowly; and
 //! at once if a quarter of the limit has not shortened the delay, since then the server has become
 //! slower and there is no queue. Half of the limit would not show that: a server that becomes
-//! slower by half while its queue shrinks by half takes nearly as long as before.
+//! slower by two thirds while its queue shrinks by half takes nearly as long as before.
 //!
 //! Only requests that began after the last change count: others saw the queue of the limit before.
 
@@ -55,8 +55,8 @@ const DEEPEST_CUT: f64 = 0.5;
 /// What a cut because of failures keeps.
 const FAILURE_CUT: f64 = 0.7;
 
-/// Part of a limit that shows whether the delay comes from a queue: two of the deepest cuts.
-const TELLING: f64 = 0.25;
+/// Part of a limit whose delay is compared with that of the limit: two of the deepest cuts.
+const COMPARED_PART: f64 = 0.25;
 
 /// What remains of a delay, from which on a lower limit has not shortened it.
 const UNCHANGED: f64 = 0.8;
@@ -185,7 +185,7 @@ impl Adaptive {
     /// baseline then.
     fn adjust_to_delay(&mut self, mean: f64, keep: f64, now: u64) {
         let (limit, before) = *self.compared.get_or_insert((self.limit, mean));
-        let is_far_lower = self.limit <= (limit * TELLING).max(LOWEST) && self.limit < limit;
+        let is_far_lower = self.limit <= (limit * COMPARED_PART).max(LOWEST) && self.limit < limit;
         if is_far_lower || limit <= LOWEST {
             if mean >= before * UNCHANGED {
                 self.baseline_us = Some(mean);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limit::Limit;
-use crate::store::redis::fixture;
+use crate::store::rule::rule;
 
 const SECOND: u64 = 1_000_000;
 
@@ -15,7 +15,7 @@ const BAN: BanRule = BanRule {
 };
 
 fn rules() -> [StoredRule; 2] {
-    [StoredRule { ban: Some(BAN), ..fixture::rule() }, fixture::rule()]
+    [StoredRule { ban: Some(BAN), ..rule() }, rule()]
 }
 
 fn charge(bucket: u128, rule: u32, mode: Mode) -> Charge {

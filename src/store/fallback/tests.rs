@@ -11,7 +11,7 @@ use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Mode, take};
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::verdict::Standing;
-use crate::store::redis::fixture::rule;
+use crate::store::rule::rule;
 
 impl World {
     /// Checks the documented bound over every span: a burst and the rate, plus two bursts (or one

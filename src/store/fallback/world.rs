@@ -10,7 +10,7 @@ use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Mode, take};
 use crate::limit::stamp_log::StampLog;
 use crate::store::debts::RemovedDebt;
-use crate::store::redis::fixture::rule;
+use crate::store::rule::rule;
 
 /// One step of a schedule.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use crate::limit::charge::{Charges, Mode};
 use crate::limit::concurrency::entries::Entries;
 use crate::limit::concurrency::{Concurrency, LEASE_US, Statement};
 use crate::store::memory::MemoryStore;
-use crate::store::redis::fixture::rule;
+use crate::store::rule::rule;
 
 const BUCKET: BucketId = BucketId(7);
 /// Time of the first step, in microseconds.

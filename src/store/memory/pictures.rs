@@ -15,7 +15,7 @@ use crate::limit::fixed_window::FixedWindow;
 use crate::limit::leaky_bucket;
 use crate::limit::share::Share;
 use crate::limit::sliding_window::SlidingWindow;
-use crate::store::redis::fixture::rule;
+use crate::store::rule::rule;
 
 const SECOND_US: u64 = 1_000_000;
 

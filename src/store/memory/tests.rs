@@ -10,7 +10,7 @@ use crate::limit::concurrency::Concurrency;
 use crate::limit::fixed_window::FixedWindow;
 use crate::limit::sliding_window::SlidingWindow;
 use crate::limit::top_up::TopUp;
-use crate::store::redis::fixture::rule;
+use crate::store::rule::rule;
 
 /// Rate 10 tokens per second, burst 5: half a second from empty to full.
 fn limit() -> Limit {

@@ -294,7 +294,8 @@ pub(super) fn is_unknown(error: &redis::RedisError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::fixture::{self, RedisServer};
+    use crate::store::redis::fixture::RedisServer;
+    use crate::store::rule::rule;
 
     #[tokio::test]
     async fn call_that_is_run_after_its_time_takes_nothing() {
@@ -304,7 +305,7 @@ mod tests {
         let (bucket, mode) = (BucketId(7), Mode::Enforce);
         let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
         let mut batch = Batch::default();
-        batch.add(&[charge], &[fixture::rule()], "t:");
+        batch.add(&[charge], &[rule()], "t:");
         let clock = ServerClock::default();
         // The difference of the clocks, exactly: the test runs beside the server.
         let (now, unix_us) = (clock::now(), clock::unix_us());
@@ -315,7 +316,7 @@ mod tests {
             let class = reply.as_ref().map_err(classify).err();
             assert_eq!(class, (!is_run).then_some(ErrorClass::Expired));
             let (call, debts) = (script::encode_peek(&[charge], now), []);
-            let keys = [script::key("t:", bucket, &fixture::rule())];
+            let keys = [script::key("t:", bucket, &rule())];
             let peek = on_buckets(&mut connection, &keys, (&call, &debts), Until::Ever);
             let readings = script::read_peek(&[charge], &peek.await.unwrap()).unwrap();
             assert_eq!(readings[0].unwrap().level.div_euclid(86_400_000_000), 4);

@@ -10,9 +10,8 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use super::link::Link;
+use crate::policy::OnFailure;
 use crate::policy::redis::{Address, Colocate, Login, Ready, Redis, StartWithout};
-use crate::policy::{Lease, OnFailure};
-use crate::store::rule::StoredRule;
 
 #[path = "../../../tests/it/support/inconclusive.rs"]
 mod inconclusive;
@@ -46,18 +45,6 @@ impl Timer {
         if let Some(why) = self.waits.judge(self.started.elapsed(), limit) {
             inconclusive::inconclusive(&why);
         }
-    }
-}
-
-/// A rule without salt.
-pub(crate) fn rule() -> StoredRule {
-    StoredRule {
-        name: Arc::from("r"),
-        salt: 0,
-        on_failure: OnFailure::Local,
-        lease: Lease::Off,
-        is_leaky: false,
-        ban: None,
     }
 }
 

@@ -285,9 +285,9 @@ impl RedisCluster {
         let masters = self.masters().into_iter();
         let others = masters.filter(|at| ![from, to].contains(at)).map(|at| &self.nodes[at]);
         for node in [target, source].into_iter().chain(others) {
-            let told = node.query_each::<()>(slots, "SETSLOT", &["NODE", &new]);
+            let replies = node.query_each::<()>(slots, "SETSLOT", &["NODE", &new]);
             // A master becomes a replica when it has heard that it has no slot left.
-            assert!(told.is_ok() || !node.is_master(), "{told:?}");
+            assert!(replies.is_ok() || !node.is_master(), "{replies:?}");
         }
     }
 

@@ -15,29 +15,6 @@ pub mod store {
     pub mod leases;
     pub mod memory;
     pub mod rule;
-
-    /// Replaces `src/store/redis`.
-    #[cfg(test)]
-    pub(crate) mod redis {
-        pub(crate) mod fixture {
-            use std::sync::Arc;
-
-            use crate::policy::{Lease, OnFailure};
-            use crate::store::rule::StoredRule;
-
-            /// A rule without salt.
-            pub(crate) fn rule() -> StoredRule {
-                StoredRule {
-                    name: Arc::from("r"),
-                    salt: 0,
-                    on_failure: OnFailure::Local,
-                    lease: Lease::Off,
-                    is_leaky: false,
-                    ban: None,
-                }
-            }
-        }
-    }
 }
 
 #[path = "../../../src/base"]

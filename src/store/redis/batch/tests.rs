@@ -19,7 +19,8 @@ use crate::policy::redis::{Address, Colocate, Login, Ready, Redis, StartWithout}
 use crate::store::limiter::{Limiter, Source};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::batch::adjust::NotAdjusted;
-use crate::store::redis::fixture::{self, RedisServer, Timer, rule};
+use crate::store::redis::fixture::{self, RedisServer, Timer};
+use crate::store::rule::rule;
 
 /// A breaker that closes at once: a probe may be late while other tests run.
 fn quick() -> Settings {

@@ -110,9 +110,10 @@ mod tests {
     use crate::store::lapsed::LapsedDebt;
     use crate::store::redis::batch::{Batcher, Target};
     use crate::store::redis::cluster::slots::SLOTS;
-    use crate::store::redis::fixture::{RedisServer, connected, rule};
+    use crate::store::redis::fixture::{RedisServer, connected};
     use crate::store::redis::keys::KeySpace;
     use crate::store::redis::link::Link;
+    use crate::store::rule::rule;
 
     const BUCKETS: usize = 600;
 

@@ -230,12 +230,9 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::limit::Limit;
-    use crate::policy::{Lease, OnFailure};
-    use crate::store::rule::StoredRule;
+    use crate::store::rule::rule;
 
     /// `take.lua` denies only if tokens are missing, so any other denial is a malformed reply.
     #[test]
@@ -243,16 +240,8 @@ mod tests {
         let limit = Limit::token_bucket(1, 100, 5).unwrap();
         let (bucket, mode) = (BucketId(7), Mode::Enforce);
         let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
-        let rule = StoredRule {
-            name: Arc::from("r"),
-            salt: 0,
-            on_failure: OnFailure::Local,
-            lease: Lease::Off,
-            is_leaky: false,
-            ban: None,
-        };
         let mut batch = Batch::default();
-        batch.add(&[charge], &[rule], "t:");
+        batch.add(&[charge], &[rule()], "t:");
         // (now, how many passed, level) -> whether the request is allowed
         let table = [
             ([0, 1, 400], Ok(true)),

@@ -2,7 +2,6 @@
 //! result.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -13,11 +12,11 @@ use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
 use crate::limit::charge::{BucketId, Mode};
 use crate::limit::concurrency::Statement;
-use crate::policy::{Lease, OnFailure};
 use crate::store::redis::batch::peek;
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::fixture::RedisServer;
 use crate::store::redis::script::Batch;
+use crate::store::rule::rule;
 
 const NOW: u64 = 1_800_000_000_000_000;
 
@@ -28,14 +27,7 @@ fn charge(id: u128) -> Charge {
 }
 
 fn rules() -> [StoredRule; 1] {
-    [StoredRule {
-        name: Arc::from("r"),
-        salt: 0,
-        on_failure: OnFailure::Local,
-        lease: Lease::Off,
-        is_leaky: false,
-        ban: None,
-    }]
+    [rule()]
 }
 
 fn run(

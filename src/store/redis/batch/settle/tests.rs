@@ -8,8 +8,9 @@ use super::super::tests::{batcher, charges, connected, one_node, rules, series};
 use super::*;
 use crate::limit::charge::BucketId;
 use crate::limit::share::Share;
-use crate::store::redis::fixture::{RedisServer, rule};
+use crate::store::redis::fixture::RedisServer;
 use crate::store::redis::script::key;
+use crate::store::rule::rule;
 
 /// A debt of `tokens` to the bucket.
 fn add_debt(batcher: &Batcher, bucket: u128, tokens: u64) {
