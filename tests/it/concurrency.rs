@@ -54,7 +54,7 @@ fn held(gateway: &Gateway) -> u64 {
 
 #[test]
 fn responses_say_what_is_free_and_guess_when_to_retry() {
-    let upstream = Counting::start(2);
+    let upstream = Counting::start();
     let redis = Redis::start();
     for table in [String::new(), redis.table()] {
         let gateway = Gateway::start(&config(&upstream, &table, "limit = 2"));
@@ -91,7 +91,7 @@ fn responses_say_what_is_free_and_guess_when_to_retry() {
 
 #[test]
 fn cost_is_the_number_of_units() {
-    let upstream = Counting::start(20);
+    let upstream = Counting::start();
     let text = config(&upstream, "", "limit = 5").replace("path = ", "cost = 2.5\npath = ");
     let gateway = Gateway::start(&text);
     let first = hang(&gateway, &upstream);
@@ -105,7 +105,7 @@ fn cost_is_the_number_of_units() {
 
 #[test]
 fn cost_of_the_rule_replaces_that_of_the_route() {
-    let upstream = Counting::start(20);
+    let upstream = Counting::start();
     let text =
         config(&upstream, "", "limit = 2\ncost = 1").replace("path = ", "cost = 20\npath = ");
     let gateway = Gateway::start(&text);
@@ -119,7 +119,7 @@ fn cost_of_the_rule_replaces_that_of_the_route() {
 
 #[test]
 fn shadow_rule_counts_and_refuses_nothing() {
-    let upstream = Counting::start(20);
+    let upstream = Counting::start();
     let gateway = Gateway::start(&config(&upstream, "", "limit = 1\nmode = \"shadow\""));
     let hanging: Vec<Connection> = (0..3).map(|_| hang(&gateway, &upstream)).collect();
     let label = ("decision", "shadow_deny");
@@ -131,7 +131,7 @@ fn shadow_rule_counts_and_refuses_nothing() {
 
 #[test]
 fn reload_keeps_what_is_held() {
-    let upstream = Counting::start(20);
+    let upstream = Counting::start();
     let redis = Redis::start();
     for table in [String::new(), redis.table()] {
         let with = |limit: usize| config(&upstream, &table, &format!("limit = {limit}"));
@@ -175,7 +175,7 @@ fn reload_keeps_what_is_held() {
 
 #[test]
 fn reset_frees_units_of_requests_in_flight_once() {
-    let upstream = Counting::start(20);
+    let upstream = Counting::start();
     let redis = Redis::start();
     for table in [String::new(), redis.table()] {
         let limits = "[clients]\nlimits_path = \"/limits\"\n";
@@ -209,7 +209,7 @@ fn reset_frees_units_of_requests_in_flight_once() {
 
 #[test]
 fn request_that_waits_in_a_leaky_bucket_holds_its_unit() {
-    let upstream = Counting::start(20);
+    let upstream = Counting::start();
     let leaky =
         "[rules.shape]\nper = []\nkind = \"leaky_bucket\"\nrate = \"1/4s\"\nmax_delay = \"1m\"\n";
     let gateway = Gateway::start(&config(&upstream, leaky, "limit = 1"));
@@ -228,7 +228,7 @@ fn request_that_waits_in_a_leaky_bucket_holds_its_unit() {
 
 #[test]
 fn refused_request_of_an_exhausted_client_holds_nothing() {
-    let upstream = Counting::start(20);
+    let upstream = Counting::start();
     let redis = Redis::start();
     let bucket = "[rules.rate]\nper = []\nrate = \"1/d\"\n";
     let text = config(&upstream, &format!("{bucket}{}", redis.table()), "limit = 3");
@@ -252,7 +252,7 @@ fn refused_request_of_an_exhausted_client_holds_nothing() {
 
 #[test]
 fn check_and_policy_show_the_limit() {
-    let upstream = Counting::start(20);
+    let upstream = Counting::start();
     let text = config(&upstream, "", "limit = 20\nplans.free = { limit = 5 }");
     let outcome = check(full_config(&text).as_bytes());
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::support::{
-    ClosedPort, Connection, Gateway, Request, Upstream, proxy_to, send_concurrently, sleep_for,
-    timed,
+    ClosedPort, Connection, Gateway, Request, Upstream, is_closed_by_peer, proxy_to,
+    send_concurrently, sleep_for, timed,
 };
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -49,13 +48,6 @@ impl Open {
     fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
     }
-}
-
-/// Whether the other end has closed the connection, read to its end or not.
-fn is_closed_by_peer(connection: &TcpStream) -> bool {
-    let mut watched = [PollFd::new(connection, PollFlags::RDHUP)];
-    poll(&mut watched, Some(&Timespec::default())).unwrap();
-    watched[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
 }
 
 /// A server over HTTP/1.1 that takes a few milliseconds for each request without a body.

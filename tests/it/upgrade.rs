@@ -24,7 +24,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::support::{
     Authority, Connection, DEMO, Gateway, Latch, Request, Response, TIMEOUT, Upstream, eventually,
-    full_config, proxy_to, timed, tollgate, within,
+    full_config, is_running, proxy_to, timed, tollgate, within,
 };
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tollgate");
@@ -458,12 +458,6 @@ fn secure_gateway(upstream: &Upstream, authority: &Authority) -> Gateway {
 
 const UPGRADE: &[u8] =
     b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
-
-fn is_running(pid: u32) -> bool {
-    // A process that has ended stays as a zombie until it is waited for.
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
-}
 
 /// Upgrades this many times under load. No request may fail.
 fn upgrade_under_load(rounds: usize) {

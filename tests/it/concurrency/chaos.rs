@@ -127,7 +127,7 @@ pub(super) const HTTP2: &str = "[[listeners]]\naddress = \"127.0.0.1:0\"\nhttp2 
 
 #[test]
 fn limit_holds_for_64_clients_that_end_in_all_ways_and_nothing_leaks() {
-    let upstream = Counting::start(20);
+    let upstream = Counting::start();
     let gateway = Gateway::start(&config(&upstream, HTTP2, "limit = 20"));
     assert_limit_of_20_holds(&[gateway], &upstream, Duration::from_secs(4));
 }

@@ -17,7 +17,7 @@ const LEASE: Duration = Duration::from_secs(15);
 
 /// A cluster, an upstream, and gateways that share a limit of 20.
 fn start<const N: usize>(more: &str) -> (RedisCluster, Counting, [Gateway; N]) {
-    let (redis, upstream) = (RedisCluster::steady(0), Counting::start(20));
+    let (redis, upstream) = (RedisCluster::steady(0), Counting::start());
     let text = config(&upstream, &format!("{more}{}", redis.table()), "limit = 20");
     let gateways: [Gateway; N] = std::array::from_fn(|_| Gateway::start(&text));
     gateways.iter().for_each(wait_until_connected);
@@ -70,7 +70,7 @@ fn row_122_units_of_a_gateway_of_a_cluster_are_free_after_its_lease() {
 #[test]
 fn units_that_are_held_count_after_a_lossy_failover() {
     let mut redis = RedisCluster::start(1);
-    let upstream = Counting::start(20);
+    let upstream = Counting::start();
     let breaker = "[redis.breaker]\nopen = \"100ms\"\nopen_max = \"200ms\"\nramp = [100]\n";
     let text = config(&upstream, &format!("{}{breaker}", redis.table()), "limit = 20");
     let [first, second]: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(&text));

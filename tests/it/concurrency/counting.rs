@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::support::{ReceivedRequest, Upstream, sleep_for};
-
-/// Time that a look at a connection takes if it is open.
-const LOOK: Duration = Duration::from_millis(5);
+use crate::support::{ReceivedRequest, Upstream, is_closed_by_peer, sleep_for};
 
 /// A server that counts requests from their head until it ends their response, or until the gateway
 /// closes the connection. `/` is answered at once, `/slow` after some time, `/hang` never, `/cut`
@@ -26,15 +23,11 @@ struct State {
     open: HashMap<usize, TcpStream>,
     /// Most of them that were open together.
     peak: usize,
-    /// Above this, connections are looked at: a closed one may not have been noticed.
-    limit: usize,
 }
 
 impl Counting {
-    /// Starts a server. The count is exact if it is above `limit`, else it may include closed
-    /// connections.
-    pub(super) fn start(limit: usize) -> Self {
-        let state = State { open: HashMap::new(), peak: 0, limit };
+    pub(super) fn start() -> Self {
+        let state = State { open: HashMap::new(), peak: 0 };
         let state = Arc::new(Mutex::new(state));
         let counted = Arc::clone(&state);
         let server = Upstream::start(move |request, stream| serve(&counted, request, stream));
@@ -45,7 +38,7 @@ impl Counting {
         self.server.address
     }
 
-    /// Requests in flight.
+    /// Requests in flight, with those whose connection was closed a moment ago.
     pub(super) fn now(&self) -> usize {
         self.state.lock().open.len()
     }
@@ -58,21 +51,20 @@ impl Counting {
     /// The same since the last call.
     pub(super) fn take_peak(&self) -> usize {
         let mut state = self.state.lock();
-        state.open.retain(|_, stream| !is_closed(stream));
+        state.open.retain(|_, stream| !is_closed_by_peer(stream));
         let now = state.open.len();
         std::mem::replace(&mut state.peak, now)
     }
 }
 
 fn serve(state: &Mutex<State>, request: &ReceivedRequest, stream: &mut TcpStream) -> bool {
-    stream.set_read_timeout(Some(LOOK)).unwrap();
     {
         let mut state = state.lock();
         state.open.insert(request.connection, stream.try_clone().unwrap());
-        if state.open.len() > state.limit {
+        if state.open.len() > state.peak {
             // The gateway closes a connection before it releases the units, but the thread may be
             // late.
-            state.open.retain(|_, stream| !is_closed(stream));
+            state.open.retain(|_, stream| !is_closed_by_peer(stream));
         }
         state.peak = state.peak.max(state.open.len());
     }
@@ -89,7 +81,7 @@ fn serve(state: &Mutex<State>, request: &ReceivedRequest, stream: &mut TcpStream
     };
     if path == "/hang" || is_upgrade {
         let _ = stream.write_all(response.as_bytes());
-        until_closed(stream);
+        while stream.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
         end();
         return false;
     }
@@ -98,28 +90,5 @@ fn serve(state: &Mutex<State>, request: &ReceivedRequest, stream: &mut TcpStream
     }
     // Not later: the gateway may send the next request as soon as it has the response.
     end();
-    let _ = stream.set_read_timeout(None);
     stream.write_all(response.as_bytes()).is_ok() && path != "/cut"
-}
-
-fn is_closed(stream: &TcpStream) -> bool {
-    match stream.peek(&mut [0]) {
-        Ok(bytes) => bytes == 0,
-        Err(error) => !is_timeout(&error),
-    }
-}
-
-fn until_closed(stream: &mut TcpStream) {
-    loop {
-        match stream.read(&mut [0; 64]) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(error) if is_timeout(&error) => {}
-            Err(_) => return,
-        }
-    }
-}
-
-fn is_timeout(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
 }

@@ -25,7 +25,7 @@ const SETTLING: Duration = Duration::from_secs(5);
 
 /// A Redis, an upstream, and two gateways that share a limit of 20.
 fn start_two(more: &str) -> (Redis, Counting, [Gateway; 2]) {
-    let (redis, upstream) = (Redis::start(), Counting::start(20));
+    let (redis, upstream) = (Redis::start(), Counting::start());
     let text = config(&upstream, &format!("{more}{}", redis.table()), "limit = 20");
     let gateways = gateways(&text);
     (redis, upstream, gateways)
@@ -139,7 +139,7 @@ fn stored(redis: &Redis) -> u64 {
 
 #[test]
 fn row_123_lost_replies_and_cut_connections_leave_nothing_in_redis() {
-    let (redis, upstream) = (Redis::start(), Counting::start(20));
+    let (redis, upstream) = (Redis::start(), Counting::start());
     let proxy = FaultProxy::start(&redis);
     let table = proxy.table("100ms") + BREAKER;
     let text = config(&upstream, &format!("{HTTP2}{table}"), "limit = 20");
@@ -191,7 +191,7 @@ fn upgrade_and_shutdown_keep_the_limit_and_free_units_at_once() {
 
 #[test]
 fn gateway_that_returns_first_keeps_to_its_share_until_the_others_have_stated() {
-    let (redis, upstream) = (Redis::start(), Counting::start(20));
+    let (redis, upstream) = (Redis::start(), Counting::start());
     let proxies = [(); 2].map(|()| FaultProxy::start(&redis));
     let start = |proxy: &FaultProxy| {
         let table = proxy.table("200ms") + BREAKER;

@@ -29,7 +29,7 @@ struct World {
 impl World {
     /// Starts gateways that allow `limit` units in flight, for requests that hold `cost`.
     fn start(limit: usize, cost: usize) -> Self {
-        let upstream = Counting::start(limit / cost);
+        let upstream = Counting::start();
         let settings = format!("limit = {limit}");
         let text = |redis: &str| {
             let text = config(&upstream, &format!("{HTTP2}{redis}"), &settings);

@@ -78,6 +78,16 @@ impl Drop for Child {
     }
 }
 
+/// Whether a process that need not be a child runs. When it does not, its files are closed.
+pub(crate) fn is_running(pid: u32) -> bool {
+    // A process that has ended stays as a zombie until it is waited for, and its threads may end
+    // after the first one.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().count();
+    let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+    state.is_some_and(|state| !state.starts_with('Z') || threads > 1)
+}
+
 /// Unwraps the result of starting a program; panics with the command that installs it.
 pub(crate) fn spawned<T>(result: std::io::Result<T>, command: &Command, install: &str) -> T {
     let program = command.get_program().display();

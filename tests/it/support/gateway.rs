@@ -10,12 +10,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use super::child::Child;
+use super::child::{Child, is_running};
 use super::documented;
 use super::files::replace_file;
 use super::http::{Connection, Request, Response};
 use super::openapi;
-use super::wait::{Timestamp, eventually, timed, timed_below, within};
+use super::wait::{TIMEOUT, Timestamp, eventually, timed, timed_below, within};
 
 /// A running gateway.
 pub(crate) struct Gateway {
@@ -373,6 +373,8 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         for successor in self.successors() {
             let _ = kill(Pid::from_raw(successor.try_into().unwrap()), Signal::SIGKILL);
+            // The next gateway may use the same files and addresses.
+            let _ = within(TIMEOUT, || (!is_running(successor)).then_some(()));
         }
         if std::thread::panicking() {
             eprintln!("{}", failure_report(&self.config, &self.child.log()));

@@ -35,6 +35,7 @@ mod wall_clock;
 
 pub(crate) use authority::{Authority, Issued};
 pub(crate) use cgroup::MemoryCgroup;
+pub(crate) use child::is_running;
 pub(crate) use closed_port::{ClosedPort, SilentPort};
 pub(crate) use cluster::{ClusterNode, RedisCluster};
 pub(crate) use collector::{Collector, Span};
@@ -61,7 +62,7 @@ pub(crate) use python::PythonServer;
 pub(crate) use redis::Redis;
 pub(crate) use send::{StatusCounts, send_concurrently, send_many};
 pub(crate) use shell::{BackgroundShell, bash};
-pub(crate) use upstream::{ReceivedRequest, Upstream};
+pub(crate) use upstream::{ReceivedRequest, Upstream, is_closed_by_peer};
 pub(crate) use wait::{
     Latch, Stopwatch, TIMEOUT, Timestamp, each_below, eventually, inconclusive_if_waited,
     sleep_for, timed, timed_below, wait_retry_after, within,

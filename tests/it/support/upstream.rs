@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Latch, eventually};
 
@@ -121,6 +122,13 @@ impl Drop for Upstream {
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
+}
+
+/// Whether the other end has closed the connection, read to its end or not.
+pub(crate) fn is_closed_by_peer(connection: &TcpStream) -> bool {
+    let mut watched = [PollFd::new(connection, PollFlags::RDHUP)];
+    poll(&mut watched, Some(&Timespec::default())).unwrap();
+    watched[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
 }
 
 impl ReceivedRequest {

@@ -5,8 +5,10 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{PROGRAM, Program, is_running, upgrade, upgraded};
-use crate::support::{DEMO, Gateway, eventually, full_config, sleep_for, timed, tollgate};
+use super::{PROGRAM, Program, upgrade, upgraded};
+use crate::support::{
+    DEMO, Gateway, eventually, full_config, is_running, sleep_for, timed, tollgate,
+};
 
 const RULE: &str = "[rules.r]\nper = [\"ip\"]\nrate = \"5/d\"\nburst = 5\n";
 

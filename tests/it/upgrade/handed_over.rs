@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{is_running, upgraded};
+use super::upgraded;
 use crate::support::{
-    Authority, Connection, DEMO, Gateway, Request, Upstream, curl, eventually, proxy_to,
+    Authority, Connection, DEMO, Gateway, Request, Upstream, curl, eventually, is_running, proxy_to,
 };
 
 /// Threads that send a request on a new connection each.

@@ -10,9 +10,10 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{is_running, upgrade, upgraded};
+use super::{upgrade, upgraded};
 use crate::support::{
-    Connection, DEMO, Gateway, Request, eventually, free_port, full_config, replace_file,
+    Connection, DEMO, Gateway, Request, eventually, free_port, full_config, is_running,
+    replace_file,
 };
 
 fn local(port: u16) -> SocketAddr {
