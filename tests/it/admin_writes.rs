@@ -139,6 +139,8 @@ fn reset_without_redis_is_503_and_changes_nothing() {
     eventually("no Redis", || {
         (gateway.admin("/api/status").json()["redis"]["connected"] == false).then_some(())
     });
+    // The breaker opens just after the connection is lost.
+    gateway.wait_for_count("tollgate_breaker_state", &[], 2);
     let answer = post(&gateway, "/api/clients/key/acme/reset", "");
     assert_eq!((answer.status, &answer.json()["done"]), (503, &json!("no")));
     assert_eq!(ask(&gateway).status, 429, "no local tokens were granted either");

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::wait_until_connected as wait_for_cluster;
 use crate::support::{
-    DEMO, Data, FaultProxy, Fleet, Gateway, Mode, Redis, RedisCluster, Request, Response, digest,
-    eventually, key,
+    DEMO, Data, FaultProxy, Fleet, Gateway, Mode, Redis, RedisCluster, Request, Response,
+    Stopwatch, digest, eventually, key,
 };
 
 /// One request of each client, then refusals; three of them begin a ban.
@@ -273,6 +273,7 @@ fn flood_of_a_banned_client_costs_redis_nothing() {
         gateways.iter().map(sum).sum()
     };
     let (before, commands) = (checks(), redis.calls("evalsha"));
+    let watch = Stopwatch::start();
     for gateway in &gateways {
         let mut connection = gateway.connect();
         for _ in 0..1_000 {
@@ -280,9 +281,10 @@ fn flood_of_a_banned_client_costs_redis_nothing() {
         }
     }
     assert_eq!(checks() - before, 0, "calls with checks");
-    // Heartbeats.
+    // Heartbeats: a few in each second that a busy machine takes for the 2,000 requests.
     let sent = redis.calls("evalsha") - commands;
-    assert!(sent <= 30, "{sent}");
+    let most = (30 + 10 * watch.elapsed().as_secs()).min(500);
+    assert!(sent <= most, "{sent} of at most {most}");
     let banned: u64 = gateways
         .iter()
         .map(|gateway| gateway.count("tollgate_decisions_total", &[("source", "ban")]))

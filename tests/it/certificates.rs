@@ -13,8 +13,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::support::{
-    Authority, DEMO, Gateway, Issued, Stopwatch, check_file, eventually, full_config, replace_file,
-    sleep_for,
+    Authority, CpuWaits, DEMO, Gateway, Issued, Stopwatch, check_file, eventually, full_config,
+    inconclusive, replace_file, sleep_for,
 };
 
 /// A listener with this certificate, at a port that the kernel selects.
@@ -102,7 +102,7 @@ fn certificate_is_replaced_100_times_under_64_connections_without_a_failure() {
     let (config, address) = (client(&authority), gateway.listener(1));
     let (is_over, served, opened) =
         (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
-    let mut slowest = Duration::ZERO;
+    let (waits, mut slowest) = (CpuWaits::now(), Duration::ZERO);
     std::thread::scope(|scope| {
         for _ in 0..64 {
             scope.spawn(|| {
@@ -128,7 +128,9 @@ fn certificate_is_replaced_100_times_under_64_connections_without_a_failure() {
     let (served, opened) = (served.into_inner(), opened.into_inner());
     eprintln!("{served} requests, {opened} new connections, slowest replacement {slowest:?}");
     assert!(served > 1_000, "{served}");
-    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    if let Some(why) = waits.judge(slowest, Duration::from_secs(5)) {
+        inconclusive(&why);
+    }
     assert_eq!(gateway.count("tollgate_config_generation", &[]), 1);
     assert_eq!(gateway.log().matches("cannot be used").count(), 0, "{}", gateway.log());
 }
@@ -150,7 +152,9 @@ fn wrong_files_keep_the_previous_certificate_and_are_shown() {
     let key = std::fs::read(&issued.key).unwrap();
     replace_file(&issued.key, std::fs::read(&other.key).unwrap());
     gateway.wait_for_count("tollgate_certificate_errors_total", &name, 1);
-    let message = shown()["error"]["message"].as_str().unwrap().to_owned();
+    // It is shown just after it is counted.
+    let message = || shown()["error"]["message"].as_str().map(str::to_owned);
+    let message = eventually("the failure", message);
     assert!(message.contains("does not belong to the first certificate of"), "{message}");
     assert_eq!(Secure::open(&config, address).unwrap().leaf(), before);
     // A reload of the same configuration does not put it in force either.
@@ -162,6 +166,9 @@ fn wrong_files_keep_the_previous_certificate_and_are_shown() {
     eventually("the end of the failure", || shown()["error"].is_null().then_some(()));
     let issued = authority.issue("a", &["a.example"]);
     wait_for(&config, address, &leaf(&issued));
+    // It is logged just after it is in force.
+    let is_logged = || gateway.log().contains("certificate replaced").then_some(());
+    eventually("the replacement in the log", is_logged);
     let log = gateway.log();
     let events = [
         "certificate files cannot be used; the previous ones stay in use",

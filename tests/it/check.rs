@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{
     Authority, ClosedPort, DEMO, Gateway, Outcome, PeerServer, Redis, Request, Response,
-    eventually, full_config, tollgate,
+    eventually, full_config, replace_file, tollgate,
 };
 
 /// A literal secret, which no answer may contain.
@@ -118,7 +118,7 @@ fn dry_run_lists_changes_restarts_and_buckets() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_snapshot!(answer.text());
     // The same of the file, which the gateway has rejected.
-    std::fs::write(gateway.file(), new).unwrap();
+    replace_file(gateway.file(), new);
     eventually("the rejection", || (gateway.reloads("rejected") == 1).then_some(()));
     let of_file = dry_run(&gateway, "").json();
     assert_eq!(of_file["result"], "needs_restart");
@@ -132,7 +132,7 @@ fn dry_run_of_the_file_rejects_what_a_reload_rejects() {
     let folder = tempfile::tempdir().unwrap();
     let none = folder.path().join("none");
     let output = format!("[access_log]\noutput = \"{}/a.log\"\n", none.display());
-    std::fs::write(gateway.file(), full_config(&format!("{DEMO}{output}"))).unwrap();
+    replace_file(gateway.file(), full_config(&format!("{DEMO}{output}")));
     eventually("the rejection", || (gateway.reloads("rejected") == 1).then_some(()));
     let planned = dry_run(&gateway, "");
     let reload = gateway.send_admin(&Request::new("POST", "/api/reload"));

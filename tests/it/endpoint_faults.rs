@@ -10,8 +10,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Connection, Gateway, Nginx, PeerServer, Request, eventually, full_config, sleep_for,
-    timed_below,
+    Connection, Gateway, Nginx, PeerServer, Request, eventually, full_config, inconclusive,
+    sleep_for, timed_below,
 };
 
 /// Connections of the load, and the pause of each after a response.
@@ -98,7 +98,10 @@ fn others_share_its_requests(gateway: &Gateway, server: &PeerServer, fault: &str
     let late = counts.remove(&server.address.to_string()).unwrap_or_default();
     assert!(late <= CONNECTIONS / 2, "{fault}: {late} requests");
     let total: usize = counts.values().sum();
-    assert!(counts.len() == 3 && total > 300, "{fault}: {counts:?}");
+    assert_eq!(counts.len(), 3, "{fault}: {counts:?}");
+    if total <= 300 {
+        inconclusive(&format!("{fault}: a weak load: {counts:?}"));
+    }
     for count in counts.values() {
         let deviation = (count * 3).abs_diff(total);
         assert!(deviation * 100 <= total * 2 + 300, "{fault}: {counts:?}");

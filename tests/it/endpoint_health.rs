@@ -92,14 +92,15 @@ fn order(gateway: &Gateway, upstream: &str, server: &str, order: &str) -> Respon
 fn server_that_answers_500_is_ejected_and_returns_after_its_time() {
     let ((a, control), (b, _)) = (server(), server());
     let gateway =
-        Gateway::start(&config(&[&a, &b], "eject = { consecutive_failures = 3, for = \"2s\" }"));
+        Gateway::start(&config(&[&a, &b], "eject = { consecutive_failures = 3, for = \"4s\" }"));
     control.set(Answers::Failing);
-    let failed = (0..40).filter(|_| gateway.get("/").status == 500).count();
+    // It would get six of them. Few, so that a busy machine sends them before it returns.
+    let failed = (0..12).filter(|_| gateway.get("/").status == 500).count();
     assert_eq!(failed, 3);
     let shown = endpoint(&gateway, &a);
     assert_eq!((&shown["health"], &shown["state"]), (&json!("down"), &json!("ejected")));
     assert_eq!(shown["reason"], "consecutive failures");
-    assert!((1..=2_000).contains(&shown["retry_after_ms"].as_u64().unwrap()), "{shown}");
+    assert!((1..=4_000).contains(&shown["retry_after_ms"].as_u64().unwrap()), "{shown}");
     assert!(shown["since"].as_str().is_some(), "{shown}");
     let reason = [("upstream", "api"), ("reason", "consecutive_failures")];
     assert_eq!(gateway.count("tollgate_upstream_ejections_total", &reason), 1);

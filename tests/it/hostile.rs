@@ -553,6 +553,7 @@ fn row_73_malformed_requests_do_not_flood_the_log() {
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nx",
     ];
     let before = gateway.log().len();
+    let watch = Stopwatch::start();
     for number in 0..10_000 {
         let mut client = gateway.connect();
         client.write(garbage[number % garbage.len()]);
@@ -570,5 +571,7 @@ fn row_73_malformed_requests_do_not_flood_the_log() {
     assert_eq!(gateway.get("/").status, 200);
     let log = gateway.log();
     let lines = log[before..].lines().count();
-    assert!(lines < 100, "{lines} lines, such as\n{}", &log[log.len().saturating_sub(2_000)..]);
+    // A few in each second that a busy machine takes.
+    let most = 100 + 2 * usize::try_from(watch.elapsed().as_secs()).unwrap();
+    assert!(lines < most, "{lines} lines, such as\n{}", &log[log.len().saturating_sub(2_000)..]);
 }

@@ -156,6 +156,7 @@ fn costly_requests_stay_within_the_bound_of_the_period() {
     let fleet = &run.counted.fleet;
     fleet.kill_redis();
     run.counted.under_load(|| {
+        eventually("the share of each gateway", || (run.tokens() >= 9).then_some(()));
         sleep_for(Duration::from_millis(300));
         assert_eq!(run.tokens(), 9, "in the outage");
         fleet.restart_redis();

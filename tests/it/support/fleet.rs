@@ -91,8 +91,8 @@ impl Fleet {
     /// until the gateways have it.
     pub(crate) fn set_clock(&self, seconds_off: i64) {
         self.launch.clock.as_ref().unwrap().set(seconds_off);
-        // They read it once a second.
-        sleep_for(Duration::from_millis(1_100));
+        // They read it once a second, on a busy machine later.
+        sleep_for(Duration::from_millis(1_500));
     }
 
     /// Waits until the breakers of all gateways are closed (0) or open (2).

@@ -4,6 +4,7 @@
 use std::net::TcpStream;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::authority::Authority;
@@ -108,6 +109,15 @@ impl Pebble {
         let Self { child, authority, port, management, options, .. } = self;
         drop(child);
         Self::try_start(options, authority, (port, management)).expect("Pebble did not restart")
+    }
+
+    /// Suspends the server: orders wait until [`resume`](Self::resume).
+    pub(crate) fn suspend(&self) {
+        self.child.signal(Signal::SIGSTOP);
+    }
+
+    pub(crate) fn resume(&self) {
+        self.child.signal(Signal::SIGCONT);
     }
 
     /// Stops the server. Its address refuses connections.
