@@ -1,6 +1,8 @@
 //! The lines of other gateways in `docs/migrating.md`, and their translation.
 
-use crate::support::{Gateway, Nginx, send_concurrently, tollgate};
+use std::time::Duration;
+
+use crate::support::{CpuWaits, Gateway, Nginx, inconclusive, send_concurrently, tollgate};
 
 /// Requests of one client, sent at once.
 const REQUESTS: usize = 40;
@@ -39,14 +41,14 @@ fn passed(url: &str, refusal: u16) -> usize {
     passed
 }
 
-/// Requests that pass in nginx, and in a gateway with the translation.
-fn both(nginx: &str, toml: &str) -> [usize; 2] {
+/// Judges the requests that pass in nginx, and in a gateway with the translation, while both run.
+fn both(nginx: &str, toml: &str, judge: impl FnOnce([usize; 2])) {
     let (http, location): (Vec<&str>, Vec<&str>) =
         nginx.lines().partition(|line| line.contains("_zone "));
     let nginx = Nginx::limited(&http.join("\n"), &location.join("\n"));
     let frame = "[upstreams.api]\nservers = [\"demo\"]\n[routes.all]\n";
     let gateway = Gateway::start(&[frame, toml].concat());
-    [passed(&format!("http://{}/", nginx.address), 503), passed(&gateway.url("/"), 429)]
+    judge([passed(&format!("http://{}/", nginx.address), 503), passed(&gateway.url("/"), 429)]);
 }
 
 #[test]
@@ -68,8 +70,9 @@ fn every_file_of_the_page_is_valid() {
 fn limits_of_nginx_and_their_translation_let_equally_many_requests_pass() {
     let mut compared = 0;
     for (nginx, toml) in pairs().into_iter().filter(|(_, toml)| !toml.contains("kind")) {
-        let [nginx_passed, own] = both(&nginx.replace("r/s", "r/m"), &toml.replace("/s\"", "/m\""));
-        assert_eq!(nginx_passed, own, "{nginx}{toml}");
+        both(&nginx.replace("r/s", "r/m"), &toml.replace("/s\"", "/m\""), |[nginx_passed, own]| {
+            assert_eq!(nginx_passed, own, "{nginx}{toml}");
+        });
         compared += 1;
     }
     assert_eq!(compared, 4);
@@ -79,8 +82,15 @@ fn limits_of_nginx_and_their_translation_let_equally_many_requests_pass() {
 #[test]
 fn delays_of_nginx_and_their_translation_let_equally_many_requests_wait() {
     let (nginx, toml) = pairs().into_iter().find(|(_, toml)| toml.contains("leaky")).unwrap();
-    let counts = both(&nginx, &toml);
-    // The rate lets another one pass for each 100 ms that a busy machine needs to send the
-    // requests.
-    assert!(counts.iter().all(|passed| (21..=24).contains(passed)), "{counts:?}");
+    let waits = CpuWaits::now();
+    both(&nginx, &toml, |counts| {
+        assert!(counts.iter().all(|passed| *passed >= 21), "{counts:?}");
+        // The rate lets another one pass for each 100 ms that a busy machine needs to send the
+        // requests.
+        let more = counts.iter().max().unwrap() - 21;
+        let sending = Duration::from_millis(100) * u32::try_from(more).unwrap();
+        if let Some(why) = waits.judge(sending, Duration::from_millis(400)) {
+            inconclusive(&format!("{counts:?}; {why}"));
+        }
+    });
 }

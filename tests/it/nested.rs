@@ -15,8 +15,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::support::{
-    Gateway, Redis, Request, Stopwatch, Upstream, eventually, inconclusive, key, proxy_to,
-    sleep_for,
+    CpuWaits, Gateway, Redis, Request, Stopwatch, Upstream, eventually, inconclusive,
+    inconclusive_if_waited, key, proxy_to, sleep_for,
 };
 
 /// Tolerance for a bucket below zero in the upstream's order: what its rate adds in this time.
@@ -249,11 +249,15 @@ fn two_gateways_enforce_four_nested_rules_with_costs_across_a_reload() {
             gateway.log().contains("connected to Redis").then_some(())
         });
     }
+    let waits = CpuWaits::now();
     let (reload, counts) = load(&gateways, clock, &after);
     let arrivals = arrivals.lock().clone();
     let (allowed, denied) = counts;
     assert_eq!(arrivals.len() as u64, allowed, "the upstream sees what was allowed");
-    assert!(denied > allowed / 2, "{denied} denied: the limits were hardly reached");
+    if denied <= allowed / 2 {
+        let what = format!("{denied} denied, {allowed} allowed: the limits were hardly reached");
+        return inconclusive_if_waited(&what, &waits, HALF);
+    }
     let locally =
         |gateway: &Gateway| gateway.count("tollgate_decisions_total", &[("source", "local")]);
     let local: u64 = gateways.iter().map(locally).sum();
@@ -267,7 +271,10 @@ fn two_gateways_enforce_four_nested_rules_with_costs_across_a_reload() {
     judge(&arrivals, &reload);
     // The clients were greedy, so every rule was exhausted.
     let rules = BTreeSet::from(["per-ip", "per-key", "search", "everyone"]);
-    assert_eq!(exhausted(&arrivals, &reload), rules);
+    let exhausted = exhausted(&arrivals, &reload);
+    if exhausted != rules {
+        inconclusive_if_waited(&format!("exhausted: {exhausted:?}"), &waits, HALF);
+    }
 }
 
 /// Runs load on both gateways, with a reload of `after` half-way. Returns the span of the reload,

@@ -208,8 +208,10 @@ fn row_69_half_requests_and_half_handshakes_are_closed_when_few_connections_are_
                 flood.push(half);
             }
         }
+        // On a busy machine, the first ones are idle for long enough before the last one comes.
         eventually("all places to be taken", || {
-            (rejected(&gateway, "max_connections") > 0).then_some(())
+            let full = rejected(&gateway, "max_connections") + rejected(&gateway, "shed");
+            (full > 0).then_some(())
         });
         eventually("another client to be served", || {
             let mut client = Connection::open_from(Ipv4Addr::new(127, 0, 0, 9), gateway.address);
@@ -233,7 +235,15 @@ fn limit_of_an_address_is_that_of_the_proxy_header_and_exempts_trusted_proxies()
         connection.write(header.as_bytes());
         connection
     };
-    let mut first: Vec<_> = (0..2).map(|_| proxied("203.0.113.1")).collect();
+    // A connection is counted for its address once its header is read: before its first response.
+    let counted = |_| {
+        let mut connection = proxied("203.0.113.1");
+        connection.write(b"Host: a\r\n\r\n");
+        assert_eq!(connection.read_response("GET").status, 200);
+        connection.write(b"GET / HTTP/1.1\r\n");
+        connection
+    };
+    let mut first: Vec<_> = (0..2).map(counted).collect();
     eventually("two connections", || (status(&gateway)["connections"]["open"] == 2).then_some(()));
     assert!(proxied("203.0.113.1").is_closed_by_server());
     // The client can see the end before it is counted.

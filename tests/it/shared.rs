@@ -42,17 +42,30 @@ fn flood(gateways: &[Gateway], count: usize) -> StatusCounts {
     })
 }
 
+/// Whether gateways have decided without Redis since `waits`. A call takes longer than the timeout
+/// of a second only if a busy machine adds as much: the test is then inconclusive, else it fails.
+#[track_caller]
+pub(crate) fn is_decided_locally(gateways: &[Gateway], waits: &CpuWaits) -> bool {
+    let of_one =
+        |gateway: &Gateway| gateway.count("tollgate_decisions_total", &[("source", "local")]);
+    let local: u64 = gateways.iter().map(of_one).sum();
+    if local > 0 {
+        let what = format!("{local} local decisions");
+        inconclusive_if_waited(&what, waits, Duration::from_secs(1));
+    }
+    local > 0
+}
+
 #[test]
 fn four_gateways_allow_exactly_the_limit() {
     let redis = Redis::start();
     let gateways: [Gateway; 4] = gateways(&with_rate(&redis, "rate = \"1000/d\""));
+    let waits = CpuWaits::now();
     let counts = flood(&gateways, 3_000);
+    if is_decided_locally(&gateways, &waits) {
+        return;
+    }
     assert_eq!((counts.get(&200), counts.get(&429)), (Some(&1_000), Some(&2_000)), "{counts:?}");
-    let local: u64 = gateways
-        .iter()
-        .map(|gateway| gateway.count("tollgate_decisions_total", &[("source", "local")]))
-        .sum();
-    assert_eq!(local, 0, "nothing was decided without Redis");
 }
 
 #[test]
@@ -89,12 +102,15 @@ fn two_gateways_allow_exactly_twice_the_limit_at_half_a_token_each() {
 fn four_gateways_allow_exactly_the_rate_while_the_bucket_refills() {
     let redis = Redis::start();
     let gateways: [Gateway; 4] = gateways(&with_rate(&redis, "rate = \"10/s\"\nburst = 10"));
-    let clock = Stopwatch::start();
+    let (waits, clock) = (CpuWaits::now(), Stopwatch::start());
     let (mut passed, mut floods) = (0, Vec::new());
     while clock.elapsed() < Duration::from_secs(3) {
         let begun = clock.elapsed();
         passed += flood(&gateways, 256).get(&200).copied().unwrap_or(0);
         floods.push((begun, clock.elapsed()));
+    }
+    if is_decided_locally(&gateways, &waits) {
+        return;
     }
     // The burst, and the whole tokens refilled in this time.
     let tokens = |time: Duration| 10 + usize::try_from(time.as_millis() / 100).unwrap();
@@ -155,14 +171,8 @@ fn row_04_flushed_script_is_sent_again() {
         }
         flood.join().unwrap()
     });
-    let local = gateway.count("tollgate_decisions_total", &[("source", "local")]);
-    if local > 0 {
-        // A call takes longer than the timeout of a second only if a busy machine adds as much.
-        return inconclusive_if_waited(
-            &format!("{local} local decisions"),
-            &waits,
-            Duration::from_secs(1),
-        );
+    if is_decided_locally(std::slice::from_ref(&gateway), &waits) {
+        return;
     }
     assert_eq!((counts.get(&200), counts.get(&429)), (Some(&300), Some(&1_200)));
     if forgotten < 2 {

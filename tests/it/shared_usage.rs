@@ -284,7 +284,8 @@ fn wait_for_breaker(gateways: &[Gateway], state: u64) {
 fn outage_is_in_the_records_without_another_request() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(&redis);
-    let table = format!("{}{BREAKER}", proxy.table("200ms"));
+    // Checks that time out on a busy machine would be counted twice.
+    let table = format!("{}{BREAKER}", proxy.table("1s"));
     let text = format!("instances = 2\n{}", config(&table, "100/year"));
     let gateways: [Gateway; 2] = std::array::from_fn(|_| start(&text));
     let [first, second] = &gateways;
@@ -331,8 +332,9 @@ fn usage_that_cannot_be_written_is_kept_and_said() {
         let unwritten = gateway.count("tollgate_usage_unwritten", &[]);
         (failed > 0 && unwritten > 0).then_some(())
     });
-    let log = gateway.log();
-    assert!(log.contains("usage cannot be written to Redis"), "{log}");
+    // It is logged after it is counted.
+    let failed = "usage cannot be written to Redis";
+    let log = eventually(failed, || Some(gateway.log()).filter(|log| log.contains(failed)));
     assert!(log.contains("needs `+hget +hset +hdel +hincrby +hscan +pexpire`"), "{log}");
     // Requests are limited as before.
     assert_eq!(gateway.count("tollgate_breaker_state", &[]), 0);
@@ -342,7 +344,7 @@ fn usage_that_cannot_be_written_is_kept_and_said() {
     assert!(refused.text().contains("+hscan"), "{}", refused.text());
     redis.query::<String>(&["ACL", "SETUSER", "default", "+hset", "+hscan"]);
     wait_for_used(&gateway, "", &[7.0]);
-    assert_eq!(gateway.count("tollgate_usage_unwritten", &[]), 0);
+    gateway.wait_for_count("tollgate_usage_unwritten", &[], 0);
     eventually("the end in the log", || {
         gateway.log().contains("usage is written to Redis again").then_some(())
     });
@@ -396,8 +398,9 @@ fn before_midnight() -> i64 {
 
 #[test]
 fn ended_periods_are_listed_until_they_are_not_kept() {
-    let clock = WallClock::new();
-    clock.set(before_midnight());
+    // The real day can end meanwhile.
+    let (clock, offset) = (WallClock::new(), before_midnight());
+    clock.set(offset);
     let mut redis = Redis::stopped();
     redis.launch_with(|command| clock.apply_to(command));
     let text = full_config(&config(&redis.table(), "100/d"));
@@ -412,7 +415,7 @@ fn ended_periods_are_listed_until_they_are_not_kept() {
     if began.elapsed().as_secs() > 50 {
         return inconclusive("the day ended before the requests were counted");
     }
-    clock.set(before_midnight() + 7_200);
+    clock.set(offset + 7_200);
     // Gateways read the clock once a second.
     sleep_for(Duration::from_millis(1_500));
     send(second, 2);
@@ -423,9 +426,9 @@ fn ended_periods_are_listed_until_they_are_not_kept() {
     let time = entries[0]["counted_at"].as_str().unwrap();
     wait_for_used(second, &format!("period={time}"), &[8.0]);
     // 99 days after its end, and 100 days.
-    clock.set(before_midnight() + 99 * 86_400);
+    clock.set(offset + 99 * 86_400);
     wait_for_used(first, "period=all", &[8.0, 2.0]);
-    clock.set(before_midnight() + 100 * 86_400 + 600);
+    clock.set(offset + 100 * 86_400 + 600);
     sleep_for(Duration::from_millis(1_500));
     wait_for_used(first, "period=all", &[2.0]);
     let old: Vec<String> = redis.query(&["KEYS", "tollgate:usage:quota:*"]);
@@ -442,7 +445,7 @@ fn outage_over_the_end_of_a_period_is_in_the_record_of_that_period() {
     let mut redis = Redis::stopped();
     redis.launch_with(|command| clock.apply_to(command));
     let proxy = FaultProxy::start(&redis);
-    let table = format!("{}{BREAKER}", proxy.table("200ms"));
+    let table = format!("{}{BREAKER}", proxy.table("1s"));
     let text = full_config(&format!("instances = 2\n{}", config(&table, "100/d")));
     let began = Stopwatch::start();
     let gateways: [Gateway; 2] =
@@ -450,6 +453,9 @@ fn outage_over_the_end_of_a_period_is_in_the_record_of_that_period() {
     gateways.iter().for_each(connected);
     let [first, second] = &gateways;
     send(first, 10);
+    if began.elapsed() > LEFT / 2 {
+        return inconclusive("the gateways took long to start: the day ends too soon");
+    }
     wait_for_used(second, "", &[10.0]);
     proxy.set(Mode::Refuse);
     wait_for_breaker(&gateways, 2);
@@ -491,7 +497,9 @@ fn number_of_records_is_bounded() {
         (gateway.count("tollgate_usage_dropped_total", &[]) >= 41).then_some(())
     });
     assert_eq!(count(), 1_000);
-    assert!(gateway.log().contains("Redis has usage.max_records"), "{}", gateway.log());
+    // It is logged after it is counted.
+    let full = "Redis has usage.max_records";
+    eventually(full, || gateway.log().contains(full).then_some(()));
     // Known clients are counted on.
     let quotas = entries(&gateway, "rule=quota&limit=100").unwrap();
     let twice = quotas.iter().filter(|entry| entry["used"].as_f64() == Some(2.0)).count();

@@ -253,5 +253,8 @@ fn overloaded_upstream_serves_high_priorities_in_time_and_loses_no_throughput() 
 
     gateway.apply(&config(&upstream, ""));
     let collapsed = overload(&gateway, &control, 80).enterprise.quantile(950);
-    assert!(collapsed > 5 * unloaded, "without a limit {collapsed:?}, {unloaded:?} unloaded");
+    if collapsed <= 5 * unloaded {
+        let found = format!("without a limit {collapsed:?}, {unloaded:?} unloaded");
+        inconclusive_if_waited(&found, &waits, WAITED);
+    }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use crate::kinds::{passed, request};
+use crate::shared::is_decided_locally;
 use crate::support::{
-    ClientGroup, DEMO, Data, Fleet, Gateway, Load, Redis, Report, Request, Stopwatch, check,
-    eventually, full_config, inconclusive, key, sleep_for, tollgate, wait_retry_after,
+    ClientGroup, CpuWaits, DEMO, Data, Fleet, Gateway, Load, Redis, Report, Request, Stopwatch,
+    check, eventually, full_config, inconclusive, key, sleep_for, tollgate, wait_retry_after,
 };
 
 fn rule(settings: &str) -> String {
@@ -119,7 +120,12 @@ fn retry_after_is_exact() {
         // A process that was idle can be slow to wake up: this request is refused for sure.
         let awake = early.saturating_sub(Duration::from_millis(150));
         sleep_for(awake.saturating_sub(watch.elapsed()));
-        assert_eq!(gateway.send(&request()).status, 429);
+        let status = gateway.send(&request()).status;
+        if watch.elapsed() >= before + wait {
+            inconclusive("a request took longer than 180 ms");
+            continue;
+        }
+        assert_eq!(status, 429, "much too early");
         sleep_for(early.saturating_sub(watch.elapsed()));
         let status = gateway.send(&request()).status;
         if watch.elapsed() < before + wait {
@@ -195,7 +201,12 @@ fn full_log_takes_8_bytes_for_each_stamp_in_redis() {
         let gateway = Gateway::start(&text);
         gateway.wait_for_redis();
         let count = usize::try_from(limit).unwrap();
-        assert_eq!(passed(&[&gateway], count + 50), count);
+        let waits = CpuWaits::now();
+        let passed = passed(&[&gateway], count + 50);
+        if is_decided_locally(std::slice::from_ref(&gateway), &waits) {
+            return;
+        }
+        assert_eq!(passed, count);
         let keys: Vec<String> = redis.query(&["KEYS", "tollgate:*:window"]);
         let [log] = &keys[..] else { panic!("{keys:?}") };
         let length: u64 = redis.query(&["STRLEN", log]);

@@ -84,15 +84,16 @@ async fn row_152_head_that_is_late_is_a_504_by_the_time_limit_of_the_attempt() {
     let (_http1, servers) = servers().await;
     for (address, protocol) in servers {
         for limit in ["first_byte_timeout", "try_timeout"] {
-            let settings = format!("{protocol}{limit} = \"300ms\"");
+            // A busy machine can delay each answer by more than a third of a second.
+            let settings = format!("{protocol}{limit} = \"700ms\"");
             let gateway = Gateway::start(&config(address, &settings));
-            for request in [Request::get("/2000"), Request::new("POST", "/2000").body("x")] {
+            for request in [Request::get("/4000"), Request::new("POST", "/4000").body("x")] {
                 let (answer, took) = timed(|| gateway.send(&request));
                 assert_eq!(answer.status, 504, "{settings}");
-                assert!((280..1_900).contains(&took.as_millis()), "{settings}: {took:?}");
+                assert!((680..3_900).contains(&took.as_millis()), "{settings}: {took:?}");
             }
             // Neither limits the body.
-            for path in ["/10", "/body700"] {
+            for path in ["/10", "/body1000"] {
                 let answer = gateway.get(path);
                 assert_eq!((answer.status, answer.text().as_str()), (200, "ok"), "{settings}");
             }
@@ -108,11 +109,11 @@ async fn row_152_head_that_is_late_is_a_504_by_the_time_limit_of_the_attempt() {
 async fn row_152_time_limits_of_a_route_replace_those_of_its_upstream() {
     let (_http1, servers) = servers().await;
     for (address, protocol) in servers {
-        let settings = format!("{protocol}first_byte_timeout = \"200ms\"\ntimeout = \"10s\"");
+        let settings = format!("{protocol}first_byte_timeout = \"500ms\"\ntimeout = \"10s\"");
         let routes = "[routes.long]\npath = \"/600\"\nupstream = \"api\"\nfirst_byte_timeout = \"5s\"\n\
-                      [routes.short]\npath = \"/150\"\nupstream = \"api\"\ntimeout = \"50ms\"\n";
+                      [routes.short]\npath = \"/1500\"\nupstream = \"api\"\ntimeout = \"50ms\"\n";
         let gateway = Gateway::start(&(config(address, &settings) + routes));
-        for (path, status) in [("/600", 200), ("/601", 504), ("/150", 504), ("/10", 200)] {
+        for (path, status) in [("/600", 200), ("/2000", 504), ("/1500", 504), ("/10", 200)] {
             assert_eq!(gateway.get(path).status, status, "{path} {protocol}");
         }
         assert_eq!(
@@ -126,17 +127,17 @@ async fn row_152_time_limits_of_a_route_replace_those_of_its_upstream() {
 async fn row_153_timeout_ends_the_whole_request() {
     let (_http1, servers) = servers().await;
     for (address, protocol) in servers {
-        let settings = format!("{protocol}timeout = \"300ms\"\nread_timeout = \"20s\"");
+        let settings = format!("{protocol}timeout = \"700ms\"\nread_timeout = \"20s\"");
         let gateway = Gateway::start(&config(address, &settings));
         // Before the head: 504.
         let (answer, took) = timed(|| gateway.get("/5000"));
         assert_eq!(answer.status, 504, "{protocol}");
         assert_eq!(answer.json()["detail"], "The request took longer than its time limit.");
-        assert!((280..3_000).contains(&took.as_millis()), "{took:?}");
+        assert!((680..4_000).contains(&took.as_millis()), "{took:?}");
         // After it: the response is cut off, also over HTTP/2.
         let (answer, took) = timed(|| gateway.get("/body5000"));
         assert_eq!((answer.status, answer.complete, answer.text().as_str()), (200, false, "o"));
-        assert!((280..3_000).contains(&took.as_millis()), "{took:?}");
+        assert!((680..4_000).contains(&took.as_millis()), "{took:?}");
         let mut client = Client::connect(gateway.listener(1)).await;
         let request = http::Request::builder().uri("http://api.test/body5000").body(()).unwrap();
         let mut body = client.send(request).await.unwrap().into_body();
@@ -227,14 +228,15 @@ fn attempt_is_timed_from_the_selection_of_its_server() {
             slow.address
         )
     });
-    let server = delayed(tls.address, Duration::from_millis(600));
+    // A busy machine has a second and a half for the handshakes and the answer.
+    let server = delayed(tls.address, Duration::from_secs(1));
     let settings = format!(
         "tls = {{ ca = {:?}, server_name = \"api.test\" }}\nconnect_timeout = \"5s\"\n\
-         try_timeout = \"1s\"",
+         try_timeout = \"2500ms\"",
         authority.ca()
     );
     let config = config(server, &settings).replace("[\"127", "[\"https://127");
-    for (path, status) in [("/1", 200), ("/700", 504)] {
+    for (path, status) in [("/1", 200), ("/2000", 504)] {
         assert_eq!(Gateway::start(&config).get(path).status, status, "{path}");
     }
 }
@@ -242,7 +244,7 @@ fn attempt_is_timed_from_the_selection_of_its_server() {
 #[test]
 fn upgraded_connection_outlives_all_time_limits() {
     let upstream = Upstream::upgrading();
-    let limits = "timeout = \"300ms\"\ntry_timeout = \"300ms\"\nfirst_byte_timeout = \"300ms\"";
+    let limits = "timeout = \"1s\"\ntry_timeout = \"1s\"\nfirst_byte_timeout = \"1s\"";
     let gateway = Gateway::start(&config(upstream.address, limits));
     let mut client = gateway.connect();
     let request = Request::get("/").header("Connection", "Upgrade").header("Upgrade", "websocket");
@@ -250,7 +252,7 @@ fn upgraded_connection_outlives_all_time_limits() {
     for byte in [b"1", b"2", b"3"] {
         client.write(byte);
         assert_eq!(client.read_bytes(1), byte);
-        sleep_for(Duration::from_millis(400));
+        sleep_for(Duration::from_millis(700));
     }
 }
 

@@ -155,7 +155,8 @@ fn row_67_unix_socket_stays_through_an_upgrade() {
 #[test]
 fn row_67_broken_program_leaves_the_old_process_serving() {
     let program = Program::new();
-    let config = full_config(&format!("upgrade_timeout = \"2s\"\n{DEMO}"));
+    // The last upgrade succeeds, also on a busy machine.
+    let config = full_config(&format!("upgrade_timeout = \"5s\"\n{DEMO}"));
     let gateway = Gateway::start_program(&program.path(), &config);
     // (script, reason)
     let cases = [
@@ -164,7 +165,7 @@ fn row_67_broken_program_leaves_the_old_process_serving() {
         ("not a program", "cannot start"),
         (
             "#!/bin/sh\nwhile :; do sleep 0.2; done\n",
-            "was not ready within `server.upgrade_timeout` (2s)",
+            "was not ready within `server.upgrade_timeout` (5s)",
         ),
         (
             "#!/bin/sh\necho xxxxxxxxxxxxxxxxx >&0\nwhile :; do sleep 0.2; done\n",
@@ -176,7 +177,7 @@ fn row_67_broken_program_leaves_the_old_process_serving() {
         let (answer, took) = timed(|| upgrade(&gateway));
         assert_eq!(answer.status, 503, "{script}: {}", answer.text());
         assert!(answer.text().contains(reason), "{script}: {}", answer.text());
-        assert!(took < Duration::from_secs(12), "{took:?}");
+        assert!(took < Duration::from_secs(15), "{took:?}");
         assert!(gateway.log().contains("upgrade failed"), "{}", gateway.log());
         assert_eq!(gateway.get("/").status, 200);
         assert_eq!(gateway.admin("/ready").status, 200);

@@ -111,10 +111,11 @@ fn crash_loses_at_most_the_counts_of_a_second() {
     for _ in 0..3 {
         let gateway = Gateway::start(&settings);
         assert!(100_000 - remaining(&gateway) >= before);
-        // 1.5 s of requests: those of the first part are written meanwhile.
+        // Those of the first part are written meanwhile.
         send(&gateway, 200);
         before = 100_000 - remaining(&gateway);
-        sleep_for(Duration::from_secs(1));
+        // A second, and the time of two writes, which a busy disk extends.
+        sleep_for(Duration::from_secs(2));
         send(&gateway, 50);
         let last = 100_000 - remaining(&gateway);
         assert_eq!(last, before + 50);
@@ -212,7 +213,7 @@ fn refusal(config: &str) -> Option<String> {
     let path = own.path().join("gateway.toml");
     std::fs::write(&path, full_config(config)).unwrap();
     let mut command = Command::new("timeout");
-    command.args(["3", env!("CARGO_BIN_EXE_tollgate"), "run", "-c", path.to_str().unwrap()]);
+    command.args(["8", env!("CARGO_BIN_EXE_tollgate"), "run", "-c", path.to_str().unwrap()]);
     let output = command.output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!log.contains("panic") && log.contains("INFO"), "{log}");
@@ -284,7 +285,7 @@ fn counts_of_a_full_disk_are_written_when_there_is_room() {
     send(&gateway, 10);
     limit("unlimited".to_owned());
     wait_for_used(&gateway, f64::from(sent));
-    assert_eq!(gateway.count("tollgate_usage_unwritten", &[]), 0);
+    gateway.wait_for_count("tollgate_usage_unwritten", &[], 0);
     eventually("the end in the log", || {
         gateway.log().contains("usage is written again").then_some(())
     });
@@ -402,18 +403,20 @@ fn usage_is_listed_by_client_rule_and_period() {
     let gateway = Gateway::start(&config(&file, "100/month"));
     send(&gateway, 3);
     assert_eq!(gateway.get("/").status, 200);
-    wait_for_used(&gateway, 3.0);
-    let all = usage(&gateway, "");
-    assert_eq!(all["source"], "file");
-    let mut entries: Vec<_> = all["entries"].as_array().unwrap().iter().map(summary).collect();
-    entries.sort();
     let expected = [
         "each ip 127.0.0.1 free 4 of 1000",
         // Without a key, a client is counted by its address.
         "quota ip 127.0.0.1 free 1 of 100",
         "quota key acme free 3 of 100",
     ];
-    assert_eq!(entries, expected);
+    // The last request can be in a later write than those before it.
+    eventually("all entries", || {
+        let all = usage(&gateway, "");
+        assert_eq!(all["source"], "file");
+        let mut entries: Vec<_> = all["entries"].as_array().unwrap().iter().map(summary).collect();
+        entries.sort();
+        (entries == expected).then_some(())
+    });
     let of = |query: &str| usage(&gateway, query)["entries"].as_array().unwrap().len();
     assert_eq!(of("?key=acme"), 1);
     assert_eq!(of("?ip=127.0.0.1"), 2);

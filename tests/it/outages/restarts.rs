@@ -86,7 +86,8 @@ fn buckets_start_empty_until_redis_is_reached() {
     assert_eq!(reached(), false);
     redis.launch();
     linked(&gateway);
-    assert_eq!(reached(), true);
+    // It is noted after it is logged.
+    eventually("Redis to be reached", || (reached() == true).then_some(()));
     redis.kill();
     eventually("the breaker to open", || (breaker(&gateway) == 2).then_some(()));
     // A client without a key, whose bucket is unknown to the gateway.

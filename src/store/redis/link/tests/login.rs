@@ -113,13 +113,13 @@ async fn the_log_has_a_line_for_each_change_and_no_secret() {
     // The default of up to 15 s is longer than this test waits.
     let soon = "timeout = '1s'\nbreaker = { open = '100ms', open_max = '500ms' }";
     let running = Running::start(&format!("{}\npassword = '${{PW}}'\n{soon}", server.url()));
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let said = |text: &str| String::from_utf8_lossy(&log.0.lock()).contains(text);
+    eventually("it is refused", async || said("WRONGPASS")).await;
     server.ask("-a other --no-auth-warning CONFIG SET requirepass p/w@1");
     running.until_writes().await;
     server.ask("-a p/w@1 --no-auth-warning ACL SETUSER default -set");
     assert_eq!(running.write().await, Err(Some(ErrorClass::NoPermission)));
     assert_eq!(running.write().await, Err(None), "no request calls Redis");
-    let said = |text: &str| String::from_utf8_lossy(&log.0.lock()).contains(text);
     eventually("it has tried again", async || said("@user_script:")).await;
     server.ask("-a p/w@1 --no-auth-warning ACL SETUSER default +set");
     running.until_writes().await;
