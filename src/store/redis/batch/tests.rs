@@ -322,7 +322,7 @@ async fn debt_is_settled_once_if_a_grant_is_late() {
 #[tokio::test]
 async fn checks_beyond_the_queue_bound_are_rejected_at_once() {
     let server = RedisServer::start(&["--enable-debug-command", "yes"]);
-    let batcher = batcher(connected(&server).await, 1_000, series());
+    let batcher = batcher(connected(&server).await, 20_000, series());
     let answers = at_once(&batcher, 9_000, |number| charges(number as u128, 9)).await;
     // All checks that were accepted are decided.
     assert!(answers.iter().flatten().all(|answered| answered.answer.allowed()));

@@ -137,7 +137,9 @@ fn spawn(folder: &Path, arguments: &[String]) -> Child {
 pub(super) fn settings(lines: &str) -> Redis {
     let rest = "[upstreams.api]\nservers = [\"demo\"]\n[routes.all]\n";
     let environment = |name: &str| (name == "PW").then(|| "p/w@1".to_owned());
-    let text = format!("[redis]\n{lines}\n{rest}");
+    // The default is too short for a probe on a busy machine.
+    let timeout = if lines.contains("timeout") { "" } else { "timeout = '1s'\n" };
+    let text = format!("[redis]\n{timeout}{lines}\n{rest}");
     let policy = from_text_in("gateway.toml", &text, &environment);
     policy.unwrap_or_else(|report| panic!("{report}")).redis.unwrap()
 }

@@ -171,12 +171,13 @@ async fn reconnects_are_delayed_longer_each_time_a_connection_breaks() {
     let server = Server::start(&[]).await;
     let running = Running::start(&server.url());
     let started = clock::now();
-    while clock::now() - started < 3_000_000 {
+    // At least three, however long a busy machine takes for them.
+    while clock::now() - started < 3_000_000 || running.link.connections() < 3 {
         if let Some(connection) = running.link.current() {
             connection.health.give_up(super::super::watch::Reason::Closed);
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     // Without growing delays there would be a hundred.
-    assert!((3..40).contains(&running.link.connections()), "{}", running.link.connections());
+    assert!(running.link.connections() < 40, "{}", running.link.connections());
 }
