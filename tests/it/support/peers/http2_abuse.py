@@ -201,6 +201,12 @@ ENDS = {
     "zero_windows": lambda seen: resets(seen) >= 50,
 }
 
+# Violations of the protocol, after which the server has to end the connection: the client does not.
+VIOLATIONS = {
+    "window_overflow", "even_stream", "decreasing_stream", "data_after_end", "data_on_idle_stream", "large_frame",
+    "hpack_bomb", "crumbs",
+}
+
 
 def resets(seen):
     return sum(seen["resets"].values())
@@ -255,7 +261,8 @@ def main():
             if scenario in ENDS:
                 while not ENDS[scenario](seen) and (data := connection.recv(65_536)):
                     received(data, seen)
-            connection.shutdown(socket.SHUT_WR)
+            if scenario not in VIOLATIONS:
+                connection.shutdown(socket.SHUT_WR)
         while data := connection.recv(65_536):
             received(data, seen)
     except (ConnectionResetError, BrokenPipeError):
