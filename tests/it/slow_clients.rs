@@ -278,7 +278,9 @@ fn upgraded_connection_has_no_minimum_rate() {
     client.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
     assert_eq!(client.read_response("GET").status, 101);
     sleep_for(LONG);
-    assert!(client.read_bytes(sent).iter().all(|byte| *byte == b'x'));
+    let bytes = client.read_bytes(sent);
+    assert_eq!(bytes.len(), sent);
+    assert!(bytes.iter().all(|byte| *byte == b'x'));
     assert_eq!(gateway.count(REJECTED, &[("reason", "send_rate")]), 0);
 }
 
