@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Request;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -13,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::config;
 use super::counting::Counting;
 use super::gateways::assert_limit_of_20_holds;
-use crate::support::Gateway;
+use crate::support::{Gateway, TIMEOUT};
 
 /// Clients, until they are stopped.
 pub(super) struct Clients {
@@ -22,6 +23,8 @@ pub(super) struct Clients {
     stops: Arc<AtomicBool>,
     /// Number of responses with 200 or 101, and with 429.
     counts: Arc<[AtomicUsize; 2]>,
+    /// Other ends of requests whose clients wait for a response.
+    failures: Arc<Mutex<Vec<String>>>,
 }
 
 impl Clients {
@@ -30,16 +33,19 @@ impl Clients {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(2).enable_all().build().unwrap();
         let (stops, counts) = (Arc::<AtomicBool>::default(), Arc::<[AtomicUsize; 2]>::default());
+        let failures = Arc::<Mutex<Vec<String>>>::default();
         let task = |number: usize| {
             let (http1, http2) = targets[number % targets.len()];
             let (stops, counts) = (Arc::clone(&stops), Arc::clone(&counts));
+            let failures = Arc::clone(&failures);
             runtime.spawn(async move {
                 let mut random = number as u64 + 1;
                 while !stops.load(Ordering::SeqCst) {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let pause = Duration::from_millis((random >> 40) % 30);
-                    let request = request(http1, http2, (random >> 33) % 8, pause);
-                    let status = timeout(Duration::from_secs(5), request).await.ok().flatten();
+                    let how = (random >> 33) % 8;
+                    let response = timeout(TIMEOUT, request(http1, http2, how, pause)).await;
+                    let status = response.as_ref().ok().copied().flatten();
                     match status {
                         Some(200 | 101) => drop(counts[0].fetch_add(1, Ordering::SeqCst)),
                         Some(429) => {
@@ -47,21 +53,27 @@ impl Clients {
                             // The refused clients ask for units a thousand times a second.
                             sleep(3 * pause).await;
                         }
-                        _ => {}
+                        None if [4, 5].contains(&how) => {}
+                        _ => failures.lock().push(format!("request {how}: {response:?}")),
                     }
                 }
             })
         };
         let tasks = (0..count).map(task).collect();
-        Self { runtime, tasks, stops, counts }
+        Self { runtime, tasks, stops, counts, failures }
     }
 
-    /// Stops them, and returns how many requests have passed and were refused.
+    /// Stops them, and returns how many requests have passed and were refused. Asserts that no
+    /// other request failed than those that clients gave up.
+    #[track_caller]
     pub(super) fn stop(self) -> (usize, usize) {
         self.stops.store(true, Ordering::SeqCst);
         for task in self.tasks {
-            let _ = self.runtime.block_on(task);
+            self.runtime.block_on(task).unwrap();
         }
+        let failures = self.failures.lock();
+        let some = failures.iter().take(5).collect::<Vec<_>>();
+        assert!(failures.is_empty(), "{} requests failed, such as {some:?}", failures.len());
         (self.counts[0].load(Ordering::SeqCst), self.counts[1].load(Ordering::SeqCst))
     }
 }
