@@ -2,7 +2,7 @@
 //! own field shows that.
 //!
 //! The times of a request exclude each other, so if its own field has the delay, another one is
-//! long only because the machine is busy: then the measurement is inconclusive.
+//! long only if the machine is busy: then the measurement is inconclusive.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,8 +13,8 @@ use socket2::{Domain, Socket, Type};
 
 use super::{lines, place, table};
 use crate::support::{
-    Connection, DEMO, FaultProxy, Gateway, Mode, Redis, Request, Upstream, eventually,
-    inconclusive, proxy_to, sleep_for,
+    Connection, CpuWaits, DEMO, FaultProxy, Gateway, Mode, Redis, Request, Upstream, eventually,
+    inconclusive_if_waited, proxy_to, sleep_for,
 };
 
 const DELAY: Duration = Duration::from_millis(500);
@@ -24,56 +24,33 @@ const TIMES: [&str; 6] =
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n";
 
-/// What the times of one request show.
-enum Verdict {
-    /// Only its own fields have the delay.
-    Right,
-    /// Another field is long, too, because the machine is busy.
-    Busy(String),
-    /// Its own fields lack the delay.
-    Wrong(String),
-}
-
-/// Judges a line in which the fields `own` together should have the delay.
+/// Asserts that in this line, the fields `own` together have the delay, and no other field. What
+/// differs may be due to waits for a CPU since `waits`: then the measurement is inconclusive.
 #[track_caller]
-fn judge(line: &Value, own: &[&str]) -> Verdict {
+fn judge(line: &Value, own: &[&str], waits: &CpuWaits) {
     let of = |name: &str| Duration::from_secs_f64(line[name].as_f64().unwrap_or(0.0) / 1e3);
     let sum: Duration = TIMES.map(of).iter().sum();
     assert!(sum <= of("total_ms") + Duration::from_millis(1), "{line}");
     let slow: Duration = own.iter().map(|name| of(name)).sum();
     let mut others = TIMES.into_iter().filter(|name| !own.contains(name));
     if slow < DELAY.mul_f64(0.9) {
-        Verdict::Wrong(format!("{own:?} should have the delay: {line}"))
+        // A pause of the gateway itself may precede a delay of the client.
+        let why = format!("{own:?} should have the delay: {line}");
+        inconclusive_if_waited(&why, waits, DELAY.saturating_sub(slow));
     } else if let Some(other) = others.find(|name| of(name) > DELAY / 2) {
-        Verdict::Busy(format!("{other} is long, too: {line}"))
-    } else {
-        Verdict::Right
+        inconclusive_if_waited(&format!("{other} is long, too: {line}"), waits, of(other));
     }
 }
 
-/// Sends requests by `exchange` to a gateway with this configuration, until one shows the delay in
-/// the fields `own` only. At most three, because a pause of the gateway itself may precede a delay
-/// of the client.
+/// Sends a request by `exchange` to a gateway with this configuration, which must show the delay in
+/// the fields `own` only.
 #[track_caller]
-fn check(config: &str, own: &[&str], mut exchange: impl FnMut(&Gateway, &mut Connection)) {
+fn check(config: &str, own: &[&str], exchange: impl FnOnce(&Gateway, &mut Connection)) {
     let (_folder, path) = place();
     let gateway = Gateway::start(&format!("{config}{}", table(&path, "")));
-    let mut client = gateway.connect();
-    let verdicts = (1..=3).map(|count| {
-        exchange(&gateway, &mut client);
-        judge(&lines(&path, count)[count - 1], own)
-    });
-    let (mut busy, mut wrong) = (Vec::new(), Vec::new());
-    for verdict in verdicts {
-        match verdict {
-            Verdict::Right => return,
-            Verdict::Busy(why) => busy.push(why),
-            Verdict::Wrong(why) => wrong.push(why),
-        }
-    }
-    // A pause of the gateway explains one, not two.
-    assert!(wrong.len() < 2, "{wrong:?}");
-    inconclusive(&busy.join("; "));
+    let waits = CpuWaits::now();
+    exchange(&gateway, &mut gateway.connect());
+    judge(&lines(&path, 1)[0], own, &waits);
 }
 
 fn get(client: &mut Connection) {
@@ -118,12 +95,9 @@ fn slow_connection_to_the_upstream_is_in_connect_ms_only() {
     });
     let (_folder, path) = place();
     let gateway = Gateway::start(&format!("{config}{}", table(&path, "")));
+    let waits = CpuWaits::now();
     get(&mut gateway.connect());
-    match judge(&lines(&path, 1)[0], &["connect_ms"]) {
-        Verdict::Right => {}
-        Verdict::Busy(why) => inconclusive(&why),
-        Verdict::Wrong(why) => panic!("{why}"),
-    }
+    judge(&lines(&path, 1)[0], &["connect_ms"], &waits);
     drop(server.join().unwrap());
 }
 
