@@ -245,11 +245,9 @@ fn refused_request_of_an_exhausted_client_holds_nothing() {
     }
     assert_eq!(held(&gateway), 0);
     // The deny cache knows the token bucket, and needs to know no units. A heartbeat and a renewal
-    // may come between.
-    if watch.elapsed() < Duration::from_millis(900) {
-        let calls = redis.script_calls() - calls;
-        assert!(calls < 20, "{calls}");
-    }
+    // may come between, and each second a call for the expired entry.
+    let (calls, took) = (redis.script_calls() - calls, watch.elapsed());
+    assert!(calls < 20 + 3 * took.as_secs(), "{calls} calls in {took:?}");
 }
 
 #[test]
