@@ -130,7 +130,12 @@ fn late_reply_of_redis_makes_no_wait_longer() {
         }
         let arrivals = upstream.arrivals();
         let [.., first, second] = arrivals.as_slice() else { panic!("{arrivals:?}") };
-        each.push(second.saturating_sub(*first));
+        let apart = second.saturating_sub(*first);
+        // Redis decided about the first one while it was sent. Within 10 ms: Redis has another
+        // clock.
+        let least = GAP.saturating_sub(took + Duration::from_millis(10));
+        assert!(apart >= least, "{apart:?}, at least {least:?}");
+        each.push(apart);
         // A busy machine can be late, but not in each round.
         if each.last().is_some_and(|apart| *apart < GAP + LATE / 2) {
             return;
@@ -153,9 +158,11 @@ fn three_gateways_share_the_rate_while_redis_is_away() {
     let gateways = &fleet.gateways;
     fleet.kill_redis();
     let began = upstream.clock.elapsed();
-    let counts = burst(&gateways.each_ref(), 90);
+    let counts = burst(&gateways.each_ref(), 120);
     let passed = *counts.get(&200).unwrap();
-    assert_eq!(passed + counts.get(&429).unwrap_or(&0), 90, "{counts:?}");
+    assert_eq!(passed + counts.get(&429).unwrap_or(&0), 120, "{counts:?}");
+    // A queue without a bound would let all pass, at the rate. Each gateway has room for eleven.
+    assert!(passed <= 110, "{counts:?}");
     let took = upstream.arrivals().last().unwrap().saturating_sub(began);
     let most = 31 + usize::try_from((took * PER_SECOND).as_secs()).unwrap();
     assert!((20..=most).contains(&passed), "{passed} in {took:?}, at most {most}");
@@ -200,21 +207,26 @@ fn request_that_would_wait_for_too_long_is_refused() {
     let upstream = Clocked::start();
     let gateway =
         Gateway::start(&config(&upstream.server, "", "rate = \"1/s\"\nmax_delay = \"2s\""));
+    let mut clients: Vec<_> = (0..20).map(|_| gateway.connect()).collect();
     let began = Stopwatch::start();
-    let counts = burst(&[&gateway], 20);
-    let passed = counts.get(&200).copied().unwrap_or(0);
-    let refused = counts.get(&429).copied().unwrap_or(0);
-    assert_eq!(passed + refused, 20, "{counts:?}");
-    // Those that waited took two seconds, in which no other was sent.
-    assert!(passed == 3 || began.elapsed() > Duration::from_secs(3), "{counts:?}");
-    let refused = gateway.get("/");
-    if refused.status == 429 {
+    for client in &mut clients {
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    let responses: Vec<_> = clients.iter_mut().map(|client| client.read_response("GET")).collect();
+    let (passed, refused): (Vec<_>, Vec<_>) =
+        responses.iter().partition(|response| response.status == 200);
+    for refused in &refused {
+        assert_eq!(refused.status, 429);
         let text = refused.text();
         assert!(
             text.contains("Limit \\\"shape\\\" (1/s, delay up to 2000 ms, plan free)"),
             "{text}"
         );
     }
+    // One passes at once and two wait; then one each second, while a busy machine still sends.
+    let (passed, took) = (passed.len(), began.elapsed());
+    assert!(passed >= 3 && passed as u64 <= took.as_secs() + 1, "{passed} passed in {took:?}");
+    assert!(refused.len() >= 10, "{passed} passed in {took:?}");
 }
 
 #[test]
