@@ -401,7 +401,11 @@ fn gateways_with_leases_stay_within_the_bound_of_an_outage() {
     let without = counted.count() - before;
     counted.fleet.restart_redis();
     sleep_for(Duration::from_secs(3));
-    load.stop();
+    for report in load.stop() {
+        let counts = report.counts();
+        assert_eq!(report.broken(), 0, "{counts:?}");
+        assert!(counts.keys().all(|status| [200, 429].contains(status)), "{counts:?}");
+    }
     let (passed, most) = (counted.count(), counted.bound());
     eprintln!("{passed} passed, {without} of them without Redis; the limit alone is {most}");
     assert!(without > 0);
