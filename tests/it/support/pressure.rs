@@ -49,10 +49,29 @@ impl CpuWaits {
     /// why.
     #[track_caller]
     pub(crate) fn judge(&self, took: Duration, limit: Duration) -> Option<String> {
+        self.judge_each(took, limit, 1)
+    }
+
+    /// As [`Self::judge`], for the median time of `count` requests, each of which was sent after
+    /// the response to the one before. Waiting makes it longer only if it did so to half of them.
+    #[allow(dead_code, reason = "unit tests of the library measure no medians")]
+    #[track_caller]
+    pub(crate) fn judge_median(
+        &self,
+        median: Duration,
+        limit: Duration,
+        count: u32,
+    ) -> Option<String> {
+        self.judge_each(median, limit, count / 2)
+    }
+
+    /// As [`Self::judge`], for a time that this many requests took, none of them at the same time.
+    #[track_caller]
+    fn judge_each(&self, took: Duration, limit: Duration, requests: u32) -> Option<String> {
         if took < limit {
             return None;
         }
-        let waited = self.since();
+        let waited = self.since() / requests;
         let text = format!("{took:?}, not less than {limit:?}; waits for a CPU: {waited:?}");
         assert!(is_excused(took, limit, waited), "{text}");
         Some(text)
