@@ -194,6 +194,14 @@ fn streaming_clients_of_two_gateways_stay_within_the_tokens_of_a_minute() {
          {nearest} below the bound",
         streams.len()
     );
+    // A bucket that has refilled since gets nothing back from a stream that costs less than its
+    // reserve.
+    let charged: u64 = streams.iter().map(|stream| stream.cost.max(RESERVE)).sum();
+    // Clients of a slow machine ask for less, but then few are refused.
+    assert!(
+        charged > allowed / 3 || refused < streams.len(),
+        "{charged} of {allowed} tokens, {refused} refused"
+    );
     // Fewer only if the machine was too slow for this load.
     if broken <= 20 || refused == 0 {
         inconclusive_if_waited("too few streams to judge", &waits, TEST / 10);
@@ -201,9 +209,7 @@ fn streaming_clients_of_two_gateways_stay_within_the_tokens_of_a_minute() {
     for gateway in &gateways {
         assert_eq!(gateway.existing("tollgate_decisions_total", &[("source", "local")]), None);
     }
-    // No less either, unless the clients were too slow to ask for it. A bucket that has refilled
-    // since gets nothing back from a stream that costs less than its reserve.
-    let charged: u64 = streams.iter().map(|stream| stream.cost.max(RESERVE)).sum();
+    // No less either, unless the clients were too slow to ask for it.
     if charged < allowed * 9 / 10 {
         inconclusive_if_waited("fewer tokens than allowed", &waits, TEST / 10);
     }
@@ -213,10 +219,12 @@ fn streaming_clients_of_two_gateways_stay_within_the_tokens_of_a_minute() {
 const LONG_EVENT: usize = 3 << 20;
 /// What a gateway holds of a stream between a fast server and its client, at most.
 const PER_STREAM: u64 = 1 << 20;
-/// How much later the first event may arrive.
+/// How much later the first event may arrive with `count`.
 const LATER: Duration = Duration::from_millis(1);
+/// How much later it may arrive through a gateway with a limit than without a gateway.
+const LIMITED_LATER: Duration = Duration::from_millis(15);
 /// Rounds of the measured client.
-const ROUNDS: usize = 100;
+const ROUNDS: u32 = 100;
 
 /// A server whose streams begin with a long event, and then send short ones until the latch opens.
 /// A request to `/now` gets a short event at once.
@@ -257,7 +265,7 @@ fn first_events<const N: usize>(addresses: [SocketAddr; N]) -> [Duration; N] {
     }
     times.map(|mut times| {
         times.sort_unstable();
-        times[ROUNDS / 2]
+        times[times.len() / 2]
     })
 }
 
@@ -300,7 +308,8 @@ fn memory_of_a_stream_does_not_depend_on_its_length() {
     latch.open();
 }
 
-/// Later than through a gateway with the same limit that reads no cost, beside 64 open streams.
+/// Later than through a gateway with the same limit that reads no cost, beside 64 open streams;
+/// that one is judged by a request without a gateway.
 #[test]
 fn first_event_is_passed_on_within_a_millisecond() {
     let (redis, latch) = (Redis::start(), Latch::default());
@@ -315,8 +324,12 @@ fn first_event_is_passed_on_within_a_millisecond() {
     let addresses = [upstream.address, control.address, gateway.address];
     let [direct, control, counted] = first_events(addresses);
     eprintln!("first event: {direct:?} directly, {control:?} limited, {counted:?} with `count`");
-    if let Some(why) = waits.judge(counted.saturating_sub(control), LATER) {
-        inconclusive(&why);
+    for (later, limit) in
+        [(control.saturating_sub(direct), LIMITED_LATER), (counted.saturating_sub(control), LATER)]
+    {
+        if let Some(why) = waits.judge_median(later, limit, ROUNDS) {
+            inconclusive(&why);
+        }
     }
     latch.open();
     eventually("the settlement of all streams", || {
