@@ -30,8 +30,10 @@ fn row_38_number_of_buckets_is_bounded() {
     assert!((250..=500).contains(&buckets), "{buckets}");
     let evictions = gateway.count("tollgate_local_evictions_total", &[]);
     assert!(evictions >= 6_000 - 500, "{evictions}");
-    let grown = gateway.memory_bytes().1.saturating_sub(before) >> 20;
-    assert!(grown < 16, "memory grew by {grown} MiB");
+    let grown = gateway.memory_bytes().1.saturating_sub(before) >> 10;
+    println!("memory grew by {grown} KiB");
+    // Less than a KiB for each evicted bucket; 300 to 750 KiB were measured.
+    assert!(grown < 4_096, "memory grew by {grown} KiB");
 }
 
 #[test]
