@@ -335,13 +335,16 @@ fn answers(reports: &[Report]) -> usize {
     reports.iter().map(|report| report.counts().values().sum::<usize>()).sum()
 }
 
-/// Asserts that the limit was used but for half of the burst, by a load of some times the limit.
+/// Asserts that the limit was used but for half of the burst. Inconclusive if the load was less
+/// than one and a half times the limit.
 #[track_caller]
 fn assert_used(passed: usize, most: usize, answers: usize) {
     if passed + BURST / 2 >= most {
         return;
     }
-    assert!(answers < 2 * most, "{passed} of {most}, though {answers} requests were sent");
+    assert!(answers < most * 3 / 2, "{passed} of {most}, though {answers} requests were sent");
+    // As far as they are asked for, most tokens are granted on any machine.
+    assert!(passed > answers.min(most) / 2, "{passed} of {most}, by {answers} requests");
     inconclusive(&format!("only {answers} requests were sent for a limit of {most}"));
 }
 
