@@ -329,6 +329,49 @@ fn shadow_rule_holds_at_most_its_limit_and_refuses_nothing() {
     assert!(store.held().is_empty());
 }
 
+#[test]
+fn reserved_units_count_until_the_reservation_is_dropped() {
+    let held = Arc::new(Held::new(true));
+    let share = Share::one_of(2);
+    let reserve = || held.reserve(&[charge(6, 1)], &[rule()], share, START);
+    let level = || held.level(&charge(6, 1), Share::WHOLE).unwrap();
+    let held_by_a_request = granted(&held, charge(6, 1));
+    let reserved = [reserve().unwrap(), reserve().unwrap()];
+    assert_eq!((held.len(), held.is_empty(), level()), (1, false, 3_000));
+    let refused = reserve().unwrap_err();
+    assert!(!refused.allowed(), "the share is three units");
+    drop(held_by_a_request);
+    assert_eq!((held.len(), level()), (1, 4_000));
+    drop(reserve().unwrap());
+    drop(reserved);
+    assert_eq!((held.len(), held.is_empty(), level()), (0, true, 6_000));
+}
+
+#[test]
+fn units_are_shown_by_rule_until_they_are_released() {
+    let gauge = GaugeVec::new(prometheus::Opts::new("held", "units"), &["rule"]).unwrap();
+    let held = Arc::new(Held::new(false).shown_in(gauge.clone()));
+    let shown = || gauge.with_label_values(&[&rule().name]).get();
+    let holds = [granted(&held, charge(6, 3)), granted(&held, charge(6, 1))];
+    assert!((shown() - 4.0).abs() < 1e-9, "{}", shown());
+    drop(holds);
+    assert!(shown().abs() < 1e-9, "{}", shown());
+}
+
+#[test]
+fn units_are_due_for_a_statement_if_redis_has_another_number_of_them() {
+    let held = Arc::new(Held::new(true));
+    let first = charge(6, 1);
+    held.begin(first.bucket, first.limit, &rule());
+    assert_eq!(held.statement(first.bucket, START).units, Some(0));
+    let holds = granted(&held, first);
+    assert_eq!(held.due_len(), 0, "the reply to the call may say that Redis has them");
+    held.answered(first.bucket, Some(1_000));
+    assert_eq!(held.due_len(), 0, "Redis has them");
+    drop(holds);
+    assert_eq!(held.due_len(), 1, "Redis has them still");
+}
+
 /// Redis is away, or was never reached: statements are due that are never made.
 #[test]
 fn buckets_that_are_due_are_forgotten_with_their_requests() {
