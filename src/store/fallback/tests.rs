@@ -517,3 +517,38 @@ fn level_after_the_last_check_of_the_last_call_is_kept() {
     assert_eq!(learn(9, 99), 7, "without the debt");
     assert_eq!(learn(8, 100), 8, "with it");
 }
+
+#[test]
+fn request_that_another_store_denies_gives_back_what_it_took_and_owes_nothing() {
+    let (limit, share) = (tens(), Share::one_of(2));
+    let gateway =
+        Fallback::new(Arc::new(MemoryStore::new(1_000, &[limit])), Arc::new(Debts::new(1_000)));
+    let (bucket, mode) = (BucketId(7), Mode::Enforce);
+    let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 3, mode };
+    let level = || gateway.peek(&[charge], 100, share).outcomes[0].level_before(&charge, true);
+    let before = level();
+    let (answer, _) = gateway.reserve(&[charge], &[rule()], 100, share);
+    assert!(answer.allowed());
+    let taken = gateway.memory.bucket(&charge, 100).level;
+    let given = gateway.give_back(&[charge], &answer, 100);
+    assert_eq!(given[0].level, gateway.memory.bucket(&charge, 100).level);
+    assert!(given[0].level > taken);
+    assert_eq!((level(), gateway.debts.is_empty()), (before, true));
+}
+
+#[test]
+fn cost_beyond_what_was_taken_is_a_debt_until_it_is_settled() {
+    let (limit, share) = (tens(), Share::one_of(2));
+    let gateway =
+        Fallback::new(Arc::new(MemoryStore::new(1_000, &[limit])), Arc::new(Debts::new(1_000)));
+    let (bucket, mode) = (BucketId(7), Mode::Enforce);
+    let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+    gateway.debit(&charge, &rule(), limit.units(4), share, 100);
+    assert_eq!(gateway.debts.owed(bucket, &limit, 100), limit.units(4));
+    let before = gateway.removals();
+    for removed in 1..=2 {
+        assert!(gateway.debts.remove(bucket, &limit, 100).is_some());
+        assert_eq!(gateway.removals(), before + removed);
+        gateway.debit(&charge, &rule(), limit.units(4), share, 100);
+    }
+}

@@ -42,7 +42,7 @@ fn task_starts_once_and_the_lease_ends_with_it() {
     let leases = Leases::with_slots(4);
     assert!(start(&leases, &charge(1), NOW));
     assert!(!start(&leases, &charge(1), NOW), "its task runs");
-    assert!(leases.has(BucketId(1)) && !leases.has(BucketId(5)));
+    assert!(leases.has(BucketId(1)) && !leases.has(BucketId(5)) && !leases.is_empty());
     assert_eq!(leases.take(&charge(1), NOW), None, "nothing is lent yet");
     lend(&leases, 2);
     let one = charge(1).limit.units(1);
@@ -52,6 +52,7 @@ fn task_starts_once_and_the_lease_ends_with_it() {
     leases.close(BucketId(1));
     assert_eq!(leases.take(&charge(1), NOW), None);
     assert!(matches!(leases.step(BucketId(1), Means::Return, NOW).0, Step::Call(_)));
+    assert!(leases.has(BucketId(1)), "it ends after the call");
     assert_eq!(leases.step(BucketId(1), Means::Return, NOW), (Step::End, 0));
     assert!(leases.is_empty() && !leases.has(BucketId(1)));
     assert_eq!(leases.put_back(&charge(1), NOW), None);
@@ -80,6 +81,18 @@ fn bucket_in_use_keeps_its_slot() {
     assert!(!start(&leases, &charge(5), NOW + 100_000), "in use until now");
     assert!(start(&leases, &charge(5), NOW + 100_001));
     assert!(!start(&leases, &charge(1), NOW + 900_000), "it has a lease");
+}
+
+#[test]
+fn changed_limit_of_a_bucket_without_a_lease_gets_its_slot_at_once() {
+    let leases = Leases::with_slots(4);
+    leases.note(&charge(1), 0, NOW);
+    let changed = Charge { limit: Limit::token_bucket(2, 1_000_000, 50).unwrap(), ..charge(1) };
+    assert!(start(&leases, &changed, NOW));
+    let other = Charge { bucket: BucketId(5), ..changed };
+    let leases = Leases::with_slots(4);
+    leases.note(&charge(1), 0, NOW);
+    assert!(!start(&leases, &other, NOW), "another bucket waits");
 }
 
 #[test]
