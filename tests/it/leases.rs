@@ -286,7 +286,13 @@ fn reset_fills_a_bucket_from_which_the_gateway_has_borrowed() {
     assert_eq!(passed(&[&gateway], 1_000), 1_000);
     let reset = Request::new("POST", "/api/clients/key/acme/reset");
     let view = gateway.send_admin(&reset).json();
-    assert_eq!(view["buckets"][0]["to"], 2_000, "{view}");
+    // Less what is still lent: the gateway returns it before, if it gets a CPU in time.
+    let lacking = 2_000 - view["buckets"][0]["to"].as_u64().unwrap();
+    assert!(lacking <= 250, "{view}");
+    if lacking > 0 {
+        let found = format!("{lacking} tokens were not returned before the reset");
+        inconclusive_if_waited(&found, &waits, Duration::from_millis(100));
+    }
     let sum = passed(&[&gateway], 2_400);
     wait_for_returns(&[&gateway]);
     let (sum, lost) = drain(&[&gateway], sum, 0, 2_000);
