@@ -491,14 +491,19 @@ fn reservation_ends_when_redis_decides_again() {
 }
 
 /// The tasks of a call's requests read its reply in any order.
+/// A fallback that knows no levels, and a request of this cost.
+fn one_gateway(limit: Limit, cost: u64) -> (Fallback, Charge) {
+    let gateway =
+        Fallback::new(Arc::new(MemoryStore::new(1_000, &[limit])), Arc::new(Debts::new(1_000)));
+    let (bucket, mode) = (BucketId(7), Mode::Enforce);
+    (gateway, Charge { bucket, rule: 0, limit_index: 0, limit, cost, mode })
+}
+
 #[test]
 fn level_after_the_last_check_of_the_last_call_is_kept() {
     let limit = tens();
     let share = Share::one_of(2);
-    let gateway =
-        Fallback::new(Arc::new(MemoryStore::new(1_000, &[limit])), Arc::new(Debts::new(1_000)));
-    let (bucket, mode) = (BucketId(7), Mode::Enforce);
-    let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+    let (gateway, charge) = one_gateway(limit, 1);
     let learn = |tokens: u64, sent_at| {
         let outcome = Outcome { level: limit.token_units(tokens), ..Outcome::full(&charge) };
         let answer = Answer::of(&[charge], std::iter::once(outcome).collect());
@@ -513,7 +518,7 @@ fn level_after_the_last_check_of_the_last_call_is_kept() {
     }
     // The call that settles this debt is under way, and an earlier one has not ended.
     assert!(gateway.take(&[charge], &[rule()], 100, share).0.allowed());
-    assert!(gateway.debts.remove(bucket, &limit, 100).is_some());
+    assert!(gateway.debts.remove(charge.bucket, &limit, 100).is_some());
     assert_eq!(learn(9, 99), 7, "without the debt");
     assert_eq!(learn(8, 100), 8, "with it");
 }
@@ -521,10 +526,7 @@ fn level_after_the_last_check_of_the_last_call_is_kept() {
 #[test]
 fn request_that_another_store_denies_gives_back_what_it_took_and_owes_nothing() {
     let (limit, share) = (tens(), Share::one_of(2));
-    let gateway =
-        Fallback::new(Arc::new(MemoryStore::new(1_000, &[limit])), Arc::new(Debts::new(1_000)));
-    let (bucket, mode) = (BucketId(7), Mode::Enforce);
-    let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 3, mode };
+    let (gateway, charge) = one_gateway(limit, 3);
     let level = || gateway.peek(&[charge], 100, share).outcomes[0].level_before(&charge, true);
     let before = level();
     let (answer, _) = gateway.reserve(&[charge], &[rule()], 100, share);
@@ -539,15 +541,12 @@ fn request_that_another_store_denies_gives_back_what_it_took_and_owes_nothing() 
 #[test]
 fn cost_beyond_what_was_taken_is_a_debt_until_it_is_settled() {
     let (limit, share) = (tens(), Share::one_of(2));
-    let gateway =
-        Fallback::new(Arc::new(MemoryStore::new(1_000, &[limit])), Arc::new(Debts::new(1_000)));
-    let (bucket, mode) = (BucketId(7), Mode::Enforce);
-    let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+    let (gateway, charge) = one_gateway(limit, 1);
     gateway.debit(&charge, &rule(), limit.units(4), share, 100);
-    assert_eq!(gateway.debts.owed(bucket, &limit, 100), limit.units(4));
+    assert_eq!(gateway.debts.owed(charge.bucket, &limit, 100), limit.units(4));
     let before = gateway.removals();
     for removed in 1..=2 {
-        assert!(gateway.debts.remove(bucket, &limit, 100).is_some());
+        assert!(gateway.debts.remove(charge.bucket, &limit, 100).is_some());
         assert_eq!(gateway.removals(), before + removed);
         gateway.debit(&charge, &rule(), limit.units(4), share, 100);
     }
