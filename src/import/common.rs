@@ -117,6 +117,11 @@ pub(super) fn prefix_path(prefix: &str, place: Place, what: &str, notes: &mut No
     format!("{}/*", prefix.trim_end_matches('/'))
 }
 
+/// A condition for exactly this value. None for one that ends like a prefix, which is no value.
+pub(super) fn exact_value(text: &str) -> Option<Value> {
+    (!text.ends_with('*')).then(|| text.into())
+}
+
 /// The prefix of an expression such as `^/api/(.*)$`, without its last slash.
 pub(super) fn prefix_of(pattern: &str) -> Option<String> {
     let pattern = pattern.strip_prefix('^').unwrap_or(pattern);

@@ -8,6 +8,7 @@ use toml::Value;
 
 use super::common::weights;
 use super::note::{Notes, Place};
+use super::order;
 use super::settings::{Entries, EntryMut, Imported, Settings};
 use crate::config::listener;
 
@@ -17,10 +18,11 @@ const MATCH: [&str; 8] =
 
 /// Removes what cannot be in one file, and notes it.
 pub(super) fn finish(imported: &mut Imported) {
-    let Imported { routes, rules, upstreams, notes, .. } = imported;
+    let Imported { routes, rules, upstreams, order, notes, .. } = imported;
     remove_upstreams_without_servers(upstreams, notes);
     remove_routes_without_target(routes, upstreams, notes);
     remove_repeated_routes(routes, notes);
+    order::note(order, routes, notes);
     restrict_rules(rules, routes, notes);
     let used: BTreeSet<String> = routes.iter().flat_map(|route| targets(&route.settings)).collect();
     upstreams.retain(|upstream| {
@@ -43,6 +45,7 @@ pub(super) fn finish(imported: &mut Imported) {
     }
     bound_weights(imported);
     remove_covered_addresses(imported);
+    join_listeners(imported);
     note_listeners(imported);
     separate_admin(imported);
 }
@@ -110,6 +113,71 @@ fn remove_covered_addresses(imported: &mut Imported) {
     };
     let kept: Vec<Value> = listen.into_iter().filter(|it| is_kept(it)).collect();
     imported.server.set("listen", kept);
+}
+
+/// Joins listeners with certificates of which one includes the address of another: both cannot be
+/// open. Client certificates are as strict as in the strictest one.
+fn join_listeners(imported: &mut Imported) {
+    let address = |listener: &Settings| -> Option<SocketAddr> {
+        listener.get("certificates")?;
+        listener.get("address")?.as_str()?.parse().ok()
+    };
+    let ca = |listener: &Settings| listener.get("client_ca").cloned();
+    let mut at = 0;
+    while let Some((place, listener)) = imported.listeners.get(at).cloned() {
+        let own = address(&listener);
+        let holder = imported.listeners.iter_mut().find(|(_, other)| {
+            // Two authorities cannot be joined.
+            let can_join =
+                ca(other).is_none() || ca(&listener).is_none() || ca(other) == ca(&listener);
+            own.zip(address(other)).is_some_and(|(own, other)| listener::includes(other, own))
+                && can_join
+        });
+        let Some((holder_place, holder)) = holder else {
+            at += 1;
+            continue;
+        };
+        let before = holder.clone();
+        join(holder, &listener);
+        let is_other = *holder_place != place;
+        let why = format!(
+            "{} includes it: a listener is for all connections to its address",
+            holder.get("address").and_then(Value::as_str).unwrap_or_default()
+        );
+        let what = listener.get("address").and_then(Value::as_str).unwrap_or_default();
+        let is_changed = before.get("client_ca") != holder.get("client_ca")
+            || before.get("client_auth") != holder.get("client_auth");
+        if is_other || is_changed {
+            imported.notes.approximate(place, format!("listen {what}"), why);
+        }
+        imported.listeners.remove(at);
+    }
+}
+
+/// Adds the certificates of another listener, and what it asks of clients.
+fn join(listener: &mut Settings, other: &Settings) {
+    let list = |listener: &Settings| match listener.get("certificates") {
+        Some(Value::Array(list)) => list.clone(),
+        _ => Vec::new(),
+    };
+    let mut certificates = list(listener);
+    for certificate in list(other) {
+        if !certificates.contains(&certificate) {
+            certificates.push(certificate);
+        }
+    }
+    listener.set("certificates", certificates);
+    let is_required =
+        |it: &Settings| it.get("client_ca").is_some() && it.get("client_auth").is_none();
+    let is_strict = is_required(listener) || is_required(other);
+    for (name, value) in other.iter() {
+        if listener.get(name).is_none() {
+            listener.set(name, value.clone());
+        }
+    }
+    if is_strict {
+        listener.remove("client_auth");
+    }
 }
 
 /// Notes the routes of some listeners only: they are served on all.
@@ -231,12 +299,16 @@ fn remove_repeated_routes(routes: &mut Entries, notes: &mut Notes) {
 /// What a route matches by, without its hosts.
 fn matching(route: &Settings) -> String {
     let mut key = String::new();
+    let path = route.get("path").and_then(Value::as_str);
+    let is_prefix = path.is_some_and(|path| path.ends_with("/*"));
     for name in MATCH.into_iter().skip(1) {
         match route.get(name) {
             Some(Value::String(path)) if name == "path" => {
                 key += path.trim_end_matches("/*").trim_end_matches('/');
                 key += if path.ends_with("/*") { "/*" } else { "" };
             }
+            // One with a slash at its end is the same but for one path.
+            Some(_) if name == "trailing_slash" && is_prefix => {}
             Some(value) => key += &value.to_string(),
             None => {}
         }
@@ -246,7 +318,7 @@ fn matching(route: &Settings) -> String {
 }
 
 /// The hosts of a route; an empty text stands for all.
-fn hosts(route: &Settings) -> Vec<String> {
+pub(super) fn hosts(route: &Settings) -> Vec<String> {
     match route.get("host") {
         Some(Value::String(host)) => vec![host.clone()],
         Some(Value::Array(hosts)) => {

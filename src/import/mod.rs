@@ -2,8 +2,8 @@
 //! not be taken over. Pure.
 //!
 //! Reading order: `note`, [`settings`](self::settings) (what every format becomes), `values`,
-//! `common`, `yaml`, then a folder for each format, then `finish` and `write`, which are the same
-//! for all.
+//! `common`, `yaml`, then a folder for each format, then `order`, `finish` and `write`, which are
+//! the same for all.
 
 #![allow(clippy::similar_names, reason = "an importer, and what is imported")]
 #![allow(clippy::single_match_else, reason = "what is taken over, beside what is noted")]
@@ -14,6 +14,7 @@ mod finish;
 mod kong;
 mod nginx;
 mod note;
+mod order;
 mod settings;
 #[cfg(test)]
 mod tests;

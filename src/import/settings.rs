@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use toml::{Table, Value};
 
 use super::note::{Notes, Place};
+use super::order::Order;
 
 /// Settings of a table, in order.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -56,6 +57,8 @@ pub(super) struct Imported {
     pub(super) notes: Notes,
     /// Names of routes with the addresses that they are for, as far as the format says.
     pub(super) served: Vec<(String, Vec<String>)>,
+    /// Which of the routes come first in the file, as far as the format says.
+    pub(super) order: Vec<Order>,
 }
 
 // === impl Imported ===

@@ -9,9 +9,6 @@ use crate::import::note::Notes;
 use crate::import::values;
 use crate::import::yaml::Node;
 
-/// Lists of networks of clients.
-const SOURCES: [&str; 2] = ["source_prefix_ranges", "direct_source_prefix_ranges"];
-
 /// The connections that a filter chain is for, as conditions on requests.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
@@ -21,6 +18,10 @@ pub(super) struct Chain {
     pub(super) sources: Vec<String>,
     /// Networks among these whose clients another chain is for.
     pub(super) others: Vec<String>,
+    /// `direct_source_prefix_ranges`; empty for all.
+    direct: Vec<String>,
+    /// `source_prefix_ranges`; empty for all.
+    ranges: Vec<String>,
 }
 
 /// All filter chains of a listener.
@@ -44,7 +45,7 @@ pub(super) fn usable<'a>(
     all(listener)
         .enumerate()
         .filter_map(|(index, chain)| {
-            let mut conditions = conditions(chain, what, notes)?;
+            let mut conditions = conditions(listener, chain, what, notes)?;
             conditions.others = of_others(index, &conditions, &all_chains);
             Some((chain, conditions))
         })
@@ -55,34 +56,50 @@ pub(super) fn usable<'a>(
 fn matched(chain: &Node) -> Chain {
     let Some(matched) = get(chain, "filter_chain_match") else { return Chain::default() };
     let names = items(matched, "server_names").iter().filter_map(Node::text).map(str::to_lowercase);
-    let networks = SOURCES.iter().flat_map(|key| items(matched, key)).filter_map(network);
-    Chain { server_names: names.collect(), sources: networks.collect(), others: Vec::new() }
+    let networks = |key| items(matched, key).iter().filter_map(network).collect();
+    Chain {
+        server_names: names.collect(),
+        direct: networks("direct_source_prefix_ranges"),
+        ranges: networks("source_prefix_ranges"),
+        ..Chain::default()
+    }
 }
 
 /// The networks of other chains for one of its names that are within those of this one. Envoy uses
-/// the chain of the smallest network that a client is in, and no other.
+/// the chain of the smallest network that a client is in, and no other: first by
+/// `direct_source_prefix_ranges`, then, among the chains of the same one, by
+/// `source_prefix_ranges`.
 fn of_others(index: usize, own: &Chain, all: &[Chain]) -> Vec<String> {
+    let has_common = |one: &[String], other: &[String]| {
+        one.is_empty() && other.is_empty() || one.iter().any(|it| other.contains(it))
+    };
+    let others: Vec<&Chain> = all
+        .iter()
+        .enumerate()
+        .filter(|(other, _)| *other != index)
+        .map(|(_, chain)| chain)
+        .filter(|chain| has_common(&chain.server_names, &own.server_names))
+        .collect();
+    let direct = others.iter().flat_map(|chain| narrower(&chain.direct, &own.direct));
+    let same = others.iter().filter(|chain| has_common(&chain.direct, &own.direct));
+    let networks = same.flat_map(|chain| narrower(&chain.ranges, &own.ranges));
+    let found: BTreeSet<String> = direct.chain(networks).collect();
+    found.into_iter().collect()
+}
+
+/// The networks that are within one of `own`, and not the same. Without `own`, it is for all.
+fn narrower(networks: &[String], own: &[String]) -> Vec<String> {
     let parsed = |text: &String| text.parse::<IpNet>().ok();
     let is_narrower = |network: &IpNet| {
-        let mut sources = own.sources.iter().filter_map(parsed);
-        own.sources.is_empty() || sources.any(|own| own != *network && own.contains(network))
+        let mut own_networks = own.iter().filter_map(parsed);
+        own.is_empty() || own_networks.any(|own| own != *network && own.contains(network))
     };
-    let has_common_name = |chain: &Chain| {
-        let names = &chain.server_names;
-        let are_for_all = names.is_empty() && own.server_names.is_empty();
-        are_for_all || names.iter().any(|name| own.server_names.contains(name))
-    };
-    let others = all.iter().enumerate().filter(|(other, _)| *other != index);
-    let networks: BTreeSet<String> = others
-        .filter(|(_, chain)| has_common_name(chain))
-        .flat_map(|(_, chain)| chain.sources.iter().filter_map(parsed).filter(is_narrower))
-        .map(|network| network.to_string())
-        .collect();
-    networks.into_iter().collect()
+    let found = networks.iter().filter_map(parsed).filter(is_narrower);
+    found.map(|network| network.to_string()).collect()
 }
 
 /// The conditions of a filter chain. None if one cannot be taken over, which is noted.
-fn conditions(chain: &Node, what: &str, notes: &mut Notes) -> Option<Chain> {
+fn conditions(listener: &Node, chain: &Node, what: &str, notes: &mut Notes) -> Option<Chain> {
     let mut found = Chain::default();
     let Some(matched) = get(chain, "filter_chain_match") else { return Some(found) };
     let what = format!("{what}: filter_chain_match");
@@ -104,9 +121,13 @@ fn conditions(chain: &Node, what: &str, notes: &mut Notes) -> Option<Chain> {
                     "routes are for the `Host` of a request, not for the name of the TLS handshake";
                 notes.approximate(node.place, what, why);
             }
-            key if SOURCES.contains(&key) => {
-                found.sources = sources(node, &what, found.sources.is_empty(), notes)?;
+            "direct_source_prefix_ranges" if reads_proxy_protocol(listener) => {
+                let why = "the filter chain is left out: these are addresses of proxies, `allow_ips` has those of clients";
+                notes.omitted(node.place, what, why);
+                return None;
             }
+            "direct_source_prefix_ranges" => found.direct = sources(node, &what, notes)?,
+            "source_prefix_ranges" => found.ranges = sources(node, &what, notes)?,
             "source_type" if node.text() == Some("ANY") => {}
             _ => {
                 let why = "the filter chain is left out: a listener is for all connections to its address";
@@ -115,16 +136,39 @@ fn conditions(chain: &Node, what: &str, notes: &mut Notes) -> Option<Chain> {
             }
         }
     }
+    found.sources = both(&found.direct, &found.ranges);
+    if found.sources.is_empty() && !found.direct.is_empty() {
+        let why = "the filter chain is left out: no address is in both of its lists";
+        notes.omitted(matched.place, what, why);
+        return None;
+    }
     Some(found)
 }
 
-/// The networks of a chain. None if they cannot be taken over, which is noted.
-fn sources(ranges: &Node, what: &str, is_first: bool, notes: &mut Notes) -> Option<Vec<String>> {
-    if !is_first {
-        let why = "the filter chain is left out: its addresses are written in two ways";
-        notes.omitted(ranges.place, what, why);
-        return None;
+/// The networks that are in both lists, of which an empty one is for all.
+fn both(direct: &[String], ranges: &[String]) -> Vec<String> {
+    if direct.is_empty() || ranges.is_empty() {
+        return [direct, ranges].concat();
     }
+    let mut found: Vec<String> = Vec::new();
+    for network in direct {
+        for overlap in ranges.iter().filter_map(|range| values::overlap(network, range)) {
+            if !found.contains(&overlap) {
+                found.push(overlap);
+            }
+        }
+    }
+    found
+}
+
+/// Whether a listener filter replaces the address of a connection by that of the client.
+pub(super) fn reads_proxy_protocol(listener: &Node) -> bool {
+    let name_of = |filter| text(filter, "name").unwrap_or_default();
+    items(listener, "listener_filters").iter().any(|it| name_of(it).contains("proxy_protocol"))
+}
+
+/// The networks of a chain. None if they cannot be taken over, which is noted.
+fn sources(ranges: &Node, what: &str, notes: &mut Notes) -> Option<Vec<String>> {
     let networks: Option<Vec<String>> = ranges.items().iter().map(network).collect();
     let networks = networks.filter(|networks| !networks.is_empty());
     match &networks {

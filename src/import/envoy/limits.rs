@@ -155,6 +155,11 @@ fn share(config: &Node, key: &str) -> u64 {
     numerator.saturating_mul(unit).min(ALL)
 }
 
+/// Whether a share of the requests, all of them by default, is any.
+pub(super) fn is_for_any(config: &Node, key: &str) -> bool {
+    get(config, key).is_none() || share(config, key) > 0
+}
+
 /// Notes limits of the rate limit service, whose numbers are in its own file.
 pub(super) fn note_service(node: &Node, imported: &mut Imported) {
     for limit in items(node, "rate_limits") {

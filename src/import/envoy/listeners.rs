@@ -1,12 +1,13 @@
 //! Listeners and their connection managers.
 
 use std::iter;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use toml::{Table, Value};
 
 use super::routes::{self, Manager};
 use super::{address, chains, clusters, config, duration, get, items, limits, text};
+use crate::config::listener::includes;
 use crate::import::common::listen;
 use crate::import::note::Notes;
 use crate::import::settings::{Imported, Settings};
@@ -74,6 +75,18 @@ fn manager_settings(manager: &Node, name: &str, imported: &mut Imported) {
         let bytes = i64::try_from(kilobytes.clamp(1, 1024)).unwrap_or(32) * 1024;
         imported.server.set("max_header_bytes", bytes);
     }
+    let options = get(manager, "common_http_protocol_options");
+    for (theirs, own, most) in [
+        ("max_headers_count", "max_headers", 256),
+        ("max_requests_per_connection", "max_requests_per_connection", 1_000_000_000),
+    ] {
+        let number = options.and_then(|it| get(it, theirs)).and_then(Node::number);
+        if let Some(number) = number.filter(|number| *number > 0) {
+            // Of several listeners, the lowest: it is one setting for all.
+            let known = imported.limits.get(own).and_then(Value::as_integer).unwrap_or(most);
+            imported.limits.set(own, i64::try_from(number).unwrap_or(most).min(known));
+        }
+    }
     let hops = get(manager, "xff_num_trusted_hops").and_then(Node::number).unwrap_or(0);
     if hops > 0 {
         let why = "write the addresses of the proxies in `server.trusted_proxies`: their number is not enough";
@@ -139,21 +152,42 @@ pub(super) fn instead(name: &str) -> &'static str {
 
 /// The addresses of a listener. Those that are no IP address with a port are noted.
 fn addresses(listener: &Node, what: &str, notes: &mut Notes) -> Vec<String> {
-    let mut addresses = Vec::new();
+    let mut found: Vec<(SocketAddr, &Node)> = Vec::new();
     for node in iter::once(listener).chain(items(listener, "additional_addresses")) {
         let Some((host, port)) = address(node) else {
             notes.omitted(node.place, what, "a listener has an address and a port");
             continue;
         };
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        let address = format!("{host}:{port}");
-        if address.parse::<SocketAddr>().is_ok() {
-            addresses.push(address);
-        } else {
-            notes.omitted(node.place, what, "a listener has an IP address and a port");
+        match format!("{host}:{port}").parse() {
+            Ok(address) => found.push((address, node)),
+            Err(_) => notes.omitted(node.place, what, "a listener has an IP address and a port"),
         }
     }
-    addresses
+    let all: Vec<SocketAddr> = found.iter().map(|(address, _)| *address).collect();
+    for (address, node) in &found {
+        let is_all_of_ipv6 = address.ip() == Ipv6Addr::UNSPECIFIED;
+        let ipv4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
+        if is_all_of_ipv6 && !accepts_ipv4(node) && !all.contains(&ipv4) {
+            let why = "it also accepts connections by IPv4, as with `ipv4_compat`";
+            notes.approximate(node.place, format!("{what}: {address}"), why);
+        }
+    }
+    // One address of all is enough: both cannot be open.
+    let is_kept = |address: &SocketAddr| !all.iter().any(|it| includes(*it, *address));
+    let mut kept: Vec<String> = Vec::new();
+    for address in all.iter().filter(|it| is_kept(it)).map(SocketAddr::to_string) {
+        if !kept.contains(&address) {
+            kept.push(address);
+        }
+    }
+    kept
+}
+
+/// `ipv4_compat` of an address.
+fn accepts_ipv4(node: &Node) -> bool {
+    let socket = get(node, "address").and_then(|address| get(address, "socket_address"));
+    socket.and_then(|it| get(it, "ipv4_compat")).and_then(Node::flag) == Some(true)
 }
 
 /// Opens the addresses of a listener, with its certificates.
@@ -172,14 +206,16 @@ fn listen_on(listener: &Node, what: &str, addresses: &[String], imported: &mut I
             return;
         }
     }
-    if items(listener, "listener_filters")
-        .iter()
-        .any(|it| text(it, "name").is_some_and(|name| name.contains("proxy_protocol")))
-    {
-        settings.set("proxy_protocol", true);
+    for filter in items(listener, "listener_filters") {
+        let name = text(filter, "name").unwrap_or_default();
+        if name.contains("local_ratelimit") {
+            let why = "new connections have no rate: `max_connections` and `max_connections_per_ip` of `[server.limits]` limit how many are open";
+            imported.notes.omitted(filter.place, format!("{what}: {name}"), why);
+        }
+    }
+    if chains::reads_proxy_protocol(listener) {
         let why = "only `server.trusted_proxies` may send it: list them";
         imported.notes.omitted(listener.place, format!("{what}: proxy_protocol"), why);
-        settings.remove("proxy_protocol");
     }
     if !has_tls {
         for address in addresses {

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::{get, items, snake, text};
-use crate::import::common::prefix_path;
+use crate::import::common::{exact_value, prefix_path};
 use crate::import::note::Notes;
 use crate::import::settings::Settings;
 use crate::import::yaml::Node;
@@ -40,7 +40,12 @@ pub(super) fn apply(node: &Node, what: &str, route: &mut Settings, notes: &mut N
         .and_then(|it| get(it, "typed_config"))
         .and_then(|it| text(it, "path_template"))
     {
-        route.set("path", template);
+        let Some(path) = of_template(template) else {
+            let why = "a template has segments of text, `*`, `{name}`, and `**` at its end: write `path` or `path_regex`";
+            notes.omitted(node.place, format!("{what}: {template}"), why);
+            return false;
+        };
+        route.set("path", path);
     } else {
         notes.omitted(
             node.place,
@@ -72,9 +77,42 @@ pub(super) fn apply(node: &Node, what: &str, route: &mut Settings, notes: &mut N
     is_complete && headers(node, what, route, notes) && query(node, what, route, notes)
 }
 
+/// The path of a template, in which `*` is one segment, and `**` at the end any number of them.
+/// None if a path does not have its parts.
+fn of_template(template: &str) -> Option<String> {
+    let segments: Vec<&str> = template.strip_prefix('/')?.split('/').collect();
+    let mut path = String::new();
+    for (number, segment) in segments.iter().enumerate() {
+        let is_last = number + 1 == segments.len();
+        let variable = segment.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
+        let (name, pattern) = match variable {
+            Some(variable) => variable.split_once('=').unwrap_or((variable, "*")),
+            None => ("", *segment),
+        };
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        path.push('/');
+        match pattern {
+            "**" if is_last => path.push('*'),
+            "*" if name.starts_with(|c: char| c.is_ascii_lowercase())
+                && name.chars().all(is_name) =>
+            {
+                path.extend(["{", name, "}"]);
+            }
+            "*" => path.extend(["{segment", &number.to_string(), "}"]),
+            text if text.contains(['*', '{', '}', '=']) => return None,
+            text => path += text,
+        }
+    }
+    Some(path)
+}
+
+fn is_inverted(node: &Node) -> bool {
+    get(node, "invert_match").and_then(Node::flag) == Some(true)
+}
+
 /// The value of a condition; none if there is none of its kind.
 fn condition(node: &Node) -> Option<Value> {
-    if get(node, "invert_match").and_then(Node::flag) == Some(true) {
+    if is_inverted(node) {
         return None;
     }
     if let Some(present) = get(node, "present_match").and_then(Node::flag) {
@@ -83,7 +121,7 @@ fn condition(node: &Node) -> Option<Value> {
     let string = get(node, "string_match").unwrap_or(node);
     let value = |key: &str, old: &str| text(string, key).or_else(|| text(node, old));
     if let Some(exact) = value("exact", "exact_match") {
-        return Some(exact.into());
+        return exact_value(exact);
     }
     if let Some(prefix) = value("prefix", "prefix_match") {
         return Some(format!("{prefix}*").into());
@@ -93,13 +131,38 @@ fn condition(node: &Node) -> Option<Value> {
     is_name_only.then(|| true.into())
 }
 
+/// Notes a condition that does not distinguish upper and lower case.
+fn note_case(node: &Node, what: &str, notes: &mut Notes) {
+    let ignores = get(node, "string_match").and_then(|it| get(it, "ignore_case"));
+    if let Some(ignores) = ignores.filter(|it| it.flag() == Some(true)) {
+        notes.approximate(ignores.place, what, "upper and lower case of the value differ");
+    }
+}
+
+/// Whether one of the hosts of a route is this one, or all below a name that it is below.
+fn has_host(route: &Settings, host: &str) -> bool {
+    let host = host.split(':').next().unwrap_or_default();
+    let is_own = |known: &Value| {
+        let known = known.as_str().unwrap_or_default();
+        known == host || known.strip_prefix('*').is_some_and(|end| host.ends_with(end))
+    };
+    match route.get("host") {
+        None => true,
+        Some(Value::Array(hosts)) => hosts.iter().any(is_own),
+        Some(known) => is_own(known),
+    }
+}
+
 fn headers(node: &Node, what: &str, route: &mut Settings, notes: &mut Notes) -> bool {
     let mut conditions = Table::new();
     for header in items(node, "headers") {
         let name = text(header, "name").unwrap_or_default().to_lowercase();
         let value = condition(header);
+        note_case(header, &format!("{what}: header {name}"), notes);
         match (name.as_str(), value) {
-            (":method", Some(Value::String(method))) if !method.ends_with('*') => {
+            (":method", Some(Value::String(method)))
+                if !method.ends_with('*') && route.get("methods").is_none() =>
+            {
                 route.extend("methods", [method]);
             }
             (":method", _) => {
@@ -109,6 +172,8 @@ fn headers(node: &Node, what: &str, route: &mut Settings, notes: &mut Notes) -> 
                 let methods =
                     methods.trim_start_matches('^').trim_end_matches('$').trim_matches(['(', ')']);
                 if methods.is_empty()
+                    || is_inverted(header)
+                    || route.get("methods").is_some()
                     || !methods.chars().all(|c| c.is_ascii_uppercase() || c == '|')
                 {
                     notes.omitted(
@@ -120,14 +185,20 @@ fn headers(node: &Node, what: &str, route: &mut Settings, notes: &mut Notes) -> 
                 }
                 route.extend("methods", methods.split('|').map(str::to_owned));
             }
-            (":authority" | "host", Some(Value::String(host))) if !host.ends_with('*') => {
+            (":authority" | "host", Some(Value::String(host)))
+                if !host.ends_with('*') && has_host(route, &host) =>
+            {
                 route.set("host", host.split(':').next().unwrap_or_default());
             }
-            (name, Some(value)) if !name.starts_with(':') && !name.is_empty() => {
+            (name, Some(value))
+                if !name.starts_with(':')
+                    && !name.is_empty()
+                    && conditions.get(name).is_none_or(|known| *known == value) =>
+            {
                 conditions.insert(name.to_owned(), value);
             }
             _ => {
-                let why = "a condition is a value, a prefix, or whether there is one: the route would match more";
+                let why = "a condition is one value, a prefix, or whether there is one: the route would match more";
                 notes.omitted(header.place, format!("{what}: header {name}"), why);
                 return false;
             }
@@ -143,12 +214,13 @@ fn query(node: &Node, what: &str, route: &mut Settings, notes: &mut Notes) -> bo
     let mut conditions = Table::new();
     for parameter in items(node, "query_parameters") {
         let name = text(parameter, "name").unwrap_or_default();
+        note_case(parameter, &format!("{what}: query parameter {name}"), notes);
         match condition(parameter).filter(|_| !name.is_empty()) {
-            Some(value) => {
+            Some(value) if conditions.get(name).is_none_or(|known| *known == value) => {
                 conditions.insert(name.to_owned(), value);
             }
-            None => {
-                let why = "a condition is a value, a prefix, or whether there is one: the route would match more";
+            _ => {
+                let why = "a condition is one value, a prefix, or whether there is one: the route would match more";
                 notes.omitted(parameter.place, format!("{what}: query parameter {name}"), why);
                 return false;
             }

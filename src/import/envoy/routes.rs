@@ -7,6 +7,7 @@ use super::{clusters, config, duration, get, items, limits, matching, text};
 use crate::import::common::{allow, is_below, list, literal, prefix_of, redirect, replace, table};
 use crate::import::finish::set_hosts;
 use crate::import::note::Notes;
+use crate::import::order::Order;
 use crate::import::settings::{Imported, Settings};
 use crate::import::values;
 use crate::import::yaml::Node;
@@ -42,8 +43,10 @@ pub(super) fn import(manager: &Manager<'_>, imported: &mut Imported) {
             let why = "its routes are left out: write them as `[routes.<name>]`";
             imported.notes.omitted(matcher.place, format!("virtual host {name}: matcher"), why);
         }
+        // Routes of other hosts are for other requests.
+        let group = imported.order.len();
         for node in items(host, "routes") {
-            route(manager, host, name, &domains, node, imported);
+            route(manager, (host, name), &domains, node, group, imported);
         }
     }
 }
@@ -74,10 +77,10 @@ fn domains(host: &Node, notes: &mut Notes) -> Option<Vec<String>> {
 
 fn route(
     manager: &Manager<'_>,
-    host: &Node,
-    host_name: &str,
+    (host, host_name): (&Node, &str),
     domains: &[String],
     node: &Node,
+    group: usize,
     imported: &mut Imported,
 ) {
     let name = text(node, "name").map(str::to_owned);
@@ -114,6 +117,8 @@ fn route(
         allow(&sources, node.place, &what, &mut settings, &mut imported.notes);
     }
     let route = imported.routes.add(&name, node.place, settings);
+    let rank = vec![-i64::try_from(imported.order.len()).unwrap_or(i64::MAX)];
+    imported.order.push(Order { route: route.clone(), group, rank, is_exact: true });
     for filter in manager.filters {
         let filter_name = text(filter, "name").unwrap_or_default();
         if limits::is_local(filter) {
@@ -386,7 +391,11 @@ fn filters(
             .map(config)
             .or_else(|| get(level, "cors"))
             .or_else(|| get(get(level, "route")?, "cors"));
-        if let Some(policy) = policy.filter(|_| has_filter) {
+        let is_on = |policy: &&Node| {
+            let enabled = get(policy, "enabled").and_then(Node::flag) != Some(false);
+            has_filter && enabled && limits::is_for_any(policy, "filter_enabled")
+        };
+        if let Some(policy) = policy.filter(is_on) {
             cors(policy, what, route, notes);
         }
         for filter in get(level, "typed_per_filter_config").map(Node::pairs).unwrap_or_default() {

@@ -210,13 +210,6 @@ fn filter_chains_stay_restricted() {
                 &["allow_ips"],
             ),
             (
-                &one(
-                    "source_prefix_ranges: [{address_prefix: '::1', prefix_len: 128}], direct_source_prefix_ranges: [{address_prefix: '::2', prefix_len: 128}]",
-                ),
-                &["direct_source_prefix_ranges: not taken over"],
-                &["[routes"],
-            ),
-            (
                 &one("destination_port: 81"),
                 &["destination_port: not taken over"],
                 &["[routes", "listen"],
@@ -488,6 +481,247 @@ fn a_limit_of_a_route_is_its_own_or_that_of_the_filter() {
             (&with(&filter, &bucket), &["rate = \"1/51ms\"\nburst = 2"], &["9/s"]),
             (&file("name: c", &nanos, ALL, ""), &["rate = \"9/1001ms\""], &[]),
             (&table, &["[routes.r]"], &["[rules"]),
+        ],
+    );
+}
+
+/// A filter chain for these networks, `direct_source_prefix_ranges` and `source_prefix_ranges`.
+fn of_networks(direct: &str, networks: &str) -> String {
+    let list = |key: &str, networks: &str| {
+        let range = |network: &str| {
+            let (address, length) = network.split_once('/').unwrap();
+            format!("{{address_prefix: '{address}', prefix_len: {length}}}")
+        };
+        let ranges: Vec<String> = networks.split_whitespace().map(range).collect();
+        format!("{key}: [{}]", ranges.join(", "))
+    };
+    let (direct, networks) =
+        (list("direct_source_prefix_ranges", direct), list("source_prefix_ranges", networks));
+    format!("filter_chain_match: {{{direct}, {networks}}}")
+}
+
+#[test]
+fn both_lists_of_networks_of_a_filter_chain_must_hold() {
+    let one = |direct: &str, networks: &str| file(&of_networks(direct, networks), "", ALL, "");
+    let routes = |name: &str| {
+        ALL.replace(
+            "name: r, match: {prefix: /}",
+            &format!("name: {name}, match: {{prefix: /{name}/}}"),
+        )
+    };
+    let two = |first: (&str, &str), second: (&str, &str)| {
+        file(&of_networks(first.0, first.1), "", &routes("one"), "").replace(
+            "  clusters:",
+            &format!(
+                "{}\n  clusters:",
+                chain_of(&of_networks(second.0, second.1), "", &routes("two"))
+            ),
+        )
+    };
+    let proxied = one("10.0.0.0/8", "").replace(
+        "    filter_chains:",
+        "    listener_filters: [{name: envoy.filters.listener.proxy_protocol}]\n    filter_chains:",
+    );
+    holds(
+        Format::Envoy,
+        &[
+            (
+                &one("10.0.0.0/8 172.16.0.0/12", "10.1.0.0/16 172.0.0.0/8 192.168.0.0/16"),
+                &["allow_ips = [\"10.1.0.0/16\", \"172.16.0.0/12\"]\n"],
+                &[],
+            ),
+            (&one("", "10.1.0.0/16"), &["allow_ips = [\"10.1.0.0/16\"]\n"], &[]),
+            (
+                &one("::1/128", "::2/128"),
+                &["filter_chain_match: not taken over: the filter chain is left out: no address"],
+                &["[routes", "listen ="],
+            ),
+            // Those of the proxy.
+            (
+                &proxied,
+                &["direct_source_prefix_ranges: not taken over: the filter chain is left out"],
+                &["[routes"],
+            ),
+            // Envoy looks at the direct address first: all of 10.0.0.0/8 gets the first chain or
+            // none.
+            (
+                &two(("10.0.0.0/8", "10.1.0.0/16"), ("", "10.0.0.0/7")),
+                &[
+                    "deny_ips = [\"10.0.0.0/8\"]\nallow_ips = [\"10.0.0.0/7\"]\n",
+                    "timeout = \"15s\"\nallow_ips = [\"10.1.0.0/16\"]\n",
+                ],
+                &[],
+            ),
+            // Among chains for the same direct addresses, at the network.
+            (
+                &two(("10.0.0.0/8", ""), ("10.0.0.0/8", "10.1.0.0/16")),
+                &["deny_ips = [\"10.1.0.0/16\"]\nallow_ips = [\"10.0.0.0/8\"]\n"],
+                &[],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn listeners_for_both_families_are_one() {
+    let tls = |address: &str, more: &str, certificate: &str, validation: &str| {
+        format!(
+            "  - address: {{socket_address: {{address: '{address}', port_value: 443}}}}\n{more}    filter_chains:\n    - transport_socket: {{typed_config: {{common_tls_context: {{tls_certificates: [{{certificate_chain: {{filename: {certificate}.pem}}, private_key: {{filename: {certificate}.key}}}}], {validation}}}, require_client_certificate: {}}}}}\n      filters: [{{name: envoy.filters.network.http_connection_manager, typed_config: {{route_config: {{virtual_hosts: [{{name: v, domains: ['*'], routes: [{{match: {{prefix: /{certificate}}}, direct_response: {{status: 200}}}}]}}]}}}}}}]\n",
+            !validation.is_empty(),
+        )
+    };
+    let listeners = |all: &[String]| format!("static_resources:\n  listeners:\n{}", all.concat());
+    let more = |address: &str, rest: &str| {
+        format!(
+            "    additional_addresses: [{{address: {{socket_address: {{address: '{address}', port_value: 443{rest}}}}}}}]\n"
+        )
+    };
+    let ca = "validation_context: {trusted_ca: {filename: ca.pem}}";
+    let both = listeners(&[tls("0.0.0.0", &more("::", ""), "a", "")]);
+    let compatible =
+        both.replace("0.0.0.0", "127.0.0.1").replace("443}}}]", "443, ipv4_compat: true}}}]");
+    let only_ipv6 = listeners(&[tls("::", "", "a", "")]);
+    let two = listeners(&[tls("0.0.0.0", "", "a", ca), tls("::", "", "b", "")]);
+    let others = listeners(&[
+        tls("::", "", "a", ca),
+        tls("0.0.0.0", "", "b", &ca.replace("ca.pem", "other.pem")),
+    ]);
+    for one in [&both, &compatible] {
+        let shown = imported(Format::Envoy, "file", one);
+        assert_eq!(shown.matches("[[listeners]]").count(), 1, "{shown}");
+        assert!(shown.contains("address = \"[::]:443\""), "{shown}");
+        assert!(!shown.contains("approximately: it also accepts"), "{shown}");
+    }
+    let shown = imported(Format::Envoy, "file", &others);
+    assert_eq!(shown.matches("[[listeners]]").count(), 2, "{shown}");
+    holds(
+        Format::Envoy,
+        &[
+            (
+                &two,
+                &[
+                    "[[listeners]]\naddress = \"[::]:443\"\ncertificates = [",
+                    "{ cert = \"b.pem\", key = \"b.key\" }, { cert = \"a.pem\", key = \"a.key\" }",
+                    "client_ca = \"ca.pem\"",
+                    "listen 0.0.0.0:443: approximately: [::]:443 includes it",
+                ],
+                &["0.0.0.0", "client_auth"],
+            ),
+            (&only_ipv6, &["[::]:443: approximately: it also accepts connections by IPv4"], &[]),
+        ],
+    );
+}
+
+#[test]
+fn routes_that_come_first_in_the_file_are_noted_if_another_is_used() {
+    let of = |routes: &str| file("name: c", "", &format!("domains: ['*'], routes: [{routes}]"), "");
+    let to = |name: &str, matched: &str| {
+        format!("{{name: {name}, match: {{{matched}}}, route: {{cluster: a}}}}")
+    };
+    let closed = "{name: closed, match: {prefix: /admin/}, direct_response: {status: 403}}";
+    let unreachable = of(&format!("{closed}, {}", to("open", "prefix: /admin/x/")));
+    let expression = of(&format!(
+        "{}, {}, {}",
+        to("secret", "safe_regex: {regex: '/admin/[a-z]+'}"),
+        to("admin", "prefix: /admin/"),
+        to("rest", "prefix: /")
+    ));
+    let condition = of(&format!(
+        "{}, {}",
+        to("two", "prefix: /, headers: [{name: x, string_match: {exact: '2'}}]"),
+        to("other", "prefix: /a/")
+    ));
+    holds(
+        Format::Envoy,
+        &[
+            (
+                &unreachable,
+                &["route open: not taken over: the route closed comes first in the file"],
+                &["[routes.open]"],
+            ),
+            (
+                &expression,
+                &[
+                    "route secret: approximately: requests that match both this one and admin get the latter",
+                ],
+                &[],
+            ),
+            (
+                &condition,
+                &["route two: approximately: requests that match both this one and other"],
+                &[],
+            ),
+        ],
+    );
+    let usual = of(&format!("{closed}, {}", to("rest", "prefix: /")));
+    let usual = imported(Format::Envoy, "file", &usual);
+    assert!(!usual.contains("more specific"), "{usual}");
+}
+
+#[test]
+fn conditions_match_no_more_than_in_the_file() {
+    let with = |matched: &str| {
+        file("name: c", "", &ALL.replace("prefix: /}", &format!("{matched}}}")), "")
+    };
+    let template = |path: &str| {
+        with(&format!("path_match_policy: {{typed_config: {{path_template: '{path}'}}}}"))
+    };
+    let header = |header: &str| with(&format!("prefix: /, headers: [{header}]"));
+    let left_out: [&str; 7] = [
+        "{name: ':method', string_match: {safe_regex: {regex: GET}}, invert_match: true}",
+        "{name: ':method', exact_match: GET}, {name: ':method', exact_match: PUT}",
+        "{name: x, exact_match: 'a*'}",
+        "{name: x, exact_match: a}, {name: x, prefix_match: b}",
+        "{name: ':authority', exact_match: other.example.com}",
+        "{name: x, string_match: {contains: a}}",
+        "{name: ':path', exact_match: /}",
+    ];
+    for condition in left_out {
+        let text = header(condition).replace("domains: ['*']", "domains: [a.example.com]");
+        holds(Format::Envoy, &[(&text, &[": not taken over"], &["[routes"])]);
+    }
+    holds(
+        Format::Envoy,
+        &[
+            (&template("/v1/*/{id}/x"), &["path = \"/v1/{segment1}/{id}/x\""], &[]),
+            (&template("/v1/{rest=**}"), &["path = \"/v1/*\""], &[]),
+            (&template("/v1/*"), &["path = \"/v1/{segment1}\""], &[]),
+            (&template("/v1/{a=x/*}"), &["/v1/{a=x/*}: not taken over"], &["[routes"]),
+            (
+                &header("{name: x, string_match: {exact: a, ignore_case: true}}"),
+                &["header x: approximately: upper and lower case"],
+                &[],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn limits_of_listeners_and_cors_that_is_off_are_kept() {
+    let filter = "{name: envoy.filters.http.cors}";
+    let cors = |enabled: &str| {
+        let policy = format!(
+            "cors: {{allow_origin_string_match: [{{exact: 'https://a.example'}}], {enabled}}}"
+        );
+        file("name: c", filter, &ALL.replace("domains:", &format!("{policy}, domains:")), "")
+    };
+    let off = cors("filter_enabled: {default_value: {numerator: 0}}");
+    let limits = file("name: c", "", ALL, "")
+        .replace("          http_filters", "          common_http_protocol_options: {max_headers_count: 50, max_requests_per_connection: {value: 9}}\n          http_filters")
+        .replace("    filter_chains:", "    listener_filters: [{name: envoy.filters.listener.local_ratelimit}]\n    filter_chains:");
+    holds(
+        Format::Envoy,
+        &[
+            (&cors(""), &["cors = {"], &[]),
+            (&off, &[], &["cors"]),
+            (
+                &limits,
+                &[
+                    "max_headers = 50\nmax_requests_per_connection = 9\n",
+                    "envoy.filters.listener.local_ratelimit: not taken over",
+                ],
+                &[],
+            ),
         ],
     );
 }
