@@ -115,7 +115,13 @@ pub(super) fn init(file: &ConfigFile, flags: &Flags) -> ExitCode {
         if let Err(error) =
             questions::ask(&mut choices, flags.known(), &mut input, &mut output, &problem)
         {
-            eprintln!("error: cannot ask: {}", io_text::plain(&error));
+            if error.kind() == ErrorKind::UnexpectedEof {
+                eprintln!(
+                    "{shown} is not written: the input ended\n  for the defaults: tollgate init --yes"
+                );
+            } else {
+                eprintln!("error: cannot ask: {}", io_text::plain(&error));
+            }
             return ExitCode::FAILURE;
         }
     }

@@ -122,6 +122,23 @@ pub(super) fn exact_value(text: &str) -> Option<Value> {
     (!text.ends_with('*')).then(|| text.into())
 }
 
+/// Whether a path is written as text here, too: `*` and braces have a meaning.
+pub(super) fn is_literal_path(path: &str) -> bool {
+    !path.contains(['*', '{', '}'])
+}
+
+/// An expression that matches only this text.
+pub(super) fn escaped(text: &str) -> String {
+    let mut expression = String::new();
+    for c in text.chars() {
+        if c.is_ascii_punctuation() && !matches!(c, '/' | '-' | '_') {
+            expression.push('\\');
+        }
+        expression.push(c);
+    }
+    expression
+}
+
 /// The prefix of an expression such as `^/api/(.*)$`, without its last slash.
 pub(super) fn prefix_of(pattern: &str) -> Option<String> {
     let pattern = pattern.strip_prefix('^').unwrap_or(pattern);

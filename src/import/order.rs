@@ -67,8 +67,10 @@ pub(super) fn note(order: &[Order], routes: &mut Entries, notes: &mut Notes) {
         for (number, own) in group.iter().enumerate() {
             let later = group.get(number + 1..).unwrap_or_default();
             let loses_to = |other: &&&Order| {
+                let is_first = routes.index(&own.route) < routes.index(&other.route);
                 let pair = settings_of(own, other, routes);
-                own.rank > other.rank && pair.is_some_and(|(own, other)| loses(own, other))
+                own.rank > other.rank
+                    && pair.is_some_and(|(own, other)| loses(own, other, is_first))
             };
             let names: Vec<&str> =
                 later.iter().filter(loses_to).map(|it| it.route.as_str()).collect();
@@ -107,14 +109,19 @@ fn covers(own: &Settings, other: &Settings) -> bool {
     !has_conditions && has_hosts() && Path::of(own).covers(&Path::of(other))
 }
 
-/// Whether some requests match both routes, and get `other`.
-fn loses(own: &Settings, other: &Settings) -> bool {
+/// Whether some requests match both routes, and get `other`. `is_first` says that the table of
+/// `own` comes first, which matters for expressions.
+fn loses(own: &Settings, other: &Settings, is_first: bool) -> bool {
     let (path, of_other) = (Path::of(own), Path::of(other));
     have_common_host(own, other)
         && path.overlaps(&of_other)
         && have_common_method(own, other)
         && ["headers", "query"].iter().all(|name| can_both_hold(own, other, name))
-        && precedence(own, &path, other, &of_other) == Ordering::Greater
+        && match precedence(own, &path, other, &of_other) {
+            Ordering::Greater => true,
+            Ordering::Equal => matches!(path, Path::Expression(_)) && !is_first,
+            Ordering::Less => false,
+        }
 }
 
 /// Less if the first route comes first here.
@@ -223,7 +230,9 @@ impl Path {
                 }
                 true
             }
-            (Self::Expression(_), Self::Expression(_)) => true,
+            (Self::Expression(own), Self::Expression(other)) => {
+                own.starts_with(other.as_str()) || other.starts_with(own.as_str())
+            }
             (Self::Expression(prefix), Self::Segments(segments))
             | (Self::Segments(segments), Self::Expression(prefix)) => {
                 let text = literal_of(segments);
@@ -320,13 +329,13 @@ mod tests {
             ("path", "/*", "path_regex", "^/a", true),
         ];
         for (kind, own, other_kind, other, expected) in table {
-            let found = loses(&route(kind, own), &route(other_kind, other));
+            let found = loses(&route(kind, own), &route(other_kind, other), true);
             assert_eq!(found, expected, "{own} {other}");
         }
         let get = |path| route("path", path).with("methods", vec![Value::from("GET")]);
         let post = route("path", "/a").with("methods", vec![Value::from("POST")]);
-        assert!(!loses(&get("/*"), &post));
-        assert!(loses(&get("/*"), &get("/a")));
+        assert!(!loses(&get("/*"), &post, true));
+        assert!(loses(&get("/*"), &get("/a"), true));
     }
 
     #[test]

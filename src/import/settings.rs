@@ -180,6 +180,11 @@ impl Entries {
         self.all.get(*self.by_name.get(name)?)
     }
 
+    /// How many tables come before it.
+    pub(super) fn index(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.all.iter()
     }

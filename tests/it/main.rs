@@ -131,6 +131,7 @@ mod check;
 mod commands;
 mod examples;
 mod health;
+mod init;
 mod top;
 
 // Invalid configuration files.

@@ -1,6 +1,6 @@
 //! The questions that `tollgate init` asks on a terminal about what no flag says.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, ErrorKind, Write};
 
 use super::file::{Choices, LISTEN, LISTEN_TLS, Per, RATE, Tls, UPSTREAM};
 
@@ -16,11 +16,11 @@ pub(super) struct Known {
     pub(super) redis: bool,
 }
 
-/// Asks for what is missing in `choices`. An empty answer is the default, and so is the end of the
-/// input. An answer that `problem` rejects is asked for again.
+/// Asks for what is missing in `choices`. An empty answer is the default. An answer that `problem`
+/// rejects is asked for again.
 ///
 /// # Errors
-/// Those of reading and writing.
+/// Those of reading and writing, and `UnexpectedEof` at the end of the input.
 pub(super) fn ask(
     choices: &mut Choices,
     known: Known,
@@ -103,11 +103,18 @@ impl Dialogue<'_> {
         loop {
             write!(self.output, "{text} [{default}]: ")?;
             self.output.flush()?;
-            let mut line = String::new();
-            let is_end = self.input.read_line(&mut line)? == 0;
-            if is_end {
+            let mut line = Vec::new();
+            let is_end = self.input.read_until(b'\n', &mut line)? == 0;
+            if line.last() != Some(&b'\n') {
                 writeln!(self.output)?;
             }
+            if is_end {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            let Ok(line) = std::str::from_utf8(&line) else {
+                writeln!(self.output, "  the answer is not in UTF-8")?;
+                continue;
+            };
             let answer = line.trim();
             if answer.is_empty() {
                 return Ok(());
@@ -133,13 +140,19 @@ mod tests {
         Known { servers: false, tls: false, listen: false, per: false, rate: false, redis: false };
 
     fn asked(known: Known, answers: &str) -> (Choices, String) {
+        let (choices, output, result) = ended(known, answers.as_bytes());
+        result.unwrap();
+        (choices, output)
+    }
+
+    fn ended(known: Known, mut answers: &[u8]) -> (Choices, String, io::Result<()>) {
         let mut choices = Choices::default();
         let mut output = Vec::new();
         let problem = |choices: &Choices| {
             choices.rate.contains('x').then(|| "the rate has no number".to_owned())
         };
-        ask(&mut choices, known, &mut answers.as_bytes(), &mut output, &problem).unwrap();
-        (choices, String::from_utf8(output).unwrap())
+        let result = ask(&mut choices, known, &mut answers, &mut output, &problem);
+        (choices, String::from_utf8(output).unwrap(), result)
     }
 
     #[test]
@@ -153,10 +166,21 @@ mod tests {
     }
 
     #[test]
-    fn end_of_the_input_and_empty_answers_are_the_defaults() {
-        for answers in ["", "\n\n\n\n\n\n"] {
-            assert_eq!(asked(NOTHING, answers).0.text(), Choices::default().text());
+    fn empty_answers_are_the_defaults() {
+        let (choices, _) = asked(NOTHING, "\n\n\n\n\n\n");
+        assert_eq!(choices.text(), Choices::default().text());
+    }
+
+    #[test]
+    fn end_of_the_input_is_an_error_and_other_bytes_are_asked_for_again() {
+        for answers in ["", "a:1\n", "a:1\n\n\n\n\n"] {
+            let (_, _, result) = ended(NOTHING, answers.as_bytes());
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::UnexpectedEof, "{answers:?}");
         }
+        let known = Known { rate: false, ..KNOWN };
+        let (choices, output, result) = ended(known, b"\xff\n5/s");
+        assert!(result.is_ok() && choices.rate == "5/s", "{output}");
+        assert!(output.contains("  the answer is not in UTF-8\n"), "{output}");
     }
 
     #[test]

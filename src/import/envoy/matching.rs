@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::{get, items, snake, text};
-use crate::import::common::{exact_value, prefix_path};
+use crate::import::common::{escaped, exact_value, is_literal_path, prefix_path};
 use crate::import::note::Notes;
 use crate::import::settings::Settings;
 use crate::import::yaml::Node;
@@ -23,7 +23,14 @@ const KNOWN: [&str; 9] = [
 
 /// Sets path and conditions of a route by `match`. Returns false if it cannot, which is noted.
 pub(super) fn apply(node: &Node, what: &str, route: &mut Settings, notes: &mut Notes) -> bool {
-    if let Some(prefix) = text(node, "prefix") {
+    let special = |key| text(node, key).filter(|path| !is_literal_path(path));
+    if let Some(prefix) = special("prefix") {
+        route.set("path_regex", format!("^{}", escaped(prefix)));
+    } else if let Some(path) = special("path") {
+        route.set("path_regex", format!("^{}$", escaped(path)));
+    } else if let Some(prefix) = special("path_separated_prefix") {
+        route.set("path_regex", format!("^{}(?:/|$)", escaped(prefix)));
+    } else if let Some(prefix) = text(node, "prefix") {
         let path = prefix_path(prefix, node.place, what, notes);
         route.set("path", path);
     } else if let Some(path) = text(node, "path") {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 use toml::{Table, Value};
 
-use super::{Owner, Plugin, items};
+use super::{Owner, Plugin, consumer_limits, items};
 use crate::import::settings::{Imported, Settings};
 use crate::import::yaml::Node;
 
@@ -13,10 +13,15 @@ use crate::import::yaml::Node;
 const CREDENTIALS: [&str; 3] =
     ["keyauth_credentials", "key_auth_credentials", "keyauth_enc_credentials"];
 
-/// Takes over consumers with keys.
-pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut Imported) {
+/// Takes over consumers with keys. Returns them with the names of their tables.
+pub(super) fn import<'a>(
+    documents: &'a [Node],
+    plugins: &[Plugin<'_>],
+    imported: &mut Imported,
+) -> Vec<(&'a Node, String)> {
+    let mut with_keys = Vec::new();
     for node in documents.iter().flat_map(|document| items(document, "consumers")) {
-        let name = node.text_at(&["username"]).or(node.text_at(&["custom_id"])).unwrap_or_default();
+        let name = name(node);
         let what = format!("consumer {name}");
         let mut keys: Vec<&str> = Vec::new();
         for credential in CREDENTIALS.iter().flat_map(|table| items(node, table)) {
@@ -35,14 +40,15 @@ pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut 
             ),
             ("hmacauth_credentials", "there are no signatures of requests"),
             ("acls", "groups are plans: `plan` of the key"),
-            ("groups", "groups are plans: `plan` of the key"),
         ] {
             if let Some(unknown) = node.get(kind) {
                 imported.notes.omitted(unknown.place, format!("{what}: {kind}"), why);
             }
         }
         let is_own = |plugin: &&Plugin<'_>| match plugin.owner {
-            Owner::Consumer(owner) => std::ptr::eq(owner, node),
+            Owner::Consumer(owner) => {
+                std::ptr::eq(owner, node) && !consumer_limits::is_limit(plugin.name)
+            }
             _ => false,
         };
         for plugin in plugins.iter().filter(is_own) {
@@ -73,12 +79,23 @@ pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut 
                 settings.set("secrets", secrets.collect::<Vec<_>>());
             }
         }
-        imported.keys.add(name, node.place, settings);
+        with_keys.push((node, imported.keys.add(name, node.place, settings)));
     }
+    with_keys
+}
+
+/// The name of a consumer.
+pub(super) fn name(node: &Node) -> &str {
+    node.text_at(&["username"]).or(node.text_at(&["custom_id"])).unwrap_or_default()
+}
+
+/// Whether a reference is to this consumer.
+pub(super) fn is_named(node: &Node, reference: &str) -> bool {
+    ["username", "custom_id", "id"].iter().any(|key| node.text_at(&[key]) == Some(reference))
 }
 
 /// What to do about a plugin of a consumer.
-fn instead(plugin: &str) -> &'static str {
+pub(super) fn instead(plugin: &str) -> &'static str {
     match plugin {
         "rate-limiting" | "rate-limiting-advanced" => {
             "limits of one client are `rules.<rule> = { rate = \"250/s\" }` in `[keys.<id>]`"

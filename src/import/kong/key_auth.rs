@@ -1,6 +1,6 @@
 //! `key-auth` and `key-auth-enc`: where keys are, and which routes require one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::services::routes_of;
 use super::{Owner, Plugin};
@@ -11,11 +11,7 @@ use crate::import::yaml::Node;
 
 /// Takes over the plugins, when all routes are known.
 pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut Imported) {
-    let is_own = |plugin: &&Plugin<'_>| {
-        matches!(plugin.name, "key-auth" | "key-auth-enc")
-            && !matches!(plugin.owner, Owner::Consumer(_))
-    };
-    let requires: Vec<&Plugin<'_>> = plugins.iter().filter(is_own).collect();
+    let requires: Vec<&Plugin<'_>> = plugins.iter().filter(|plugin| is_own(plugin)).collect();
     let Some(first) = requires.first() else { return };
     let places = places(&requires, &mut imported.notes);
     if !places.is_empty() {
@@ -37,6 +33,25 @@ pub(super) fn import(documents: &[Node], plugins: &[Plugin<'_>], imported: &mut 
     if matches!(rule.get("routes"), Some(toml::Value::Array(list)) if !list.is_empty()) {
         imported.rules.add("key-required", first.node.place, rule);
     }
+}
+
+fn is_own(plugin: &Plugin<'_>) -> bool {
+    matches!(plugin.name, "key-auth" | "key-auth-enc")
+        && !matches!(plugin.owner, Owner::Consumer(_) | Owner::Group(_))
+}
+
+/// Whether the plugins look for a key on all routes, also where it is not required.
+pub(super) fn is_on_all_routes(
+    documents: &[Node],
+    plugins: &[Plugin<'_>],
+    imported: &Imported,
+) -> bool {
+    let routes: BTreeSet<String> = plugins
+        .iter()
+        .filter(|plugin| is_own(plugin))
+        .flat_map(|plugin| routes_of(plugin.owner, documents, imported))
+        .collect();
+    routes.len() == imported.routes.len()
 }
 
 /// Where keys are, of all plugins: the gateway reads them in the same places for all routes.

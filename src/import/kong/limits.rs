@@ -27,8 +27,12 @@ pub(super) struct Made<'a> {
     plugin: &'a Node,
     /// The service whose requests they count, if the plugin counts those of each service.
     service: Option<&'a Node>,
-    /// Names of the rules.
-    rules: Vec<String>,
+    /// Whether the plugin is for all routes.
+    pub(super) is_global: bool,
+    /// The name of the plugin.
+    pub(super) name: &'a str,
+    /// Names of the limits, such as `minute`, and of their rules.
+    pub(super) rules: Vec<(String, String)>,
 }
 
 /// Adds the limits of a plugin for a route of a service to the rules.
@@ -46,7 +50,7 @@ pub(super) fn add<'a>(
     };
     if let Some(known) = made.iter().find(is_same) {
         for rule in imported.rules.iter_mut() {
-            if known.rules.iter().any(|name| name == rule.name) {
+            if known.rules.iter().any(|(_, name)| name == rule.name) {
                 rule.settings.extend("routes", [route.to_owned()]);
             }
         }
@@ -55,17 +59,18 @@ pub(super) fn add<'a>(
     let mut rules = Vec::new();
     for (name, mut settings) in limits(plugin, imported) {
         settings.extend("routes", [route.to_owned()]);
-        let name = match service.map(name_of) {
+        let wanted = match service.map(name_of) {
             Some(service) => format!("{name}-{service}"),
-            None => name,
+            None => name.clone(),
         };
-        rules.push(imported.rules.add(&name, plugin.node.place, settings));
+        rules.push((name, imported.rules.add(&wanted, plugin.node.place, settings)));
     }
-    made.push(Made { plugin: plugin.node, service, rules });
+    let is_global = matches!(plugin.owner, Owner::All);
+    made.push(Made { plugin: plugin.node, service, is_global, name: plugin.name, rules });
 }
 
 /// What a plugin counts by: `limit_by` or `identifier`.
-fn limit_by<'a>(plugin: &Plugin<'a>) -> &'a str {
+pub(super) fn limit_by<'a>(plugin: &Plugin<'a>) -> &'a str {
     let text = |key: &str| plugin.node.text_at(&["config", key]);
     match plugin.name {
         "service-protection" => "service",
@@ -80,7 +85,7 @@ fn counts_by_service(plugin: &Plugin<'_>) -> bool {
 }
 
 /// The rules of a plugin, without routes.
-fn limits(plugin: &Plugin<'_>, imported: &mut Imported) -> Vec<(String, Settings)> {
+pub(super) fn limits(plugin: &Plugin<'_>, imported: &mut Imported) -> Vec<(String, Settings)> {
     let nothing = Node::nothing();
     let config = plugin.node.get("config").unwrap_or(&nothing);
     let what = format!("plugin {}", plugin.name);

@@ -1,7 +1,8 @@
 //! Kong: services, routes, upstreams, consumers and plugins of the declarative configuration.
 //!
-//! Reading order: `services`, `plugins`, `limits`, `key_auth`, `consumers`.
+//! Reading order: `services`, `plugins`, `limits`, `key_auth`, `consumers`, `consumer_limits`.
 
+mod consumer_limits;
 mod consumers;
 mod key_auth;
 mod limits;
@@ -24,6 +25,8 @@ enum Owner<'a> {
     Route(&'a Node),
     /// A consumer.
     Consumer(&'a Node),
+    /// A group of consumers.
+    Group(&'a Node),
 }
 
 /// A plugin, and what it applies to.
@@ -47,9 +50,10 @@ pub(super) fn import(documents: &[Node], imported: &mut Imported) {
     }
     let documents = &with_shared_configs(documents, &mut imported.notes);
     let plugins = plugins(documents, &mut imported.notes);
-    services::import(documents, &plugins, imported);
-    consumers::import(documents, &plugins, imported);
+    let made = services::import(documents, &plugins, imported);
+    let with_keys = consumers::import(documents, &plugins, imported);
     key_auth::import(documents, &plugins, imported);
+    consumer_limits::import(documents, &plugins, &with_keys, &made, imported);
 }
 
 fn note(pair: &Pair, imported: &mut Imported) {
@@ -60,7 +64,6 @@ fn note(pair: &Pair, imported: &mut Imported) {
         "ca_certificates" => {
             "write `tls = { ca = \"ca.pem\" }` of the upstream, or `client_ca` of the listener"
         }
-        "consumer_groups" => "the groups are plans: `[plans.<name>]`, and `plan` of the keys",
         "vaults" => "secrets are `${NAME}` and `${file:PATH}`",
         "keys" | "key_sets" => "tokens are verified by `[clients.jwt]`",
         "keyauth_credentials" | "key_auth_credentials" | "keyauth_enc_credentials" => {
@@ -71,8 +74,19 @@ fn note(pair: &Pair, imported: &mut Imported) {
         "_info" if pair.value.get("defaults").is_some() => {
             "its `defaults` are not read: write them in the services, routes and upstreams"
         }
-        "services" | "routes" | "upstreams" | "consumers" | "plugins" | "_plugin_configs"
-        | "_format_version" | "_transform" | "_comment" | "_info" | "_workspace" => return,
+        "services"
+        | "routes"
+        | "upstreams"
+        | "consumers"
+        | "consumer_groups"
+        | "consumer_group_consumers"
+        | "plugins"
+        | "_plugin_configs"
+        | "_format_version"
+        | "_transform"
+        | "_comment"
+        | "_info"
+        | "_workspace" => return,
         _ => "it is no table of Kong that is known here",
     };
     imported.notes.omitted(pair.place, &pair.key, why);
@@ -132,6 +146,11 @@ fn plugins<'a>(documents: &'a [Node], notes: &mut Notes) -> Vec<Plugin<'a>> {
                 push(&mut found, node, Owner::Consumer(consumer), notes);
             }
         }
+        for group in items(document, "consumer_groups") {
+            for node in items(group, "plugins") {
+                push(&mut found, node, Owner::Group(group), notes);
+            }
+        }
     }
     found
 }
@@ -142,7 +161,7 @@ fn plugins<'a>(documents: &'a [Node], notes: &mut Notes) -> Vec<Plugin<'a>> {
 /// It applies to what cannot be taken over.
 fn owner<'a>(node: &'a Node, documents: &'a [Node]) -> Result<Owner<'a>, &'static str> {
     let is_unclear = |key: &&str| node.get(key).is_some() && reference(node, key).is_none();
-    if ["route", "service", "consumer"].iter().any(is_unclear) {
+    if ["route", "service", "consumer", "consumer_group"].iter().any(is_unclear) {
         return Err(
             "what it is for is not named: write `service: <name>`, or it within the service",
         );
@@ -156,12 +175,16 @@ fn owner<'a>(node: &'a Node, documents: &'a [Node]) -> Result<Owner<'a>, &'stati
         let service = services.find(|it| is_named(it, name));
         return service.map(Owner::Service).ok_or("its service is not in the file");
     }
+    if let (None, Some(name)) = (node.get("consumer"), reference(node, "consumer_group")) {
+        let mut groups = documents.iter().flat_map(|document| items(document, "consumer_groups"));
+        let group = groups.find(|it| is_named(it, name));
+        return group.map(Owner::Group).ok_or("its group is not in the file");
+    }
     let Some(name) = reference(node, "consumer") else { return Ok(Owner::All) };
-    let mut consumers = documents.iter().flat_map(|document| items(document, "consumers"));
-    let is_named = |it: &&Node| {
-        ["username", "custom_id", "id"].iter().any(|key| it.text_at(&[key]) == Some(name))
-    };
-    consumers.find(is_named).map(Owner::Consumer).ok_or("its consumer is not in the file")
+    let mut all = documents.iter().flat_map(|document| items(document, "consumers"));
+    all.find(|it| consumers::is_named(it, name))
+        .map(Owner::Consumer)
+        .ok_or("its consumer is not in the file")
 }
 
 /// All routes, those of services and those beside them.
@@ -181,8 +204,10 @@ fn push<'a>(found: &mut Vec<Plugin<'a>>, node: &'a Node, owner: Owner<'a>, notes
     let Some(name) = node.text_at(&["name"]).filter(|_| is_enabled) else { return };
     let is_of_consumer = matches!(owner, Owner::Consumer(_));
     let is_beside = node.get("consumer").is_some() && !is_of_consumer;
-    let is_of_both = is_of_consumer && ["service", "route"].iter().any(|it| node.get(it).is_some());
-    if is_beside || is_of_both || node.get("consumer_group").is_some() {
+    let is_of_group = matches!(owner, Owner::Group(_));
+    let is_of_both = (is_of_consumer || is_of_group)
+        && ["service", "route"].iter().any(|it| node.get(it).is_some());
+    if is_beside || is_of_both || node.get("consumer_group").is_some() && !is_of_group {
         let why = "it is for some clients only: limits of one are `rules.<rule>` in `[keys.<id>]`, those of a group `plans.<plan>` of a rule";
         notes.omitted(node.place, format!("plugin {name}"), why);
         return;

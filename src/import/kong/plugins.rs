@@ -35,7 +35,12 @@ pub(super) fn apply(plugin: &Plugin<'_>, route: &mut Settings, notes: &mut Notes
             transform(config, "response_headers", &what, route, notes);
         }
         "request-size-limiting" => {
-            let size = config.get("allowed_payload_size").and_then(Node::number).unwrap_or(128);
+            let written = config.get("allowed_payload_size");
+            let size = written.and_then(Node::number).unwrap_or(128);
+            if let Some(written) = written.filter(|it| it.number().is_none()) {
+                let why = "it is no whole number: 128 megabytes are used, write `max_body_bytes`";
+                notes.omitted(written.place, format!("{what}: allowed_payload_size"), why);
+            }
             let unit = match config.text_at(&["size_unit"]) {
                 Some("bytes") => 1,
                 Some("kilobytes") => 1_000,
@@ -192,7 +197,7 @@ impl Owner<'_> {
         match self {
             Self::Route(_) => 2,
             Self::Service(_) => 1,
-            Self::All | Self::Consumer(_) => 0,
+            Self::All | Self::Consumer(_) | Self::Group(_) => 0,
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Services, upstreams with targets, and routes.
 
+use regex_automata::util::syntax;
 use toml::Table;
 
 use super::limits::{self, Made};
 use super::plugins;
 use super::{Owner, Plugin, is_named, items, name_of, reference};
-use crate::import::common::{Server, add_server, is_below, list, prefix_path, replace};
+use crate::import::common::{
+    Server, add_server, escaped, is_below, is_literal_path, list, prefix_path, replace,
+};
 use crate::import::finish::set_hosts;
 use crate::import::note::Notes;
+use crate::import::order::Order;
 use crate::import::settings::{Imported, Settings};
 use crate::import::values;
 use crate::import::yaml::Node;
@@ -26,10 +30,17 @@ struct Service<'a> {
     retries: Option<u64>,
     /// `host_header` of the upstream.
     host: Option<String>,
+    /// Whether a path is an expression if it has other characters than a plain one, as in versions
+    /// before 3.
+    finds_expressions: bool,
 }
 
-/// Takes over services with their routes.
-pub(super) fn import<'a>(documents: &'a [Node], plugins: &[Plugin<'a>], imported: &mut Imported) {
+/// Takes over services with their routes. Returns the rules of their limits.
+pub(super) fn import<'a>(
+    documents: &'a [Node],
+    plugins: &[Plugin<'a>],
+    imported: &mut Imported,
+) -> Vec<Made<'a>> {
     let mut services = Vec::new();
     let mut made = Vec::new();
     for node in documents.iter().flat_map(|document| items(document, "services")) {
@@ -51,6 +62,7 @@ pub(super) fn import<'a>(documents: &'a [Node], plugins: &[Plugin<'a>], imported
             ),
         }
     }
+    made
 }
 
 fn service<'a>(documents: &[Node], node: &'a Node, imported: &mut Imported) -> Option<Service<'a>> {
@@ -121,7 +133,56 @@ fn service<'a>(documents: &[Node], node: &'a Node, imported: &mut Imported) -> O
     let upstream = imported.upstreams.add(name, node.place, settings);
     let path = path.trim_end_matches('/').to_owned();
     let host = host_header.map(str::to_owned);
-    Some(Service { node, upstream, path, retries: number("retries"), host })
+    let retries = number("retries");
+    Some(Service { node, upstream, path, retries, host, finds_expressions: is_before_3(documents) })
+}
+
+/// Whether the files are written for a version before 3.
+fn is_before_3(documents: &[Node]) -> bool {
+    let version = documents.iter().find_map(|document| document.text_at(&["_format_version"]));
+    version.is_some_and(|version| version.starts_with(['0', '1', '2']))
+}
+
+/// The expression that a path is, if it is one.
+fn expression<'a>(path: &'a str, service: &Service<'_>) -> Option<&'a str> {
+    let is_plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '~' | '/' | '%');
+    let found = if service.finds_expressions {
+        (!path.chars().all(is_plain)).then_some(path)
+    } else {
+        None
+    };
+    found.or_else(|| path.strip_prefix('~'))
+}
+
+/// Sets the path of a route. Returns false if it cannot be taken over, which is noted.
+fn set_path(
+    node: &Node,
+    path: &str,
+    service: &Service<'_>,
+    what: &str,
+    settings: &mut Settings,
+    notes: &mut Notes,
+) -> bool {
+    let Some(expression) = expression(path, service) else {
+        if !is_literal_path(path) {
+            settings.set("path_regex", format!("^{}", escaped(path)));
+            return true;
+        }
+        let path = prefix_path(path, node.place, what, notes);
+        settings.set("path", path);
+        return true;
+    };
+    // It matches at the beginning of a path.
+    let inner = expression.trim_start_matches('^');
+    let anchored = if inner.contains('|') { format!("^(?:{inner})") } else { format!("^{inner}") };
+    if syntax::parse(&anchored).is_err() {
+        let why = "the expression is none of RE2: it has no look-around and no back references";
+        notes.omitted(node.place, format!("{what}: {path}"), why);
+        return false;
+    }
+    settings.set("path_regex", anchored);
+    true
 }
 
 /// Notes certificates of a service that are tables of Kong.
@@ -247,14 +308,8 @@ fn route<'a>(
         .flat_map(|path| conditions.iter().map(move |conditions| (path, conditions)))
     {
         let mut settings = base.clone();
-        match path.strip_prefix('~') {
-            Some(expression) => {
-                settings.set("path_regex", format!("^{}", expression.trim_start_matches('^')));
-            }
-            None => {
-                let path = prefix_path(path, node.place, &what, &mut imported.notes);
-                settings.set("path", path);
-            }
+        if !set_path(node, path, service, &what, &mut settings, &mut imported.notes) {
+            continue;
         }
         settings.extend("methods", texts("methods").into_iter().map(str::to_uppercase));
         if !conditions.is_empty() {
@@ -276,17 +331,36 @@ fn route<'a>(
             Owner::All => true,
             Owner::Service(owner) => std::ptr::eq(owner, service.node),
             Owner::Route(owner) => std::ptr::eq(owner, node),
-            Owner::Consumer(_) => false,
+            Owner::Consumer(_) | Owner::Group(_) => false,
         };
         let plugins = most_specific(plugins.iter().filter(applies), &mut imported.notes);
         for plugin in &plugins {
             plugins::apply(plugin, &mut settings, &mut imported.notes);
         }
+        let rank = rank(node, &settings, path);
         let own = imported.routes.add(name, node.place, settings);
+        imported.order.push(Order { route: own.clone(), group: 0, rank, is_exact: false });
         for plugin in plugins {
             limits::add(plugin, service.node, &own, made, imported);
         }
     }
+}
+
+/// The precedence of a route: how many kinds of conditions it has, hosts without `*`, its headers,
+/// whether its path is an expression, the priority of that, and the length of the path.
+fn rank(node: &Node, settings: &Settings, path: &str) -> Vec<i64> {
+    let has = |key: &&str| node.get(key).is_some_and(|it| !it.is_empty_list());
+    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let kinds =
+        ["methods", "hosts", "headers", "paths", "snis"].iter().filter(|key| has(key)).count();
+    let hosts = node.get("hosts").map(Node::texts).unwrap_or_default();
+    let is_plain = !hosts.iter().any(|host| host.contains('*'));
+    let headers = node.get("headers").map_or(0, |headers| headers.pairs().len());
+    let is_expression = settings.get("path_regex").is_some();
+    let priority = node.get("regex_priority").and_then(Node::number).unwrap_or(0);
+    let priority = if is_expression { i64::try_from(priority).unwrap_or(i64::MAX) } else { 0 };
+    let length = if is_expression { 0 } else { number(path.len()) };
+    vec![number(kinds), is_plain.into(), number(headers), is_expression.into(), priority, length]
 }
 
 /// The hosts of a route, and its conditions on headers, of which one has to be met. None if it has
@@ -380,7 +454,7 @@ fn rewriting(
     what: &str,
     notes: &mut Notes,
 ) {
-    if path.starts_with('~') {
+    if settings.get("path_regex").is_some() {
         if strips {
             let why =
                 "the part that the expression matches is not taken away: write `replace_path`";
@@ -415,7 +489,7 @@ pub(super) fn routes_of(owner: Owner<'_>, documents: &[Node], imported: &Importe
             Owner::Service(owner) => service.is_some_and(|service| std::ptr::eq(service, owner)),
             Owner::Route(owner) => std::ptr::eq(*route, owner),
             Owner::All => true,
-            Owner::Consumer(_) => false,
+            Owner::Consumer(_) | Owner::Group(_) => false,
         })
         .map(|(_, route)| route.place)
         .collect();

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::scope::Scope;
+use super::scope::{Scope, variables};
+use super::servers::Server;
 use super::{Directive, Importer, Place};
 use crate::config::foreign;
 use crate::import::note::Notes;
@@ -69,6 +70,7 @@ pub(super) fn add(
     importer: &Importer<'_>,
     zones: &Zones,
     scope: &Scope<'_>,
+    server: &Server,
     route: &str,
     imported: &mut Imported,
 ) {
@@ -92,8 +94,9 @@ pub(super) fn add(
             if is_shadow {
                 settings.set("mode", "shadow");
             }
-            let per = per(importer, zone, &mut imported.notes);
-            apply(zone_name, zone.place, per, settings, route, imported);
+            let key = key(importer, zone, &mut imported.notes);
+            let zone = (zone_name, zone.place);
+            apply(zone, &key, &settings, server, route, imported);
         }
     }
 }
@@ -111,7 +114,9 @@ fn requests(directive: &Directive, zone: &Zone, notes: &mut Notes) -> Option<Set
     let burst: u64 = directive.value("burst").and_then(|it| it.parse().ok()).unwrap_or(0);
     let bucket = Settings::default().with("rate", text.as_str());
     let capacity = i64::try_from(burst.saturating_add(1)).unwrap_or(i64::MAX);
-    if burst == 0 || directive.has("nodelay") {
+    // The shortest delay is 1 ms.
+    let is_short = burst.saturating_mul(rate.period_ms) < rate.count;
+    if burst == 0 || directive.has("nodelay") || is_short {
         return Some(bucket.with("burst", capacity));
     }
     if directive.value("delay").is_some() {
@@ -148,17 +153,20 @@ fn connections(directive: &Directive, notes: &mut Notes) -> Option<Settings> {
     Some(Settings::default().with("kind", "concurrency").with("limit", limit.min(1_000_000)))
 }
 
+/// What a zone counts by.
+struct Key {
+    per: Vec<String>,
+    /// Whether each server has a bucket of its own.
+    is_by_server: bool,
+}
+
 /// What the key of a zone is here.
-fn per(importer: &Importer<'_>, zone: &Zone, notes: &mut Notes) -> Vec<String> {
-    let mut per: Vec<String> = Vec::new();
-    for variable in
-        zone.key.split('$').map(|it| it.trim_matches(['{', '}', ' ', '/', ':', '-', '_']))
-    {
-        if variable.is_empty() {
-            continue;
-        }
+fn key(importer: &Importer<'_>, zone: &Zone, notes: &mut Notes) -> Key {
+    let mut key = Key { per: Vec::new(), is_by_server: false };
+    // A text without variables is one bucket for all.
+    for variable in variables(&zone.key) {
         let (place, shown) = (zone.place, &zone.shown);
-        let name = match (variable, foreign::dimension(variable)) {
+        let name = match (variable, dimension(variable)) {
             (
                 "http_x_forwarded_for"
                 | "proxy_add_x_forwarded_for"
@@ -170,8 +178,11 @@ fn per(importer: &Importer<'_>, zone: &Zone, notes: &mut Notes) -> Vec<String> {
                 notes.approximate(place, shown, why);
                 "ip".to_owned()
             }
-            // One bucket for each server.
-            ("server_name", _) if servers(importer) > 1 => "host".to_owned(),
+            // Not by host: a server may have many.
+            ("server_name", _) => {
+                key.is_by_server = servers(importer) > 1;
+                continue;
+            }
             (_, Some(name)) if name == "route" => {
                 notes.approximate(
                     place,
@@ -183,11 +194,28 @@ fn per(importer: &Importer<'_>, zone: &Zone, notes: &mut Notes) -> Vec<String> {
             (_, Some(name)) => name,
             _ => of_map(importer, variable, zone, notes),
         };
-        if !name.is_empty() && !per.contains(&name) {
-            per.push(name);
+        if !name.is_empty() && !key.per.contains(&name) {
+            key.per.push(name);
         }
     }
-    per
+    key
+}
+
+/// What a variable of nginx itself is here: others, which the file sets, may have any name.
+fn dimension(variable: &str) -> Option<String> {
+    let known = [
+        "binary_remote_addr",
+        "remote_addr",
+        "request_method",
+        "host",
+        "uri",
+        "request_uri",
+        "document_uri",
+        "ssl_client_s_dn",
+        "ssl_client_fingerprint",
+    ];
+    let is_known = known.contains(&variable) || variable.starts_with("http_");
+    foreign::dimension(variable).filter(|_| is_known)
 }
 
 fn servers(importer: &Importer<'_>) -> usize {
@@ -221,16 +249,16 @@ fn of_map(importer: &Importer<'_>, variable: &str, zone: &Zone, notes: &mut Note
 
 /// Adds a route to the rule of these settings, which is made if it is not there.
 fn apply(
-    name: &str,
-    place: Place,
-    per: Vec<String>,
-    mut settings: Settings,
+    (name, place): (&str, Place),
+    key: &Key,
+    settings: &Settings,
+    server: &Server,
     route: &str,
     imported: &mut Imported,
 ) {
-    let per: Vec<toml::Value> = per.into_iter().map(Into::into).collect();
+    let per: Vec<toml::Value> = key.per.iter().map(|name| name.as_str().into()).collect();
     let mut wanted = Settings::default().with("per", per);
-    for (name, value) in std::mem::take(&mut settings).iter() {
+    for (name, value) in settings.iter() {
         wanted.set(name, value.clone());
     }
     let is_same = |known: &Settings| {
@@ -238,8 +266,14 @@ fn apply(
         known.remove("routes");
         known == wanted
     };
+    let Imported { rules, routes, notes, .. } = imported;
+    let is_of_server = |known: &Settings| {
+        let list = known.get("routes").and_then(toml::Value::as_array);
+        let first = list.and_then(|list| routes.index(list.first()?.as_str()?));
+        !key.is_by_server || first.is_some_and(|first| first >= server.first_route)
+    };
     let mut others = false;
-    for rule in imported.rules.iter_mut().filter(|rule| rule.place == place) {
+    for rule in rules.iter_mut().filter(|rule| rule.place == place && is_of_server(rule.settings)) {
         if is_same(rule.settings) {
             rule.settings.extend("routes", [route.to_owned()]);
             return;
@@ -248,8 +282,8 @@ fn apply(
     }
     if others {
         let why = "locations with different bursts have a rule each: its buckets are not shared";
-        imported.notes.approximate(place, format!("zone {name}"), why);
+        notes.approximate(place, format!("zone {name}"), why);
     }
     wanted.extend("routes", [route.to_owned()]);
-    imported.rules.add(name, place, wanted);
+    rules.add(name, place, wanted);
 }

@@ -7,7 +7,7 @@ use super::limits::{self, Zones};
 use super::scope::Scope;
 use super::servers::Server;
 use super::{Directive, Importer, Place, headers, known, targets};
-use crate::import::common::prefix_path;
+use crate::import::common::{escaped, is_literal_path, prefix_path};
 use crate::import::finish::set_hosts;
 use crate::import::note::Notes;
 use crate::import::settings::{Imported, Settings};
@@ -61,6 +61,8 @@ impl Path {
             Err(_) => None,
         };
         match modifier {
+            "=" if !is_literal_path(path) => expression(format!("^{}$", escaped(path))),
+            "" | "^~" if !is_literal_path(path) => expression(format!("^{}", escaped(path))),
             "=" => Some(Self { exact: Some(path.to_owned()), ..none() }),
             "" | "^~" => Some(Self { prefix: Some(path.to_owned()), ..none() }),
             "~" | "~*" => {
@@ -90,6 +92,22 @@ impl Path {
         settings
     }
 
+    /// Restricts an expression to the paths of the location that it is in.
+    fn restrict(&mut self, outer: &str, notes: &mut Notes) {
+        let Some(expression) = self.expression.as_mut().filter(|_| outer.len() > 1) else { return };
+        let begins = expression.strip_prefix("(?i)").unwrap_or(expression).strip_prefix('^');
+        match begins {
+            Some(rest) if rest.starts_with(outer) => {}
+            Some(_) => {
+                let why = format!(
+                    "it is in the location {outer}, but may match other paths: begin it with this one"
+                );
+                notes.approximate(self.place, &self.shown, why);
+            }
+            None => *expression = format!("^{}.*(?:{expression})", escaped(outer)),
+        }
+    }
+
     fn name(&self) -> &str {
         let path = self.exact.as_deref().or(self.prefix.as_deref()).or(self.expression.as_deref());
         path.unwrap_or_default()
@@ -106,20 +124,27 @@ pub(super) struct Locations<'a> {
 // === impl Locations ===
 
 impl Locations<'_> {
-    /// Adds the routes of all locations in the innermost level of a scope.
-    pub(super) fn add(&self, scope: &Scope<'_>, imported: &mut Imported) {
+    /// Adds the routes of all locations in the innermost level of a scope, which is that of a
+    /// location for the prefix `outer`, or of the server.
+    pub(super) fn add(&self, scope: &Scope<'_>, outer: &str, imported: &mut Imported) {
         for location in scope.own().iter().filter(|it| it.name == "location") {
             for directive in location.inner() {
                 known::note(directive, &mut imported.notes);
                 note_condition(directive, &mut imported.notes);
             }
             let inner = scope.within(location.inner());
-            self.add(&inner, imported);
+            let prefix = match location.arguments.as_slice() {
+                [path] if path.starts_with('/') => path,
+                [modifier, path] if modifier == "^~" => path,
+                _ => outer,
+            };
+            self.add(&inner, prefix, imported);
             // Answered by the gateway itself.
             if location.arguments.iter().any(|it| it.contains("/.well-known/acme-challenge")) {
                 continue;
             }
-            let Some(path) = Path::of(location, &mut imported.notes) else { continue };
+            let Some(mut path) = Path::of(location, &mut imported.notes) else { continue };
+            path.restrict(outer, &mut imported.notes);
             let has_locations = location.inner().iter().any(|it| it.name == "location");
             self.route(&inner, &path, !has_locations, imported);
         }
@@ -161,7 +186,7 @@ impl Locations<'_> {
             (false, path) => format!("{host}-{path}"),
         };
         let name = imported.routes.add(&name, path.place, route);
-        limits::add(importer, self.zones, scope, &name, imported);
+        limits::add(importer, self.zones, scope, server, &name, imported);
     }
 }
 

@@ -123,6 +123,15 @@ pub(super) fn replace_variable(text: &str, name: &str, value: &str) -> String {
     result
 }
 
+/// The names of the variables of a text.
+pub(super) fn variables(text: &str) -> Vec<&str> {
+    let name = |part| match part {
+        Part::Variable(name) => Some(name),
+        Part::Literal(_) => None,
+    };
+    parts(text).into_iter().filter_map(name).collect()
+}
+
 enum Part<'a> {
     Literal(&'a str),
     Variable(&'a str),

@@ -20,6 +20,8 @@ pub(super) struct Server {
     pub(super) is_only: bool,
     /// Whether it has locations by prefix beside `/`.
     pub(super) has_prefixes: bool,
+    /// How many routes come before its own.
+    pub(super) first_route: usize,
 }
 
 /// An address that servers listen on.
@@ -63,7 +65,7 @@ pub(super) fn import(importer: &Importer<'_>, zones: &Zones, imported: &mut Impo
             known::note(directive, &mut imported.notes);
         }
         let scope = http.within(server.inner());
-        trusted_proxies(&scope, imported);
+        trusted_proxies(&scope, server, servers.len() == 1, imported);
         if redirecting(server) {
             note_partial_redirect(server, &listeners, &mut imported.notes);
             continue;
@@ -79,6 +81,7 @@ pub(super) fn import(importer: &Importer<'_>, zones: &Zones, imported: &mut Impo
             has_tls: has_tls(server),
             is_only: with_routes == 1,
             has_prefixes: has_prefixes(server.inner()),
+            first_route,
         };
         routes(importer, zones, &scope, &own, server, imported);
         imported.serve(first_route, &addresses_of(server));
@@ -114,7 +117,7 @@ fn routes(
         locations.route(scope, &Path::all(answer.place), true, imported);
         return;
     }
-    locations.add(scope, imported);
+    locations.add(scope, "/", imported);
     let has_locations = server.inner().iter().any(|it| it.name == "location");
     if !has_locations {
         locations.route(scope, &Path::all(server.place), true, imported);
@@ -208,7 +211,24 @@ fn hosts(server: &Directive, notes: &mut Notes) -> Option<Vec<String>> {
 }
 
 /// `set_real_ip_from`.
-fn trusted_proxies(scope: &Scope<'_>, imported: &mut Imported) {
+fn trusted_proxies(scope: &Scope<'_>, server: &Directive, is_only: bool, imported: &mut Imported) {
+    if let Some(own) = server.inner().iter().find(|it| it.name == "set_real_ip_from" && !is_only) {
+        let why = "`server.trusted_proxies` is for all servers: these proxies are trusted on the others, too";
+        imported.notes.approximate(own.place, own.shown(), why);
+    }
+    let header = scope.one("real_ip_header");
+    if let Some(first) = scope.one("set_real_ip_from") {
+        if header.is_none() {
+            let why = "without `real_ip_header`, nginx reads `X-Real-IP`; here the address is that of `X-Forwarded-For`, which the proxy has to send";
+            imported.notes.approximate(first.place, first.shown(), why);
+        }
+        let is_proxy = header.is_some_and(|it| it.first() == "proxy_protocol");
+        if !is_proxy && !scope.is_on("real_ip_recursive") {
+            let why = "nginx uses the last address of the header; here it is the last one that is no trusted proxy, as with `real_ip_recursive on`: clients in \
+                this network can write another one before it";
+            imported.notes.approximate(first.place, "real_ip_recursive off", why);
+        }
+    }
     for directive in scope.all("set_real_ip_from") {
         match values::network(directive.first()) {
             Some(network) => imported.server.extend("trusted_proxies", [network]),
@@ -219,7 +239,7 @@ fn trusted_proxies(scope: &Scope<'_>, imported: &mut Imported) {
             ),
         }
     }
-    if let Some(header) = scope.one("real_ip_header") {
+    if let Some(header) = header {
         let known = ["x-forwarded-for", "proxy_protocol"];
         if !known.contains(&header.first().to_ascii_lowercase().as_str()) {
             imported.notes.approximate(

@@ -198,12 +198,9 @@ fn answer(
         };
     }
     if status == 444 {
-        notes.omitted(
-            place,
-            shown,
-            "a request without a route gets 404; no connection is closed without an answer",
-        );
-        return None;
+        let why = "it is 404: no connection is closed without an answer";
+        notes.approximate(place, shown, why);
+        return Some(refusal(404));
     }
     if !(200..600).contains(&status) || (300..400).contains(&status) || status == 205 {
         notes.omitted(

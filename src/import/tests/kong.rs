@@ -215,7 +215,7 @@ fn plugins_belong_to_their_service_route_or_consumer_alone() {
             (
                 &of_consumer,
                 &[
-                    "consumer acme: plugin rate-limiting: not taken over",
+                    "consumer acme: plugin rate-limiting: not taken over: a consumer is known on routes",
                     "acme: ttl: not taken over",
                 ],
                 &["[rules"],
@@ -378,10 +378,168 @@ fn plugins_of_consumers_are_noted_with_what_to_do() {
             ),
             (
                 &file("rate-limiting"),
-                &["plugin rate-limiting: not taken over: limits of one client"],
+                &[
+                    "plugin rate-limiting: not taken over: the consumer has no key here: limits of one client",
+                ],
                 &[],
             ),
             (&file("cors"), &["plugin cors: not taken over: plugins are for all clients"], &[]),
         ],
+    );
+}
+
+/// Two services with `key-auth`, and consumers with keys.
+fn with_consumers(consumers: &str, rest: &str) -> String {
+    let rest = format!("consumers:\n{consumers}\n{rest}");
+    two_services("", "", &rest).replace("plugins: []\n", "plugins: [{name: key-auth}]\n")
+}
+
+#[test]
+fn limits_of_consumers_replace_those_of_the_plugin_for_all() {
+    let consumer = |name: &str, plugin: &str| {
+        format!(
+            "- {{username: {name}, keyauth_credentials: [{{key: {name}}}], plugins: [{plugin}]}}\n"
+        )
+    };
+    let limit = |config: &str| format!("{{name: rate-limiting, config: {{{config}}}}}");
+    let all = consumer("a", &limit("minute: 50, hour: 70"))
+        + &consumer("b", "")
+        + &consumer("c", &limit("minute: 9"))
+        + &consumer("d", &limit("minute: 8"))
+        + &consumer("e", &limit("minute: 5, hour: 70"));
+    let global = "plugins: [{name: rate-limiting, config: {minute: 5, hour: 7}}]\n";
+    let text = with_consumers(&all, global);
+    let shown = imported(Format::Kong, "file", &text);
+    for part in [
+        "[keys.a]\nsha256 = ",
+        "rules = { hour = { limit = \"70/h\" }, minute = { limit = \"50/m\" } }",
+        // Another period: they are exempt from both.
+        "[rules.minute]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"5/m\"\nexempt = { keys = [\"c\", \"d\"] }",
+        "limit = \"7/h\"\nexempt = { keys = [\"c\", \"d\"] }",
+        "[rules.minute-consumer]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"9/m\"\non_missing = \"skip\"",
+        "exempt = { keys = [\"a\", \"b\", \"e\"] }",
+        "rules = { minute-consumer = { limit = \"8/m\" } }",
+        "rules = { hour = { limit = \"70/h\" } }",
+        "gateway.toml: 2 warnings",
+    ] {
+        assert!(shown.contains(part), "{part} is not in:\n{shown}");
+    }
+    assert!(!shown.contains("plugin rate-limiting"), "{shown}");
+}
+
+#[test]
+fn limits_of_groups_are_those_of_their_consumers() {
+    let limit = "{name: rate-limiting, config: {minute: 9}}";
+    let consumers = |groups: &str| {
+        format!(
+            "- {{username: a, keyauth_credentials: [{{key: a}}], groups: [{groups}]}}\n- {{username: b, keyauth_credentials: [{{key: b}}]}}\n"
+        )
+    };
+    let own = format!("consumer_groups: [{{name: gold, plugins: [{limit}, {{name: cors}}]}}]\n");
+    let beside = "consumer_groups: [{name: gold}]\nplugins: [{name: rate-limiting, consumer_group: gold, config: {minute: 9}}]\n";
+    let two = format!(
+        "consumer_groups: [{{name: gold, plugins: [{limit}]}}, {{name: silver, plugins: [{limit}]}}]\n"
+    );
+    let by_address = beside.replace("minute: 9", "minute: 9, limit_by: ip");
+    let some_routes =
+        with_consumers(&consumers("gold"), &own).replacen("[{name: key-auth}]", "[]", 1);
+    let rule = "[rules.minute-consumer]\nper = [\"key\"]\nkind = \"fixed_window\"\nlimit = \"9/m\"\non_missing = \"skip\"";
+    holds(
+        Format::Kong,
+        &[
+            (
+                &with_consumers(&consumers("{name: gold}"), &own),
+                &[
+                    rule,
+                    "exempt = { keys = [\"b\"] }",
+                    "consumer group gold: plugin cors: not taken over",
+                    "gateway.toml: 1 warning",
+                ],
+                &[],
+            ),
+            (&with_consumers(&consumers("gold"), beside), &[rule, "gateway.toml: 1 warning"], &[]),
+            (
+                &with_consumers(&consumers("gold, silver"), &two),
+                &["consumer a: plugin rate-limiting: not taken over: several plugins"],
+                &["[rules"],
+            ),
+            (
+                &with_consumers(&consumers("gold"), &by_address),
+                &[
+                    "consumer a: plugin rate-limiting: not taken over: it does not count by consumer",
+                ],
+                &["[rules"],
+            ),
+            (
+                &some_routes,
+                &[
+                    "consumer a: plugin rate-limiting: not taken over: a consumer is known on routes with `key-auth` only",
+                ],
+                &["[rules.minute"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn paths_of_versions_before_3_are_expressions_by_their_characters() {
+    let file = |version: &str, path: &str| {
+        format!(
+            "_format_version: '{version}'\nservices:\n- url: http://a:1\n  routes:\n  - {{name: r, strip_path: false, paths: ['{path}']}}\n  - {{name: other, paths: [/b]}}\n"
+        )
+    };
+    for version in ["1.1", "2.1"] {
+        holds(
+            Format::Kong,
+            &[
+                (&file(version, r"/users/\d+/x"), &[r"path_regex = '^/users/\d+/x'"], &[]),
+                (&file(version, "/a|/c"), &["path_regex = \"^(?:/a|/c)\""], &[]),
+                (&file(version, "/a.b_c~d-e%20"), &["path = \"/a.b_c~d-e%20/*\""], &["path_regex"]),
+                (
+                    &file(version, "/a(?!b)"),
+                    &["route r: /a(?!b): not taken over: the expression is none of RE2"],
+                    &["[routes.r]"],
+                ),
+            ],
+        );
+    }
+    holds(
+        Format::Kong,
+        &[
+            (&file("3.0", "~/a|/c"), &["path_regex = \"^(?:/a|/c)\""], &[]),
+            // It has no meaning there.
+            (&file("3.0", "/a/*"), &[r"path_regex = '^/a/\*'"], &["path = \"/a/*\""]),
+        ],
+    );
+}
+
+#[test]
+fn routes_with_more_conditions_come_first_in_kong() {
+    let route =
+        |name: &str, rest: &str| format!("  - {{name: {name}, strip_path: false, {rest}}}\n");
+    let file = |routes: &[String]| {
+        format!(
+            "_format_version: '3.0'\nservices:\n- url: http://a:1\n  routes:\n{}",
+            routes.concat()
+        )
+    };
+    let all = file(&[
+        route("get", "paths: [/], methods: [GET]"),
+        route("admin", "paths: [/admin/]"),
+        route("expression", "paths: [~/admin/x]"),
+    ]);
+    let usual = file(&[route("rest", "paths: [/]"), route("admin", "paths: [/admin/]")]);
+    let usual = imported(Format::Kong, "file", &usual);
+    assert!(!usual.contains("more specific"), "{usual}");
+    holds(
+        Format::Kong,
+        &[(
+            &all,
+            &[
+                "route get: approximately: requests that match both this one and expression, admin get the latter",
+                "route expression: approximately: requests that match both this one and admin get",
+            ],
+            &[],
+        )],
     );
 }

@@ -276,6 +276,230 @@ fn traefik_restrictions_are_kept() {
     );
 }
 
+/// A file of Traefik with these entry points, routers and middlewares.
+fn traefik(entry_points: &str, routers: &str, middlewares: &str) -> String {
+    format!(
+        "entryPoints: {{{entry_points}}}\nhttp:\n  services: {{a: {{loadBalancer: {{servers: [{{url: 'http://a:1'}}]}}}}}}\n  routers: {{{routers}}}\n  middlewares: {{{middlewares}}}\n"
+    )
+}
+
+const WEB: &str = "s: {address: ':80'}";
+
+fn router(name: &str, rule: &str, names: &str) -> String {
+    format!("{name}: {{service: a, rule: '{rule}', middlewares: [{names}]}}, ")
+}
+
+#[test]
+fn traefik_middlewares_allow_no_more() {
+    let one = |middlewares: &str, names: &str| {
+        traefik(WEB, &router("r", "PathPrefix(`/a/`)", names), middlewares)
+    };
+    let auths = "x: {forwardAuth: {address: 'http://x'}}, y: {forwardAuth: {address: 'http://y'}}, z: {forwardAuth: {}}";
+    let sizes = "x: {buffering: {maxRequestBodyBytes: 9}}, y: {buffering: {maxRequestBodyBytes: 90}}, z: {buffering: {}}";
+    let limit = |rest: &str| format!("l: {{rateLimit: {{average: 5, {rest}}}}}");
+    let alternatives = traefik(
+        WEB,
+        &(router("r", "Path(`/a`) || Path(`/b`)", "l") + &router("s", "Path(`/c`)", "l")),
+        &limit(""),
+    );
+    let trusted = traefik(
+        "s: {address: ':80', forwardedHeaders: {trustedIPs: [10.0.0.0/8]}}, t: {address: ':81'}",
+        &router("r", "Path(`/a`)", "l"),
+        &limit(""),
+    );
+    holds(
+        Format::Traefik,
+        &[
+            (
+                &one(auths, "x, y, z"),
+                &[
+                    "forward_auth = { url = \"http://x\" }",
+                    "middleware y: forwardAuth: not taken over: a route asks one server",
+                    "middleware z: forwardAuth: not taken over: it has no `address`",
+                ],
+                &[],
+            ),
+            (&one(sizes, "x, y, z"), &["max_body_bytes = 9\n"], &[]),
+            (&one(sizes, "y, x"), &["max_body_bytes = 9\n"], &[]),
+            (&one(&limit("period: 1.0005s"), "l"), &["rate = \"5/1001ms\""], &[]),
+            (
+                &one(&limit("period: x"), "l"),
+                &["rateLimit: not taken over: its period"],
+                &["[rules"],
+            ),
+            (&one("l: {inFlightReq: {}}", "l"), &["inFlightReq: not taken over"], &["[rules"]),
+            (
+                &one(&limit("sourceCriterion: {ipStrategy: {ipv6Subnet: 48}}"), "l"),
+                &["ipv6_prefix = 48"],
+                &[],
+            ),
+            (&one(&limit("sourceCriterion: {ipStrategy: {ipv6Subnet: 96}}"), "l"), &[], &["ipv6"]),
+            (
+                &alternatives,
+                &[
+                    "[rules.l]\nper = [\"ip\"]",
+                    "routes = [\"r\", \"r-2\"]",
+                    "[rules.l-2]\nper = [\"ip\"]",
+                    "routes = [\"s\"]",
+                ],
+                &["\"route\""],
+            ),
+            (
+                &trusted,
+                &[
+                    "forwardedHeaders.trustedIPs: approximately: `server.trusted_proxies` is for all",
+                    "rateLimit: the address of the connection: approximately",
+                ],
+                &[],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn traefik_routers_match_no_more() {
+    let by_method = traefik(
+        WEB,
+        &(router("r", "Host(`a`) && !PathPrefix(`/api/`)", "")
+            + &router("s", "Host(`a`) && PathPrefix(`/api/`) && Method(`GET`)", "")),
+        "",
+    );
+    let named = |entry_points: &str| {
+        traefik(
+            "s: {address: ':80', asDefault: true}, t: {address: ':81'}",
+            &format!(
+                "r: {{service: a, rule: 'Path(`/a`)' {entry_points}}}, o: {{service: a, rule: 'Path(`/o`)', entryPoints: [t]}}"
+            ),
+            "",
+        )
+    };
+    let expression = traefik(
+        WEB,
+        &(router("secret", "PathRegexp(`^/admin/secret[0-9]+`)", "")
+            + &router("admin", "PathPrefix(`/admin/`)", "")),
+        "",
+    );
+    holds(
+        Format::Traefik,
+        &[
+            (&by_method, &["path = \"/api/*\"\nrespond = { status = 404 }", "no errors"], &[]),
+            (
+                &named(", entryPoints: [other]"),
+                &["router r: not taken over: none of its entry"],
+                &["/a"],
+            ),
+            (
+                &named(""),
+                &[
+                    "these are reachable also on listeners that the file keeps them from ([::]:80, [::]:81): r, o",
+                ],
+                &[],
+            ),
+            (
+                &traefik(WEB, &router("r", "HostRegexp(`^[a-z]+[.]a`)", ""), ""),
+                &["router r"],
+                &["[routes"],
+            ),
+            (
+                &traefik(WEB, &router("r", "HostRegexp(`{sub:[a-z]+}.a.example`)", ""), ""),
+                &["router r: HostRegexp(`{sub:[a-z]+}.a.example`): approximately"],
+                &[],
+            ),
+            (
+                &expression,
+                &["route secret: approximately: requests that match both this one and admin"],
+                &[],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn nginx_limits_count_no_less() {
+    let http = |zone: &str, rest: &str| {
+        format!(
+            "limit_req_zone {zone} zone=z:1m rate=5r/s; limit_conn_zone $server_name zone=c:1m; \
+             map $http_x $client {{ default $binary_remote_addr; }} {rest}"
+        )
+    };
+    let server = |name: &str, rest: &str| {
+        format!(
+            "server {{ server_name {name}; {rest} location / {{ limit_req zone=z; limit_conn c 3; proxy_pass http://a:1; }} location /b/ {{ limit_req zone=z; proxy_pass http://b:1; }} }}"
+        )
+    };
+    let two = http("$server_name", &(server("a a.example", "") + &server("*.b", "")));
+    let constant = http("all", &server("a", ""));
+    let own = http("$client", &server("a", ""));
+    let short =
+        http("all", "server { location / { limit_req zone=z burst=4; proxy_pass http://a:1; } }")
+            .replace("rate=5r/s", "rate=9000r/s");
+    holds(
+        Format::Nginx,
+        &[
+            (
+                &two,
+                &[
+                    "[rules.z]\nper = []\nrate = \"5/s\"\nburst = 1\nroutes = [\"a\", \"a-b\"]",
+                    "[rules.z-2]\nper = []\nrate = \"5/s\"\nburst = 1\nroutes = [\"b\", \"b-b\"]",
+                    "[rules.c]\nper = []\nkind = \"concurrency\"\nlimit = 3\nroutes = [\"a\"]",
+                    "[rules.c-2]",
+                ],
+                &["\"host\""],
+            ),
+            (&constant, &["[rules.z]\nper = []"], &[]),
+            (&own, &["[rules.z]\nper = [\"ip\"]", "approximately: clients for which the map"], &[]),
+            (&short, &["rate = \"9000/s\"\nburst = 5"], &["leaky"]),
+        ],
+    );
+}
+
+#[test]
+fn nginx_locations_and_addresses_match_no_more() {
+    let real = |rest: &str| {
+        format!(
+            "server {{ set_real_ip_from 10.0.0.0/8; {rest} location / {{ proxy_pass http://a:1; }} }}"
+        )
+    };
+    let nested = "server { location /a/ { proxy_pass http://a:1; location ~ \\.php$ { deny all; } location ~ ^/b { return 403; } location ~* x { return 403; } } }";
+    let closed = "server { location / { proxy_pass http://a:1; } location /secret/ { return 444; } location /x*/ { return 403; } }";
+    holds(
+        Format::Nginx,
+        &[
+            (&real(""), &["nginx reads `X-Real-IP`", "real_ip_recursive off: approximately"], &[]),
+            (
+                nested,
+                &[
+                    "path_regex = '^/a/.*(?:\\.php$)'",
+                    "path_regex = \"^/a/.*(?:(?i)x)\"",
+                    "location ~ ^/b: approximately: it is in the location /a/",
+                ],
+                &[],
+            ),
+            (
+                closed,
+                &[
+                    "path = \"/secret/*\"\nrespond = { status = 404 }",
+                    "return 444: approximately",
+                    "path_regex = '^/x\\*/'",
+                ],
+                &[],
+            ),
+        ],
+    );
+    let exact = real("real_ip_header X-Forwarded-For; real_ip_recursive on;");
+    assert!(!imported(Format::Nginx, "file", &exact).contains("real_ip"));
+    let several = real("real_ip_header X-Forwarded-For; real_ip_recursive on;")
+        + "server { server_name b; location / { proxy_pass http://a:1; } }";
+    holds(
+        Format::Nginx,
+        &[(
+            &several,
+            &["set_real_ip_from 10.0.0.0/8: approximately: `server.trusted_proxies` is"],
+            &[],
+        )],
+    );
+}
+
 #[test]
 fn envoy_restrictions_are_kept() {
     let file = |domain: &str, condition: &str, validation: &str| {

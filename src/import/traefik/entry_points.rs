@@ -12,6 +12,7 @@ use crate::import::yaml::Node;
 
 /// An entry point.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub(super) struct EntryPoint<'a> {
     pub(super) name: &'a str,
     place: Place,
@@ -21,6 +22,10 @@ pub(super) struct EntryPoint<'a> {
     pub(super) has_tls: bool,
     redirects: bool,
     proxy_protocol: bool,
+    /// Whether it is one of those of routers that name none.
+    pub(super) is_default: bool,
+    /// Networks whose `X-Forwarded-For` is used.
+    trusted: Vec<&'a str>,
     /// Names of those of all of its routers.
     pub(super) middlewares: Vec<&'a str>,
 }
@@ -67,8 +72,22 @@ pub(super) fn entry_points<'a>(files: &Files<'a>, imported: &mut Imported) -> Ve
             has_tls: value.get("http").is_some_and(|http| http.has("tls")),
             redirects: to_https,
             proxy_protocol: value.at(&["proxyProtocol", "trustedIPs"]).is_some(),
+            is_default: value.get("asDefault").and_then(Node::flag) == Some(true),
+            trusted: value
+                .at(&["forwardedHeaders", "trustedIPs"])
+                .map(Node::texts)
+                .unwrap_or_default(),
             middlewares: http(&["middlewares"]).map(Node::texts).unwrap_or_default(),
         });
+    }
+    let differs = |point: &&EntryPoint<'_>| {
+        let others = found.iter().filter(|other| !other.redirects);
+        !point.trusted.is_empty() && others.into_iter().any(|other| other.trusted != point.trusted)
+    };
+    for point in found.iter().filter(differs) {
+        let what = format!("entry point {}: forwardedHeaders.trustedIPs", point.name);
+        let why = "`server.trusted_proxies` is for all listeners: these proxies are trusted on the others, too";
+        imported.notes.approximate(point.place, what, why);
     }
     found
 }
@@ -225,6 +244,8 @@ fn assumed<'a>(
         has_tls,
         redirects,
         proxy_protocol: false,
+        is_default: false,
+        trusted: Vec::new(),
         middlewares: Vec::new(),
     };
     if has_tls {

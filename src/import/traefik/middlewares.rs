@@ -1,5 +1,7 @@
 //! Middlewares: settings of the routes that have them, and rules.
 
+use std::collections::BTreeMap;
+
 use toml::{Table, Value};
 
 use super::Files;
@@ -103,11 +105,15 @@ pub(super) fn apply(middleware: &Pair, route: &mut Settings, notes: &mut Notes) 
             }
             "buffering" => {
                 let bytes = value.get("maxRequestBodyBytes").and_then(Node::number);
-                if let Some(bytes) = bytes.and_then(|bytes| i64::try_from(bytes).ok()) {
+                let bytes = bytes.and_then(|bytes| i64::try_from(bytes).ok());
+                let known = route.get("max_body_bytes").and_then(Value::as_integer).unwrap_or(0);
+                // Of several middlewares, the smallest size; 0 is any.
+                if let Some(bytes) = bytes.filter(|bytes| known == 0 || (1..known).contains(bytes))
+                {
                     route.set("max_body_bytes", bytes.min(1 << 50));
                 }
             }
-            "forwardAuth" => forward_auth(value, route, &what, notes),
+            "forwardAuth" => forward_auth(value, route, &what, kind.place, notes),
             // Rules; redirects are those of listeners.
             "rateLimit" | "inFlightReq" | "redirectScheme" => {}
             name => notes.omitted(kind.place, what, instead(name)),
@@ -150,8 +156,17 @@ fn strip(value: &Node, route: &mut Settings, what: &str, place: Place, notes: &m
     }
 }
 
-fn forward_auth(value: &Node, route: &mut Settings, what: &str, notes: &mut Notes) {
-    let Some(address) = value.text_at(&["address"]) else { return };
+fn forward_auth(value: &Node, route: &mut Settings, what: &str, place: Place, notes: &mut Notes) {
+    let Some(address) = value.text_at(&["address"]) else {
+        notes.omitted(place, what, "it has no `address`: write `forward_auth` of the route");
+        return;
+    };
+    let known = route.get("forward_auth").and_then(|known| known.get("url")?.as_str());
+    if known.is_some_and(|known| known != address) {
+        let why = "a route asks one server, that of the first of these middlewares: let it ask the other one";
+        notes.omitted(place, what, why);
+        return;
+    }
     let mut auth = Table::new();
     auth.insert("url".into(), address.into());
     let mut headers = |theirs: &str, own: &str| {
@@ -285,12 +300,7 @@ pub(super) fn limit(middleware: &Pair, route: &str, imported: &mut Imported) {
     for kind in middleware.value.pairs() {
         let settings = match kind.key.as_str() {
             "rateLimit" => rate(middleware, kind, imported),
-            "inFlightReq" => {
-                kind.value.get("amount").and_then(Node::number).filter(|it| *it > 0).map(|amount| {
-                    let limit = i64::try_from(amount.min(1_000_000)).unwrap_or(1);
-                    Settings::default().with("kind", "concurrency").with("limit", limit)
-                })
-            }
+            "inFlightReq" => in_flight(middleware, kind, &mut imported.notes),
             _ => continue,
         };
         let Some(settings) = settings else { continue };
@@ -301,7 +311,7 @@ pub(super) fn limit(middleware: &Pair, route: &str, imported: &mut Imported) {
         }
         let default = if kind.key == "rateLimit" { "ip" } else { "host" };
         let criterion = kind.value.get("sourceCriterion");
-        let per = per(criterion, default, kind.place, &mut imported.notes);
+        let per = per(criterion, default, kind.place, imported);
         let mut rule = Settings::default().with("per", list([per.as_str()]));
         for (name, value) in settings.iter() {
             rule.set(name, value.clone());
@@ -311,26 +321,64 @@ pub(super) fn limit(middleware: &Pair, route: &str, imported: &mut Imported) {
     }
 }
 
+/// The rule of an `inFlightReq`. None if it has no limit, which is noted.
+fn in_flight(middleware: &Pair, kind: &Pair, notes: &mut Notes) -> Option<Settings> {
+    let amount = kind.value.get("amount").and_then(Node::number).filter(|it| *it > 0);
+    let Some(amount) = amount else {
+        let what = format!("middleware {}: inFlightReq", middleware.key);
+        notes.omitted(kind.place, what, "it has no `amount` above 0");
+        return None;
+    };
+    let limit = i64::try_from(amount.min(1_000_000)).unwrap_or(1);
+    Some(Settings::default().with("kind", "concurrency").with("limit", limit))
+}
+
 /// A middleware at several routers counts for each of them alone.
 pub(super) fn separate(imported: &mut Imported) {
     let Imported { rules, routes, .. } = imported;
+    let mut further: Vec<(String, Place, Settings)> = Vec::new();
     for rule in rules.iter_mut() {
         let Some(Value::Array(names)) = rule.settings.get("routes") else { continue };
-        let places: Vec<Place> =
-            names.iter().filter_map(|name| Some(routes.get(name.as_str()?)?.place)).collect();
         // Alternatives of one rule are one router.
-        if places.iter().any(|place| Some(place) != places.first()) {
-            rule.settings.extend("per", ["route".to_owned()]);
+        let mut routers: BTreeMap<Place, Vec<Value>> = BTreeMap::new();
+        for name in names {
+            if let Some(route) = name.as_str().and_then(|name| routes.get(name)) {
+                routers.entry(route.place).or_default().push(name.clone());
+            }
         }
+        if routers.len() < 2 {
+            continue;
+        }
+        if routers.values().all(|routes| routes.len() == 1) {
+            rule.settings.extend("per", ["route".to_owned()]);
+            continue;
+        }
+        for (number, routes) in routers.into_values().enumerate() {
+            if number == 0 {
+                rule.settings.set("routes", routes);
+            } else {
+                let mut settings = rule.settings.clone();
+                settings.set("routes", routes);
+                further.push((rule.name.to_owned(), rule.place, settings));
+            }
+        }
+    }
+    for (name, place, settings) in further {
+        rules.add(&name, place, settings);
     }
 }
 
 fn rate(middleware: &Pair, kind: &Pair, imported: &mut Imported) -> Option<Settings> {
     let value = &kind.value;
-    let period = value.text_at(&["period"]).and_then(|text| values::milliseconds(text, 1000));
+    let period = value.text_at(&["period"]);
+    // A shorter one would allow more.
+    let period_ms = period.map_or(Some(1000), |text| values::milliseconds_up(text, 1000));
     let average = value.get("average").and_then(Node::number).unwrap_or(0);
-    let Some(rate) = values::rate(average, period.unwrap_or(1000)) else {
-        let why = "its average is 0: it limits nothing";
+    let Some(rate) = period_ms.and_then(|ms| values::rate(average, ms)) else {
+        let why = match period_ms {
+            Some(_) => "its average is 0: it limits nothing",
+            None => "its period is no time that can be read: write a rule",
+        };
         imported.notes.omitted(
             kind.place,
             format!("middleware {}: rateLimit", middleware.key),
@@ -350,13 +398,29 @@ fn rate(middleware: &Pair, kind: &Pair, imported: &mut Imported) -> Option<Setti
 }
 
 /// What a `sourceCriterion` counts by.
-fn per(criterion: Option<&Node>, default: &str, place: Place, notes: &mut Notes) -> String {
-    let Some(criterion) = criterion else { return default.to_owned() };
+fn per(criterion: Option<&Node>, default: &str, place: Place, imported: &mut Imported) -> String {
+    let nothing = Node::nothing();
+    let criterion = match criterion {
+        Some(criterion) => criterion,
+        None if default != "ip" => return default.to_owned(),
+        None => &nothing,
+    };
+    let notes = &mut imported.notes;
     if let Some(name) = criterion.text_at(&["requestHeaderName"]) {
         return format!("header:{}", name.to_lowercase());
     }
     if criterion.get("requestHost").and_then(Node::flag) == Some(true) {
         return "host".to_owned();
+    }
+    let subnet = criterion.at(&["ipStrategy", "ipv6Subnet"]).and_then(Node::number);
+    let subnet = subnet.and_then(|bits| i64::try_from(bits).ok()).filter(|bits| *bits > 0);
+    let known = imported.clients.get("ipv6_prefix").and_then(Value::as_integer).unwrap_or(64);
+    if let Some(bits) = subnet.filter(|bits| *bits < known) {
+        imported.clients.set("ipv6_prefix", bits);
+    }
+    if criterion.get("ipStrategy").is_none() && imported.server.get("trusted_proxies").is_some() {
+        let why = "behind `server.trusted_proxies`, each client counts, not the proxy";
+        notes.approximate(place, "rateLimit: the address of the connection", why);
     }
     if criterion.get("ipStrategy").is_some() {
         notes.approximate(

@@ -9,6 +9,7 @@ use super::rule::{self, Alternative, Path};
 use super::{Files, middlewares, services};
 use crate::import::common::{allow, prefix_path};
 use crate::import::finish::set_hosts;
+use crate::import::order::Order;
 use crate::import::settings::{Imported, Settings};
 use crate::import::yaml::{Node, Pair};
 
@@ -35,6 +36,12 @@ pub(super) fn import(
     let mut excluded = Vec::new();
     for router in files.pairs(&["http", "routers"]) {
         let names = names_of_entry_points(router, entry_points);
+        let is_known = |name: &String| entry_points.iter().any(|it| it.name == *name);
+        if !entry_points.is_empty() && !names.iter().any(is_known) {
+            let why = "none of its entry points is in the files";
+            imported.notes.omitted(router.place, format!("router {}", router.key), why);
+            continue;
+        }
         let tls = router.value.get("tls");
         if let Some(options) = tls.and_then(|tls| tls.get("options")) {
             let why = "client certificates and versions are those of a listener: write `client_ca` and `min_tls` there";
@@ -88,7 +95,11 @@ fn names_of_entry_points(router: &Pair, entry_points: &[EntryPoint<'_>]) -> Vec<
     let named = ["entryPoints", "entrypoints"].into_iter().find_map(|key| router.value.get(key));
     match named {
         Some(named) => named.texts().into_iter().map(str::to_owned).collect(),
-        None => entry_points.iter().map(|it| it.name.to_owned()).collect(),
+        None => {
+            let has_default = entry_points.iter().any(|it| it.is_default);
+            let used = entry_points.iter().filter(|it| it.is_default || !has_default);
+            used.map(|it| it.name.to_owned()).collect()
+        }
     }
 }
 
@@ -127,7 +138,8 @@ fn domains(tls: Option<&Node>, alternatives: &[Alternative]) -> Vec<String> {
 fn add_excluded(excluded: Vec<(&Pair, Settings)>, imported: &mut Imported) {
     for (router, settings) in excluded {
         let is_taken = imported.routes.iter().any(|it| {
-            ["host", "path", "path_regex"]
+            // One with conditions leaves the other requests to the router.
+            ["host", "path", "path_regex", "methods", "headers", "query"]
                 .into_iter()
                 .all(|name| it.settings.get(name) == settings.get(name))
         });
@@ -181,6 +193,10 @@ fn route(
         let why = "these paths get 404 from a route of their own, unless another router has them";
         imported.notes.approximate(router.place, format!("{what}: {left_out}"), why);
     }
+    for host in &alternative.widened {
+        let why = "`*.example.com` is for all names below one, also for longer ones and those with other characters";
+        imported.notes.approximate(router.place, format!("{what}: {host}"), why);
+    }
     let has_expression = alternative.excluded.iter().any(|it| matches!(it, Path::Expression(_)));
     if has_expression && alternative.path.is_some() {
         let why =
@@ -228,6 +244,11 @@ fn route(
         }
     }
     let name = imported.routes.add(&router.key, router.place, route);
+    let priority = router.value.get("priority").and_then(Node::number).filter(|it| *it > 0);
+    let length = router.value.text_at(&["rule"]).map_or(0, str::len);
+    let rank = priority.and_then(|it| i64::try_from(it).ok()).or(i64::try_from(length).ok());
+    let rank = rank.into_iter().collect();
+    imported.order.push(Order { route: name.clone(), group: 0, rank, is_exact: false });
     for middleware in middlewares {
         middlewares::limit(middleware, &name, imported);
     }

@@ -2,6 +2,8 @@
 
 use toml::Value;
 
+use crate::import::common::{escaped, exact_value};
+
 /// Maximum number of alternatives of a rule.
 const MAX_ALTERNATIVES: usize = 64;
 
@@ -20,6 +22,8 @@ pub(super) struct Alternative {
     pub(super) allow_ips: Vec<String>,
     /// Paths that it does not match.
     pub(super) excluded: Vec<Path>,
+    /// Expressions for hosts that match fewer than those in `hosts`.
+    pub(super) widened: Vec<String>,
     /// What was left out although the alternative then matches more.
     pub(super) left_out: Vec<String>,
 }
@@ -210,6 +214,7 @@ impl Alternative {
             return Err("it has two conditions on the address".to_owned());
         }
         self.allow_ips.extend(other.allow_ips);
+        self.widened.extend(other.widened);
         self.left_out.extend(other.left_out);
         self.excluded.extend(other.excluded);
         Ok(self)
@@ -230,18 +235,25 @@ fn matcher(name: &str, arguments: &[&str]) -> Result<Vec<Alternative>, String> {
             }]
         }
         "HostRegexp" => {
-            let hosts = arguments.iter().map(|text| host(text)).collect::<Result<Vec<_>, _>>()?;
-            let is_all = hosts.iter().any(Option::is_none);
-            let hosts = if is_all { Vec::new() } else { hosts.into_iter().flatten().collect() };
-            vec![Alternative { hosts, ..Alternative::default() }]
+            let found = arguments.iter().map(|text| host(text)).collect::<Result<Vec<_>, _>>()?;
+            let widened = arguments
+                .iter()
+                .zip(&found)
+                .filter(|(_, (_, is_exact))| !is_exact)
+                .map(|(text, _)| format!("HostRegexp(`{text}`)"))
+                .collect();
+            let is_all = found.iter().any(|(host, _)| host.is_none());
+            let hosts = found.into_iter().filter_map(|(host, _)| host);
+            let hosts = if is_all { Vec::new() } else { hosts.collect() };
+            vec![Alternative { hosts, widened, ..Alternative::default() }]
         }
         "Path" => texts()
             .into_iter()
-            .map(|text| Alternative::of_path(Path::Exact(parameters(&text))))
+            .map(|text| Alternative::of_path(path(&text, Path::Exact, "$")))
             .collect(),
         "PathPrefix" => texts()
             .into_iter()
-            .map(|text| Alternative::of_path(Path::Prefix(parameters(&text))))
+            .map(|text| Alternative::of_path(path(&text, Path::Prefix, "")))
             .collect(),
         "PathRegexp" => paths(Path::Expression),
         "Method" => vec![Alternative { methods: texts(), ..Alternative::default() }],
@@ -251,18 +263,20 @@ fn matcher(name: &str, arguments: &[&str]) -> Result<Vec<Alternative>, String> {
                 ..Alternative::default()
             }],
             [name, value] => {
+                let value = exact_value(value).ok_or_else(|| is_prefix(value))?;
                 vec![Alternative {
-                    headers: vec![((*name).to_owned(), (*value).into())],
+                    headers: vec![((*name).to_owned(), value)],
                     ..Alternative::default()
                 }]
             }
             _ => return Err(format!("`{name}` has a name and a value")),
         },
         "Query" => {
+            let value = |text: &str| exact_value(text).ok_or_else(|| is_prefix(text));
             let pair = match arguments {
-                [name, value] => ((*name).to_owned(), (*value).into()),
+                [name, text] => ((*name).to_owned(), value(text)?),
                 [pair] => match pair.split_once('=') {
-                    Some((name, value)) => (name.to_owned(), value.into()),
+                    Some((name, text)) => (name.to_owned(), value(text)?),
                     None => ((*pair).to_owned(), true.into()),
                 },
                 _ => return Err("`Query` has a name and a value".to_owned()),
@@ -278,8 +292,12 @@ fn matcher(name: &str, arguments: &[&str]) -> Result<Vec<Alternative>, String> {
     Ok(found)
 }
 
-/// A wildcard for an expression for hosts; none if it is for all.
-fn host(text: &str) -> Result<Option<String>, String> {
+fn is_prefix(value: &str) -> String {
+    format!("`{value}`: a value that ends with `*` is a prefix here")
+}
+
+/// A wildcard for an expression for hosts; none if it is for all. And whether it matches no more.
+fn host(text: &str) -> Result<(Option<String>, bool), String> {
     let plain = text.trim_start_matches('^').trim_end_matches('$').replace("\\.", ".");
     let any = [
         "{any:.+}",
@@ -295,8 +313,10 @@ fn host(text: &str) -> Result<Option<String>, String> {
     ];
     // A class of characters alone is less than all hosts.
     if any.contains(&plain.as_str()) && !plain.starts_with('[') {
-        return Ok(None);
+        return Ok((None, true));
     }
+    let is_exact = !plain.starts_with('[')
+        && (!plain.starts_with('{') || any.iter().any(|any| plain.starts_with(any)));
     // `{sub:[a-z]+}.example.com` of version 2.
     let rest = match plain.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
         Some((_, rest)) => rest,
@@ -307,20 +327,22 @@ fn host(text: &str) -> Result<Option<String>, String> {
             && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
     };
     match rest.strip_prefix('.').filter(|rest| is_host(rest)) {
-        Some(rest) => Ok(Some(format!("*.{}", rest.to_lowercase()))),
+        Some(rest) => Ok((Some(format!("*.{}", rest.to_lowercase())), is_exact)),
         None => {
             Err(format!("`{text}`: a host is a name, or `*.example.com` for all names below one"))
         }
     }
 }
 
-/// `/users/{id:[0-9]+}` of version 2 as `/users/{id}`.
-fn parameters(path: &str) -> String {
-    let mut result = String::new();
-    let mut rest = path;
+/// The path of a text, which may have `{name}` and `{name:expression}` of version 2. With an
+/// expression, or a `*`, it is an expression as a whole.
+fn path(text: &str, plain: fn(String) -> Path, end: &str) -> Path {
+    let (mut result, mut expression) = (String::new(), "^".to_owned());
+    let mut is_plain = true;
+    let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
         let mut depth = 1;
-        let end = after.find(|c| {
+        let inner = after.find(|c| {
             match c {
                 '{' => depth += 1,
                 '}' => depth -= 1,
@@ -328,12 +350,16 @@ fn parameters(path: &str) -> String {
             }
             depth == 0
         });
-        let Some(end) = end else { break };
-        let name = after[..end].split(':').next().unwrap_or_default().to_lowercase();
-        result.extend([before, "{", &name, "}"]);
-        rest = &after[end + 1..];
+        let Some(inner) = inner else { break };
+        let (name, own) = after[..inner].split_once(':').unwrap_or((&after[..inner], "[^/]+"));
+        is_plain &= own == "[^/]+";
+        result.extend([before, "{", &name.to_lowercase(), "}"]);
+        expression.extend([&escaped(before), "(?:", own, ")"]);
+        rest = &after[inner + 1..];
     }
-    result + rest
+    result += rest;
+    expression.extend([&escaped(rest), end]);
+    if is_plain && !text.contains('*') { plain(result) } else { Path::Expression(expression) }
 }
 
 #[cfg(test)]
@@ -354,7 +380,14 @@ mod tests {
         assert_eq!(one("HostRegexp(`^.+\\.a\\.example$`)").hosts, ["*.a.example"]);
         assert_eq!(one("HostRegexp(`{sub:[a-z]+}.a.example`)").hosts, ["*.a.example"]);
         assert_eq!(one("HostRegexp(`{any:.+}`)"), Alternative::default());
-        assert_eq!(one("Path(`/u/{id:[0-9]{2}}/x`)").path, Some(Path::Exact("/u/{id}/x".into())));
+        assert_eq!(one("Path(`/u/{id}/x`)").path, Some(Path::Exact("/u/{id}/x".into())));
+        let expression = Path::Expression("^/u/(?:[0-9]{2})/x\\.y$".into());
+        assert_eq!(one("Path(`/u/{id:[0-9]{2}}/x.y`)").path, Some(expression));
+        let expression = Path::Expression("^/u/\\*".into());
+        assert_eq!(one("PathPrefix(`/u/*`)").path, Some(expression));
+        assert_eq!(one("HostRegexp(`{sub:[a-z]+}.a.example`)").widened.len(), 1);
+        assert_eq!(one("HostRegexp(`^[a-z0-9-]+\\.a\\.example$`)").widened.len(), 1);
+        assert!(one("HostRegexp(`^.+\\.a\\.example$`)").widened.is_empty());
         assert_eq!(one("Query(`a`, `b`)").query, [("a".to_owned(), Value::from("b"))]);
         assert_eq!(one("Host(`a`) && !PathPrefix(`/api`)").left_out, ["!PathPrefix(`/api`)"]);
     }
@@ -370,6 +403,8 @@ mod tests {
             "Foo(`a`)",
             "Host()",
             "Path(`/a`) && Path(`/b`)",
+            "Header(`x`, `a*`)",
+            "Query(`x`, `*`)",
             ")",
         ] {
             assert!(parse(text).is_err(), "{text}");
