@@ -122,6 +122,21 @@ pub(super) fn exact_value(text: &str) -> Option<Value> {
     (!text.ends_with('*')).then(|| text.into())
 }
 
+/// Sets the path of a route for a prefix that is compared as a text: `/api/` is not a prefix of
+/// `/api`.
+pub(super) fn set_prefix(
+    route: &mut Settings,
+    prefix: &str,
+    place: Place,
+    what: &str,
+    notes: &mut Notes,
+) {
+    route.set("path", prefix_path(prefix, place, what, notes));
+    if prefix.len() > 1 && prefix.ends_with('/') {
+        route.set("trailing_slash", "distinct");
+    }
+}
+
 /// Whether a path is written as text here, too: `*` and braces have a meaning.
 pub(super) fn is_literal_path(path: &str) -> bool {
     !path.contains(['*', '{', '}'])

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::{get, items, snake, text};
-use crate::import::common::{escaped, exact_value, is_literal_path, prefix_path};
+use crate::import::common::{escaped, exact_value, is_literal_path, set_prefix};
 use crate::import::note::Notes;
 use crate::import::settings::Settings;
 use crate::import::yaml::Node;
@@ -31,8 +31,7 @@ pub(super) fn apply(node: &Node, what: &str, route: &mut Settings, notes: &mut N
     } else if let Some(prefix) = special("path_separated_prefix") {
         route.set("path_regex", format!("^{}(?:/|$)", escaped(prefix)));
     } else if let Some(prefix) = text(node, "prefix") {
-        let path = prefix_path(prefix, node.place, what, notes);
-        route.set("path", path);
+        set_prefix(route, prefix, node.place, what, notes);
     } else if let Some(path) = text(node, "path") {
         route.set("path", path);
         route.set("trailing_slash", "distinct");

@@ -7,7 +7,7 @@ use super::limits::{self, Made};
 use super::plugins;
 use super::{Owner, Plugin, is_named, items, name_of, reference};
 use crate::import::common::{
-    Server, add_server, escaped, is_below, is_literal_path, list, prefix_path, replace,
+    Server, add_server, escaped, is_below, is_literal_path, list, replace, set_prefix,
 };
 use crate::import::finish::set_hosts;
 use crate::import::note::Notes;
@@ -169,8 +169,7 @@ fn set_path(
             settings.set("path_regex", format!("^{}", escaped(path)));
             return true;
         }
-        let path = prefix_path(path, node.place, what, notes);
-        settings.set("path", path);
+        set_prefix(settings, path, node.place, what, notes);
         return true;
     };
     // It matches at the beginning of a path.

@@ -277,7 +277,7 @@ fn settings_on_one_line_are_apart() {
     for part in [
         "[upstreams.one]\nservers = [\"one.internal:1\"]",
         "[upstreams.two]\nservers = [\"two.internal:1\"]",
-        "path = \"/two/*\"\nupstream = \"two\"",
+        "path = \"/two/*\"\ntrailing_slash = \"distinct\"\nupstream = \"two\"",
         "burst = 1\nroutes = [\"one\"]",
         "burst = 2\nroutes = [\"two\"]",
     ] {
@@ -376,8 +376,8 @@ fn connections_get_the_filter_chain_of_the_smallest_network() {
             (
                 &three,
                 &[
-                    "path = \"/wide/*\"\nupstream = \"a\"\ntimeout = \"15s\"\ndeny_ips = [\"10.1.0.0/16\"]\nallow_ips = [\"10.0.0.0/8\", \"172.16.0.0/12\"]\n",
-                    "path = \"/narrow/*\"\nupstream = \"a\"\ntimeout = \"15s\"\nallow_ips = [\"10.1.0.0/16\"]\n",
+                    "path = \"/wide/*\"\ntrailing_slash = \"distinct\"\nupstream = \"a\"\ntimeout = \"15s\"\ndeny_ips = [\"10.1.0.0/16\"]\nallow_ips = [\"10.0.0.0/8\", \"172.16.0.0/12\"]\n",
+                    "path = \"/narrow/*\"\ntrailing_slash = \"distinct\"\nupstream = \"a\"\ntimeout = \"15s\"\nallow_ips = [\"10.1.0.0/16\"]\n",
                     "deny_ips = [\"10.0.0.0/8\", \"10.1.0.0/16\", \"172.16.0.0/12\"]\n",
                     "no errors",
                 ],

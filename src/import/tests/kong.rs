@@ -265,8 +265,8 @@ fn conditions_of_routes_are_kept_or_the_route_is_left_out() {
             (
                 &file("headers: {X-Version: ['1', '2'], X-Kind: [a]}"),
                 &[
-                    "[routes.r]\npath = \"/a/*\"\nheaders = { x-kind = \"a\", x-version = \"1\" }",
-                    "[routes.r-2]\npath = \"/a/*\"\nheaders = { x-kind = \"a\", x-version = \"2\" }",
+                    "[routes.r]\npath = \"/a/*\"\ntrailing_slash = \"distinct\"\nheaders = { x-kind = \"a\", x-version = \"1\" }",
+                    "[routes.r-2]\npath = \"/a/*\"\ntrailing_slash = \"distinct\"\nheaders = { x-kind = \"a\", x-version = \"2\" }",
                     "header X-Kind: approximately: upper and lower case",
                 ],
                 &[],

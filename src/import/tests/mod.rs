@@ -270,7 +270,11 @@ fn traefik_restrictions_are_kept() {
                 &[],
             ),
             (&no_ca, &["the listener is left out"], &["[[listeners]]"]),
-            (&not, &["path = \"/api/*\"\nrespond = { status = 404 }"], &[]),
+            (
+                &not,
+                &["path = \"/api/*\"\ntrailing_slash = \"distinct\"\nrespond = { status = 404 }"],
+                &[],
+            ),
             (&limit, &["per = [\"ip\"]"], &[]),
         ],
     );
@@ -382,7 +386,14 @@ fn traefik_routers_match_no_more() {
     holds(
         Format::Traefik,
         &[
-            (&by_method, &["path = \"/api/*\"\nrespond = { status = 404 }", "no errors"], &[]),
+            (
+                &by_method,
+                &[
+                    "path = \"/api/*\"\ntrailing_slash = \"distinct\"\nrespond = { status = 404 }",
+                    "no errors",
+                ],
+                &[],
+            ),
             (
                 &named(", entryPoints: [other]"),
                 &["router r: not taken over: none of its entry"],

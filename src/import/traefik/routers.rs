@@ -7,7 +7,7 @@ use toml::Table;
 use super::entry_points::EntryPoint;
 use super::rule::{self, Alternative, Path};
 use super::{Files, middlewares, services};
-use crate::import::common::{allow, prefix_path};
+use crate::import::common::{allow, set_prefix};
 use crate::import::finish::set_hosts;
 use crate::import::order::Order;
 use crate::import::settings::{Imported, Settings};
@@ -166,8 +166,7 @@ fn exclude<'a>(
                 route.set("trailing_slash", "distinct");
             }
             Path::Prefix(prefix) => {
-                let path = prefix_path(prefix, router.place, &what, &mut imported.notes);
-                route.set("path", path);
+                set_prefix(&mut route, prefix, router.place, &what, &mut imported.notes);
             }
             Path::Expression(expression) => route.set("path_regex", expression.as_str()),
         }
@@ -211,8 +210,7 @@ fn route(
             route.set("trailing_slash", "distinct");
         }
         Some(Path::Prefix(prefix)) => {
-            let path = prefix_path(&prefix, router.place, &what, &mut imported.notes);
-            route.set("path", path);
+            set_prefix(&mut route, &prefix, router.place, &what, &mut imported.notes);
         }
         Some(Path::Expression(expression)) => route.set("path_regex", expression),
     }
