@@ -38,23 +38,38 @@ pub(super) fn import<'a>(
     imported: &mut Imported,
 ) {
     let is_known = key_auth::is_on_all_routes(documents, plugins, imported);
+    // One for a route and its service comes before those of consumers.
+    let is_of_both = |plugin: &Plugin<'_>| match plugin.owner {
+        Owner::Route(_) => plugin.node.get("service").is_some(),
+        Owner::Service(_) => plugin.node.get("route").is_some(),
+        _ => false,
+    };
     for name in LIMITS {
         let own = plugins.iter().filter(|plugin| plugin.name == name);
         let own: Vec<&Plugin<'_>> =
             own.filter(|it| matches!(it.owner, Owner::Consumer(_) | Owner::Group(_))).collect();
-        let members = members(documents, &own, with_keys, is_known, imported);
+        let is_first = !plugins.iter().any(|it| it.name == name && is_of_both(it));
+        let why = match (is_known, is_first) {
+            (false, _) => {
+                Some("a consumer is known on routes with `key-auth` only, a key here on all routes")
+            }
+            (_, false) => Some("another plugin is for a route and its service, and comes first"),
+            _ => None,
+        };
+        let members = members(documents, &own, with_keys, why, imported);
         let made: Vec<&Made<'_>> = made.iter().filter(|made| made.name == name).collect();
         add(members, &made, imported);
     }
     note_groups(documents, plugins, imported);
 }
 
-/// The consumers whose limits can be taken over. What cannot is noted.
+/// The consumers whose limits can be taken over, unless `why` says why there are none. What cannot
+/// is noted.
 fn members(
     documents: &[Node],
     plugins: &[&Plugin<'_>],
     with_keys: &[(&Node, String)],
-    is_known: bool,
+    why: Option<&'static str>,
     imported: &mut Imported,
 ) -> Vec<Member> {
     let mut found = Vec::new();
@@ -72,8 +87,8 @@ fn members(
         let id = with_keys.iter().find(|(known, _)| std::ptr::eq(*known, node)).map(|(_, id)| id);
         let why = if own.len() > 1 {
             Some("several plugins are for it")
-        } else if !is_known {
-            Some("a consumer is known on routes with `key-auth` only, a key here on all routes")
+        } else if why.is_some() {
+            why
         } else if limits::limit_by(plugin) != "consumer" {
             Some("it does not count by consumer")
         } else {

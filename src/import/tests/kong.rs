@@ -437,6 +437,9 @@ fn limits_of_groups_are_those_of_their_consumers() {
     };
     let own = format!("consumer_groups: [{{name: gold, plugins: [{limit}, {{name: cors}}]}}]\n");
     let beside = "consumer_groups: [{name: gold}]\nplugins: [{name: rate-limiting, consumer_group: gold, config: {minute: 9}}]\n";
+    let first = format!(
+        "{own}plugins: [{{name: rate-limiting, route: a, service: a, config: {{minute: 1}}}}]\n"
+    );
     let two = format!(
         "consumer_groups: [{{name: gold, plugins: [{limit}]}}, {{name: silver, plugins: [{limit}]}}]\n"
     );
@@ -469,6 +472,13 @@ fn limits_of_groups_are_those_of_their_consumers() {
                     "consumer a: plugin rate-limiting: not taken over: it does not count by consumer",
                 ],
                 &["[rules"],
+            ),
+            (
+                &with_consumers(&consumers("gold"), &first),
+                &[
+                    "plugin rate-limiting: not taken over: another plugin is for a route and its service",
+                ],
+                &["minute-consumer"],
             ),
             (
                 &some_routes,
