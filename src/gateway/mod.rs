@@ -124,7 +124,8 @@ impl Gateway {
         response: &mut ResponseHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        if respond::is_final(response.status) {
+        let is_final = respond::is_final(response.status);
+        if is_final {
             metering::begin(session.req_header(), response, exchange);
         }
         if upstream_response::prepare(response, session.req_header().version)? {
@@ -143,7 +144,7 @@ impl Gateway {
         limit_headers::insert(response, exchange)?;
         header_edits::edit_response(session.req_header(), response, exchange)?;
         // A route that removes the cookies of the upstream keeps its clients on their endpoints.
-        let attempt = exchange.attempts.last_mut();
+        let attempt = exchange.attempts.last_mut().filter(|_| is_final);
         if let Some(cookie) = attempt.and_then(|attempt| attempt.set_cookie.take()) {
             response.append_header(http::header::SET_COOKIE, cookie)?;
         }

@@ -44,12 +44,12 @@ pub(super) fn value(sticky: &Sticky, upstream: &str, endpoint: SocketAddr) -> Bo
     text.into()
 }
 
-/// The value that a request has.
+/// The value that a request has. Other cookies of the same line may be any bytes.
 pub(crate) fn of_request<'a>(sticky: &Sticky, headers: &'a HeaderMap) -> Option<&'a str> {
     let lines = headers.get_all(header::COOKIE).into_iter();
-    let mut pairs = lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(';'));
+    let mut pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
     pairs.find_map(|pair| {
-        let (name, value) = pair.trim().split_once('=')?;
+        let (name, value) = str::from_utf8(pair).ok()?.trim_ascii().split_once('=')?;
         (name == &*sticky.cookie).then_some(value)
     })
 }

@@ -101,6 +101,31 @@ fn cookie_keeps_a_client_on_one_server() {
     assert!(answer.header("set-cookie").is_some_and(|new| !new.starts_with(&pair)));
 }
 
+/// Browsers ignore the cookies of interim responses.
+#[test]
+fn final_response_sets_the_cookie() {
+    let server = Upstream::responding(format!("HTTP/1.1 103 Early Hints\r\n\r\n{OK}"));
+    let gateway = gateway(&[(&server, "")], "sticky = { cookie = \"srv\" }");
+    let mut client = gateway.connect();
+    let hints = client.send(&Request::get("/"));
+    assert_eq!((hints.status, hints.header("set-cookie")), (103, None));
+    let answer = client.read_response("GET");
+    assert!(answer.header("set-cookie").is_some_and(|cookie| cookie.starts_with("srv=")));
+}
+
+#[test]
+fn cookie_is_found_beside_one_that_is_not_ascii() {
+    let server = Upstream::responding(OK);
+    let gateway = gateway(&[(&server, "")], "sticky = { cookie = \"srv\" }");
+    let first = gateway.send(&Request::get("/"));
+    let pair = first.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    for other in ["name=J\u{f6}rg".as_bytes(), b"name=J\xf6rg"] {
+        let cookies = [other, b"; ", pair.as_bytes()].concat();
+        let answer = gateway.send(&Request::get("/").header("Cookie", cookies));
+        assert_eq!((answer.status, answer.header("set-cookie")), (200, None));
+    }
+}
+
 #[test]
 fn cookies_of_two_upstreams_with_one_name_keep_a_client_on_both() {
     let servers: Vec<Upstream> = (0..8).map(|_| Upstream::responding(OK)).collect();
