@@ -13,6 +13,8 @@ use super::compression::Encoder;
 use super::judge::Judged;
 use super::metering::Metering;
 use super::respond::failure;
+use crate::base::clock;
+use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::request_id::RequestId;
 use crate::client::Client;
 use crate::client::identity::Identity;
@@ -33,6 +35,10 @@ use crate::policy::time_limits::TimeLimits;
 use crate::runtime::Snapshot;
 use crate::upstream::load::Load;
 use crate::upstream::pool::Pool;
+
+/// Time after the head of a response from which it counts as a success of its endpoint although it
+/// has not ended, in microseconds.
+const PROVEN_US: u64 = 5 * MICROS_PER_SECOND;
 
 /// One request and its response. Times are microseconds of the monotonic clock.
 pub struct Exchange {
@@ -174,8 +180,32 @@ impl Exchange {
         Ok(())
     }
 
+    /// Notes that the response to the last attempt has not broken off, for the health of its
+    /// endpoint, unless it counts already.
+    pub(super) fn note_success(&mut self) {
+        let index = self.upstream_index();
+        let attempt = self.attempts.last_mut().filter(|attempt| attempt.is_unproven);
+        let Some(attempt) = attempt else { return };
+        attempt.is_unproven = false;
+        let pool = index.and_then(|index| self.snapshot.pools.get(index));
+        if let (Some(pool), Some(endpoint)) = (pool, &attempt.endpoint) {
+            pool.observe(endpoint, None, clock::now());
+        }
+    }
+
+    /// Notes a part of the body of the response, for the health of the endpoint: a long response
+    /// counts before its end.
+    pub(super) fn note_part(&mut self) {
+        let unproven = self.attempts.last().filter(|attempt| attempt.is_unproven);
+        let Some(head) = unproven.and_then(|attempt| attempt.marks.head) else { return };
+        if clock::now().saturating_sub(head) >= PROVEN_US {
+            self.note_success();
+        }
+    }
+
     /// Ends the work of the upstream: the request is in flight there no more.
     pub(super) fn release_upstream(&mut self) {
+        self.note_success();
         if let Some(attempt) = self.attempts.last_mut() {
             attempt.endpoint = None;
         }

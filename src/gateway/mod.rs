@@ -350,6 +350,7 @@ impl ProxyHttp for Gateway {
         if let Some(metering) = &mut exchange.metering {
             metering.read_body(body.as_ref());
         }
+        exchange.note_part();
         if let (true, Some(attempt)) = (is_end, exchange.attempts.last_mut())
             && let Some(connection) = &attempt.connection
         {
@@ -452,6 +453,7 @@ impl ProxyHttp for Gateway {
     async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Self::CTX) {
         // First of all: what it holds bounds what requests may cost beyond their reserve.
         self.settle_at_end(exchange);
+        exchange.note_success();
         // The request has ended, and what it holds is free, before all of this is recorded.
         if let Some(judged) = &mut exchange.judged {
             judged.holds.clear();

@@ -128,6 +128,28 @@ fn hung_server_costs_as_many_timeouts_as_the_file_says() {
     assert_eq!(endpoint(&gateway, &a)["state"], "ejected");
 }
 
+/// The head of a response is no success before its body has come.
+#[test]
+fn server_that_breaks_off_its_responses_is_ejected() {
+    let broken = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok";
+    for eject in ["consecutive_failures = 3", "consecutive_failures = 0, error_rate = \"80%\""] {
+        let a = Upstream::start(move |_, stream| {
+            let _ = stream.write_all(broken.as_bytes());
+            false
+        });
+        let (b, _) = server();
+        let more = format!("eject = {{ {eject}, on = [\"reset\"], for = \"1m\" }}");
+        let gateway = Gateway::start(&config(&[&a, &b], &more));
+        for _ in 0..60 {
+            let mut client = gateway.connect();
+            client.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            client.read_bytes(1_000);
+        }
+        assert_eq!(endpoint(&gateway, &a)["state"], "ejected", "{eject}");
+        assert_eq!(served(&a), if eject.contains("rate") { 20 } else { 3 }, "{eject}");
+    }
+}
+
 #[test]
 fn error_rate_above_that_of_the_others_ejects_a_server() {
     let ((a, control), (b, _), (c, _)) = (server(), server(), server());

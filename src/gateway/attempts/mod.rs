@@ -86,6 +86,9 @@ pub struct Attempt {
     pub(super) connection: Option<Arc<connection::Attempt>>,
     /// How it failed, and when, if the request is sent again.
     pub(super) retried: Option<(Failed, u64)>,
+    /// Whether its response has begun well, and does not count yet for the health of the endpoint:
+    /// it may still break off.
+    pub(super) is_unproven: bool,
 }
 
 /// The final response of the upstream.
@@ -119,6 +122,7 @@ impl Attempts {
             set_cookie,
             connection: None,
             retried: None,
+            is_unproven: false,
         });
     }
 

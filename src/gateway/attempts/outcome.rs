@@ -127,7 +127,10 @@ impl Gateway {
         sample(exchange, Some(status), now);
         let is_failure = status.is_client_error() || status.is_server_error();
         let failure = is_failure.then_some(ServerFailure::Status(status));
-        self.observe_health(exchange, failure, now);
+        self.observe_head(exchange, failure, now);
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            exchange.note_success();
+        }
         let digit = u8::try_from(status.as_u16() / 100).unwrap_or_default();
         // The first status that can be one of `on`.
         if failed >= StatusCode::REQUEST_TIMEOUT
@@ -189,6 +192,7 @@ impl Gateway {
             }
             _ => {}
         }
+        exchange.note_success();
         if let Some(attempt) = exchange.attempts.last_mut() {
             attempt.retried = Some((failed, clock::now()));
             attempt.endpoint = None;
@@ -205,7 +209,7 @@ impl Gateway {
     ) {
         let now = clock::now();
         sample(exchange, None, now);
-        self.observe_health(exchange, Some(of_server), now);
+        self.observe_failure(exchange, of_server, now);
         self.count_upstream(exchange, result);
     }
 
@@ -230,19 +234,33 @@ impl Gateway {
         // Earlier attempts may have taken the time of the whole request.
         let is_of_others = failure == Failure::RequestTimeout && attempts.count() > 1;
         if !failure::is_at_will(error) && !is_of_others {
-            self.observe_health(exchange, Some(of_server), clock::now());
+            self.observe_failure(exchange, of_server, clock::now());
         }
         self.count_upstream(exchange, result);
     }
 
-    /// Notes how the last attempt ended, for the health of its endpoint: with a failure, or well.
-    fn observe_health(&self, exchange: &Exchange, failure: Option<ServerFailure>, now: u64) {
+    /// Notes the head of a response, for the health of its endpoint. One that is no failure counts
+    /// once the response [has not broken off](Exchange::note_success).
+    fn observe_head(&self, exchange: &mut Exchange, failure: Option<ServerFailure>, now: u64) {
+        let Some(eject) = exchange.upstream().and_then(|upstream| upstream.eject) else { return };
+        if let Some(failure) = failure.filter(|failure| eject.on.has(*failure)) {
+            self.observe_failure(exchange, failure, now);
+        } else if let Some(attempt) = exchange.attempts.last_mut() {
+            attempt.is_unproven = true;
+        }
+    }
+
+    /// Notes a failure of the last attempt, for the health of its endpoint.
+    fn observe_failure(&self, exchange: &mut Exchange, failure: ServerFailure, now: u64) {
         if exchange.upstream().is_none_or(|upstream| upstream.eject.is_none()) {
             return;
         }
+        if let Some(attempt) = exchange.attempts.last_mut() {
+            attempt.is_unproven = false;
+        }
         let endpoint = exchange.attempts.last().and_then(|attempt| attempt.endpoint.as_ref());
         if let (Some(pool), Some(endpoint)) = (exchange.pool(), endpoint)
-            && let Some(reason) = pool.observe(endpoint, failure, now)
+            && let Some(reason) = pool.observe(endpoint, Some(failure), now)
         {
             self.count_ejection(exchange, reason);
         }

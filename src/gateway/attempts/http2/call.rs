@@ -397,6 +397,7 @@ impl<'a> Call<'a> {
         if let Some(metering) = &mut self.exchange.metering {
             metering.read_body(Some(&data));
         }
+        self.exchange.note_part();
         let is_complete = self.is_complete();
         let Response::Body(body) = &mut self.response else { return None };
         let is_end = match self.body.is_end(body, is_complete) {
