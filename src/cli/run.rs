@@ -130,8 +130,8 @@ fn serve(
     let intake = Intake::new(pressure.open().clone());
     let shares_redis = current.load().policy.redis.is_some();
     let sampler = Arc::new(Sampler::new(Arc::clone(&metrics), Arc::clone(&store), shares_redis));
-    let history = Arc::clone(&sampler) as _;
-    let handover = Handover { store: Arc::clone(&store), usage, keys: keys.clone(), history };
+    let orders = order_board(predecessor.as_ref());
+    let handover = handover(&store, usage, keys.as_ref(), &orders, &sampler);
     let upgrader = Upgrader::new(Arc::clone(&current), handover.clone(), intake.clone(), sockets);
     let upgrader = Arc::new(upgrader.starting(predecessor.is_some()));
     let takeover = predecessor.map(|it| it.continue_with(handover, max_buckets));
@@ -147,7 +147,7 @@ fn serve(
         traces: Arc::clone(&telemetry.traces),
         acme: AcmeHandles::new(Arc::clone(&tls), Arc::clone(&metrics)),
         tls,
-        orders: OrderBoard::default(),
+        orders,
     };
     runtime.publish_limits(&runtime.current.load());
     let reloader = Arc::new(Reloader::new(file, source, runtime.clone()));
@@ -289,6 +289,24 @@ fn usage(
     let path = keeper.path().display().to_string();
     let started = if has_predecessor { keeper.start_released() } else { keeper.start() };
     started.map(Some).map_err(|error| format!("the file of usage `{path}` cannot be used: {error}"))
+}
+
+/// The orders that apply to all gateways, as far as the previous process knew them.
+fn order_board(predecessor: Option<&Predecessor>) -> OrderBoard {
+    OrderBoard::new(predecessor.map(|it| it.shared_orders().clone()).unwrap_or_default())
+}
+
+/// What this process hands over to its successor.
+fn handover(
+    store: &Arc<MemoryStore>,
+    usage: Option<Arc<Keeper>>,
+    keys: Option<&Arc<KeyStore>>,
+    orders: &OrderBoard,
+    sampler: &Arc<Sampler>,
+) -> Handover {
+    let history = Arc::clone(sampler) as _;
+    let (store, keys) = (Arc::clone(store), keys.map(Arc::clone));
+    Handover { store, usage, keys, orders: orders.clone(), history }
 }
 
 /// Where usage is kept: in the file that is open, or in Redis.

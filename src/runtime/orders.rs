@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
@@ -36,8 +37,16 @@ pub struct OrderBoard(Arc<Board>);
 
 #[derive(Debug, Default)]
 struct Board {
-    known: Mutex<SharedOrders>,
+    state: Mutex<BoardState>,
     has_new: Notify,
+}
+
+/// The shared orders, for the process of an upgrade.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct BoardState {
+    known: SharedOrders,
+    /// A newer order for this gateway alone stays in force until there is a newer one.
+    applied: Applied,
 }
 
 /// Exchanges orders with the other gateways, and applies theirs.
@@ -49,9 +58,19 @@ pub struct OrderSharing {
 }
 
 impl OrderBoard {
+    /// A board that continues with what another process knows.
+    pub fn new(state: BoardState) -> Self {
+        Self(Arc::new(Board { state: Mutex::new(state), has_new: Notify::new() }))
+    }
+
+    /// What this process knows.
+    pub fn state(&self) -> BoardState {
+        self.0.state.lock().clone()
+    }
+
     /// Gives an order to all gateways, this one included. Does not wait until they have it.
     pub fn give(&self, upstream: &str, server: &str, order: Option<Order>) {
-        self.0.known.lock().give(upstream, server, order, clock::unix_us());
+        self.0.state.lock().known.give(upstream, server, order, clock::unix_us());
         self.0.has_new.notify_one();
     }
 }
@@ -63,7 +82,7 @@ impl OrderSharing {
     }
 
     async fn run(&self, records: &Records) {
-        let (mut applied, mut is_failing) = (Applied::default(), false);
+        let mut is_failing = false;
         loop {
             let failure = self.exchange(records).await.err();
             match &failure {
@@ -74,7 +93,7 @@ impl OrderSharing {
                 _ => {}
             }
             is_failing = failure.is_some();
-            self.apply(&mut applied);
+            self.apply();
             let pause = if is_failing { pause_ms(&RETRY_MS) } else { INTERVAL };
             tokio::select! {
                 () = self.board.0.has_new.notified() => {}
@@ -95,9 +114,9 @@ impl OrderSharing {
             serde_json::from_slice(&before).map_err(|_| RecordsError::malformed())?
         };
         let known = {
-            let mut known = self.board.0.known.lock();
-            known.merge(&stored, clock::unix_us());
-            known.clone()
+            let mut state = self.board.0.state.lock();
+            state.known.merge(&stored, clock::unix_us());
+            state.known.clone()
         };
         if known != stored {
             // If another gateway has changed it meanwhile, the next round merges both.
@@ -110,8 +129,8 @@ impl OrderSharing {
     }
 
     /// Applies the orders that are new here, to the endpoints that this gateway knows.
-    fn apply(&self, applied: &mut Applied) {
-        let known = self.board.0.known.lock().clone();
+    fn apply(&self) {
+        let BoardState { known, mut applied } = self.board.state();
         let snapshot = self.current.load_full();
         for order in known.iter() {
             let pool = snapshot.pools.iter().find(|pool| **pool.name() == *order.upstream);
@@ -121,6 +140,7 @@ impl OrderSharing {
             }
         }
         applied.keep(&known);
+        self.board.0.state.lock().applied = applied;
     }
 }
 

@@ -2,8 +2,6 @@
 //! knows all of them, and merges what the others know: the newest order for an endpoint applies.
 //! Pure: times are microseconds since the Unix epoch.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use super::health::Order;
@@ -108,26 +106,25 @@ fn key(order: &SharedOrder) -> (&str, &str) {
 }
 
 /// Which orders this process has applied to its endpoints.
-#[derive(Debug, Default)]
-pub struct Applied(BTreeMap<(String, String), (u64, u8)>);
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied(SharedOrders);
 
 impl Applied {
     /// Whether an order still has to be applied.
     pub fn lacks(&self, order: &SharedOrder) -> bool {
-        let key = (order.upstream.clone(), order.server.clone());
-        self.0.get(&key).is_none_or(|applied| *applied < order.age())
+        let applied = self.0.0.binary_search_by_key(&key(order), key);
+        let applied = applied.ok().and_then(|at| self.0.0.get(at));
+        applied.is_none_or(|applied| applied.age() < order.age())
     }
 
     /// Notes that an order is applied.
     pub fn note(&mut self, order: &SharedOrder) {
-        self.0.insert((order.upstream.clone(), order.server.clone()), order.age());
+        self.0.add(order.clone());
     }
 
     /// Forgets orders that are not known any more.
     pub fn keep(&mut self, known: &SharedOrders) {
-        self.0.retain(|(upstream, server), _| {
-            known.0.binary_search_by_key(&(&**upstream, &**server), key).is_ok()
-        });
+        self.0.0.retain(|one| known.0.binary_search_by_key(&key(one), key).is_ok());
     }
 }
 

@@ -69,6 +69,37 @@ fn order_for_all_gateways_applies_on_each_and_the_newest_wins() {
 }
 
 #[test]
+fn newer_orders_for_one_gateway_outlive_its_upgrade() {
+    let (fleet, servers) = fleet(Data::Kept);
+    let [a, b, _] = &fleet.gateways;
+    let alone = |verb: &str| {
+        let path = format!("/api/upstreams/api/{}/{verb}", servers[0].address);
+        assert_eq!(b.send_admin(&Request::new("POST", &path)).status, 200);
+    };
+    // It reads all orders at once: those for the first server are not newer.
+    let wait_for_all_orders = || {
+        for (verb, second) in [("drain", "drained"), ("enable", "up")] {
+            let path = format!("/api/upstreams/api/{}/{verb}?scope=all", servers[1].address);
+            assert_eq!(a.send_admin(&Request::new("POST", &path)).status, 200);
+            eventually(second, || (b.endpoints()[1]["state"] == second).then_some(()));
+        }
+    };
+    for (for_all, for_one, expected) in [("drain", "enable", "up"), ("enable", "drain", "drained")]
+    {
+        order(a, &servers, for_all);
+        wait_for_all_orders();
+        alone(for_one);
+        let pid = b.pid();
+        assert_eq!(b.send_admin(&Request::new("POST", "/api/upgrade")).status, 200);
+        eventually("the new process", || {
+            (b.admin("/api/status").json()["pid"] != pid).then_some(())
+        });
+        wait_for_all_orders();
+        assert_eq!(state(b), expected);
+    }
+}
+
+#[test]
 fn row_188_order_without_redis_is_shared_when_it_is_back() {
     let (fleet, servers) = fleet(Data::Kept);
     fleet.kill_redis();

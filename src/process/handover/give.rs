@@ -329,6 +329,7 @@ impl Upgrader {
             layout: self.handover.store.layout(),
             addresses,
             orders,
+            shared_orders: self.handover.orders.state(),
         };
         send_json(stream, &greeting)?;
         open.iter().try_for_each(|(_, socket)| send_socket(stream, socket))

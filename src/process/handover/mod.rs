@@ -34,6 +34,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::keys::store::KeyStore;
+use crate::runtime::orders::{BoardState, OrderBoard};
 use crate::store::memory::{Layout, MemoryStore};
 use crate::upstream::known::KnownAddresses;
 use crate::upstream::orders::KnownOrders;
@@ -66,6 +67,9 @@ struct Greeting {
     /// Orders of operators for endpoints of upstreams.
     #[serde(default)]
     orders: KnownOrders,
+    /// Those of them that apply to all gateways.
+    #[serde(default)]
+    shared_orders: BoardState,
 }
 
 /// What the process shows of the time before, which is no part of its state: the new process serves
@@ -88,6 +92,8 @@ pub struct Handover {
     pub usage: Option<Arc<Keeper>>,
     /// The key store, whose file is that of one process at a time.
     pub keys: Option<Arc<KeyStore>>,
+    /// Orders that apply to all gateways.
+    pub orders: OrderBoard,
     pub history: Arc<dyn History>,
 }
 

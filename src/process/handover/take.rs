@@ -19,6 +19,7 @@ use crate::limit::Limit;
 use crate::limit::share::Share;
 use crate::net::inherit::{FileOwner, Inherited, NamedSocket};
 use crate::net::unix_socket::LeftFile;
+use crate::runtime::orders::BoardState;
 use crate::store::memory::{Layout, MemoryStore};
 use crate::upstream::known::Known;
 
@@ -31,6 +32,7 @@ pub struct Predecessor {
     stream: UnixStream,
     layout: Layout,
     known: Known,
+    shared_orders: BoardState,
     left: Vec<LeftFile>,
 }
 
@@ -68,7 +70,8 @@ impl Predecessor {
         if version != VERSION {
             return Err(reject(&stream, &version));
         }
-        let Greeting { sockets, borrowed, layout, addresses, orders } = receive_json(&stream)?;
+        let greeting = receive_json(&stream)?;
+        let Greeting { sockets, borrowed, layout, addresses, orders, shared_orders } = greeting;
         let mut named = Vec::new();
         for name in sockets {
             let is_borrowed = borrowed.contains(&name);
@@ -79,7 +82,8 @@ impl Predecessor {
         // after a timeout, the predecessor could end it then.
         stream.set_read_timeout(None)?;
         let left = Vec::new();
-        let predecessor = Self { stream, layout, known: Known { addresses, orders }, left };
+        let known = Known { addresses, orders };
+        let predecessor = Self { stream, layout, known, shared_orders, left };
         Ok(Some((predecessor, Inherited::from_predecessor(named))))
     }
 
@@ -92,6 +96,11 @@ impl Predecessor {
     pub fn fail(&self, why: &str) {
         // The predecessor notices the end of this process, too.
         let _ = send_json(&self.stream, &Answer::Failed(why.to_owned()));
+    }
+
+    /// Orders that apply to all gateways, as far as it knows them.
+    pub fn shared_orders(&self) -> &BoardState {
+        &self.shared_orders
     }
 
     /// What it knows of the servers of upstreams.
