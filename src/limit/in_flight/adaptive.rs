@@ -61,7 +61,8 @@ const COMPARED_PART: f64 = 0.25;
 /// What remains of a delay, from which on a lower limit has not shortened it.
 const UNCHANGED: f64 = 0.8;
 
-/// Longest delay of one request that shows a queue, as a multiple of the baseline.
+/// Longest delay of one request that shows a queue, as a multiple of the baseline; and what it adds
+/// to the baseline at least, as a multiple of [`SLACK_US`].
 const CAP: f64 = 4.0;
 
 /// Part of a difference that the baseline follows in one window, down and up.
@@ -112,8 +113,7 @@ struct Window {
     failed: u32,
     /// Sum of the delays, in microseconds.
     delays_us: f64,
-    /// The same, with at most [`CAP`] baselines for each, so that single slow requests change
-    /// little.
+    /// The same, with at most [`longest_us`] for each, so that single slow requests change little.
     capped_us: f64,
     in_flight_max: u32,
 }
@@ -218,7 +218,7 @@ impl Window {
                 self.answered = self.answered.saturating_add(1);
                 let us = float(us);
                 self.delays_us += us;
-                self.capped_us += baseline_us.map_or(us, |baseline| us.min(baseline * CAP));
+                self.capped_us += baseline_us.map_or(us, |baseline| us.min(longest_us(baseline)));
             }
             Outcome::Failed => self.failed = self.failed.saturating_add(1),
         }
@@ -233,6 +233,11 @@ impl Window {
     fn fails(&self) -> bool {
         u64::from(self.failed) * 9 > u64::from(self.answered)
     }
+}
+
+/// Longest delay of one request that shows a queue: what a queue adds must be above [`SLACK_US`].
+fn longest_us(baseline_us: f64) -> f64 {
+    (baseline_us * CAP).max(baseline_us + SLACK_US * CAP)
 }
 
 /// Exact for a duration in microseconds, which is far below 2^53.

@@ -231,3 +231,20 @@ fn queue_of_a_server_whose_speed_changes_stays_short() {
     }
     assert!(goodput >= 100 * 80, "{goodput}");
 }
+
+/// 4 workers that take 100 us. A request counts as four times the baseline at most, which is less
+/// than the slack: the queue is found all the same.
+#[test]
+fn queue_of_a_fast_server_stays_short() {
+    let world = World {
+        workers: 4,
+        service_us: |_| 100,
+        arrivals: [8_000, 112_000],
+        calm_until: 2 * SECOND_US,
+        measured: (3 * SECOND_US, 5 * SECOND_US),
+        ..OVERLOADED
+    };
+    let seen = world.run();
+    assert!(seen.goodput_percent(40_000 * 2) >= 90, "{}", seen.goodput_percent(80_000));
+    assert!(seen.p99_us(HIGH) <= 10_000, "{}", seen.p99_us(HIGH));
+}
