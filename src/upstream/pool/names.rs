@@ -218,6 +218,8 @@ impl Pool {
         let mut states: HashMap<SocketAddr, &Arc<EndpointState>> =
             self.inherited.iter().map(|state| (state.address, state)).collect();
         states.extend(active.all.iter().map(|listed| (listed.state.address, &listed.state)));
+        // The pool that has replaced this one has other health checks, and looks names up itself.
+        let is_replaced = self.successor.lock().upgrade().is_some();
         let mut all: Vec<Listed> = Vec::new();
         let mut seen = HashSet::new();
         for named in &self.servers {
@@ -237,9 +239,11 @@ impl Pool {
                 let order = self.orders.of(&named.server.origin, *address);
                 {
                     let mut health = state.health();
-                    health.set_checked(self.upstream.health.is_some());
                     has_changed |= health.order(order, now);
-                    has_changed |= health.set_absent(lookup.absent(), now);
+                    if !is_replaced {
+                        health.set_checked(self.upstream.health.is_some());
+                        has_changed |= health.set_absent(lookup.absent(), now);
+                    }
                 }
                 let sticky = self.upstream.sticky.as_ref();
                 all.push(Listed {

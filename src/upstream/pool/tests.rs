@@ -300,6 +300,23 @@ async fn reload_skips_no_check_of_an_endpoint_that_has_been_checked() {
     assert_eq!(after[0].due_checks(1, clock::now()).0.len(), 1);
 }
 
+/// A look-up that the pool before a reload has begun may end afterwards.
+#[tokio::test]
+async fn look_up_before_a_reload_changes_no_health_checks_after_it() {
+    let of = |text: &str| upstreams("api", "'127.0.0.1:1'", text);
+    let checked = of("health = { kind = 'tcp', timeout = '100ms' }");
+    let none = Known::default();
+    let mut pools = Pool::for_all(&of(""), &[], &none).await;
+    for (next, expected) in [(&checked, State::Unhealthy), (&of(""), State::Up)] {
+        let before = pools;
+        pools = Pool::for_all(next, &before, &none).await;
+        let state = || pools[0].endpoints(clock::now())[0].health.state;
+        assert_eq!(state(), expected);
+        before[0].look_up().await;
+        assert_eq!(state(), expected);
+    }
+}
+
 #[tokio::test]
 async fn order_that_comes_with_a_look_up_is_followed() {
     let pool = three(THREE, "").await;
