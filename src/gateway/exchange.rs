@@ -212,6 +212,13 @@ impl Exchange {
         self.release_slot();
     }
 
+    /// Notes that the final response has begun.
+    pub(super) fn note_answered(&mut self) {
+        if let Some(slot) = self.judged.as_mut().and_then(|judged| judged.slot.as_mut()) {
+            slot.answered();
+        }
+    }
+
     /// Gives up its place among the requests in flight at the upstream.
     pub(super) fn release_slot(&mut self) {
         if let Some(judged) = &mut self.judged {

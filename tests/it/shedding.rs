@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::support::{
-    ClientGroup, CpuWaits, Gateway, Load, Report, Request, Response, Upstream,
-    inconclusive_if_waited, key, proxy_to, sleep_for,
+    ClientGroup, Connection, CpuWaits, Gateway, Load, Report, Request, Response, Upstream,
+    eventually, inconclusive_if_waited, key, proxy_to, sleep_for,
 };
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -70,6 +70,33 @@ fn request_above_the_limit_is_503_and_takes_no_token() {
     gateway.wait_for_count("tollgate_rejections_total", &[("reason", "shed")], 2);
     gateway.wait_for_count("tollgate_upstream_in_flight", &[("upstream", "api")], 0);
     assert_eq!(gateway.count("tollgate_upstream_limit", &[("upstream", "api")]), 2);
+}
+
+/// Only the heads of their responses are samples, and no further request gets one.
+#[test]
+fn streams_that_begin_at_once_do_not_hold_the_adaptive_limit() {
+    let upstream = Upstream::start(|_, stream| {
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n";
+        let _ = stream.write_all(head);
+        sleep_for(Duration::from_secs(20));
+        false
+    });
+    let gateway = Gateway::start(&config(&upstream, "max_in_flight = \"auto\""));
+    let mut streams: Vec<_> = (0..40).map(|_| gateway.connect()).collect();
+    let request = get("X-Api-Key: secret\r\n");
+    for stream in &mut streams {
+        stream.write(&request);
+    }
+    let is_allowed = |stream: &mut Connection| stream.read_bytes(12) == b"HTTP/1.1 200";
+    let allowed = streams.iter_mut().map(is_allowed).filter(|is_allowed| *is_allowed).count();
+    assert!(allowed >= 16, "{allowed}");
+    for _ in 0..2 {
+        eventually("a further stream", || {
+            let mut stream = gateway.connect();
+            stream.write(&request);
+            is_allowed(&mut stream).then(|| streams.push(stream))
+        });
+    }
 }
 
 /// The last steps of the list in `decide::step`, which need a running gateway. Each request could

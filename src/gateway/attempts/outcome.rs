@@ -143,6 +143,7 @@ impl Gateway {
         }
         let took_us = exchange.attempts.first_began().map_or(0, |at| now.saturating_sub(at));
         exchange.attempts.answer = Some(Answer { status, took_us });
+        exchange.note_answered();
         if let Some(series) = exchange.upstream_series(&self.metrics) {
             series.observe(took_us);
         }

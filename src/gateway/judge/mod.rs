@@ -147,7 +147,7 @@ impl Gateway {
         let mut places = Places::default();
         let mut steps = Step::ALL.into_iter();
         if let Err(rejection) =
-            steps.try_for_each(|step| self.reserve(step, snapshot, &wanted, &mut places))
+            steps.try_for_each(|step| self.reserve(step, exchange, &wanted, &mut places))
         {
             return judged(identity, Decision::Rejected(rejection));
         }
@@ -195,14 +195,15 @@ impl Gateway {
     fn reserve(
         &self,
         step: Step,
-        snapshot: &Snapshot,
+        exchange: &Exchange,
         wanted: &Wanted<'_>,
         places: &mut Places,
     ) -> Result<(), Rejection> {
-        let policy = &snapshot.policy;
+        let (snapshot, policy) = (&exchange.snapshot, &exchange.snapshot.policy);
         match (step, wanted.upstream) {
             (Step::Shed, Some(upstream)) => {
-                places.slot = self.enter(snapshot, upstream as usize, wanted.plan)?;
+                places.slot =
+                    self.enter(snapshot, upstream as usize, wanted.plan, exchange.started)?;
             }
             (Step::Queue, _) if waiting::can_delay(policy, wanted.charges) => {
                 let queued = self.waiting.enter(policy.server.limits.max_waiting_requests);
@@ -213,7 +214,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Adds a request to those in flight at its upstream.
+    /// Adds a request that began at `now` to those in flight at its upstream.
     ///
     /// # Errors
     /// There are as many as may be.
@@ -222,11 +223,12 @@ impl Gateway {
         snapshot: &Snapshot,
         upstream: usize,
         plan: u32,
+        now: u64,
     ) -> Result<Option<Slot>, Rejection> {
         let policy = &snapshot.policy;
         let max = policy.upstreams.get(upstream).and_then(|upstream| upstream.max_in_flight);
         let Some(load) = snapshot.loads.get(upstream) else { return Ok(None) };
-        let slot = load.enter(max, &policy.priorities, plan);
+        let slot = load.enter(max, &policy.priorities, plan, now);
         if slot.is_none() {
             snapshot.series.shed(&self.metrics, policy, upstream, plan);
         }

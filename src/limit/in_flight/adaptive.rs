@@ -154,6 +154,24 @@ impl Adaptive {
         self.limit()
     }
 
+    /// A request is refused at `now` although all in flight, this many, have the heads of their
+    /// responses: there is no queue. Returns the limit from then on. Without this, a limit that
+    /// long responses use up would stay as it is until some of them end: only new requests are
+    /// samples.
+    pub fn refuse(&mut self, in_flight: u32, now: u64) -> u32 {
+        let since = self.window.since.unwrap_or(self.changed);
+        if now.saturating_sub(since) >= WINDOW_MAX_US {
+            let mut window = std::mem::take(&mut self.window);
+            window.in_flight_max = window.in_flight_max.max(in_flight);
+            if window.since.is_some() {
+                self.adjust(&window, now);
+            } else {
+                self.grow(now);
+            }
+        }
+        self.limit()
+    }
+
     fn adjust(&mut self, window: &Window, now: u64) {
         if window.answered == 0 {
             self.cut(FAILURE_CUT, now);
@@ -172,13 +190,13 @@ impl Adaptive {
         if window.fails() {
             self.cut(FAILURE_CUT, now);
         } else if f64::from(window.in_flight_max) * 2.0 >= self.limit {
-            let grown = if self.is_starting {
-                self.limit * 2.0
-            } else {
-                self.limit + (self.limit.sqrt() / 2.0).max(1.0)
-            };
-            self.change(grown, now);
+            self.grow(now);
         }
+    }
+
+    fn grow(&mut self, now: u64) {
+        let step = if self.is_starting { self.limit } else { (self.limit.sqrt() / 2.0).max(1.0) };
+        self.change(self.limit + step, now);
     }
 
     /// Cuts the limit, unless the cuts before have not shortened the delay: `mean` becomes the
