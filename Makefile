@@ -228,7 +228,8 @@ bench-exactness: ## compare the exactness of gateways where they differ; writes 
 
 callgrind: ## instructions per request, plain and worst case; fails if they grow by more than 5 %, or above 3 million
 	@scripts/need $(BUILD_NEEDS) nginx python3 valgrind
-	cargo build --profile callgrind -p tollgate
+	CARGO_BUILD_BUILD_DIR="$${CARGO_BUILD_BUILD_DIR:-$${CARGO_TARGET_DIR:-target}}" \
+		cargo build --config benches/callgrind.toml --target-dir "$${CARGO_TARGET_DIR:-target}/callgrind" -p tollgate --bench core
 	PYTHONPATH=benches python3 -m callgrind
 
 mutants: ## mutation tests of arithmetic and decisions (hours); installs cargo-mutants

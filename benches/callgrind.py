@@ -45,7 +45,7 @@ FIRST_LEVEL_NOISE, MEMORY_NOISE = 300, 200
 VALGRIND = ["valgrind", "--tool=callgrind", "--fair-sched=try", "--vgdb=no"]
 CACHES = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=1048576,16,64"]
 COMMITTED = Path("benches/callgrind.txt")
-BUILT = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "callgrind"
+BUILT = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "callgrind" / "debug"
 FEW_HEADS, MANY_HEADS = 20, 120
 AT_ONCE = min(2, os.cpu_count() or 1)
 MOST_FOR_A_HEAD = 3_000_000
