@@ -25,6 +25,7 @@ use crate::acme::AcmeHandles;
 use crate::acme::running::present_stored;
 use crate::admin::Sampler;
 use crate::base::failure::{Event, Failures};
+use crate::config::listener;
 use crate::downstream::descriptors::{self, LimitTooLow};
 use crate::downstream::intake::Intake;
 use crate::downstream::pressure::Pressure;
@@ -33,7 +34,7 @@ use crate::keys::kept::Kept as KeptKeys;
 use crate::keys::store::KeyStore;
 use crate::load::Source;
 use crate::net::inherit::{Inherited, Origin};
-use crate::net::listen::{BindError, ClientListener, Listener};
+use crate::net::listen::{BindError, ClientListener, Families, Listener};
 use crate::observe::metrics::Metrics;
 use crate::policy::Policy;
 use crate::policy::listener::{ListenAddress, Listener as Settings};
@@ -398,11 +399,17 @@ impl Opened {
     fn of(policy: &Policy, inherited: &mut Inherited) -> Result<Self, OpenError> {
         let mut sockets = Sockets::default();
         let mut listeners = Vec::new();
+        let addresses = || policy.listeners.iter().filter_map(|it| it.address.tcp());
         for settings in &policy.listeners {
             let name = settings.address.to_string();
             let listener = match &settings.address {
                 ListenAddress::Tcp(address) => {
-                    ClientListener::Tcp(Listener::open(&name, *address, inherited)?)
+                    let families = if listener::is_ipv6_only(*address, addresses()) {
+                        Families::Ipv6Only
+                    } else {
+                        Families::OfSystem
+                    };
+                    ClientListener::Tcp(Listener::open(&name, *address, families, inherited)?)
                 }
                 ListenAddress::Unix { path, mode } => {
                     ClientListener::unix(&name, (path, *mode), inherited)?
@@ -417,7 +424,7 @@ impl Opened {
         }
         // Not mistaken for a listener of clients, if both have port 0.
         let name = format!("admin {}", policy.server.admin);
-        let admin = Listener::open(&name, policy.server.admin, inherited)?;
+        let admin = Listener::open(&name, policy.server.admin, Families::OfSystem, inherited)?;
         sockets.open.push((name, admin.duplicate()?));
         Ok(Self { listeners, admin, sockets })
     }

@@ -18,6 +18,14 @@ pub fn includes(all: SocketAddr, address: SocketAddr) -> bool {
     is_all && all != address && all.port() == address.port()
 }
 
+/// Whether the address `[::]` is opened for IPv6 only: `0.0.0.0` has the connections of IPv4 to its
+/// port. The system would not open both otherwise.
+pub fn is_ipv6_only(address: SocketAddr, mut all: impl Iterator<Item = SocketAddr>) -> bool {
+    let is_all = address.is_ipv6() && address.ip().is_unspecified() && address.port() != 0;
+    is_all
+        && all.any(|other| other == SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()))
+}
+
 /// The address and port that `text` means as a value of the setting `name`; none if that is not
 /// clear, or if it is one already. Without an address, `listen` is for all of them, and `admin` for
 /// this machine.
@@ -84,6 +92,27 @@ mod tests {
             let (first, second) = (one.parse().unwrap(), other.parse().unwrap());
             assert_eq!(overlap(first, second), expected, "{one} {other}");
             assert_eq!(overlap(second, first), expected, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn all_addresses_of_ipv6_are_apart_from_all_of_ipv4() {
+        let table = [
+            ("[::]:80", "0.0.0.0:80", true),
+            ("[::]:80", "0.0.0.0:81", false),
+            ("[::]:80", "127.0.0.1:80", false),
+            ("[::]:80", "[::]:80", false),
+            ("[::1]:80", "0.0.0.0:80", false),
+            ("0.0.0.0:80", "[::]:80", false),
+            ("[::]:0", "0.0.0.0:0", false),
+        ];
+        for (address, other, expected) in table {
+            let others = [other, "192.0.2.1:80"].into_iter().map(|other| other.parse().unwrap());
+            assert_eq!(
+                is_ipv6_only(address.parse().unwrap(), others),
+                expected,
+                "{address} {other}"
+            );
         }
     }
 

@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 use pingora::server::{Fds, ListenFds, ShutdownWatch};
 use pingora::services::Service;
 use pingora::services::background::BackgroundService;
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Type};
 use thiserror::Error;
 
-use super::inherit::{FileOwner, Inherited};
+use super::inherit::{FileOwner, Inherited, Origin};
 use super::socket::Socket;
 use super::unix_socket::{KeptFile, SocketFile, UnixSocket};
 use crate::base::failure::Failures;
@@ -34,6 +34,15 @@ const BACKLOG: i32 = 4096;
 pub struct Listener {
     socket: OwnedFd,
     address: SocketAddr,
+}
+
+/// Which connections arrive at `[::]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Families {
+    /// Those of IPv4, too, unless the system keeps them apart.
+    OfSystem,
+    /// Those of IPv6 only: another listener has `0.0.0.0`.
+    Ipv6Only,
 }
 
 /// A socket that clients connect to.
@@ -63,6 +72,16 @@ pub enum BindError {
         address: SocketAddr,
         /// Why.
         source: io::Error,
+    },
+    /// The socket that the replaced process has open accepts other connections than the file says.
+    #[error(
+        "cannot take over {address}: it is open {} IPv4, which cannot change while it is open; restart instead of an \
+         upgrade", if *.families == Families::Ipv6Only { "also for" } else { "without" }
+    )]
+    Families {
+        address: SocketAddr,
+        /// What the file says.
+        families: Families,
     },
     /// A Unix socket.
     #[error("cannot listen on unix:{}: {}", path.display(), unix_reason(.source))]
@@ -97,7 +116,8 @@ impl Listener {
     /// # Errors
     /// The address cannot be bound. The message says what to do about it.
     pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        Self::open(&address.to_string(), address, &mut Inherited::default())
+        let inherited = &mut Inherited::default();
+        Self::open(&address.to_string(), address, Families::OfSystem, inherited)
     }
 
     /// Takes the inherited socket of this address, which is called `name` in the configuration;
@@ -108,12 +128,21 @@ impl Listener {
     pub fn open(
         name: &str,
         address: SocketAddr,
+        families: Families,
         inherited: &mut Inherited,
     ) -> Result<Self, BindError> {
         let error = |source| BindError::Tcp { address, source };
-        let listener = match inherited.take_tcp(name, address) {
-            Some(socket) => TcpListener::from(socket),
-            None => TcpListener::bind(address).map_err(error)?,
+        let listener = match (inherited.take_tcp(name, address), families) {
+            (Some(socket), _) => {
+                if inherited.origin() == Origin::Predecessor
+                    && is_other(&socket, address, families).map_err(error)?
+                {
+                    return Err(BindError::Families { address, families });
+                }
+                TcpListener::from(socket)
+            }
+            (None, Families::OfSystem) => TcpListener::bind(address).map_err(error)?,
+            (None, Families::Ipv6Only) => bind_ipv6_only(address).map_err(error)?,
         };
         listener.set_nonblocking(true).map_err(error)?;
         SockRef::from(&listener).listen(BACKLOG).map_err(error)?;
@@ -139,6 +168,28 @@ impl Listener {
     pub fn service_name(&self) -> String {
         self.address.to_string()
     }
+}
+
+/// Whether the socket of `[::]` accepts connections of other families than a new one would.
+fn is_other(socket: &socket2::Socket, address: SocketAddr, families: Families) -> io::Result<bool> {
+    if address.is_ipv4() || !address.ip().is_unspecified() {
+        return Ok(false);
+    }
+    let expected = match families {
+        Families::OfSystem => socket2::Socket::new(Domain::IPV6, Type::STREAM, None)?.only_v6()?,
+        Families::Ipv6Only => true,
+    };
+    Ok(socket.only_v6()? != expected)
+}
+
+fn bind_ipv6_only(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(Domain::IPV6, Type::STREAM, None)?;
+    socket.set_only_v6(true)?;
+    // As the standard library: connections of an earlier process may still be closing.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn reason(error: &io::Error, address: SocketAddr) -> String {

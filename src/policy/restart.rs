@@ -9,7 +9,7 @@ use super::settings::{Log, Server};
 use super::{OnFailure, Policy};
 use crate::config::listeners::Listener;
 use crate::config::row::Row;
-use crate::config::{Config, tables};
+use crate::config::{Config, listener, tables};
 use crate::net::tls::ClientTls;
 
 /// Table and name of a setting in the file.
@@ -51,28 +51,37 @@ pub fn needed(old: &Policy, new: &Policy) -> Vec<SettingPath> {
 }
 
 /// Whether an upgrade can put `new` into force: it changes any setting, but opens no address that
-/// overlaps with one that is open, as `127.0.0.1:80` with `0.0.0.0:80`.
+/// overlaps with one that is open, as `127.0.0.1:80` with `0.0.0.0:80`, and leaves the families of
+/// connections of an open one as they are.
 pub fn can_upgrade(old: &Policy, new: &Policy) -> bool {
     let [was, is] = [old, new].map(sockets);
-    let overlaps = |new: &SocketAddr| {
-        was.iter().any(|old| {
-            old != new
-                && old.port() == new.port()
-                && old.is_ipv4() == new.is_ipv4()
-                && (old.ip().is_unspecified() || new.ip().is_unspecified())
-        })
+    let is_blocked = |new: &Socket| match was.iter().find(|old| old.address == new.address) {
+        Some(old) => old.is_ipv6_only != new.is_ipv6_only,
+        None => was.iter().any(|old| old.includes(new.address) || new.includes(old.address)),
     };
-    !is.iter().any(|new| !was.contains(new) && overlaps(new))
+    !is.iter().any(is_blocked)
 }
 
-/// Addresses of the ports.
-fn sockets(policy: &Policy) -> Vec<SocketAddr> {
-    let tcp = |address: &ListenAddress| match address {
-        ListenAddress::Tcp(address) => Some(*address),
-        ListenAddress::Unix { .. } => None,
-    };
-    let clients = policy.listeners.iter().filter_map(|listener| tcp(&listener.address));
-    clients.chain([policy.server.admin]).collect()
+/// A port that is open.
+struct Socket {
+    address: SocketAddr,
+    /// Whether `[::]` has no connections of IPv4.
+    is_ipv6_only: bool,
+}
+
+impl Socket {
+    fn includes(&self, address: SocketAddr) -> bool {
+        let is_apart = self.is_ipv6_only && address.is_ipv4();
+        listener::includes(self.address, address) && !is_apart
+    }
+}
+
+fn sockets(policy: &Policy) -> Vec<Socket> {
+    let clients = || policy.listeners.iter().filter_map(|listener| listener.address.tcp());
+    let socket =
+        |address| Socket { address, is_ipv6_only: listener::is_ipv6_only(address, clients()) };
+    let admin = Socket { address: policy.server.admin, is_ipv6_only: false };
+    clients().map(socket).chain([admin]).collect()
 }
 
 /// Lists every field, so that a new setting must be classified here.
@@ -351,7 +360,12 @@ mod tests {
         let can = |from: &str, to: &str| can_upgrade(&file(from), &file(to));
         assert!(can("'127.0.0.1:80'", "'127.0.0.1:81'"));
         assert!(can("'127.0.0.1:80'", "'127.0.0.2:80'"));
-        assert!(can("'0.0.0.0:80'", "'[::]:80'"));
+        assert!(can("'0.0.0.0:80'", "'0.0.0.0:80', '[::]:80'"));
+        assert!(can("'0.0.0.0:80', '[::]:80'", "'0.0.0.0:80'"));
+        assert!(!can("'0.0.0.0:80', '[::]:80'", "'[::]:80'"));
+        assert!(!can("'[::]:80'", "'0.0.0.0:80', '[::]:80'"));
+        assert!(!can("'[::]:80'", "'127.0.0.1:80'"));
+        assert!(!can("'0.0.0.0:80'", "'[::]:80'"));
         assert!(can("'0.0.0.0:80', '127.0.0.1:81'", "'0.0.0.0:80'"));
         assert!(!can("'127.0.0.1:80'", "'0.0.0.0:80'"));
         assert!(!can("'[::]:80'", "'[::1]:80'"));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -88,7 +88,7 @@ fn row_67_failed_upgrade_changes_no_listener() {
     let before = file(&[first, second], admin, &[(&kept, "0600"), (&removed, "0600")]);
     let gateway = Gateway::start_full(&before);
     // Opening the last listener fails.
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     replace_file(gateway.file(), file(&[first, port], admin, &[(&kept, "0660")]));
     let answer = upgrade(&gateway);
@@ -114,6 +114,38 @@ fn row_67_address_of_the_admin_port_can_become_one_for_clients() {
     assert_eq!(Connection::open(local(second)).send(&Request::get("/")).status, 200);
     let ready = Request::get("/ready").at(local(first));
     assert_eq!(Connection::open(local(first)).send(&ready).status, 200);
+}
+
+#[test]
+fn row_67_all_addresses_of_both_families_stay_apart() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("not tested: this machine has no IPv6");
+        return;
+    }
+    let [port, admin] = [free_port(), free_port()];
+    let file = |listen: &str| {
+        format!("[server]\nlisten = [{listen}]\nadmin = \"127.0.0.1:{admin}\"\n{DEMO}")
+    };
+    let [all, of_ipv6] = [format!("'0.0.0.0:{port}', '[::]:{port}'"), format!("'[::]:{port}'")];
+    let gateway = Gateway::start_full(&file(&all));
+    let by_ipv6 = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+    let assert_both = || {
+        for address in [local(port), by_ipv6] {
+            let answer = Connection::open(address).send(&Request::get("/"));
+            assert_eq!(answer.status, 200, "{address}");
+        }
+    };
+    assert_both();
+    // The socket for IPv6 cannot get connections of IPv4 while it is open.
+    replace_file(gateway.file(), file(&of_ipv6));
+    let answer = upgrade(&gateway);
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert!(answer.text().contains("without IPv4"), "{}", answer.text());
+    assert_both();
+    replace_file(gateway.file(), file(&all));
+    let answer = upgrade(&gateway);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_both();
 }
 
 /// A program that opens a Unix socket as systemd does, then becomes the gateway.
