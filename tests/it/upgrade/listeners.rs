@@ -117,7 +117,7 @@ fn row_67_address_of_the_admin_port_can_become_one_for_clients() {
 }
 
 #[test]
-fn row_67_all_addresses_of_both_families_stay_apart() {
+fn all_addresses_of_both_families_stay_apart() {
     if TcpListener::bind("[::1]:0").is_err() {
         eprintln!("not tested: this machine has no IPv6");
         return;
