@@ -228,6 +228,7 @@ bench-exactness: ## compare the exactness of gateways where they differ; writes 
 
 callgrind: ## instructions per request, plain and worst case; fails if they grow by more than 5 %, or above 3 million
 	@scripts/need $(BUILD_NEEDS) nginx python3 valgrind
+# A benchmark, since plain `cargo build` gives dependencies fewer features than tests do, and so compiles most of them again.
 	CARGO_BUILD_BUILD_DIR="$${CARGO_BUILD_BUILD_DIR:-$${CARGO_TARGET_DIR:-target}}" \
 		cargo build --config benches/callgrind.toml --target-dir "$${CARGO_TARGET_DIR:-target}/callgrind" -p tollgate --bench core
 	PYTHONPATH=benches python3 -m callgrind

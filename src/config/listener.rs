@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Whether no process can listen on both addresses: they are the same, or one includes the other.
-/// Port 0 is a different port each time. Whether `[::]` includes addresses of IPv4, the system
-/// decides.
+/// Port 0 is a different port each time. Beside `0.0.0.0`, `[::]` is [for IPv6
+/// only](is_ipv6_only); whether it includes other addresses of IPv4, the system decides.
 pub fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let is_included = includes(one, other) || includes(other, one);
     one.port() != 0 && (one == other || is_included && one.is_ipv4() == other.is_ipv4())
@@ -80,6 +80,7 @@ mod tests {
             ("0.0.0.0:80", "127.0.0.1:80", true),
             // The system decides.
             ("[::]:80", "127.0.0.1:80", false),
+            // For IPv6 only.
             ("[::]:80", "0.0.0.0:80", false),
             ("[::]:80", "[::1]:80", true),
             ("0.0.0.0:80", "[::1]:80", false),

@@ -146,7 +146,8 @@ pub(super) fn is_literal_path(path: &str) -> bool {
 pub(super) fn escaped(text: &str) -> String {
     let mut expression = String::new();
     for c in text.chars() {
-        if c.is_ascii_punctuation() && !matches!(c, '/' | '-' | '_') {
+        // `\<` and `\>` are boundaries of words.
+        if c.is_ascii_punctuation() && !matches!(c, '/' | '-' | '_' | '<' | '>') {
             expression.push('\\');
         }
         expression.push(c);
@@ -291,6 +292,11 @@ pub(super) fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_character_of_a_text_has_a_meaning_in_its_expression() {
+        assert_eq!(escaped("/a{b}/<c>*.-_"), r"/a\{b\}/<c>\*\.-_");
+    }
 
     #[test]
     fn expressions_for_a_prefix_are_known() {

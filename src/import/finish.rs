@@ -96,7 +96,8 @@ fn bound_weights(imported: &mut Imported) {
     }
 }
 
-/// Takes addresses out of `listen` that another one includes: both cannot be open.
+/// Takes addresses out of `listen` that another one includes: one socket accepts the connections of
+/// both.
 fn remove_covered_addresses(imported: &mut Imported) {
     let Some(Value::Array(listen)) = imported.server.get("listen").cloned() else { return };
     let parsed = |value: &Value| value.as_str().and_then(|text| text.parse::<SocketAddr>().ok());
@@ -115,8 +116,9 @@ fn remove_covered_addresses(imported: &mut Imported) {
     imported.server.set("listen", kept);
 }
 
-/// Joins listeners with certificates of which one includes the address of another: both cannot be
-/// open. Client certificates are as strict as in the strictest one.
+/// Joins listeners with certificates of which one includes the address of another: one
+/// socket accepts the connections of both. Client certificates are as strict as in the strictest
+/// one.
 fn join_listeners(imported: &mut Imported) {
     let address = |listener: &Settings| -> Option<SocketAddr> {
         listener.get("certificates")?;

@@ -292,7 +292,7 @@ fn literal_of(segments: &[String]) -> String {
 fn literal_prefix(expression: &str) -> String {
     let Some(inner) = expression.strip_prefix('^') else { return String::new() };
     let inner = inner.strip_prefix("(?:").unwrap_or(inner);
-    if inner.contains(['|']) {
+    if inner.contains('|') {
         return String::new();
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');

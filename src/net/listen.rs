@@ -135,7 +135,7 @@ impl Listener {
         let listener = match (inherited.take_tcp(name, address), families) {
             (Some(socket), _) => {
                 if inherited.origin() == Origin::Predecessor
-                    && is_other(&socket, address, families).map_err(error)?
+                    && has_other_families(&socket, address, families).map_err(error)?
                 {
                     return Err(BindError::Families { address, families });
                 }
@@ -171,7 +171,11 @@ impl Listener {
 }
 
 /// Whether the socket of `[::]` accepts connections of other families than a new one would.
-fn is_other(socket: &socket2::Socket, address: SocketAddr, families: Families) -> io::Result<bool> {
+fn has_other_families(
+    socket: &socket2::Socket,
+    address: SocketAddr,
+    families: Families,
+) -> io::Result<bool> {
     if address.is_ipv4() || !address.ip().is_unspecified() {
         return Ok(false);
     }
@@ -182,13 +186,13 @@ fn is_other(socket: &socket2::Socket, address: SocketAddr, families: Families) -
     Ok(socket.only_v6()? != expected)
 }
 
+/// Binds an address for IPv6 only. The socket does not listen yet.
 fn bind_ipv6_only(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = socket2::Socket::new(Domain::IPV6, Type::STREAM, None)?;
     socket.set_only_v6(true)?;
     // As the standard library: connections of an earlier process may still be closing.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 

@@ -1,13 +1,13 @@
 //! Listeners and their connection managers.
 
 use std::iter;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 
 use toml::{Table, Value};
 
 use super::routes::{self, Manager};
 use super::{address, chains, clusters, config, duration, get, items, limits, text};
-use crate::config::listener::includes;
+use crate::config::listener::{includes, is_ipv6_only};
 use crate::import::common::listen;
 use crate::import::note::Notes;
 use crate::import::settings::{Imported, Settings};
@@ -167,13 +167,13 @@ fn addresses(listener: &Node, what: &str, notes: &mut Notes) -> Vec<String> {
     let all: Vec<SocketAddr> = found.iter().map(|(address, _)| *address).collect();
     for (address, node) in &found {
         let is_all_of_ipv6 = address.ip() == Ipv6Addr::UNSPECIFIED;
-        let ipv4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
-        if is_all_of_ipv6 && !accepts_ipv4(node) && !all.contains(&ipv4) {
+        let has_ipv4 = is_ipv6_only(*address, all.iter().copied());
+        if is_all_of_ipv6 && !accepts_ipv4(node) && !has_ipv4 {
             let why = "it also accepts connections by IPv4, as with `ipv4_compat`";
             notes.approximate(node.place, format!("{what}: {address}"), why);
         }
     }
-    // One address of all is enough: both cannot be open.
+    // One socket accepts the connections of both.
     let is_kept = |address: &SocketAddr| !all.iter().any(|it| includes(*it, *address));
     let mut kept: Vec<String> = Vec::new();
     for address in all.iter().filter(|it| is_kept(it)).map(SocketAddr::to_string) {

@@ -490,7 +490,6 @@ fn reservation_ends_when_redis_decides_again() {
     assert!(passes(1, 2_000_000), "the last level from Redis has four tokens");
 }
 
-/// The tasks of a call's requests read its reply in any order.
 /// A fallback that knows no levels, and a request of this cost.
 fn one_gateway(limit: Limit, cost: u64) -> (Fallback, Charge) {
     let gateway =
@@ -499,6 +498,7 @@ fn one_gateway(limit: Limit, cost: u64) -> (Fallback, Charge) {
     (gateway, Charge { bucket, rule: 0, limit_index: 0, limit, cost, mode })
 }
 
+/// The tasks of a call's requests read its reply in any order.
 #[test]
 fn level_after_the_last_check_of_the_last_call_is_kept() {
     let limit = tens();
