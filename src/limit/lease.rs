@@ -7,7 +7,8 @@
 //!
 //! Units are lent in an epoch, two seconds of Redis' clock, and Redis counts them as lent until the
 //! end of the next epoch. This gateway stops spending them [`MARGIN_US`] earlier, by its own clock:
-//! it counts from the time at which it sent the call, which is before Redis lent.
+//! it counts from the time at which it sent the call, which is before Redis lent. Until Redis' end,
+//! it can still return them.
 
 use crate::base::duration::MICROS_PER_SECOND;
 
@@ -37,7 +38,7 @@ const IDLE_US: u64 = 200_000;
 /// The lease ends if no request has used it for this time, in microseconds.
 const END_US: u64 = MICROS_PER_SECOND;
 
-/// Units are returned this time before they would be lost, in microseconds.
+/// Units are returned this time before requests can no longer take them, in microseconds.
 const SOON_US: u64 = 150_000;
 
 /// How much earlier than Redis this gateway stops spending, in microseconds. Redis' clock may be
@@ -62,6 +63,9 @@ struct Part {
     epoch: u64,
     /// Units that requests can take.
     unspent: i64,
+    /// Units that requests can no longer take. Redis accepts them until [`MARGIN_US`] after
+    /// `ends_at`.
+    late: i64,
     /// Units that requests took, and that Redis still counts as lent.
     spent: i64,
     /// Time from which on no request takes units, in microseconds of the monotonic clock.
@@ -186,6 +190,7 @@ impl Lease {
             left -= back;
         }
         self.expired += left;
+        self.expire(now);
         self.demand.remove(units);
     }
 
@@ -210,6 +215,11 @@ impl Lease {
     /// Units that requests can take.
     pub const fn unspent(&self) -> i64 {
         self.parts[0].unspent + self.parts[1].unspent
+    }
+
+    /// Units that are neither spent, nor returned, nor lost.
+    const fn held(&self) -> i64 {
+        self.parts[0].held() + self.parts[1].held()
     }
 
     /// [`unspent`](Self::unspent) at `now`; 0 if the lease is closed.
@@ -265,7 +275,7 @@ impl Lease {
             }
         }
         let is_over = self.is_closed || now.saturating_sub(self.demand.last_at) >= END_US;
-        if is_over && self.unspent() == 0 { Step::End } else { Step::Wait }
+        if is_over && self.held() == 0 { Step::End } else { Step::Wait }
     }
 
     /// Units to have at `now`, at most `cap`.
@@ -285,22 +295,27 @@ impl Lease {
         self.level = loan.level;
         let ends_at = sent_at.saturating_add(loan.valid_us).saturating_sub(MARGIN_US);
         if loan.units <= 0 || ends_at <= now {
-            self.expired += loan.units.max(0);
             self.failed(now);
-            return;
+        } else {
+            self.ask_at = now;
         }
-        self.ask_at = now;
+        if loan.units > 0 {
+            self.add(Part { epoch: loan.epoch, unspent: loan.units, ends_at, ..Part::default() });
+            self.expire(now);
+        }
+    }
+
+    fn add(&mut self, new: Part) {
         let [older, newer] = &mut self.parts;
-        let new = Part { epoch: loan.epoch, unspent: loan.units, spent: 0, ends_at };
-        if newer.epoch == loan.epoch {
+        if newer.epoch == new.epoch {
             newer.add(new);
-        } else if older.epoch == loan.epoch {
+        } else if older.epoch == new.epoch {
             older.add(new);
         } else {
             // The units of an older epoch have expired. If Redis' clock went back, no part is of an
             // older one.
-            let kept = if newer.epoch < loan.epoch { *newer } else { Part::default() };
-            let lost = if newer.epoch < loan.epoch { older.unspent } else { self.unspent() };
+            let kept = if newer.epoch < new.epoch { *newer } else { Part::default() };
+            let lost = if newer.epoch < new.epoch { older.held() } else { self.held() };
             self.expired += lost;
             self.parts = [kept, new];
         }
@@ -311,18 +326,22 @@ impl Lease {
         self.ask_at = now.saturating_add(RETRY_US);
     }
 
-    /// Drops what requests may not take any more.
+    /// Sets aside what requests may not take any more, and drops what Redis no longer accepts.
     fn expire(&mut self, now: u64) {
         for part in &mut self.parts {
             if part.ends_at <= now {
-                self.expired += part.unspent;
+                part.late += std::mem::replace(&mut part.unspent, 0);
+            }
+            if part.ends_at.saturating_add(MARGIN_US) <= now {
+                self.expired += part.late;
                 *part = Part { epoch: part.epoch, ..Part::default() };
             }
         }
     }
 
-    /// Removes the units to return, so that about `target` are left: those that would soon be lost,
-    /// and those beyond twice the target. Returns one account for each part.
+    /// Removes the units to return, so that about `target` are left: those that requests can no
+    /// longer take, or not for long, and those beyond twice the target. Returns one account for
+    /// each part.
     fn account(&mut self, target: i64, now: u64) -> [Account; 2] {
         let mut surplus = self.unspent() - target;
         if surplus <= target {
@@ -333,7 +352,8 @@ impl Lease {
             let returned = if is_ending { part.unspent } else { part.unspent.min(surplus) };
             surplus = (surplus - returned).max(0);
             part.unspent -= returned;
-            Account { epoch: part.epoch, spent: 0, returned }
+            let late = std::mem::replace(&mut part.late, 0);
+            Account { epoch: part.epoch, spent: 0, returned: returned + late }
         })
     }
 
@@ -347,9 +367,13 @@ impl Lease {
 }
 
 impl Part {
+    const fn held(&self) -> i64 {
+        self.unspent + self.late
+    }
+
     /// Adds units of the same epoch.
     fn add(&mut self, other: Self) {
-        let is_empty = self.unspent == 0 && self.spent == 0;
+        let is_empty = self.held() == 0 && self.spent == 0;
         self.ends_at = if is_empty { other.ends_at } else { self.ends_at.min(other.ends_at) };
         self.unspent += other.unspent;
     }

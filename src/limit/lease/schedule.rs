@@ -197,7 +197,8 @@ fn request(
     let accounts = lease.parts.each_mut().map(|part| {
         let returned = (part.unspent as f64 * returned) as i64;
         part.unspent -= returned;
-        Account { epoch: part.epoch, spent: 0, returned }
+        let late = std::mem::replace(&mut part.late, 0);
+        Account { epoch: part.epoch, spent: 0, returned: returned + late }
     });
     let wanted = (limit.full() as f64 * wanted) as i64;
     Request { wanted, least: 1, accounts: lease.report(accounts) }

@@ -119,7 +119,32 @@ fn units_are_spent_until_a_margin_before_redis_counts_them_as_free() {
     let mut lease = borrowed(500);
     assert_eq!(lease.unspent_at(NOW + 1_999_999), 500);
     assert_eq!(lease.unspent_at(NOW + 2_000_000), 0);
+}
+
+/// A gateway that got no CPU while it should have returned them, or waited for a reply.
+#[test]
+fn units_that_can_no_longer_be_spent_are_returned_until_redis_counts_them_as_free() {
+    for means in [MANY, Means::Return] {
+        let mut lease = borrowed(500);
+        lease.take(20, NOW);
+        let late = NOW + 2 * SECOND + MARGIN_US - 1;
+        let request = call(lease.step(means, late));
+        assert_eq!((request.wanted, request.accounts[1]), (0, account(7, 20, 480)));
+        assert_eq!((lease.step(means, late), lease.take_expired()), (Step::End, 0));
+    }
+    let mut lease = borrowed(500);
+    assert_eq!(lease.step(MANY, NOW + 2 * SECOND + MARGIN_US), Step::End);
     assert_eq!((lease.take_expired(), lease.take_expired()), (500, 0));
+}
+
+#[test]
+fn units_put_back_after_their_time_are_returned() {
+    let mut lease = borrowed(40);
+    lease.take(40, NOW);
+    lease.put_back(10, NOW + 2 * SECOND);
+    assert_eq!((lease.unspent(), lease.take_expired()), (0, 0));
+    let request = call(lease.step(MANY, NOW + 2 * SECOND));
+    assert_eq!(request.accounts[1], account(7, 30, 10));
 }
 
 #[test]
@@ -131,7 +156,7 @@ fn time_counts_from_when_the_call_was_sent() {
     let mut lease = used();
     lease.lent(loan(500, 7, SECOND), NOW, NOW);
     assert!(!lease.take(1, NOW), "less than the margin");
-    assert_eq!(lease.take_expired(), 500);
+    assert_eq!(call(lease.step(Means::Return, NOW)).accounts[1], account(7, 0, 500));
 }
 
 #[test]
@@ -203,7 +228,10 @@ fn nothing_is_lost_or_returned_while_redis_cannot_be_called() {
     let mut lease = borrowed(500);
     assert_eq!(lease.step(Means::Nothing, NOW + SECOND), Step::Wait);
     assert_eq!(lease.unspent(), 500);
-    assert_eq!(lease.step(Means::Nothing, NOW + 2 * SECOND), Step::End, "expired");
+    assert_eq!(lease.step(Means::Nothing, NOW + 2 * SECOND), Step::Wait);
+    assert_eq!(lease.take_expired(), 0);
+    assert_eq!(lease.step(Means::Nothing, NOW + 2 * SECOND + MARGIN_US), Step::End);
+    assert_eq!(lease.take_expired(), 500);
 }
 
 #[test]
