@@ -17,9 +17,10 @@ pub(super) async fn upgrade(upgrader: &Arc<Upgrader>) -> Answer {
         }
         Err(error) => {
             let status = match error {
-                UpgradeError::InProgress | UpgradeError::Starting | UpgradeError::Stopping => {
-                    StatusCode::CONFLICT
-                }
+                UpgradeError::InProgress
+                | UpgradeError::Starting
+                | UpgradeError::Stopping
+                | UpgradeError::Ordered => StatusCode::CONFLICT,
                 _ => StatusCode::SERVICE_UNAVAILABLE,
             };
             Answer::problem(status, &error.to_string()).noting("not upgraded".to_owned())

@@ -48,7 +48,8 @@ impl UpstreamHealth {
 /// `board`.
 ///
 /// # Errors
-/// There is none of these names, the query is invalid, or the gateways share no Redis.
+/// There is none of these names, the query is invalid, the gateways share no Redis, or another
+/// process has taken over.
 pub(super) fn order(
     snapshot: &Snapshot,
     board: &OrderBoard,
@@ -65,7 +66,11 @@ pub(super) fn order(
     let mut each = snapshot.policy.upstreams.iter().zip(&snapshot.pools).zip(&snapshot.loads);
     let found = each.find(|((written, _), _)| *written.name == **name);
     let Some(((written, pool), load)) = found else { return Err(no_upstream(snapshot)) };
-    if !pool.order(server, order) {
+    let Some(is_given) = board.give_here(|| pool.order(server, order)) else {
+        let detail = "another process has taken over in an upgrade: repeat it";
+        return Err(Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, detail));
+    };
+    if !is_given {
         let view = UpstreamHealth::of(written, pool, load);
         let addresses: Vec<&str> = view.addresses.iter().map(|one| &*one.address).collect();
         let detail = format!(

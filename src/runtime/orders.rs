@@ -37,8 +37,17 @@ pub struct OrderBoard(Arc<Board>);
 
 #[derive(Debug, Default)]
 struct Board {
+    given: Mutex<Given>,
     state: Mutex<BoardState>,
     has_new: Notify,
+}
+
+/// The orders that operators have given to this process.
+#[derive(Debug, Default)]
+struct Given {
+    count: u64,
+    /// Whether another process has taken over: an order for this one would be lost.
+    is_closed: bool,
 }
 
 /// The shared orders, for the process of an upgrade.
@@ -60,7 +69,37 @@ pub struct OrderSharing {
 impl OrderBoard {
     /// A board that continues with what another process knows.
     pub fn new(state: BoardState) -> Self {
-        Self(Arc::new(Board { state: Mutex::new(state), has_new: Notify::new() }))
+        Self(Arc::new(Board { state: Mutex::new(state), ..Board::default() }))
+    }
+
+    /// Number of orders that operators have given to this process.
+    pub fn count(&self) -> u64 {
+        self.0.given.lock().count
+    }
+
+    /// Gives an order to this process by `give`, which returns whether there is such an endpoint.
+    /// `None`: another process has taken over.
+    pub fn give_here(&self, give: impl FnOnce() -> bool) -> Option<bool> {
+        let mut given = self.0.given.lock();
+        if given.is_closed {
+            return None;
+        }
+        let is_given = give();
+        given.count += u64::from(is_given);
+        Some(is_given)
+    }
+
+    /// Takes no more orders for this process, if there have been no others than the first `count`.
+    /// Returns whether that is so.
+    pub fn close_after(&self, count: u64) -> bool {
+        let mut given = self.0.given.lock();
+        given.is_closed |= given.count == count;
+        given.is_closed
+    }
+
+    /// Takes orders for this process again.
+    pub fn reopen(&self) {
+        self.0.given.lock().is_closed = false;
     }
 
     /// What this process knows.

@@ -9,9 +9,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Authority, Gateway, PeerServer, Request, Response, Upstream, eventually, free_port,
-    full_config, send_many, sleep_for, tollgate,
+    Authority, CpuWaits, Gateway, PeerServer, Request, Response, Upstream, eventually, free_port,
+    full_config, inconclusive_if_waited, send_many, sleep_for, tollgate,
 };
+use crate::upgrade::{serving_process, upgraded};
 
 /// What a server answers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -380,18 +381,43 @@ fn order_outlives_reloads_and_upgrades() {
     assert_eq!(order(&gateway, "api", &own, "disable").status, 200);
     gateway.apply(&config(&[&a, &b], "balance = \"least_request\""));
     assert_eq!(endpoint(&gateway, &a)["state"], "disabled");
-    let pid = gateway.pid();
-    let answer = gateway.send_admin(&Request::new("POST", "/api/upgrade"));
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    eventually("the new process", || {
-        let status = gateway.admin("/api/status").json();
-        (status["pid"] != pid).then_some(())
-    });
+    upgraded(&gateway);
     assert_eq!(endpoint(&gateway, &a)["state"], "disabled");
     for _ in 0..6 {
         assert_eq!(gateway.get("/").status, 200);
     }
     assert_eq!(served(&a), 0);
+}
+
+/// The new process has the orders that were given before its first checks, for which it waits.
+#[test]
+fn order_that_the_new_process_would_lack_ends_the_upgrade() {
+    let ((a, control), (b, _)) = (server(), server());
+    let checked = "health = { path = \"/healthz\", interval = \"60s\", timeout = \"5s\" }";
+    let gateway = Gateway::start(&config(&[&a, &b], checked));
+    let (process, before) = (serving_process(&gateway), a.requests().len());
+    control.set(Answers::Hung);
+    let waits = CpuWaits::now();
+    let upgrade = || gateway.send_admin(&Request::new("POST", "/api/upgrade"));
+    let answer = std::thread::scope(|scope| {
+        let running = scope.spawn(upgrade);
+        let is_checked = || (a.requests().len() > before).then_some(());
+        eventually("the first check of the new process", is_checked);
+        assert_eq!(order(&gateway, "api", &a.address.to_string(), "drain").status, 200);
+        running.join().unwrap()
+    });
+    if answer.status == 200 {
+        inconclusive_if_waited("the order was too late", &waits, Duration::from_secs(1));
+    } else {
+        assert_eq!(answer.status, 409, "{answer:?}");
+        assert!(answer.text().contains("upgrade again"), "{}", answer.text());
+        assert_eq!(serving_process(&gateway).to_bits(), process.to_bits());
+        assert_eq!(endpoint(&gateway, &a)["state"], "drained");
+        control.set(Answers::Ok);
+        upgraded(&gateway);
+    }
+    assert_ne!(serving_process(&gateway).to_bits(), process.to_bits());
+    assert_eq!(endpoint(&gateway, &a)["state"], "drained");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::support::{
     DEMO, Data, Fleet, Gateway, Request, Upstream, eventually, full_config, proxy_to, timed_below,
     tollgate,
 };
+use crate::upgrade::upgraded;
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -89,11 +90,7 @@ fn newer_orders_for_one_gateway_outlive_its_upgrade() {
         order(a, &servers, for_all);
         wait_for_all_orders();
         alone(for_one);
-        let pid = b.pid();
-        assert_eq!(b.send_admin(&Request::new("POST", "/api/upgrade")).status, 200);
-        eventually("the new process", || {
-            (b.admin("/api/status").json()["pid"] != pid).then_some(())
-        });
+        upgraded(b);
         wait_for_all_orders();
         assert_eq!(state(b), expected);
     }

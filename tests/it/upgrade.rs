@@ -46,7 +46,7 @@ pub(crate) fn upgraded(gateway: &Gateway) -> u32 {
 }
 
 /// The process that answers at the admin port.
-fn serving_process(gateway: &Gateway) -> f64 {
+pub(crate) fn serving_process(gateway: &Gateway) -> f64 {
     let metrics = gateway.metrics();
     let line =
         metrics.lines().find(|line| line.starts_with("process_start_time_seconds ")).unwrap();

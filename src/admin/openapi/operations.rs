@@ -341,7 +341,7 @@ pub(super) fn operation(call: Call, generator: &mut SchemaGenerator) -> Operatio
             "Starts the program on disk, which takes over the listening sockets; this process drains.",
         )
         .failing(&[
-            (409, "Another upgrade is in progress, or the process is stopping."),
+            (409, "Another upgrade runs, this process stops, or an endpoint got an order meanwhile."),
             (503, "The new process did not get ready. This one serves as before."),
         ]),
     }
@@ -385,6 +385,7 @@ fn order(call: Call, generator: &mut SchemaGenerator) -> Operation {
             BAD,
             (404, "The file has no such upstream, or that has no such server or address."),
             (409, "The order is for all gateways, and there is no `[redis]`."),
+            (503, "Another process has taken over in an upgrade. Repeat it."),
         ])
 }
 

@@ -114,6 +114,12 @@ pub enum UpgradeError {
     /// The new process is prepared, but does not take over in time.
     #[error("the new process did not take over within {HANDOVER_TIMEOUT:?}, and was killed")]
     HandoverTimeout,
+    /// An operator has given an order that the new process does not have.
+    #[error(
+        "an endpoint of an upstream was drained, disabled or enabled meanwhile, which the new process does not know: \
+         upgrade again"
+    )]
+    Ordered,
     /// The new process does not behave as expected.
     #[error("the new process cannot take over, and was killed: {0}")]
     Exchange(io::Error),
@@ -236,6 +242,9 @@ impl Upgrader {
         if let (false, Some(keys)) = (is_handed_over, &self.handover.keys) {
             keys.kept.resume();
         }
+        if !is_handed_over {
+            self.handover.orders.reopen();
+        }
         let mut state = self.state.lock();
         let child = match std::mem::replace(&mut *state, State::Closed) {
             State::Upgrading(child) => child,
@@ -288,6 +297,7 @@ impl Upgrader {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => UpgradeError::Timeout(timeout),
             _ => UpgradeError::Exchange(error),
         };
+        let orders = self.handover.orders.count();
         let sent = wait_until(&here, ends).and_then(|()| self.greet(&here, sockets));
         // A process that has ended may have said why.
         if let Err(error) = sent
@@ -315,6 +325,9 @@ impl Upgrader {
         let sent = wait_until(&here, ends).and_then(|()| send(&here, &levels));
         sent.map_err(failed)?;
         expect(&here, ends, |answer| matches!(answer, Answer::Serving)).map_err(failed)??;
+        if !self.handover.orders.close_after(orders) {
+            return Err(UpgradeError::Ordered);
+        }
         Ok(Successor { process, stream: here, paused, history })
     }
 
