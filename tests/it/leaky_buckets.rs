@@ -74,6 +74,7 @@ fn requests_at_once_arrive_one_after_the_other() {
         if !table.is_empty() {
             eventually("Redis", || (gateway.admin("/ready").status == 200).then_some(()));
         }
+        let cpu_waits = CpuWaits::now();
         let began = upstream.clock.elapsed();
         let counts = burst(&[&gateway], 20);
         assert_eq!(counts.get(&200), Some(&20), "{counts:?}");
@@ -84,7 +85,12 @@ fn requests_at_once_arrive_one_after_the_other() {
         }
         assert_eq!(waiting(&gateway), 0);
         let waits = gateway.count("tollgate_wait_seconds_count", &[]);
-        assert!((18..=19).contains(&waits), "{waits}");
+        assert!((1..=19).contains(&waits), "{waits}");
+        // A request that arrives late at the gateway has less to wait for.
+        if waits < 18 {
+            let late = Duration::from_millis(50 * (19 - waits));
+            inconclusive_if_waited(&format!("{waits} requests waited"), &cpu_waits, late);
+        }
     }
 }
 
@@ -168,14 +174,17 @@ fn three_gateways_share_the_rate_while_redis_is_away() {
     let most = 31 + usize::try_from((took * PER_SECOND).as_secs()).unwrap();
     assert!((20..=most).contains(&passed), "{passed} in {took:?}, at most {most}");
     // Those of one gateway are at least 3/30 s apart.
-    let waits = CpuWaits::now();
+    let (waits, began) = (CpuWaits::now(), upstream.clock.elapsed());
     let alone = burst(&[&gateways[0]], 5);
     assert_eq!(alone.get(&200), Some(&5), "{alone:?}");
     let last: Vec<Duration> = upstream.arrivals().into_iter().rev().take(5).collect();
-    // The first one can be late on a busy machine.
-    let missing = Duration::from_millis(400).saturating_sub(last[0].saturating_sub(last[4]));
-    if let Some(why) = waits.judge(missing, Duration::from_millis(10)) {
-        inconclusive(&format!("{why} are missing: {last:?}"));
+    let (four, tolerance) = (Duration::from_millis(400), Duration::from_millis(10));
+    // The last one is early on no machine. The first one can be noted late on a busy one.
+    assert!(last[0] + tolerance >= began + four, "{last:?}, begun at {began:?}");
+    let missing = four.saturating_sub(last[0].saturating_sub(last[4]));
+    if missing >= tolerance {
+        let found = format!("{missing:?} are missing: {last:?}");
+        inconclusive_if_waited(&found, &waits, missing);
     }
     fleet.restart_redis();
     eventually("a request after the outage", || {
@@ -189,14 +198,15 @@ fn upstream_that_dies_while_requests_wait_fails_them_at_their_times() {
     let gateway =
         Gateway::start(&config(&upstream.server, "", "rate = \"10/s\"\nmax_delay = \"5s\""));
     let Clocked { server, arrivals, .. } = upstream;
+    // They take four seconds: a busy machine has two and a half to notice the first ones.
     let counts = std::thread::scope(|scope| {
-        let burst = scope.spawn(|| burst(&[&gateway], 20));
+        let burst = scope.spawn(|| burst(&[&gateway], 40));
         eventually("the first requests", || (arrivals.lock().len() >= 3).then_some(()));
         drop(server);
         burst.join().unwrap()
     });
     let (passed, failed) = (counts.get(&200).unwrap_or(&0), counts.get(&502).unwrap_or(&0));
-    assert_eq!(passed + failed, 20, "{counts:?}");
+    assert_eq!(passed + failed, 40, "{counts:?}");
     assert!(*passed >= 3 && *failed >= 10, "{counts:?}");
     assert_eq!(waiting(&gateway), 0);
     // The gateway is as before: the next request has its place in the queue.
@@ -316,6 +326,8 @@ fn reload_does_not_end_a_wait() {
     let upstream = Clocked::start();
     let text = config(&upstream.server, "", "rate = \"1/3s\"\nmax_delay = \"1m\"");
     let gateway = Gateway::start(&text);
+    // Not from the first arrival, which can be noted late on a busy machine.
+    let began = upstream.clock.elapsed();
     assert_eq!(gateway.get("/").status, 200);
     let mut client = gateway.connect();
     client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -323,7 +335,7 @@ fn reload_does_not_end_a_wait() {
     gateway.apply(&text.replace("1/3s", "1000/s"));
     assert_eq!(client.read_response("GET").status, 200);
     let arrivals = upstream.arrivals();
-    assert!(arrivals[1] > arrivals[0] + Duration::from_millis(2_900), "{arrivals:?}");
+    assert!(arrivals[1] >= began + Duration::from_secs(3), "{arrivals:?}, begun at {began:?}");
 }
 
 #[test]

@@ -49,6 +49,7 @@ fn gateways_with_other_limits_are_shown_and_logged_until_they_agree() {
     assert_eq!(first.count("tollgate_gateways_with_other_limits", &[]), 1);
     assert_eq!(hashes(&first), hashes(&second));
     assert_ne!(hashes(&first), hashes(&third));
+    wait_for_live(&first, 3);
     let top = tollgate(&["top", "--once", "--admin", &first.admin.to_string()], "").stdout;
     assert!(top.contains("gateways 3, 1 with other limits than "), "{top}");
     let reported = |gateway: &Gateway| {

@@ -27,18 +27,22 @@ impl BusyClient {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
+            // For the gateway, the connection is idle from its response on, which this thread may
+            // read late: measured from before the request.
+            let mut sent = Stopwatch::start();
             let mut connection = Connection::open(address);
             let mut served = 0;
             while !stopped.load(Ordering::Relaxed) {
-                let idle = Stopwatch::start();
                 sleep_for(Duration::from_millis(20));
+                let next = Stopwatch::start();
                 connection.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-                let idle = idle.elapsed();
+                let idle = std::mem::replace(&mut sent, next).elapsed();
                 match connection.try_read_response("GET") {
                     Some(answer) => assert_eq!(answer.status, 200),
                     // The machine was so busy that the connection was idle for long enough to be
                     // closed.
                     None if idle > Duration::from_millis(500) => {
+                        sent = Stopwatch::start();
                         connection = Connection::open(address);
                     }
                     None => panic!("a busy connection was closed after {idle:?}"),
@@ -383,7 +387,8 @@ async fn row_100_over_the_memory_limit_idle_connections_are_closed_and_requests_
     // It gets a GOAWAY: a connection that breaks off is an error.
     http2.closed().await.unwrap();
     eventually("idle connections to be closed", || {
-        (rejected(&gateway, "memory") == 201).then_some(())
+        // The busy one, too, if a busy machine lets it be idle.
+        (rejected(&gateway, "memory") >= 201).then_some(())
     });
     assert!(idle.iter_mut().all(Connection::is_closed_by_server));
     // Few connections are served in any case.

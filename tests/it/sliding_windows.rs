@@ -93,8 +93,11 @@ fn two_gateways_allow_exactly_the_limit_in_any_window() {
 
 #[test]
 fn retry_after_is_exact() {
+    const WINDOW: Duration = Duration::from_secs(2);
+    // Waits of a machine on which stamps may have left the window before the test expects it.
+    const LATE: Duration = Duration::from_millis(500);
     let redis = Redis::start();
-    for table in [String::new(), redis.table_with_timeout("500ms")] {
+    for table in [String::new(), redis.table()] {
         let gateway = Gateway::start(&config(&table, "3/2s"));
         if !table.is_empty() {
             gateway.wait_for_redis();
@@ -102,10 +105,18 @@ fn retry_after_is_exact() {
         let (waits, watch) = (CpuWaits::now(), Stopwatch::start());
         assert_eq!(gateway.send(&request()).status, 200);
         sleep_for(Duration::from_millis(700));
+        let second = watch.elapsed();
         assert_eq!(passed(&[&gateway], 2), 2);
         let before = watch.elapsed();
         let refused = gateway.send(&request());
         let after = watch.elapsed();
+        if !table.is_empty() && is_decided_locally(std::slice::from_ref(&gateway), &waits) {
+            return;
+        }
+        if after >= WINDOW {
+            inconclusive_if_waited("the first request may have left the window", &waits, LATE);
+            continue;
+        }
         assert_eq!(refused.status, 429);
         let detail = refused.text();
         assert!(detail.contains("(3/2s, plan free)"), "{detail}");
@@ -135,7 +146,16 @@ fn retry_after_is_exact() {
             continue;
         }
         sleep_for((after + wait).saturating_sub(watch.elapsed()) + Duration::from_millis(2));
-        assert_eq!([0, 1].map(|_| gateway.send(&request()).status), [200, 429]);
+        let statuses = [0, 1].map(|_| gateway.send(&request()).status);
+        if !table.is_empty() && is_decided_locally(std::slice::from_ref(&gateway), &waits) {
+            return;
+        }
+        assert_eq!(statuses[0], 200, "one has left the window");
+        if watch.elapsed() >= second + WINDOW {
+            inconclusive_if_waited("the second request may have left the window", &waits, LATE);
+            continue;
+        }
+        assert_eq!(statuses[1], 429, "a second one has not");
     }
 }
 
@@ -302,6 +322,7 @@ fn costly_request_passes_beside_cheap_ones_while_redis_is_away() {
     let gateway = &fleet.gateways[0];
     let cheap = ClientGroup::new(gateway, &request(), 2, Duration::from_millis(100));
     let load = Load::start(vec![cheap]);
+    let cpu_waits = CpuWaits::now();
     sleep_for(WINDOW);
     let costly = Request::get("/costly").header("X-Api-Key", "secret");
     let waits = [(); 2].map(|()| {
@@ -321,12 +342,19 @@ fn costly_request_passes_beside_cheap_ones_while_redis_is_away() {
     sleep_for(4 * WINDOW);
     let report = load.stop().remove(0);
     let passed = |report: &Report| report.counts().get(&200).copied().unwrap_or(0);
-    let (sum, after) = (passed(&report), passed(&report.during(&(left..Duration::MAX))));
+    // The load may end late.
+    let [most, after] =
+        [left + 4 * WINDOW, Duration::MAX].map(|end| passed(&report.during(&(left..end))));
+    let sum = passed(&report);
     eprintln!("costly ones waited for {waits:?}; {sum} of {} cheap ones passed", report.len());
     let documented = 4 * WINDOW + Duration::from_secs(6);
     assert!(waits.iter().all(|wait| *wait <= documented), "{waits:?}");
     // One window without them, and in the last of four they may still be under way.
-    assert!((6..=12).contains(&after), "{after} cheap ones after the last costly one");
+    assert!(most <= 12 && after > 0, "{most} and {after} cheap ones after the last costly one");
+    if after < 6 {
+        let found = format!("{after} cheap ones after the last costly one");
+        inconclusive_if_waited(&found, &cpu_waits, WINDOW);
+    }
 }
 
 #[test]

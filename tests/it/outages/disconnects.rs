@@ -6,7 +6,9 @@ use super::{
     Fixture, HIGH_RATE, config, config_with, get, wait_until_closed, wait_until_connected,
     wait_until_open,
 };
-use crate::support::{FaultProxy, Gateway, Mode, Redis, eventually};
+use crate::support::{
+    CpuWaits, FaultProxy, Gateway, Mode, Redis, eventually, inconclusive_if_waited,
+};
 
 #[test]
 fn row_01_gateway_reconnects_after_each_kill_of_redis() {
@@ -67,7 +69,7 @@ fn row_27_reconnects_of_many_gateways_are_spread() {
     gateways.iter().for_each(wait_until_connected);
     proxy.set(Mode::Refuse);
     super::sleep_for(Duration::from_secs(4));
-    let returned = proxy.elapsed();
+    let (waits, returned) = (CpuWaits::now(), proxy.elapsed());
     proxy.set(Mode::Pass);
     gateways.iter().for_each(wait_until_closed);
     let mut back: Vec<Duration> = proxy.arrivals();
@@ -77,7 +79,10 @@ fn row_27_reconnects_of_many_gateways_are_spread() {
     let crowd =
         |from: &Duration| back.iter().filter(|&&at| *from <= at && at < *from + slot).count();
     let most = back.iter().map(crowd).max().unwrap();
-    assert!(most <= GATEWAYS / 2, "{most} within {slot:?}: {back:?}");
+    // After a wait for a CPU, those arrive together that would have arrived during it.
+    if most > GATEWAYS / 2 {
+        inconclusive_if_waited(&format!("{most} within {slot:?}: {back:?}"), &waits, slot);
+    }
     let spread = back[GATEWAYS - 1].saturating_sub(back[0]);
     assert!(spread >= Duration::from_secs(1), "all of them within {spread:?}: {back:?}");
     assert_eq!(gateways.iter().map(get).collect::<Vec<_>>(), [200; GATEWAYS]);

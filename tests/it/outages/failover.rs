@@ -102,11 +102,13 @@ fn allowed_after_a_lossy_failover(repair: bool) -> usize {
     redis.replica.query::<u64>(&["CLIENT", "KILL", "TYPE", "master"]);
     let allowed = |count: usize| (0..count).filter(|_| get(&gateway) == 200).count();
     assert_eq!(allowed(120), 100);
+    let connections = || gateway.log().matches("connected to Redis").count();
+    // More than one if a busy machine let the first connection time out.
+    let before = connections();
     redis.master.kill();
     eventually("a new master", || redis.replica_says("role:master").then_some(()));
     eventually("a connection to it", || {
-        let connections = gateway.log().matches("connected to Redis").count();
-        (connections == 2 && breaker_is_closed(&gateway)).then_some(())
+        (connections() > before && breaker_is_closed(&gateway)).then_some(())
     });
     let local = decided_by(&gateway, "local");
     let again = allowed(120);

@@ -28,13 +28,25 @@ fn terminated(mut gateway: Gateway) -> String {
     gateway.log()
 }
 
+/// Whether the gateway has reached Redis since its start.
+fn reached(gateway: &Gateway) -> serde_json::Value {
+    gateway.admin("/api/status").json()["redis"]["reached"].clone()
+}
+
+/// Waits until unknown buckets start full: the connection is noted after it is logged.
+#[track_caller]
+fn wait_until_reached(gateway: &Gateway) {
+    linked(gateway);
+    eventually("Redis to be reached", || (reached(gateway) == true).then_some(()));
+}
+
 /// Redis is reachable all the time: a restart loses no debt.
 #[test]
 fn sigterm_settles_debts() {
     let redis = Redis::start();
     let text = config(&redis.table(), FIVE_AN_HOUR);
     let gateway = Gateway::start(&text);
-    linked(&gateway);
+    wait_until_reached(&gateway);
     set_breaker(&gateway, "open");
     assert_eq!(passed(&gateway), 5, "granted without Redis");
     set_breaker(&gateway, "auto");
@@ -82,12 +94,9 @@ fn buckets_start_empty_until_redis_is_reached() {
     assert_eq!(passed(&gateway), 0);
     let log = gateway.log();
     assert!(log.contains("Redis not reached at the start"), "{log}");
-    let reached = || gateway.admin("/api/status").json()["redis"]["reached"].clone();
-    assert_eq!(reached(), false);
+    assert_eq!(reached(&gateway), false);
     redis.launch();
-    linked(&gateway);
-    // It is noted after it is logged.
-    eventually("Redis to be reached", || (reached() == true).then_some(()));
+    wait_until_reached(&gateway);
     redis.kill();
     eventually("the breaker to open", || (breaker(&gateway) == 2).then_some(()));
     // A client without a key, whose bucket is unknown to the gateway.
@@ -113,7 +122,7 @@ fn first_request_after_the_start_is_decided_by_redis() {
 fn sigterm_without_redis_logs_unsettled_debts() {
     let mut redis = Redis::start();
     let gateway = Gateway::start(&config(&redis.table(), FIVE_AN_HOUR));
-    linked(&gateway);
+    wait_until_reached(&gateway);
     redis.kill();
     eventually("the breaker to open", || (breaker(&gateway) == 2).then_some(()));
     assert_eq!(passed(&gateway), 5);

@@ -7,7 +7,8 @@ use super::{
     wait_until_connected, wait_until_open,
 };
 use crate::support::{
-    Gateway, Mode, Redis, Request, Stopwatch, eventually, key, send_concurrently, sleep_for,
+    CpuWaits, Gateway, Mode, Redis, Request, Stopwatch, eventually, inconclusive_if_waited, key,
+    send_concurrently, sleep_for,
 };
 
 #[test]
@@ -35,6 +36,7 @@ fn row_03_redis_sleeping_for_two_seconds_fails_no_request() {
 #[test]
 fn row_03_breaker_stays_open_while_redis_is_too_slow() {
     let fixture = Fixture::with_timeout("100ms", HIGH_RATE);
+    let waits = CpuWaits::now();
     fixture.proxy.set(Mode::Delay(Duration::from_millis(300)));
     wait_until_open(&fixture.gateway);
     let opened = times_opened(&fixture.gateway);
@@ -45,7 +47,12 @@ fn row_03_breaker_stays_open_while_redis_is_too_slow() {
         sleep_for(Duration::from_millis(10));
     }
     let again = times_opened(&fixture.gateway) - opened;
-    assert!(again <= 1, "{again} times in 3 s, at most once per window of 5 s");
+    // At most once per window of 5 s. A gateway without a CPU from the timeout to the late reply
+    // to a probe takes it for one in time, and closes the breaker.
+    if again > 1 {
+        let late = Duration::from_millis(200);
+        inconclusive_if_waited(&format!("{again} times in 3 s"), &waits, late);
+    }
     fixture.proxy.set(Mode::Pass);
     wait_until_closed(&fixture.gateway);
 }
