@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tollgate::base::clock;
 
-use crate::support::{DEMO, Gateway, Request, Response, digest, eventually};
+use crate::support::{DEMO, Gateway, Request, Response, digest, eventually, sleep_for};
 
 /// Number of connections that send requests.
 const CONNECTIONS: usize = 16;
@@ -165,8 +165,8 @@ fn key_begins_and_ends_at_its_time() {
     let config = |times: &str| format!("{DEMO}{limits}{}", client("", &[("short", "key", times)]));
     // A busy machine may take seconds to start it: the times begin afterwards.
     let gateway = Gateway::start(&config(", not_before = 2100-01-01T00:00:00Z"));
-    let from = unix_now().as_secs() + 2;
-    let until = from + 2;
+    let from = unix_now().as_secs() + 4;
+    let until = from + 4;
     gateway.apply(&config(&format!(", not_before = {}, expires = {}", utc(from), utc(until))));
     // The gateway reads the wall clock once a second, so a correction of the clock counts late.
     let tolerance = Duration::from_millis(50);
@@ -174,6 +174,7 @@ fn key_begins_and_ends_at_its_time() {
     let mut client = gateway.connect();
     let mut counts = [0; 3];
     loop {
+        sleep_for(Duration::from_millis(5));
         let sent = unix_now();
         let status = client.send(&with("key")).status;
         let received = unix_now();

@@ -16,6 +16,16 @@ fn impatient(server: SocketAddr) -> String {
     proxy_to(&[server]).replace("[upstreams.api]", "[upstreams.api]\nread_timeout = \"1s\"")
 }
 
+/// A timeout of several seconds, for what has to go on: a busy machine can delay a byte by one. The
+/// request's body may have any rate.
+fn patient(server: SocketAddr) -> String {
+    let config = impatient(server).replace("\"1s\"", "\"3s\"");
+    format!("limits.body_min_rate = 0\n{config}")
+}
+
+/// Interval of fifteen bytes that take longer than this timeout in all.
+const SLOW_PACE: Duration = Duration::from_millis(250);
+
 /// Sends `part` repeatedly until the other side closes.
 fn repeat(stream: &mut TcpStream, part: &[u8]) -> bool {
     while stream.write_all(part).is_ok() {
@@ -87,11 +97,11 @@ fn too_many_interim_responses_are_502() {
 #[test]
 fn upload_can_take_longer_than_the_read_timeout() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(&impatient(upstream.address));
+    let gateway = Gateway::start(&patient(upstream.address));
     let mut client = gateway.connect();
     client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 15\r\n\r\n");
     for _ in 0..15 {
-        sleep_for(PACE);
+        sleep_for(SLOW_PACE);
         client.write(b"x");
     }
     assert_eq!(client.read_response("POST").text(), "x".repeat(15));
@@ -101,16 +111,19 @@ fn upload_can_take_longer_than_the_read_timeout() {
 #[test]
 fn pause_in_an_upload_does_not_time_out_the_upstream() {
     let upstream = Upstream::echo();
-    let gateway = Gateway::start(&impatient(upstream.address));
+    let gateway = Gateway::start(&patient(upstream.address));
     let uploads = [
         ("Content-Length: 6", "one", "two"),
         ("Transfer-Encoding: chunked", "3\r\none\r\n", "3\r\ntwo\r\n0\r\n\r\n"),
         ("Content-Length: 6\r\nConnection: upgrade\r\nUpgrade: anything", "one", "two"),
     ];
-    for (headers, first, second) in uploads {
+    let begun = uploads.map(|(headers, first, second)| {
         let mut client = gateway.connect();
         client.write(format!("POST / HTTP/1.1\r\nHost: a\r\n{headers}\r\n\r\n{first}").as_bytes());
-        sleep_for(15 * PACE);
+        (headers, client, second)
+    });
+    sleep_for(15 * SLOW_PACE);
+    for (headers, mut client, second) in begun {
         client.write(second.as_bytes());
         let answer = client.read_response("POST");
         assert_eq!((answer.status, answer.text()), (200, "onetwo".into()), "{headers}");
@@ -141,11 +154,11 @@ fn response_can_take_longer_than_the_read_timeout() {
     let upstream = Upstream::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n");
         (0..15).all(|_| {
-            sleep_for(PACE);
+            sleep_for(SLOW_PACE);
             stream.write_all(b"x").is_ok()
         })
     });
-    let gateway = Gateway::start(&impatient(upstream.address));
+    let gateway = Gateway::start(&patient(upstream.address));
     for request in [Request::get("/"), upgrade("GET")] {
         let answer = gateway.send(&request);
         assert_eq!((answer.text(), answer.complete), ("x".repeat(15), true), "{request:?}");
