@@ -88,6 +88,17 @@ pub(crate) fn is_running(pid: u32) -> bool {
     state.is_some_and(|state| !state.starts_with('Z') || threads > 1)
 }
 
+/// Whether a thread of a process runs, waits for a CPU, or for a disk.
+pub(crate) fn is_busy(pid: u32) -> bool {
+    let mut threads =
+        std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+        state.is_some_and(|state| state.starts_with(['R', 'D']))
+    })
+}
+
 /// Unwraps the result of starting a program; panics with the command that installs it.
 pub(crate) fn spawned<T>(result: std::io::Result<T>, command: &Command, install: &str) -> T {
     let program = command.get_program().display();
