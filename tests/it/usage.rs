@@ -13,9 +13,9 @@ use crate::support::{
     DEMO, Gateway, Redis, Request, check, eventually, full_config, key, tollgate, within,
 };
 
-/// How far the file may be behind: a second, and the time of two writes, each of which a busy disk
-/// extends by seconds.
-const BEHIND: Duration = Duration::from_secs(10);
+/// How far the file may be behind: a second, and the time of two writes, each of which a busy
+/// machine extends.
+const BEHIND: Duration = Duration::from_secs(5);
 
 /// A folder for the file, and its path.
 fn place() -> (tempfile::TempDir, PathBuf) {
