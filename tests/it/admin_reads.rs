@@ -216,9 +216,7 @@ fn buckets_response_equals_the_headers_of_the_next_response() {
     for more in [String::new(), redis.table()] {
         let gateway = Gateway::start(&format!("{}{more}", file()));
         if !more.is_empty() {
-            eventually("Redis", || {
-                (gateway.admin("/api/status").json()["redis"]["connected"] == true).then_some(())
-            });
+            gateway.wait_for_redis();
         }
         let ask = || gateway.send(&Request::get("/one").header("X-Api-Key", "the-key"));
         assert_eq!(ask().status, 200);

@@ -13,12 +13,6 @@ fn file(more: &str) -> String {
     format!("{DEMO}{rules}{}{more}", key("acme", "the-key", "free"))
 }
 
-fn wait_until_connected(gateway: &Gateway) {
-    eventually("Redis", || {
-        (gateway.admin("/api/status").json()["redis"]["connected"] == true).then_some(())
-    });
-}
-
 fn ask(gateway: &Gateway) -> Response {
     gateway.send(&Request::get("/").header("X-Api-Key", "the-key"))
 }
@@ -37,7 +31,7 @@ fn use_up(gateway: &Gateway) {
 fn reset_applies_at_once_and_in_all_gateways_within_a_second() {
     let redis = Redis::start();
     let gateways = [&file(&redis.table()), &file(&redis.table())].map(|file| Gateway::start(file));
-    gateways.iter().for_each(wait_until_connected);
+    gateways.iter().for_each(Gateway::wait_for_redis);
     let [one, two] = &gateways;
     use_up(one);
     use_up(two);
@@ -69,7 +63,7 @@ fn grant_adds_tokens_up_to_the_burst() {
     for more in [String::new(), redis.table()] {
         let gateway = Gateway::start(&file(&more));
         if !more.is_empty() {
-            wait_until_connected(&gateway);
+            gateway.wait_for_redis();
         }
         use_up(&gateway);
         let grant = |body: &str| post(&gateway, "/api/clients/key/acme/grant", body);
@@ -133,7 +127,7 @@ fn invalid_adjustments_are_refused() {
 fn reset_without_redis_is_503_and_changes_nothing() {
     let mut redis = Redis::start();
     let gateway = Gateway::start(&file(&redis.table()));
-    wait_until_connected(&gateway);
+    gateway.wait_for_redis();
     use_up(&gateway);
     redis.kill();
     eventually("no Redis", || {
@@ -152,7 +146,7 @@ fn reset_without_redis_is_503_and_changes_nothing() {
 fn reset_of_a_key_of_another_type_is_409() {
     let redis = Redis::start();
     let gateway = Gateway::start(&file(&redis.table()));
-    wait_until_connected(&gateway);
+    gateway.wait_for_redis();
     let view = gateway.admin("/api/clients/key/acme/buckets").json();
     let bucket = view["rules"][0]["bucket"].as_str().unwrap().to_owned();
     redis.query::<i64>(&["LPUSH", &bucket, "x"]);
@@ -171,7 +165,7 @@ fn documented_acl_rights_suffice_for_a_reset() {
     redis.query::<String>(&words);
     let table = format!("{}username = \"tollgate\"\npassword = \"pw\"\n", redis.table());
     let gateway = Gateway::start(&file(&table));
-    wait_until_connected(&gateway);
+    gateway.wait_for_redis();
     use_up(&gateway);
     assert_eq!(post(&gateway, "/api/clients/key/acme/reset", "").status, 200);
     assert_eq!(ask(&gateway).status, 200);
@@ -182,7 +176,7 @@ fn operator_opens_and_closes_the_breaker() {
     let redis = Redis::start();
     let ramp = "breaker = { ramp = [50, 100], ramp_step = \"10ms\" }\n";
     let gateway = Gateway::start(&file(&format!("{}{ramp}", redis.table())));
-    wait_until_connected(&gateway);
+    gateway.wait_for_redis();
     let state = |value: &Value| (value["state"].clone(), value["override"].clone());
     let set = |to: &str| post(&gateway, "/api/breaker", &format!("{{\"state\": \"{to}\"}}"));
     assert_eq!(state(&set("open").json()), (json!("open"), json!("open")));
@@ -219,7 +213,7 @@ fn grant_above_the_limit_is_for_the_current_period() {
         let file = format!("{DEMO}{rules}{}{more}", key("acme", "the-key", "free"));
         let mut gateway = Gateway::start(&file);
         if is_shared {
-            wait_until_connected(&gateway);
+            gateway.wait_for_redis();
         }
         let grant =
             |gateway: &Gateway, body: &str| post(gateway, "/api/clients/key/acme/grant", body);

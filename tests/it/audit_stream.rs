@@ -17,12 +17,10 @@ fn file(redis: &Redis, more: &str) -> String {
     format!("{DEMO}{RULE}{}{}{more}", redis.table(), key("acme", SECRET, "free"))
 }
 
-/// Starts a gateway and waits for its connection to Redis.
+/// Starts a gateway and waits until Redis decides.
 fn start(config: &str) -> Gateway {
     let gateway = Gateway::start(config);
-    eventually("Redis", || {
-        (gateway.admin("/api/status").json()["redis"]["connected"] == true).then_some(())
-    });
+    gateway.wait_for_redis();
     gateway
 }
 

@@ -19,7 +19,7 @@ use tollgate::runtime::{CurrentSnapshot, Snapshot};
 use tollgate::store::limiter::Limiter;
 use tollgate::store::memory::MemoryStore;
 
-use crate::support::{DEMO, Gateway, Redis, Request, Response, eventually, key, tollgate};
+use crate::support::{DEMO, Gateway, Redis, Request, Response, key, tollgate};
 use generated::{Sent, files, requests};
 
 /// Result of a request: its status, the limiting rule, and its remaining tokens.
@@ -148,7 +148,7 @@ fn agreement(table: &str, count: usize, seed: [u8; 32]) -> Vec<u64> {
     let file = format!("{}{table}", file.replace("[server]", generated::ON_ANY_PORT));
     let gateway = Gateway::start_full(&file);
     if !table.is_empty() {
-        wait_until_connected(&gateway);
+        gateway.wait_for_redis();
     }
     let mut statuses = Vec::new();
     for _ in 0..count {
@@ -156,12 +156,6 @@ fn agreement(table: &str, count: usize, seed: [u8; 32]) -> Vec<u64> {
         statuses.push(assert_agrees(&gateway, &file, &sent));
     }
     statuses
-}
-
-fn wait_until_connected(gateway: &Gateway) {
-    eventually("a connection to Redis", || {
-        gateway.log().contains("connected to Redis").then_some(())
-    });
 }
 
 #[test]
@@ -192,7 +186,7 @@ fn explain_reads_redis_with_documented_acl_rights_and_writes_nothing() {
     let login = format!("{}username = \"tollgate\"\npassword = \"pw\"\n", redis.table());
     let rules = "[rules.per-key]\nper = [\"key\"]\nrate = \"10/d\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{rules}{login}{}", key("acme", "secret", "free")));
-    wait_until_connected(&gateway);
+    gateway.wait_for_redis();
     for _ in 0..4 {
         let request = Request::get("/").header("X-Api-Key", "secret");
         assert_eq!(gateway.send(&request).status, 200);

@@ -153,10 +153,7 @@ fn slow_redis_is_in_check_ms_only() {
     let rule = "[rules.all]\nper = []\nrate = \"9/s\"\n";
     let config = format!("{DEMO}{}{rule}", proxy.table("1s"));
     check(&config, &["check_ms"], |gateway, client| {
-        eventually("a connection to Redis", || {
-            let is_connected = gateway.admin("/api/status").json()["redis"]["connected"] == true;
-            is_connected.then_some(())
-        });
+        gateway.wait_for_redis();
         proxy.set(Mode::Delay(DELAY));
         get(client);
     });
