@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::shared::{EVERYTHING, as_documented_user, documented_rights, use_everything};
+use crate::shared::{
+    EVERYTHING, as_documented_user, documented_rights, is_decided_locally, use_everything,
+};
 use crate::support::{
-    DEMO, Gateway, RedisCluster, StatusCounts, eventually, full_config, key, send_concurrently,
-    send_many, sleep_for, tollgate, within,
+    CpuWaits, DEMO, Gateway, RedisCluster, StatusCounts, eventually, full_config,
+    inconclusive_if_waited, key, send_concurrently, send_many, sleep_for, tollgate, within,
 };
 
 /// Starts gateways on one configuration, and waits until each is connected to all masters.
@@ -39,6 +41,21 @@ pub(crate) fn wait_until_connected(gateway: &Gateway) {
 pub(crate) fn decided_by(gateways: &[Gateway], source: &str) -> u64 {
     let of = |gateway: &Gateway| gateway.count("tollgate_decisions_total", &[("source", source)]);
     gateways.iter().map(of).sum()
+}
+
+/// As [`is_decided_locally`], for local decisions beyond the `before` ones of a fault.
+#[track_caller]
+pub(crate) fn is_decided_locally_since(
+    before: u64,
+    gateways: &[Gateway],
+    waits: &CpuWaits,
+) -> bool {
+    let local = decided_by(gateways, "local").saturating_sub(before);
+    if local > 0 {
+        let what = format!("{local} local decisions");
+        inconclusive_if_waited(&what, waits, Duration::from_secs(1));
+    }
+    local > 0
 }
 
 /// Sends `count` requests, in turn to each gateway, as these clients in turn.
@@ -75,7 +92,7 @@ rate = "300/365d"
 /// back, so that the other clients find all of it.
 #[test]
 fn limits_in_several_slots_are_exact_over_three_gateways() {
-    let redis = RedisCluster::start(0);
+    let redis = RedisCluster::steady(0);
     for lanes in [0, 64] {
         let table = redis.table_with(&format!(
             "timeout = \"1s\"\nlanes = {lanes}\nprefix = \"lanes-{lanes}:\"\n"
@@ -83,20 +100,23 @@ fn limits_in_several_slots_are_exact_over_three_gateways() {
         let keys = key("a", "a", "free") + &key("b", "b", "free") + &key("c", "c", "free");
         let gateways: [Gateway; 3] = gateways(&format!("{DEMO}{table}{MIXED}{keys}"));
         let allowed = |counts: &StatusCounts| counts.get(&200).copied().unwrap_or(0);
+        let waits = CpuWaits::now();
         let first = flood(&gateways, &["a"], 600);
-        assert_eq!(allowed(&first), 300, "{first:?}");
         let both = flood(&gateways, &["b", "c"], 900);
+        if is_decided_locally(&gateways, &waits) {
+            return;
+        }
+        assert_eq!(allowed(&first), 300, "{first:?}");
         // The window of the address has room for 800 requests.
         assert_eq!(allowed(&both), 500, "{both:?}");
         assert_eq!(first.values().chain(both.values()).sum::<usize>(), 1_500);
-        assert_eq!(decided_by(&gateways, "local"), 0, "every request is decided in Redis");
     }
 }
 
 /// What a refused request took of other slots is given back whole: these limits do not refill.
 #[test]
 fn refused_requests_give_back_what_other_slots_took() {
-    let redis = RedisCluster::start(0);
+    let redis = RedisCluster::steady(0);
     let rules = "[rules.all]\nper = []\nrate = \"600/365d\"\n\
         [rules.route]\nper = [\"route\"]\nkind = \"fixed_window\"\nlimit = \"500/year\"\n\
         [rules.ip]\nper = [\"ip\"]\nkind = \"sliding_window\"\nlimit = \"450/h\"\n\
@@ -112,11 +132,16 @@ fn refused_requests_give_back_what_other_slots_took() {
         });
         counts.get(&200).copied().unwrap_or(0)
     };
+    let waits = CpuWaits::now();
     // Each client sends one request that is allowed, and four that its own limit refuses.
-    assert_eq!(round(32, 0..400, 2_000), 400);
+    let first = round(32, 0..400, 2_000);
     // The last requests have been given back with the calls of these.
-    assert_eq!(round(1, 400..500, 100), 50, "what is left in the sliding window");
-    assert_eq!(decided_by(&gateways, "local"), 0);
+    let last = round(1, 400..500, 100);
+    if is_decided_locally(&gateways, &waits) {
+        return;
+    }
+    assert_eq!(first, 400);
+    assert_eq!(last, 50, "what is left in the sliding window");
 }
 
 /// Sends requests from 64 connections until `is_over`. Returns the number of responses by status.
@@ -209,8 +234,8 @@ fn masters_beside_one_that_hangs_go_on_deciding() {
 }
 
 /// Number of requests that pass after a replica that lacks 100 of them has taken over, of a limit
-/// of 100.
-fn allowed_after_a_lossy_failover(repair: bool) -> usize {
+/// of 100. `None`: Redis has not decided on all of them, and the test is inconclusive.
+fn allowed_after_a_lossy_failover(repair: bool) -> Option<usize> {
     let mut redis = RedisCluster::start(1);
     // One lane, so that one master has all buckets.
     let table = redis.table_with(&format!("timeout = \"1s\"\nlanes = 1\nrepair = {repair}\n"));
@@ -225,7 +250,11 @@ fn allowed_after_a_lossy_failover(repair: bool) -> usize {
     // The replica no longer reaches its master.
     redis.nodes[replica].query::<String>(&["CONFIG", "SET", "masterauth", "wrong"]);
     redis.nodes[replica].query::<u64>(&["CLIENT", "KILL", "TYPE", "master"]);
+    let waits = CpuWaits::now();
     let first = flood(&gateways, &["a"], 300);
+    if is_decided_locally(&gateways, &waits) {
+        return None;
+    }
     assert_eq!(first.get(&200), Some(&100), "{first:?}");
     redis.nodes[master].kill();
     eventually("the replica to take over", || redis.nodes[replica].is_master().then_some(()));
@@ -238,25 +267,31 @@ fn allowed_after_a_lossy_failover(repair: bool) -> usize {
             (gateway.log().contains(&at) && state == Some(0)).then_some(())
         });
     }
-    let local = decided_by(&gateways, "local");
+    let (local, waits) = (decided_by(&gateways, "local"), CpuWaits::now());
     let counts = flood(&gateways, &["a"], 300);
-    assert_eq!(decided_by(&gateways, "local"), local, "Redis decides");
-    counts.get(&200).copied().unwrap_or(0)
+    if is_decided_locally_since(local, &gateways, &waits) {
+        return None;
+    }
+    Some(counts.get(&200).copied().unwrap_or(0))
 }
 
 #[test]
 fn what_gateways_saw_is_not_granted_again_after_a_lossy_failover() {
-    assert_eq!(allowed_after_a_lossy_failover(true), 0);
+    if let Some(allowed) = allowed_after_a_lossy_failover(true) {
+        assert_eq!(allowed, 0);
+    }
 }
 
 #[test]
 fn without_repair_a_lossy_failover_grants_what_was_lost_again() {
-    assert_eq!(allowed_after_a_lossy_failover(false), 100);
+    if let Some(allowed) = allowed_after_a_lossy_failover(false) {
+        assert_eq!(allowed, 100);
+    }
 }
 
 #[test]
 fn documented_acl_rights_suffice_for_a_cluster() {
-    let redis = RedisCluster::start(0);
+    let redis = RedisCluster::steady(0);
     redis.nodes.iter().for_each(|node| drop(node.query::<String>(&documented_rights())));
     let table = redis.table_with(&as_documented_user("timeout = \"1s\"\n"));
     let config = format!("{DEMO}{table}{EVERYTHING}{}", key("acme", "secret", "free"));
@@ -267,7 +302,7 @@ fn documented_acl_rights_suffice_for_a_cluster() {
 
 #[test]
 fn connect_tries_every_master() {
-    let redis = RedisCluster::start(0);
+    let redis = RedisCluster::steady(0);
     redis.nodes.iter().for_each(|node| drop(node.query::<String>(&documented_rights())));
     let lines = as_documented_user("timeout = \"1s\"\n");
     let folder = tempfile::tempdir().unwrap();

@@ -8,9 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 
+use crate::shared::is_decided_locally;
 use crate::support::{
-    Gateway, Latch, ReceivedRequest, Redis, Request, Upstream, eventually, key, proxy_to,
-    send_concurrently,
+    CpuWaits, Gateway, Latch, ReceivedRequest, Redis, Request, Upstream, eventually,
+    inconclusive_if_waited, key, proxy_to, send_concurrently, within,
 };
 
 const LLM: &str = "count = \"json:usage.total_tokens\"\nreserve = 10\n";
@@ -97,13 +98,33 @@ fn settlements(gateway: &Gateway, result: &str) -> u64 {
 /// gateway has received the end of its response, which is about when the client has.
 #[track_caller]
 fn assert_left(gateway: &Gateway, expected: i64) {
-    let mut last = None;
+    let left = wait_for_left(gateway, expected);
+    assert_eq!(left, expected, "tokens are left");
+}
+
+/// As [`assert_left`], but returns how many tokens are left in the end.
+fn wait_for_left(gateway: &Gateway, expected: i64) -> i64 {
+    let mut last = tokens(gateway);
     let is_left = || {
-        last = Some(tokens(gateway));
-        (last == Some(expected)).then_some(())
+        last = tokens(gateway);
+        (last == expected).then_some(())
     };
-    let found = crate::support::within(Duration::from_secs(10), is_left);
-    assert!(found.is_some(), "{last:?} tokens are left, not {expected}");
+    let _ = within(Duration::from_secs(10), is_left);
+    last
+}
+
+/// Whether Redis has not decided on a check since `waits`, or may have counted a call twice whose
+/// reply came too late. Inconclusive if the processes had to wait for a CPU, else a failure.
+#[track_caller]
+fn is_spoilt(gateways: &[Gateway], waits: &CpuWaits) -> bool {
+    let late = |one: &Gateway| one.count("tollgate_redis_ambiguous_checks_total", &[]);
+    let late: u64 = gateways.iter().map(late).sum();
+    if late > 0 {
+        let what = format!("{late} checks without a reply in time");
+        inconclusive_if_waited(&what, waits, Duration::from_secs(1));
+        return true;
+    }
+    is_decided_locally(gateways, waits)
 }
 
 #[test]
@@ -145,6 +166,7 @@ fn cost_in_redis_counts_on_other_gateways() {
         let text = config(&upstream, &format!("{kind}{LLM}"), &redis.table());
         let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(&text));
         gateways.iter().for_each(Gateway::wait_for_redis);
+        let waits = CpuWaits::now();
         let mut left = 1_000;
         for (number, (path, cost)) in [
             ("/json/57", 57),
@@ -158,18 +180,18 @@ fn cost_in_redis_counts_on_other_gateways() {
         {
             assert_eq!(send(&gateways[number % 2], path), 200, "{kind} {path}");
             left = if kind.contains("sliding") { (left - cost).max(0) } else { left - cost };
-            assert_left(&gateways[1 - number % 2], left);
+            let found = wait_for_left(&gateways[1 - number % 2], left);
+            if is_spoilt(&gateways, &waits) {
+                return;
+            }
+            assert_eq!(found, left, "{kind} {path}");
         }
         assert!(left <= 0);
-        assert_eq!(
-            gateways.each_ref().map(|gateway| send(gateway, "/json/1")),
-            [429, 429],
-            "{kind}"
-        );
-        for gateway in &gateways {
-            assert_eq!(gateway.count("tollgate_decisions_total", &[("source", "local")]), 0);
-            assert_eq!(gateway.count("tollgate_redis_ambiguous_checks_total", &[]), 0);
+        let statuses = gateways.each_ref().map(|gateway| send(gateway, "/json/1"));
+        if is_spoilt(&gateways, &waits) {
+            return;
         }
+        assert_eq!(statuses, [429, 429], "{kind}");
     }
 }
 
@@ -187,16 +209,22 @@ fn limit_is_exceeded_by_at_most_what_requests_in_flight_cost_beyond_their_reserv
     let text = config(&upstream, &rule, &redis.table());
     let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(&text));
     gateways.iter().for_each(Gateway::wait_for_redis);
+    let waits = CpuWaits::now();
     let urls = gateways.each_ref().map(|gateway| gateway.url(&format!("/events/{COST}")));
     let counts = send_concurrently(CLIENTS, 400, |client, number| {
         client.get(&urls[number % 2]).header("X-Api-Key", "secret")
     });
     let served = upstream.requests().len() as u64 * COST;
+    let left = i64::try_from(LIMIT).unwrap() - i64::try_from(served).unwrap();
+    let found = wait_for_left(&gateways[0], left);
+    if is_spoilt(&gateways, &waits) {
+        return;
+    }
     assert_eq!(counts.get(&200).copied().unwrap_or_default() as u64 * COST, served);
     assert!(served + RESERVE > LIMIT, "{served}");
     let bound = LIMIT + CLIENTS as u64 * (COST - RESERVE);
     assert!(served <= bound, "{served} of {bound}");
-    assert_left(&gateways[0], i64::try_from(LIMIT).unwrap() - i64::try_from(served).unwrap());
+    assert_eq!(found, left);
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn breaker(gateway: &Gateway, node: &str) -> u64 {
 /// have one.
 #[test]
 fn killed_shard_is_local_within_the_bound_and_the_others_stay_exact() {
-    let mut redis = RedisCluster::start(1);
+    let mut redis = RedisCluster::steady(1);
     let text = format!("instances = 2\n{}", config(&redis, LONG_TIMEOUT, &limited(), CLIENTS));
     let gateways: [Gateway; 2] = gateways(&text);
     let burst = |client: usize, count| allowed(&send(&gateways, client..client + 1, count));
@@ -70,7 +70,7 @@ fn killed_shard_is_local_within_the_bound_and_the_others_stay_exact() {
 /// the others decide.
 #[test]
 fn killed_master_is_named_and_the_gateway_stays_ready() {
-    let mut redis = RedisCluster::start(0);
+    let mut redis = RedisCluster::steady(0);
     let text = config(&redis, LONG_TIMEOUT, &limited(), CLIENTS);
     let text = text.replace("[redis]\n", "[redis]\nready = \"connected\"\n");
     let [gateway]: [Gateway; 1] = gateways(&text);
@@ -118,10 +118,16 @@ fn killed_master_is_named_and_the_gateway_stays_ready() {
 /// A cluster whose first master is behind a proxy, which the cluster names instead of its port. The
 /// nodes themselves use another one.
 fn behind_proxy() -> (RedisCluster, FaultProxy) {
-    let redis = RedisCluster::start(1);
+    let redis = RedisCluster::steady(1);
     let node = &redis.nodes[0];
     let proxy = FaultProxy::to(node.address);
     let port = proxy.address.port();
+    let set_timeout = |milliseconds: &str| {
+        node.query::<()>(&["CONFIG", "SET", "cluster-node-timeout", milliseconds]);
+    };
+    // Meanwhile it pings the others twice a second, and they learn the port from that. Alone, it
+    // cannot declare that another master has failed.
+    set_timeout("1000");
     node.query::<()>(&["CONFIG", "SET", "cluster-announce-port", &port.to_string()]);
     eventually("all to know the port", || {
         let knows = |node: &crate::support::ClusterNode| {
@@ -129,6 +135,7 @@ fn behind_proxy() -> (RedisCluster, FaultProxy) {
         };
         redis.nodes.iter().all(knows).then_some(())
     });
+    set_timeout("15000");
     (redis, proxy)
 }
 

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::{LONG_TIMEOUT, add, allowed, config, send, send_until};
 use crate::cluster::{decided_by, gateways};
-use crate::support::{Gateway, RedisCluster, StatusCounts, Stopwatch, eventually, within};
+use crate::support::{
+    CpuWaits, Gateway, RedisCluster, StatusCounts, Stopwatch, eventually, inconclusive_if_waited,
+    within,
+};
 
 /// Number of clients with a limit of their own.
 const CLIENTS: usize = 100;
@@ -41,7 +44,7 @@ fn assert_exact(redis: &RedisCluster, lanes: u16, fault: impl FnOnce() + Send) {
     let rules = rules();
     // The last clients have no limit but that of all.
     let gateways: [Gateway; 3] = gateways(&config(redis, &settings, &rules, CLIENTS + EACH));
-    let watch = Stopwatch::start();
+    let (waits, watch) = (CpuWaits::now(), Stopwatch::start());
     let mut counts = under_load(&gateways, fault);
     let (local, in_redis) = (decided_by(&gateways, "local"), decided_by(&gateways, "redis"));
     eprintln!(
@@ -56,7 +59,13 @@ fn assert_exact(redis: &RedisCluster, lanes: u16, fault: impl FnOnce() + Send) {
     let all = allowed(&counts) + allowed(&more);
     let local = decided_by(&gateways, "local");
     assert!(all.abs_diff(ALL) as u64 <= local, "{local} local: {counts:?}, then {more:?}");
-    assert!(20 * local <= in_redis, "{local} local decisions, {in_redis} in Redis");
+    let in_redis = decided_by(&gateways, "redis");
+    let what = format!("{local} local decisions, {in_redis} in Redis");
+    // A stall of a second opens breakers, but no machine is an excuse for every fifth decision.
+    assert!(4 * local <= in_redis, "{what}");
+    if 20 * local > in_redis {
+        inconclusive_if_waited(&what, &waits, Duration::from_secs(1));
+    }
 }
 
 #[test]
