@@ -7,8 +7,8 @@ use nix::unistd::Pid;
 
 use super::chaos::HTTP2;
 use super::counting::Counting;
-use super::gateways::{assert_limit_of_20_holds, usable};
-use super::{config, fill, hang};
+use super::gateways::{RELEASED, assert_limit_of_20_holds, usable};
+use super::{config, fill, hang, held};
 use crate::cluster::wait_until_connected;
 use crate::support::{Connection, Gateway, RedisCluster, eventually, sleep_for};
 
@@ -46,7 +46,8 @@ fn units_that_are_held_move_with_their_slot() {
     // The units of these are free at the other gateway, which has to state so to the new master.
     drop(hanging);
     eventually("ten to be left", || (upstream.now() == 10).then_some(()));
-    assert_eq!(usable(&first, &upstream, 10, Duration::from_secs(5)), 10);
+    eventually("the second one to hold nothing", || (held(&second) == 0).then_some(()));
+    assert_eq!(usable(&first, &upstream, 10, RELEASED), 10);
     drop(own);
 }
 
