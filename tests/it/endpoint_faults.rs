@@ -10,8 +10,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Connection, Gateway, Nginx, PeerServer, Request, eventually, full_config, inconclusive,
-    sleep_for, timed_below,
+    Connection, CpuWaits, Gateway, Nginx, PeerServer, Request, eventually, full_config,
+    inconclusive, inconclusive_if_waited, sleep_for, timed_below,
 };
 
 /// Connections of the load, and the pause of each after a response.
@@ -21,6 +21,9 @@ const PAUSE: Duration = Duration::from_millis(180);
 /// How long an endpoint may stay in use after it has failed: three checks, a tenth later each, and
 /// the timeout of the last. The same for its return: two checks.
 const DETECTED_BELOW: Duration = Duration::from_millis(1_200);
+
+/// `read_timeout`. A server that waits longer for a CPU is ejected as if it had failed.
+const PATIENCE: Duration = Duration::from_millis(300);
 
 const SETTINGS: &str = "
 read_timeout = \"300ms\"
@@ -86,8 +89,15 @@ fn served(gateway: &Gateway, since: usize) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Waits until the endpoint gets no requests, and then compares the shares of the others.
-fn others_share_its_requests(gateway: &Gateway, server: &PeerServer, fault: &str) {
+/// Waits until the endpoint gets no requests, and then compares the shares of the others. What
+/// differs may be due to waits for a CPU since `waits`: then the measurement is inconclusive.
+#[track_caller]
+fn others_share_its_requests(
+    gateway: &Gateway,
+    server: &PeerServer,
+    fault: &str,
+    waits: &CpuWaits,
+) {
     timed_below(DETECTED_BELOW, || {
         eventually(fault, || (state(gateway, server) == "unhealthy").then_some(()));
     });
@@ -98,13 +108,14 @@ fn others_share_its_requests(gateway: &Gateway, server: &PeerServer, fault: &str
     let late = counts.remove(&server.address.to_string()).unwrap_or_default();
     assert!(late <= CONNECTIONS / 2, "{fault}: {late} requests");
     let total: usize = counts.values().sum();
-    assert_eq!(counts.len(), 3, "{fault}: {counts:?}");
+    // Without a server, a request is refused.
+    assert!(counts.len() <= 3 && !counts.contains_key(""), "{fault}: {counts:?}");
     if total <= 300 {
         inconclusive(&format!("{fault}: a weak load: {counts:?}"));
     }
-    for count in counts.values() {
-        let deviation = (count * 3).abs_diff(total);
-        assert!(deviation * 100 <= total * 2 + 300, "{fault}: {counts:?}");
+    let is_even = |count: &usize| (count * 3).abs_diff(total) * 100 <= total * 2 + 300;
+    if counts.len() < 3 || !counts.values().all(is_even) {
+        inconclusive_if_waited(&format!("{fault}: {counts:?}"), waits, PATIENCE);
     }
 }
 
@@ -132,21 +143,22 @@ fn clients_notice_no_fault_of_one_of_four_servers() {
         "[access_log]\noutput = \"stdout\"\n[upstreams.api]\nservers = {servers:?}{SETTINGS}\n\
          [routes.all]\n"
     )));
+    let waits = CpuWaits::now();
     let clients = Clients::start(&gateway);
     sleep_for(Duration::from_secs(2));
     for order in ["500", "slow", "refuse"] {
         faulty.order(order);
-        others_share_its_requests(&gateway, &faulty, order);
+        others_share_its_requests(&gateway, &faulty, order, &waits);
         faulty.order("200");
         returns(&gateway, &faulty, order);
     }
     faulty.signal(Signal::SIGSTOP);
-    others_share_its_requests(&gateway, &faulty, "hung");
+    others_share_its_requests(&gateway, &faulty, "hung", &waits);
     faulty.signal(Signal::SIGCONT);
     returns(&gateway, &faulty, "hung");
     let port = faulty.address.port();
     faulty.signal(Signal::SIGKILL);
-    others_share_its_requests(&gateway, &faulty, "killed");
+    others_share_its_requests(&gateway, &faulty, "killed", &waits);
     drop(faulty);
     faulty = PeerServer::faulty(Some(port));
     returns(&gateway, &faulty, "killed");
@@ -154,6 +166,9 @@ fn clients_notice_no_fault_of_one_of_four_servers() {
     let failed: usize = statuses.iter().filter(|(status, _)| **status != 200).map(|it| it.1).sum();
     // Only what the budget of retries leaves may fail.
     let over = gateway.count("tollgate_upstream_retries_over_budget_total", &[("upstream", "api")]);
-    assert!(failed as u64 <= over, "{statuses:?}, {over} over the budget");
     assert!(failed * 100 <= statuses[&200], "{statuses:?}");
+    if failed as u64 > over {
+        let what = format!("{statuses:?}, {over} over the budget");
+        inconclusive_if_waited(&what, &waits, PATIENCE);
+    }
 }

@@ -46,6 +46,14 @@ impl Timer {
             inconclusive::inconclusive(&why);
         }
     }
+
+    /// Reports `what` as inconclusive if the processes of the test have waited for a CPU for longer
+    /// than `least` since the start. Panics otherwise: no machine is to blame.
+    #[track_caller]
+    pub(crate) fn inconclusive_if_waited(&self, what: &str, least: Duration) {
+        let why = self.waits.judge(2 * least, least).unwrap_or_default();
+        inconclusive::inconclusive(&format!("{what}; {why}"));
+    }
 }
 
 /// Environment variable with the program to start, for tests against several versions.

@@ -161,9 +161,14 @@ async fn row_26_idle_connection_is_kept_open() {
     let server = Server::start(&["--timeout", "1"]).await;
     let running = Running::start(&server.url());
     running.connection().await;
+    let timer = Timer::start();
     tokio::time::sleep(Duration::from_millis(3_500)).await;
-    assert_eq!(running.write().await, Ok(()));
-    assert_eq!(running.link.connections(), 1);
+    let found = (running.write().await, running.link.connections());
+    if found != (Ok(()), 1) {
+        // Two PINGs a second keep it open, unless a busy machine lets none pass for a second.
+        let what = format!("the write, and the number of connections: {found:?}");
+        timer.inconclusive_if_waited(&what, Duration::from_millis(500));
+    }
 }
 
 #[tokio::test]
