@@ -156,7 +156,7 @@ fn held(gateway: &Gateway, upstream: &Upstream) -> Connection {
 #[test]
 fn row_155_request_without_a_free_connection_is_503_and_costs_nothing() {
     let (upstream, latch) = Upstream::holding();
-    let settings = "max_connections = 1\nmax_pending = 1\nconnect_timeout = \"300ms\"";
+    let settings = "max_connections = 1\nmax_pending = 1\nconnect_timeout = \"4s\"";
     let rule = "[rules.all]\nper = []\nrate = \"10/365d\"\n";
     let gateway = Gateway::start(&(config(&[upstream.address], settings) + rule));
     let mut first = held(&gateway, &upstream);
@@ -171,7 +171,7 @@ fn row_155_request_without_a_free_connection_is_503_and_costs_nothing() {
             assert_eq!(waits.join().unwrap().status, 503);
         });
     });
-    assert!(took >= Duration::from_millis(280), "{took:?}");
+    assert!(took >= Duration::from_millis(3_900), "{took:?}");
     gateway.wait_for_count("tollgate_rejections_total", &[("reason", "upstream_overflow")], 2);
     assert_eq!(gateway.count("tollgate_upstream_results_total", &[("result", "overflow")]), 2);
     // The server is well, and is not ejected.
@@ -200,7 +200,7 @@ fn request_waits_for_a_connection_within_its_own_time_limit() {
 #[test]
 fn row_155_client_that_leaves_and_server_that_fails_free_their_connection() {
     let (upstream, latch) = Upstream::holding();
-    let settings = "max_connections = 1\nread_timeout = \"500ms\"";
+    let settings = "max_connections = 1\nread_timeout = \"3s\"";
     let gateway = Gateway::start(&config(&[upstream.address], settings));
     for _ in 0..3 {
         let mut leaves = gateway.connect();

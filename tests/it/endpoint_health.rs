@@ -120,7 +120,7 @@ fn server_that_answers_500_is_ejected_and_returns_after_its_time() {
 #[test]
 fn hung_server_costs_as_many_timeouts_as_the_file_says() {
     let ((a, control), (b, _)) = (server(), server());
-    let more = "read_timeout = \"300ms\"\n\
+    let more = "read_timeout = \"3s\"\n\
                 eject = { consecutive_failures = 2, on = [\"timeout\"], for = \"1m\" }";
     let gateway = Gateway::start(&config(&[&a, &b], more));
     control.set(Answers::Hung);
@@ -192,7 +192,9 @@ fn half_of_the_servers_stay_although_all_fail() {
     assert_eq!(endpoint(&alone, all[0])["state"], "up");
 }
 
-const CHECKED: &str = "health = { path = \"/healthz\", interval = \"250ms\", timeout = \"250ms\", rise = 2, fall = 3 }";
+/// Checks with time enough for a server that waits for a CPU.
+const CHECKED: &str =
+    "health = { path = \"/healthz\", interval = \"3s\", timeout = \"3s\", rise = 2, fall = 3 }";
 
 #[test]
 fn server_whose_checks_fail_gets_no_requests_until_they_succeed() {
@@ -202,6 +204,12 @@ fn server_whose_checks_fail_gets_no_requests_until_they_succeed() {
     for (answers, reason) in
         [(Answers::Unhealthy, "check: status 503"), (Answers::Hung, "check: timeout")]
     {
+        if matches!(answers, Answers::Hung) {
+            gateway.apply(&config(&[&a, &b], &CHECKED.replace("3s", "250ms")));
+            for server in [&a, &b] {
+                wait_for_state(&gateway, server, "up");
+            }
+        }
         control.set(answers);
         let shown = wait_for_state(&gateway, &a, "unhealthy");
         assert_eq!(shown["reason"], reason, "{shown}");
@@ -229,14 +237,13 @@ fn server_is_checked_before_its_first_request() {
     let ((a, control), (b, _), (c, late)) = (server(), server(), server());
     control.set(Answers::Unhealthy);
     late.set(Answers::Hung);
-    let checked = CHECKED.replace("250ms", "400ms");
-    let gateway = Gateway::start(&config(&[&a, &b], &checked));
+    let gateway = Gateway::start(&config(&[&a, &b], CHECKED));
     assert_eq!(endpoint(&gateway, &a)["state"], "unhealthy");
     for _ in 0..10 {
         assert_eq!(gateway.get("/").status, 200);
     }
     // The same with a reload. The file waits for the check of the new server.
-    gateway.apply(&config(&[&a, &b, &c], &checked));
+    gateway.apply(&config(&[&a, &b, &c], CHECKED));
     assert_eq!(endpoint(&gateway, &c)["reason"], "check: timeout");
     for _ in 0..10 {
         assert_eq!(gateway.get("/").status, 200);

@@ -302,7 +302,7 @@ async fn old_connection_closes_after_its_requests() {
         waits.wait();
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_ok()
     });
-    let server = "[server.http2]\nmax_connection_age = \"300ms\"\n";
+    let server = "[server.http2]\nmax_connection_age = \"3s\"\n";
     let gateway = Gateway::start(&config(server, &proxy_to(&[upstream.address])));
     let mut client = Client::connect(gateway.listener(1)).await;
     let (response, _) = client.send.send_request(get("/slow"), true).unwrap();
@@ -645,8 +645,8 @@ async fn response_that_stalls_is_reset_on_both_sides() {
         }
     });
     let to_server = proxy_to(&[server.await])
-        .replace("[routes", "protocol = \"h2c\"\nread_timeout = \"2s\"\n[routes");
-    let gateway = Gateway::start(&config("read_timeout = \"500ms\"\n", &to_server));
+        .replace("[routes", "protocol = \"h2c\"\nread_timeout = \"4s\"\n[routes");
+    let gateway = Gateway::start(&config("read_timeout = \"2s\"\n", &to_server));
     let mut client = Client::connect(gateway.listener(1)).await;
     // The server's timeout ends the first one, the client's the second one, whose body is open.
     for is_whole in [true, false] {

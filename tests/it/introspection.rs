@@ -150,7 +150,7 @@ fn guesses_are_charged_to_their_address_and_then_not_asked_about() {
 #[test]
 fn row_218_issuer_that_is_away_refuses_no_known_token() {
     let issuer = Issuer::start();
-    let settings = "timeout = \"500ms\"\ncache = \"1h\"";
+    let settings = "timeout = \"3s\"\ncache = \"1h\"";
     let gateway = Gateway::start(&format!("{DEMO}{}", issuer.table(settings)));
     let known = with(&issuer.of("ann"));
     let new = with(&issuer.of("bob"));

@@ -30,7 +30,7 @@ fn free(server: &RedisServer, charges: &Charges) -> i64 {
 #[tokio::test]
 async fn bucket_is_in_one_unanswered_call_at_a_time() {
     let server = RedisServer::start(&[]);
-    let batcher = batcher(connected(&server).await, 4_000, series());
+    let batcher = batcher(connected(&server).await, 2_000, series());
     let take = |charges: Charges| {
         let batcher = Arc::clone(&batcher);
         tokio::spawn(async move { batcher.take(charges, rules()).await })
@@ -42,7 +42,7 @@ async fn bucket_is_in_one_unanswered_call_at_a_time() {
     assert!(batcher.held().is_asked(BucketId(7)));
     // After a quarter of the budget, another call starts: with the check of another bucket only.
     let (second, other) = (take(unit(7, 1)), take(unit(8, 1)));
-    tokio::time::sleep(Duration::from_millis(1_300)).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
     assert!(batcher.held().is_asked(BucketId(8)));
     server.signal(Signal::SIGCONT);
     let first = first.await.unwrap().unwrap();
