@@ -2,23 +2,18 @@
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::SockRef;
 
 use crate::support::{
-    DEMO, Gateway, Request, SilentPort, Upstream, curl, eventually, proxy_to, send_many, timed,
-    timed_below,
+    ClosedPort, DEMO, Gateway, Request, SilentPort, Upstream, curl, eventually, proxy_to,
+    send_many, timed, timed_below,
 };
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-
-/// An address without a listener.
-fn unused_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
 
 fn post() -> Request {
     Request::new("POST", "/").body("order one coffee")
@@ -26,8 +21,8 @@ fn post() -> Request {
 
 #[test]
 fn row_50_server_that_refuses_connections_costs_one_attempt() {
-    let upstream = Upstream::responding(OK);
-    let gateway = Gateway::start(&proxy_to(&[unused_address(), upstream.address]));
+    let (closed, upstream) = (ClosedPort::bind(), Upstream::responding(OK));
+    let gateway = Gateway::start(&proxy_to(&[closed.address, upstream.address]));
     // POST is retried as well: nothing was sent when the connection was refused.
     for number in 0..20 {
         let request = if number % 2 == 0 { Request::get("/") } else { post() };
@@ -45,8 +40,8 @@ fn row_50_server_that_refuses_connections_costs_one_attempt() {
 
 #[test]
 fn row_50_all_servers_down_is_502() {
-    let gateway =
-        Gateway::start(&proxy_to(&[unused_address(), unused_address(), unused_address()]));
+    let closed = [(); 3].map(|()| ClosedPort::bind());
+    let gateway = Gateway::start(&proxy_to(&closed.each_ref().map(|port| port.address)));
     let answer = gateway.send(&post());
     assert_eq!(answer.status, 502);
     assert_eq!(answer.json()["status"], 502);
@@ -61,7 +56,8 @@ fn row_50_all_servers_down_is_502() {
 /// client sends no further request on it.
 #[test]
 fn row_50_502_announces_that_the_connection_closes() {
-    let gateway = Gateway::start(&proxy_to(&[unused_address()]));
+    let closed = ClosedPort::bind();
+    let gateway = Gateway::start(&proxy_to(&[closed.address]));
     let mut client = gateway.connect();
     let answer = client.send(&Request::get("/"));
     assert_eq!((answer.status, answer.header("connection")), (502, Some("close")));
@@ -72,19 +68,18 @@ fn row_50_502_announces_that_the_connection_closes() {
 /// be the fault of the network between, and keeps them by default.
 #[test]
 fn row_50_unreachable_server_gives_tokens_back() {
-    let silent = SilentPort::bind();
+    let (silent, closed) = (SilentPort::bind(), ClosedPort::bind());
     let other = |name: &str, server: &str| {
         format!(
             "[upstreams.{name}]\nservers = [\"{server}\"]\nconnect_timeout = \"300ms\"\n\
              [routes.{name}]\npath = \"/{name}\"\nupstream = \"{name}\"\n"
         )
     };
-    let closed = unused_address().to_string();
     let config = [
         DEMO.to_owned(),
         other("nameless", "nowhere.invalid:80"),
         other("silent", &silent.address.to_string()),
-        other("closed", &closed),
+        other("closed", &closed.address.to_string()),
         "[rules.all]\nper = []\nrate = \"100/d\"\n".to_owned(),
     ];
     let gateway = Gateway::start(&config.concat());

@@ -236,6 +236,14 @@ fn row_94_order_ends_when_another_gateway_has_taken_the_lock() {
 
 #[test]
 fn row_94_certificate_that_is_issued_while_redis_is_down_is_stored_later() {
+    // A busy machine may kill Redis only after the certificate is stored: then once more.
+    let was_down = (0..5).any(|_| is_stored_after_an_outage());
+    assert!(was_down, "every certificate was stored before Redis was killed");
+}
+
+/// Asserts that a certificate that is issued while Redis is down is stored later. `false`: it was
+/// stored before.
+fn is_stored_after_an_outage() -> bool {
     let (first, second) = (Acme::new(), Acme::new());
     let mut redis = Redis::start();
     let ports = [free_port(), free_port()];
@@ -249,13 +257,19 @@ fn row_94_certificate_that_is_issued_while_redis_is_down_is_stored_later() {
     wait_for_order(&ordering, "ok");
     let root = pebble.root();
     assert!(presented(ports[0], "api.example.com", &root).is_some(), "in force at once");
-    wait_for_log(&ordering, "an issued certificate is not stored: Redis: ");
+    // Logged before the order is counted.
+    let words = "an issued certificate is not stored: Redis: ";
+    let is_logged = || ordering.log().contains(words).then_some(());
+    if within(Duration::from_secs(2), is_logged).is_none() {
+        return false;
+    }
     redis.launch();
     wait_for_log(&ordering, "the issued certificate is stored now");
     let following = Gateway::start_full(&shared(&second, &pebble, &redis, ('k', ports[1])));
     assert!(presented(ports[1], "api.example.com", &root).is_some());
     assert!(!following.log().contains("ordering one"), "{}", following.log());
     assert_eq!(orders(&ordering, "ok"), 1);
+    true
 }
 
 #[test]
