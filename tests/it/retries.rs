@@ -155,8 +155,8 @@ fn statuses<const N: usize>(gateway: &Gateway, methods: [&str; N], body: &str) -
         let send = |method: &str| {
             gateway.send(&Request::new(method, &format!("/{method}")).body(body)).status
         };
-        let sent = methods.map(|method| scope.spawn(move || send(method)));
-        sent.map(|one| one.join().unwrap())
+        let requests = methods.map(|method| scope.spawn(move || send(method)));
+        requests.map(|one| one.join().unwrap())
     })
 }
 
