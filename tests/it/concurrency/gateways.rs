@@ -135,15 +135,16 @@ fn redis_that_has_lost_everything_gets_what_is_held() {
     redis.query::<String>(&["FLUSHALL"]);
     // A third of a lease, and the time between two looks.
     let in_time = LEASE / 3 + Duration::from_secs(5);
-    let is_stated = || (stored(&redis) == 10).then_some(());
-    assert!(within(in_time, is_stated).is_some(), "{} units in Redis", stored(&redis));
+    let is_stated = || (stored(&redis) == 10_000).then_some(());
+    assert!(within(in_time, is_stated).is_some(), "{} thousandths in Redis", stored(&redis));
     let own = fill(&first, &upstream);
     assert_eq!((own.len(), upstream.peak()), (10, 20));
     drop(hanging);
     drop(own);
 }
 
-/// Units that gateways hold by what is stored in Redis, whether their leases have ended or not.
+/// Thousandths of units that gateways hold by what is stored in Redis, whether their leases have
+/// ended or not.
 fn stored(redis: &Redis) -> u64 {
     let keys: Vec<String> = redis.query(&["KEYS", "*:in-flight"]);
     let units = |key: &String| -> u64 {
