@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use http::{Method, Response};
-use pingora::apps::http_app::ServeHttp as _;
 use pingora::apps::{HttpPersistentSettings, HttpServerApp, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
@@ -13,6 +12,7 @@ use pingora::server::ShutdownWatch;
 use super::events::{self, Events};
 use super::samples::Sampler;
 use super::{Admin, page, peer};
+use crate::base::boxed::boxed;
 use crate::runtime::drain::Draining;
 
 /// Keep-alive timeout of idle connections.
@@ -53,28 +53,42 @@ impl App {
     }
 }
 
-#[async_trait]
 impl HttpServerApp for App {
-    async fn process_new_http(
-        self: &Arc<Self>,
+    boxed! {
+        fn process_new_http<'a, 'b>(
+            self: &'a Arc<Self>,
+            session: ServerSession,
+            shutdown: &'b ShutdownWatch
+        ) -> Option<ReusedHttpStream> {
+            self.serve(session, shutdown)
+        }
+    }
+}
+
+impl App {
+    /// Answers a request. Returns its connection, if that can have another one.
+    fn serve<'a>(
+        &'a self,
         mut session: ServerSession,
-        shutdown: &ShutdownWatch,
-    ) -> Option<ReusedHttpStream> {
-        if !session.read_request().await.ok()? {
-            return None;
-        }
-        let is_ending = *shutdown.borrow();
-        session.set_keepalive((!is_ending).then_some(KEEPALIVE_S));
-        if let Some(answer) = self.answer(&mut session).await {
-            session.set_min_send_rate(Some(MIN_SEND_RATE));
-            let (head, body) = answer.into_parts();
-            session.write_response_header(Box::new(head.into())).await.ok()?;
-            if !body.is_empty() {
-                session.write_response_body(body.into(), true).await.ok()?;
+        shutdown: &'a ShutdownWatch,
+    ) -> BoxFuture<'a, Option<ReusedHttpStream>> {
+        Box::pin(async move {
+            if !session.read_request().await.ok()? {
+                return None;
             }
-        }
-        let settings = HttpPersistentSettings::for_session(&session);
-        let stream = session.finish().await.ok()??;
-        Some(ReusedHttpStream::from_reusable_stream(stream, settings))
+            let is_ending = *shutdown.borrow();
+            session.set_keepalive((!is_ending).then_some(KEEPALIVE_S));
+            if let Some(answer) = self.answer(&mut session).await {
+                session.set_min_send_rate(Some(MIN_SEND_RATE));
+                let (head, body) = answer.into_parts();
+                session.write_response_header(Box::new(head.into())).await.ok()?;
+                if !body.is_empty() {
+                    session.write_response_body(body.into(), true).await.ok()?;
+                }
+            }
+            let settings = HttpPersistentSettings::for_session(&session);
+            let stream = session.finish().await.ok()??;
+            Some(ReusedHttpStream::from_reusable_stream(stream, settings))
+        })
     }
 }

@@ -33,9 +33,8 @@ mod usage;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use http::{Method, Response, StatusCode, header};
-use pingora::apps::http_app::ServeHttp;
 use pingora::protocols::http::ServerSession;
 use tracing::info;
 
@@ -361,10 +360,12 @@ fn method_not_allowed(verbs: &[Verb]) -> Answer {
         .with_header(header::ALLOW, &names.join(", "))
 }
 
-#[async_trait]
-impl ServeHttp for Admin {
-    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
-        let is_head = session.req_header().method == Method::HEAD;
-        self.answer(session).await.response(is_head)
+impl Admin {
+    /// The response to a request.
+    fn response<'a>(&'a self, session: &'a mut ServerSession) -> BoxFuture<'a, Response<Vec<u8>>> {
+        Box::pin(async move {
+            let is_head = session.req_header().method == Method::HEAD;
+            self.answer(session).await.response(is_head)
+        })
     }
 }

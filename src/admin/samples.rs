@@ -16,15 +16,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use tokio::sync::broadcast;
 use tokio::time::MissedTickBehavior;
 
 use crate::api::samples::Sample as SampleView;
+use crate::base::background::Background;
 use crate::base::clock;
 use crate::observe::metrics::{Metrics, Totals};
 use crate::process::handover::History;
@@ -114,21 +114,23 @@ impl History for Sampler {
     }
 }
 
-#[async_trait]
-impl BackgroundService for Sampler {
-    async fn start(&self, _: ShutdownWatch) {
-        let mut interval = tokio::time::interval(INTERVAL);
-        // After a pause, one sample covers the whole pause.
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        interval.tick().await;
-        let mut sampled_at = clock::now();
-        // Counters start at 0 with the process, so the first sample includes everything before it.
-        let mut totals = Totals::default();
-        loop {
+impl Background for Sampler {
+    fn start(&self, _: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let mut interval = tokio::time::interval(INTERVAL);
+            // After a pause, one sample covers the whole pause.
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
             interval.tick().await;
-            let now = clock::now();
-            totals = self.sample(&totals, (now.saturating_sub(sampled_at) / 1_000).max(1));
-            sampled_at = now;
-        }
+            let mut sampled_at = clock::now();
+            // Counters start at 0 with the process, so the first sample includes everything before
+            // it.
+            let mut totals = Totals::default();
+            loop {
+                interval.tick().await;
+                let now = clock::now();
+                totals = self.sample(&totals, (now.saturating_sub(sampled_at) / 1_000).max(1));
+                sampled_at = now;
+            }
+        })
     }
 }

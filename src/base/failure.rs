@@ -7,9 +7,12 @@ use std::sync::mpsc::Sender;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
+
+use super::background::Background;
 
 /// What the main thread waits for.
 #[derive(Debug)]
@@ -126,10 +129,16 @@ impl<S> Supervised<S> {
     }
 }
 
+impl<S: Background> Background for Supervised<S> {
+    fn start(&self, shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(self.failures.watch(self.name, self.service.start(shutdown)))
+    }
+}
+
 #[async_trait]
-impl<S: BackgroundService + Send + Sync + 'static> BackgroundService for Supervised<S> {
+impl<S: Background> BackgroundService for Supervised<S> {
     async fn start(&self, shutdown: ShutdownWatch) {
-        self.failures.watch(self.name, self.service.start(shutdown)).await;
+        Background::start(self, shutdown).await;
     }
 }
 
@@ -141,10 +150,9 @@ mod tests {
 
     struct Panics(bool);
 
-    #[async_trait]
-    impl BackgroundService for Panics {
-        async fn start(&self, _: ShutdownWatch) {
-            assert!(!self.0, "a bug");
+    impl Background for Panics {
+        fn start(&self, _: ShutdownWatch) -> BoxFuture<'_, ()> {
+            Box::pin(async { assert!(!self.0, "a bug") })
         }
     }
 
@@ -154,7 +162,8 @@ mod tests {
         let (_running, shutdown) = tokio::sync::watch::channel(false);
         for panics in [false, true] {
             let failures = Failures::new(sender.clone());
-            Supervised::new("orders", Panics(panics), failures).start(shutdown.clone()).await;
+            let supervised = Supervised::new("orders", Panics(panics), failures);
+            Background::start(&supervised, shutdown.clone()).await;
         }
         let events: Vec<Event> = receiver.try_iter().collect();
         assert!(

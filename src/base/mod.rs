@@ -1,8 +1,10 @@
 //! What every module may use: time, texts, hashes, locks, services and bounded logs. Knows nothing
 //! of limits, HTTP or the configuration.
 
+pub mod background;
 pub mod blocking;
 pub mod bounded_log;
+pub(crate) mod boxed;
 pub mod clock;
 pub mod duration;
 pub mod failure;

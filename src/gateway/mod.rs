@@ -27,8 +27,8 @@ mod telemetry;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::StatusCode;
 use pingora::modules::http::HttpModules;
 use pingora::prelude::{Error, HttpPeer, RequestHeader, ResponseHeader, Result};
@@ -38,6 +38,7 @@ use prometheus::Histogram;
 
 use crate::acme::challenges::Challenges;
 use crate::auth::passwords::PasswordChecks;
+use crate::base::boxed::{boxed, ready};
 use crate::base::clock;
 use crate::decide::decision::Decision;
 use crate::downstream::ConnectionInfo;
@@ -152,26 +153,9 @@ impl Gateway {
     }
 }
 
-#[async_trait]
-impl ProxyHttp for Gateway {
-    /// Boxed: Pingora moves it between futures, and each of them would reserve space for it.
-    type CTX = Box<Exchange>;
-
-    fn new_ctx(&self) -> Box<Exchange> {
-        let in_flight = self.metrics.in_flight.clone();
-        let connection = ConnectionInfo::current();
-        connection.note_head();
-        Box::new(Exchange::new(self.current.load_full(), connection, in_flight, clock::now()))
-    }
-
-    /// Adds no modules: [`compression`] is not Pingora's.
-    fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
-
-    async fn early_request_filter(
-        &self,
-        session: &mut Session,
-        exchange: &mut Self::CTX,
-    ) -> Result<()> {
+impl Gateway {
+    /// Prepares a request and its connection, before anything else.
+    fn begin(&self, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
         let server = &exchange.snapshot.policy.server;
         exchange.connection.count(&self.metrics.connections);
         #[cfg(debug_assertions)]
@@ -205,73 +189,77 @@ impl ProxyHttp for Gateway {
         Ok(())
     }
 
-    async fn request_filter(
-        &self,
-        session: &mut Session,
-        exchange: &mut Self::CTX,
-    ) -> Result<bool> {
-        if let Some(answer) = acme_challenge::answer(&self.challenges, session.req_header()) {
-            exchange.judged = Some(Judged::of(Decision::UNCHECKED));
-            trace::begin(session, exchange);
-            let response = Box::pin(acme_challenge::respond(session, exchange, &answer));
-            response.await.map_err(Error::into_down)?;
-            return Ok(true);
-        }
-        if let Some(port) = exchange.connection.redirect {
+    /// Decides a request. Returns whether it has been answered.
+    fn decide<'a>(
+        &'a self,
+        session: &'a mut Session,
+        exchange: &'a mut Exchange,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            if let Some(answer) = acme_challenge::answer(&self.challenges, session.req_header()) {
+                exchange.judged = Some(Judged::of(Decision::UNCHECKED));
+                trace::begin(session, exchange);
+                let response = Box::pin(acme_challenge::respond(session, exchange, &answer));
+                response.await.map_err(Error::into_down)?;
+                return Ok(true);
+            }
+            if let Some(port) = exchange.connection.redirect {
+                exchange.connection.note_decided();
+                let response = Box::pin(redirect::respond(session, exchange, port));
+                return response.await.map_err(Error::into_down);
+            }
+            let mut judged = self.judge(session, exchange).await;
             exchange.connection.note_decided();
-            let response = Box::pin(redirect::respond(session, exchange, port));
-            return response.await.map_err(Error::into_down);
-        }
-        let mut judged = self.judge(session, exchange).await;
-        exchange.connection.note_decided();
-        self.record_refusals(exchange, &judged);
-        let wait = judged.wait.take();
-        exchange.judged = Some(judged);
-        if exchange.via_trusted_proxy()
-            && let Some(given) = forward::given_id(session.req_header())
-        {
-            exchange.request_id = given;
-        }
-        trace::begin(session, exchange);
-        if let Some(wait) = wait {
-            let deadline = grpc_deadline::of(session, exchange.started);
-            let waited_us = Box::pin(wait.end(session, deadline)).await?;
-            exchange.waited_us = Some(waited_us);
-            self.metrics.waits.duration.observe(seconds(waited_us));
-        }
-        // Only the client can make a response of the gateway fail. Pingora names no source of
-        // errors of HTTP/2.
-        respond::respond(session, exchange).await.map_err(Error::into_down)
+            self.record_refusals(exchange, &judged);
+            let wait = judged.wait.take();
+            exchange.judged = Some(judged);
+            if exchange.via_trusted_proxy()
+                && let Some(given) = forward::given_id(session.req_header())
+            {
+                exchange.request_id = given;
+            }
+            trace::begin(session, exchange);
+            if let Some(wait) = wait {
+                let deadline = grpc_deadline::of(session, exchange.started);
+                let waited_us = Box::pin(wait.end(session, deadline)).await?;
+                exchange.waited_us = Some(waited_us);
+                self.metrics.waits.duration.observe(seconds(waited_us));
+            }
+            // Only the client can make a response of the gateway fail. Pingora names no source of
+            // errors of HTTP/2.
+            respond::respond(session, exchange).await.map_err(Error::into_down)
+        })
     }
 
-    /// Forwards over HTTP/2 instead of Pingora, if the upstream speaks it.
-    async fn proxy_upstream_filter(
-        &self,
-        session: &mut Session,
-        exchange: &mut Self::CTX,
-    ) -> Result<bool>
-    where
-        Self::CTX: Send + Sync,
-    {
-        if exchange.upstream().is_none_or(http2::is_excluded) {
-            return http2::refuse_grpc(session).map(|()| true);
-        }
-        Box::pin(self.forward_http2(session, exchange)).await.map(|is_done| !is_done)
+    /// Forwards over HTTP/2 instead of Pingora, if the upstream speaks it. Returns whether Pingora
+    /// forwards.
+    fn forward_unless_http1<'a>(
+        &'a self,
+        session: &'a mut Session,
+        exchange: &'a mut Box<Exchange>,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            if exchange.upstream().is_none_or(http2::is_excluded) {
+                return http2::refuse_grpc(session).map(|()| true);
+            }
+            Box::pin(self.forward_http2(session, exchange)).await.map(|is_done| !is_done)
+        })
     }
 
-    async fn upstream_peer(
-        &self,
-        session: &mut Session,
-        exchange: &mut Self::CTX,
-    ) -> Result<Box<HttpPeer>> {
-        self.peer(session, exchange).await
+    /// The server to which the request is sent next.
+    fn select_peer<'a>(
+        &'a self,
+        session: &'a mut Session,
+        exchange: &'a mut Exchange,
+    ) -> BoxFuture<'a, Result<Box<HttpPeer>>> {
+        Box::pin(self.peer(session, exchange))
     }
 
-    async fn upstream_request_filter(
-        &self,
+    /// Prepares the head of a request for its server.
+    fn prepare_request(
         session: &mut Session,
         request: &mut RequestHeader,
-        exchange: &mut Self::CTX,
+        exchange: &mut Exchange,
     ) -> Result<()> {
         forward::prepare(session.client_addr(), request, exchange)?;
         metering::prepare_request(request, exchange)?;
@@ -280,16 +268,14 @@ impl ProxyHttp for Gateway {
         Ok(())
     }
 
-    async fn request_body_filter(
+    /// Counts a part of the request's body before it is sent.
+    fn note_body(
         &self,
         session: &mut Session,
         body: &mut Option<Bytes>,
         is_end: bool,
-        exchange: &mut Self::CTX,
-    ) -> Result<()>
-    where
-        Self::CTX: Send + Sync,
-    {
+        exchange: &mut Exchange,
+    ) -> Result<()> {
         // The bytes of an upgraded connection are no body.
         if let Some(body) = body
             && !session.was_upgraded()
@@ -316,15 +302,13 @@ impl ProxyHttp for Gateway {
         Ok(())
     }
 
-    async fn upstream_response_filter(
+    /// Notes the head of a server's response.
+    fn note_head(
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        exchange: &mut Self::CTX,
-    ) -> Result<()>
-    where
-        Self::CTX: Send + Sync,
-    {
+        exchange: &mut Exchange,
+    ) -> Result<()> {
         let status = response.status;
         if status == StatusCode::SWITCHING_PROTOCOLS && !session.is_upgrade_req() {
             return Err(respond::unrequested_upgrade());
@@ -338,6 +322,144 @@ impl ProxyHttp for Gateway {
         }
         let has_whole_body = !session.as_ref().retry_buffer_truncated();
         self.responded(exchange, status, status, &session.req_header().method, has_whole_body)
+    }
+
+    /// Notes a connection to a server.
+    fn note_connected(&self, exchange: &mut Exchange) {
+        let is_reused = exchange.attempts.connection().is_some_and(Attempt::is_reused);
+        if let Some(raced) = exchange.attempts.connection().and_then(Attempt::take_raced) {
+            self.raced(exchange, &raced);
+        }
+        self.connected(exchange, is_reused);
+    }
+
+    /// Prepares the head of the response to the client.
+    fn begin_response(
+        session: &mut Session,
+        response: &mut ResponseHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        Self::prepare_response(session, response, exchange)?;
+        compression::begin(session, response, exchange)
+    }
+
+    /// Answers a request that has failed.
+    fn answer_failure<'a>(
+        &'a self,
+        session: &'a mut Session,
+        error: &'a Error,
+        exchange: &'a mut Exchange,
+    ) -> BoxFuture<'a, FailToProxy> {
+        Box::pin(async move {
+            self.count_failure(exchange, error);
+            let failure = failure::failure(error);
+            let failure = self.count_slowness(exchange, failure);
+            exchange.failure = Some(failure);
+            Box::pin(self.refund(exchange, failure, error)).await;
+            respond::fail(session, exchange, &self.audit, failure, error).await
+        })
+    }
+
+    /// Records a request that has ended.
+    fn end(&self, session: &mut Session, exchange: &mut Exchange) {
+        // First of all: what it holds bounds what requests may cost beyond their reserve.
+        self.settle_at_end(exchange);
+        exchange.note_success();
+        // The request has ended, and what it holds is free, before all of this is recorded.
+        if let Some(judged) = &mut exchange.judged {
+            judged.holds.clear();
+            judged.slot = None;
+        }
+        self.record(session, exchange);
+    }
+}
+
+impl ProxyHttp for Gateway {
+    /// Boxed: Pingora moves it between futures, and each of them would reserve space for it.
+    type CTX = Box<Exchange>;
+
+    fn new_ctx(&self) -> Box<Exchange> {
+        let in_flight = self.metrics.in_flight.clone();
+        let connection = ConnectionInfo::current();
+        connection.note_head();
+        Box::new(Exchange::new(self.current.load_full(), connection, in_flight, clock::now()))
+    }
+
+    /// Adds no modules: [`compression`] is not Pingora's.
+    fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
+
+    boxed! {
+        fn early_request_filter<'a, 'b, 'c>(
+            &'a self,
+            session: &'b mut Session,
+            exchange: &'c mut Self::CTX
+        ) -> Result<()> {
+            ready(self.begin(session, exchange))
+        }
+    }
+
+    boxed! {
+        fn request_filter<'a, 'b, 'c>(
+            &'a self,
+            session: &'b mut Session,
+            exchange: &'c mut Self::CTX
+        ) -> Result<bool> {
+            self.decide(session, exchange)
+        }
+    }
+
+    boxed! {
+        fn proxy_upstream_filter<'a, 'b, 'c>(
+            &'a self,
+            session: &'b mut Session,
+            exchange: &'c mut Self::CTX
+        ) -> Result<bool> {
+            self.forward_unless_http1(session, exchange)
+        }
+    }
+
+    boxed! {
+        fn upstream_peer<'a, 'b, 'c>(
+            &'a self,
+            session: &'b mut Session,
+            exchange: &'c mut Self::CTX
+        ) -> Result<Box<HttpPeer>> {
+            self.select_peer(session, exchange)
+        }
+    }
+
+    boxed! {
+        fn upstream_request_filter<'a, 'b, 'c, 'd>(
+            &'a self,
+            session: &'b mut Session,
+            request: &'c mut RequestHeader,
+            exchange: &'d mut Self::CTX
+        ) -> Result<()> {
+            ready(Self::prepare_request(session, request, exchange))
+        }
+    }
+
+    boxed! {
+        fn request_body_filter<'a, 'b, 'c, 'd>(
+            &'a self,
+            session: &'b mut Session,
+            body: &'c mut Option<Bytes>,
+            is_end: bool,
+            exchange: &'d mut Self::CTX
+        ) -> Result<()> {
+            ready(self.note_body(session, body, is_end, exchange))
+        }
+    }
+
+    boxed! {
+        fn upstream_response_filter<'a, 'b, 'c, 'd>(
+            &'a self,
+            session: &'b mut Session,
+            response: &'c mut ResponseHeader,
+            exchange: &'d mut Self::CTX
+        ) -> Result<()> {
+            ready(self.note_head(session, response, exchange))
+        }
     }
 
     fn upstream_response_body_filter(
@@ -363,37 +485,30 @@ impl ProxyHttp for Gateway {
         Ok(None)
     }
 
-    async fn connected_to_upstream(
-        &self,
-        _session: &mut Session,
-        _reused: bool,
-        _peer: &HttpPeer,
-        _fd: std::os::fd::RawFd,
-        _digest: Option<&Digest>,
-        exchange: &mut Self::CTX,
-    ) -> Result<()>
-    where
-        Self::CTX: Send + Sync,
-    {
-        let is_reused = exchange.attempts.connection().is_some_and(Attempt::is_reused);
-        if let Some(raced) = exchange.attempts.connection().and_then(Attempt::take_raced) {
-            self.raced(exchange, &raced);
+    boxed! {
+        fn connected_to_upstream<'a, 'b, 'c, 'd, 'e>(
+            &'a self,
+            _session: &'b mut Session,
+            _reused: bool,
+            _peer: &'c HttpPeer,
+            _fd: std::os::fd::RawFd,
+            _digest: Option<&'d Digest>,
+            exchange: &'e mut Self::CTX
+        ) -> Result<()> {
+            self.note_connected(exchange);
+            ready(Ok(()))
         }
-        self.connected(exchange, is_reused);
-        Ok(())
     }
 
-    async fn response_filter(
-        &self,
-        session: &mut Session,
-        response: &mut ResponseHeader,
-        exchange: &mut Self::CTX,
-    ) -> Result<()>
-    where
-        Self::CTX: Send + Sync,
-    {
-        Self::prepare_response(session, response, exchange)?;
-        compression::begin(session, response, exchange)
+    boxed! {
+        fn response_filter<'a, 'b, 'c, 'd>(
+            &'a self,
+            session: &'b mut Session,
+            response: &'c mut ResponseHeader,
+            exchange: &'d mut Self::CTX
+        ) -> Result<()> {
+            ready(Self::begin_response(session, response, exchange))
+        }
     }
 
     fn response_body_filter(
@@ -433,33 +548,27 @@ impl ProxyHttp for Gateway {
         self.failed_over_http1(session, exchange, error.more_context(format!("Peer: {peer}")))
     }
 
-    async fn fail_to_proxy(
-        &self,
-        session: &mut Session,
-        error: &Error,
-        exchange: &mut Self::CTX,
-    ) -> FailToProxy
-    where
-        Self::CTX: Send + Sync,
-    {
-        self.count_failure(exchange, error);
-        let failure = failure::failure(error);
-        let failure = self.count_slowness(exchange, failure);
-        exchange.failure = Some(failure);
-        Box::pin(self.refund(exchange, failure, error)).await;
-        respond::fail(session, exchange, &self.audit, failure, error).await
+    boxed! {
+        fn fail_to_proxy<'a, 'b, 'c, 'd>(
+            &'a self,
+            session: &'b mut Session,
+            error: &'c Error,
+            exchange: &'d mut Self::CTX
+        ) -> FailToProxy {
+            self.answer_failure(session, error, exchange)
+        }
     }
 
-    async fn logging(&self, session: &mut Session, _: Option<&Error>, exchange: &mut Self::CTX) {
-        // First of all: what it holds bounds what requests may cost beyond their reserve.
-        self.settle_at_end(exchange);
-        exchange.note_success();
-        // The request has ended, and what it holds is free, before all of this is recorded.
-        if let Some(judged) = &mut exchange.judged {
-            judged.holds.clear();
-            judged.slot = None;
+    boxed! {
+        fn logging<'a, 'b, 'c, 'd>(
+            &'a self,
+            session: &'b mut Session,
+            _: Option<&'c Error>,
+            exchange: &'d mut Self::CTX
+        ) -> () {
+            self.end(session, exchange);
+            ready(())
         }
-        self.record(session, exchange);
     }
 
     /// [`respond::fail`] logs failures, with the request's id and without its query.

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
@@ -19,6 +18,7 @@ use super::cache::Cached;
 use super::changes::{Advance, Change, Position};
 use super::kept::{KeptError, LookedUp};
 use super::store::{KeyStore, LookUp, LookUps};
+use crate::base::background::Background;
 use crate::base::clock;
 use crate::base::hash::Digest;
 use crate::base::random::pause_ms;
@@ -214,11 +214,10 @@ fn is_soon(began: u64) -> bool {
     clock::now().saturating_sub(began) < AT_ONCE_US
 }
 
-#[async_trait]
-impl BackgroundService for KeyFollower {
+impl Background for KeyFollower {
     /// Runs until the process ends: requests in flight, and those of connections that drain, need
     /// their keys, and changes apply to them.
-    async fn start(&self, _shutdown: ShutdownWatch) {
-        self.run().await;
+    fn start(&self, _shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(self.run())
     }
 }

@@ -15,13 +15,13 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use pingora::server::{Fds, ListenFds, ShutdownWatch};
 use pingora::services::Service;
-use pingora::services::background::BackgroundService;
 use socket2::{Domain, SockRef, Type};
 use thiserror::Error;
 
 use super::inherit::{FileOwner, Inherited, Origin};
 use super::socket::Socket;
 use super::unix_socket::{KeptFile, SocketFile, UnixSocket};
+use crate::base::background::Background;
 use crate::base::failure::Failures;
 
 /// Connections that wait to be accepted. The standard library has 128, which a flood of connections
@@ -105,7 +105,7 @@ pub struct Prebound<S> {
 }
 
 /// A service on the threads of another one.
-type Companion = Arc<dyn BackgroundService + Send + Sync>;
+type Companion = Arc<dyn Background>;
 
 /// Completes when a service may start.
 type Condition = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use sd_notify::NotifyState;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
+
+use crate::base::background::Background;
 
 /// Sends keep-alive messages from the threads that serve requests: if all of them are blocked, the
 /// messages stop, and systemd restarts the service (`WatchdogSec`).
@@ -54,15 +55,16 @@ impl Watchdog {
     }
 }
 
-#[async_trait]
-impl BackgroundService for Watchdog {
-    async fn start(&self, _shutdown: ShutdownWatch) {
-        let mut pings = interval(self.interval.max(Duration::from_millis(1)));
-        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Also while the process drains.
-        loop {
-            pings.tick().await;
-            send(&[NotifyState::Watchdog]);
-        }
+impl Background for Watchdog {
+    fn start(&self, _shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let mut pings = interval(self.interval.max(Duration::from_millis(1)));
+            pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            // Also while the process drains.
+            loop {
+                pings.tick().await;
+                send(&[NotifyState::Watchdog]);
+            }
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use super::handover::{UpgradeError, Upgrader};
 use super::notify;
+use crate::base::boxed::boxed;
 use crate::runtime::drain::{DrainCause, Draining};
 
 /// Converts SIGTERM and SIGINT into Pingora's shutdown.
@@ -81,34 +82,44 @@ impl Signals {
     }
 }
 
-#[async_trait]
 impl ShutdownSignalWatch for Signals {
-    async fn recv(&self) -> ShutdownSignal {
-        let caught = self.caught.lock().take();
-        let Some(Caught { mut terminate, mut interrupt, mut quit }) = caught else {
-            // A second call: the first one has the handlers.
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            _ = terminate.recv() => {
-                self.draining.begin(DrainCause::Stopped);
-                self.upgrader.close();
-                notify::stopping();
-                if !self.delay.is_zero() {
-                    info!("SIGTERM: not ready; the ports close in {:?}", self.delay);
-                    tokio::time::sleep(self.delay).await;
-                }
-                ShutdownSignal::GracefulTerminate
-            }
-            () = self.upgrader.replaced() => {
-                self.draining.begin(DrainCause::Replaced);
-                ShutdownSignal::GracefulTerminate
-            }
-            () = self.upgrade_on(&mut quit) => ShutdownSignal::FastShutdown,
-            _ = interrupt.recv() => {
-                info!("SIGINT: stopping now");
-                ShutdownSignal::FastShutdown
-            }
+    boxed! {
+        fn recv<'a>(&'a self) -> ShutdownSignal {
+            self.wait()
         }
+    }
+}
+
+impl Signals {
+    /// Waits until the process has to end. Returns how.
+    fn wait(&self) -> BoxFuture<'_, ShutdownSignal> {
+        Box::pin(async move {
+            let caught = self.caught.lock().take();
+            let Some(Caught { mut terminate, mut interrupt, mut quit }) = caught else {
+                // A second call: the first one has the handlers.
+                return std::future::pending().await;
+            };
+            tokio::select! {
+                _ = terminate.recv() => {
+                    self.draining.begin(DrainCause::Stopped);
+                    self.upgrader.close();
+                    notify::stopping();
+                    if !self.delay.is_zero() {
+                        info!("SIGTERM: not ready; the ports close in {:?}", self.delay);
+                        tokio::time::sleep(self.delay).await;
+                    }
+                    ShutdownSignal::GracefulTerminate
+                }
+                () = self.upgrader.replaced() => {
+                    self.draining.begin(DrainCause::Replaced);
+                    ShutdownSignal::GracefulTerminate
+                }
+                () = self.upgrade_on(&mut quit) => ShutdownSignal::FastShutdown,
+                _ = interrupt.recv() => {
+                    info!("SIGINT: stopping now");
+                    ShutdownSignal::FastShutdown
+                }
+            }
+        })
     }
 }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use tokio::time::MissedTickBehavior;
 
+use crate::base::background::Background;
 use crate::base::{clock, unix_time};
 
 /// Interval at which the wall clock is read.
@@ -23,14 +23,15 @@ impl WallClock {
     }
 }
 
-#[async_trait]
-impl BackgroundService for WallClock {
-    async fn start(&self, _: ShutdownWatch) {
-        let mut interval = tokio::time::interval(INTERVAL);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            interval.tick().await;
-            Self::read();
-        }
+impl Background for WallClock {
+    fn start(&self, _: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let mut interval = tokio::time::interval(INTERVAL);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                interval.tick().await;
+                Self::read();
+            }
+        })
     }
 }

@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::info;
 
 use super::watch::Watch;
 use super::{Cause, READ_DEADLINE, Reloader};
+use crate::base::background::Background;
 use crate::base::blocking::BlockingCalls;
 use crate::process::notify;
 
@@ -61,54 +61,55 @@ impl ReloadService {
     }
 }
 
-#[async_trait]
-impl BackgroundService for ReloadService {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        let Some(HangupSignal(mut hangups)) = self.hangup_signal.lock().take() else { return };
-        let path = &self.reloader.path;
-        let reads = &self.reloader.reads;
-        let mut watch = Watch::new();
-        watch.renew(self.reloader.watched(), reads).await;
-        // The first poll is immediate: the file may have changed since it was read.
-        let mut polls = interval(POLL_INTERVAL);
-        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let is_file = is_regular_file(path, reads).await;
-        if !is_file {
-            let path = path.display();
-            info!(
-                "{path} is not a regular file; it is reloaded on SIGHUP and by the admin API only"
-            );
-        }
-        let mut is_pending = false;
-        loop {
-            let cause = tokio::select! {
-                _ = shutdown.changed() => return,
-                _ = hangups.recv() => Some(Cause::Requested),
-                () = watch.changed() => Some(Cause::FileChanged),
-                _ = polls.tick() => Some(Cause::FileChanged),
-                () = sleep(RETRY_INTERVAL), if is_pending => None,
-            };
-            match cause {
-                Some(Cause::Requested) => {
-                    self.reloader.runtime.access_log.reopen();
-                    info!(path = %path.display(), "SIGHUP: reloading the configuration");
-                }
-                Some(Cause::FileChanged) => settle(&mut watch).await,
-                None => {}
+impl Background for ReloadService {
+    fn start(&self, mut shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let Some(HangupSignal(mut hangups)) = self.hangup_signal.lock().take() else { return };
+            let path = &self.reloader.path;
+            let reads = &self.reloader.reads;
+            let mut watch = Watch::new();
+            watch.renew(self.reloader.watched(), reads).await;
+            // The first poll is immediate: the file may have changed since it was read.
+            let mut polls = interval(POLL_INTERVAL);
+            polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let is_file = is_regular_file(path, reads).await;
+            if !is_file {
+                let path = path.display();
+                info!(
+                    "{path} is not a regular file; it is reloaded on SIGHUP and by the admin API only"
+                );
             }
-            // A pipe is read again only on request; the files that it names may change all the
-            // same.
-            match cause.filter(|cause| is_file || *cause == Cause::Requested) {
-                Some(Cause::Requested) => {
-                    notify::reloading();
-                    self.reload(&mut watch, Cause::Requested).await;
-                    notify::ready("serving");
+            let mut is_pending = false;
+            loop {
+                let cause = tokio::select! {
+                    _ = shutdown.changed() => return,
+                    _ = hangups.recv() => Some(Cause::Requested),
+                    () = watch.changed() => Some(Cause::FileChanged),
+                    _ = polls.tick() => Some(Cause::FileChanged),
+                    () = sleep(RETRY_INTERVAL), if is_pending => None,
+                };
+                match cause {
+                    Some(Cause::Requested) => {
+                        self.reloader.runtime.access_log.reopen();
+                        info!(path = %path.display(), "SIGHUP: reloading the configuration");
+                    }
+                    Some(Cause::FileChanged) => settle(&mut watch).await,
+                    None => {}
                 }
-                Some(Cause::FileChanged) => self.reload(&mut watch, Cause::FileChanged).await,
-                None => watch.renew(self.reloader.watched(), reads).await,
+                // A pipe is read again only on request; the files that it names may change all the
+                // same.
+                match cause.filter(|cause| is_file || *cause == Cause::Requested) {
+                    Some(Cause::Requested) => {
+                        notify::reloading();
+                        self.reload(&mut watch, Cause::Requested).await;
+                        notify::ready("serving");
+                    }
+                    Some(Cause::FileChanged) => self.reload(&mut watch, Cause::FileChanged).await,
+                    None => watch.renew(self.reloader.watched(), reads).await,
+                }
+                is_pending = self.reloader.refresh_certificates().await;
             }
-            is_pending = self.reloader.refresh_certificates().await;
-        }
+        })
     }
 }
 

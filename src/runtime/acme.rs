@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::CurrentSnapshot;
 use crate::acme::AcmeHandles;
 use crate::acme::running::Running;
+use crate::base::background::Background;
 
 /// Interval at which the service looks for due orders, changed settings, and records of other
 /// gateways.
@@ -37,33 +37,34 @@ impl AcmeService {
     }
 }
 
-#[async_trait]
-impl BackgroundService for AcmeService {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        let mut is_taken = self.is_taken.clone();
-        tokio::select! {
-            _ = shutdown.changed() => return,
-            // An error means that the service of the sender has ended.
-            _ = is_taken.wait_for(|is_taken| *is_taken) => {}
-        }
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut running: Option<Running> = None;
-        loop {
+impl Background for AcmeService {
+    fn start(&self, mut shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let mut is_taken = self.is_taken.clone();
             tokio::select! {
-                _ = shutdown.changed() => break,
-                _ = ticks.tick() => {}
+                _ = shutdown.changed() => return,
+                // An error means that the service of the sender has ended.
+                _ = is_taken.wait_for(|is_taken| *is_taken) => {}
             }
-            // A tick waits for Redis and for files, each with a deadline; a shutdown does not wait
-            // for it.
-            tokio::select! {
-                _ = shutdown.changed() => break,
-                () = self.tick(&mut running) => {}
+            let mut ticks = tokio::time::interval(TICK);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut running: Option<Running> = None;
+            loop {
+                tokio::select! {
+                    _ = shutdown.changed() => break,
+                    _ = ticks.tick() => {}
+                }
+                // A tick waits for Redis and for files, each with a deadline; a shutdown does not
+                // wait for it.
+                tokio::select! {
+                    _ = shutdown.changed() => break,
+                    () = self.tick(&mut running) => {}
+                }
             }
-        }
-        if let Some(running) = running {
-            running.stop().await;
-        }
+            if let Some(running) = running {
+                running.stop().await;
+            }
+        })
     }
 }
 

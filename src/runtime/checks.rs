@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use tokio::task::JoinSet;
 
 use super::Runtime;
+use crate::base::background::Background;
 use crate::base::clock;
 use crate::base::duration::micros;
 use crate::upstream::health::CheckFailure;
@@ -52,17 +52,18 @@ impl Checks {
     }
 }
 
-#[async_trait]
-impl BackgroundService for Checks {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        let mut running = JoinSet::new();
-        loop {
-            let pause = self.begin(&mut running);
-            while running.try_join_next().is_some() {}
-            tokio::select! {
-                _ = shutdown.changed() => return,
-                () = tokio::time::sleep(pause) => {}
+impl Background for Checks {
+    fn start(&self, mut shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let mut running = JoinSet::new();
+            loop {
+                let pause = self.begin(&mut running);
+                while running.try_join_next().is_some() {}
+                tokio::select! {
+                    _ = shutdown.changed() => return,
+                    () = tokio::time::sleep(pause) => {}
+                }
             }
-        }
+        })
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use tokio::task::JoinSet;
 
 use super::CurrentSnapshot;
+use crate::base::background::Background;
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::upstream::pool::Pool;
@@ -36,13 +36,14 @@ impl Lookups {
     }
 }
 
-#[async_trait]
-impl BackgroundService for Lookups {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        tokio::select! {
-            _ = shutdown.changed() => {}
-            () = self.run() => {}
-        }
+impl Background for Lookups {
+    fn start(&self, mut shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            tokio::select! {
+                _ = shutdown.changed() => {}
+                () = self.run() => {}
+            }
+        })
     }
 }
 

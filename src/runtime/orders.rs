@@ -4,15 +4,15 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::CurrentSnapshot;
+use crate::base::background::Background;
 use crate::base::clock;
 use crate::base::random::pause_ms;
 use crate::policy::redis::Redis;
@@ -183,13 +183,14 @@ impl OrderSharing {
     }
 }
 
-#[async_trait]
-impl BackgroundService for OrderSharing {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
-        let Some(records) = &self.records else { return };
-        tokio::select! {
-            _ = shutdown.changed() => {}
-            () = self.run(records) => {}
-        }
+impl Background for OrderSharing {
+    fn start(&self, mut shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let Some(records) = &self.records else { return };
+            tokio::select! {
+                _ = shutdown.changed() => {}
+                () = self.run(records) => {}
+            }
+        })
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use redis::{FromRedisValue, Value};
 use tracing::{info, warn};
 
 use super::{CurrentSnapshot, Snapshot};
+use crate::base::background::Background;
 use crate::base::clock;
 use crate::limit::adapt::{AdaptRule, Answer, Controller, PERIOD_US, WHOLE};
 use crate::limit::charge::Charge;
@@ -193,11 +193,10 @@ async fn exchange(records: &Records, rates: &Rates, own: &[u16]) -> Result<Vec<u
     Ok(agreed.into_iter().zip(own).map(|(agreed, own)| agreed.min(*own)).collect())
 }
 
-#[async_trait]
-impl BackgroundService for RateSync {
+impl Background for RateSync {
     /// Runs until the process ends: rates apply to requests of connections that drain.
-    async fn start(&self, _shutdown: ShutdownWatch) {
-        self.run().await;
+    fn start(&self, _shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(self.run())
     }
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use tokio::task::JoinSet;
 
 use super::CurrentSnapshot;
+use crate::base::background::Background;
 use crate::base::clock;
 
 /// Time between two looks at what is due.
@@ -26,11 +26,10 @@ impl TokenKeys {
     }
 }
 
-#[async_trait]
-impl BackgroundService for TokenKeys {
+impl Background for TokenKeys {
     /// Runs until the process ends: requests of connections that drain may have tokens of new keys.
-    async fn start(&self, _shutdown: ShutdownWatch) {
-        self.run().await;
+    fn start(&self, _shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(self.run())
     }
 }
 

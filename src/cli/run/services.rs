@@ -7,12 +7,12 @@ use pingora::apps::HttpServerOptions;
 use pingora::prelude::{Server, background_service};
 use pingora::proxy::http_proxy;
 use pingora::server::configuration::ServerConf;
-use pingora::services::background::BackgroundService;
 use pingora::services::listening;
 use tokio::sync::watch;
 use tracing::warn;
 
 use crate::admin::{Admin, App, Readiness, Sampler};
+use crate::base::background::Background;
 use crate::base::clock;
 use crate::base::failure::{Failures, Supervised};
 use crate::downstream::intake::Intake;
@@ -179,7 +179,7 @@ fn with_companions<S>(
 /// Adds a service that has a thread for itself.
 fn add_background<S>(pingora: &mut Server, name: &'static str, service: S, failures: &Failures)
 where
-    S: BackgroundService + Send + Sync + 'static,
+    S: Background,
 {
     let supervised = Supervised::<S>::new(name, service, failures.clone());
     let mut service = background_service(name, supervised);

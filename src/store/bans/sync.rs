@@ -5,14 +5,14 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use redis::Cmd;
 use tracing::{info, warn};
 
 use super::script::{self, CHANGES, ENDS, Position, RECORDS, Reply, Update};
 use super::{Bans, MAX_CLIENTS};
+use crate::base::background::Background;
 use crate::base::clock;
 use crate::base::random::pause_ms;
 use crate::policy::redis::Redis;
@@ -138,11 +138,10 @@ impl BanSync {
     }
 }
 
-#[async_trait]
-impl BackgroundService for BanSync {
+impl Background for BanSync {
     /// Runs until the process ends: bans apply to requests of connections that drain.
-    async fn start(&self, _shutdown: ShutdownWatch) {
-        self.run().await;
+    fn start(&self, _shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(self.run())
     }
 }
 

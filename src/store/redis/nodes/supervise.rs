@@ -7,17 +7,16 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult};
 use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
 use tracing::{info, warn};
 
 use super::{Member, Members, Nodes};
+use crate::base::background::Background;
 use crate::base::blocking::BlockingCalls;
 use crate::base::clock;
 use crate::net::address::HostPort;
@@ -68,12 +67,13 @@ pub struct NodesSupervisor {
     has_quotas: bool,
 }
 
-#[async_trait]
-impl BackgroundService for NodesSupervisor {
+impl Background for NodesSupervisor {
     /// Does not stop at a shutdown, as requests in flight still use the connections. Only the
     /// heartbeats end.
-    async fn start(&self, shutdown: ShutdownWatch) {
-        tokio::join!(self.run(), self.nodes.peers.leave_at(shutdown));
+    fn start(&self, shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            tokio::join!(self.run(), self.nodes.peers.leave_at(shutdown));
+        })
     }
 }
 
