@@ -148,6 +148,27 @@ impl Orders {
             shared.publish(self.board.own()).await?;
             sleep(PROPAGATION).await;
         }
+        let ready = match self.begin_checks(order).await {
+            Ok(()) => order.poll_ready(&POLL).await,
+            Err(error) => {
+                // The challenge may have failed before the server replied: read it anew.
+                let _ = order.refresh().await;
+                Err(error)
+            }
+        };
+        match ready {
+            Ok(OrderStatus::Invalid) => Err(self.failure(order).await),
+            Err(error) => {
+                let failure = self.failure(order).await;
+                let is_known = matches!(failure, AcmeError::ChallengeFailed(_));
+                Err(if is_known { failure } else { error.into() })
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Asks the server to check the challenges of an order.
+    async fn begin_checks(&self, order: &mut Order) -> Result<(), instant_acme::Error> {
         let kind = challenge_type(self.board.kind());
         let mut authorizations = order.authorizations();
         while let Some(authorization) = authorizations.next().await {
@@ -158,15 +179,7 @@ impl Orders {
                 challenge.set_ready().await?;
             }
         }
-        match order.poll_ready(&POLL).await {
-            Ok(OrderStatus::Invalid) => Err(self.failure(order).await),
-            Err(error) => {
-                let failure = self.failure(order).await;
-                let is_known = matches!(failure, AcmeError::ChallengeFailed(_));
-                Err(if is_known { failure } else { error.into() })
-            }
-            Ok(_) => Ok(()),
-        }
+        Ok(())
     }
 
     /// Begins to answer the challenges of an order.

@@ -110,6 +110,22 @@ fn error_of_the_challenge_is_the_reason() {
     );
 }
 
+/// The server has checked it before it replies that it begins.
+#[test]
+fn challenge_that_has_failed_at_once_is_the_reason() {
+    let error = r#""status": "invalid", "error": {"type": "urn:ietf:params:acme:error:dns", "detail": "no such name"}}"#;
+    let failed =
+        |body: &str, status: &str| body.replace(&format!(r#""status": "{status}"}}"#), error);
+    let mut script = SCRIPT.map(|body| body.as_bytes().to_vec());
+    script[4] = failed(CHALLENGE, "processing").into_bytes();
+    script[6] = failed(AUTHORIZATION, "pending").into_bytes();
+    let error = order(scripted(script));
+    assert_eq!(
+        error.to_string(),
+        "the challenge failed: no such name (urn:ietf:params:acme:error:dns)"
+    );
+}
+
 #[test]
 fn other_challenges_only_are_an_error() {
     let mut script = SCRIPT.map(|body| body.as_bytes().to_vec());
