@@ -71,7 +71,6 @@ enum State {
 /// A new process that accepts connections once it has the history.
 struct Successor {
     process: u32,
-    stream: UnixStream,
     paused: Paused,
     history: Vec<u8>,
 }
@@ -202,8 +201,10 @@ impl Upgrader {
 
     /// Closes the sockets, and ends an upgrade. Call it when the process drains.
     pub fn close(&self) {
-        let state = std::mem::replace(&mut *self.state.lock(), State::Closed);
-        if let State::Upgrading(Some(child)) = state {
+        let mut state = self.state.lock();
+        if let State::Upgrading(Some(child)) = std::mem::replace(&mut *state, State::Closed) {
+            // With the lock: `run` closes its end only afterwards, upon which the new process would
+            // serve.
             kill(child);
         }
     }
@@ -234,49 +235,70 @@ impl Upgrader {
 
     fn run(&self, sockets: Arc<Sockets>) -> Result<u32, UpgradeError> {
         let timeout = self.current.load().policy.server.upgrade_timeout;
-        let result = self.replace(&sockets, timeout);
-        let is_handed_over = result.is_ok() && matches!(*self.state.lock(), State::Upgrading(_));
-        if let (false, Some(usage)) = (is_handed_over, &self.handover.usage) {
-            usage.resume();
-        }
-        if let (false, Some(keys)) = (is_handed_over, &self.handover.keys) {
-            keys.kept.resume();
-        }
-        if !is_handed_over {
-            self.handover.orders.reopen();
-        }
-        let mut state = self.state.lock();
-        let child = match std::mem::replace(&mut *state, State::Closed) {
-            State::Upgrading(child) => child,
-            // The process drains; `close` has killed the new process.
-            other => {
-                *state = other;
-                return Err(UpgradeError::Stopping);
+        let (here, there) = match UnixStream::pair() {
+            Ok(pair) => pair,
+            Err(error) => {
+                self.go_on(sockets);
+                return Err(UpgradeError::Exchange(error));
             }
         };
-        match result {
-            Ok(Successor { process, stream, paused, history }) => {
-                paused.forever();
-                sockets.files.iter().for_each(KeptFile::keep);
-                notify::replaced_by(process);
-                // Before this process drains: it may end at once. If the new one ends now, there is
-                // nothing left to do.
-                let _ = send(&stream, &history);
-                self.replaced.send_replace(true);
-                Ok(process)
+        let result = self.replace((&here, there), &sockets, timeout);
+        let mut state = self.state.lock();
+        let is_upgrading = matches!(*state, State::Upgrading(_));
+        let failed = match result {
+            Ok(successor) if is_upgrading => {
+                *state = State::Closed;
+                return Ok(self.hand_over(successor, &here, &sockets));
             }
-            Err(error) => {
-                *state = State::Serving(sockets);
-                drop(state);
-                Err(with_status(error, child))
-            }
+            Err(error) => Some(error).filter(|_| is_upgrading),
+            Ok(_) => None,
+        };
+        let child = if let State::Upgrading(child) = &mut *state { child.take() } else { None };
+        drop(state);
+        // Without an error, the process drains, and `close` has killed the new process.
+        let error = failed.map_or(UpgradeError::Stopping, |error| with_status(error, child));
+        // Only now: the new process serves if this one closes its end before.
+        drop(here);
+        self.go_on(sockets);
+        Err(error)
+    }
+
+    /// Lets the new process accept connections. Returns its id.
+    fn hand_over(&self, successor: Successor, stream: &UnixStream, sockets: &Sockets) -> u32 {
+        let Successor { process, paused, history } = successor;
+        paused.forever();
+        sockets.files.iter().for_each(KeptFile::keep);
+        notify::replaced_by(process);
+        // Before this process drains: it may end at once. If the new one ends now, there is nothing
+        // left to do.
+        let _ = send(stream, &history);
+        self.replaced.send_replace(true);
+        process
+    }
+
+    /// Serves as before an upgrade that has failed, unless the process drains.
+    fn go_on(&self, sockets: Arc<Sockets>) {
+        if let Some(usage) = &self.handover.usage {
+            usage.resume();
         }
+        if let Some(keys) = &self.handover.keys {
+            keys.kept.resume();
+        }
+        self.handover.orders.reopen();
+        self.change(|state| match state {
+            State::Upgrading(_) => State::Serving(sockets),
+            other => other,
+        });
     }
 
     /// Starts the new process, and waits until it serves.
-    fn replace(&self, sockets: &Sockets, timeout: Duration) -> Result<Successor, UpgradeError> {
+    fn replace(
+        &self,
+        (here, there): (&UnixStream, UnixStream),
+        sockets: &Sockets,
+        timeout: Duration,
+    ) -> Result<Successor, UpgradeError> {
         let ends = clock::now().saturating_add(micros(timeout));
-        let (here, there) = UnixStream::pair().map_err(UpgradeError::Exchange)?;
         let (program, mut command) = command(there);
         let child = command.spawn();
         // The command has the other end of `here`.
@@ -298,14 +320,17 @@ impl Upgrader {
             _ => UpgradeError::Exchange(error),
         };
         let orders = self.handover.orders.count();
-        let sent = wait_until(&here, ends).and_then(|()| self.greet(&here, sockets));
+        let sent = wait_until(here, ends).and_then(|()| self.greet(here, sockets));
         // A process that has ended may have said why.
         if let Err(error) = sent
             && !is_closed(&error)
         {
             return Err(failed(error));
         }
-        expect(&here, ends, |answer| matches!(answer, Answer::Prepared)).map_err(failed)??;
+        expect(here, ends, |answer| matches!(answer, Answer::Prepared)).map_err(failed)??;
+        if self.handover.orders.count() != orders {
+            return Err(UpgradeError::Ordered);
+        }
         let history = self.handover.history.message();
         // New connections wait from here on.
         let handed_by = clock::now().saturating_add(micros(HANDOVER_TIMEOUT));
@@ -322,13 +347,13 @@ impl Upgrader {
         if let Some(keys) = &self.handover.keys {
             keys.kept.release();
         }
-        let sent = wait_until(&here, ends).and_then(|()| send(&here, &levels));
+        let sent = wait_until(here, ends).and_then(|()| send(here, &levels));
         sent.map_err(failed)?;
-        expect(&here, ends, |answer| matches!(answer, Answer::Serving)).map_err(failed)??;
+        expect(here, ends, |answer| matches!(answer, Answer::Serving)).map_err(failed)??;
         if !self.handover.orders.close_after(orders) {
             return Err(UpgradeError::Ordered);
         }
-        Ok(Successor { process, stream: here, paused, history })
+        Ok(Successor { process, paused, history })
     }
 
     /// Sends the first message, and the sockets.

@@ -1,5 +1,6 @@
 //! Faults in the exchange between the old process and the new one.
 
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -97,6 +98,11 @@ fn fake_program(lines: &str) -> String {
     )
 }
 
+/// Python that writes the file `left`, if the old process leaves it without a message.
+fn note_if_left(left: &Path) -> String {
+    format!("assert not s.recv(1)\nopen('{}', 'w')\ntime.sleep(60)", left.display())
+}
+
 #[test]
 fn row_67_new_process_that_fails_at_any_step_leaves_the_old_one_serving() {
     let program = Program::new();
@@ -105,12 +111,15 @@ fn row_67_new_process_that_fails_at_any_step_leaves_the_old_one_serving() {
     let gateway = Gateway::start_program(&program.path(), &config);
     let mut used = 0;
     let prepared = "send('\"Prepared\"')\n";
+    let folder = tempfile::tempdir().unwrap();
+    let left = folder.path().join("left");
+    let waits = note_if_left(&left);
     // (lines, reason)
     let cases = [
         ("sys.exit(0)".to_owned(), "ended before it was ready (exit status: 0)"),
         ("os.kill(os.getpid(), signal.SIGKILL)".to_owned(), "ended before it was ready (signal: 9"),
-        ("send('\"Serving\"')\ntime.sleep(60)".to_owned(), "unexpected answer: Serving"),
-        ("send('{\"Failed\":\"no luck\"}')\ntime.sleep(60)".to_owned(), "cannot start: no luck"),
+        (format!("send('\"Serving\"')\n{waits}"), "unexpected answer: Serving"),
+        (format!("send('{{\"Failed\":\"no luck\"}}')\n{waits}"), "cannot start: no luck"),
         (format!("{prepared}receive()\nsys.exit(3)"), "ended before it was ready (exit status: 3)"),
         (
             format!("{prepared}receive()\nos.kill(os.getpid(), signal.SIGKILL)"),
@@ -118,7 +127,7 @@ fn row_67_new_process_that_fails_at_any_step_leaves_the_old_one_serving() {
         ),
         (format!("{prepared}receive()\ntime.sleep(60)"), "was not ready within"),
         (format!("{prepared}time.sleep(60)"), "was not ready within"),
-        (format!("{prepared}receive()\n{prepared}time.sleep(60)"), "unexpected answer: Prepared"),
+        (format!("{prepared}receive()\n{prepared}{waits}"), "unexpected answer: Prepared"),
         ("s.sendall(b'\\xff' * 100)\ntime.sleep(60)".to_owned(), "cannot take over"),
     ];
     for (lines, reason) in &cases {
@@ -129,6 +138,7 @@ fn row_67_new_process_that_fails_at_any_step_leaves_the_old_one_serving() {
         assert!(took.as_secs() < 15, "{lines}: {took:?}");
         let successor = started(&gateway);
         eventually("its end", || (!is_running(successor)).then_some(()));
+        assert!(!left.exists(), "it would have served before it was killed: {lines}");
         // On a new connection.
         used += 1;
         assert_eq!(gateway.get("/").remaining(), 50 - used, "{lines}");
