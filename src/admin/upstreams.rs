@@ -14,7 +14,7 @@ use crate::config::suggest;
 use crate::net::address::Origin;
 use crate::policy::settings::{Target, Upstream};
 use crate::runtime::Snapshot;
-use crate::runtime::orders::OrderBoard;
+use crate::runtime::orders::{Effect, OrderBoard};
 use crate::upstream::health::{HealthView, Order, State};
 use crate::upstream::load::Load;
 use crate::upstream::lookup::LookupView;
@@ -66,11 +66,22 @@ pub(super) fn order(
     let mut each = snapshot.policy.upstreams.iter().zip(&snapshot.pools).zip(&snapshot.loads);
     let found = each.find(|((written, _), _)| *written.name == **name);
     let Some(((written, pool), load)) = found else { return Err(no_upstream(snapshot)) };
-    let Some(is_given) = board.give_here(|| pool.order(server, order)) else {
+    let orders = || Pool::known(&snapshot.pools).orders;
+    let give = || {
+        let before = orders();
+        if !pool.order(server, order) {
+            return Effect::Unknown;
+        }
+        if is_for_all {
+            board.give(name, server, order);
+        }
+        if is_for_all || orders() != before { Effect::Changed } else { Effect::Unchanged }
+    };
+    let Some(effect) = board.give_here(give) else {
         let detail = "another process has taken over in an upgrade: repeat it";
         return Err(Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
-    if !is_given {
+    if effect == Effect::Unknown {
         let view = UpstreamHealth::of(written, pool, load);
         let addresses: Vec<&str> = view.addresses.iter().map(|one| &*one.address).collect();
         let detail = format!(
@@ -78,9 +89,6 @@ pub(super) fn order(
             suggest::list(&addresses, "and")
         );
         return Err(Answer::refusal(StatusCode::NOT_FOUND, &detail));
-    }
-    if is_for_all {
-        board.give(name, server, order);
     }
     let word = match order {
         Some(Order::Drain) => "drained",

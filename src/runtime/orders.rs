@@ -42,6 +42,16 @@ struct Board {
     has_new: Notify,
 }
 
+/// What an order of an operator has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// There is no such endpoint.
+    Unknown,
+    /// It was in force before.
+    Unchanged,
+    Changed,
+}
+
 /// The orders that operators have given to this process.
 #[derive(Debug, Default)]
 struct Given {
@@ -72,21 +82,20 @@ impl OrderBoard {
         Self(Arc::new(Board { state: Mutex::new(state), ..Board::default() }))
     }
 
-    /// Number of orders that operators have given to this process.
+    /// Number of orders of operators that have changed something in this process.
     pub fn count(&self) -> u64 {
         self.0.given.lock().count
     }
 
-    /// Gives an order to this process by `give`, which returns whether there is such an endpoint.
-    /// `None`: another process has taken over.
-    pub fn give_here(&self, give: impl FnOnce() -> bool) -> Option<bool> {
+    /// Gives an order to this process by `give`. `None`: another process has taken over.
+    pub fn give_here(&self, give: impl FnOnce() -> Effect) -> Option<Effect> {
         let mut given = self.0.given.lock();
         if given.is_closed {
             return None;
         }
-        let is_given = give();
-        given.count += u64::from(is_given);
-        Some(is_given)
+        let effect = give();
+        given.count += u64::from(effect == Effect::Changed);
+        Some(effect)
     }
 
     /// Takes no more orders for this process, if there have been no others than the first `count`.
