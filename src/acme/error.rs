@@ -112,6 +112,11 @@ impl From<instant_acme::Error> for AcmeError {
     }
 }
 
+/// Whether the server refuses a request because there were too many.
+pub(super) fn is_rate_limited(error: &instant_acme::Error) -> bool {
+    matches!(error, instant_acme::Error::Api(it) if it.r#type.as_deref() == Some(RATE_LIMITED))
+}
+
 /// Detail and type of a problem document and of its parts.
 pub(super) fn problem_text(problem: &instant_acme::Problem) -> String {
     let mut text = problem.detail.clone().unwrap_or_default();

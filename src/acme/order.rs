@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::account::{Accounts, Credentials};
 use super::board::{Answered, Board};
 use super::challenges::PendingChallenge;
-use super::error::{AcmeError, problem_text};
+use super::error::{AcmeError, is_rate_limited, problem_text};
 use super::storage::Storage;
 use super::transport::{RetryAfter, Transport};
 use crate::base::clock;
@@ -150,11 +150,12 @@ impl Orders {
         }
         let ready = match self.begin_checks(order).await {
             Ok(()) => order.poll_ready(&POLL).await,
-            Err(error) => {
-                // The challenge may have failed before the server replied: read it anew.
+            // The challenge may have failed before the server replied: read it anew.
+            Err(error @ instant_acme::Error::Api(_)) if !is_rate_limited(&error) => {
                 let _ = order.refresh().await;
                 Err(error)
             }
+            Err(error) => return Err(error.into()),
         };
         match ready {
             Ok(OrderStatus::Invalid) => Err(self.failure(order).await),
