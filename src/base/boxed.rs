@@ -7,8 +7,7 @@
 
 use futures_util::future::BoxFuture;
 
-/// Writes a method as `async_trait` does, with a body that returns a boxed future of another
-/// function.
+/// Writes a method with the signature that `async_trait` gives it. Its body returns a boxed future.
 macro_rules! boxed {
     (fn $name:ident<$($life:lifetime),+>($($argument:tt)*) -> $output:ty $body:block) => {
         fn $name<$($life,)+ 'async_trait>(

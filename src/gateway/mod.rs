@@ -268,7 +268,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Counts a part of the request's body before it is sent.
+    /// Counts a part of the request's body before it is sent, drops an empty last one, and begins
+    /// to mirror a request whose whole body has come.
     fn note_body(
         &self,
         session: &mut Session,
