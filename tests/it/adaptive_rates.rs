@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{
     CpuWaits, Gateway, Redis, Request, Stopwatch, TIMEOUT, Upstream, eventually,
-    inconclusive_if_waited, proxy_to, sleep_for, within,
+    inconclusive_if_stalled, proxy_to, sleep_for, within,
 };
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -68,7 +68,6 @@ fn row_221_rate_falls_while_the_upstream_is_slow_and_recovers_on_two_gateways() 
     gateways.iter().for_each(Gateway::wait_for_redis);
     let [a, b] = &gateways;
     assert!(percent(a) >= 100.0 && percent(b) >= 100.0);
-    let waits = CpuWaits::now();
     under_load(&gateways, || {
         is_slow.store(true, Ordering::Relaxed);
         let is_lowest = || (percent(a) <= 40.0 && percent(b) <= 40.0).then_some(());
@@ -78,7 +77,7 @@ fn row_221_rate_falls_while_the_upstream_is_slow_and_recovers_on_two_gateways() 
         eventually("a higher rate", || (percent(a) > 44.0 && percent(b) > 44.0).then_some(()));
         for _ in 0..10 {
             // One may be a step ahead when they are asked: then they agree after the next one.
-            let mut last = [0.0; 2];
+            let (waits, mut last) = (CpuWaits::now(), [0.0; 2]);
             let agree = || {
                 last = [percent(a), percent(b)];
                 assert!(last[0].max(last[1]) <= 100.0, "{last:?}");
@@ -86,7 +85,7 @@ fn row_221_rate_falls_while_the_upstream_is_slow_and_recovers_on_two_gateways() 
             };
             if within(Duration::from_millis(2_500), agree).is_none() {
                 let what = format!("the gateways differ: {last:?}");
-                return inconclusive_if_waited(&what, &waits, Duration::from_millis(250));
+                return inconclusive_if_stalled(&what, waits.stall(), Duration::from_millis(250));
             }
             sleep_for(Duration::from_millis(300));
         }

@@ -12,10 +12,10 @@ use jiff::{Timestamp, ToSpan as _};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::shared::is_decided_locally;
+use crate::shared::{TIMEOUT_OF_CALLS, is_decided_locally, late_checks};
 use crate::support::{
     CpuWaits, Gateway, Redis, Request, TIMEOUT, WallClock, eventually, full_config,
-    inconclusive_if_waited, key, sleep_for, tollgate, within,
+    inconclusive_if_stalled, key, sleep_for, tollgate, within,
 };
 
 /// What is compared: requests by client, plan, route and day.
@@ -233,9 +233,9 @@ fn check_warnings_and_overage(store: &str) {
             wait_for_breaker(gateway, 0);
         }
     }
-    let waits = CpuWaits::now();
     let (first, last) = (&gateways[0], gateways.last().unwrap());
     for number in 1..=14 {
+        let waits = CpuWaits::now();
         let gateway = if number % 2 == 0 { first } else { last };
         let response = gateway.send(&request("/x", "secret"));
         let status = first.send(&request("/x", "hidden")).status;
@@ -324,6 +324,8 @@ struct Day {
     hour: i64,
     /// Checks of gateways that were killed to which Redis has not replied in time.
     late_checks: u64,
+    /// Each hour is a phase, and so is what is left of it after a process was killed.
+    waits: CpuWaits,
 }
 
 impl Day {
@@ -342,10 +344,12 @@ impl Day {
             tokens: BTreeMap::new(),
             hour: 0,
             late_checks: 0,
+            waits: CpuWaits::default(),
         };
         day.set_hour(0);
         day.launch_redis();
         day.gateways = (0..2).map(|index| day.gateway(index)).collect();
+        day.waits = CpuWaits::now();
         day
     }
 
@@ -374,10 +378,16 @@ impl Day {
         gateway
     }
 
+    fn kill_redis(&mut self) {
+        self.waits.next_phase();
+        self.redis.kill();
+    }
+
     /// Kills a gateway, and starts it again.
     fn crash(&mut self, index: usize) {
+        self.waits.next_phase();
         let killed = self.gateways.remove(index);
-        self.late_checks += late_checks(&killed);
+        self.late_checks += late_checks(std::slice::from_ref(&killed));
         drop(killed);
         let gateway = self.gateway(index);
         self.gateways.insert(index, gateway);
@@ -401,6 +411,7 @@ impl Day {
                 (self.logged().values().sum::<i64>() >= sent).then_some(())
             });
         }
+        self.waits.next_phase();
         self.hour = hour;
         let time = self.noon + hour.hours();
         self.clock.set(time.as_second() - Timestamp::now().as_second());
@@ -458,11 +469,6 @@ impl Day {
     }
 }
 
-/// Checks to which Redis has not replied in time, and which it may have counted nevertheless.
-fn late_checks(gateway: &Gateway) -> u64 {
-    gateway.existing("tollgate_redis_ambiguous_checks_total", &[]).unwrap_or(0)
-}
-
 fn wait_for_breaker(gateway: &Gateway, state: u64) {
     eventually("a state of the breaker", || {
         let is_known = state != 0 || gateway.log().contains("connected to Redis");
@@ -497,7 +503,6 @@ fn row_230_usage_of_a_day_of_faults_agrees_with_the_access_log() {
     const LAST: usize = 24;
     let folder = tempfile::tempdir().unwrap();
     let mut day = Day::start(folder.path());
-    let waits = CpuWaits::now();
     for hour in 0..24 {
         day.set_hour(hour);
         day.send(0, 12);
@@ -510,7 +515,7 @@ fn row_230_usage_of_a_day_of_faults_agrees_with_the_access_log() {
             }
             // Redis is killed, and requests are decided without it.
             8 | 15 => {
-                day.redis.kill();
+                day.kill_redis();
                 wait_for_breaker(&day.gateways[0], 2);
                 wait_for_breaker(&day.gateways[1], 2);
                 day.send(0, 9);
@@ -537,11 +542,12 @@ fn row_230_usage_of_a_day_of_faults_agrees_with_the_access_log() {
     // The totals are those of the buckets, and lack nothing.
     let are_equal = || (day.listed_tokens() == day.tokens).then_some(());
     if within(TIMEOUT, are_equal).is_none() {
-        let late = day.late_checks + day.gateways.iter().map(late_checks).sum::<u64>();
+        let late = day.late_checks + late_checks(&day.gateways);
         let what = format!("{:?}, not {:?}; {late} late", day.listed_tokens(), day.tokens);
         assert!(late > 0, "{what}");
         // A gateway counts such a check once more, as local, and settles it.
-        return inconclusive_if_waited(&what, &waits, Duration::from_secs(1));
+        let stall = day.waits.stall_of_servers();
+        return inconclusive_if_stalled(&what, stall, TIMEOUT_OF_CALLS);
     }
     let listed = eventually("usage by route", || {
         let listed = sums(&entries(&day.gateways[0], "by=route&since=2026-01-01"));

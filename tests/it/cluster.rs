@@ -11,11 +11,12 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::shared::{
-    EVERYTHING, as_documented_user, documented_rights, is_decided_locally, use_everything,
+    EVERYTHING, Phase, as_documented_user, decided_by, documented_rights, is_decided_locally,
+    use_everything,
 };
 use crate::support::{
-    CpuWaits, DEMO, Gateway, RedisCluster, StatusCounts, eventually, full_config,
-    inconclusive_if_waited, key, send_concurrently, send_many, sleep_for, tollgate, within,
+    CpuWaits, DEMO, Gateway, RedisCluster, StatusCounts, eventually, full_config, key,
+    send_concurrently, send_many, sleep_for, tollgate, within,
 };
 
 /// Starts gateways on one configuration, and waits until each is connected to all masters.
@@ -35,27 +36,6 @@ pub(crate) fn wait_until_connected(gateway: &Gateway) {
         (closed.count() == 3 && gateway.log().matches("connected to Redis").count() >= 3)
             .then_some(())
     });
-}
-
-/// Decisions by a source of all gateways.
-pub(crate) fn decided_by(gateways: &[Gateway], source: &str) -> u64 {
-    let of = |gateway: &Gateway| gateway.count("tollgate_decisions_total", &[("source", source)]);
-    gateways.iter().map(of).sum()
-}
-
-/// As [`is_decided_locally`], for local decisions beyond the `before` ones of a fault.
-#[track_caller]
-pub(crate) fn is_decided_locally_since(
-    before: u64,
-    gateways: &[Gateway],
-    waits: &CpuWaits,
-) -> bool {
-    let local = decided_by(gateways, "local").saturating_sub(before);
-    if local > 0 {
-        let what = format!("{local} local decisions");
-        inconclusive_if_waited(&what, waits, Duration::from_secs(1));
-    }
-    local > 0
 }
 
 /// Sends `count` requests, in turn to each gateway, as these clients in turn.
@@ -267,9 +247,9 @@ fn allowed_after_a_lossy_failover(repair: bool) -> Option<usize> {
             (gateway.log().contains(&at) && state == Some(0)).then_some(())
         });
     }
-    let (local, waits) = (decided_by(&gateways, "local"), CpuWaits::now());
+    let phase = Phase::begin(&gateways);
     let counts = flood(&gateways, &["a"], 300);
-    if is_decided_locally_since(local, &gateways, &waits) {
+    if phase.is_decided_locally(&gateways) {
         return None;
     }
     Some(counts.get(&200).copied().unwrap_or(0))

@@ -8,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 
-use crate::shared::is_decided_locally;
+use crate::shared::{TIMEOUT_OF_CALLS, is_decided_locally, late_checks};
 use crate::support::{
     CpuWaits, Gateway, Latch, ReceivedRequest, Redis, Request, Upstream, eventually,
-    inconclusive_if_waited, key, proxy_to, send_concurrently, within,
+    inconclusive_if_stalled, key, proxy_to, send_concurrently, within,
 };
 
 const LLM: &str = "count = \"json:usage.total_tokens\"\nreserve = 10\n";
@@ -113,15 +113,15 @@ fn wait_for_left(gateway: &Gateway, expected: i64) -> i64 {
     last
 }
 
-/// Whether Redis has not decided on a check since `waits`, or may have counted a call twice whose
-/// reply came too late. Inconclusive if the processes had to wait for a CPU, else a failure.
+/// Whether Redis has not decided on a check, for the first time since `waits`, or may have counted
+/// a call twice whose reply came too late. Inconclusive if the processes had to wait for a CPU,
+/// else a failure.
 #[track_caller]
 fn is_spoilt(gateways: &[Gateway], waits: &CpuWaits) -> bool {
-    let late = |one: &Gateway| one.count("tollgate_redis_ambiguous_checks_total", &[]);
-    let late: u64 = gateways.iter().map(late).sum();
+    let late = late_checks(gateways);
     if late > 0 {
         let what = format!("{late} checks without a reply in time");
-        inconclusive_if_waited(&what, waits, Duration::from_secs(1));
+        inconclusive_if_stalled(&what, waits.stall_of_servers(), TIMEOUT_OF_CALLS);
         return true;
     }
     is_decided_locally(gateways, waits)
@@ -166,7 +166,6 @@ fn cost_in_redis_counts_on_other_gateways() {
         let text = config(&upstream, &format!("{kind}{LLM}"), &redis.table());
         let gateways: [Gateway; 2] = std::array::from_fn(|_| Gateway::start(&text));
         gateways.iter().for_each(Gateway::wait_for_redis);
-        let waits = CpuWaits::now();
         let mut left = 1_000;
         for (number, (path, cost)) in [
             ("/json/57", 57),
@@ -178,6 +177,7 @@ fn cost_in_redis_counts_on_other_gateways() {
         .into_iter()
         .enumerate()
         {
+            let waits = CpuWaits::now();
             assert_eq!(send(&gateways[number % 2], path), 200, "{kind} {path}");
             left = if kind.contains("sliding") { (left - cost).max(0) } else { left - cost };
             let found = wait_for_left(&gateways[1 - number % 2], left);
@@ -187,6 +187,7 @@ fn cost_in_redis_counts_on_other_gateways() {
             assert_eq!(found, left, "{kind} {path}");
         }
         assert!(left <= 0);
+        let waits = CpuWaits::now();
         let statuses = gateways.each_ref().map(|gateway| send(gateway, "/json/1"));
         if is_spoilt(&gateways, &waits) {
             return;

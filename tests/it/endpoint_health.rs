@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     Authority, CpuWaits, Gateway, PeerServer, Request, Response, Upstream, eventually, free_port,
-    full_config, inconclusive_if_waited, send_many, sleep_for, tollgate,
+    full_config, inconclusive_if_stalled, send_many, sleep_for, tollgate,
 };
 use crate::upgrade::{serving_process, upgraded};
 
@@ -414,7 +414,8 @@ fn order_that_the_new_process_would_lack_ends_the_upgrade() {
         running.join().unwrap()
     });
     if answer.status == 200 {
-        inconclusive_if_waited("the order was too late", &waits, Duration::from_secs(1));
+        let least = Duration::from_secs(1);
+        inconclusive_if_stalled("the order was too late", waits.stall(), least);
     } else {
         assert_eq!(answer.status, 409, "{answer:?}");
         assert!(answer.text().contains("upgrade again"), "{}", answer.text());

@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::shared::{TIMEOUT_OF_CALLS, decided_by};
 use crate::support::{
-    CpuWaits, Gateway, Redis, Request, Stopwatch, Upstream, eventually, inconclusive_if_waited,
-    key, proxy_to, sleep_for,
+    CpuWaits, Gateway, Redis, Request, Stopwatch, Upstream, eventually, inconclusive_if_stalled,
+    inconclusive_if_waited, key, proxy_to, sleep_for,
 };
 
 /// Tolerance for a bucket below zero in the upstream's order: what its rate adds in this time.
@@ -227,7 +228,7 @@ fn judge(arrivals: &[Arrival], reload: &Range<Duration>, waits: &CpuWaits) {
             // In order of arrival, a level may be too low by the refill during the delay.
             assert!(delay > TOLERANCE, "{name}: down to {lowest} of a full bucket");
             let found = format!("{name}: down to {lowest:.4}, but a request took {delay:?}");
-            inconclusive_if_waited(&found, waits, TOLERANCE);
+            inconclusive_if_stalled(&found, waits.stall(), TOLERANCE);
         }
     }
 }
@@ -259,16 +260,14 @@ fn two_gateways_enforce_four_nested_rules_with_costs_across_a_reload() {
         let what = format!("{denied} denied, {allowed} allowed: the limits were hardly reached");
         return inconclusive_if_waited(&what, &waits, HALF);
     }
-    let locally =
-        |gateway: &Gateway| gateway.count("tollgate_decisions_total", &[("source", "local")]);
-    let local: u64 = gateways.iter().map(locally).sum();
+    let local = decided_by(&gateways, "local");
     // Up to four rules decide on a request. A breaker that opens stays open for half a second at
     // least: that is more.
     let decisions = 4 * (allowed + denied);
     assert!(100 * local <= decisions, "{local} of {decisions} decided locally");
     if local > 0 {
         let what = format!("Redis did not answer {local} decisions within a second");
-        return inconclusive_if_waited(&what, &waits, Duration::from_secs(1));
+        return inconclusive_if_stalled(&what, waits.stall_of_servers(), TIMEOUT_OF_CALLS);
     }
     judge(&arrivals, &reload, &waits);
     // The clients were greedy, so every rule was exhausted.

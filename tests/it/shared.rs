@@ -6,7 +6,7 @@ use tollgate::store::redis::script;
 
 use crate::support::{
     CpuWaits, DEMO, Gateway, Redis, Request, StatusCounts, Stopwatch, eventually, inconclusive,
-    inconclusive_if_waited, key, send_concurrently, send_many, timed,
+    inconclusive_if_stalled, key, send_concurrently, send_many, timed,
 };
 
 const PER_KEY: &str = "[rules.per-key]\nper = [\"key\"]\n";
@@ -42,18 +42,69 @@ fn flood(gateways: &[Gateway], count: usize) -> StatusCounts {
     })
 }
 
-/// Whether gateways have decided without Redis since `waits`. A call takes longer than the timeout
-/// of a second only if a busy machine adds as much: the test is then inconclusive, else it fails.
+/// Decisions by a source of all gateways.
+pub(crate) fn decided_by(gateways: &[Gateway], source: &str) -> u64 {
+    let of_one =
+        |gateway: &Gateway| gateway.count("tollgate_decisions_total", &[("source", source)]);
+    gateways.iter().map(of_one).sum()
+}
+
+/// Checks to which Redis has not replied in time, and which it may have counted nevertheless.
+pub(crate) fn late_checks(gateways: &[Gateway]) -> u64 {
+    let of_one = |gateway: &Gateway| gateway.count("tollgate_redis_ambiguous_checks_total", &[]);
+    gateways.iter().map(of_one).sum()
+}
+
+/// Timeout of calls to Redis in tests of exact numbers.
+pub(crate) const TIMEOUT_OF_CALLS: Duration = Duration::from_secs(1);
+
+/// Whether gateways have decided without Redis, for the first time since `waits`. One call that
+/// takes longer than the timeout of a second is enough, and does so only if a busy machine adds as
+/// much to it: the test is then inconclusive, else it fails. Waits of the process of the test delay
+/// no call.
 #[track_caller]
 pub(crate) fn is_decided_locally(gateways: &[Gateway], waits: &CpuWaits) -> bool {
-    let of_one =
-        |gateway: &Gateway| gateway.count("tollgate_decisions_total", &[("source", "local")]);
-    let local: u64 = gateways.iter().map(of_one).sum();
+    is_decided_locally_since(0, gateways, waits)
+}
+
+/// As [`is_decided_locally`], for local decisions beyond the first `before`.
+#[track_caller]
+fn is_decided_locally_since(before: u64, gateways: &[Gateway], waits: &CpuWaits) -> bool {
+    let local = decided_by(gateways, "local").saturating_sub(before);
     if local > 0 {
         let what = format!("{local} local decisions");
-        inconclusive_if_waited(&what, waits, Duration::from_secs(1));
+        inconclusive_if_stalled(&what, waits.stall_of_servers(), TIMEOUT_OF_CALLS);
     }
     local > 0
+}
+
+/// The begin of a phase in which Redis decides, of gateways that have decided without it before.
+pub(crate) struct Phase {
+    waits: CpuWaits,
+    /// Local decisions before it.
+    local: u64,
+}
+
+impl Phase {
+    /// Begins a phase, also under load: unlike [`decided_by`], this waits for no request in flight.
+    pub(crate) fn begin(gateways: &[Gateway]) -> Self {
+        let labels = [("source", "local")];
+        let of_one = |gateway: &Gateway| gateway.existing("tollgate_decisions_total", &labels);
+        let local: u64 = gateways.iter().filter_map(of_one).sum();
+        Self { waits: CpuWaits::now(), local }
+    }
+
+    /// Begins another part of the phase. The stall that explains a local decision may have been in
+    /// an earlier part, which can have opened a breaker, but does not add up over several.
+    pub(crate) fn next_part(&mut self) {
+        self.waits.next_phase();
+    }
+
+    /// As [`is_decided_locally`], since the begin of the phase.
+    #[track_caller]
+    pub(crate) fn is_decided_locally(&self, gateways: &[Gateway]) -> bool {
+        is_decided_locally_since(self.local, gateways, &self.waits)
+    }
 }
 
 #[test]
@@ -87,7 +138,7 @@ fn thousands_of_requests_are_all_decided_by_redis() {
     if late > 0 {
         let what = format!("{late} late calls, {local} local decisions");
         assert!(has_opened(&gateway) || by_redis > COUNT as u64 / 4, "{what}, {by_redis} by Redis");
-        return inconclusive_if_waited(&what, &waits, Duration::from_secs(1));
+        return inconclusive_if_stalled(&what, waits.stall_of_servers(), TIMEOUT_OF_CALLS);
     }
     assert_eq!((by_redis, local), (COUNT as u64, 0));
 }
@@ -378,6 +429,7 @@ pub(crate) fn use_everything(gateway: &Gateway) {
         send_concurrently(16, 400, |client, _| client.get(&url));
         (decided_by("lease") > 0).then_some(())
     };
+    let waits = CpuWaits::now();
     eventually("a lease", lends);
     for path in ["/api/usage", "/api/clients/key/acme/buckets"] {
         let answer = gateway.admin(path);

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::support::{
     ClientGroup, Connection, CpuWaits, Gateway, Load, Report, Request, Response, Upstream,
-    eventually, inconclusive_if_waited, key, proxy_to, sleep_for,
+    eventually, inconclusive_if_stalled, inconclusive_if_waited, key, proxy_to, sleep_for,
 };
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -240,7 +240,8 @@ impl Phase {
         if let Some((part, _)) = late {
             let took = self.control.quantile(part);
             let found = format!("control: {part} of 1000 within {took:?}, {SERVICE:?} of work");
-            inconclusive_if_waited(&found, &self.waits, took.saturating_sub(SERVICE) / 2);
+            let least = took.saturating_sub(SERVICE) / 2;
+            inconclusive_if_stalled(&found, self.waits.stall(), least);
         }
         late.is_some()
     }
@@ -283,7 +284,8 @@ fn overloaded_upstream_serves_high_priorities_in_time_and_loses_no_throughput() 
     }
 
     gateway.apply(&config(&upstream, ""));
-    let collapsed = overload(&gateway, &control, 80).enterprise.quantile(950);
+    let phase = overload(&gateway, &control, 80);
+    let collapsed = phase.enterprise.quantile(950);
     if collapsed <= 5 * unloaded {
         let found = format!("without a limit {collapsed:?}, {unloaded:?} unloaded");
         inconclusive_if_waited(&found, &phase.waits, WAITED);

@@ -6,7 +6,7 @@ use crate::kinds::{passed, request};
 use crate::shared::is_decided_locally;
 use crate::support::{
     ClientGroup, CpuWaits, DEMO, Data, Fleet, Gateway, Load, Redis, Report, Request, Stopwatch,
-    check, eventually, full_config, inconclusive_if_waited, key, sleep_for, tollgate,
+    check, eventually, full_config, inconclusive_if_stalled, key, sleep_for, tollgate,
     wait_retry_after,
 };
 
@@ -83,7 +83,7 @@ fn two_gateways_allow_exactly_the_limit_in_any_window() {
     let late = Duration::from_millis(300);
     if latest > late || count < 4 * LIMIT {
         let found = format!("{count} passed, the latest {latest:?} after the token left");
-        inconclusive_if_waited(&found, &waits, late);
+        inconclusive_if_stalled(&found, waits.stall(), late);
     }
     println!(
         "{count} passed, {most} at most in a window, the latest {latest:?} after the token left"
@@ -114,7 +114,8 @@ fn retry_after_is_exact() {
             return;
         }
         if after >= WINDOW {
-            inconclusive_if_waited("the first request may have left the window", &waits, LATE);
+            let what = "the first request may have left the window";
+            inconclusive_if_stalled(what, waits.stall(), LATE);
             continue;
         }
         assert_eq!(refused.status, 429);
@@ -129,11 +130,12 @@ fn retry_after_is_exact() {
         let early = (before + wait).saturating_sub(Duration::from_millis(30));
         // A process that was idle can be slow to wake up: this request is refused for sure.
         let awake = early.saturating_sub(Duration::from_millis(150));
+        let waits = CpuWaits::now();
         sleep_for(awake.saturating_sub(watch.elapsed()));
         let slow = Duration::from_millis(5);
         let status = gateway.send(&request()).status;
         if watch.elapsed() >= before + wait {
-            inconclusive_if_waited("a request took longer than 180 ms", &waits, slow);
+            inconclusive_if_stalled("a request took longer than 180 ms", waits.stall(), slow);
             continue;
         }
         assert_eq!(status, 429, "much too early");
@@ -142,7 +144,7 @@ fn retry_after_is_exact() {
         if watch.elapsed() < before + wait {
             assert_eq!(status, 429, "early");
         } else {
-            inconclusive_if_waited("a request took longer than 30 ms", &waits, slow);
+            inconclusive_if_stalled("a request took longer than 30 ms", waits.stall(), slow);
             continue;
         }
         sleep_for((after + wait).saturating_sub(watch.elapsed()) + Duration::from_millis(2));
@@ -152,7 +154,8 @@ fn retry_after_is_exact() {
         }
         assert_eq!(statuses[0], 200, "one has left the window");
         if watch.elapsed() >= second + WINDOW {
-            inconclusive_if_waited("the second request may have left the window", &waits, LATE);
+            let what = "the second request may have left the window";
+            inconclusive_if_stalled(what, waits.stall(), LATE);
             continue;
         }
         assert_eq!(statuses[1], 429, "a second one has not");
@@ -322,7 +325,6 @@ fn costly_request_passes_beside_cheap_ones_while_redis_is_away() {
     let gateway = &fleet.gateways[0];
     let cheap = ClientGroup::new(gateway, &request(), 2, Duration::from_millis(100));
     let load = Load::start(vec![cheap]);
-    let cpu_waits = CpuWaits::now();
     sleep_for(WINDOW);
     let costly = Request::get("/costly").header("X-Api-Key", "secret");
     let waits = [(); 2].map(|()| {
@@ -338,6 +340,7 @@ fn costly_request_passes_beside_cheap_ones_while_redis_is_away() {
         });
         load.elapsed().saturating_sub(asked)
     });
+    let cpu_waits = CpuWaits::now();
     let left = load.elapsed();
     sleep_for(4 * WINDOW);
     let report = load.stop().remove(0);
@@ -353,7 +356,7 @@ fn costly_request_passes_beside_cheap_ones_while_redis_is_away() {
     assert!(most <= 12 && after > 0, "{most} and {after} cheap ones after the last costly one");
     if after < 6 {
         let found = format!("{after} cheap ones after the last costly one");
-        inconclusive_if_waited(&found, &cpu_waits, WINDOW);
+        inconclusive_if_stalled(&found, cpu_waits.stall(), WINDOW);
     }
 }
 

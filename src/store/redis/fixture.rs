@@ -47,12 +47,11 @@ impl Timer {
         }
     }
 
-    /// Reports `what` as inconclusive if the processes of the test have waited for a CPU for longer
-    /// than `least` since the start. Panics otherwise: no machine is to blame.
+    /// Reports `what` as inconclusive if a call can have waited for a CPU for longer than `least`
+    /// since the start. Panics otherwise.
     #[track_caller]
-    pub(crate) fn inconclusive_if_waited(&self, what: &str, least: Duration) {
-        let why = self.waits.judge(2 * least, least).unwrap_or_default();
-        inconclusive::inconclusive(&format!("{what}; {why}"));
+    pub(crate) fn inconclusive_if_stalled(&self, what: &str, least: Duration) {
+        pressure::inconclusive_if_stalled(what, self.waits.stall(), least);
     }
 }
 

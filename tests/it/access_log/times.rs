@@ -14,7 +14,7 @@ use socket2::{Domain, Socket, Type};
 use super::{lines, place, table};
 use crate::support::{
     Connection, CpuWaits, DEMO, FaultProxy, Gateway, Mode, Redis, Request, Upstream, eventually,
-    inconclusive_if_waited, proxy_to, sleep_for,
+    inconclusive_if_stalled, proxy_to, sleep_for,
 };
 
 const DELAY: Duration = Duration::from_millis(500);
@@ -36,9 +36,10 @@ fn judge(line: &Value, own: &[&str], waits: &CpuWaits) {
     if slow < DELAY.mul_f64(0.9) {
         // A pause of the gateway itself may precede a delay of the client.
         let why = format!("{own:?} should have the delay: {line}");
-        inconclusive_if_waited(&why, waits, DELAY.saturating_sub(slow));
+        inconclusive_if_stalled(&why, waits.stall(), DELAY.saturating_sub(slow));
     } else if let Some(other) = others.find(|name| of(name) > DELAY / 2) {
-        inconclusive_if_waited(&format!("{other} is long, too: {line}"), waits, of(other));
+        let why = format!("{other} is long, too: {line}");
+        inconclusive_if_stalled(&why, waits.stall(), of(other));
     }
 }
 

@@ -1,8 +1,8 @@
 //! Repair after a replica has taken over that lacks writes: which calls carry what gateways saw,
 //! and what is newer than that.
 
-use super::{decided_by, gateways, is_decided_locally_since};
-use crate::shared::is_decided_locally;
+use super::gateways;
+use crate::shared::{Phase, decided_by, is_decided_locally};
 use crate::support::{
     CpuWaits, DEMO, Gateway, RedisCluster, Request, StatusCounts, eventually, key,
     send_concurrently, sleep_for,
@@ -92,9 +92,9 @@ fn repair_keeps_the_reset_of_an_operator() {
             (decided() > before).then_some(())
         });
     }
-    let (local, waits) = (decided_by(&gateways, "local"), CpuWaits::now());
+    let phase = Phase::begin(&gateways);
     let counts = send(&gateways[1..], 150);
-    if is_decided_locally_since(local, &gateways, &waits) {
+    if phase.is_decided_locally(&gateways) {
         return;
     }
     assert_eq!(counts, [(200, 100), (429, 50)].into());
@@ -121,6 +121,7 @@ fn tokens_above_the_limit_are_not_granted_again() {
         return;
     }
     assert_eq!(counts, [(200, 60)].into());
+    let waits = CpuWaits::now();
     redis.nodes[replica].query::<String>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
     while redis.nodes[master].is_master() {}
     let counts = send(&gateways, 100);

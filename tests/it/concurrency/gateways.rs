@@ -9,10 +9,10 @@ use nix::unistd::Pid;
 use super::chaos::{Clients, HTTP2, addresses};
 use super::counting::Counting;
 use super::{config, fill, hang, held};
-use crate::cluster::{decided_by, is_decided_locally_since};
+use crate::shared::Phase;
 use crate::support::{
-    Connection, CpuWaits, FaultProxy, Gateway, Mode, Redis, Stopwatch, eventually, inconclusive,
-    sleep_for, timed, timed_below, within,
+    Connection, FaultProxy, Gateway, Mode, Redis, Stopwatch, eventually, inconclusive, sleep_for,
+    timed, timed_below, within,
 };
 
 /// Time until the units of a dead gateway are free.
@@ -68,16 +68,16 @@ pub(super) fn usable(
 /// units that the gateways share, and that all are free afterwards.
 pub(super) fn assert_limit_of_20_holds(gateways: &[Gateway], upstream: &Counting, time: Duration) {
     let is_shared = gateways.iter().all(|gateway| gateway.config().contains("[redis]"));
-    let (before, waits) = (decided_by(gateways, "local"), CpuWaits::now());
+    let mut phase = Phase::begin(gateways);
     // A gateway decides a check that Redis has not decided in a second by its share, which comes on
     // top of what Redis has granted.
-    let is_local = || is_shared && is_decided_locally_since(before, gateways, &waits);
+    let is_local = |phase: &Phase| is_shared && phase.is_decided_locally(gateways);
     let addresses: Vec<_> = gateways.iter().map(addresses).collect();
     let clients = Clients::start(64, &addresses);
     sleep_for(time);
     let (passed, refused) = clients.stop();
     eprintln!("{passed} passed, {refused} refused, at most {} in flight", upstream.peak());
-    if upstream.peak() > 20 && is_local() {
+    if upstream.peak() > 20 && is_local(&phase) {
         return;
     }
     assert!(upstream.peak() <= 20, "{} in flight", upstream.peak());
@@ -90,8 +90,9 @@ pub(super) fn assert_limit_of_20_holds(gateways: &[Gateway], upstream: &Counting
     for gateway in gateways {
         // What the other gateways have released is free in Redis within milliseconds.
         eventually("all units to be free", free);
+        phase.next_part();
         let most = usable(gateway, upstream, 20, RELEASED);
-        if (most, upstream.peak()) != (20, 20) && is_local() {
+        if (most, upstream.peak()) != (20, 20) && is_local(&phase) {
             return;
         }
         assert_eq!((most, upstream.peak()), (20, 20));

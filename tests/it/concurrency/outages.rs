@@ -7,8 +7,8 @@ use super::chaos::{Clients, HTTP2, addresses};
 use super::counting::Counting;
 use super::gateways::usable;
 use super::{config, fill, held};
-use crate::cluster::is_decided_locally_since;
-use crate::support::{CpuWaits, Data, Fleet, eventually, inconclusive, sleep_for};
+use crate::shared::Phase;
+use crate::support::{Data, Fleet, eventually, inconclusive, sleep_for};
 
 /// At least the time after its return in which a gateway keeps to its share: `open_max` of
 /// [`Fleet`] and two seconds.
@@ -16,13 +16,6 @@ const SETTLING: Duration = Duration::from_secs(3);
 
 /// Time in which requests of the clients end.
 const ENDED: Duration = Duration::from_secs(1);
-
-/// The begin of a phase in which Redis decides.
-struct Phase {
-    waits: CpuWaits,
-    /// Local decisions before it.
-    local: u64,
-}
 
 /// Three gateways and their upstream.
 struct World {
@@ -54,10 +47,7 @@ impl World {
 
     /// Begins a phase in which Redis decides.
     fn begin(&self) -> Phase {
-        let labels = [("source", "local")];
-        let gateways = self.fleet.gateways.iter();
-        let of_each = gateways.map(|one| one.existing("tollgate_decisions_total", &labels));
-        Phase { waits: CpuWaits::now(), local: of_each.flatten().sum() }
+        Phase::begin(&self.fleet.gateways)
     }
 
     /// Whether more than `most` requests were in flight since the last check, because gateways have
@@ -65,8 +55,7 @@ impl World {
     /// on top. Such a test is inconclusive if they had to wait for a CPU, else it fails.
     #[track_caller]
     fn is_spoilt(&self, phase: &Phase, most: usize) -> bool {
-        self.upstream.peak() > most
-            && is_decided_locally_since(phase.local, &self.fleet.gateways, &phase.waits)
+        self.upstream.peak() > most && phase.is_decided_locally(&self.fleet.gateways)
     }
 
     /// Asserts that no more than `most` requests were in flight since the last call.

@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::{FAST_BREAKER, breaker, times_opened, wait_until_connected};
 use crate::support::{
     ClientGroup, CpuWaits, DEMO, FaultProxy, Gateway, Load, Mode, Redis, Report, TIMEOUT,
-    Timestamp, inconclusive, inconclusive_if_waited, key, sleep_for, within,
+    Timestamp, inconclusive, inconclusive_if_stalled, inconclusive_if_waited, key, sleep_for,
+    within,
 };
 
 const BUDGET: Duration = Duration::from_millis(10);
@@ -172,7 +173,7 @@ impl LoadReport {
         }
         match self.p99(span) {
             Some(p99) => {
-                if let Some(why) = self.waits.judge(p99, most) {
+                if let Some(why) = self.waits.judge_served(p99, most) {
                     inconclusive(&format!("{why} in {span:?}"));
                 }
             }
@@ -260,6 +261,7 @@ fn row_02_hanging_redis_delays_no_request() {
     let opened = test.opens(|| redis.pause());
     let after = timeouts();
     sleep_for(Duration::from_secs(3));
+    let stall = test.waits.stall_of_servers();
     let closed = test.closes(|| redis.resume());
     let (stopped, end) = (opened.span.start, test.load.elapsed());
     let report = test.close();
@@ -268,7 +270,7 @@ fn row_02_hanging_redis_delays_no_request() {
     let finding = format!("{} timeouts, with {noise:?} of noise", after - before);
     if after - before > 5 + 3 {
         // More can be in flight only if the gateway waited for a CPU for longer than a timeout.
-        inconclusive_if_waited(&finding, &report.waits, BUDGET);
+        inconclusive_if_stalled(&finding, stall, BUDGET);
     }
     report.saw_it_open_within(5 * BUDGET, &opened);
     report.saw_it_close(&closed);
@@ -287,6 +289,7 @@ fn row_03_no_request_is_used_as_a_probe() {
         return test.give_up();
     }
     test.opens(|| proxy.set(slow));
+    let waits = CpuWaits::now();
     // Calls that were in flight when the breaker opened have arrived.
     sleep_for(Duration::from_millis(100));
     let opened = test.load.elapsed();
@@ -295,6 +298,7 @@ fn row_03_no_request_is_used_as_a_probe() {
     let stayed_open = times_opened(&test.gateway) == times;
     let calls_while_open = proxy.client_calls() - calls;
     let shut = test.load.elapsed();
+    let stall = waits.stall();
     let closed = test.closes(|| proxy.set(Mode::Pass));
     let report = test.close();
     report.saw_it_close(&closed);
@@ -307,7 +311,7 @@ fn row_03_no_request_is_used_as_a_probe() {
     if calls_while_open > 0 {
         // Those in flight when it opened can be late if the proxy has to wait for a CPU.
         let finding = format!("{calls_while_open} calls on behalf of clients while it was open");
-        inconclusive_if_waited(&finding, &report.waits, Duration::from_millis(100));
+        inconclusive_if_stalled(&finding, stall, Duration::from_millis(100));
     }
     // No call to Redis is made in this span.
     report.took_at_most(MORE, &(opened..shut));

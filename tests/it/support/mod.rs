@@ -57,14 +57,14 @@ pub(crate) use peers::{
     H2Load, HaProxy, PeerServer, grpc_client, http2_abuse, http2_client, websocket_client,
 };
 pub(crate) use ports::free_port;
-pub(crate) use pressure::CpuWaits;
+pub(crate) use pressure::{CpuWaits, inconclusive_if_stalled, inconclusive_if_waited};
 pub(crate) use python::PythonServer;
 pub(crate) use redis::Redis;
 pub(crate) use send::{StatusCounts, send_concurrently, send_many};
 pub(crate) use shell::{BackgroundShell, bash};
 pub(crate) use upstream::{ReceivedRequest, Upstream, is_closed_by_peer};
 pub(crate) use wait::{
-    Latch, Stopwatch, TIMEOUT, Timestamp, each_below, eventually, inconclusive_if_waited,
-    sleep_for, timed, timed_below, wait_retry_after, within,
+    Latch, Stopwatch, TIMEOUT, Timestamp, each_below, eventually, sleep_for, timed, timed_below,
+    wait_retry_after, within,
 };
 pub(crate) use wall_clock::WallClock;

@@ -93,7 +93,9 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 }
 
 /// Runs `work`, and asserts that it takes less than `limit`. If it takes longer only because the
-/// processes of the test waited for a CPU, the measurement is inconclusive.
+/// processes of the test waited for a CPU, the measurement is inconclusive: the sum of the waits
+/// extends the limit, since one thread after the other may have a part in `work`, to five times
+/// its length at most.
 #[track_caller]
 pub(crate) fn timed_below<T>(limit: Duration, work: impl FnOnce() -> T) -> T {
     let before = CpuWaits::now();
@@ -113,14 +115,6 @@ pub(crate) fn each_below(limit: Duration, count: usize, mut work: impl FnMut(usi
     if let Some(why) = before.judge(longest, limit) {
         inconclusive(&why);
     }
-}
-
-/// Reports `what` as inconclusive if the processes of the test have waited for a CPU for longer
-/// than `least` since `waits`. Panics otherwise: no machine is to blame.
-#[track_caller]
-pub(crate) fn inconclusive_if_waited(what: &str, waits: &CpuWaits, least: Duration) {
-    let why = waits.judge(2 * least, least).unwrap_or_default();
-    inconclusive(&format!("{what}; {why}"));
 }
 
 /// Sleeps for the length of a fault, which is part of the scenario.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::{FAST_BREAKER, LONG_TIMEOUT, allowed, config, send, send_until};
-use crate::cluster::{decided_by, gateways};
+use crate::cluster::gateways;
 use crate::outages::latency::LoadTest;
+use crate::shared::decided_by;
 use crate::support::{
     ClusterNode, FaultProxy, Gateway, Mode, RedisCluster, eventually, sleep_for, tollgate,
 };

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::{LONG_TIMEOUT, add, allowed, config, send, send_until};
-use crate::cluster::{decided_by, gateways};
+use crate::cluster::gateways;
+use crate::shared::{TIMEOUT_OF_CALLS, decided_by};
 use crate::support::{
-    CpuWaits, Gateway, RedisCluster, StatusCounts, Stopwatch, eventually, inconclusive_if_waited,
+    CpuWaits, Gateway, RedisCluster, StatusCounts, Stopwatch, eventually, inconclusive_if_stalled,
     within,
 };
 
@@ -44,8 +45,9 @@ fn assert_exact(redis: &RedisCluster, lanes: u16, fault: impl FnOnce() + Send) {
     let rules = rules();
     // The last clients have no limit but that of all.
     let gateways: [Gateway; 3] = gateways(&config(redis, &settings, &rules, CLIENTS + EACH));
-    let (waits, watch) = (CpuWaits::now(), Stopwatch::start());
+    let (mut waits, watch) = (CpuWaits::now(), Stopwatch::start());
     let mut counts = under_load(&gateways, fault);
+    waits.next_phase();
     let (local, in_redis) = (decided_by(&gateways, "local"), decided_by(&gateways, "redis"));
     eprintln!(
         "{counts:?} during the fault, {local} local, {in_redis} in Redis {:?}",
@@ -55,6 +57,7 @@ fn assert_exact(redis: &RedisCluster, lanes: u16, fault: impl FnOnce() + Send) {
     add(&mut counts, send(&gateways, 0..CLIENTS, left + 3_000));
     let local = usize::try_from(decided_by(&gateways, "local")).unwrap();
     assert!(allowed(&counts).abs_diff(CLIENTS * EACH) <= local, "{local} local: {counts:?}");
+    waits.next_phase();
     let more = send(&gateways, CLIENTS..CLIENTS + EACH, ALL - CLIENTS * EACH + 500);
     let all = allowed(&counts) + allowed(&more);
     let local = decided_by(&gateways, "local");
@@ -64,7 +67,7 @@ fn assert_exact(redis: &RedisCluster, lanes: u16, fault: impl FnOnce() + Send) {
     // A stall of a second opens breakers, but no machine is an excuse for every fifth decision.
     assert!(4 * local <= in_redis, "{what}");
     if 20 * local > in_redis {
-        inconclusive_if_waited(&what, &waits, Duration::from_secs(1));
+        inconclusive_if_stalled(&what, waits.stall_of_servers(), TIMEOUT_OF_CALLS);
     }
 }
 

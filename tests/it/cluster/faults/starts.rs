@@ -1,7 +1,8 @@
 //! What a gateway finds when it starts.
 
 use super::{FAST_BREAKER, LONG_TIMEOUT, allowed, clients, config, send};
-use crate::cluster::{decided_by, gateways, wait_until_connected};
+use crate::cluster::{gateways, wait_until_connected};
+use crate::shared::decided_by;
 use crate::support::{ClosedPort, ClusterNode, DEMO, Gateway, Redis, RedisCluster, eventually};
 
 const RULES: &str = "[rules.client]\nper = [\"key\"]\nrate = \"1000000/s\"\n";

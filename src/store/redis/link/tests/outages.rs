@@ -167,7 +167,7 @@ async fn row_26_idle_connection_is_kept_open() {
     if found != (Ok(()), 1) {
         // Two PINGs a second keep it open, unless a busy machine lets none pass for a second.
         let what = format!("the write, and the number of connections: {found:?}");
-        timer.inconclusive_if_waited(&what, Duration::from_millis(500));
+        timer.inconclusive_if_stalled(&what, Duration::from_millis(500));
     }
 }
 
