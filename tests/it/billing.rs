@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::shared::{TIMEOUT_OF_CALLS, is_decided_locally, late_checks};
 use crate::support::{
     CpuWaits, Gateway, Redis, Request, TIMEOUT, WallClock, eventually, full_config,
-    inconclusive_if_stalled, key, sleep_for, tollgate, within,
+    inconclusive_if_stalled, key, sleep_for, timed_below, tollgate, within,
 };
 
 /// What is compared: requests by client, plan, route and day.
@@ -395,10 +395,11 @@ impl Day {
 
     /// Waits until this gateway lists all requests: those of another one are in Redis then.
     fn wait_until_listed(&self, index: usize) {
-        eventually("all requests in the list", || {
+        let is_listed = || {
             let listed = sums(&entries(&self.gateways[index], "by=route&since=2026-01-01"));
             (missing(&listed, &self.seen) == 0).then_some(())
-        });
+        };
+        timed_below(Duration::from_secs(2), || eventually("all requests in the list", is_listed));
     }
 
     /// Sets the clock to some hours after noon. Gateways read it once a second: they have done so

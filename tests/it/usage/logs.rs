@@ -3,10 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{BEHIND, place, remaining, request, send, stop};
-use crate::support::{
-    DEMO, Gateway, Request, check, eventually, full_config, key, sleep_for, within,
-};
+use super::{FAR_BEHIND, is_written, place, remaining, request, send, stop};
+use crate::support::{DEMO, Gateway, Request, check, eventually, full_config, key, sleep_for};
 
 /// A sliding window for a client with a key.
 fn config(file: &Path, limit: &str) -> String {
@@ -32,8 +30,8 @@ fn wait_until_written(gateway: &Gateway) {
     for _ in 0..MORE {
         let before = writes(gateway);
         send(gateway, 1);
-        let written = within(BEHIND, || (writes(gateway) > before).then_some(()));
-        assert!(written.is_some(), "no write within {BEHIND:?}");
+        let has_written = is_written(|| writes(gateway) > before);
+        assert!(has_written, "no write within {FAR_BEHIND:?}");
     }
 }
 
