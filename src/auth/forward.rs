@@ -131,7 +131,7 @@ impl ForwardAuthChecks {
 
     /// The digest that requests have in common which share an answer; `None`: they do not.
     pub fn digest(settings: &ForwardAuth, asked: &Asked<'_>) -> Option<Digest> {
-        settings.cache.as_ref().map(|cache| digest(cache, asked))
+        settings.cache.as_ref().map(|cache| digest(settings, cache, asked))
     }
 
     /// The answer for requests with a digest, if it is known.
@@ -258,19 +258,24 @@ impl Answered {
     }
 }
 
-/// The headers of the request to the server.
-fn headers(settings: &ForwardAuth, asked: &Asked<'_>) -> Vec<(HeaderName, HeaderValue)> {
-    let Head { method, target, uri, headers, .. } = *asked.head;
-    let mut sent = Vec::new();
-    // As the upstream: no header of the client's connection, and none that only a proxy may set.
-    let of_connection: Vec<HeaderName> = framing::named_by_connection(headers).collect();
-    let is_sent = |name: &&HeaderName| {
+/// Which of `request_headers` the server gets of this request: as the upstream, none of the
+/// client's connection, and none that only a proxy may set.
+fn passed_on<'a>(settings: &'a ForwardAuth, asked: &Asked<'_>) -> Vec<&'a HeaderName> {
+    let of_connection: Vec<HeaderName> = framing::named_by_connection(asked.head.headers).collect();
+    let is_passed_on = |name: &&HeaderName| {
         let is_ours = METHOD_HEADERS.contains(*name) || TARGET_HEADERS.contains(*name);
         let is_known = [HOST_HEADER, PROTO_HEADER, ADDRESS_HEADER, ID_HEADER].contains(*name);
         let is_forged = forwarding::is_forwarding(name.as_str()) && !asked.via_proxy;
         !is_ours && !is_known && !is_forged && !of_connection.contains(*name)
     };
-    for name in settings.request_headers.iter().filter(is_sent) {
+    settings.request_headers.iter().filter(is_passed_on).collect()
+}
+
+/// The headers of the request to the server.
+fn headers(settings: &ForwardAuth, asked: &Asked<'_>) -> Vec<(HeaderName, HeaderValue)> {
+    let Head { method, target, uri, headers, .. } = *asked.head;
+    let mut sent = Vec::new();
+    for name in passed_on(settings, asked) {
         let values = headers.get_all(name).iter();
         sent.extend(values.map(|value| (name.clone(), value.clone())));
     }
@@ -372,8 +377,9 @@ fn text(name: &HeaderName, headers: &HeaderMap) -> Result<Option<String>, Failur
 
 /// SHA-256 of what requests have in common which share an answer. Each part is preceded by its
 /// number of values and their lengths, so that different requests never hash the same bytes.
-fn digest(cache: &AnswerCache, asked: &Asked<'_>) -> Digest {
+fn digest(settings: &ForwardAuth, cache: &AnswerCache, asked: &Asked<'_>) -> Digest {
     let Head { method, target, headers, .. } = *asked.head;
+    let passed_on = passed_on(settings, asked);
     let mut hash = Sha256::new();
     let mut add = |values: &mut dyn Iterator<Item = &[u8]>| {
         let values: Vec<&[u8]> = values.collect();
@@ -388,6 +394,12 @@ fn digest(cache: &AnswerCache, asked: &Asked<'_>) -> Digest {
     for by in &cache.by {
         let ip = asked.ip.map(|ip| ip.to_string());
         match by {
+            // The server has not seen it: its answer is not for requests of which it sees it.
+            CachedBy::Header(name)
+                if settings.request_headers.contains(name) && !passed_on.contains(&name) =>
+            {
+                add(&mut std::iter::empty());
+            }
             CachedBy::Header(name) => {
                 add(&mut headers.get_all(name).iter().map(HeaderValue::as_bytes));
             }
@@ -531,6 +543,30 @@ mod tests {
             })
         };
         assert_eq!((names(false), names(true)), ([false, true, false], [false, true, true]));
+    }
+
+    #[test]
+    fn answer_is_not_shared_with_requests_of_which_the_server_sees_more() {
+        let policy = policy(
+            "cache = '10s'\nrequest_headers = ['Authorization', 'X-Org', 'X-Real-IP']\n\
+             cache_by = ['header:Authorization', 'header:X-Org', 'header:X-Real-IP']",
+        );
+        let digest_of = |via_proxy, sent: &[(&'static str, &str)]| {
+            with_request("/", sent, |asked| {
+                let asked = Asked { via_proxy, ..*asked };
+                ForwardAuthChecks::digest(&policy.forward_auth[0], &asked).unwrap()
+            })
+        };
+        let own = ("authorization", "mine");
+        let (org, other) = (("x-org", "victim"), ("x-org", "other"));
+        let hidden = digest_of(false, &[own, org, ("connection", "X-Org")]);
+        assert_ne!(hidden, digest_of(false, &[own, org]));
+        // The server is asked the same.
+        assert_eq!(hidden, digest_of(false, &[own]));
+        assert_eq!(hidden, digest_of(false, &[own, other, ("connection", "close, X-Org")]));
+        let address = ("x-real-ip", "10.0.0.5");
+        assert_ne!(digest_of(true, &[own, address]), digest_of(false, &[own, address]));
+        assert_eq!(digest_of(true, &[own]), digest_of(false, &[own, address]));
     }
 
     #[test]
