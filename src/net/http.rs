@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::header::{CONTENT_LENGTH, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
@@ -17,7 +18,7 @@ use pingora::protocols::http::v1::client::HttpSession;
 use pingora::protocols::l4::stream::Stream as RawStream;
 use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
 use thiserror::Error;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
@@ -146,16 +147,18 @@ impl HttpClient {
 
     async fn exchange(&self, request: &Request<'_>) -> Result<StreamingResponse, HttpError> {
         let head = self.head(request).map_err(HttpError::Head)?;
-        let session = 'sent: {
-            while let Some(stream) = self.take_idle() {
-                // If it fails, the server may have closed it meanwhile, and has not answered
-                // anyway.
-                if let Ok(session) = send(stream, &head, request.body).await {
-                    break 'sent session;
-                }
+        // If it fails on an idle connection, the server may have closed it meanwhile, and has not
+        // answered anyway. Only once: what makes the server close is not sent on each of them.
+        let sent = match self.take_idle().await {
+            Some(stream) => send(stream, &head, request.body).await.ok(),
+            None => None,
+        };
+        let session = match sent {
+            Some(session) => session,
+            None => {
+                let stream = self.connect().await.map_err(HttpError::Connect)?;
+                send(stream, &head, request.body).await.map_err(HttpError::Head)?
             }
-            let stream = self.connect().await.map_err(HttpError::Connect)?;
-            send(stream, &head, request.body).await.map_err(HttpError::Head)?
         };
         let (idle, max_idle) = (Arc::clone(&self.idle), self.max_idle);
         Ok(StreamingResponse { session, idle, max_idle })
@@ -179,7 +182,22 @@ impl HttpClient {
         Ok(head)
     }
 
-    fn take_idle(&self) -> Option<Stream> {
+    /// An idle connection that is open and silent. What a server has sent after a response, as a
+    /// 408 before it closes, would be the response to the next request.
+    async fn take_idle(&self) -> Option<Stream> {
+        while let Some(mut stream) = self.pop_idle() {
+            // The runtime then knows what has arrived.
+            tokio::task::yield_now().await;
+            let mut byte = [0];
+            let read = tokio::task::unconstrained(stream.read(&mut byte));
+            if read.now_or_never().is_none() {
+                return Some(stream);
+            }
+        }
+        None
+    }
+
+    fn pop_idle(&self) -> Option<Stream> {
         let now = clock::now();
         let mut idle = self.idle.lock();
         idle.retain(|idle| now.saturating_sub(idle.since) < IDLE_TIMEOUT_US);
@@ -315,7 +333,7 @@ impl AsyncWrite for Encrypted {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::AsyncWriteExt as _;
     use tokio::net::TcpListener;
     use tokio::sync::mpsc;
 
@@ -374,6 +392,82 @@ mod tests {
             connections.push(connection);
         }
         assert_eq!(connections, [0, 0, 1, 1]);
+    }
+
+    async fn read_head(stream: &mut TcpStream) -> Option<String> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.ok()?);
+        }
+        String::from_utf8(head).ok()
+    }
+
+    #[tokio::test]
+    async fn what_a_server_sends_after_a_response_is_no_response() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = HttpClient::new(HostPort { host: "127.0.0.1".to_owned(), port }, None);
+        let request = get("/");
+        let fetch = client.fetch(&request, DEADLINE, 100);
+        let answer = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_head(&mut stream).await.unwrap();
+            stream.write_all(OK.as_bytes()).await.unwrap();
+            stream
+        };
+        let (response, mut first) = tokio::join!(fetch, answer);
+        assert_eq!(response.unwrap().status, StatusCode::OK);
+        let late = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n";
+        first.write_all(late).await.unwrap();
+        let fetch = client.fetch(&request, DEADLINE, 100);
+        let answer = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_head(&mut stream).await.unwrap();
+            stream.write_all(OK.as_bytes()).await.unwrap();
+        };
+        let (response, ()) = tokio::join!(fetch, answer);
+        assert_eq!(response.unwrap().status, StatusCode::OK);
+    }
+
+    /// A server that answers the first request of each connection, and closes it after the next.
+    #[tokio::test]
+    async fn request_is_repeated_on_one_other_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = HostPort { host: "127.0.0.1".to_owned(), port };
+        let client = HttpClient::new(server, None).with_idle(3);
+        let (reports, mut requests) = mpsc::unbounded_channel();
+        let all_sent = Arc::new(tokio::sync::Barrier::new(3));
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let (reports, all_sent) = (reports.clone(), Arc::clone(&all_sent));
+                tokio::spawn(async move {
+                    let Some(head) = read_head(&mut stream).await else { return };
+                    if head.starts_with("GET /first ") {
+                        // No connection is idle before there are three.
+                        all_sent.wait().await;
+                    }
+                    let _ = reports.send(head);
+                    stream.write_all(OK.as_bytes()).await.unwrap();
+                    let Some(head) = read_head(&mut stream).await else { return };
+                    let _ = reports.send(head);
+                });
+            }
+        });
+        let request = get("/first");
+        let fetch = || client.fetch(&request, DEADLINE, 100);
+        let (a, b, c) = tokio::join!(fetch(), fetch(), fetch());
+        assert!([a, b, c].iter().all(Result::is_ok));
+        assert_eq!(client.idle.lock().len(), 3);
+        client.fetch(&get("/second"), DEADLINE, 100).await.unwrap();
+        drop(client);
+        let mut seconds = 0;
+        for _ in 0..5 {
+            seconds += usize::from(requests.recv().await.unwrap().starts_with("GET /second "));
+        }
+        assert_eq!(seconds, 2);
+        assert!(requests.try_recv().is_err());
     }
 
     #[tokio::test]
