@@ -89,6 +89,11 @@ impl Notes {
         }
     }
 
+    /// Whether there is a note about the setting at `place`.
+    pub(super) fn has(&self, place: Place) -> bool {
+        self.all.iter().any(|note| note.place == place)
+    }
+
     /// The notes in the order of the files.
     pub(super) fn into_sorted(mut self) -> Vec<Note> {
         self.all.sort_by_key(|note| note.place);

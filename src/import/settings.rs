@@ -43,6 +43,8 @@ pub(super) struct Imported {
     pub(super) server: Settings,
     /// `[server.limits]`.
     pub(super) limits: Settings,
+    /// `[server.http2]`.
+    pub(super) http2: Settings,
     /// `[[listeners]]`.
     pub(super) listeners: Vec<(Place, Settings)>,
     pub(super) acme: Settings,

@@ -30,6 +30,7 @@ pub(super) fn write(imported: &Imported, names: &[&str]) -> String {
     }
     table(&mut text, "[server]", None, &server);
     table(&mut text, "[server.limits]", None, &imported.limits);
+    table(&mut text, "[server.http2]", None, &imported.http2);
     let at = |place: Place| {
         let name = names.get(place.file).copied().unwrap_or_default();
         (place.line > 0).then(|| place.shown(name))

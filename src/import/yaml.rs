@@ -1,5 +1,6 @@
 //! YAML as a tree whose nodes have lines. Aliases and merge keys (`<<`) are resolved. JSON is YAML.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span};
@@ -19,6 +20,10 @@ const MAX_NODES: usize = 500_000;
 pub(super) struct Node {
     pub(super) place: Place,
     value: Value,
+    /// Whether it was found by its key.
+    is_read: Cell<bool>,
+    /// Whether a key was looked for in it.
+    is_opened: Cell<bool>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -63,18 +68,42 @@ fn place(file: usize, marker: Marker) -> Place {
 impl Node {
     /// A node that has nothing.
     pub(super) fn nothing() -> Self {
-        Self { place: Place::default(), value: Value::Null }
+        Self::new(Place::default(), Value::Null)
     }
 
     /// A map without keys.
     pub(super) fn empty_map(place: Place) -> Self {
-        Self { place, value: Value::Map(Vec::new()) }
+        Self::new(place, Value::Map(Vec::new()))
+    }
+
+    fn new(place: Place, value: Value) -> Self {
+        Self { place, value, is_read: Cell::default(), is_opened: Cell::default() }
     }
 
     /// The value of a key. A null is no value.
     pub(super) fn get(&self, key: &str) -> Option<&Node> {
-        let found = self.pairs().iter().find(|pair| pair.key == key);
-        found.map(|pair| &pair.value).filter(|value| value.value != Value::Null)
+        self.is_opened.set(true);
+        let found = &self.pairs().iter().find(|pair| pair.key == key)?.value;
+        found.is_read.set(true);
+        Some(found).filter(|value| value.value != Value::Null)
+    }
+
+    /// Whether [`get`](Self::get) has found it.
+    pub(super) fn is_read(&self) -> bool {
+        self.is_read.get()
+    }
+
+    /// Whether [`get`](Self::get) has looked for a key in it.
+    pub(super) fn is_opened(&self) -> bool {
+        self.is_opened.get()
+    }
+
+    /// Counts all that it has as read: a note says why it is left out.
+    pub(super) fn leave_out(&self) {
+        for node in self.pairs().iter().map(|pair| &pair.value).chain(self.items()) {
+            node.is_read.set(true);
+            node.leave_out();
+        }
     }
 
     /// Whether it has a key, also with a null: `tls:`.
@@ -135,6 +164,16 @@ impl Node {
     /// Whether it is a list without items.
     pub(super) fn is_empty_list(&self) -> bool {
         matches!(&self.value, Value::List(items) if items.is_empty())
+    }
+
+    /// Whether it is nothing, a list without items, or a map without keys.
+    pub(super) fn is_empty(&self) -> bool {
+        match &self.value {
+            Value::Null => true,
+            Value::Scalar(_) => false,
+            Value::List(items) => items.is_empty(),
+            Value::Map(pairs) => pairs.is_empty(),
+        }
     }
 
     /// The pairs of a map; none of anything else.
@@ -242,7 +281,7 @@ impl Builder {
             Event::Scalar(text, style, anchor, _) => {
                 let is_null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null");
                 let value = if is_null { Value::Null } else { Value::Scalar(text.into_owned()) };
-                self.complete(Node { place, value }, anchor)
+                self.complete(Node::new(place, value), anchor)
             }
             Event::Alias(anchor) => {
                 let Some(node) = self.anchors.get(&anchor).cloned() else {
@@ -269,7 +308,7 @@ impl Builder {
         if self.open.len() >= MAX_DEPTH {
             return Err(SyntaxError::new(place, "more than 100 levels"));
         }
-        let node = Node { place, value };
+        let node = Node::new(place, value);
         self.open.push(Open { node, anchor, key: None, keys: HashSet::new() });
         Ok(())
     }

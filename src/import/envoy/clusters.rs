@@ -59,7 +59,7 @@ fn settings(cluster: &Node, name: &str, notes: &mut Notes) -> Settings {
     }
     for (number, check) in items(cluster, "health_checks").iter().enumerate() {
         if number == 0 {
-            health(check, &mut settings);
+            health(check, &what, &mut settings, notes);
         } else {
             let why = "an upstream has one health check, the first";
             notes.omitted(check.place, format!("{what}: health_checks"), why);
@@ -234,15 +234,19 @@ pub(super) fn files(certificate: &Node) -> Option<(&str, &str)> {
     Some((file("certificate_chain")?, file("private_key")?))
 }
 
-fn health(check: &Node, settings: &mut Settings) {
+fn health(check: &Node, what: &str, settings: &mut Settings, notes: &mut Notes) {
     let mut health = Table::new();
     if let Some(http) = get(check, "http_health_check") {
         health.insert("path".into(), text(http, "path").unwrap_or("/").into());
         if let Some(host) = text(http, "host") {
             health.insert("host".into(), host.into());
         }
-    } else if get(check, "grpc_health_check").is_some() {
+        expected(http, what, &mut health, notes);
+    } else if let Some(grpc) = get(check, "grpc_health_check") {
         health.insert("kind".into(), "grpc".into());
+        if let Some(service) = text(grpc, "service_name").filter(|it| !it.is_empty()) {
+            health.insert("service".into(), service.into());
+        }
     } else {
         health.insert("kind".into(), "tcp".into());
     }
@@ -256,6 +260,33 @@ fn health(check: &Node, settings: &mut Settings) {
         }
     }
     settings.set("health", health);
+}
+
+/// The statuses of a healthy server: of Envoy, 200 if there are none.
+fn expected(http: &Node, what: &str, health: &mut Table, notes: &mut Notes) {
+    let ranges = items(http, "expected_statuses");
+    let mut statuses: Vec<u64> = Vec::new();
+    for range in ranges {
+        let number = |key: &str| get(range, key).and_then(Node::number).unwrap_or(0);
+        // The end is exclusive.
+        statuses.extend(number("start").max(200)..number("end").min(600));
+    }
+    statuses.sort_unstable();
+    statuses.dedup();
+    if ranges.is_empty() {
+        statuses.push(200);
+    } else if statuses.iter().copied().eq(200..400) {
+        // The default.
+        return;
+    } else if statuses.is_empty() {
+        let place = ranges.first().map_or(http.place, |range| range.place);
+        let why = "`status` of `health` has statuses of 200 to 599";
+        notes.omitted(place, format!("{what}: expected_statuses"), why);
+        return;
+    }
+    let statuses: Vec<toml::Value> =
+        statuses.into_iter().map(|it| i64::try_from(it).unwrap_or(200).into()).collect();
+    health.insert("status".into(), statuses.into());
 }
 
 fn eject(outlier: &Node, settings: &mut Settings) {

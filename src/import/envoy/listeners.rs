@@ -24,6 +24,8 @@ pub(super) fn import(resources: &Node, imported: &mut Imported) {
         let addresses = addresses(listener, &what, &mut imported.notes);
         if has_http {
             listen_on(listener, &what, &addresses, imported);
+        } else {
+            listener.leave_out();
         }
         imported.serve(first_route, &addresses);
     }
@@ -46,6 +48,7 @@ fn managers(listener: &Node, name: &str, resources: &Node, imported: &mut Import
                     format!("listener {name}: {kind}"),
                     "the gateway forwards HTTP only",
                 );
+                filter.leave_out();
                 continue;
             }
             found = true;
@@ -80,13 +83,12 @@ fn manager_settings(manager: &Node, name: &str, imported: &mut Imported) {
         ("max_headers_count", "max_headers", 256),
         ("max_requests_per_connection", "max_requests_per_connection", 1_000_000_000),
     ] {
-        let number = options.and_then(|it| get(it, theirs)).and_then(Node::number);
-        if let Some(number) = number.filter(|number| *number > 0) {
-            // Of several listeners, the lowest: it is one setting for all.
-            let known = imported.limits.get(own).and_then(Value::as_integer).unwrap_or(most);
-            imported.limits.set(own, i64::try_from(number).unwrap_or(most).min(known));
-        }
+        lowest(options, theirs, (own, most), &mut imported.limits);
     }
+    let options = get(manager, "http2_protocol_options");
+    let own = ("max_concurrent_streams", 10_000);
+    lowest(options, "max_concurrent_streams", own, &mut imported.http2);
+    upgrades(manager, &format!("listener {name}"), &mut imported.notes);
     let hops = get(manager, "xff_num_trusted_hops").and_then(Node::number).unwrap_or(0);
     if hops > 0 {
         let why = "write the addresses of the proxies in `server.trusted_proxies`: their number is not enough";
@@ -104,18 +106,48 @@ fn manager_settings(manager: &Node, name: &str, imported: &mut Imported) {
         ) || limits::is_local(filter);
         if !is_known {
             imported.notes.omitted(filter.place, format!("filter {kind}"), instead(kind));
+            filter.leave_out();
         }
     }
     for (key, why) in [
         ("access_log", "the access log is JSON on standard output: `[access_log]`"),
         ("tracing", "write `[tracing]` with the `endpoint` of a collector"),
         ("local_reply_config", "bodies of the gateway's own errors are `[errors.<status>]`"),
-        ("upgrade_configs", ""),
         ("scoped_routes", "routes of a control plane are not read"),
     ] {
-        if let Some(node) = get(manager, key).filter(|_| !why.is_empty()) {
+        if let Some(node) = get(manager, key) {
             imported.notes.omitted(node.place, format!("listener {name}: {key}"), why);
         }
+    }
+}
+
+/// Notes the protocols that a connection could change to, other than WebSocket.
+pub(super) fn upgrades(node: &Node, what: &str, notes: &mut Notes) {
+    for upgrade in items(node, "upgrade_configs") {
+        let protocol = text(upgrade, "upgrade_type").unwrap_or_default();
+        let is_enabled = get(upgrade, "enabled").and_then(Node::flag) != Some(false);
+        if protocol.eq_ignore_ascii_case("websocket") && !is_enabled {
+            let why = "WebSocket is always forwarded";
+            notes.omitted(upgrade.place, format!("{what}: {protocol}"), why);
+        } else if !protocol.eq_ignore_ascii_case("websocket") && is_enabled {
+            let why = "of protocols that a connection changes to, only WebSocket is forwarded";
+            notes.omitted(upgrade.place, format!("{what}: upgrade to {protocol}"), why);
+        }
+    }
+}
+
+/// Sets `own` to a number above 0, at most `most`. Of several listeners the lowest is used: it is
+/// one setting for all.
+fn lowest(
+    options: Option<&Node>,
+    theirs: &str,
+    (own, most): (&'static str, i64),
+    settings: &mut Settings,
+) {
+    let number = options.and_then(|it| get(it, theirs)).and_then(Node::number);
+    if let Some(number) = number.filter(|number| *number > 0) {
+        let known = settings.get(own).and_then(Value::as_integer).unwrap_or(most);
+        settings.set(own, i64::try_from(number).unwrap_or(most).min(known));
     }
 }
 
@@ -263,11 +295,11 @@ fn tls(
                     certificates.push(table.into());
                 }
             }
-            None => notes.omitted(
-                certificate.place,
-                format!("{what}: certificate"),
-                "a certificate and its key are files",
-            ),
+            None => {
+                certificate.leave_out();
+                let why = "a certificate and its key are files";
+                notes.omitted(certificate.place, format!("{what}: certificate"), why);
+            }
         }
     }
     let ca = clusters::validation(common, what, notes)

@@ -1,12 +1,14 @@
 //! Envoy: listeners with HTTP connection managers, their routes, and clusters, of a bootstrap file.
 //!
-//! Reading order: `clusters`, `matching`, `limits`, `chains`, `routes`, `listeners`.
+//! Reading order: `clusters`, `matching`, `limits`, `chains`, `routes`, `listeners`,
+//! `rest`.
 
 mod chains;
 mod clusters;
 mod limits;
 mod listeners;
 mod matching;
+mod rest;
 mod routes;
 
 use super::settings::Imported;
@@ -32,6 +34,7 @@ pub(super) fn import(documents: &[Node], imported: &mut Imported) {
     for document in documents {
         if let Some(resources) = document.get("static_resources") {
             listeners::import(resources, imported);
+            rest::note(resources, imported);
         }
     }
 }

@@ -28,6 +28,7 @@ pub(super) fn import(manager: &Manager<'_>, imported: &mut Imported) {
         let Some(domains) = domains(host, &mut imported.notes) else {
             let why = "none of its domains can be taken over: its routes are left out, write them with `host`";
             imported.notes.omitted(host.place, format!("virtual host {name}"), why);
+            host.leave_out();
             continue;
         };
         let domains = if domains.is_empty() { manager.chain.server_names.clone() } else { domains };
@@ -92,6 +93,7 @@ fn route(
     let name = name.unwrap_or_else(|| format!("{host_name}{}", path.unwrap_or("-regex")));
     let what = format!("route {name}");
     if !matching::apply(matched, &what, &mut settings, &mut imported.notes) {
+        node.leave_out();
         return;
     }
     let notes = &mut imported.notes;
@@ -101,10 +103,12 @@ fn route(
         respond(answer, &what, &mut settings, notes);
     } else if let Some(action) = get(node, "route") {
         if !forward(manager, action, &what, &mut settings, imported) {
+            node.leave_out();
             return;
         }
     } else {
         notes.omitted(node.place, what, "it is none of route, redirect and direct_response");
+        node.leave_out();
         return;
     }
     for level in [manager.table, host, node] {
@@ -195,6 +199,16 @@ fn rewriting(action: &Node, what: &str, route: &mut Settings, notes: &mut Notes)
             route.set("replace_path", literal(by));
         }
     }
+    if let Some(policy) = get(action, "path_rewrite_policy") {
+        match text(config(policy), "path_template_rewrite").and_then(|it| of_template(it, route)) {
+            Some(path) => route.set("replace_path", path),
+            None => notes.omitted(
+                policy.place,
+                format!("{what}: path_rewrite_policy"),
+                "write `replace_path` or `replace_prefix` of the route",
+            ),
+        }
+    }
     if let Some(rewrite) = get(action, "regex_rewrite") {
         let pattern = get(rewrite, "pattern").and_then(|it| text(it, "regex")).and_then(prefix_of);
         let by = text(rewrite, "substitution").and_then(|by| by.strip_suffix("\\1"));
@@ -209,6 +223,23 @@ fn rewriting(action: &Node, what: &str, route: &mut Settings, notes: &mut Notes)
             ),
         }
     }
+}
+
+/// The path of a template whose variables are parameters of the route's path. None if another is in
+/// it.
+fn of_template(template: &str, route: &Settings) -> Option<String> {
+    let matched = route.get("path").and_then(Value::as_str)?;
+    let mut path = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('{') {
+        let (name, after) = after.split_once('}')?;
+        if before.contains('}') || !matched.contains(&format!("/{{{name}}}")) {
+            return None;
+        }
+        path.extend([before, "{param:", name, "}"]);
+        rest = after;
+    }
+    (!rest.contains('}')).then(|| path + rest)
 }
 
 /// Host, time limits, retries and copies.
@@ -226,6 +257,7 @@ fn forwarding(action: &Node, what: &str, route: &mut Settings, notes: &mut Notes
     if let Some(ms) = duration(action, "idle_timeout").filter(|ms| *ms > 0) {
         route.set("websocket_idle_timeout", values::time(ms));
     }
+    super::listeners::upgrades(action, what, notes);
     if let Some(policy) = get(action, "retry_policy") {
         retries(policy, what, route, notes);
     }
@@ -250,12 +282,23 @@ fn forwarding(action: &Node, what: &str, route: &mut Settings, notes: &mut Notes
 
 fn retries(policy: &Node, what: &str, route: &mut Settings, notes: &mut Notes) {
     let mut on: Vec<&str> = Vec::new();
+    let statuses = get(policy, "retriable_status_codes").map(Node::texts).unwrap_or_default();
     for word in text(policy, "retry_on").unwrap_or_default().split(',').map(str::trim) {
         match word {
             "5xx" => on.extend(["connect", "reset", "5xx"]),
             "gateway-error" => on.extend(["502", "503", "504"]),
             "connect-failure" | "refused-stream" => on.push("connect"),
             "reset" | "reset-before-request" => on.push("reset"),
+            "retriable-status-codes" => {
+                let (known, others): (Vec<&str>, Vec<&str>) =
+                    statuses.iter().partition(|status| is_retried(status));
+                on.extend(known);
+                for status in others {
+                    let why = "a request is sent again after 408, 425, 429 and 500 to 599";
+                    let what = format!("{what}: retriable_status_codes {status}");
+                    notes.omitted(policy.place, what, why);
+                }
+            }
             "" => {}
             _ => {
                 notes.omitted(
@@ -278,6 +321,11 @@ fn retries(policy: &Node, what: &str, route: &mut Settings, notes: &mut Notes) {
     if let Some(ms) = duration(policy, "per_try_timeout").filter(|ms| *ms > 0) {
         route.set("try_timeout", values::time(ms));
     }
+}
+
+fn is_retried(status: &str) -> bool {
+    let status = status.parse::<u16>().unwrap_or(0);
+    matches!(status, 408 | 425 | 429 | 500..=599)
 }
 
 fn redirecting(action: &Node, what: &str, route: &mut Settings, notes: &mut Notes) {

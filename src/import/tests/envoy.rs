@@ -725,3 +725,158 @@ fn limits_of_listeners_and_cors_that_is_off_are_kept() {
         ],
     );
 }
+
+#[test]
+fn settings_that_nothing_reads_are_listed() {
+    let action = |settings: &str| {
+        file(
+            "name: c",
+            "",
+            &ALL.replace("{cluster: a}", &format!("{{cluster: a, {settings}}}")),
+            "",
+        )
+    };
+    let cluster = |settings: &str| {
+        file("name: c", "", ALL, "").replace("- {name: a,", &format!("- {{name: a, {settings},"))
+    };
+    let manager = |settings: &str| {
+        file("name: c", "", ALL, "").replace(
+            "          http_filters",
+            &format!("          {settings}\n          http_filters"),
+        )
+    };
+    let plain =
+        imported(Format::Envoy, "file", &cluster("type: STRICT_DNS, dns_lookup_family: V4_ONLY"));
+    assert!(plain.contains("=== list ===\n\n"), "{plain}");
+    let unused =
+        file("name: c", "", ALL, "") + "  - {name: b, type: STATIC, lb_subset_config: {x: y}}\n";
+    holds(
+        Format::Envoy,
+        &[
+            (
+                &action("hedge_policy: {x: {y: z}}"),
+                &["hedge_policy: not taken over: a request"],
+                &[],
+            ),
+            (&action("own_policy: 1"), &["own_policy: not taken over: the importer does not"], &[]),
+            (&action("hedge_policy: {}"), &["=== list ===\n\n"], &[]),
+            (
+                &action("max_stream_duration: {grpc_timeout_header_max: 0s}"),
+                &["max_stream_duration: not taken over"],
+                &[],
+            ),
+            // In the key and its value, also in camel case.
+            (
+                &cluster("lbSubsetConfig: {x: y}"),
+                &["file:", "lb_subset_config: not taken over"],
+                &[],
+            ),
+            (&unused, &["cluster b: not taken over: no route"], &[]),
+            (
+                &manager("normalize_path: true"),
+                &["normalize_path: not taken over: such paths"],
+                &[],
+            ),
+        ],
+    );
+    assert!(!imported(Format::Envoy, "file", &unused).contains("lb_subset_config"), "{unused}");
+}
+
+#[test]
+fn settings_of_http2_paths_retries_and_checks_are_taken_over() {
+    let manager = |settings: &str| {
+        file("name: c", "", ALL, "").replace(
+            "          http_filters",
+            &format!("          {settings}\n          http_filters"),
+        )
+    };
+    let rewrite = |matched: &str, template: &str| {
+        let route = format!(
+            "match: {{path_match_policy: {{typed_config: {{path_template: '{matched}'}}}}}}, route: {{cluster: a, path_rewrite_policy: {{name: x, typed_config: {{path_template_rewrite: '{template}'}}}}}}"
+        );
+        file("name: c", "", &format!("domains: ['*'], routes: [{{name: r, {route}}}]"), "")
+    };
+    let action = |settings: &str| {
+        file(
+            "name: c",
+            "",
+            &ALL.replace("{cluster: a}", &format!("{{cluster: a, {settings}}}")),
+            "",
+        )
+    };
+    let check = |settings: &str| {
+        file("name: c", "", ALL, "")
+            .replace("- {name: a,", &format!("- {{name: a, health_checks: [{{{settings}}}],"))
+    };
+    holds(
+        Format::Envoy,
+        &[
+            (
+                &manager(
+                    "http2_protocol_options: {max_concurrent_streams: 50, allow_connect: true}",
+                ),
+                &["[server.http2]\nmax_concurrent_streams = 50\n", "allow_connect: not taken over"],
+                &[],
+            ),
+            (
+                &manager("http2_protocol_options: {max_concurrent_streams: 2147483647}"),
+                &["max_concurrent_streams = 10000"],
+                &[],
+            ),
+            (&manager("upgrade_configs: [{upgrade_type: websocket}]"), &["=== list ===\n\n"], &[]),
+            (
+                &manager("upgrade_configs: [{upgrade_type: CONNECT}]"),
+                &["upgrade to CONNECT: not taken over"],
+                &[],
+            ),
+            (
+                &rewrite("/a/{id}/x", "/b/{id}"),
+                &["replace_path = \"/b/{param:id}\"", "=== list ===\n\n"],
+                &[],
+            ),
+            (
+                &rewrite("/a/{id}/x", "/b/{other}"),
+                &["path_rewrite_policy: not taken over"],
+                &["replace_path"],
+            ),
+            (
+                &rewrite("/a/{id}/x", "/b/{id"),
+                &["path_rewrite_policy: not taken over"],
+                &["replace_path"],
+            ),
+            (
+                &action(
+                    "retry_policy: {retry_on: retriable-status-codes, retriable_status_codes: [503, 429, 404]}",
+                ),
+                &["\"429\", \"503\"", "retriable_status_codes 404: not taken over"],
+                &[],
+            ),
+            (&check("http_health_check: {path: /h}"), &["path = \"/h\"", "status = [200]"], &[]),
+            (
+                &check(
+                    "http_health_check: {expected_statuses: [{start: 200, end: 202}, {start: 204, end: 205}]}",
+                ),
+                &["status = [200, 201, 204]"],
+                &[],
+            ),
+            (
+                &check("http_health_check: {expected_statuses: [{start: 100, end: 400}]}"),
+                &["path = \"/\""],
+                &["status"],
+            ),
+            (
+                &check("http_health_check: {expected_statuses: [{start: 300, end: 300}]}"),
+                &["expected_statuses: not taken over"],
+                &["status"],
+            ),
+            (&check("grpc_health_check: {service_name: api}"), &["service = \"api\""], &[]),
+            (
+                &check(
+                    "http_health_check: {request_headers_to_add: [{header: {key: a, value: b}}]}",
+                ),
+                &["request_headers_to_add: not taken over"],
+                &[],
+            ),
+        ],
+    );
+}
