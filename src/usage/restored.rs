@@ -54,6 +54,7 @@ pub(super) fn buckets(
 
 /// The last record of a bucket.
 struct Quota {
+    start_us: u64,
     /// The limit that it was counted under.
     limit: Limit,
     level: i64,
@@ -80,12 +81,35 @@ fn quotas(
         // There are two if a reload has changed the periods.
         if known.is_none_or(|known| known.counted_at_us <= record.counted_at_us) {
             let level = record.limit.full().saturating_sub(record.used);
-            let quota = Quota { limit: record.limit, level, counted_at_us: record.counted_at_us };
+            let (limit, counted_at_us) = (record.limit, record.counted_at_us);
+            let quota = Quota { start_us: record.start_us, limit, level, counted_at_us };
             found.insert(record.place.bucket, quota);
         }
         found.len() < most
     })?;
+    remove_replaced(file, unix_us, &mut found)?;
     Ok(found)
+}
+
+/// Removes the buckets of which a reload has shortened the periods, and whose last period has
+/// ended: the record of the longer one is older, and counts no more.
+fn remove_replaced(
+    file: &UsageFile,
+    unix_us: u64,
+    found: &mut HashMap<BucketId, Quota>,
+) -> Result<(), FileError> {
+    let Some(earliest_us) = found.values().map(|quota| quota.start_us).min() else {
+        return Ok(());
+    };
+    file.read(Place { end_us: earliest_us, bucket: BucketId(0) }, |record| {
+        let bucket = record.place.bucket;
+        let has_ended = record.place.end_us <= unix_us;
+        let counted_at_us = found.get(&bucket).map(|quota| quota.counted_at_us);
+        if has_ended && counted_at_us.is_some_and(|at| at < record.counted_at_us) {
+            found.remove(&bucket);
+        }
+        has_ended
+    })
 }
 
 #[cfg(test)]
@@ -251,6 +275,57 @@ mod tests {
             assert_eq!(found.limit.log().is_some(), is_log);
             assert_eq!(found.ages.len(), if is_log { 3 } else { 0 });
         }
+    }
+
+    #[test]
+    fn record_of_a_longer_period_from_before_a_reload_does_not_count() {
+        let fixed = |period| {
+            let calendar = Calendar::new(period, "UTC", 1).unwrap();
+            Limit::FixedWindow(FixedWindow::new(10, calendar).unwrap())
+        };
+        let (year, day) = (fixed(Period::Year), fixed(Period::Day));
+        let at_day = |days: u64| BEGUN_AT + days * 24 * HOUR_US;
+        let record = |id, limit: Limit, used, counted_at_us| {
+            let bounds = limit.calendar().unwrap().bounds(counted_at_us);
+            let place = Place { end_us: bounds.end_us, bucket: bucket(id) };
+            let record = Record {
+                place,
+                start_us: bounds.start_us,
+                rule: "r".into(),
+                owner: Owner { kind: "key", id: String::new() },
+                plan: "free".into(),
+                limit,
+                used,
+                counted_at_us,
+            };
+            (place, Change { record, set: None, answered_at_us: 0 })
+        };
+        let (_folder, file) = file();
+        let changes: Changes = [
+            // Shortened on the first day, and not used since.
+            record(1, year, 7, at_day(0)),
+            record(1, day, 8, at_day(0) + HOUR_US),
+            // Lengthened.
+            record(2, day, 3, at_day(0)),
+            record(2, year, 4, at_day(0) + HOUR_US),
+            record(3, year, 5, at_day(0)),
+        ]
+        .into_iter()
+        .collect();
+        file.write(&changes, 10, at_day(0)).unwrap();
+        let used = |unix_us| {
+            let found = buckets(&file, unix_us, 100).unwrap();
+            let mut used: Vec<(u128, i64)> = found
+                .map(|it| {
+                    let id = (1..=3).find(|id| bucket(*id) == it.bucket).unwrap();
+                    (id, it.limit.full() - it.level)
+                })
+                .collect();
+            used.sort_unstable();
+            used
+        };
+        assert_eq!(used(at_day(0) + 2 * HOUR_US), [(1, 8), (2, 4), (3, 5)]);
+        assert_eq!(used(at_day(2)), [(2, 4), (3, 5)]);
     }
 
     #[test]
