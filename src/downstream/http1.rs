@@ -20,6 +20,7 @@ use super::ended::Ended;
 use super::first_bytes::first_bytes;
 use super::prefix::may_have_prefix;
 use super::request_wait::RequestWait;
+use super::rest;
 use super::stream::ClientStream;
 use crate::policy::settings::Server;
 use crate::runtime::CurrentSnapshot;
@@ -90,7 +91,8 @@ where
                 }
                 first => first,
             };
-            let Some(reused) = idle.request(first, app, shutdown).await else { return };
+            let served = rest::bounded(idle.request(first, app, shutdown)).await;
+            let Some(reused) = served.flatten() else { return };
             let (stream, settings) = reused.consume();
             idle = Idle { stream, settings };
             connection.head.expect();

@@ -22,6 +22,7 @@ use super::connection::ConnectionInfo;
 use super::ended::Ended;
 use super::lifetime::{Activity, Due, Lifetime, jittered};
 use super::open::ShedCause;
+use super::rest;
 use super::stream::ClientStream;
 use crate::base::clock;
 use crate::base::duration::micros;
@@ -310,7 +311,8 @@ impl Requests {
         let (app, shutdown) = (Arc::clone(app), shutdown.clone());
         tokio::spawn(Arc::clone(&self.connection).scope(async move {
             let _request = request;
-            app.process_new_http(ServerSession::new_http2(session), &shutdown).await;
+            let serve = app.process_new_http(ServerSession::new_http2(session), &shutdown);
+            rest::bounded(serve).await;
         }));
     }
 

@@ -11,8 +11,8 @@
 //! `stream` (the connection as Pingora reads and writes it), `unwritten` (what the drain waits
 //! for), `head` (the time of a request's head), `held` (its unfinished lines), `absolute_form` (its
 //! target, if that is a URL), `frames` (the same for HTTP/2), `first_bytes`, `prefix` and
-//! `request_wait` (the wait for a request), `http1`, `http2` and `lifetime` (its requests), `ended`
-//! and `rejections` (why it was closed without a response).
+//! `request_wait` (the wait for a request), `http1`, `http2`, `lifetime` and `rest` (its requests),
+//! `ended` and `rejections` (why it was closed without a response).
 
 pub mod connection;
 pub mod descriptors;
@@ -21,6 +21,7 @@ pub mod intake;
 pub mod open;
 pub mod pressure;
 pub mod rejections;
+pub mod rest;
 pub mod service;
 pub mod unwritten;
 

@@ -72,6 +72,10 @@ pub struct Exchange {
     pub failure: Option<Failure>,
     /// Trace of the request, if tracing is enabled.
     pub trace: Option<Trace>,
+    /// Bytes of the body of a server's response, as the client gets it.
+    pub(super) response_bytes: u64,
+    /// Whether it has been recorded.
+    pub(super) is_recorded: bool,
     _in_flight: Counted,
 }
 
@@ -102,6 +106,8 @@ impl Exchange {
             grpc_status: None,
             failure: None,
             trace: None,
+            response_bytes: 0,
+            is_recorded: false,
             _in_flight: Counted::new(in_flight),
         }
     }

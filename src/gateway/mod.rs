@@ -43,6 +43,7 @@ use crate::base::clock;
 use crate::decide::decision::Decision;
 use crate::downstream::ConnectionInfo;
 use crate::downstream::rejections::Rejections;
+use crate::downstream::rest;
 use crate::keys::store::KeyStore;
 use crate::observe::access_log::AccessLog;
 use crate::observe::audit::Audit;
@@ -62,6 +63,7 @@ use judge::waiting::Queue;
 use metering::End;
 use request::{body_drain, grpc_deadline, upgrade};
 use respond::{drain, failure, upstream_response};
+use telemetry::Sent;
 use telemetry::bearer_hint::BearerHint;
 use telemetry::trace;
 
@@ -361,8 +363,26 @@ impl Gateway {
         })
     }
 
+    /// Ends a request whose response has ended while the client still sends the body: what it holds
+    /// is free, and the rest takes a limited time, or is dropped.
+    fn end_before_request(&self, session: &Session, exchange: &mut Exchange) {
+        let is_early = exchange.attempts.connection().is_some_and(Attempt::is_answered_early);
+        if is_early && !exchange.is_recorded {
+            let status = exchange.attempts.answer.map(|answer| answer.status);
+            self.end_with(session, Sent { status, bytes: exchange.response_bytes }, exchange);
+            rest::begin();
+        }
+    }
+
     /// Records a request that has ended.
-    fn end(&self, session: &mut Session, exchange: &mut Exchange) {
+    fn end(&self, session: &Session, exchange: &mut Exchange) {
+        if !exchange.is_recorded {
+            self.end_with(session, Sent::of(session), exchange);
+        }
+    }
+
+    fn end_with(&self, session: &Session, sent: Sent, exchange: &mut Exchange) {
+        exchange.is_recorded = true;
         // First of all: what it holds bounds what requests may cost beyond their reserve.
         self.settle_at_end(exchange);
         exchange.note_success();
@@ -371,7 +391,7 @@ impl Gateway {
             judged.holds.clear();
             judged.slot = None;
         }
-        self.record(session, exchange);
+        self.record(session, sent, exchange);
     }
 }
 
@@ -508,13 +528,17 @@ impl ProxyHttp for Gateway {
             response: &'c mut ResponseHeader,
             exchange: &'d mut Self::CTX
         ) -> Result<()> {
-            ready(Self::begin_response(session, response, exchange))
+            let begun = Self::begin_response(session, response, exchange);
+            if begun.is_ok() {
+                self.end_before_request(session, exchange);
+            }
+            ready(begun)
         }
     }
 
     fn response_body_filter(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         body: &mut Option<Bytes>,
         is_end: bool,
         exchange: &mut Self::CTX,
@@ -523,6 +547,10 @@ impl ProxyHttp for Gateway {
         Self::CTX: Send + Sync,
     {
         compression::encode(body, is_end, exchange)?;
+        exchange.response_bytes += body.as_ref().map_or(0, |body| body.len() as u64);
+        if is_end {
+            self.end_before_request(session, exchange);
+        }
         Ok(None)
     }
 

@@ -281,6 +281,14 @@ impl Attempt {
         self.has_body || self.connects == Connects::ForUpgrade || self.first_byte_timeout.is_some()
     }
 
+    /// Whether the response has ended while the client still sends the request's body.
+    pub(crate) fn is_answered_early(&self) -> bool {
+        self.has_body && {
+            let progress = self.progress.lock();
+            matches!(progress.stage, Stage::Ended(_)) && !progress.has_whole_body
+        }
+    }
+
     /// Notes that all of the request's body has come from the client.
     pub(crate) fn note_whole_body(&self) {
         self.progress.lock().has_whole_body = true;

@@ -189,6 +189,76 @@ async fn refused_upload_that_continues_is_reset_without_error() {
     );
 }
 
+/// A server that responds to each head of a request, and does not read the body.
+fn early_server(response: &'static str) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut head = Vec::new();
+                let mut byte = [0];
+                while stream.read(&mut byte).is_ok_and(|count| count > 0) {
+                    head.push(byte[0]);
+                    if head.ends_with(b"\r\n\r\n") {
+                        let _ = stream.write_all(response.as_bytes());
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// The rest of a request holds no unit of a limit after its response, and its connection to the
+/// server for two seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_53_client_that_does_not_end_its_request_after_the_response_keeps_nothing() {
+    const REFUSED: &str = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno";
+    const EMPTY: &str = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
+    for (response, length) in [(REFUSED, 2), (EMPTY, 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("access.log");
+        let one =
+            proxy_to(&[early_server(response)]).replace("[routes", "max_connections = 1\n[routes");
+        let rest = format!(
+            "{one}[rules.one]\nper = []\nkind = \"concurrency\"\nlimit = 1\n\
+             [access_log]\noutput = {log:?}\nfields = [\"path\", \"reason\", \"status\", \"bytes_out\"]\n"
+        );
+        let gateway = Gateway::start(&config("read_timeout = \"60s\"", &rest));
+        let get = |path| tokio::task::block_in_place(|| gateway.get(path).status);
+        let mut client = Client::connect(gateway.listener(1)).await;
+        let post = Request::post("http://api.test/h2").body(()).unwrap();
+        let (answer, mut upload) = client.send.send_request(post, false).unwrap();
+        let answer = tokio::time::timeout(TIMEOUT, answer).await.unwrap().unwrap();
+        assert_eq!(answer.status(), 401);
+        assert_eq!(body(answer).await.len(), length);
+        // The unit is free at once: not 429, but 503 if the connection is not free within a second.
+        assert!([401, 503].contains(&get("/at-once")));
+        let reset = std::future::poll_fn(|context| upload.poll_reset(context));
+        let reason = tokio::time::timeout(TIMEOUT, reset).await.expect("a reset in time");
+        assert_eq!(reason.unwrap(), Reason::NO_ERROR);
+        assert_eq!(get("/next"), 401);
+
+        let mut slow = gateway.connect();
+        slow.write(b"POST /h1 HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nbeginning");
+        assert_eq!(tokio::task::block_in_place(|| slow.read_response("POST")).status, 401);
+        assert!([401, 503].contains(&get("/at-once")));
+        assert!(tokio::task::block_in_place(|| slow.is_closed_by_server()));
+        assert_eq!(get("/next"), 401);
+
+        let lines = || std::fs::read_to_string(&log).ok().filter(|it| it.lines().count() == 6);
+        let text = tokio::task::block_in_place(|| eventually("six lines", lines));
+        for (path, count) in [("/h2", 1), ("/h1", 1), ("/next", 2)] {
+            let expected = format!(
+                "{{\"path\":\"{path}\",\"reason\":null,\"status\":401,\"bytes_out\":{length}}}\n"
+            );
+            assert_eq!(text.matches(&expected).count(), count, "{expected}{text}");
+        }
+    }
+}
+
 /// A server over HTTP/2 that responds before it has read the request.
 #[tokio::test(flavor = "multi_thread")]
 async fn early_response_of_an_http2_server_arrives_before_the_reset() {

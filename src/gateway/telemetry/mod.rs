@@ -9,6 +9,7 @@ pub(super) mod trace;
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use pingora::proxy::Session;
 
 use super::exchange::Exchange;
@@ -28,6 +29,23 @@ use crate::observe::audit::AuditedRequest;
 use crate::observe::metrics::{CompleteRequest, seconds};
 use crate::policy::access_log::Output;
 use crate::store::limiter::Source;
+
+/// What the client gets of a response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    /// `None`: nothing.
+    pub(super) status: Option<StatusCode>,
+    /// Bytes of the body.
+    pub(super) bytes: u64,
+}
+
+impl Sent {
+    /// What has been written.
+    pub(super) fn of(session: &Session) -> Self {
+        let status = session.response_written().map(|response| response.status);
+        Self { status, bytes: session.body_bytes_sent() as u64 }
+    }
+}
 
 impl Gateway {
     /// Counts a request that failed because its client is too slow. Returns the failure: if the
@@ -80,14 +98,14 @@ impl Gateway {
         self.audit.record(&request, &judged.decision);
     }
 
-    /// Records a request that is complete.
-    pub(super) fn record(&self, session: &Session, exchange: &mut Exchange) {
+    /// Records a request that is complete, with what the client gets.
+    pub(super) fn record(&self, session: &Session, sent: Sent, exchange: &mut Exchange) {
         let policy = &exchange.snapshot.policy;
         let total_us = clock::now().saturating_sub(exchange.started);
         let complete = CompleteRequest {
             route: exchange.route_index(),
             plan: exchange.client().map(|client| client.plan),
-            status: session.response_written().map(|response| response.status.as_u16()),
+            status: sent.status.map(|status| status.as_u16()),
             outcome: RequestOutcome::of(exchange.decision()),
             reason: exchange.reason(),
             took_us: total_us,
@@ -104,11 +122,11 @@ impl Gateway {
             return;
         }
         let decision = exchange.decision().map_or(Summary::UNLIMITED, Decision::summary);
-        let is_written = writes && is_sampled(session, exchange, decision);
+        let is_written = writes && is_sampled(sent, exchange, decision);
         if !is_written && trace.is_none() {
             return;
         }
-        let record = record(session, exchange, decision, total_us);
+        let record = record(session, sent, exchange, decision, total_us);
         if is_written {
             self.access_log.write(&record, &request_parts(session, exchange));
         }
@@ -119,10 +137,9 @@ impl Gateway {
 }
 
 /// Whether the request is in the access log: if it is in the sample, was denied, or failed.
-fn is_sampled(session: &Session, exchange: &Exchange, decision: Summary) -> bool {
-    let status = session.response_written().map(|response| response.status);
+fn is_sampled(sent: Sent, exchange: &Exchange, decision: Summary) -> bool {
     let is_ordinary = decision.label == DecisionLabel::Allow
-        && status.is_some_and(|status| !status.is_server_error());
+        && sent.status.is_some_and(|status| !status.is_server_error());
     let sample = exchange.snapshot.policy.access_log.sample;
     !is_ordinary || sample.includes(exchange.request_id.as_str())
 }
@@ -150,9 +167,14 @@ fn cost(exchange: &Exchange, decision: Summary) -> Option<Cost> {
 }
 
 /// The record of a request that took `total_us` microseconds.
-fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u64) -> Record {
+fn record(
+    session: &Session,
+    sent: Sent,
+    exchange: &Exchange,
+    decision: Summary,
+    total_us: u64,
+) -> Record {
     let request = session.req_header();
-    let status = session.response_written().map(|response| response.status);
     let recorded = exchange.trace.filter(|trace| trace.is_sampled);
     let (judged, attempts) = (exchange.judged.as_ref(), &exchange.attempts);
     let marks = attempts.last().map_or_else(UpstreamMarks::default, |attempt| attempt.marks);
@@ -167,9 +189,9 @@ fn record(session: &Session, exchange: &Exchange, decision: Summary, total_us: u
         decision: Summary { cost: cost(exchange, decision), ..decision },
         shadow_rules: exchange.decision().map_or_else(Vec::new, Decision::shadow_denials),
         reason: exchange.reason(),
-        status: status.map(|status| status.as_u16()),
+        status: sent.status.map(|status| status.as_u16()),
         bytes_in: session.body_bytes_read() as u64,
-        bytes_out: session.body_bytes_sent() as u64,
+        bytes_out: sent.bytes,
         server: attempts.last().map(|attempt| attempt.server),
         generation: exchange.snapshot.generation,
         key_from: exchange.identity().and_then(|identity| identity.key_from),
