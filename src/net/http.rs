@@ -153,12 +153,11 @@ impl HttpClient {
             Some(stream) => send(stream, &head, request.body).await.ok(),
             None => None,
         };
-        let session = match sent {
-            Some(session) => session,
-            None => {
-                let stream = self.connect().await.map_err(HttpError::Connect)?;
-                send(stream, &head, request.body).await.map_err(HttpError::Head)?
-            }
+        let session = if let Some(session) = sent {
+            session
+        } else {
+            let stream = self.connect().await.map_err(HttpError::Connect)?;
+            send(stream, &head, request.body).await.map_err(HttpError::Head)?
         };
         let (idle, max_idle) = (Arc::clone(&self.idle), self.max_idle);
         Ok(StreamingResponse { session, idle, max_idle })

@@ -236,8 +236,8 @@ async fn row_53_client_that_does_not_end_its_request_after_the_response_keeps_no
         assert_eq!(body(answer).await.len(), length);
         // The unit is free at once: not 429, but 503 if the connection is not free within a second.
         assert!([401, 503].contains(&get("/at-once")));
-        let reset = std::future::poll_fn(|context| upload.poll_reset(context));
-        let reason = tokio::time::timeout(TIMEOUT, reset).await.expect("a reset in time");
+        let ended = std::future::poll_fn(|context| upload.poll_reset(context));
+        let reason = tokio::time::timeout(TIMEOUT, ended).await.expect("a reset in time");
         assert_eq!(reason.unwrap(), Reason::NO_ERROR);
         assert_eq!(get("/next"), 401);
 

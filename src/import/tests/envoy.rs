@@ -726,27 +726,30 @@ fn limits_of_listeners_and_cors_that_is_off_are_kept() {
     );
 }
 
+/// A file whose connection manager has these settings.
+fn with_manager(settings: &str) -> String {
+    let with = format!("          {settings}\n          http_filters");
+    file("name: c", "", ALL, "").replace("          http_filters", &with)
+}
+
+/// A file whose only route has these settings beside its cluster.
+fn with_action(settings: &str) -> String {
+    let with = format!("{{cluster: a, {settings}}}");
+    file("name: c", "", &ALL.replace("{cluster: a}", &with), "")
+}
+
+/// A file whose only cluster has these settings.
+fn with_cluster(settings: &str) -> String {
+    file("name: c", "", ALL, "").replace("- {name: a,", &format!("- {{name: a, {settings},"))
+}
+
 #[test]
 fn settings_that_nothing_reads_are_listed() {
-    let action = |settings: &str| {
-        file(
-            "name: c",
-            "",
-            &ALL.replace("{cluster: a}", &format!("{{cluster: a, {settings}}}")),
-            "",
-        )
-    };
-    let cluster = |settings: &str| {
-        file("name: c", "", ALL, "").replace("- {name: a,", &format!("- {{name: a, {settings},"))
-    };
-    let manager = |settings: &str| {
-        file("name: c", "", ALL, "").replace(
-            "          http_filters",
-            &format!("          {settings}\n          http_filters"),
-        )
-    };
-    let plain =
-        imported(Format::Envoy, "file", &cluster("type: STRICT_DNS, dns_lookup_family: V4_ONLY"));
+    let plain = imported(
+        Format::Envoy,
+        "file",
+        &with_cluster("type: STRICT_DNS, dns_lookup_family: V4_ONLY"),
+    );
     assert!(plain.contains("=== list ===\n\n"), "{plain}");
     let unused =
         file("name: c", "", ALL, "") + "  - {name: b, type: STATIC, lb_subset_config: {x: y}}\n";
@@ -754,26 +757,30 @@ fn settings_that_nothing_reads_are_listed() {
         Format::Envoy,
         &[
             (
-                &action("hedge_policy: {x: {y: z}}"),
+                &with_action("hedge_policy: {x: {y: z}}"),
                 &["hedge_policy: not taken over: a request"],
                 &[],
             ),
-            (&action("own_policy: 1"), &["own_policy: not taken over: the importer does not"], &[]),
-            (&action("hedge_policy: {}"), &["=== list ===\n\n"], &[]),
             (
-                &action("max_stream_duration: {grpc_timeout_header_max: 0s}"),
+                &with_action("own_policy: 1"),
+                &["own_policy: not taken over: the importer does not"],
+                &[],
+            ),
+            (&with_action("hedge_policy: {}"), &["=== list ===\n\n"], &[]),
+            (
+                &with_action("max_stream_duration: {grpc_timeout_header_max: 0s}"),
                 &["max_stream_duration: not taken over"],
                 &[],
             ),
             // In the key and its value, also in camel case.
             (
-                &cluster("lbSubsetConfig: {x: y}"),
+                &with_cluster("lbSubsetConfig: {x: y}"),
                 &["file:", "lb_subset_config: not taken over"],
                 &[],
             ),
             (&unused, &["cluster b: not taken over: no route"], &[]),
             (
-                &manager("normalize_path: true"),
+                &with_manager("normalize_path: true"),
                 &["normalize_path: not taken over: such paths"],
                 &[],
             ),
@@ -783,49 +790,35 @@ fn settings_that_nothing_reads_are_listed() {
 }
 
 #[test]
-fn settings_of_http2_paths_retries_and_checks_are_taken_over() {
-    let manager = |settings: &str| {
-        file("name: c", "", ALL, "").replace(
-            "          http_filters",
-            &format!("          {settings}\n          http_filters"),
-        )
-    };
+fn settings_of_http2_paths_and_retries_are_taken_over() {
     let rewrite = |matched: &str, template: &str| {
         let route = format!(
             "match: {{path_match_policy: {{typed_config: {{path_template: '{matched}'}}}}}}, route: {{cluster: a, path_rewrite_policy: {{name: x, typed_config: {{path_template_rewrite: '{template}'}}}}}}"
         );
         file("name: c", "", &format!("domains: ['*'], routes: [{{name: r, {route}}}]"), "")
     };
-    let action = |settings: &str| {
-        file(
-            "name: c",
-            "",
-            &ALL.replace("{cluster: a}", &format!("{{cluster: a, {settings}}}")),
-            "",
-        )
-    };
-    let check = |settings: &str| {
-        file("name: c", "", ALL, "")
-            .replace("- {name: a,", &format!("- {{name: a, health_checks: [{{{settings}}}],"))
-    };
     holds(
         Format::Envoy,
         &[
             (
-                &manager(
+                &with_manager(
                     "http2_protocol_options: {max_concurrent_streams: 50, allow_connect: true}",
                 ),
                 &["[server.http2]\nmax_concurrent_streams = 50\n", "allow_connect: not taken over"],
                 &[],
             ),
             (
-                &manager("http2_protocol_options: {max_concurrent_streams: 2147483647}"),
+                &with_manager("http2_protocol_options: {max_concurrent_streams: 2147483647}"),
                 &["max_concurrent_streams = 10000"],
                 &[],
             ),
-            (&manager("upgrade_configs: [{upgrade_type: websocket}]"), &["=== list ===\n\n"], &[]),
             (
-                &manager("upgrade_configs: [{upgrade_type: CONNECT}]"),
+                &with_manager("upgrade_configs: [{upgrade_type: websocket}]"),
+                &["=== list ===\n\n"],
+                &[],
+            ),
+            (
+                &with_manager("upgrade_configs: [{upgrade_type: CONNECT}]"),
                 &["upgrade to CONNECT: not taken over"],
                 &[],
             ),
@@ -845,12 +838,22 @@ fn settings_of_http2_paths_retries_and_checks_are_taken_over() {
                 &["replace_path"],
             ),
             (
-                &action(
+                &with_action(
                     "retry_policy: {retry_on: retriable-status-codes, retriable_status_codes: [503, 429, 404]}",
                 ),
                 &["\"429\", \"503\"", "retriable_status_codes 404: not taken over"],
                 &[],
             ),
+        ],
+    );
+}
+
+#[test]
+fn health_checks_accept_the_same_responses() {
+    let check = |settings: &str| with_cluster(&format!("health_checks: [{{{settings}}}]"));
+    holds(
+        Format::Envoy,
+        &[
             (&check("http_health_check: {path: /h}"), &["path = \"/h\"", "status = [200]"], &[]),
             (
                 &check(
