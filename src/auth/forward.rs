@@ -379,7 +379,7 @@ fn text(name: &HeaderName, headers: &HeaderMap) -> Result<Option<String>, Failur
 /// number of values and their lengths, so that different requests never hash the same bytes.
 fn digest(settings: &ForwardAuth, cache: &AnswerCache, asked: &Asked<'_>) -> Digest {
     let Head { method, target, headers, .. } = *asked.head;
-    let passed_on = passed_on(settings, asked);
+    let sent = self::headers(settings, asked);
     let mut hash = Sha256::new();
     let mut add = |values: &mut dyn Iterator<Item = &[u8]>| {
         let values: Vec<&[u8]> = values.collect();
@@ -394,11 +394,13 @@ fn digest(settings: &ForwardAuth, cache: &AnswerCache, asked: &Asked<'_>) -> Dig
     for by in &cache.by {
         let ip = asked.ip.map(|ip| ip.to_string());
         match by {
-            // The server has not seen it: its answer is not for requests of which it sees it.
+            // As the server sees it: its answer is not for requests of which it sees another one.
             CachedBy::Header(name)
-                if settings.request_headers.contains(name) && !passed_on.contains(&name) =>
+                if settings.request_headers.contains(name)
+                    || sent.iter().any(|(own, _)| own == name) =>
             {
-                add(&mut std::iter::empty());
+                let values = sent.iter().filter(|(own, _)| own == name);
+                add(&mut values.map(|(_, value)| value.as_bytes()));
             }
             CachedBy::Header(name) => {
                 add(&mut headers.get_all(name).iter().map(HeaderValue::as_bytes));
@@ -547,14 +549,14 @@ mod tests {
 
     #[test]
     fn answer_is_not_shared_with_requests_of_which_the_server_sees_more() {
-        let policy = policy(
+        let shared = policy(
             "cache = '10s'\nrequest_headers = ['Authorization', 'X-Org', 'X-Real-IP']\n\
              cache_by = ['header:Authorization', 'header:X-Org', 'header:X-Real-IP']",
         );
         let digest_of = |via_proxy, sent: &[(&'static str, &str)]| {
             with_request("/", sent, |asked| {
                 let asked = Asked { via_proxy, ..*asked };
-                ForwardAuthChecks::digest(&policy.forward_auth[0], &asked).unwrap()
+                ForwardAuthChecks::digest(&shared.forward_auth[0], &asked).unwrap()
             })
         };
         let own = ("authorization", "mine");
@@ -564,6 +566,17 @@ mod tests {
         // The server is asked the same.
         assert_eq!(hidden, digest_of(false, &[own]));
         assert_eq!(hidden, digest_of(false, &[own, other, ("connection", "close, X-Org")]));
+        // The server gets the target there, whatever the client sends.
+        let by_target = policy(
+            "cache = '10s'\nrequest_headers = ['Authorization', 'X-Original-URI']\n\
+             cache_by = ['header:Authorization', 'header:X-Original-URI']",
+        );
+        let digest_at = |target: &str| {
+            with_request(target, &[("x-original-uri", "/public")], |asked| {
+                ForwardAuthChecks::digest(&by_target.forward_auth[0], asked).unwrap()
+            })
+        };
+        assert_ne!(digest_at("/public"), digest_at("/admin"));
         let address = ("x-real-ip", "10.0.0.5");
         assert_ne!(digest_of(true, &[own, address]), digest_of(false, &[own, address]));
         assert_eq!(digest_of(true, &[own]), digest_of(false, &[own, address]));

@@ -2,31 +2,29 @@
 //!
 //! Pingora 0.9.1 goes on to read the body of such a request from the client and to send it to the
 //! server, for as long as the client likes: over HTTP/2 without any time limit. Meanwhile nothing
-//! reads from the connection to the server, so that not even its end is noticed. So a request is
-//! dropped if it takes longer than [`REST_TIMEOUT`]: a client of HTTP/2 gets RST_STREAM with
-//! NO_ERROR (RFC 9113, section 8.1), and a connection of HTTP/1 is closed.
+//! reads from the connection to the server, so that not even its end is noticed. So the rest has a
+//! time limit, after which the request is dropped: a client of HTTP/2 gets RST_STREAM with NO_ERROR
+//! (RFC 9113, section 8.1), and a connection of HTTP/1 is closed.
 
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-/// How long a client may send the rest of a body after the response has ended.
-const REST_TIMEOUT: Duration = Duration::from_secs(2);
-
 tokio::task_local! {
-    /// Whether the response to the request that the task serves has ended before the request.
-    static HAS_REST: Cell<bool>;
+    /// Time limit of the rest of the request that the task serves; `None`: its response has not
+    /// ended.
+    static LIMIT: Cell<Option<Duration>>;
 }
 
-/// Begins the time limit of the request that the current task serves: its response has ended, and
-/// it has been recorded.
-pub fn begin() {
+/// Limits the time of the rest of the request that the current task serves, whose response has
+/// ended. The client may still have to accept parts of it, which the limit has to allow for.
+pub fn begin(limit: Duration) {
     // Tests of single parts serve no connection.
-    let _ = HAS_REST.try_with(|has_rest| has_rest.set(true));
+    let _ = LIMIT.try_with(|it| it.set(Some(limit)));
 }
 
 /// Serves a request. `None`: its rest took too long.
@@ -35,18 +33,28 @@ pub(super) fn bounded<F: Future + ?Sized>(
 ) -> impl Future<Output = Option<F::Output>> {
     let mut timer: Option<Pin<Box<Sleep>>> = None;
     let serve = poll_fn(move |context: &mut Context<'_>| {
+        // First: a request that is busy all the time uses up what the runtime lets a task do at
+        // once.
+        if let Some(timer) = &mut timer
+            && timer.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(None);
+        }
         if let Poll::Ready(output) = request.as_mut().poll(context) {
             return Poll::Ready(Some(output));
         }
         // Set while the request was polled.
-        if timer.is_none() && HAS_REST.with(Cell::get) {
-            timer = Some(Box::pin(sleep(REST_TIMEOUT)));
+        if timer.is_none()
+            && let Some(limit) = LIMIT.with(Cell::get)
+        {
+            let mut begun = Box::pin(sleep(limit));
+            // Also if the runtime lets the task do no more now: it is polled again at once then.
+            let _ = begun.as_mut().poll(context);
+            timer = Some(begun);
         }
-        let Some(timer) = &mut timer else { return Poll::Pending };
-        ready!(timer.as_mut().poll(context));
-        Poll::Ready(None)
+        Poll::Pending
     });
-    HAS_REST.scope(Cell::new(false), serve)
+    LIMIT.scope(Cell::new(None), serve)
 }
 
 #[cfg(test)]
@@ -54,6 +62,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+
+    const LIMIT_OF_REST: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
     async fn only_the_rest_of_a_request_is_bounded() {
@@ -67,8 +77,8 @@ mod tests {
 
         let in_time = bounded(Box::pin(async {
             sleep(Duration::from_secs(60)).await;
-            begin();
-            sleep(REST_TIMEOUT / 2).await;
+            begin(LIMIT_OF_REST);
+            sleep(LIMIT_OF_REST / 2).await;
             8
         }));
         assert_eq!(in_time.await, Some(8));
@@ -76,17 +86,30 @@ mod tests {
         let started = Instant::now();
         let endless = bounded(Box::pin(async {
             sleep(Duration::from_secs(60)).await;
-            begin();
+            begin(LIMIT_OF_REST);
             std::future::pending::<()>().await;
         }));
         assert_eq!(endless.await, None);
-        assert_eq!(started.elapsed(), Duration::from_secs(60) + REST_TIMEOUT);
+        assert_eq!(started.elapsed(), Duration::from_secs(60) + LIMIT_OF_REST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rest_that_keeps_the_task_busy_is_bounded() {
+        let busy = bounded(Box::pin(async {
+            begin(LIMIT_OF_REST);
+            while LIMIT.with(Cell::get).is_some() {
+                tokio::time::advance(Duration::from_millis(1)).await;
+                // As many reads as the runtime allows at once.
+                tokio::task::consume_budget().await;
+            }
+        }));
+        assert_eq!(busy.await, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn next_request_of_a_connection_is_not_bounded_by_the_one_before() {
-        bounded(Box::pin(async { begin() })).await;
-        let next = bounded(Box::pin(sleep(REST_TIMEOUT * 2)));
+        bounded(Box::pin(async { begin(LIMIT_OF_REST) })).await;
+        let next = bounded(Box::pin(sleep(2 * LIMIT_OF_REST)));
         assert_eq!(next.await, Some(()));
     }
 }

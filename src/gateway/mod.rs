@@ -370,7 +370,8 @@ impl Gateway {
         if is_early && !exchange.is_recorded {
             let status = exchange.attempts.answer.map(|answer| answer.status);
             self.end_with(session, Sent { status, bytes: exchange.response_bytes }, exchange);
-            rest::begin();
+            let server = &exchange.snapshot.policy.server;
+            rest::begin(server.read_timeout.max(server.write_timeout));
         }
     }
 

@@ -48,6 +48,7 @@ pub struct Note {
 pub(super) struct Notes {
     all: Vec<Note>,
     known: HashSet<Note>,
+    places: HashSet<Place>,
 }
 
 // === impl Place ===
@@ -85,13 +86,14 @@ impl Notes {
         let note = Note { place, what: one_line(what), effect, why };
         // Settings that apply to several routes are visited for each.
         if self.known.insert(note.clone()) {
+            self.places.insert(place);
             self.all.push(note);
         }
     }
 
     /// Whether there is a note about the setting at `place`.
     pub(super) fn has(&self, place: Place) -> bool {
-        self.all.iter().any(|note| note.place == place)
+        self.places.contains(&place)
     }
 
     /// The notes in the order of the files.

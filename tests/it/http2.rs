@@ -212,7 +212,7 @@ fn early_server(response: &'static str) -> SocketAddr {
 }
 
 /// The rest of a request holds no unit of a limit after its response, and its connection to the
-/// server for two seconds.
+/// server for a limited time, even if parts of it arrive.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_53_client_that_does_not_end_its_request_after_the_response_keeps_nothing() {
     const REFUSED: &str = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno";
@@ -226,7 +226,8 @@ async fn row_53_client_that_does_not_end_its_request_after_the_response_keeps_no
             "{one}[rules.one]\nper = []\nkind = \"concurrency\"\nlimit = 1\n\
              [access_log]\noutput = {log:?}\nfields = [\"path\", \"reason\", \"status\", \"bytes_out\"]\n"
         );
-        let gateway = Gateway::start(&config("read_timeout = \"60s\"", &rest));
+        let gateway =
+            Gateway::start(&config("read_timeout = \"2s\"\nwrite_timeout = \"2s\"", &rest));
         let get = |path| tokio::task::block_in_place(|| gateway.get(path).status);
         let mut client = Client::connect(gateway.listener(1)).await;
         let post = Request::post("http://api.test/h2").body(()).unwrap();
