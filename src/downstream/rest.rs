@@ -21,7 +21,7 @@ tokio::task_local! {
 }
 
 /// Limits the time of the rest of the request that the current task serves, whose response has
-/// ended. The client may still have to accept parts of it, which the limit has to allow for.
+/// ended. The client may not have read all of the response yet: the limit has to allow for that.
 pub fn begin(limit: Duration) {
     // Tests of single parts serve no connection.
     let _ = LIMIT.try_with(|it| it.set(Some(limit)));
@@ -59,6 +59,9 @@ pub(super) fn bounded<F: Future + ?Sized>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use tokio::time::Instant;
 
     use super::*;
@@ -95,11 +98,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn rest_that_keeps_the_task_busy_is_bounded() {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        tokio::spawn(async move {
+            for _ in 0..200 {
+                tokio::time::advance(LIMIT_OF_REST / 100).await;
+            }
+            over.store(true, Ordering::Relaxed);
+        });
         let busy = bounded(Box::pin(async {
             begin(LIMIT_OF_REST);
-            while LIMIT.with(Cell::get).is_some() {
-                tokio::time::advance(Duration::from_millis(1)).await;
-                // As many reads as the runtime allows at once.
+            while !is_over.load(Ordering::Relaxed) {
+                // Ends each turn of the task with nothing left of what the runtime allows at once.
                 tokio::task::consume_budget().await;
             }
         }));
