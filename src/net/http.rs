@@ -341,6 +341,15 @@ mod tests {
     const DEADLINE: Duration = Duration::from_secs(5);
     const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
+    /// The head of a request; `None` if the client closes the connection before its end.
+    async fn read_head(stream: &mut TcpStream) -> Option<String> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.ok()?);
+        }
+        String::from_utf8(head).ok()
+    }
+
     /// A server that sends these responses on each connection and then closes it. Reports each
     /// request with the number of its connection.
     async fn server(
@@ -353,12 +362,7 @@ mod tests {
             for connection in 0.. {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 for response in responses {
-                    let mut head = Vec::new();
-                    while !head.ends_with(b"\r\n\r\n") {
-                        let Ok(byte) = stream.read_u8().await else { break };
-                        head.push(byte);
-                    }
-                    let head = String::from_utf8(head).unwrap();
+                    let Some(head) = read_head(&mut stream).await else { break };
                     if reports.send((connection, head)).is_err() {
                         return;
                     }
@@ -393,38 +397,23 @@ mod tests {
         assert_eq!(connections, [0, 0, 1, 1]);
     }
 
-    async fn read_head(stream: &mut TcpStream) -> Option<String> {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await.ok()?);
-        }
-        String::from_utf8(head).ok()
-    }
-
     #[tokio::test]
     async fn what_a_server_sends_after_a_response_is_no_response() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let client = HttpClient::new(HostPort { host: "127.0.0.1".to_owned(), port }, None);
         let request = get("/");
-        let fetch = client.fetch(&request, DEADLINE, 100);
-        let answer = async {
+        let answer = async || {
             let (mut stream, _) = listener.accept().await.unwrap();
             read_head(&mut stream).await.unwrap();
             stream.write_all(OK.as_bytes()).await.unwrap();
             stream
         };
-        let (response, mut first) = tokio::join!(fetch, answer);
+        let (response, mut first) = tokio::join!(client.fetch(&request, DEADLINE, 100), answer());
         assert_eq!(response.unwrap().status, StatusCode::OK);
         let late = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n";
         first.write_all(late).await.unwrap();
-        let fetch = client.fetch(&request, DEADLINE, 100);
-        let answer = async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            read_head(&mut stream).await.unwrap();
-            stream.write_all(OK.as_bytes()).await.unwrap();
-        };
-        let (response, ()) = tokio::join!(fetch, answer);
+        let (response, _second) = tokio::join!(client.fetch(&request, DEADLINE, 100), answer());
         assert_eq!(response.unwrap().status, StatusCode::OK);
     }
 

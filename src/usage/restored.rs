@@ -244,27 +244,31 @@ mod tests {
         }
     }
 
+    /// What a bucket has used of a quota in the period of `counted_at_us`.
+    fn record(id: u128, limit: Limit, used: i64, counted_at_us: u64) -> (Place, Change) {
+        let bounds = limit.calendar().unwrap().bounds(counted_at_us);
+        let place = Place { end_us: bounds.end_us, bucket: bucket(id) };
+        let record = Record {
+            place,
+            start_us: bounds.start_us,
+            rule: "r".into(),
+            owner: Owner { kind: "key", id: String::new() },
+            plan: "free".into(),
+            limit,
+            used,
+            counted_at_us,
+        };
+        (place, Change { record, set: None, answered_at_us: 0 })
+    }
+
     #[test]
     fn bucket_whose_kind_has_changed_has_what_was_counted_last() {
         let calendar = Calendar::new(Period::Year, "UTC", 1).unwrap();
         let fixed = Limit::FixedWindow(FixedWindow::new(10, calendar).unwrap());
         let window = limit(10, HOUR_US);
-        let bounds = calendar.bounds(BEGUN_AT);
         for (counted_at_us, is_log) in [(BEGUN_AT - 1, true), (BEGUN_AT + 1, false)] {
             let (_folder, file) = file();
-            let place = Place { end_us: bounds.end_us, bucket: bucket(1) };
-            let record = Record {
-                place,
-                start_us: bounds.start_us,
-                rule: "r".into(),
-                owner: Owner { kind: "key", id: String::new() },
-                plan: "free".into(),
-                limit: fixed,
-                used: 7,
-                counted_at_us,
-            };
-            let change = Change { record, set: None, answered_at_us: 0 };
-            let changes: Changes = [(place, change)].into_iter().collect();
+            let changes: Changes = [record(1, fixed, 7, counted_at_us)].into_iter().collect();
             file.write(&changes, 10, BEGUN_AT).unwrap();
             let process = Process::start(&file, window, BEGUN_AT);
             process.store.adjust(&[charge(1, window, 1)], Adjustment::Reset, 1_000);
@@ -285,21 +289,6 @@ mod tests {
         };
         let (year, day) = (fixed(Period::Year), fixed(Period::Day));
         let at_day = |days: u64| BEGUN_AT + days * 24 * HOUR_US;
-        let record = |id, limit: Limit, used, counted_at_us| {
-            let bounds = limit.calendar().unwrap().bounds(counted_at_us);
-            let place = Place { end_us: bounds.end_us, bucket: bucket(id) };
-            let record = Record {
-                place,
-                start_us: bounds.start_us,
-                rule: "r".into(),
-                owner: Owner { kind: "key", id: String::new() },
-                plan: "free".into(),
-                limit,
-                used,
-                counted_at_us,
-            };
-            (place, Change { record, set: None, answered_at_us: 0 })
-        };
         let (_folder, file) = file();
         let changes: Changes = [
             // Shortened on the first day, and not used since.
