@@ -258,24 +258,19 @@ impl Answered {
     }
 }
 
-/// Which of `request_headers` the server gets of this request: as the upstream, none of the
-/// client's connection, and none that only a proxy may set.
-fn passed_on<'a>(settings: &'a ForwardAuth, asked: &Asked<'_>) -> Vec<&'a HeaderName> {
-    let of_connection: Vec<HeaderName> = framing::named_by_connection(asked.head.headers).collect();
-    let is_passed_on = |name: &&HeaderName| {
+/// The headers of the request to the server.
+fn headers(settings: &ForwardAuth, asked: &Asked<'_>) -> Vec<(HeaderName, HeaderValue)> {
+    let Head { method, target, uri, headers, .. } = *asked.head;
+    let mut sent = Vec::new();
+    // As the upstream: no header of the client's connection, and none that only a proxy may set.
+    let of_connection: Vec<HeaderName> = framing::named_by_connection(headers).collect();
+    let is_sent = |name: &&HeaderName| {
         let is_ours = METHOD_HEADERS.contains(*name) || TARGET_HEADERS.contains(*name);
         let is_known = [HOST_HEADER, PROTO_HEADER, ADDRESS_HEADER, ID_HEADER].contains(*name);
         let is_forged = forwarding::is_forwarding(name.as_str()) && !asked.via_proxy;
         !is_ours && !is_known && !is_forged && !of_connection.contains(*name)
     };
-    settings.request_headers.iter().filter(is_passed_on).collect()
-}
-
-/// The headers of the request to the server.
-fn headers(settings: &ForwardAuth, asked: &Asked<'_>) -> Vec<(HeaderName, HeaderValue)> {
-    let Head { method, target, uri, headers, .. } = *asked.head;
-    let mut sent = Vec::new();
-    for name in passed_on(settings, asked) {
+    for name in settings.request_headers.iter().filter(is_sent) {
         let values = headers.get_all(name).iter();
         sent.extend(values.map(|value| (name.clone(), value.clone())));
     }

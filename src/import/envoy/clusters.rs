@@ -262,7 +262,7 @@ fn health(check: &Node, what: &str, settings: &mut Settings, notes: &mut Notes) 
     settings.set("health", health);
 }
 
-/// The statuses of a healthy server: of Envoy, 200 if there are none.
+/// `expected_statuses`, the statuses of a healthy server; 200 if there are none.
 fn expected(http: &Node, what: &str, health: &mut Table, notes: &mut Notes) {
     let ranges = items(http, "expected_statuses");
     let mut statuses: Vec<u64> = Vec::new();

@@ -1,7 +1,6 @@
 //! Envoy: listeners with HTTP connection managers, their routes, and clusters, of a bootstrap file.
 //!
-//! Reading order: `clusters`, `matching`, `limits`, `chains`, `routes`, `listeners`,
-//! `rest`.
+//! Reading order: `clusters`, `matching`, `limits`, `chains`, `routes`, `listeners`, `rest`.
 
 mod chains;
 mod clusters;

@@ -27,7 +27,7 @@ const WITHOUT_EFFECT: [&str; 17] = [
 ];
 
 /// Settings, and what to do about them.
-const INSTEAD: [(&str, &str); 23] = [
+const INSTEAD: [(&str, &str); 22] = [
     (
         "alpn_protocols",
         "a listener with certificates speaks HTTP/2 and HTTP/1.1, unless it has `http2 = false`",
@@ -55,7 +55,6 @@ const INSTEAD: [(&str, &str); 23] = [
         "normalize_path",
         "such paths are matched in every way in which servers may read them: docs/routes.md",
     ),
-    ("path_rewrite_policy", "write `replace_path = \"/users/{param:id}\"` of the route"),
     (
         "path_with_escaped_slashes_action",
         "such paths are matched in every way in which servers may read them: docs/routes.md",

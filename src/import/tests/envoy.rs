@@ -772,7 +772,7 @@ fn settings_that_nothing_reads_are_listed() {
                 &["max_stream_duration: not taken over"],
                 &[],
             ),
-            // In the key and its value, also in camel case.
+            // In camel case, as in JSON.
             (
                 &with_cluster("lbSubsetConfig: {x: y}"),
                 &["file:", "lb_subset_config: not taken over"],
