@@ -12,8 +12,8 @@ pub mod about;
 pub mod script;
 pub mod sync;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -304,13 +304,15 @@ impl Bans {
         }
     }
 
-    /// Notes that all bans in force at `now` are to be sent: Redis has lost some.
-    fn send_all(&self, now: u64) {
+    /// Notes that the bans in force at `now` whose buckets are not in `known` are to be sent: Redis
+    /// has lost them.
+    fn send_missing(&self, known: &HashSet<BucketId>, now: u64) {
         for shard in &self.shards {
             let mut shard = shard.lock();
             let Shard { clients, unsent, .. } = &mut *shard;
             for (bucket, entry) in clients {
-                if entry.state.left_us(now).is_some() && entry.unsent.is_none() {
+                let is_missing = entry.state.left_us(now).is_some() && !known.contains(bucket);
+                if is_missing && entry.unsent.is_none() {
                     if entry.is_sent() {
                         unsent.push(*bucket);
                     }

@@ -1,6 +1,7 @@
 //! [`BanSync`]: the task that exchanges refusals and bans with the other gateways, through Redis.
 //! It makes one call at a time, on a connection that no check uses.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use super::{Bans, MAX_CLIENTS};
 use crate::base::background::Background;
 use crate::base::clock;
 use crate::base::random::pause_ms;
+use crate::limit::charge::BucketId;
 use crate::policy::redis::Redis;
 use crate::store::redis::link::records::{Records, RecordsError};
 
@@ -45,8 +47,34 @@ pub struct BanSync {
 #[derive(Debug, Default)]
 struct Known {
     position: Position,
-    /// Whether Redis has lost changes, and is to be sent what this gateway knows.
-    has_lost: bool,
+    /// While all records are read again: those read so far. What this gateway knows besides, Redis
+    /// has lost.
+    read_again: Option<HashSet<BucketId>>,
+    /// The connection that the last call used.
+    connection: u64,
+}
+
+impl Known {
+    /// Notes the head of a reply, and the connection on which it came. Redis may have lost changes
+    /// if that is a new one: the server may be another one, or have been started again. That there
+    /// are fewer changes than before shows it only until there are as many again. Returns whether
+    /// there is more to read.
+    fn note(&mut self, reply: &Reply, connection: u64) -> bool {
+        let is_new = std::mem::replace(&mut self.connection, connection) != connection;
+        self.position = reply.position;
+        if reply.is_other {
+            // This reply begins with the first record.
+            self.read_again = Some(HashSet::new());
+        } else if is_new {
+            self.read_again = Some(HashSet::new());
+            self.position.number = 0;
+            return true;
+        }
+        if let Some(read) = &mut self.read_again {
+            read.extend(reply.changes.iter().map(|change| change.bucket));
+        }
+        reply.has_more
+    }
 }
 
 impl BanSync {
@@ -99,15 +127,13 @@ impl BanSync {
         let reply = reply
             .and_then(|reply| Reply::read(reply).ok_or_else(RecordsError::malformed))
             .inspect_err(|_| self.bans.put_back(updates))?;
-        known.has_lost |= reply.is_other && known.position != Position::default();
-        known.position = reply.position;
+        let has_more = known.note(&reply, self.records.opened());
         self.bans.apply(reply.changes, sent_at);
-        if known.has_lost && !reply.has_more {
+        if !has_more && let Some(read) = known.read_again.take() {
             // After all that Redis knows: a ban that was lifted meanwhile does not begin again.
-            known.has_lost = false;
-            self.bans.send_all(clock::now());
+            self.bans.send_missing(&read, clock::now());
         }
-        Ok(reply.has_more || is_full)
+        Ok(has_more || is_full)
     }
 
     fn command(&self, updates: &[Update], position: Position) -> Cmd {
@@ -147,6 +173,8 @@ impl Background for BanSync {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
     use crate::limit::ban::BanRule;
     use crate::limit::charge::BucketId;
@@ -217,6 +245,51 @@ mod tests {
                 let is_banned = bans.left_us(BucketId(id as u128), now).is_some();
                 assert_eq!(is_banned, !is_lifted(id), "{id}");
             }
+        }
+    }
+
+    /// A replica that takes over without the last changes has, some changes later, as many as the
+    /// master had.
+    #[tokio::test]
+    async fn bans_that_a_failover_has_lost_are_restored_after_as_many_others() {
+        let server = RedisServer::start(&[]);
+        let sync = BanSync::new(Arc::new(Bans::new(true)), &server.settings());
+        let other = BanSync::new(Arc::new(Bans::new(true)), &server.settings());
+        let (mut known, mut of_other) = (Known::default(), Known::default());
+        let begin = |sync: &BanSync, id: usize| {
+            sync.bans.set(BucketId(id as u128), &RULE, about(id), MINUTE_US, clock::now());
+        };
+        begin(&sync, 0);
+        exchange_all(&sync, &mut known).await;
+        let mut client = server.client();
+        for key in [RECORDS, CHANGES, ENDS].map(|key| sync.records.key(key)) {
+            let copied: bool = redis::cmd("COPY")
+                .arg(&key)
+                .arg(format!("{key}:replica"))
+                .query(&mut client)
+                .unwrap();
+            assert!(copied);
+        }
+        begin(&sync, 1);
+        exchange_all(&sync, &mut known).await;
+        for key in [RECORDS, CHANGES, ENDS].map(|key| sync.records.key(key)) {
+            redis::cmd("RENAME")
+                .arg(format!("{key}:replica"))
+                .arg(key)
+                .query::<()>(&mut client)
+                .unwrap();
+        }
+        redis::cmd("CLIENT").arg(&["KILL", "SKIPME", "yes"]).query::<()>(&mut client).unwrap();
+        begin(&other, 2);
+        exchange_all(&other, &mut of_other).await;
+        // The first call may find that its connection was closed.
+        let _ = sync.exchange(Vec::new(), &mut known).await;
+        exchange_all(&sync, &mut known).await;
+        exchange_all(&sync, &mut known).await;
+        exchange_all(&other, &mut of_other).await;
+        for bans in [&sync.bans, &other.bans] {
+            let counts = bans.counts(clock::now());
+            assert_eq!(counts, HashMap::from([("r".to_owned(), 3)]));
         }
     }
 }

@@ -110,9 +110,11 @@ fn ban_that_began_without_redis_is_sent_until_it_arrives() {
     bans.put_back(updates);
     assert_eq!(bans.take_updates(100, 21 * SECOND)[0].what, restore(40 * SECOND));
     assert!(bans.take_updates(100, 21 * SECOND).is_empty());
-    bans.send_all(31 * SECOND);
+    bans.send_missing(&HashSet::from([BucketId(1)]), 31 * SECOND);
+    assert!(bans.take_updates(100, 31 * SECOND).is_empty());
+    bans.send_missing(&HashSet::new(), 31 * SECOND);
     assert_eq!(bans.take_updates(100, 31 * SECOND)[0].what, restore(30 * SECOND));
-    bans.send_all(61 * SECOND);
+    bans.send_missing(&HashSet::new(), 61 * SECOND);
     assert!(bans.take_updates(100, 61 * SECOND).is_empty());
 }
 

@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 use super::error::ConnectError;
 use super::health::Health;
 use super::stream::{BoundedStream, Transport};
+use super::watch::Reason;
 use super::{Connection, sentinel};
 use crate::base::blocking::BlockingCalls;
 use crate::net::address::HostPort;
@@ -217,6 +218,11 @@ impl NewConnection {
     /// Whether it is closed, as far as is known.
     pub(super) fn is_closed(&self) -> bool {
         self.driver.0.is_finished() || self.connection.health.broken().is_some()
+    }
+
+    /// Whether it is closed because a reply was larger than any call should need.
+    pub(super) fn is_reply_too_large(&self) -> bool {
+        self.connection.health.broken() == Some(Reason::ReplyTooLarge)
     }
 
     /// Logs in, if a password is configured.

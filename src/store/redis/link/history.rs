@@ -23,6 +23,10 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of records in one reply.
 const PAGE: usize = 500;
 
+/// What the number of records in a reply is divided by if their reply was too large: most have
+/// 300 bytes, those of an import up to 60 KB.
+const DIVISOR: usize = 4;
+
 /// Maximum number of records that a search reads from one stream.
 const MAX_RECORDS: usize = 20_000;
 
@@ -143,15 +147,22 @@ impl History {
             let is_cluster = matches!(self.settings.address, Address::Cluster(_));
             let mut fresh = match kept.take().filter(|_| !is_cluster) {
                 Some(fresh) => fresh,
-                None => connect_for(&key, &self.settings, &self.resolver, &self.reads).await?,
+                None => self.connect(&key).await?,
             };
             let mut end = range.to_ms.to_string();
-            let mut left = MAX_RECORDS;
+            let (mut left, mut most) = (MAX_RECORDS, PAGE);
             'pages: loop {
-                let page = page(&mut fresh, &key, (range.from_ms, &end)).await?;
+                let page = match page(&mut fresh, &key, (range.from_ms, &end), most).await {
+                    Err(_) if most > 1 && fresh.is_reply_too_large() => {
+                        most /= DIVISOR;
+                        fresh = self.connect(&key).await?;
+                        continue;
+                    }
+                    page => page?,
+                };
                 left = left.saturating_sub(page.len());
                 let (is_last, next) =
-                    (page.len() < PAGE, page.last().and_then(|(id, _)| before(id)));
+                    (page.len() < most, page.last().and_then(|(id, _)| before(id)));
                 for (_, fields) in page {
                     if visit(Record { stream, fields }).is_break() {
                         break 'pages;
@@ -170,16 +181,21 @@ impl History {
         }
         Ok(is_complete)
     }
+
+    async fn connect(&self, key: &str) -> Result<NewConnection, ConnectError> {
+        connect_for(key, &self.settings, &self.resolver, &self.reads).await
+    }
 }
 
-/// Reads the latest records up to the id `end`.
+/// Reads the latest records up to the id `end`, at most `most`.
 async fn page(
     fresh: &mut NewConnection,
     key: &str,
     (from_ms, end): (u64, &str),
+    most: usize,
 ) -> Result<Page, ConnectError> {
     let mut command = redis::cmd("XREVRANGE");
-    command.arg(key).arg(end).arg(from_ms).arg("COUNT").arg(PAGE);
+    command.arg(key).arg(end).arg(from_ms).arg("COUNT").arg(most);
     let page = fresh.call("XREVRANGE", &command).await?;
     // Allows the next reply as many bytes as this one.
     fresh.connection.health.note(CallResult::Answered);
@@ -211,6 +227,8 @@ impl From<ConnectError> for HistoryError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::lookup::system_resolver;
+    use crate::store::redis::fixture::RedisServer;
 
     /// However many searches of tenants wait.
     #[tokio::test]
@@ -225,6 +243,38 @@ mod tests {
         tokio::join!(first, second, third, search(Searcher::Operator), search(Searcher::Operator));
         let [tenant, operator] = [Searcher::Tenant, Searcher::Operator];
         assert_eq!(*order.lock(), [tenant, operator, operator, tenant, tenant]);
+    }
+
+    /// Records of imports name hundreds of clients each: a page of them is larger than a reply may
+    /// be.
+    #[tokio::test]
+    async fn pages_shrink_until_their_replies_are_small_enough() {
+        const RECORDS: usize = 600;
+        let server = RedisServer::start(&[]);
+        let settings = server.settings();
+        let mut client = server.client();
+        let key = format!("{}audit", settings.prefix);
+        for _ in 0..RECORDS {
+            let mut command = redis::cmd("XADD");
+            command.arg(&key).arg("*").arg("json").arg("x".repeat(60_000));
+            command.query::<String>(&mut client).unwrap();
+        }
+        let history = History::new(settings, system_resolver());
+        let range = Range {
+            searcher: Searcher::Operator,
+            streams: &["audit"],
+            from_ms: 0,
+            to_ms: u64::MAX,
+        };
+        let mut read = 0;
+        let is_complete = history
+            .read(range, |_| {
+                read += 1;
+                ControlFlow::Continue(())
+            })
+            .await
+            .unwrap();
+        assert_eq!((read, is_complete), (RECORDS, true));
     }
 
     #[test]

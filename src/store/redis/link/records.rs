@@ -3,6 +3,7 @@
 //!
 //! They need no more rights of the user than checks do: a record is removed by a lifetime of 1 ms.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -40,6 +41,8 @@ pub struct Records {
     reads: BlockingCalls,
     /// The connections that the next calls use.
     connections: Mutex<Connections>,
+    /// How many connections have been opened.
+    opened: AtomicU64,
 }
 
 /// Open connections.
@@ -79,7 +82,19 @@ impl Records {
     /// Creates a reader and writer of the Redis of `settings`. Does no I/O.
     pub fn new(settings: Redis) -> Self {
         let resolver = system_resolver();
-        Self { settings, resolver, reads: BlockingCalls::default(), connections: Mutex::default() }
+        Self {
+            settings,
+            resolver,
+            reads: BlockingCalls::default(),
+            connections: Mutex::default(),
+            opened: AtomicU64::new(0),
+        }
+    }
+
+    /// How many connections have been opened so far. If it has grown, Redis may have lost records
+    /// since the call before.
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
     }
 
     /// Reads a record; `None` if there is none.
@@ -224,6 +239,7 @@ impl Records {
                 connections.topology = None;
             }
             connections.open.push((master.clone(), opened?));
+            self.opened.fetch_add(1, Ordering::Relaxed);
         }
         Ok(master)
     }
