@@ -96,6 +96,11 @@ impl Notes {
         self.places.contains(&place)
     }
 
+    /// Whether there is a note at `place` that names a setting.
+    pub(super) fn has_named(&self, place: Place, name: &str) -> bool {
+        self.has(place) && self.all.iter().any(|it| it.place == place && it.what.contains(name))
+    }
+
     /// The notes in the order of the files.
     pub(super) fn into_sorted(mut self) -> Vec<Note> {
         self.all.sort_by_key(|note| note.place);

@@ -96,14 +96,20 @@ fn note_in(node: &Node, notes: &mut Notes) {
         if pair.value.is_read() || !node.is_opened() {
             note_in(&pair.value, notes);
         } else {
-            note_pair(pair, notes);
+            note_pair(node, pair, notes);
         }
     }
 }
 
-fn note_pair(pair: &Pair, notes: &mut Notes) {
+fn note_pair(node: &Node, pair: &Pair, notes: &mut Notes) {
     let key = snake(&pair.key);
-    let is_noted = notes.has(pair.place) || notes.has(pair.value.place);
+    let is_noted_here = if pair.place == node.place {
+        // The first setting of an item of a list: there may be a note about the item.
+        notes.has_named(pair.place, &pair.key) || notes.has_named(pair.place, &key)
+    } else {
+        notes.has(pair.place)
+    };
+    let is_noted = is_noted_here || notes.has(pair.value.place);
     let is_only_type = pair.value.pairs().iter().all(|pair| pair.key == "@type");
     let is_empty = pair.value.is_empty() || !pair.value.pairs().is_empty() && is_only_type;
     if is_noted || is_empty || WITHOUT_EFFECT.contains(&&*key) {

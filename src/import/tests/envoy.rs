@@ -751,6 +751,11 @@ fn settings_that_nothing_reads_are_listed() {
         &with_cluster("type: STRICT_DNS, dns_lookup_family: V4_ONLY"),
     );
     assert!(plain.contains("=== list ===\n\n"), "{plain}");
+    let whole = file("name: c", "", ALL, "");
+    let first_in_an_item = whole.trim_end().strip_suffix('}').unwrap().replace(
+        "- {name: a, load_assignment",
+        "- own_setting: 1\n    name: a\n    type: ORIGINAL_DST\n    load_assignment",
+    );
     let unused =
         file("name: c", "", ALL, "") + "  - {name: b, type: STATIC, lb_subset_config: {x: y}}\n";
     holds(
@@ -779,6 +784,11 @@ fn settings_that_nothing_reads_are_listed() {
                 &[],
             ),
             (&unused, &["cluster b: not taken over: no route"], &[]),
+            (
+                &first_in_an_item,
+                &["own_setting: not taken over", "not taken over: an upstream has servers"],
+                &[],
+            ),
             (
                 &with_manager("normalize_path: true"),
                 &["normalize_path: not taken over: such paths"],
