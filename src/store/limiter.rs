@@ -372,11 +372,6 @@ impl Limiter {
         self.nodes().iter().map(|node| node.retry_after_us()).max().unwrap_or(0)
     }
 
-    /// Whether all nodes of Redis can be called. True without Redis.
-    pub fn is_connected(&self) -> bool {
-        self.redis().is_none_or(|nodes| nodes.is_connected())
-    }
-
     /// Number of live gateways that share Redis, as far as it was counted; 1 without Redis.
     pub fn gateways(&self) -> u32 {
         self.redis().map_or(1, |nodes| nodes.peers().gateways())

@@ -82,6 +82,20 @@ pub struct UnreadRecord {
     /// Whether it is read once more: of buckets in this process, another thread may note an older
     /// answer after the first reading.
     pub is_read_again: bool,
+    /// Whether the bucket has changed by more than debts of this process, which are added to the
+    /// record if the period ends before they are settled.
+    pub is_changed: bool,
+    /// Whether such a debt was added to the record.
+    pub has_lapsed: bool,
+}
+
+/// Why the number of a record has to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// This process has a debt to the bucket.
+    Debt,
+    /// An operator has adjusted the bucket, or it has got tokens back.
+    Change,
 }
 
 /// A charge of a client, and the period of usage that it counts in.
@@ -136,7 +150,7 @@ impl Ledger {
             let counted = Counted::of(policy, client, charge, bounds);
             let is_answered = self.is_shared && taken.source_of(index) == Source::Redis;
             let is_kept = if self.is_shared && !is_answered {
-                shard.note_unread(&counted, unix_us)
+                shard.note_unread(&counted, unix_us, Cause::Debt)
             } else {
                 let answered_at_us =
                     if self.is_shared { answered_at(outcome, counted.place) } else { 0 };
@@ -169,7 +183,7 @@ impl Ledger {
             let Some(own) = self.shards.own() else { continue };
             if self.is_shared {
                 // The level says nothing about its time: it is read again.
-                own.lock().note_unread(&counted, 0);
+                own.lock().note_unread(&counted, 0, Cause::Change);
                 continue;
             }
             for shard in self.all() {
@@ -204,7 +218,7 @@ impl Ledger {
             let left_us = outcome.times.left_us;
             let Some(bounds) = charge.limit.usage_period_with(left_us, unix_us) else { continue };
             let counted = Counted::of(policy, client, charge, bounds);
-            if !shard.note_unread(&counted, unix_us) {
+            if !shard.note_unread(&counted, unix_us, Cause::Change) {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -225,7 +239,7 @@ impl Ledger {
         for charge in charges {
             let Some(bounds) = charge.limit.usage_period(unix_us) else { continue };
             let counted = Counted::of(policy, client, charge, bounds);
-            if !shard.note_unread(&counted, unix_us) {
+            if !shard.note_unread(&counted, unix_us, Cause::Debt) {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -306,7 +320,8 @@ impl Ledger {
     pub fn take_unread(&self) -> Unread {
         let mut all = Unread::default();
         for shard in self.all() {
-            all.extend(std::mem::take(&mut shard.lock().unread));
+            let unread = std::mem::take(&mut shard.lock().unread);
+            add_unread(&mut all, unread);
         }
         all
     }
@@ -333,9 +348,8 @@ impl Ledger {
     /// Puts back records whose numbers could not be read.
     pub fn put_back_unread(&self, unread: Unread) {
         let kept = &mut self.kept.lock().unread;
-        for (place, record) in unread {
-            kept.entry(place).or_insert(record);
-        }
+        let later = std::mem::replace(kept, unread);
+        add_unread(kept, later);
         self.drop_surplus(kept);
     }
 
@@ -371,16 +385,20 @@ impl Shard {
     }
 
     /// Notes that the number in Redis has to be read. Returns whether there was room.
-    fn note_unread(&mut self, counted: &Counted, unix_us: u64) -> bool {
+    fn note_unread(&mut self, counted: &Counted, unix_us: u64, cause: Cause) -> bool {
+        let is_changed = cause == Cause::Change;
         if let Some(unread) = self.unread.get_mut(&counted.place) {
             unread.record.counted_at_us = unread.record.counted_at_us.max(unix_us);
             unread.is_read_again = true;
+            unread.is_changed |= is_changed;
             return true;
         }
         let has_room = self.unread.len() < MAX_RECORDS;
         if has_room && let Some((rule, record)) = counted.rule().zip(counted.record(0, unix_us)) {
             let (charge, rule) = (*counted.charge, StoredRule::of(rule));
-            let unread = UnreadRecord { record, charge, rule, is_read_again: true };
+            let (is_read_again, has_lapsed) = (true, false);
+            let unread =
+                UnreadRecord { record, charge, rule, is_read_again, is_changed, has_lapsed };
             self.unread.insert(counted.place, unread);
         }
         has_room
@@ -442,6 +460,20 @@ fn add_all(all: &mut Changes, changes: Changes) {
             Some(known) => known.add(change),
             None => drop(all.insert(place, change)),
         }
+    }
+}
+
+/// Adds records that were noted later than those in `all`.
+fn add_unread(all: &mut Unread, later: Unread) {
+    for (place, mut unread) in later {
+        if let Some(known) = all.get(&place) {
+            let record = &mut unread.record;
+            record.counted_at_us = record.counted_at_us.max(known.record.counted_at_us);
+            unread.is_read_again |= known.is_read_again;
+            unread.is_changed |= known.is_changed;
+            unread.has_lapsed |= known.has_lapsed;
+        }
+        all.insert(place, unread);
     }
 }
 

@@ -110,7 +110,7 @@ impl Registrar {
         let help = "Records of usage that could not be written to Redis or to `usage.file` at the last attempt.";
         let unwritten = self.gauge("tollgate_usage_unwritten", help)?;
         let [written, failed] = ["ok", "error"].map(|result| writes.with_label_values(&[result]));
-        let help = "Records of usage that are not kept: there are `usage.max_records`, or nothing could be written for long.";
+        let help = "Records of usage that are not kept, or may be wrong: there are `usage.max_records`, nothing could be written for long, or a bucket could not be read before its period ended.";
         let dropped = self.keep(IntCounter::new("tollgate_usage_dropped_total", help)?)?;
         Ok(UsageSeries { written, failed, unwritten, dropped })
     }

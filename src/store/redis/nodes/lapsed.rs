@@ -93,9 +93,7 @@ async fn settle_at(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU16;
-
-    use super::super::{Carried, Member, Members};
+    use super::super::fixture::cluster;
     use super::*;
     use crate::base::duration::MICROS_PER_SECOND;
     use crate::limit::Limit;
@@ -103,35 +101,11 @@ mod tests {
     use crate::limit::charge::{BucketId, Charge, Mode};
     use crate::limit::fixed_window::FixedWindow;
     use crate::limit::share::Share;
-    use crate::observe::metrics::Metrics;
-    use crate::policy::redis::{Address, Colocate, Redis};
-    use crate::store::debts::Debts;
-    use crate::store::held::Held;
     use crate::store::lapsed::LapsedDebt;
-    use crate::store::redis::batch::{Batcher, Target};
-    use crate::store::redis::cluster::slots::SLOTS;
     use crate::store::redis::fixture::{RedisServer, connected};
-    use crate::store::redis::keys::KeySpace;
-    use crate::store::redis::link::Link;
     use crate::store::rule::rule;
 
     const BUCKETS: usize = 600;
-
-    /// A cluster with these two masters, of which the first one has the even slots.
-    fn cluster(settings: &Redis, links: [Arc<Link>; 2]) -> Arc<Nodes> {
-        let series = Metrics::new("test").unwrap().redis();
-        let (debts, held) = (Arc::new(Debts::new(1_000)), Arc::new(Held::new(true)));
-        let masters = links.map(|link| {
-            let target = Target::server(link, "t:", Arc::clone(&debts), Arc::clone(&held));
-            let batcher = Batcher::new(target, settings.timeout, series.calls.clone());
-            Member { at: None, node: Arc::new(Node::over("master", batcher)), _task: None }
-        });
-        let owners = (0..SLOTS).map(|slot| AtomicU16::new(slot % 2)).collect();
-        let members = Members { masters: masters.into(), owners };
-        let keys = Arc::new(KeySpace::new("t:", None, Colocate::Off));
-        let settings = Redis { address: Address::Cluster(Vec::new()), ..settings.clone() };
-        Nodes::with(&settings, Carried { keys, debts, held, seen: None }, members, series)
-    }
 
     /// Adds lapsed debts to many buckets.
     fn add_debts(nodes: &Nodes) {

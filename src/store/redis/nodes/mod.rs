@@ -10,6 +10,8 @@
 //! `operator` (reading and adjusting buckets of several nodes), [`supervise`] (keeps the nodes up
 //! to date, and makes the calls that concern no single one).
 
+#[cfg(test)]
+pub(crate) mod fixture;
 mod follow;
 mod lapsed;
 mod operator;
@@ -314,8 +316,9 @@ impl Nodes {
         if self.is_cluster() { self.carried.keys.keys().slot(bucket, rule) } else { 0 }
     }
 
-    /// Groups what concerns buckets by the slot of each.
-    fn by_slot<T>(
+    /// Groups what concerns buckets by the slot of each: one group for one server. The order of the
+    /// groups differs from call to call.
+    pub fn by_slot<T>(
         &self,
         all: Vec<T>,
         bucket: impl Fn(&T) -> (BucketId, &StoredRule),
