@@ -25,6 +25,9 @@ use crate::usage::record::Record;
 /// Source of `lua/usage.lua`.
 const SCRIPT: &str = include_str!("../../../lua/usage.lua");
 
+/// Returns the time of the server that has a key, in seconds and microseconds.
+const TIME: &str = "return redis.call('TIME')";
+
 /// Most records in one call: Redis takes well below a millisecond for them.
 const RECORDS_AT_ONCE: usize = 128;
 
@@ -153,28 +156,46 @@ impl Store {
 
     // === Index ===
 
-    /// Reads the index, and removes from it what is not kept at `unix_us` (Unix time).
+    /// Reads the index, and removes from it what is not kept any more, by the clock of Redis:
+    /// gateways share the index, and the clock of one must not remove it for all. Fields that this
+    /// version does not know may be those of another one, and stay.
     ///
     /// # Errors
     /// See [`RecordsError`].
-    pub async fn index(&self, bounds: Bounds, unix_us: u64) -> Result<Index, RecordsError> {
+    pub async fn index(&self, bounds: Bounds) -> Result<Index, RecordsError> {
+        let (fields, unix_us) = self.scan_at(INDEX).await?;
+        self.kept(fields, bounds, unix_us).await
+    }
+
+    /// The periods of an index that are kept at `unix_us` (Unix time). Removes the others.
+    async fn kept(
+        &self,
+        fields: Fields,
+        bounds: Bounds,
+        unix_us: u64,
+    ) -> Result<Index, RecordsError> {
         let mut index = Index::new();
         let mut old = Vec::new();
-        for (field, count) in self.scan(INDEX, 0).await?.0 {
+        for (field, count) in fields {
             let period = std::str::from_utf8(&field).ok().and_then(RulePeriod::of_field);
-            match period {
-                Some(period) if bounds.keeps(&period, unix_us) => {
-                    let count = std::str::from_utf8(&count).ok().and_then(|it| it.parse().ok());
-                    index.insert(period, count.unwrap_or(0));
-                }
-                _ => old.push(field),
+            let Some(period) = period else { continue };
+            if bounds.keeps(&period, unix_us) {
+                let count = std::str::from_utf8(&count).ok().and_then(|it| it.parse().ok());
+                index.insert(period, count.unwrap_or(0));
+            } else {
+                old.push(field);
             }
         }
-        if !old.is_empty() {
-            let mut command = self.command("HDEL", INDEX);
-            self.call(command.arg(old)).await?;
-        }
+        self.remove(INDEX, old).await?;
         Ok(index)
+    }
+
+    /// Removes fields of a hash.
+    async fn remove(&self, key: &str, fields: Vec<Vec<u8>>) -> Result<(), RecordsError> {
+        if !fields.is_empty() {
+            self.call(self.command("HDEL", key).arg(fields)).await?;
+        }
+        Ok(())
     }
 
     /// Adds to the numbers of the index.
@@ -367,6 +388,20 @@ impl Store {
             }
             cursor = next;
         }
+    }
+
+    /// Reads all fields of a hash, and the Unix time of its server in microseconds.
+    async fn scan_at(&self, key: &str) -> Result<(Fields, u64), RecordsError> {
+        let mut time = redis::cmd("EVAL");
+        time.arg(TIME).arg(1).arg(self.0.key(key));
+        let replies = self.0.call_all(&[time, self.scan_command(key, 0)]).await?;
+        let [time, fields] = <[_; 2]>::try_from(replies).map_err(|_| RecordsError::malformed())?;
+        let (seconds, us): (u64, u64) = read(time?)?;
+        let (mut fields, next) = scanned(fields?)?;
+        if next != 0 {
+            fields.extend(self.scan(key, next).await?.0);
+        }
+        Ok((fields, seconds.saturating_mul(MICROS_PER_SECOND).saturating_add(us)))
     }
 
     fn scan_command(&self, key: &str, cursor: u64) -> Cmd {

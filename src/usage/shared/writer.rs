@@ -150,7 +150,7 @@ impl Writer {
     ) -> Result<Page, RecordsError> {
         let now = clock::now();
         let bounds = *self.bounds.lock();
-        let mut index = self.store.index(bounds, unix_time::of(now)).await?;
+        let mut index = self.store.index(bounds).await?;
         index.retain(|period, _| wants(period));
         self.store.read(index, from, includes, limit, now.saturating_add(READ_TIMEOUT_US)).await
     }
@@ -169,7 +169,7 @@ impl Writer {
     ) -> Result<Option<DayPosition>, RecordsError> {
         let now = clock::now();
         let bounds = *self.day_bounds.lock();
-        let mut index = self.store.days(bounds, unix_time::of(now)).await?;
+        let mut index = self.store.days(bounds).await?;
         index.retain(|day, _| wants(*day));
         self.store.read_days(index, from, owners, now.saturating_add(READ_TIMEOUT_US), next).await
     }
@@ -214,7 +214,7 @@ impl Writer {
         let written = async {
             let is_recent = |at| now.saturating_sub(at) < INDEX_INTERVAL_US;
             if !state.days_read_at.is_some_and(is_recent) {
-                state.days = store.days(bounds, unix_us).await?;
+                state.days = store.days(bounds).await?;
                 state.days_read_at = Some(now);
             }
             store.add_days(&mut state.batches, &mut state.days, bounds).await
@@ -330,7 +330,7 @@ impl State {
         now: u64,
     ) -> Result<(), RecordsError> {
         if self.read_at.is_none_or(|at| now.saturating_sub(at) >= INDEX_INTERVAL_US) {
-            self.index = store.index(bounds, unix_time::of(now)).await?;
+            self.index = store.index(bounds).await?;
             self.read_at = Some(now);
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use redis::Cmd;
 
-use super::{CALLS_AT_ONCE, Store, read};
+use super::{CALLS_AT_ONCE, Fields, Store, read};
 use crate::base::clock;
 use crate::base::duration::micros;
 use crate::store::redis::link::records::RecordsError;
@@ -53,24 +53,30 @@ impl DayBounds {
 }
 
 impl Store {
-    /// Reads the days that have rows, and removes from the index those that are not kept.
+    /// Reads the days that have rows, and removes from the index those that are not kept any more,
+    /// by the clock of Redis. Fields that this version does not know stay: see
+    /// [`index`](Self::index).
     ///
     /// # Errors
     /// See [`RecordsError`].
-    pub async fn days(&self, bounds: DayBounds, unix_us: u64) -> Result<DayIndex, RecordsError> {
-        let first = bounds.first(unix_us);
+    pub async fn days(&self, bounds: DayBounds) -> Result<DayIndex, RecordsError> {
+        let (fields, unix_us) = self.scan_at(INDEX).await?;
+        self.kept_days(fields, bounds.first(unix_us)).await
+    }
+
+    /// The days of an index from `first` on. Removes the others.
+    async fn kept_days(&self, fields: Fields, first: Day) -> Result<DayIndex, RecordsError> {
         let (mut index, mut old) = (DayIndex::new(), Vec::new());
-        for (field, count) in self.scan(INDEX, 0).await?.0 {
+        for (field, count) in fields {
             let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
             let day = number(&field).and_then(|day| Day::of_number(u32::try_from(day).ok()?));
-            match day.filter(|day| *day >= first) {
-                Some(day) => drop(index.insert(day, number(&count).unwrap_or(0))),
-                None => old.push(field),
+            match day {
+                Some(day) if day >= first => drop(index.insert(day, number(&count).unwrap_or(0))),
+                Some(_) => old.push(field),
+                None => {}
             }
         }
-        if !old.is_empty() {
-            self.call(self.command("HDEL", INDEX).arg(old)).await?;
-        }
+        self.remove(INDEX, old).await?;
         Ok(index)
     }
 

@@ -16,7 +16,7 @@ fn rows(day: u32, clients: std::ops::Range<u32>) -> Rows {
 }
 
 async fn read_all(store: &Store, owners: Option<&[u128]>) -> Vec<(u32, String, i64, i64)> {
-    let index = store.days(BOUNDS, 1).await.unwrap();
+    let index = store.days(BOUNDS).await.unwrap();
     let mut found = Vec::new();
     let rest = store
         .read_days(index, START, owners, u64::MAX, |_, rows| {
@@ -37,7 +37,7 @@ async fn read_all(store: &Store, owners: Option<&[u128]>) -> Vec<(u32, String, i
 async fn batch_that_is_sent_again_is_added_once() {
     let server = RedisServer::start(&[]);
     let stores = [Store::new(server.settings()), Store::new(server.settings())];
-    let mut index = stores[0].days(BOUNDS, 1).await.unwrap();
+    let mut index = stores[0].days(BOUNDS).await.unwrap();
     for store in &stores {
         let mut batches = Batches::default();
         batches.add(rows(20_261_128, 0..300));
@@ -87,7 +87,7 @@ async fn rows_are_read_by_client_and_day_and_in_parts() {
     let (mut from, mut count) = (START, 0);
     loop {
         let (mut next, mut is_first) = (None, true);
-        let index = store.days(BOUNDS, 1).await.unwrap();
+        let index = store.days(BOUNDS).await.unwrap();
         store
             .read_days(index, from, None, u64::MAX, |position, _| {
                 if !std::mem::take(&mut is_first) {
@@ -121,6 +121,26 @@ async fn number_of_rows_is_bounded_and_old_days_are_forgotten() {
     assert_eq!(read_all(&store, None).await.len(), 100);
     let short = DayBounds { keep: Duration::from_secs(86_400), ..BOUNDS };
     let later = Day::of_number(20_261_202).unwrap().start_us() + 1;
-    assert!(store.days(short, later).await.unwrap().is_empty());
+    let fields = store.scan(INDEX, 0).await.unwrap().0;
+    assert!(store.kept_days(fields, short.first(later)).await.unwrap().is_empty());
     assert!(read_all(&store, None).await.is_empty());
+}
+
+/// The clock of Redis counts. Its index may have fields of a later version.
+#[tokio::test]
+async fn days_that_are_over_by_the_clock_of_redis_leave_the_index() {
+    let server = RedisServer::start(&[]);
+    let store = Store::new(server.settings());
+    let mut connection = server.client().get_connection().unwrap();
+    let days = ["19990101", "2099-W01", "20990101"];
+    for day in days {
+        redis::cmd("HSET").arg("t:usage-days").arg(day).arg(7).exec(&mut connection).unwrap();
+    }
+    let short = DayBounds { keep: Duration::from_secs(86_400), ..BOUNDS };
+    let index = store.days(short).await.unwrap();
+    assert_eq!(index, [(Day::of_number(20_990_101).unwrap(), 7)].into());
+    let mut left: Vec<String> =
+        redis::cmd("HKEYS").arg("t:usage-days").query(&mut connection).unwrap();
+    left.sort();
+    assert_eq!(left, days[1..]);
 }
