@@ -10,17 +10,36 @@
 --           B 1   d units used   d time of the answer that says so   d time of the last request
 --           B 2   d units that were granted locally, and whose period ended before they could be taken from the bucket
 --                 8 bytes that identify this grant   d time of the last request
---         Times are microseconds of Unix time; that of an answer is by the clock of this server.
+--         Times are microseconds of Unix time; that of an answer is by the clock of the server that has the bucket: in
+--         a cluster, possibly another one than this, whose clock may differ from this one's.
 --
 -- Returns how many records were added, and how many were not, since there is no room.
 --
 -- Stored for each record: B 1   d units used   d time of the answer   d time of the last request   B number of grants,
--- for each of them 8 bytes that identify it and d its units, and the text.
+-- for each of them 8 bytes that identify it and d its units, and the text of the latest answer.
 
 local HEAD, GRANT, MAX_GRANTS = 26, 16, 255
 local ANSWER = 1
--- A clock that went back by up to this many microseconds changes nothing.
+-- A clock that went back by up to this many microseconds makes no answer replace a larger number.
 local TOLERANCE = 1000000
+-- No clock is ahead of this server's by more than this many microseconds.
+local MAX_AHEAD = 60000000
+
+-- How a new answer relates to the stored one, by their times: 'later', 'earlier', or 'same': then the larger number
+-- counts. A stored time after the current one has two possible causes. The clock of the bucket's server is ahead of this
+-- one: then the new time is usually after the current one, too. Or a clock went back since: then the stored time would be
+-- the latest until the clock has caught up. If the server of the bucket is replaced by one whose clock is slow by more
+-- than the replacement took, its answers count once its clock has caught up.
+local function relation(new_time, time, now)
+    if new_time > time or time > now + MAX_AHEAD then
+        return 'later'
+    elseif new_time == time then
+        return 'same'
+    elseif time <= now or new_time > now then
+        return 'earlier'
+    end
+    return time > now + TOLERANCE and 'later' or 'same'
+end
 
 local now = tonumber(ARGV[1])
 if not now then
@@ -33,12 +52,12 @@ for at = 4, #ARGV, 3 do
     local field, change, text = ARGV[at], ARGV[at + 1], ARGV[at + 2]
     local stored = redis.call('HGET', KEYS[1], field)
     local used, time, last, count, grants = 0, 0, 0, 0, ''
-    local is_new = not stored
+    local is_new, was_text = not stored, text
     if stored and #stored >= HEAD and string.byte(stored) == 1 then
         local _
         _, used, time, last, count = struct.unpack('<BdddB', stored)
         grants = string.sub(stored, HEAD + 1, HEAD + GRANT * count)
-        local was_text = string.sub(stored, HEAD + GRANT * count + 1)
+        was_text = string.sub(stored, HEAD + GRANT * count + 1)
         if string.byte(change) ~= ANSWER then
             text = was_text
         end
@@ -48,19 +67,14 @@ for at = 4, #ARGV, 3 do
     else
         if string.byte(change) == ANSWER then
             local _, new_used, new_time, new_last = struct.unpack('<Bddd', change)
-            if time > now + TOLERANCE then
-                -- The clock of this server went back: the stored time would be the latest until it has caught up.
-                used, time = new_used, math.min(new_time, now)
-            elseif time > now then
+            local order = relation(new_time, time, now)
+            if order == 'later' then
+                used, time = new_used, new_time
+            elseif order == 'same' then
                 used = math.max(used, new_used)
             else
-                new_time = math.min(new_time, now)
-                if new_time > time then
-                    used, time = new_used, new_time
-                elseif new_time == time then
-                    -- Of one call, or of none yet.
-                    used = math.max(used, new_used)
-                end
+                -- The plan and the limit may be those before a change.
+                text = was_text
             end
             last = math.max(last, new_last)
         else

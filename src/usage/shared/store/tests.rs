@@ -309,8 +309,10 @@ fn order_and_repetition_of_writes_do_not_matter() {
         let repeated = [steps.clone(), steps.clone()].concat();
         (Just(steps), Just(repeated).prop_shuffle())
     });
+    // The clock of the server that answers may be ahead.
+    let ahead = prop_oneof![Just(0), Just(30 * MICROS_PER_SECOND)];
     let mut runner = TestRunner::new(Config { cases: 300, ..Config::default() });
-    let ran = runner.run(&writes, |(steps, shuffled)| {
+    let ran = runner.run(&(writes, ahead), |((steps, shuffled), ahead)| {
         let latest = steps.iter().filter_map(|step| match step {
             Step::Answer(used, at) => Some((*at, *used)),
             Step::Grant(..) => None,
@@ -325,7 +327,12 @@ fn order_and_repetition_of_writes_do_not_matter() {
             })
             .collect();
         let expected = used + grants.values().sum::<i64>();
-        let shuffled: Vec<(Step, u64)> = shuffled.into_iter().map(|step| (step, NOW)).collect();
+        let by_server = |step| match step {
+            Step::Answer(used, at) => Step::Answer(used, at + ahead),
+            Step::Grant(..) => step,
+        };
+        let shuffled: Vec<(Step, u64)> =
+            shuffled.into_iter().map(|step| (by_server(step), NOW)).collect();
         prop_assert_eq!(run(&mut connection.borrow_mut(), &shuffled), expected);
         Ok(())
     });
@@ -347,11 +354,55 @@ fn clock_of_redis_that_goes_back_does_not_freeze_a_record() {
         (vec![(9, NOW, NOW), (3, NOW - 9 * second, NOW - 9 * second)], 3),
         // An answer of a server whose clock is ahead.
         (vec![(9, NOW + second, NOW), (10, NOW + 5, NOW + 5)], 10),
+        // By far: what is written next, also if the clock is still ahead then, by less.
+        (vec![(9, NOW + 3_600 * second, NOW), (3, NOW + 5, NOW + 5)], 3),
+        (vec![(9, NOW + 3_600 * second, NOW), (3, NOW + second, NOW + 5)], 3),
     ];
     for (writes, expected) in table {
         let steps: Vec<(Step, u64)> =
             writes.iter().map(|(used, at, now)| (Step::Answer(*used, *at), *now)).collect();
         assert_eq!(run(&mut connection, &steps), expected, "{writes:?}");
+    }
+}
+
+/// The clock of the master that has the bucket is half a second ahead of that of the record's.
+#[test]
+fn latest_answer_of_a_server_whose_clock_is_ahead_counts_in_any_order() {
+    let server = RedisServer::start(&[]);
+    let mut connection = server.client().get_connection().unwrap();
+    let ms = |number: u64| NOW + number * 1_000;
+    // (writes: used, time of the answer, time of the write) -> used
+    let table = [
+        (vec![(11, ms(500), ms(10)), (10, ms(450), ms(310))], 11),
+        (vec![(10, ms(450), ms(10)), (11, ms(500), ms(310))], 11),
+        // A reset between them.
+        (vec![(0, ms(500), ms(10)), (10, ms(450), ms(310))], 0),
+        (vec![(0, ms(500), ms(10)), (10, ms(450), ms(800))], 0),
+    ];
+    for (writes, expected) in table {
+        let steps: Vec<(Step, u64)> =
+            writes.iter().map(|(used, at, now)| (Step::Answer(*used, *at), *now)).collect();
+        assert_eq!(run(&mut connection, &steps), expected, "{writes:?}");
+    }
+}
+
+/// After a change of the plan, a gateway may write later what was answered before.
+#[tokio::test]
+async fn plan_and_limit_are_those_of_the_latest_answer() {
+    let server = RedisServer::start(&[]);
+    let store = store(&server);
+    let calendar = Calendar::new(Period::Day, "UTC", 1).unwrap();
+    let large = Limit::FixedWindow(FixedWindow::new(5_000_000, calendar).unwrap());
+    for bucket in [1, 2] {
+        let before = day("quota", bucket, 199);
+        let Change { record, .. } = day("quota", bucket, 200);
+        let after = change(Record { plan: "pro".into(), limit: large, ..record }, 9);
+        let each = if bucket == 1 { vec![before, after] } else { vec![after, before] };
+        write(&store, each, Vec::new()).await;
+    }
+    for record in all(&store, 9).await {
+        let found = (&*record.plan, record.limit, record.used);
+        assert_eq!(found, ("pro", large, 200), "{}", record.place.bucket.0);
     }
 }
 
