@@ -1,6 +1,9 @@
 //! What a request costs by its response (`count`), and tokens that it gets back because of the
 //! status of its response (`refund_on`). Both are settled when the response ends.
 
+mod given_back;
+
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +16,7 @@ use super::exchange::Exchange;
 use super::judge::counted;
 use crate::base::clock;
 use crate::client::Client;
-use crate::decide::decision::{Decision, LimitCheck};
+use crate::decide::decision::Decision;
 use crate::limit::charge::{Charge, Outcome};
 use crate::limit::cost::Amount;
 use crate::meter::{Meter, Totals};
@@ -24,6 +27,8 @@ use crate::policy::{Policy, Rule};
 use crate::runtime::Snapshot;
 use crate::store::limiter::{Allowed, Owed, Refund, Taken};
 use crate::usage::days::row::Counts;
+use crate::usage::kept::Kept;
+use given_back::GivenBack;
 
 /// What is read of one response.
 pub(super) struct Metering {
@@ -229,25 +234,33 @@ impl Gateway {
         if let Some(usage) = &self.usage {
             let debited = owed.iter().map(|owed| &owed.charge);
             usage.ledger().note_debited(&current.policy, client, debited, now);
-            let returned = changes.returned.iter().map(|(index, _)| *index).filter(|_| is_in_force);
-            usage.ledger().note_refunded(&snapshot.policy, client, taken, returned, check.started);
             let request = counted(snapshot, client, judged.route);
             usage.ledger().note_changed(request, taken, changes.counts(taken), check.started);
         }
-        self.finish(refund, limits, changes.refunded);
+        let returned = changes.returned.iter().map(|(index, _)| *index).filter(|_| is_in_force);
+        let given_back = GivenBack {
+            policy: Arc::clone(&snapshot.policy),
+            client: Cow::Borrowed(client),
+            taken: Cow::Borrowed(taken),
+            indexes: returned.collect(),
+            checked_at: check.started,
+        };
+        self.finish(refund, given_back, changes.refunded);
         Some(changes.costs)
     }
 
     /// Waits for what Redis gives back, if it does, and counts requests that got all back.
-    fn finish(&self, mut refund: Refund, limits: &LimitCheck, refunded: Refunded) {
+    fn finish(&self, mut refund: Refund, given_back: GivenBack<'_>, refunded: Refunded) {
         if !refund.is_pending() {
+            given_back.note(self.usage.as_ref().map(Kept::ledger));
             count_refunds(&self.metrics, &refund, &refunded);
             return;
         }
         let (limiter, metrics) = (Arc::clone(&self.limiter), Arc::clone(&self.metrics));
-        let taken = limits.taken.clone();
+        let (usage, given_back) = (self.usage.clone(), given_back.into_owned());
         tokio::spawn(async move {
-            limiter.refunded(&mut refund, &taken).await;
+            let ledger = usage.as_ref().map(Kept::ledger);
+            given_back.finish(&limiter, &mut refund, ledger).await;
             count_refunds(&metrics, &refund, &refunded);
         });
     }
