@@ -458,7 +458,7 @@ impl QuotaUsage {
             limit: record.limit_in_tokens(),
             used: tokens(record.used),
             overage: tokens(record.used.saturating_sub(record.limit.full()).max(0)),
-            counted_at: Some(UtcTime(record.counted_at_us)),
+            counted_at: (record.counted_at_us > 0).then_some(UtcTime(record.counted_at_us)),
             bucket: format!("{:032x}", record.place.bucket.0),
             zone: record.limit.usage_zone().into(),
         }
@@ -563,4 +563,31 @@ fn bad_cursor() -> Box<Answer> {
 
 fn bad(detail: String) -> Box<Answer> {
     BadQuery(detail).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Limit;
+    use crate::limit::calendar::{Calendar, Period};
+    use crate::limit::charge::BucketId;
+    use crate::limit::fixed_window::FixedWindow;
+    use crate::usage::record::Place;
+
+    #[test]
+    fn time_of_the_last_request_is_null_before_the_first() {
+        let calendar = Calendar::new(Period::Month, "UTC", 1).unwrap();
+        let record = |counted_at_us| Record {
+            place: Place { end_us: 9_000_000, bucket: BucketId(1) },
+            start_us: 0,
+            rule: "monthly".into(),
+            owner: Owner { kind: "key", id: "acme".to_owned() },
+            plan: "free".into(),
+            limit: Limit::FixedWindow(FixedWindow::new(5, calendar).unwrap()),
+            used: -50_000,
+            counted_at_us,
+        };
+        assert_eq!(QuotaUsage::of(&record(0)).counted_at, None);
+        assert_eq!(QuotaUsage::of(&record(7)).counted_at, Some(UtcTime(7)));
+    }
 }

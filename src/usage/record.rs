@@ -24,7 +24,7 @@ pub struct Record {
     pub limit: Limit,
     /// Units of the limit that requests took.
     pub used: i64,
-    /// When it was counted last.
+    /// Time of the last request; 0 if it is not known, as after a grant before the first one.
     pub counted_at_us: u64,
 }
 

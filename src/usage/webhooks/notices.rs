@@ -110,7 +110,9 @@ impl Notices {
                     }
                     Due::Yes => {}
                 }
-                let event = Event { kind, record: record.clone() };
+                let counted_at_us =
+                    if record.counted_at_us == 0 { unix_us } else { record.counted_at_us };
+                let event = Event { kind, record: Record { counted_at_us, ..record.clone() } };
                 let delivery = Delivery { webhook: Arc::clone(&webhook.name), event };
                 if queue.try_send(delivery).is_err() {
                     without_room += 1;
@@ -239,6 +241,18 @@ mod tests {
         assert_eq!((&*again[0].webhook, again[0].event.id()), ("b", first[1].event.id()));
         notices.forget(&again[0]);
         assert_eq!(names(6, NOW_US + 2 * CLAIM_US).len(), 1);
+    }
+
+    /// As of a grant at a gateway that has got no request of the client.
+    #[test]
+    fn event_of_a_record_without_a_time_has_that_of_its_discovery() {
+        let notices = Notices::default();
+        let (sender, mut queue) = channel(10);
+        notices.connect(sender);
+        notices.configure(&[webhook("a")]);
+        let of_unknown_time = Record { counted_at_us: 0, ..record(5) };
+        assert_eq!(notices.look_at(&of_unknown_time, NOW_US), 0);
+        assert_eq!(handed_over(&mut queue)[0].event.record, record(5));
     }
 
     #[test]
