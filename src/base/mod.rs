@@ -8,6 +8,8 @@ pub(crate) mod boxed;
 pub mod clock;
 pub mod duration;
 pub mod failure;
+#[cfg(test)]
+pub(crate) mod faulty_file;
 pub(crate) mod hash;
 pub(crate) mod log_interval;
 pub mod now;

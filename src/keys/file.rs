@@ -5,13 +5,14 @@ use std::fs::{File, OpenOptions};
 use std::ops::Bound;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable as _,
-    ReadableTableMetadata as _, TableDefinition, WriteTransaction,
+    Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase as _, ReadableTable as _,
+    ReadableTableMetadata as _, StorageBackend, TableDefinition, TableHandle as _,
+    WriteTransaction,
 };
 
 use super::changes::{Change, Position};
@@ -42,7 +43,8 @@ const CACHE_BYTES: usize = 16 << 20;
 /// Number of changes that are kept in memory until look-ups follow them.
 const MAX_CHANGES: usize = 10_000;
 
-/// A file of records. It is opened when it is first used.
+/// A file of records. It is opened when it is first used, and again after each error: redb reads
+/// and writes nothing more with a handle that has failed.
 #[derive(Debug)]
 pub struct KeyFile {
     path: PathBuf,
@@ -53,9 +55,13 @@ pub struct KeyFile {
 /// Whether the file is open.
 #[derive(Debug, Default)]
 enum Handle {
+    /// It has not been used yet, or not since another process had it.
     #[default]
-    Closed,
+    Unopened,
     Open(Arc<Database>),
+    /// It has failed. Calls that have begun before may still use this handle, and the file cannot
+    /// be opened until they have ended.
+    Failed(Weak<Database>),
     /// Another process has it from now on.
     Released,
 }
@@ -67,9 +73,9 @@ struct Changes {
     list: VecDeque<Change>,
 }
 
-impl<E: Into<redb::Error>> From<E> for KeptError {
-    fn from(error: E) -> Self {
-        Self::File(error.into().to_string())
+impl From<redb::Error> for KeptError {
+    fn from(error: redb::Error) -> Self {
+        Self::File(error.to_string())
     }
 }
 
@@ -90,7 +96,7 @@ impl KeyFile {
 
     /// Opens the file again when it is next used, after a failed replacement.
     pub fn resume(&self) {
-        *self.open.lock() = Handle::Closed;
+        *self.open.lock() = Handle::Unopened;
     }
 
     /// The records that have these keys, in the same order.
@@ -98,14 +104,16 @@ impl KeyFile {
     /// # Errors
     /// See [`KeptError`].
     pub fn find(&self, digests: &[Digest]) -> Result<Vec<Option<Record>>, KeptError> {
-        let reading = self.database()?.begin_read()?;
-        let (by_digest, records) = (reading.open_table(DIGESTS)?, reading.open_table(RECORDS)?);
-        let find = |digest: &Digest| {
-            let Some(id) = by_digest.get(&digest[..])? else { return Ok(None) };
-            let Some(json) = records.get(id.value())? else { return Ok(None) };
-            Ok(super::shared::readable(json.value()))
-        };
-        digests.iter().map(find).collect()
+        self.with(|database| {
+            let reading = database.begin_read()?;
+            let (by_digest, records) = (reading.open_table(DIGESTS)?, reading.open_table(RECORDS)?);
+            let find = |digest: &Digest| {
+                let Some(id) = by_digest.get(&digest[..])? else { return Ok(None) };
+                let Some(json) = records.get(id.value())? else { return Ok(None) };
+                Ok(super::shared::readable(json.value()))
+            };
+            digests.iter().map(find).collect()
+        })
     }
 
     /// The changes from `position` on, in order.
@@ -123,13 +131,14 @@ impl KeyFile {
     /// # Errors
     /// See [`KeptError`].
     pub fn get(&self, ids: &[&str]) -> Result<Vec<Option<Stored>>, KeptError> {
-        let reading = self.database()?.begin_read()?;
-        let records = reading.open_table(RECORDS)?;
-        let get = |id: &&str| {
-            let json = records.get(*id)?;
-            Ok(json.map(|json| Stored::read(id, json.value().to_vec())))
-        };
-        ids.iter().map(get).collect()
+        self.with(|database| {
+            let records = database.begin_read()?.open_table(RECORDS)?;
+            let get = |id: &&str| {
+                let json = records.get(*id)?;
+                Ok(json.map(|json| Stored::read(id, json.value().to_vec())))
+            };
+            ids.iter().map(get).collect()
+        })
     }
 
     /// Records in the order of their ids, after the id `after`: at most `limit`. Only those of a
@@ -143,30 +152,13 @@ impl KeyFile {
         after: &str,
         limit: usize,
     ) -> Result<Vec<Stored>, KeptError> {
-        let reading = self.database()?.begin_read()?;
-        let records = reading.open_table(RECORDS)?;
-        let Some(tenant) = tenant else {
-            let after = (Bound::Excluded(after), Bound::Unbounded);
-            let entries = records.range::<&str>(after)?.take(limit);
-            return entries
-                .map(|entry| {
-                    let (id, json) = entry?;
-                    Ok(Stored::read(id.value(), json.value().to_vec()))
-                })
-                .collect();
-        };
-        let tenants = reading.open_table(TENANTS)?;
-        let after = (Bound::Excluded((tenant, after)), Bound::Unbounded);
-        let mut found = Vec::new();
-        for entry in tenants.range::<(&str, &str)>(after)?.take(limit) {
-            let (key, _) = entry?;
-            let (own, id) = key.value();
-            if own != tenant {
-                break;
+        self.with(|database| {
+            let reading = database.begin_read()?;
+            match tenant {
+                Some(tenant) => list_of_tenant(&reading, tenant, after, limit),
+                None => list(&reading, after, limit),
             }
-            found.extend(records.get(id)?.map(|json| Stored::read(id, json.value().to_vec())));
-        }
-        Ok(found)
+        })
     }
 
     /// Number of clients.
@@ -174,8 +166,7 @@ impl KeyFile {
     /// # Errors
     /// See [`KeptError`].
     pub fn count(&self) -> Result<u64, KeptError> {
-        let reading = self.database()?.begin_read()?;
-        Ok(reading.open_table(RECORDS)?.len()?)
+        self.with(|database| Ok(database.begin_read()?.open_table(RECORDS)?.len()?))
     }
 
     /// When these clients were last used, about, in microseconds of Unix time.
@@ -183,9 +174,10 @@ impl KeyFile {
     /// # Errors
     /// See [`KeptError`].
     pub fn last_uses(&self, ids: &[&str]) -> Result<Vec<Option<u64>>, KeptError> {
-        let reading = self.database()?.begin_read()?;
-        let used = reading.open_table(USED)?;
-        ids.iter().map(|id| Ok(used.get(*id)?.map(|at| at.value()))).collect()
+        self.with(|database| {
+            let used = database.begin_read()?.open_table(USED)?;
+            ids.iter().map(|id| Ok(used.get(*id)?.map(|at| at.value()))).collect()
+        })
     }
 
     /// Notes that these clients are used until `unix_us`.
@@ -193,34 +185,59 @@ impl KeyFile {
     /// # Errors
     /// See [`KeptError`].
     pub fn note_uses(&self, ids: &[Arc<str>], unix_us: u64) -> Result<(), KeptError> {
-        let writing = self.database()?.begin_write()?;
-        {
-            let (records, mut used) = (writing.open_table(RECORDS)?, writing.open_table(USED)?);
-            for id in ids {
-                if records.get(&**id)?.is_some() {
-                    used.insert(&**id, unix_us)?;
+        self.with(|database| {
+            let writing = begin_write(database)?;
+            {
+                let (records, mut used) = (writing.open_table(RECORDS)?, writing.open_table(USED)?);
+                for id in ids {
+                    if records.get(&**id)?.is_some() {
+                        used.insert(&**id, unix_us)?;
+                    }
                 }
             }
-        }
-        writing.commit()?;
-        Ok(())
+            Ok(writing.commit()?)
+        })
     }
 
     /// Replaces records, each or not.
     ///
     /// # Errors
-    /// See [`KeptError`]: none of them is replaced.
+    /// See [`KeptError`]: all of them may be replaced, or none.
     pub fn replace(&self, all: &[Replacement]) -> Result<Vec<Replaced>, KeptError> {
-        let writing = self.database()?.begin_write()?;
-        let replaced: Result<Vec<Replaced>, KeptError> =
-            all.iter().map(|one| replace(&writing, one)).collect();
-        let replaced = replaced?;
-        writing.commit()?;
+        let mut replaced = Vec::new();
+        let written = self.with(|database| {
+            let writing = begin_write(database)?;
+            let each = all.iter().map(|one| replace(&writing, one));
+            replaced = each.collect::<Result<Vec<Replaced>, redb::Error>>()?;
+            Ok(writing.commit()?)
+        });
+        // Also if the commit has failed: the file may have it when it is opened again.
         let mut changes = self.changes.lock();
         for (one, _) in all.iter().zip(&replaced).filter(|(_, done)| **done == Replaced::Done) {
             changes.add([one.removed(), one.present()].concat());
         }
-        Ok(replaced)
+        written.map(|()| replaced)
+    }
+
+    /// Calls `run` with the open file. If that fails, the next call opens the file again.
+    fn with<T>(
+        &self,
+        run: impl FnOnce(&Database) -> Result<T, redb::Error>,
+    ) -> Result<T, KeptError> {
+        let database = self.database()?;
+        run(&database).map_err(|error| {
+            self.note_failure(&database);
+            error.into()
+        })
+    }
+
+    /// Notes that the file cannot be used by `failed` any more.
+    fn note_failure(&self, failed: &Arc<Database>) {
+        let mut handle = self.open.lock();
+        // Another call may have opened it again.
+        if matches!(&*handle, Handle::Open(database) if Arc::ptr_eq(database, failed)) {
+            *handle = Handle::Failed(Arc::downgrade(failed));
+        }
     }
 
     /// The open file.
@@ -228,15 +245,20 @@ impl KeyFile {
         let mut handle = self.open.lock();
         match &*handle {
             Handle::Open(database) => return Ok(Arc::clone(database)),
-            Handle::Released => {
-                let message = "the process that replaces this one has the file";
+            Handle::Released => return Err(KeptError::Released),
+            Handle::Failed(failed) if failed.strong_count() > 0 => {
+                let message =
+                    "it has failed, and is opened again when calls that use it have ended";
                 return Err(KeptError::File(message.to_owned()));
             }
-            Handle::Closed => {}
+            Handle::Failed(_) | Handle::Unopened => {}
         }
-        let database = Arc::new(open(&self.path)?);
-        *handle = Handle::Open(Arc::clone(&database));
-        Ok(database)
+        let opened = open(&self.path).map(Arc::new);
+        *handle = match &opened {
+            Ok(database) => Handle::Open(Arc::clone(database)),
+            Err(_) => Handle::Failed(Weak::new()),
+        };
+        opened
     }
 }
 
@@ -261,11 +283,41 @@ fn open(path: &Path) -> Result<Database, KeptError> {
         .mode(0o600)
         .open(path)
         .map_err(|error| KeptError::File(error.to_string()))?;
-    let backend = FileBackend::new(file).map_err(opening)?;
+    opened(FileBackend::new(file).map_err(opening)?, CACHE_BYTES)
+}
+
+/// Opens the file that `backend` has, with this memory for pages.
+fn opened(backend: impl StorageBackend, cache_bytes: usize) -> Result<Database, KeptError> {
     let mut builder = Builder::new();
-    let database = builder.set_cache_size(CACHE_BYTES).create_with_backend(backend);
+    let database = builder.set_cache_size(cache_bytes).create_with_backend(backend);
     let database = database.map_err(opening)?;
-    let writing = database.begin_write()?;
+    // A disk without room for a write does not keep the keys from being read.
+    let version = match version(&database)? {
+        Some(version) => version,
+        None => create(&database)?,
+    };
+    if version > VERSION {
+        let message = format!("a newer version of tollgate has written it (layout {version})");
+        return Err(KeptError::File(message));
+    }
+    Ok(database)
+}
+
+/// The version of the layout; `None` if the file lacks a table.
+fn version(database: &Database) -> Result<Option<u64>, redb::Error> {
+    let reading = database.begin_read()?;
+    let present: Vec<String> =
+        reading.list_tables()?.map(|table| table.name().to_owned()).collect();
+    let needed = [RECORDS.name(), DIGESTS.name(), TENANTS.name(), USED.name(), ABOUT.name()];
+    if needed.iter().any(|name| !present.iter().any(|it| it == name)) {
+        return Ok(None);
+    }
+    Ok(reading.open_table(ABOUT)?.get("version")?.map(|version| version.value()))
+}
+
+/// Creates the tables that are not there. Returns the version of the layout.
+fn create(database: &Database) -> Result<u64, redb::Error> {
+    let writing = begin_write(database)?;
     let version = {
         let mut about = writing.open_table(ABOUT)?;
         let known = about.get("version")?.map(|version| version.value());
@@ -274,16 +326,22 @@ fn open(path: &Path) -> Result<Database, KeptError> {
         }
         known.unwrap_or(VERSION)
     };
-    if version > VERSION {
-        let message = format!("a newer version of tollgate has written it (layout {version})");
-        return Err(KeptError::File(message));
+    if version <= VERSION {
+        writing.open_table(RECORDS)?;
+        writing.open_table(DIGESTS)?;
+        writing.open_table(TENANTS)?;
+        writing.open_table(USED)?;
+        writing.commit()?;
     }
-    writing.open_table(RECORDS)?;
-    writing.open_table(DIGESTS)?;
-    writing.open_table(TENANTS)?;
-    writing.open_table(USED)?;
-    writing.commit()?;
-    Ok(database)
+    Ok(version)
+}
+
+/// Begins a change, which also writes what redb needs to open the file after an error or a crash.
+/// Without that it would read the whole file first, and look-ups would wait.
+fn begin_write(database: &Database) -> Result<WriteTransaction, redb::Error> {
+    let mut writing = database.begin_write()?;
+    writing.set_quick_repair(true);
+    Ok(writing)
 }
 
 fn opening(error: DatabaseError) -> KeptError {
@@ -295,7 +353,41 @@ fn opening(error: DatabaseError) -> KeptError {
     })
 }
 
-fn replace(writing: &WriteTransaction, one: &Replacement) -> Result<Replaced, KeptError> {
+/// See [`KeyFile::list`].
+fn list(reading: &ReadTransaction, after: &str, limit: usize) -> Result<Vec<Stored>, redb::Error> {
+    let records = reading.open_table(RECORDS)?;
+    let after = (Bound::Excluded(after), Bound::Unbounded);
+    let entries = records.range::<&str>(after)?.take(limit);
+    entries
+        .map(|entry| {
+            let (id, json) = entry?;
+            Ok(Stored::read(id.value(), json.value().to_vec()))
+        })
+        .collect()
+}
+
+/// See [`KeyFile::list`].
+fn list_of_tenant(
+    reading: &ReadTransaction,
+    tenant: &str,
+    after: &str,
+    limit: usize,
+) -> Result<Vec<Stored>, redb::Error> {
+    let (records, tenants) = (reading.open_table(RECORDS)?, reading.open_table(TENANTS)?);
+    let after = (Bound::Excluded((tenant, after)), Bound::Unbounded);
+    let mut found = Vec::new();
+    for entry in tenants.range::<(&str, &str)>(after)?.take(limit) {
+        let (key, _) = entry?;
+        let (own, id) = key.value();
+        if own != tenant {
+            break;
+        }
+        found.extend(records.get(id)?.map(|json| Stored::read(id, json.value().to_vec())));
+    }
+    Ok(found)
+}
+
+fn replace(writing: &WriteTransaction, one: &Replacement) -> Result<Replaced, redb::Error> {
     let mut records = writing.open_table(RECORDS)?;
     let mut digests = writing.open_table(DIGESTS)?;
     let mut tenants = writing.open_table(TENANTS)?;
@@ -333,4 +425,114 @@ fn replace(writing: &WriteTransaction, one: &Replacement) -> Result<Replaced, Ke
         writing.open_table(USED)?.remove(&*one.id)?;
     }
     Ok(Replaced::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::faulty_file::{Fault, Faults, FaultyFile};
+    use crate::keys::changes::Advance;
+    use crate::keys::record::tests::{record, secret};
+
+    /// A file with the clients `a` and `b`, with the keys 1 and 2.
+    fn file() -> (tempfile::TempDir, KeyFile) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = KeyFile::new(folder.path().join("keys.redb"));
+        let created = |id: &str, byte| {
+            let after = Some(record(id, byte));
+            Replacement { id: id.to_owned(), before: None, after }
+        };
+        file.replace(&[created("a", 1), created("b", 2)]).unwrap();
+        (folder, file)
+    }
+
+    /// Opens the file on a disk that fails from then on, once it is read again.
+    fn fail(file: &KeyFile, fault: Fault) {
+        file.release();
+        let faults = Faults::default();
+        let database = opened(FaultyFile::open(file.path(), &faults), 0).unwrap();
+        *file.open.lock() = Handle::Open(Arc::new(database));
+        faults.set(fault);
+    }
+
+    fn found(file: &KeyFile, byte: u8) -> Result<Option<String>, KeptError> {
+        Ok(file.find(&[[byte; 32]])?.remove(0).map(|record| record.id))
+    }
+
+    /// `a` with the key 3 in place of 1.
+    fn rotated(file: &KeyFile) -> Replacement {
+        let before = file.get(&["a"]).unwrap().remove(0);
+        let after = Record { version: 2, secrets: vec![secret(3)], ..record("a", 0) };
+        Replacement { id: "a".to_owned(), before, after: Some(after) }
+    }
+
+    #[test]
+    fn file_is_opened_again_after_an_error() {
+        let (_folder, file) = file();
+        fail(&file, Fault::Disk);
+        assert!(found(&file, 1).is_err());
+        assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"));
+        fail(&file, Fault::Room);
+        assert!(file.note_uses(&["a".into()], 7).is_err());
+        assert_eq!(found(&file, 2).unwrap().as_deref(), Some("b"));
+        file.note_uses(&["a".into()], 7).unwrap();
+        assert_eq!(file.last_uses(&["a"]).unwrap(), [Some(7)]);
+        let one = rotated(&file);
+        fail(&file, Fault::Room);
+        assert!(file.replace(std::slice::from_ref(&one)).is_err());
+        assert_eq!(file.replace(&[one]).unwrap(), [Replaced::Done]);
+        assert_eq!(found(&file, 3).unwrap().as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn file_that_has_failed_is_opened_when_calls_that_use_it_have_ended() {
+        let (_folder, file) = file();
+        let used = file.database().unwrap();
+        file.note_failure(&used);
+        for _ in 0..2 {
+            let error = found(&file, 1).unwrap_err().to_string();
+            assert!(error.contains("it has failed"), "{error}");
+        }
+        // The call that has it can still end well.
+        used.begin_read().unwrap();
+        drop(used);
+        assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"));
+    }
+
+    /// A full disk has no room for a change, but the keys on it are needed.
+    #[test]
+    fn file_on_a_full_disk_is_opened_to_be_read() {
+        let (_folder, file) = file();
+        file.release();
+        let faults = Faults::default();
+        faults.set(Fault::Room);
+        let database = opened(FaultyFile::open(file.path(), &faults), 0).unwrap();
+        *file.open.lock() = Handle::Open(Arc::new(database));
+        assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"));
+        assert!(file.note_uses(&["a".into()], 7).is_err());
+    }
+
+    /// Of a change that fails, the file may have all when it is opened again.
+    #[test]
+    fn keys_of_a_change_that_may_be_made_are_looked_up_again() {
+        let mut is_ever_made = false;
+        for synced in 0.. {
+            let (_folder, file) = file();
+            let mut position = Position::Unknown;
+            position.advance(file.changes(position));
+            let one = rotated(&file);
+            fail(&file, Fault::Sync(synced));
+            if file.replace(&[one]).is_ok() {
+                break;
+            }
+            let changed = position.advance(file.changes(position));
+            let is_made = found(&file, 3).unwrap().is_some();
+            assert_eq!(found(&file, 1).unwrap().is_none(), is_made);
+            if is_made {
+                is_ever_made = true;
+                assert_eq!(changed, Advance::Changed(vec![[1; 32], [3; 32]]));
+            }
+        }
+        assert!(is_ever_made);
+    }
 }

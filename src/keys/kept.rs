@@ -75,6 +75,8 @@ pub enum KeptError {
     Redis(String),
     #[error("{0}")]
     File(String),
+    #[error("the process that replaces this one has the file")]
+    Released,
     #[error("the reply has no result")]
     NoResult,
     #[error("the system has no random numbers: {0}")]
