@@ -99,6 +99,21 @@ impl KeyFile {
         *self.open.lock() = Handle::Unopened;
     }
 
+    /// Reads from the file, if it has been used. A process that takes it over opens it when its
+    /// predecessor has closed it, and that one reads it no more.
+    ///
+    /// # Errors
+    /// See [`KeptError`]: the last call has failed, and so does this one.
+    pub fn check(&self) -> Result<(), KeptError> {
+        if matches!(*self.open.lock(), Handle::Unopened | Handle::Released) {
+            return Ok(());
+        }
+        self.with(|database| {
+            database.begin_read()?.open_table(DIGESTS)?.first()?;
+            Ok(())
+        })
+    }
+
     /// The records that have these keys, in the same order.
     ///
     /// # Errors

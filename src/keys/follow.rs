@@ -201,6 +201,10 @@ impl KeyFollower {
     }
 
     fn note_failure(&self, cause: &KeptError) {
+        if *cause == KeptError::Released {
+            // This process drains, with the keys that it has in memory.
+            return;
+        }
         self.store.series.is_up.set(0);
         if !self.store.is_failing.swap(true, Ordering::Relaxed) {
             warn!(%cause, "the key store cannot be read: keys in memory are used until key_store.max_stale");
@@ -219,5 +223,57 @@ impl Background for KeyFollower {
     /// their keys, and changes apply to them.
     fn start(&self, _shutdown: ShutdownWatch) -> BoxFuture<'_, ()> {
         Box::pin(self.run())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::keys::file::KeyFile;
+    use crate::keys::kept::Kept;
+    use crate::observe::metrics::Metrics;
+    use crate::policy::key_store::{KeyStore as Settings, OnStoreFailure, Place};
+    use crate::store::memory::MemoryStore;
+
+    /// Only this process changes the file, so that changes can be read while the file cannot.
+    #[tokio::test]
+    async fn file_that_cannot_be_read_fails_until_it_can() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing");
+        let path = missing.join("keys.redb");
+        let settings = Settings {
+            place: Place::File(path.clone()),
+            cache: 100,
+            max_stale: Duration::from_secs(1),
+            on_store_failure: OnStoreFailure::Deny,
+            self_rotation: false,
+        };
+        let series = Metrics::new("test").unwrap().keys;
+        let kept = Kept::File(Arc::new(KeyFile::new(path)));
+        let buckets = Arc::new(MemoryStore::new(64, &[]));
+        let (store, look_ups) = KeyStore::new(&settings, kept, buckets, series);
+        let follower = KeyFollower::new(Arc::clone(&store), look_ups);
+        let mut position = Position::default();
+        let look_up = async |position: &mut Position| {
+            let (answer, answered) = oneshot::channel();
+            let mut waiting = vec![LookUp { digest: [1; 32], answer }];
+            follower.look_up(&mut waiting, position).await.map(|()| answered)
+        };
+        // Nothing has used it yet.
+        follower.follow(&mut position).await.unwrap();
+        look_up(&mut position).await.unwrap_err();
+        let synced_at = store.synced_at.load(Ordering::Relaxed);
+        for _ in 0..2 {
+            follower.follow(&mut position).await.unwrap_err();
+        }
+        assert_eq!(store.synced_at.load(Ordering::Relaxed), synced_at);
+        fs::create_dir(missing).unwrap();
+        follower.follow(&mut position).await.unwrap();
+        let answered = look_up(&mut position).await.unwrap();
+        assert!(matches!(answered.await, Ok(Cached::Unknown)));
     }
 }

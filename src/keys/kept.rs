@@ -187,7 +187,11 @@ impl Kept {
                 let LookedUp { changes, may_have_more, .. } = shared.look_up(&[], position).await?;
                 Ok((changes, may_have_more))
             }
-            Self::File(file) => Ok((file.changes(position), false)),
+            Self::File(file) => {
+                // The changes are in memory, but keys there are old if the file cannot be read.
+                file.check()?;
+                Ok((file.changes(position), false))
+            }
         }
     }
 
