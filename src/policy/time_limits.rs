@@ -37,11 +37,6 @@ impl TimeLimits {
         }
     }
 
-    /// Time limit for connecting: `connect_timeout`, or that of the attempt if it is shorter.
-    pub fn of_connecting(self, connect_timeout: Duration) -> Duration {
-        self.attempt.map_or(connect_timeout, |attempt| attempt.min(connect_timeout))
-    }
-
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -79,8 +74,6 @@ mod tests {
         assert_eq!(route.or(upstream), both);
         assert_eq!(both.to_string(), "timeout 500ms, try_timeout 500ms, first_byte_timeout 1s");
         assert_eq!(upstream.without(route).to_string(), "first_byte_timeout 1s");
-        let of_connecting = |limits: TimeLimits| limits.of_connecting(Duration::from_millis(700));
-        assert_eq!([route, upstream].map(of_connecting).map(|it| it.as_millis()), [500, 700]);
         assert!(TimeLimits::default().is_empty() && !upstream.is_empty());
     }
 }

@@ -82,7 +82,13 @@ async fn check_untimed(
     server.address.set_port(checks.port.unwrap_or(address.port()));
     let header =
         upstream.proxy_protocol.map(|version| proxy_protocol::encode(version, None).into());
-    let dial = Dial { server, pool: Arc::clone(pool), proxy_header: header, tries_families: false };
+    let dial = Dial {
+        server,
+        pool: Arc::clone(pool),
+        proxy_header: header,
+        tries_families: false,
+        is_selected: true,
+    };
     let offer = offer(upstream, &checks.kind);
     let transport = dial.open(offer).await.map_err(|error| connect_failure(&error))?;
     let is_http2 =

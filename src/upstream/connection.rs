@@ -57,8 +57,10 @@ pub(crate) struct Attempt {
     pub(crate) read_timeout: Duration,
     /// Another timeout of that head; `None`: the same.
     pub(crate) first_byte_timeout: Option<Duration>,
-    /// Another time limit of that head; `None`: none.
+    /// Another time limit of that head, and of connecting; `None`: none.
     pub(crate) try_limit: Option<TryLimit>,
+    /// Longest time until a new connection is open.
+    pub(crate) connect_timeout: Duration,
     /// How long a connection that was upgraded may be silent in both directions.
     pub(crate) upgraded_idle_timeout: Duration,
     /// How long the connection is kept idle afterwards.
@@ -103,6 +105,11 @@ pub(crate) struct Bound {
 /// The type of the error of a request that got no connection because of `max_connections`.
 pub(crate) const OVERFLOW: ErrorType =
     ErrorType::Custom("the upstream has max_connections, and all are in use");
+
+/// The type of the error of a request that got no connection in time, and has opened none itself:
+/// it waited for those that other requests opened. The server may be well.
+pub(crate) const QUEUED: ErrorType =
+    ErrorType::Custom("no connection in time, while other requests connected to the server");
 
 impl Bound {
     /// Waits until `take` returns a connection, or a permit for one.
@@ -336,31 +343,38 @@ impl Attempt {
     /// A connection of those that the limit allows.
     #[cold]
     async fn acquire(&self, bound: Bound) -> Result<Opened> {
-        let idle = self.dial.pool.idle();
+        let pool = &self.dial.pool;
         let is_reusable = self.connects == Connects::IdleFirst;
         let kept = Some(&self.dial.server).filter(|_| is_reusable);
         let take = || {
             let taken = || self.take_idle().map(Found::Idle);
-            let permit = || idle.permit(bound.max.open, kept).map(Found::New);
+            let permit = || pool.idle().permit(bound.max.open, kept).map(Found::New);
             // One that another request has put back meanwhile is not closed by `permit`.
             taken().or_else(permit).or_else(taken)
         };
-        let found = bound.acquire(idle.gate(), self.dial.server.address, take).await;
+        let found = bound.acquire(pool.idle().gate(), self.dial.server.address, take).await;
         match found.inspect_err(|_| self.progress.lock().timed_out = Some(TimedOut::Overflow))? {
             Found::Idle(opened) => Ok(opened),
-            Found::New(permit) => {
-                let open = self.dial.open_with(permit, Offer::Http1);
-                let late = |_| Error::new(ErrorType::ConnectTimedout).into_up();
-                timeout(bound.longest, open).await.map_err(late)?.map(Opened::new)
-            }
+            Found::New(permit) => self.open(permit).await,
         }
     }
 
-    /// Waits for a connection, at most until the deadline.
-    async fn before_deadline<T>(&self, step: impl Future<Output = Result<T>>) -> Result<T> {
-        let Some(deadline) = self.deadline else { return step.await };
-        timeout_at(deadline.at, step).await.unwrap_or_else(|_| {
-            self.progress.lock().timed_out = Some(TimedOut::Deadline(deadline.set_by));
+    async fn open(&self, permit: Permit) -> Result<Opened> {
+        let open = self.dial.open_within(self.connect_timeout, permit, Offer::Http1);
+        open.await.map(Opened::new)
+    }
+
+    /// Waits for a connection, at most until the deadline or the end of the attempt.
+    async fn in_time<T>(&self, step: impl Future<Output = Result<T>>) -> Result<T> {
+        let deadline = self.deadline.map(|end| (end.at, TimedOut::Deadline(end.set_by)));
+        let attempt = self.try_limit.and_then(|limit| limit.of_connecting(self.connect_timeout));
+        let attempt = attempt.map(|end| (end, TimedOut::Server));
+        let Some((end, late)) = deadline.into_iter().chain(attempt).min_by_key(|(end, _)| *end)
+        else {
+            return step.await;
+        };
+        timeout_at(end, step).await.unwrap_or_else(|_| {
+            self.progress.lock().timed_out = Some(late);
             Err(Error::new(ErrorType::ConnectTimedout).into_up())
         })
     }
@@ -376,12 +390,10 @@ impl L4Connect for Connector {
         let Opened { mut transport, run, is_reused } = match (opened, attempt.bound) {
             (Some(opened), _) => opened,
             (None, None) => {
-                let open = attempt.dial.open(Offer::Http1);
-                Opened::new(Box::pin(attempt.before_deadline(open)).await?)
+                let permit = attempt.dial.pool.idle().gate().open();
+                Box::pin(attempt.in_time(attempt.open(permit))).await?
             }
-            (None, Some(bound)) => {
-                Box::pin(attempt.before_deadline(attempt.acquire(bound))).await?
-            }
+            (None, Some(bound)) => Box::pin(attempt.in_time(attempt.acquire(bound))).await?,
         };
         let raced = transport.take_raced();
         let server = raced.as_ref().map(|raced| Box::new(raced.server.clone()));

@@ -11,7 +11,7 @@ pub use crate::policy::health::{EjectReason, State};
 
 /// How long an endpoint gets no requests after a connection to it failed. Without that, each time
 /// that it is selected, a request loses a try.
-const UNREACHABLE_US: u64 = 5 * MICROS_PER_SECOND;
+pub(super) const UNREACHABLE_US: u64 = 5 * MICROS_PER_SECOND;
 
 /// Minimum number of requests within the window of an error rate.
 const MIN_REQUESTS: u32 = 20;

@@ -7,8 +7,11 @@
 //!
 //! A server that has disappeared is found by PING, or by TCP keep-alive if no request waits.
 
+mod queue;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
@@ -20,17 +23,20 @@ use h2::client::{Builder, SendRequest};
 use parking_lot::Mutex;
 use pingora::prelude::{Error, ErrorType, Result};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior, timeout, timeout_at};
 use tracing::warn;
 
-use super::connection::{Bound, Opened};
-use super::dial::{Dial, Endpoint, Offer, Raced};
+use self::queue::{Opening, Queue, Turn, Waiting};
+use super::connection::{Bound, Opened, QUEUED};
+use super::dial::{Dial, Endpoint, Offer, Raced, blame};
 use super::gate::{Gate, Permit};
+use super::health::UNREACHABLE_US;
 use super::liveness::{CHECK_INTERVAL, Due, Liveness, Readings};
 use super::transport::{Counted, Transport};
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::duration::micros;
+use crate::policy::settings::MaxConnections;
 
 /// Maximum number of requests at a time on one connection. A server may allow fewer.
 const MAX_STREAMS: usize = 100;
@@ -56,6 +62,9 @@ const MEMORY_US: u64 = 600 * MICROS_PER_SECOND;
 pub(crate) struct Http2Connections {
     /// `None` after [`close`](Self::close): no connection is shared any more.
     servers: Mutex<Option<HashMap<Endpoint, Arc<Server>>>>,
+    /// How many requests at a time a connection accepted last, 1 to [`MAX_STREAMS`]: what a new one
+    /// is expected to accept.
+    streams: Arc<AtomicUsize>,
 }
 
 /// A version of HTTP.
@@ -90,21 +99,85 @@ impl Stream {
     }
 }
 
-/// A connection that a request may use.
+/// What a request needs of its connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    pub(crate) offer: Offer,
+    pub(crate) usable: Usable,
+    /// How long the connection is kept without a stream.
+    pub(crate) idle_timeout: Duration,
+    /// Longest time until a new connection is open, and longest wait for one that others open or
+    /// use.
+    pub(crate) connect_timeout: Duration,
+    pub(crate) max_connections: Option<MaxConnections>,
+}
+
+impl Needs {
+    /// Whether a connection over HTTP/1.1 will do, which the server has selected last.
+    fn takes_http1(&self, server: &Server) -> bool {
+        self.offer == Offer::Both && server.selected(clock::now()) == Some(Version::Http1)
+    }
+
+    /// Whether also an idle one.
+    fn takes_idle(&self, server: &Server) -> bool {
+        !self.usable.excludes_some() && self.takes_http1(server)
+    }
+}
+
+/// Which connections that are open a request can use. Times are microseconds of the monotonic
+/// clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Usable {
+    Any,
+    /// Those that have had a response, or were opened since then. A server that refused the
+    /// request, since it had too many at once, might do so on any connection on which it has not
+    /// said yet how many it takes.
+    Answered(u64),
+    /// Those that were opened since then: after one was closed, for example by a restart of the
+    /// server, others are likely to be closed, too.
+    OpenedSince(u64),
+}
+
+impl Usable {
+    /// Whether some connections that are open cannot be used.
+    fn excludes_some(self) -> bool {
+        self != Self::Any
+    }
+
+    fn has(self, connection: &Connection) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Answered(since) => {
+                connection.opened_at >= since || connection.responses.load(Ordering::Relaxed) > 0
+            }
+            Self::OpenedSince(since) => connection.opened_at >= since,
+        }
+    }
+}
+
+/// What a request may use.
+#[derive(Debug)]
 enum Found {
     Place(Place),
-    /// Over HTTP/1.1.
+    /// A connection over HTTP/1.1.
     Idle(Opened),
-    New(Permit),
+    /// A new connection. Others wait for it if it may be one over HTTP/2.
+    New(Permit, Option<Opening>),
+    /// A connection that another request opens.
+    Soon,
+    /// Connections to an address that has connected in place of this one.
+    Elsewhere,
 }
 
 #[derive(Debug, Default)]
 struct Server {
-    /// Held while a connection is opened, so that a burst of requests opens one.
-    connecting: tokio::sync::Mutex<()>,
+    queue: Arc<Queue>,
     connections: Mutex<Vec<Arc<Connection>>>,
     /// The version that the server has selected, and until when that is remembered.
     selected: Mutex<Option<(Version, u64)>>,
+    /// The address that connected in place of this one, which it lost to or which failed, and until
+    /// when that is remembered.
+    winner: Mutex<Option<(SocketAddr, u64)>>,
 }
 
 #[derive(Debug)]
@@ -119,6 +192,10 @@ struct Connection {
     /// When it is closed if it has no stream, in microseconds.
     expires_at: AtomicU64,
     is_closed: AtomicBool,
+    /// When it was opened, in microseconds.
+    opened_at: u64,
+    /// [`Http2Connections::streams`].
+    accepted_last: Arc<AtomicUsize>,
     /// Counts it among those to the servers of its upstream.
     gate: Arc<Gate>,
     server: SocketAddr,
@@ -136,49 +213,134 @@ struct Place {
 
 impl Http2Connections {
     pub(super) fn new() -> Self {
-        Self { servers: Mutex::new(Some(HashMap::new())) }
+        Self {
+            servers: Mutex::new(Some(HashMap::new())),
+            streams: Arc::new(AtomicUsize::new(MAX_STREAMS)),
+        }
     }
 
-    /// Opens a stream: on a connection that is open, unless `is_new` requires a new one, which no
-    /// other request uses. Connections are closed after `idle_timeout` without a stream.
+    /// Opens a stream: on a connection that is open, or that is opened for it and those that wait
+    /// as well. Connections are closed after `idle_timeout` without a stream.
     ///
     /// With [`Offer::Both`], an idle connection over HTTP/1.1 is taken if the server selected that
     /// version last. Every new connection offers both: since then, the server may have been
     /// replaced by one that speaks HTTP/2 only.
     ///
     /// # Errors
-    /// As [`Dial::open`], or if the server does not select HTTP/2 although that is the only offer.
-    pub(crate) async fn acquire(
+    /// As [`Dial::open_within`], or if the server does not select HTTP/2 although that is the only
+    /// offer; [`OVERFLOW`](super::connection::OVERFLOW), or [`QUEUED`] if no connection was opened
+    /// for the request itself.
+    pub(crate) async fn acquire(&self, dial: &Dial, needs: Needs) -> Result<Acquired> {
+        let shared = if needs.max_connections.is_none() { self.shared(dial) } else { None };
+        if let Some(server) = shared {
+            if let Some(stream) = server.reuse(needs).await {
+                return Ok(Acquired::Http2(stream));
+            }
+            if needs.takes_idle(&server)
+                && let Some(opened) = dial.take_idle(clock::now())
+            {
+                return Ok(Acquired::Http1(opened));
+            }
+        }
+        Box::pin(self.join(dial, needs)).await
+    }
+
+    /// Waits for a place on a connection, or opens one.
+    async fn join(&self, selected: &Dial, needs: Needs) -> Result<Acquired> {
+        let until = Instant::now() + needs.connect_timeout;
+        let mut place_in_queue = None;
+        loop {
+            let other = self.in_place_of(selected);
+            let dial = other.as_ref().unwrap_or(selected);
+            let Some(server) = self.shared(dial) else {
+                return self.open_alone(dial, needs).await;
+            };
+            let queue = &server.queue;
+            let waiting = place_in_queue.take().filter(|waiting: &Waiting| waiting.is_in(queue));
+            let waiting = place_in_queue.insert(waiting.unwrap_or_else(|| Waiting::new(queue)));
+            let woken = waiting.woken();
+            match self.find(selected, dial, &server, waiting, needs, until).await? {
+                Found::Place(place) => {
+                    if let Some(stream) = place.reuse(dial.in_place()).await {
+                        return Ok(Acquired::Http2(stream));
+                    }
+                }
+                Found::Idle(opened) => return Ok(Acquired::Http1(opened)),
+                Found::New(permit, opening) => {
+                    return self.open(dial, &server, needs, permit, opening).await;
+                }
+                Found::Soon => {
+                    let late = |_| Error::new(QUEUED).into_up();
+                    timeout_at(until, woken).await.map_err(late)?;
+                }
+                Found::Elsewhere => {}
+            }
+        }
+    }
+
+    /// What a request in the queue of this server uses, as far as the limit on connections allows.
+    async fn find(
         &self,
+        selected: &Dial,
         dial: &Dial,
-        offer: Offer,
-        is_new: bool,
-        idle_timeout: Duration,
-    ) -> Result<Acquired> {
-        let is_shared = !is_new && dial.proxy_header.is_none();
-        let shared = if is_shared { self.server(&dial.server) } else { None };
-        let Some(server) = shared else {
-            let permit = dial.pool.idle().gate().open();
-            return connect(dial, offer, permit).await?.acquire(idle_timeout, None).await;
+        server: &Server,
+        waiting: &Waiting,
+        needs: Needs,
+        until: Instant,
+    ) -> Result<Found> {
+        let (gate, to) = (dial.pool.idle().gate(), dial.server.address);
+        let kept = Some(&dial.server).filter(|_| !needs.usable.excludes_some());
+        let shared = || {
+            let place = server.place(needs.idle_timeout, needs.usable).map(Found::Place);
+            let idle =
+                || if needs.takes_idle(server) { dial.take_idle(clock::now()) } else { None };
+            place.or_else(|| idle().map(Found::Idle))
         };
-        if let Some(stream) = server.reuse(idle_timeout).await {
-            return Ok(Acquired::Http2(stream));
+        let permit = || match needs.max_connections {
+            None => Some(gate.open()),
+            Some(max) => dial.pool.permit(max.open, kept, kept),
+        };
+        let new = || permit().map(|permit| Found::New(permit, None));
+        let places = self.streams.load(Ordering::Relaxed);
+        let take_or_open = || {
+            if needs.takes_http1(server) {
+                // Its connections are not shared, so others do not wait for this one.
+                return new();
+            }
+            // A connection may have been opened just before.
+            match waiting.turn(places, (gate, to), || shared().or_else(new)) {
+                Turn::Waits => Some(Found::Soon),
+                Turn::Opens(Found::New(permit, _), opening) => {
+                    Some(Found::New(permit, Some(opening)))
+                }
+                Turn::Opens(found, _) => Some(found),
+                Turn::Cannot => None,
+            }
+        };
+        let elsewhere = || {
+            let other = self.in_place_of(selected)?;
+            (other.server != dial.server).then_some(Found::Elsewhere)
+        };
+        // If another connection is not allowed, one that is open has to do.
+        let any =
+            || Some(Found::Place(server.place(needs.idle_timeout, Usable::Answered(u64::MAX))?));
+        let take = || {
+            // One that another request has left meanwhile is not closed by `permit`.
+            shared().or_else(elsewhere).or_else(take_or_open).or_else(shared).or_else(any)
+        };
+        match needs.max_connections {
+            None => take().ok_or_else(|| Error::new(QUEUED).into_up()),
+            Some(max) => {
+                let longest = until.saturating_duration_since(Instant::now());
+                Bound { max, longest }.acquire(gate, to, take).await
+            }
         }
-        let is_http1 =
-            || offer == Offer::Both && server.selected(clock::now()) == Some(Version::Http1);
-        if is_http1() {
-            return server.take_or_open(dial, offer, idle_timeout).await;
-        }
-        let connecting = server.connecting.lock().await;
-        if let Some(stream) = server.reuse(idle_timeout).await {
-            return Ok(Acquired::Http2(stream));
-        }
-        if is_http1() {
-            // Another request has found out meanwhile. Its connection is not shared.
-            drop(connecting);
-            return server.take_or_open(dial, offer, idle_timeout).await;
-        }
-        server.open(dial, offer, idle_timeout, dial.pool.idle().gate().open()).await
+    }
+
+    /// The connections to the server of a request that shares them; `None`: it does not, or after
+    /// [`close`](Self::close).
+    fn shared(&self, dial: &Dial) -> Option<Arc<Server>> {
+        if dial.proxy_header.is_none() { self.server(&dial.server) } else { None }
     }
 
     /// The connections to a server; `None` after [`close`](Self::close).
@@ -187,80 +349,74 @@ impl Http2Connections {
         Some(Arc::clone(guard.as_mut()?.entry(server.clone()).or_default()))
     }
 
-    /// As [`acquire`](Self::acquire), of the connections that `bound` allows.
-    #[cold]
-    pub(crate) async fn acquire_bounded(
-        &self,
-        dial: &Dial,
-        offer: Offer,
-        is_new: bool,
-        idle_timeout: Duration,
-        bound: Bound,
-    ) -> Result<Acquired> {
-        let (gate, to) = (dial.pool.idle().gate(), dial.server.address);
-        let permit = |kept| self.permit(dial, bound.max.open, kept).map(Found::New);
-        let server = {
-            let mut guard = self.servers.lock();
-            let shared = guard.as_mut().filter(|_| dial.proxy_header.is_none());
-            shared.map(|servers| Arc::clone(servers.entry(dial.server.clone()).or_default()))
-        };
-        let is_http1 = |server: &Server| {
-            offer == Offer::Both && server.selected(clock::now()) == Some(Version::Http1)
-        };
-        // A server that refused the request, since it had too many at once, might do so on any
-        // connection on which it has not said yet how many it takes.
-        let responses = u64::from(is_new);
-        let shared = || {
-            let server = server.as_ref()?;
-            let place = server.place(idle_timeout, responses).map(Found::Place);
-            let idle = || if is_http1(server) { dial.take_idle(clock::now()) } else { None };
-            place.or_else(|| idle().map(Found::Idle))
-        };
-        let take = || {
-            if is_new {
-                // If another connection is not allowed, one that is open has to do.
-                permit(None).or_else(shared)
-            } else {
-                // One that another request has left meanwhile is not closed by `permit`.
-                shared().or_else(|| permit(Some(&dial.server))).or_else(shared)
-            }
-        };
-        loop {
-            match (bound.acquire(gate, to, take).await?, &server) {
-                (Found::Idle(opened), _) => return Ok(Acquired::Http1(opened)),
-                (Found::Place(place), _) => {
-                    if let Some(stream) = place.reuse().await {
-                        return Ok(Acquired::Http2(stream));
-                    }
-                }
-                (Found::New(permit), Some(server)) if !is_new => {
-                    let _connecting = server.connecting.lock().await;
-                    if let Some(stream) = server.reuse(idle_timeout).await {
-                        return Ok(Acquired::Http2(stream));
-                    }
-                    let acquired = server.open(dial, offer, idle_timeout, permit).await;
-                    // Others have a place on it.
-                    gate.note_free(Some(to));
-                    return acquired;
-                }
-                (Found::New(permit), _) => {
-                    return connect(dial, offer, permit).await?.acquire(idle_timeout, None).await;
-                }
-            }
+    /// The same to an address that connected in place of the selected one a short time ago, and
+    /// that still gets requests.
+    fn in_place_of(&self, selected: &Dial) -> Option<Dial> {
+        if !selected.tries_families {
+            return None;
         }
+        let now = clock::now();
+        let winner = self.shared(selected)?.winner(now)?;
+        let is_up = selected.pool.others(selected.server.address, now).contains(&winner);
+        is_up.then(|| selected.replaced_by(winner))
     }
 
-    /// A permit to open a connection while there are fewer than `most`. If there are not, closes an
-    /// idle one, but for one to `kept` that can be used: over HTTP/1.1 at once, over HTTP/2 soon.
-    fn permit(&self, dial: &Dial, most: u32, kept: Option<&Endpoint>) -> Option<Permit> {
-        let permit = dial.pool.idle().permit(most, kept);
-        if permit.is_none()
-            && let Some(servers) = self.servers.lock().as_ref()
-        {
+    /// Opens a connection that is not shared.
+    async fn open_alone(&self, dial: &Dial, needs: Needs) -> Result<Acquired> {
+        let (pool, gate) = (&dial.pool, dial.pool.idle().gate());
+        let permit = match needs.max_connections {
+            None => gate.open(),
+            Some(max) => {
+                let bound = Bound { max, longest: needs.connect_timeout };
+                let take = || pool.permit(max.open, None, None);
+                bound.acquire(gate, dial.server.address, take).await?
+            }
+        };
+        let connected = connect(dial, needs, permit, &self.streams).await?;
+        connected.acquire(needs.idle_timeout, None).await
+    }
+
+    /// Opens a connection, which other requests share if it is one over HTTP/2.
+    async fn open(
+        &self,
+        dial: &Dial,
+        server: &Server,
+        needs: Needs,
+        permit: Permit,
+        mut opening: Option<Opening>,
+    ) -> Result<Acquired> {
+        let mut connecting = pin!(connect(dial, needs, permit, &self.streams));
+        let connected = match timeout(needs.connect_timeout / 2, &mut connecting).await {
+            Ok(connected) => connected?,
+            Err(_) => {
+                // A packet may be lost: another request opens one without waiting for this.
+                opening = None;
+                connecting.await?
+            }
+        };
+        let until = clock::now().saturating_add(UNREACHABLE_US);
+        let winner = connected.raced().filter(|raced| raced.server != dial.server);
+        *server.winner.lock() = winner.map(|raced| (raced.server.address, until));
+        let other = winner.and_then(|raced| self.server(&raced.server));
+        let server = other.as_deref().unwrap_or(server);
+        server.note_version(connected.version(), clock::now());
+        if matches!(needs.usable, Usable::OpenedSince(_)) {
+            // It is in place of another one. So there are not more with each failure.
+            drop(server.remove_idle());
+        }
+        let acquired = connected.acquire(needs.idle_timeout, Some(server)).await;
+        // Others have a place on it.
+        drop(opening);
+        acquired
+    }
+
+    /// Closes a connection without a stream soon, but for one to `kept`.
+    #[cold]
+    pub(super) fn close_idle(&self, kept: Option<&Endpoint>) {
+        if let Some(servers) = self.servers.lock().as_ref() {
             let mut others = servers.iter().filter(|(endpoint, _)| Some(*endpoint) != kept);
             let _ = others.find_map(|(_, server)| server.remove_idle());
         }
-        permit
     }
 
     /// Closes connections that have had no stream for too long, and forgets servers without
@@ -277,6 +433,7 @@ impl Http2Connections {
             });
             !connections.is_empty()
                 || server.selected(now).is_some()
+                || server.winner(now).is_some()
                 || Arc::strong_count(server) > 1
         });
     }
@@ -293,58 +450,33 @@ impl Server {
         selected.filter(|(_, until)| now < *until).map(|(version, _)| version)
     }
 
-    /// An idle connection over HTTP/1.1, else a new one.
-    async fn take_or_open(
-        &self,
-        dial: &Dial,
-        offer: Offer,
-        idle_timeout: Duration,
-    ) -> Result<Acquired> {
-        match dial.take_idle(clock::now()) {
-            Some(opened) => Ok(Acquired::Http1(opened)),
-            None => self.open(dial, offer, idle_timeout, dial.pool.idle().gate().open()).await,
-        }
+    /// Notes which version the server has selected at `now`.
+    fn note_version(&self, version: Version, now: u64) {
+        *self.selected.lock() = Some((version, now.saturating_add(MEMORY_US)));
     }
 
-    /// Opens a connection, which later requests share if it is one over HTTP/2.
-    async fn open(
-        &self,
-        dial: &Dial,
-        offer: Offer,
-        idle_timeout: Duration,
-        permit: Permit,
-    ) -> Result<Acquired> {
-        let connected = connect(dial, offer, permit).await?;
-        let version = match &connected {
-            Connected::Http1(_) => Version::Http1,
-            Connected::Http2(..) => Version::Http2,
-        };
-        let other = match &connected {
-            Connected::Http2(_, Some(raced)) => dial.pool.http2.server(&raced.server),
-            _ => None,
-        };
-        let server = other.as_deref().unwrap_or(self);
-        *server.selected.lock() = Some((version, clock::now().saturating_add(MEMORY_US)));
-        connected.acquire(idle_timeout, Some(server)).await
+    /// The address that connected in place of this one, if that is remembered at `now`.
+    fn winner(&self, now: u64) -> Option<SocketAddr> {
+        let winner = *self.winner.lock();
+        winner.filter(|(_, until)| now < *until).map(|(address, _)| address)
     }
 
     /// A stream on a connection that is open and has a place.
-    async fn reuse(&self, idle_timeout: Duration) -> Option<Stream> {
+    async fn reuse(&self, needs: Needs) -> Option<Stream> {
         loop {
-            if let Some(stream) = self.place(idle_timeout, 0)?.reuse().await {
+            let place = self.place(needs.idle_timeout, needs.usable)?;
+            if let Some(stream) = place.reuse(None).await {
                 return Some(stream);
             }
         }
     }
 
-    /// A place on a connection that is open, and that has had this many parts of responses.
-    fn place(&self, idle_timeout: Duration, responses: u64) -> Option<Place> {
+    /// A place on a connection that is open and can be used.
+    fn place(&self, idle_timeout: Duration, usable: Usable) -> Option<Place> {
         let mut connections = self.connections.lock();
         connections.retain(|connection| !connection.is_closed.load(Ordering::Relaxed));
-        let has_had = |connection: &&Arc<Connection>| {
-            connection.responses.load(Ordering::Relaxed) >= responses
-        };
-        connections.iter().filter(has_had).find_map(|connection| connection.place(idle_timeout))
+        let mut all = connections.iter().filter(|connection| usable.has(connection));
+        all.find_map(|connection| connection.place(idle_timeout))
     }
 
     /// Removes a connection without a stream, which is closed soon.
@@ -370,10 +502,11 @@ impl Connection {
 }
 
 impl Place {
-    /// A stream, unless the server has announced that it closes the connection.
-    async fn reuse(self) -> Option<Stream> {
+    /// A stream, unless the server has announced that it closes the connection. `raced`: as of
+    /// [`Stream`].
+    async fn reuse(self, raced: Option<Box<Raced>>) -> Option<Stream> {
         let connection = Arc::clone(&self.connection);
-        let stream = self.stream(true, None).await;
+        let stream = self.stream(true, raced).await;
         if stream.is_err() {
             connection.is_closed.store(true, Ordering::Relaxed);
         }
@@ -397,10 +530,12 @@ impl Drop for ConnectionEnd {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let timeout = micros(self.idle_timeout);
-        self.connection.expires_at.store(clock::now().saturating_add(timeout), Ordering::Relaxed);
-        self.connection.streams.fetch_sub(1, Ordering::AcqRel);
-        self.connection.gate.note_free(Some(self.connection.server));
+        let (connection, timeout) = (&self.connection, micros(self.idle_timeout));
+        let accepted = connection.sender.current_max_send_streams().clamp(1, MAX_STREAMS);
+        connection.accepted_last.store(accepted, Ordering::Relaxed);
+        connection.expires_at.store(clock::now().saturating_add(timeout), Ordering::Relaxed);
+        connection.streams.fetch_sub(1, Ordering::AcqRel);
+        connection.gate.note_free(Some(connection.server));
     }
 }
 
@@ -412,6 +547,21 @@ enum Connected {
 }
 
 impl Connected {
+    fn version(&self) -> Version {
+        match self {
+            Self::Http1(_) => Version::Http1,
+            Self::Http2(..) => Version::Http2,
+        }
+    }
+
+    /// To which other address than the selected one it is.
+    fn raced(&self) -> Option<&Raced> {
+        match self {
+            Self::Http1(transport) => transport.raced(),
+            Self::Http2(_, raced) => raced.as_deref(),
+        }
+    }
+
     /// The connection for its first request; `server` shares it with others if it is one over
     /// HTTP/2.
     async fn acquire(self, idle_timeout: Duration, server: Option<&Server>) -> Result<Acquired> {
@@ -421,6 +571,7 @@ impl Connected {
                 let place = connection.place(idle_timeout).ok_or_else(closed)?;
                 if let Some(server) = server {
                     server.connections.lock().push(connection);
+                    server.queue.wake();
                 }
                 place.stream(false, raced).await.map(Acquired::Http2)
             }
@@ -428,18 +579,38 @@ impl Connected {
     }
 }
 
-async fn connect(dial: &Dial, offer: Offer, permit: Permit) -> Result<Connected> {
-    let mut transport = dial.open_with(permit, offer).await?;
+async fn connect(
+    dial: &Dial,
+    needs: Needs,
+    permit: Permit,
+    streams: &Arc<AtomicUsize>,
+) -> Result<Connected> {
+    let mut transport = dial.open_within(needs.connect_timeout, permit, needs.offer).await?;
     let is_http2 = !transport.is_tls() || transport.has_selected_http2();
-    if !is_http2 {
-        if offer == Offer::Http2 {
-            let words = "the server did not select HTTP/2 in the TLS handshake";
-            return Err(Error::new(ErrorType::Custom(words)).into_up());
-        }
+    if !is_http2 && needs.offer != Offer::Http2 {
         return Ok(Connected::Http1(transport));
     }
     let raced = transport.take_raced();
     let server = raced.as_ref().map_or(dial.server.address, |raced| raced.server.address);
+    let begun = if is_http2 {
+        begin(dial, server, transport, streams).await
+    } else {
+        let words = "the server did not select HTTP/2 in the TLS handshake";
+        Err(Error::new(ErrorType::Custom(words)).into_up())
+    };
+    match begun {
+        Ok(connection) => Ok(Connected::Http2(connection, raced)),
+        Err(error) => Err(blame(raced, error)),
+    }
+}
+
+/// Begins a connection over HTTP/2 to this address of a server.
+async fn begin(
+    dial: &Dial,
+    server: SocketAddr,
+    transport: Transport,
+    streams: &Arc<AtomicUsize>,
+) -> Result<Arc<Connection>> {
     let socket = SockRef::from(transport.tcp());
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(30))
@@ -451,7 +622,7 @@ async fn connect(dial: &Dial, offer: Offer, permit: Permit) -> Result<Connected>
     let reads = Arc::new(AtomicU64::new(0));
     let (sender, driver) = Builder::new()
         .enable_push(false)
-        .initial_max_send_streams(MAX_STREAMS)
+        .initial_max_send_streams(streams.load(Ordering::Relaxed))
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_frame_size(MAX_FRAME_BYTES)
@@ -466,6 +637,8 @@ async fn connect(dial: &Dial, offer: Offer, permit: Permit) -> Result<Connected>
         responses: AtomicU64::new(0),
         expires_at: AtomicU64::new(0),
         is_closed: AtomicBool::new(false),
+        opened_at: clock::now(),
+        accepted_last: Arc::clone(streams),
         gate: Arc::clone(dial.pool.idle().gate()),
         server,
     });
@@ -478,7 +651,7 @@ async fn connect(dial: &Dial, offer: Offer, permit: Permit) -> Result<Connected>
         }
         drop(end);
     });
-    Ok(Connected::Http2(connection, raced))
+    Ok(connection)
 }
 
 /// Reads and writes until the connection has ended ([`Due::Nothing`]) or must be closed. Requests
@@ -550,49 +723,4 @@ pub(crate) fn is_unprocessed(error: &h2::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::upstream::pool::Pool;
-
-    /// An HTTP/2 server in clear that accepts requests and does not respond.
-    async fn server() -> std::net::SocketAddr {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(async move {
-                    let mut connection = h2::server::handshake(stream).await.unwrap();
-                    while connection.accept().await.is_some() {}
-                });
-            }
-        });
-        address
-    }
-
-    fn dial(address: std::net::SocketAddr, host: &str) -> Dial {
-        let file = format!(
-            "[upstreams.api]\nservers = [\"{address}\"]\nprotocol = \"h2c\"\n[routes.all]\n"
-        );
-        let policy = crate::load::from_text("gateway.toml", &file).unwrap();
-        Dial {
-            server: Endpoint { address, host: Some(host.into()), generation: 0 },
-            pool: Arc::new(Pool::new(&policy.upstreams[0])),
-            proxy_header: None,
-            tries_families: false,
-        }
-    }
-
-    #[tokio::test]
-    async fn connection_verified_for_one_name_is_not_used_for_another() {
-        let address = server().await;
-        let connections = Http2Connections::new();
-        for (host, expected) in [("a", false), ("a", true), ("b", false), ("b", true), ("a", true)]
-        {
-            let dial = dial(address, host);
-            let timeout = Duration::from_secs(60);
-            let acquired = connections.acquire(&dial, Offer::Http2, false, timeout).await.unwrap();
-            let Acquired::Http2(stream) = acquired else { panic!("HTTP/1.1") };
-            assert_eq!(stream.is_reused, expected, "{host}");
-        }
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@
 mod health;
 mod names;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -27,6 +27,7 @@ use super::active::{Active, Listed, Rounds};
 use super::balance::plan::Availability;
 use super::dial::Endpoint;
 use super::endpoint::{EndpointState, InFlight};
+use super::gate::Permit;
 use super::health::{HealthView, State};
 use super::http2::Http2Connections;
 use super::idle::IdleConnections;
@@ -301,6 +302,22 @@ impl Pool {
     /// Idle connections over HTTP/1.1 to its servers.
     pub(super) fn idle(&self) -> &IdleConnections {
         &self.idle
+    }
+
+    /// A permit to open a connection while there are fewer than `most`. If there are not, closes an
+    /// idle one, but for one over HTTP/1.1 to `kept` that can be used, or over HTTP/2 to
+    /// `kept_http2`: over HTTP/1.1 at once, over HTTP/2 soon.
+    pub(super) fn permit(
+        &self,
+        most: u32,
+        kept: Option<&Endpoint>,
+        kept_http2: Option<&Endpoint>,
+    ) -> Option<Permit> {
+        let permit = self.idle.permit(most, kept);
+        if permit.is_none() {
+            self.http2.close_idle(kept_http2);
+        }
+        permit
     }
 
     /// The number of open connections, and of requests that wait for one.

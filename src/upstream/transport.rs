@@ -68,6 +68,11 @@ impl Transport {
         Self { raced, ..self }
     }
 
+    /// To which other address than the selected one it is.
+    pub(super) fn raced(&self) -> Option<&Raced> {
+        self.raced.as_deref()
+    }
+
     /// Takes out to which other address than the selected one it is.
     pub(super) fn take_raced(&mut self) -> Option<Box<Raced>> {
         self.raced.take()

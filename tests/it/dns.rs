@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::{
     DEMO, Dnsmasq, Gateway, Names, PeerServer, Request, SilentPort, Upstream, eventually,
-    send_many, sleep_for, timed_below,
+    send_concurrently, send_many, sleep_for, timed_below,
 };
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -301,6 +301,30 @@ fn row_187_dead_family_delays_a_call_over_http2_too() {
     let opened = gateway.count("tollgate_upstream_connections_total", &[("reused", "false")]);
     assert!(opened <= 2, "{opened}");
     assert!(gateway.endpoints().iter().all(|it| it["in_flight"] == 0));
+}
+
+/// They do not connect to the dead family one after another.
+#[test]
+fn row_187_dead_family_delays_calls_at_a_time_over_http2_once() {
+    let names = Names::new();
+    let server = PeerServer::node(None);
+    let dead = half_dead(&names, server.address);
+    let written = format!("\"api.test:{}\"", dead.address.port());
+    for more in ["", "max_connections = 5\n"] {
+        let text = format!(
+            "protocol = \"h2c\"\nconnect_timeout = \"10s\"\nretries = {{ count = 0 }}\n{more}"
+        );
+        let gateway = Gateway::start(&config(&names.setting(), &written, &text));
+        // One after another, 25 of them would take six seconds.
+        let within = Duration::from_secs(5);
+        let counts = timed_below(within, || {
+            send_concurrently(50, 50, |client, _| client.get(&gateway.url("/")))
+        });
+        assert_eq!(counts.get(&200), Some(&50), "{counts:?} {}", gateway.log());
+        let opened = gateway.count("tollgate_upstream_connections_total", &[("reused", "false")]);
+        assert!(opened <= 3, "{opened}");
+        assert!(gateway.endpoints().iter().all(|it| it["in_flight"] == 0));
+    }
 }
 
 #[test]

@@ -46,11 +46,9 @@ impl Gateway {
         let mut peer = HttpPeer::new(dial.server.address, false, String::new());
         let options = &mut peer.options;
         let limits = exchange.time_limits();
-        // With a bound, `upstream::connection` limits both, the wait and the connecting.
-        let is_bounded = upstream.max_connections.is_some();
-        let connect_timeout = (!is_bounded).then(|| limits.of_connecting(upstream.connect_timeout));
-        options.connection_timeout = connect_timeout;
-        options.total_connection_timeout = connect_timeout;
+        // `upstream::connection` limits the time of connecting.
+        options.connection_timeout = None;
+        options.total_connection_timeout = None;
         options.read_timeout = Some(upstream.read_timeout);
         // A head without a body fits into the socket's send buffer, so a write does not wait, and a
         // timer would cost more than the write.
@@ -179,12 +177,11 @@ fn attempt(
         read_timeout: upstream.read_timeout,
         first_byte_timeout: limits.first_byte,
         try_limit,
+        connect_timeout: upstream.connect_timeout,
         upgraded_idle_timeout: route.map_or(Duration::MAX, |route| route.websocket_idle_timeout),
         idle_timeout: upstream.idle_timeout,
         deadline: exchange.attempts.deadline,
-        bound: upstream
-            .max_connections
-            .map(|max| Bound { max, longest: limits.of_connecting(upstream.connect_timeout) }),
+        bound: upstream.max_connections.map(|max| Bound { max, longest: upstream.connect_timeout }),
         opened: Mutex::default(),
         progress: Mutex::default(),
         client_timeout: match exchange.connection.protocol {

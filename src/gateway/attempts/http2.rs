@@ -5,21 +5,18 @@ mod call;
 pub(super) mod request;
 mod timeout;
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use pingora::prelude::{Error, ErrorType, Result};
 use pingora::proxy::Session;
-use tokio::time::Instant;
+use tokio::time::timeout_at;
 
 use super::{Handed, deadline, select};
 use crate::gateway::Gateway;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::{self, failure, grpc};
 use crate::policy::settings::{Protocol, Upstream};
-use crate::upstream::connection::Bound;
 use crate::upstream::dial::{Dial, Offer};
-use crate::upstream::http2::Acquired;
+use crate::upstream::http2::{Acquired, Needs};
 use call::Call;
 use timeout::Limits;
 
@@ -114,7 +111,7 @@ impl Gateway {
     }
 }
 
-/// Opens a stream within `connect_timeout`, `try_timeout` and the deadline of the request.
+/// Opens a stream within the time limits of connecting.
 async fn acquire(
     exchange: &Exchange,
     upstream: &Upstream,
@@ -122,26 +119,22 @@ async fn acquire(
     offer: Offer,
     limits: Limits,
 ) -> Result<Acquired> {
-    let is_new = exchange.attempts.needs_new_connection();
-    let (pool, idle) = (Arc::clone(&dial.pool), upstream.idle_timeout);
-    let (mut timeout, deadline) = limits.connecting(upstream.connect_timeout, Instant::now());
-    let bound = upstream.max_connections.map(|max| Bound { max, longest: timeout });
-    if bound.is_some() && deadline.is_none() {
-        // First for a connection that is free, then for a new one.
-        timeout *= 2;
-    }
-    let acquired = async {
-        match bound {
-            None => pool.http2.acquire(dial, offer, is_new, idle).await,
-            Some(bound) => {
-                Box::pin(pool.http2.acquire_bounded(dial, offer, is_new, idle, bound)).await
-            }
-        }
+    let needs = Needs {
+        offer,
+        usable: exchange.attempts.usable(dial.server.address),
+        idle_timeout: upstream.idle_timeout,
+        connect_timeout: upstream.connect_timeout,
+        max_connections: upstream.max_connections,
     };
-    tokio::time::timeout(timeout, acquired).await.unwrap_or_else(|_| {
+    let acquired = dial.pool.http2.acquire(dial, needs);
+    let began = || exchange.attempts.last_began();
+    let Some((end, deadline)) = limits.end_of_connecting(upstream.connect_timeout, began) else {
+        return acquired.await;
+    };
+    timeout_at(end, acquired).await.unwrap_or_else(|_| {
         Err(match deadline {
             Some(deadline) => deadline::passed(deadline.set_by, true),
-            None => Error::new(ErrorType::ConnectTimedout).into_up(),
+            None => Error::new(ErrorType::ReadTimedout).into_up(),
         })
     })
 }

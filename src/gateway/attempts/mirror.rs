@@ -30,10 +30,10 @@ use crate::policy::mirror::Mirror;
 use crate::policy::servers::Balance;
 use crate::policy::settings::Upstream;
 use crate::runtime::Snapshot;
-use crate::upstream::connection::{Attempt, Bound, Connector, Connects, OVERFLOW, Opened};
-use crate::upstream::dial::{Dial, Offer};
+use crate::upstream::connection::{Attempt, Bound, Connector, Connects, OVERFLOW, Opened, QUEUED};
+use crate::upstream::dial::Dial;
 use crate::upstream::endpoint::InFlight;
-use crate::upstream::http2::{Acquired, Stream};
+use crate::upstream::http2::{Acquired, Needs, Stream, Usable};
 use crate::upstream::load::MirrorSlot;
 use crate::upstream::pool::Wanted;
 
@@ -156,7 +156,13 @@ impl Gateway {
         let proxy_header =
             upstream.proxy_protocol.map(|version| select::proxy_header(session, version));
         let server = pool.endpoint(endpoint.address());
-        let dial = Dial { server, pool: Arc::clone(pool), proxy_header, tries_families: false };
+        let dial = Dial {
+            server,
+            pool: Arc::clone(pool),
+            proxy_header,
+            tries_families: false,
+            is_selected: true,
+        };
         let from = exchange.upstream().map_or("", |upstream| &upstream.name);
         prepare(&mut head, from, &body).map_err(|_| no_server())?;
         Ok(Copy {
@@ -214,42 +220,29 @@ impl Copy {
         let Some(offer) = offer_to(upstream) else {
             return self.http1(upstream, bound, None).await;
         };
-        let acquired = self.acquire(upstream, bound, offer);
-        match self.connected(upstream, bound, acquired).await? {
+        let needs = Needs {
+            offer,
+            usable: Usable::Any,
+            idle_timeout: upstream.idle_timeout,
+            connect_timeout: upstream.connect_timeout,
+            max_connections: upstream.max_connections,
+        };
+        match self.connected(self.dial.pool.http2.acquire(&self.dial, needs)).await? {
             Acquired::Http1(opened) => self.http1(upstream, bound, Some(opened)).await,
             Acquired::Http2(stream) => self.http2(upstream, stream).await,
         }
     }
 
-    async fn acquire(
-        &self,
-        upstream: &Upstream,
-        bound: Option<Bound>,
-        offer: Offer,
-    ) -> Result<Acquired> {
-        let (http2, idle) = (&self.dial.pool.http2, upstream.idle_timeout);
-        match bound {
-            None => http2.acquire(&self.dial, offer, false, idle).await,
-            Some(bound) => http2.acquire_bounded(&self.dial, offer, false, idle, bound).await,
-        }
-    }
-
     /// Waits for a connection.
-    async fn connected<T>(
-        &self,
-        upstream: &Upstream,
-        bound: Option<Bound>,
-        connecting: impl Future<Output = Result<T>>,
-    ) -> Result<T, Failed> {
-        // With a bound, first for a connection that is free, then for a new one.
-        let longest = upstream.connect_timeout * if bound.is_some() { 2 } else { 1 };
-        match timeout(longest, connecting).await {
-            Ok(Ok(connected)) => {
+    async fn connected<T>(&self, connecting: impl Future<Output = Result<T>>) -> Result<T, Failed> {
+        match connecting.await {
+            Ok(connected) => {
                 self.dial.pool.reachable(&self.endpoint, clock::now());
                 return Ok(connected);
             }
-            Ok(Err(error)) if *error.etype() == OVERFLOW => return Err(UpstreamResult::Overflow),
-            Ok(Err(_)) | Err(_) => {}
+            Err(error) if *error.etype() == OVERFLOW => return Err(UpstreamResult::Overflow),
+            Err(error) if *error.etype() == QUEUED => return Err(UpstreamResult::Connect),
+            Err(_) => {}
         }
         let ejected = self.dial.pool.unreachable(&self.endpoint, clock::now());
         let (series, policy) = (&self.snapshot.series, &self.snapshot.policy);
@@ -270,7 +263,7 @@ impl Copy {
         let attempt = Arc::new(self.attempt(upstream, bound, opened));
         let connector = Connector(Arc::clone(&attempt));
         let peer = PeerAddress::Inet(self.dial.server.address);
-        let stream = self.connected(upstream, bound, connector.connect(&peer)).await?;
+        let stream = self.connected(connector.connect(&peer)).await?;
         let broken = |_: Box<Error>| UpstreamResult::Broken;
         let mut session = send(Box::new(stream), &self.head, &self.body).await.map_err(broken)?;
         let response = session.resp_header().ok_or(UpstreamResult::Broken)?;
@@ -306,6 +299,7 @@ impl Copy {
             read_timeout: upstream.read_timeout,
             first_byte_timeout: upstream.time_limits.first_byte,
             try_limit: None,
+            connect_timeout: upstream.connect_timeout,
             upgraded_idle_timeout: Duration::ZERO,
             idle_timeout: upstream.idle_timeout,
             deadline: None,

@@ -41,6 +41,7 @@ use crate::upstream::connection::{self, Opened};
 use crate::upstream::deadline::Deadline;
 use crate::upstream::dial::Dial;
 use crate::upstream::endpoint::InFlight;
+use crate::upstream::http2::Usable;
 
 /// Number of attempts that need no allocation.
 const INLINE: usize = 2;
@@ -173,14 +174,30 @@ impl Attempts {
         self.list.iter().filter_map(failed).collect()
     }
 
-    /// Whether the next attempt needs a connection of its own: after one connection was closed, for
-    /// example by a restart of the server, others are likely to be closed, too.
+    /// The servers whose connections were closed, and when.
+    fn closed(&self) -> impl Iterator<Item = (SocketAddr, u64)> {
+        self.list.iter().filter_map(|attempt| match attempt.retried? {
+            (Failed::ClosedIdle | Failed::NotProcessed | Failed::Reset, at) => {
+                Some((attempt.server, at))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the next attempt over HTTP/1.1 needs a new connection: after one connection was
+    /// closed, for example by a restart of the server, others are likely to be closed, too.
     pub(super) fn needs_new_connection(&self) -> bool {
-        let is_closed = |attempt: &Attempt| {
-            let failed = attempt.retried.map(|(failed, _)| failed);
-            matches!(failed, Some(Failed::ClosedIdle | Failed::NotProcessed | Failed::Reset))
-        };
-        self.list.iter().any(is_closed)
+        self.closed().next().is_some()
+    }
+
+    /// Which connections over HTTP/2 to this server the next attempt can use.
+    pub(super) fn usable(&self, server: SocketAddr) -> Usable {
+        let own = self.closed().filter(|(closed, _)| *closed == server);
+        match (own.last(), self.closed().last()) {
+            (Some((_, at)), _) => Usable::OpenedSince(at),
+            (None, Some((_, at))) => Usable::Answered(at),
+            (None, None) => Usable::Any,
+        }
     }
 
     /// The attempts after which the request was sent again, of a request that began at `started`.
@@ -200,5 +217,41 @@ impl Attempts {
     /// Whether any endpoint has been connected to.
     pub(super) fn any_connected(&self) -> bool {
         self.list.iter().any(|attempt| attempt.is_reused.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_uses_connections_that_its_server_has_not_closed() {
+        let servers = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let of = |failures: &[(usize, Failed, u64)]| {
+            let attempt = |(server, failed, at): &(usize, Failed, u64)| Attempt {
+                server: servers[*server],
+                endpoint: None,
+                began: 0,
+                is_reused: None,
+                marks: UpstreamMarks::default(),
+                set_cookie: None,
+                connection: None,
+                retried: Some((*failed, *at)),
+                is_unproven: false,
+            };
+            let list = failures.iter().map(attempt).collect();
+            let attempts = Attempts { list, ..Attempts::default() };
+            servers.map(|server| attempts.usable(server))
+        };
+        assert_eq!(of(&[]), [Usable::Any; 3]);
+        assert_eq!(of(&[(0, Failed::NotConnected, 5), (1, Failed::TimedOut, 7)]), [Usable::Any; 3]);
+        for failed in [Failed::ClosedIdle, Failed::Reset, Failed::NotProcessed] {
+            let answered = Usable::Answered(5);
+            assert_eq!(of(&[(0, failed, 5)]), [Usable::OpenedSince(5), answered, answered]);
+        }
+        assert_eq!(
+            of(&[(0, Failed::Reset, 5), (1, Failed::ClosedIdle, 7)]),
+            [Usable::OpenedSince(5), Usable::OpenedSince(7), Usable::Answered(7)]
+        );
     }
 }

@@ -19,8 +19,8 @@ use crate::limit::in_flight::adaptive::Outcome;
 use crate::observe::metrics::UpstreamResult;
 use crate::policy::failures::ServerFailure;
 use crate::policy::settings::{MaxInFlight, Upstream};
-use crate::upstream::connection::{Attempt, OVERFLOW, TimedOut};
-use crate::upstream::dial::Raced;
+use crate::upstream::connection::{Attempt, OVERFLOW, QUEUED, TimedOut};
+use crate::upstream::dial::{Raced, failed_in_place};
 use crate::upstream::health::EjectReason;
 
 /// Type of the error of an attempt after whose response the request is retried.
@@ -54,20 +54,12 @@ impl Gateway {
                 self.count_ejection(exchange, reason);
             }
         }
-        let address = raced.server.address;
-        if let (Some(attempt), Some(endpoint)) =
-            (exchange.attempts.last_mut(), pool.begin_at(address))
-        {
-            attempt.endpoint = Some(endpoint);
-            attempt.server = address;
-            // Of the other endpoint.
-            attempt.set_cookie = None;
-        }
+        replace_endpoint(exchange, raced);
     }
 
-    /// Notes that the endpoint that was selected last could not be connected to, unless the
-    /// deadline of a gRPC call has passed. The error that is returned says whether another endpoint
-    /// is tried.
+    /// Notes that the endpoint that was selected last could not be connected to, unless the request
+    /// ended that before or only waited for others. The error that is returned says whether another
+    /// endpoint is tried.
     #[allow(clippy::unnecessary_box_returns, reason = "the type that Pingora's phases return")]
     pub(in crate::gateway) fn failed_to_connect(
         &self,
@@ -89,17 +81,39 @@ impl Gateway {
             self.count_upstream(exchange, UpstreamResult::Timeout);
             return error;
         }
+        // Of the body, nothing was sent: it can be sent from its beginning.
+        if timed_out == Some(TimedOut::Server) || *error.etype() == ErrorType::ReadTimedout {
+            // The time limit of an attempt says little about the server: that of another route may
+            // be longer.
+            let is_retried = self.is_retried(exchange, Failed::TimedOut, method, true);
+            if !is_retried {
+                self.count_broken(exchange, UpstreamResult::Timeout, ServerFailure::Timeout);
+            }
+            let mut error = Error::new(ErrorType::ReadTimedout).into_up();
+            error.set_retry(is_retried);
+            return error;
+        }
         sample(exchange, None, clock::now());
         self.count_upstream(exchange, UpstreamResult::Connect);
+        if *error.etype() != QUEUED {
+            self.blame(exchange, &error);
+        }
+        error.set_retry(self.is_retried(exchange, Failed::NotConnected, method, true));
+        error
+    }
+
+    /// Notes that the endpoint of the last attempt could not be connected to, or another one of its
+    /// server that connected in its place and then failed.
+    fn blame(&self, exchange: &mut Exchange, error: &Error) {
+        if let Some(raced) = failed_in_place(error) {
+            replace_endpoint(exchange, raced);
+        }
         let endpoint = exchange.attempts.last().and_then(|attempt| attempt.endpoint.as_ref());
         if let (Some(pool), Some(endpoint)) = (exchange.pool(), endpoint)
             && let Some(reason) = pool.unreachable(endpoint, clock::now())
         {
             self.count_ejection(exchange, reason);
         }
-        // Of the body, nothing was sent.
-        error.set_retry(self.is_retried(exchange, Failed::NotConnected, method, true));
-        error
     }
 
     /// Notes the head of a response, before any of it is written to the client. `failed`: the
@@ -282,6 +296,18 @@ impl Gateway {
         if let Some(series) = exchange.upstream_series(&self.metrics) {
             series.count(result, exchange.attempts.answer.is_some());
         }
+    }
+}
+
+/// Makes the endpoint that was connected to that of the last attempt.
+fn replace_endpoint(exchange: &mut Exchange, raced: &Raced) {
+    let address = raced.server.address;
+    let endpoint = exchange.pool().and_then(|pool| pool.begin_at(address));
+    if let (Some(attempt), Some(endpoint)) = (exchange.attempts.last_mut(), endpoint) {
+        attempt.endpoint = Some(endpoint);
+        attempt.server = address;
+        // Of the other endpoint.
+        attempt.set_cookie = None;
     }
 }
 

@@ -53,7 +53,7 @@ impl Gateway {
         }
         let proxy_header = upstream.proxy_protocol.map(|version| proxy_header(session, version));
         let (server, pool) = (pool.endpoint(server), Arc::clone(pool));
-        Ok(Dial { server, pool, proxy_header, tries_families: true })
+        Ok(Dial { server, pool, proxy_header, tries_families: true, is_selected: true })
     }
 }
 

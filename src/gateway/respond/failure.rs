@@ -3,14 +3,14 @@
 //! nor the log.
 
 use std::borrow::Cow;
-use std::io;
 
 use http::StatusCode;
-use pingora::prelude::{BError, Error, ErrorSource, ErrorType};
+use pingora::prelude::{Error, ErrorSource, ErrorType};
 
 use crate::decide::reason::Failure;
 use crate::net::io_text;
-use crate::upstream::connection::OVERFLOW;
+use crate::upstream::connection::{OVERFLOW, QUEUED};
+use crate::upstream::dial::io_error;
 
 /// Cause of the failure of a gRPC call whose deadline, set by its client, has passed.
 pub(in crate::gateway) const DEADLINE_PASSED: &str = "the deadline of the call has passed";
@@ -80,6 +80,7 @@ pub(in crate::gateway) fn failure(error: &Error) -> Failure {
             Failure::UpstreamTimeout
         }
         (ErrorSource::Upstream, etype) if *etype == OVERFLOW => Failure::UpstreamOverflow,
+        (ErrorSource::Upstream, etype) if *etype == QUEUED => Failure::UpstreamConnectTimeout,
         (ErrorSource::Upstream, Custom(REQUEST_TIMED_OUT | CLIENT_TOOK_ALL_TIME)) => {
             Failure::RequestTimeout
         }
@@ -155,17 +156,10 @@ pub(super) fn cause(error: &Error) -> Cow<'static, str> {
     .into()
 }
 
-/// The error of the operating system that caused an error.
-fn io_error(error: &Error) -> Option<&io::Error> {
-    let mut cause = error.cause.as_ref()?;
-    while let Some(inner) = cause.downcast_ref::<BError>() {
-        cause = inner.cause.as_ref()?;
-    }
-    cause.downcast_ref()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
     use crate::observe::process_log::ERRORS;
 
@@ -209,6 +203,7 @@ mod tests {
             (ErrorSource::Upstream, ErrorType::Custom(REQUEST_TIMED_OUT), Failure::RequestTimeout),
             (ErrorSource::Upstream, ErrorType::ConnectionClosed, Failure::UpstreamBroken),
             (ErrorSource::Upstream, OVERFLOW, Failure::UpstreamOverflow),
+            (ErrorSource::Upstream, QUEUED, Failure::UpstreamConnectTimeout),
             (ErrorSource::Unset, ErrorType::HTTPStatus(502), Failure::NoServer),
             (ErrorSource::Internal, ErrorType::InternalError, Failure::Internal),
         ];

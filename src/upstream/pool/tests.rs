@@ -37,6 +37,15 @@ fn pool(servers: &[String], resolver: Resolver) -> Arc<Pool> {
     Arc::new(Pool::with_names(&policy.upstreams[0], names(resolver)))
 }
 
+/// The pool of the only upstream of a file, whose names have these addresses.
+pub(in crate::upstream) async fn pool_at(file: &str, addresses: Vec<SocketAddr>) -> Arc<Pool> {
+    let policy = crate::load::from_text("gateway.toml", file).unwrap();
+    let resolver: Resolver = Arc::new(move |_| Box::pin(std::future::ready(Ok(addresses.clone()))));
+    let pool = Arc::new(Pool::with_names(&policy.upstreams[0], names(resolver)));
+    pool.look_up().await;
+    pool
+}
+
 async fn until(condition: impl Fn() -> bool) {
     let wait = async {
         while !condition() {

@@ -11,7 +11,7 @@ use crate::gateway::exchange::Exchange;
 use crate::gateway::respond::grpc;
 use crate::policy::settings::Upstream;
 use crate::policy::time_limits::TimeLimits;
-use crate::upstream::deadline::Deadline;
+use crate::upstream::deadline::{Deadline, TryLimit};
 
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,17 +109,18 @@ impl Limits {
         self.configured.attempt.is_some()
     }
 
-    /// How long connecting may take from now, and the deadline if that ends it.
-    pub(super) fn connecting(
+    /// When an attempt that began at `began` must be connected, and the deadline if that ends
+    /// connecting; `None`: only `connect_timeout` does.
+    pub(super) fn end_of_connecting(
         self,
         connect_timeout: Duration,
-        now: Instant,
-    ) -> (Duration, Option<Deadline>) {
-        let most = self.configured.of_connecting(connect_timeout);
-        match self.deadline.map(|deadline| (deadline.at.saturating_duration_since(now), deadline)) {
-            Some((left, deadline)) if left < most => (left, Some(deadline)),
-            _ => (most, None),
-        }
+        began: impl FnOnce() -> Option<Instant>,
+    ) -> Option<(Instant, Option<Deadline>)> {
+        let limit = self.configured.attempt;
+        let limit = limit.and_then(|timeout| Some(TryLimit { began: began()?, timeout }));
+        let attempt = limit.and_then(|limit| limit.of_connecting(connect_timeout));
+        let request = self.deadline.map(|deadline| (deadline.at, Some(deadline)));
+        request.into_iter().chain(attempt.map(|end| (end, None))).min_by_key(|(end, _)| *end)
     }
 }
 
@@ -177,6 +178,22 @@ mod tests {
             *limits.error(wait(Waiting::Head, now), now + SECOND).etype(),
             ErrorType::ReadTimedout
         );
+    }
+
+    #[test]
+    fn connecting_ends_with_the_attempt_or_the_deadline() {
+        let began = Instant::now();
+        let end = |attempt, deadline: Option<Deadline>| {
+            let configured = TimeLimits { attempt, ..TimeLimits::default() };
+            let limits = Limits { configured, deadline, ..limits(None) };
+            limits.end_of_connecting(SECOND, || Some(began))
+        };
+        let deadline = Deadline { at: began + SECOND / 4, set_by: SetBy::Gateway };
+        let (half, fifth) = (Some(SECOND / 2), Some(SECOND / 5));
+        assert_eq!((end(None, None), end(Some(SECOND), None)), (None, None));
+        assert_eq!(end(half, None), Some((began + SECOND / 2, None)));
+        assert_eq!(end(half, Some(deadline)), Some((deadline.at, Some(deadline))));
+        assert_eq!(end(fifth, Some(deadline)), Some((began + SECOND / 5, None)));
     }
 
     #[test]
