@@ -348,7 +348,7 @@ impl Attempt {
         let kept = Some(&self.dial.server).filter(|_| is_reusable);
         let take = || {
             let taken = || self.take_idle().map(Found::Idle);
-            let permit = || pool.idle().permit(bound.max.open, kept).map(Found::New);
+            let permit = || pool.permit(bound.max.open, kept, None).map(Found::New);
             // One that another request has put back meanwhile is not closed by `permit`.
             taken().or_else(permit).or_else(taken)
         };
@@ -652,5 +652,70 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.get_mut().stream()?.poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::http2::{Acquired, Needs, Usable};
+    use crate::upstream::pool::tests::pool_at;
+
+    #[tokio::test]
+    async fn idle_connection_over_http2_is_closed_for_an_upgrade() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+                    while connection.accept().await.is_some() {}
+                });
+            }
+        });
+        let file = format!(
+            "[upstreams.api]\nservers = [\"{address}\"]\nprotocol = \"h2c\"\n[routes.all]\n"
+        );
+        let pool = pool_at(&file, Vec::new()).await;
+        let max = MaxConnections { open: 1, waiting: 10 };
+        let connect_timeout = Duration::from_secs(20);
+        let dial = Dial {
+            server: pool.endpoint(address),
+            pool,
+            proxy_header: None,
+            tries_families: false,
+            is_selected: true,
+        };
+        let needs = Needs {
+            offer: Offer::Http2,
+            usable: Usable::Any,
+            idle_timeout: Duration::from_secs(60),
+            connect_timeout,
+            max_connections: Some(max),
+        };
+        let acquired = dial.pool.http2.acquire(&dial, needs).await.unwrap();
+        assert!(matches!(acquired, Acquired::Http2(_)));
+        drop(acquired);
+        let bound = Bound { max, longest: Duration::from_secs(20) };
+        let attempt = Attempt {
+            dial,
+            request_id: RequestId::new(),
+            connects: Connects::ForUpgrade,
+            has_body: false,
+            read_timeout: connect_timeout,
+            first_byte_timeout: None,
+            try_limit: None,
+            connect_timeout,
+            upgraded_idle_timeout: connect_timeout,
+            idle_timeout: connect_timeout,
+            deadline: None,
+            bound: Some(bound),
+            opened: Mutex::default(),
+            client_timeout: None,
+            progress: Mutex::default(),
+        };
+        let opened = attempt.acquire(bound).await.unwrap();
+        assert!(!opened.is_reused);
+        assert_eq!(attempt.dial.pool.connections(), (1, 0));
     }
 }
