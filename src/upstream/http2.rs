@@ -386,13 +386,13 @@ impl Http2Connections {
         mut opening: Option<Opening>,
     ) -> Result<Acquired> {
         let mut connecting = pin!(connect(dial, needs, permit, &self.streams));
-        let connected = match timeout(needs.connect_timeout / 2, &mut connecting).await {
-            Ok(connected) => connected?,
-            Err(_) => {
-                // A packet may be lost: another request opens one without waiting for this.
-                opening = None;
-                connecting.await?
-            }
+        let half = needs.connect_timeout / 2;
+        let connected = if let Ok(connected) = timeout(half, &mut connecting).await {
+            connected?
+        } else {
+            // A packet may be lost: another request opens one without waiting for this.
+            opening = None;
+            connecting.await?
         };
         let until = clock::now().saturating_add(UNREACHABLE_US);
         let winner = connected.raced().filter(|raced| raced.server != dial.server);

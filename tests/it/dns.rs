@@ -318,7 +318,7 @@ fn row_187_dead_family_delays_calls_at_a_time_over_http2_once() {
         // One after another, 25 of them would take six seconds.
         let within = Duration::from_secs(5);
         let counts = timed_below(within, || {
-            send_concurrently(50, 50, |client, _| client.get(&gateway.url("/")))
+            send_concurrently(50, 50, |client, _| client.get(gateway.url("/")))
         });
         assert_eq!(counts.get(&200), Some(&50), "{counts:?} {}", gateway.log());
         let opened = gateway.count("tollgate_upstream_connections_total", &[("reused", "false")]);

@@ -11,15 +11,17 @@ use crate::upstream::pool::tests::pool_at;
 async fn server() -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut connection = h2::server::handshake(stream).await.unwrap();
-                while connection.accept().await.is_some() {}
-            });
-        }
-    });
+    tokio::spawn(serve(listener));
     address
+}
+
+async fn serve(listener: tokio::net::TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+            while connection.accept().await.is_some() {}
+        });
+    }
 }
 
 fn file(server: &str) -> String {
@@ -161,6 +163,24 @@ async fn only_requests_that_opened_a_connection_have_found_the_server_silent() {
     assert_eq!(opened + waited, 50, "{etypes:?}");
     // The second one does not wait for the end of the first, whose packets may be lost.
     assert!((2..=6).contains(&opened), "{opened}");
+}
+
+/// The kernel sends another packet after a second, which is ignored as well, and then after two
+/// further ones.
+#[tokio::test]
+async fn lost_packet_fails_only_the_request_that_opens_the_connection() {
+    let (socket, _queued, address) = silent();
+    let dial = dial(address, "a");
+    let needs = Needs { connect_timeout: Duration::from_millis(2_600), ..NEEDS };
+    let all = join_all((0..20).map(|_| dial.pool.http2.acquire(&dial, needs)));
+    let accept = async {
+        tokio::time::sleep(Duration::from_millis(1_150)).await;
+        socket.set_nonblocking(true).unwrap();
+        tokio::spawn(serve(tokio::net::TcpListener::from_std(socket.into()).unwrap()));
+    };
+    let (acquired, ()) = tokio::join!(all, accept);
+    let failed: Vec<_> = acquired.into_iter().filter_map(Result::err).collect();
+    assert!(failed.len() <= 1, "{failed:?}");
 }
 
 #[tokio::test]
