@@ -375,6 +375,10 @@ impl Shard {
         let used = counted.charge.limit.full().saturating_sub(level);
         if let Some(change) = self.changes.get_mut(&counted.place) {
             change.count(counted.charge, used, answered_at_us, unix_us);
+            let plan = counted.policy.plan_name(counted.client.plan);
+            if *change.record.plan != *plan {
+                change.record.plan = plan.into();
+            }
             return true;
         }
         let has_room = self.changes.len() < MAX_RECORDS;
@@ -441,6 +445,7 @@ impl Change {
         self.set_used(other.record.used, other.answered_at_us);
         if other.record.counted_at_us > self.record.counted_at_us {
             self.record.limit = other.record.limit;
+            self.record.plan = other.record.plan;
             self.record.counted_at_us = other.record.counted_at_us;
         }
     }
@@ -571,6 +576,45 @@ mod tests {
             let sum = all.values().next().unwrap();
             assert_eq!((sum.record.used, sum.answered_at_us), (3, 300));
         }
+    }
+
+    /// As of a client whose plan was changed between two writes.
+    #[test]
+    fn plan_and_limit_are_those_of_the_latest_request() {
+        let before = change(3, None, 5);
+        let calendar = Calendar::new(Period::Day, "UTC", 1).unwrap();
+        let limit = Limit::FixedWindow(FixedWindow::new(9, calendar).unwrap());
+        let record = Record { plan: "pro".into(), limit, ..change(4, None, 6).record };
+        let after = Change { record, ..before.clone() };
+        for each in [[before.clone(), after.clone()], [after.clone(), before]] {
+            let mut all = Changes::default();
+            for one in each {
+                add_all(&mut all, [(one.record.place, one)].into_iter().collect());
+            }
+            assert_eq!(all.into_values().next().unwrap(), after);
+        }
+    }
+
+    /// As of a client whose bucket an operator adjusts, which says nothing about the last request.
+    #[test]
+    fn unread_record_that_is_noted_again_keeps_what_was_known() {
+        let Change { record, .. } = change(0, None, 5);
+        let (limit, bucket) = (record.limit, record.place.bucket);
+        let (place, mode) = (record.place, Mode::Enforce);
+        let charge = Charge { bucket, rule: 0, limit_index: 0, limit, cost: 1, mode };
+        let rule = crate::store::rule::rule();
+        let (is_read_again, is_changed, has_lapsed) = (false, false, true);
+        let first = UnreadRecord { record, charge, rule, is_read_again, is_changed, has_lapsed };
+        let (is_read_again, is_changed, has_lapsed) = (true, true, false);
+        let record = Record { counted_at_us: 0, plan: "pro".into(), ..first.record.clone() };
+        let again = UnreadRecord { record, is_read_again, is_changed, has_lapsed, ..first.clone() };
+        let mut all = Unread::default();
+        for one in [first, again] {
+            add_unread(&mut all, [(place, one)].into_iter().collect());
+        }
+        let one = &all[&place];
+        assert_eq!((one.record.counted_at_us, &*one.record.plan), (5, "pro"));
+        assert_eq!((one.is_read_again, one.is_changed, one.has_lapsed), (true, true, true));
     }
 
     #[test]
