@@ -37,7 +37,10 @@ const HOURS: TableDefinition<'_, Key, Row> = TableDefinition::new("hours");
 /// Usage of longer periods.
 const DAYS: TableDefinition<'_, Key, Row> = TableDefinition::new("days");
 
-/// `version` is that of this layout.
+/// `version` is that of this layout, `process` and `batch` are the [`BatchId`] of the last rows by
+/// day.
+///
+/// [`BatchId`]: super::days::waiting::BatchId
 const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
 
 const VERSION: u64 = 1;

@@ -1,6 +1,5 @@
 //! [`Keeper`]: writes what was used to the file, and puts it back into the buckets at the start.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
-use super::days::row::{Day, Row, Rows, add_all};
+use super::days::row::Day;
+use super::days::waiting::Waiting;
 use super::file::{FileError, OpenError, UsageFile};
 use super::ledger::{Change, Changes, Ledger, Unread};
 use super::shared::store::days::DayBounds;
@@ -20,6 +20,7 @@ use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::failure;
 use crate::base::log_interval::LogInterval;
+use crate::base::random;
 use crate::base::unix_time;
 use crate::limit::charge::BucketId;
 use crate::observe::metrics::UsageSeries;
@@ -34,9 +35,6 @@ const REMOVE_INTERVAL_US: u64 = 600 * MICROS_PER_SECOND;
 
 /// Number of logs in one write, which has them in memory: 32 MiB at most.
 const LOGS_AT_ONCE: usize = 1_024;
-
-/// Maximum number of rows by day that could not be written.
-const MAX_DAYS: usize = 1_000_000;
 
 /// Time between two searches for logs whose windows are over, in microseconds.
 const ENDED_LOGS_INTERVAL_US: u64 = 60 * MICROS_PER_SECOND;
@@ -56,8 +54,8 @@ pub struct Keeper {
     /// Unix time less the process' clock in microseconds, of stamps in the file: those of a log
     /// that is written in parts need the same.
     frame_us: AtomicU64,
-    /// What was used by day and could not be written.
-    days: Mutex<Rows>,
+    /// What was used by day and is not written.
+    days: Mutex<Waiting>,
     path: PathBuf,
     file: Mutex<Option<Arc<UsageFile>>>,
     bounds: Mutex<Bounds>,
@@ -109,7 +107,7 @@ impl Keeper {
             ledger: Ledger::local(),
             store: Arc::clone(store),
             frame_us: AtomicU64::default(),
-            days: Mutex::default(),
+            days: Mutex::new(Waiting::new(random::number())),
             path: settings.file.clone()?,
             file: Mutex::default(),
             bounds: Mutex::new(Bounds::of(settings)),
@@ -261,25 +259,19 @@ impl Keeper {
     /// Adds what was used by day to the file. What cannot be written is tried again.
     fn write_days(&self, file: &UsageFile) {
         let mut waiting = self.days.lock();
-        add_all(&mut waiting, self.ledger.take_days());
-        if waiting.is_empty() {
-            return;
-        }
+        self.series.dropped.inc_by(waiting.add(self.ledger.take_days()));
         let Bounds { max_details, .. } = *self.bounds.lock();
         let today = Day::of_unix(unix_time::of(clock::now()));
-        let written = file.add_days(&waiting, max_details, today);
-        if let Ok(without_room) = &written {
-            waiting.clear();
-            self.series.written.inc();
-            self.warn_of_no_room_for_days(*without_room);
-        } else {
-            let surplus = waiting.len().saturating_sub(MAX_DAYS);
-            let dropped: HashSet<Row> = waiting.keys().take(surplus).cloned().collect();
-            waiting.retain(|row, _| !dropped.contains(row));
-            self.series.dropped.inc_by(surplus as u64);
+        while let Some((batch, rows)) = waiting.batch() {
+            match file.add_days(batch, rows, max_details, today) {
+                Ok(without_room) => {
+                    waiting.written();
+                    self.series.written.inc();
+                    self.warn_of_no_room_for_days(without_room);
+                }
+                Err(error) => return self.note(Err(error)),
+            }
         }
-        drop(waiting);
-        self.note(written.map(drop));
     }
 
     /// Reads what was used from the buckets of the records in `unread`, if their periods have not

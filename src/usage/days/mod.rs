@@ -2,11 +2,13 @@
 //! requests, with `usage.detail`.
 //!
 //! A total is what the bucket says, and counts an operator's grants. Sums have no such source, so
-//! each write must be added once: a transaction of the file, or in Redis a numbered batch, which is
-//! sent again unchanged until its reply has come.
+//! each write must be added once: it is a numbered batch, which is sent to Redis or written to the
+//! file again unchanged until it is confirmed.
 //!
-//! Reading order: [`row`], [`tally`] (what requests note), [`batch`] (what is sent to Redis).
+//! Reading order: [`row`], [`tally`] (what requests note), [`batch`] (what is sent to Redis),
+//! [`waiting`] (what is written to the file).
 
 pub mod batch;
 pub mod row;
 pub mod tally;
+pub mod waiting;

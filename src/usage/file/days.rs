@@ -3,8 +3,9 @@
 use redb::{ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _};
 use redb::{TableDefinition, WriteTransaction};
 
-use super::{FileError, UsageFile};
+use super::{ABOUT, FileError, UsageFile};
 use crate::usage::days::row::{Counts, Day, Position, Row, Rows};
+use crate::usage::days::waiting::BatchId;
 
 /// Day, hash of the client, the rest of the row.
 type Key = (u32, u128, &'static str);
@@ -22,14 +23,25 @@ pub(super) fn create(writing: &WriteTransaction) -> Result<(), FileError> {
 }
 
 impl UsageFile {
-    /// Adds rows, all or none, to those on the disk. If the file has `max_rows`, the oldest of days
-    /// before `today` make room. Returns the number of rows that have no room.
+    /// Adds the rows of a batch, all or none, to those on the disk, unless it is the last batch
+    /// that was added. If the file has `max_rows`, the oldest of days before `today` make room.
+    /// Returns the number of rows that have no room.
     ///
     /// # Errors
-    /// See [`FileError`]. The file has to be opened again then.
-    pub fn add_days(&self, rows: &Rows, max_rows: u64, today: Day) -> Result<u64, FileError> {
+    /// See [`FileError`]. The file has to be opened again then, and may have the rows or not: the
+    /// same batch has to be added again before any other.
+    pub fn add_days(
+        &self,
+        batch: BatchId,
+        rows: &Rows,
+        max_rows: u64,
+        today: Day,
+    ) -> Result<u64, FileError> {
         let mut without_room = 0;
         let writing = self.0.begin_write()?;
+        if !note_batch(&writing, batch)? {
+            return Ok(0);
+        }
         {
             let mut table = writing.open_table(ROWS)?;
             for (row, counts) in rows {
@@ -108,15 +120,31 @@ impl UsageFile {
     }
 }
 
+/// Notes the last batch. Returns false if the file has it.
+fn note_batch(writing: &WriteTransaction, batch: BatchId) -> Result<bool, FileError> {
+    let BatchId { process, number } = batch;
+    let mut about = writing.open_table(ABOUT)?;
+    let last_process = about.insert("process", process)?.map(|last| last.value());
+    let last_number = about.insert("batch", number)?.map(|last| last.value());
+    Ok((last_process, last_number) != (Some(process), Some(number)))
+}
+
 #[cfg(test)]
 mod tests {
+    use redb::Builder;
+
     use super::*;
+    use crate::base::faulty_file::{Fault, Faults, FaultyFile};
     use crate::usage::days::row::owner_hash;
     use crate::usage::days::row::tests::row;
 
     fn rows(day: u32, clients: std::ops::Range<u32>) -> Rows {
         let counts = Counts { requests: 1, units: 1_000, overage: -5 };
         clients.map(|client| (row(day, client), counts)).collect()
+    }
+
+    fn batch(number: u64) -> BatchId {
+        BatchId { process: 7, number }
     }
 
     const START: Position = Position { day: Day::FIRST, owner: 0 };
@@ -138,10 +166,11 @@ mod tests {
         let path = folder.path().join("usage.redb");
         let file = UsageFile::open(&path).unwrap();
         let today = Day::of_number(20_261_128).unwrap();
-        for day in [20_261_127, 20_261_128] {
-            assert_eq!(file.add_days(&rows(day, 0..100), 1_000, today).unwrap(), 0);
+        for (number, day) in [(1, 20_261_127), (2, 20_261_128)] {
+            assert_eq!(file.add_days(batch(number), &rows(day, 0..100), 1_000, today).unwrap(), 0);
         }
-        assert_eq!(file.add_days(&rows(20_261_128, 7..8), 1_000, today).unwrap(), 0);
+        let one = rows(20_261_128, 7..8);
+        assert_eq!(file.add_days(batch(3), &one, 1_000, today).unwrap(), 0);
         drop(file);
         let file = UsageFile::open(&path).unwrap();
         assert_eq!(read(&file, None).len(), 200);
@@ -153,9 +182,33 @@ mod tests {
             expected.map(str::to_owned).into_iter().zip(counts).collect();
         assert_eq!(read(&file, Some(&owners)), expected);
         // The oldest rows of earlier days make room; those of today do not.
-        assert_eq!(file.add_days(&rows(20_261_128, 100..250), 200, today).unwrap(), 50);
+        let more = rows(20_261_128, 100..250);
+        assert_eq!(file.add_days(batch(4), &more, 200, today).unwrap(), 50);
         assert_eq!(read(&file, None).len(), 200);
         file.remove_days(Day::of_number(20_261_129).unwrap()).unwrap();
         assert!(read(&file, None).is_empty());
+    }
+
+    /// If only the last step of a write fails, the file has it when it is opened again.
+    #[test]
+    fn batch_that_is_written_again_after_an_error_counts_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("usage.redb");
+        drop(UsageFile::open(&path).unwrap());
+        let faults = Faults::default();
+        let backend = FaultyFile::open(&path, &faults);
+        let file = UsageFile(Builder::new().create_with_backend(backend).unwrap());
+        faults.set(Fault::Sync(0));
+        let (today, rows) = (Day::of_number(20_261_128).unwrap(), rows(20_261_128, 7..8));
+        assert!(file.add_days(batch(1), &rows, 10, today).is_err());
+        drop(file);
+        let file = UsageFile::open(&path).unwrap();
+        let count = || read(&file, None).iter().map(|(_, requests)| requests).sum::<i64>();
+        assert_eq!(count(), 1);
+        let other = BatchId { process: 8, number: 2 };
+        for (batch, expected) in [(batch(1), 1), (batch(2), 2), (other, 3), (other, 3)] {
+            assert_eq!(file.add_days(batch, &rows, 10, today).unwrap(), 0);
+            assert_eq!(count(), expected, "{batch:?}");
+        }
     }
 }
