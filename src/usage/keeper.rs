@@ -470,3 +470,109 @@ impl NewKeeper {
         Ok(keeper)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Client, ClientKey};
+    use crate::limit::adjust::Adjustment;
+    use crate::limit::charge::{Charge, Mode};
+    use crate::limit::share::Share;
+    use crate::load::from_text;
+    use crate::observe::metrics::Metrics;
+    use crate::policy::Policy;
+    use crate::store::limiter::{Source, Taken};
+    use crate::usage::days::tally::Counted;
+    use crate::usage::record::Place;
+
+    const FILE: &str = "[plans.free]\n[rules.quota]\nper = ['ip']\nkind = 'fixed_window'\n\
+        limit = '1000/year'\n[upstreams.a]\nservers = ['demo']\n[routes.all]\n[clients]\n\
+        anonymous_plan = 'free'\n";
+
+    /// A keeper without its thread, and a client of one quota.
+    struct Setting {
+        keeper: Arc<Keeper>,
+        policy: Policy,
+        client: Client,
+        charge: Charge,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Setting {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let mut policy = from_text("gateway.toml", FILE).unwrap();
+            policy.usage.file = Some(folder.path().join("usage.redb"));
+            let store = Arc::new(MemoryStore::new(1_000, &policy.limits));
+            let series = Metrics::new("test").unwrap().usage;
+            let keeper = Keeper::prepare(&policy.usage, series, &store).unwrap().keeper;
+            let (bucket, limit) = (BucketId(7 << 64), policy.limits[0]);
+            let (rule, limit_index, mode) = (0, 0, Mode::Enforce);
+            let charge = Charge { bucket, rule, limit_index, limit, cost: limit.parts(), mode };
+            let ip = Some([192, 0, 2, 1].into());
+            let (key, plan, tenant, certificate) = (ClientKey::Missing, 0, None, None);
+            let client = Client { ip, key, plan, tenant, certificate };
+            Self { keeper, policy, client, charge, _folder: folder }
+        }
+
+        fn take(&self) -> Taken {
+            let charges = vec![self.charge];
+            let answer = self.keeper.store.take(&charges, clock::now(), Share::one_of(1));
+            Taken::all(charges, answer, Source::Local)
+        }
+
+        fn note(&self, taken: &Taken) {
+            let (policy, client) = (&self.policy, &self.client);
+            let request = Counted { policy, generation: 1, client, route: None };
+            self.keeper.ledger.note(request, taken, clock::now());
+        }
+
+        fn reset(&self) -> i64 {
+            let levels = self.keeper.store.adjust(&[self.charge], Adjustment::Reset, clock::now());
+            levels[0].1
+        }
+
+        fn note_reset(&self, level: i64) {
+            let changed = (&[self.charge][..], &[level][..]);
+            self.keeper.ledger.note_adjusted(&self.policy, &self.client, changed, clock::now());
+        }
+
+        /// Requests in the file after a write.
+        fn written(&self) -> i64 {
+            self.keeper.write();
+            let mut used = None;
+            let from = Place { end_us: 0, bucket: BucketId(0) };
+            let read = self.keeper.file().unwrap().read(from, |record| {
+                used = Some(record.used);
+                true
+            });
+            read.unwrap();
+            used.unwrap() / self.charge.limit.units(self.charge.cost)
+        }
+    }
+
+    #[test]
+    fn request_before_a_reset_that_is_noted_after_it_does_not_count() {
+        let setting = Setting::new();
+        (0..4).for_each(|_| setting.note(&setting.take()));
+        let late = [setting.take(), setting.take()];
+        assert_eq!(setting.written(), 4);
+        setting.note_reset(setting.reset());
+        setting.note(&late[0]);
+        assert_eq!(setting.written(), 0);
+        setting.note(&late[1]);
+        assert_eq!(setting.written(), 0);
+        setting.note(&setting.take());
+        assert_eq!(setting.written(), 1);
+    }
+
+    #[test]
+    fn request_after_a_reset_that_is_noted_before_it_counts() {
+        let setting = Setting::new();
+        (0..4).for_each(|_| setting.note(&setting.take()));
+        let level = setting.reset();
+        setting.note(&setting.take());
+        setting.note_reset(level);
+        assert_eq!(setting.written(), 1);
+    }
+}

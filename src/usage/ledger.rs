@@ -190,10 +190,14 @@ impl Ledger {
                 shard.lock().changes.remove(&counted.place);
             }
             let used = charge.limit.full().saturating_sub(*level);
+            let mut own = own.lock();
             if let Some(record) = counted.record(used, unix_us) {
                 let change = Change { record, set: Some(used), answered_at_us: 0 };
-                own.lock().changes.insert(counted.place, change);
+                own.changes.insert(counted.place, change);
             }
+            // A thread may note later what a request used before, and what one has used since is
+            // removed: it is read again.
+            own.note_unread(&counted, unix_us, Cause::Change);
         }
     }
 
