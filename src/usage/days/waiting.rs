@@ -27,20 +27,22 @@ pub struct Waiting {
     batch: Rows,
     /// Rows of the next batch.
     later: Rows,
+    /// Maximum number of rows in both.
+    max: usize,
 }
 
 impl Waiting {
     /// Nothing waits yet. `process` is a random number.
     pub fn new(process: u64) -> Self {
         let id = BatchId { process, number: 0 };
-        Self { id, batch: Rows::new(), later: Rows::new() }
+        Self { id, batch: Rows::new(), later: Rows::new(), max: MAX_WAITING }
     }
 
     /// Adds rows. Returns the number of those that there is no room for.
     pub fn add(&mut self, rows: Rows) -> u64 {
         let mut dropped = 0;
         for (row, counts) in rows {
-            let is_full = self.batch.len() + self.later.len() >= MAX_WAITING;
+            let is_full = self.batch.len() + self.later.len() >= self.max;
             if is_full && !self.later.contains_key(&row) {
                 dropped += 1;
                 continue;
@@ -98,12 +100,12 @@ mod tests {
 
     #[test]
     fn number_of_rows_that_wait_is_bounded() {
-        let mut waiting = Waiting::new(7);
-        let half = u32::try_from(MAX_WAITING / 2).unwrap();
-        assert_eq!(waiting.add(rows(0..half)), 0);
+        let mut waiting = Waiting { max: 10, ..Waiting::new(7) };
+        assert_eq!(waiting.add(rows(0..5)), 0);
         waiting.batch();
-        assert_eq!(waiting.add(rows(0..half + 3)), 3);
+        assert_eq!(waiting.add(rows(0..8)), 3);
         // Rows that wait are counted on.
-        assert_eq!(waiting.add(rows(0..2)), 0);
+        let present: Rows = waiting.later.clone();
+        assert_eq!((present.len(), waiting.add(present)), (5, 0));
     }
 }
