@@ -532,7 +532,10 @@ impl Drop for Place {
     fn drop(&mut self) {
         let (connection, timeout) = (&self.connection, micros(self.idle_timeout));
         let accepted = connection.sender.current_max_send_streams().clamp(1, MAX_STREAMS);
-        connection.accepted_last.store(accepted, Ordering::Relaxed);
+        // The common case writes to shared memory only if that changes a value.
+        if connection.accepted_last.load(Ordering::Relaxed) != accepted {
+            connection.accepted_last.store(accepted, Ordering::Relaxed);
+        }
         connection.expires_at.store(clock::now().saturating_add(timeout), Ordering::Relaxed);
         connection.streams.fetch_sub(1, Ordering::AcqRel);
         connection.gate.note_free(Some(connection.server));
