@@ -233,7 +233,7 @@ impl Http2Connections {
     pub(crate) async fn acquire(&self, dial: &Dial, needs: Needs) -> Result<Acquired> {
         let shared = if needs.max_connections.is_none() { self.shared(dial) } else { None };
         if let Some(server) = shared {
-            if let Some(stream) = server.reuse(needs).await {
+            if let Some(stream) = server.reuse(dial, needs).await {
                 return Ok(Acquired::Http2(stream));
             }
             if needs.takes_idle(&server)
@@ -249,6 +249,7 @@ impl Http2Connections {
     async fn join(&self, selected: &Dial, needs: Needs) -> Result<Acquired> {
         let until = Instant::now() + needs.connect_timeout;
         let mut place_in_queue = None;
+        let mut has_waited = false;
         loop {
             let other = self.in_place_of(selected);
             let dial = other.as_ref().unwrap_or(selected);
@@ -259,6 +260,10 @@ impl Http2Connections {
             let waiting = place_in_queue.take().filter(|waiting: &Waiting| waiting.is_in(queue));
             let waiting = place_in_queue.insert(waiting.unwrap_or_else(|| Waiting::new(queue)));
             let woken = waiting.woken();
+            if has_waited && let Some(stream) = server.reuse(dial, needs).await {
+                // Before requests that came later, and wait for one of the connections allowed.
+                return Ok(Acquired::Http2(stream));
+            }
             match self.find(selected, dial, &server, waiting, needs, until).await? {
                 Found::Place(place) => {
                     if let Some(stream) = place.reuse(dial.in_place()).await {
@@ -267,11 +272,19 @@ impl Http2Connections {
                 }
                 Found::Idle(opened) => return Ok(Acquired::Http1(opened)),
                 Found::New(permit, opening) => {
-                    return self.open(dial, &server, needs, permit, opening).await;
+                    drop(woken);
+                    if opening.is_none() {
+                        // Others do not wait for this connection: the next one opens its own.
+                        place_in_queue = None;
+                    }
+                    let opened = self.open(dial, &server, needs, permit, opening).await;
+                    drop(place_in_queue);
+                    return opened;
                 }
                 Found::Soon => {
                     let late = |_| Error::new(QUEUED).into_up();
                     timeout_at(until, woken).await.map_err(late)?;
+                    has_waited = true;
                 }
                 Found::Elsewhere => {}
             }
@@ -305,7 +318,10 @@ impl Http2Connections {
         let take_or_open = || {
             if needs.takes_http1(server) {
                 // Its connections are not shared, so others do not wait for this one.
-                return new();
+                return new().or_else(|| {
+                    server.queue.wake();
+                    None
+                });
             }
             // A connection may have been opened just before.
             match waiting.turn(places, (gate, to), || shared().or_else(new)) {
@@ -462,10 +478,10 @@ impl Server {
     }
 
     /// A stream on a connection that is open and has a place.
-    async fn reuse(&self, needs: Needs) -> Option<Stream> {
+    async fn reuse(&self, dial: &Dial, needs: Needs) -> Option<Stream> {
         loop {
             let place = self.place(needs.idle_timeout, needs.usable)?;
-            if let Some(stream) = place.reuse(None).await {
+            if let Some(stream) = place.reuse(dial.in_place()).await {
                 return Some(stream);
             }
         }
@@ -571,12 +587,17 @@ impl Connected {
         match self {
             Self::Http1(transport) => Ok(Acquired::Http1(Opened::new(transport))),
             Self::Http2(connection, raced) => {
-                let place = connection.place(idle_timeout).ok_or_else(closed)?;
+                let Some(place) = connection.place(idle_timeout) else {
+                    return Err(blame(raced, closed()));
+                };
                 if let Some(server) = server {
                     server.connections.lock().push(connection);
                     server.queue.wake();
                 }
-                place.stream(false, raced).await.map(Acquired::Http2)
+                match place.stream(false, None).await {
+                    Ok(stream) => Ok(Acquired::Http2(Stream { raced, ..stream })),
+                    Err(error) => Err(blame(raced, error)),
+                }
             }
         }
     }

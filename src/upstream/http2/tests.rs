@@ -1,9 +1,12 @@
 use std::net::TcpStream;
 
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use socket2::{Domain, Socket, Type};
 
 use super::*;
+use crate::store::redis::fixture::Timer;
 use crate::upstream::pool::Pool;
 use crate::upstream::pool::tests::pool_at;
 
@@ -29,7 +32,11 @@ fn file(server: &str) -> String {
 }
 
 fn dial(address: SocketAddr, host: &str) -> Dial {
-    let policy = crate::load::from_text("gateway.toml", &file(&address.to_string())).unwrap();
+    dial_by(&file(&address.to_string()), address, host)
+}
+
+fn dial_by(file: &str, address: SocketAddr, host: &str) -> Dial {
+    let policy = crate::load::from_text("gateway.toml", file).unwrap();
     Dial {
         server: Endpoint { address, host: Some(host.into()), generation: 0 },
         pool: Arc::new(Pool::new(&policy.upstreams[0])),
@@ -140,6 +147,51 @@ async fn row_187_request_without_a_place_is_sent_to_the_other_family_at_once() {
     assert!(dial.pool.http2.in_place_of(&dial).is_none());
 }
 
+/// A server that does not answer handshakes, so that all connections are still being opened.
+#[tokio::test]
+async fn requests_that_wait_connect_at_once_when_the_server_has_selected_http1() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let file = format!("[upstreams.api]\nservers = [\"https://{address}\"]\n[routes.all]\n");
+    let dial = dial_by(&file, address, "a");
+    dial.pool.tls().unwrap().refresh();
+    let needs = Needs { offer: Offer::Both, ..NEEDS };
+    let all = join_all((0..50).map(|_| dial.pool.http2.acquire(&dial, needs)));
+    let known = async {
+        let server = dial.pool.http2.shared(&dial).unwrap();
+        while open(&dial) == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(open(&dial), 1);
+        server.note_version(Version::Http1, clock::now());
+        server.queue.wake();
+        while open(&dial) < 50 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        all = all => panic!("{:?}", all.into_iter().find_map(Result::err)),
+        () = known => {}
+    }
+}
+
+/// One connection does not have a place for all, and another one is not allowed.
+#[tokio::test]
+async fn requests_that_waited_for_a_connection_do_not_wait_for_all_later_ones() {
+    let address = server().await;
+    let dial = dial(address, "a");
+    let max_connections = Some(MaxConnections { open: 1, waiting: 1_000 });
+    let needs = Needs { max_connections, ..NEEDS };
+    let each = (0..150).map(|number| {
+        let dial = &dial;
+        async move { (number, dial.pool.http2.acquire(dial, needs).await.unwrap()) }
+    });
+    let served: Vec<_> = each.collect::<FuturesUnordered<_>>().take(60).collect().await;
+    // The others wait until a connection may be opened.
+    let waited = served.iter().filter(|(number, _)| *number < 100).count();
+    assert!(waited >= 20, "{waited}");
+}
+
 /// A port whose queue of connections is full, so that the kernel ignores further ones.
 fn silent() -> (Socket, Vec<TcpStream>, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -169,6 +221,7 @@ async fn only_requests_that_opened_a_connection_have_found_the_server_silent() {
 /// two seconds at the earliest.
 #[tokio::test]
 async fn lost_packet_fails_only_the_request_that_opens_the_connection() {
+    let timer = Timer::start();
     let (socket, _queued, address) = silent();
     let dial = dial(address, "a");
     let needs = Needs { connect_timeout: Duration::from_secs(3), ..NEEDS };
@@ -181,7 +234,9 @@ async fn lost_packet_fails_only_the_request_that_opens_the_connection() {
     };
     let (acquired, ()) = tokio::join!(all, accept);
     let failed = acquired.into_iter().filter(|acquired| !matches!(acquired, Ok(Ok(_)))).count();
-    assert!(failed <= 1, "{failed}");
+    if failed > 1 {
+        timer.inconclusive_if_stalled(&format!("{failed} failed"), Duration::from_millis(300));
+    }
 }
 
 #[tokio::test]
