@@ -263,28 +263,27 @@ fn attempt_is_timed_from_the_selection_of_its_server() {
     }
 }
 
-/// The limit of one route says nothing about the server for others.
+/// Nothing was sent, and a server that is away is found in no other way.
 #[test]
-fn row_152_attempt_that_ends_while_connecting_is_a_timeout_and_leaves_the_server_in_use() {
+fn attempt_that_ends_while_connecting_is_retried_as_a_connection_that_failed() {
     // Accepts connections, and never answers a handshake.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     for protocol in ["http1", "auto", "h2"] {
         for max in ["", "max_connections = 5\n"] {
             let settings = format!(
                 "{max}protocol = {protocol:?}\ntls = {{ server_name = \"api.test\" }}\n\
-                 connect_timeout = \"20s\"\ntry_timeout = \"200ms\"\n\
-                 retries = {{ on = [\"timeout\"] }}"
+                 connect_timeout = \"20s\"\ntry_timeout = \"200ms\""
             );
             let config = config(silent.local_addr().unwrap(), &settings);
             let gateway = Gateway::start(&config.replace("[\"127", "[\"https://127"));
             assert_eq!(gateway.get("/").status, 504, "{settings}");
-            assert_eq!(reason(&gateway, "upstream_timeout"), 1, "{settings}");
+            assert_eq!(reason(&gateway, "upstream_connect_timeout"), 1, "{settings}");
             let retried =
-                gateway.count("tollgate_upstream_retries_total", &[("reason", "timeout")]);
+                gateway.count("tollgate_upstream_retries_total", &[("reason", "connect")]);
             let results = ["timeout", "connect"]
                 .map(|it| gateway.count("tollgate_upstream_results_total", &[("result", it)]));
-            assert_eq!((retried, results), (1, [2, 0]), "{settings}");
-            assert_eq!(gateway.endpoints()[0]["state"], "up", "{settings}");
+            assert_eq!((retried, results), (1, [0, 2]), "{settings}");
+            assert_eq!(gateway.endpoints()[0]["state"], "unreachable", "{settings}");
         }
     }
 }

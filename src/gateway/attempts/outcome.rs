@@ -81,23 +81,17 @@ impl Gateway {
             self.count_upstream(exchange, UpstreamResult::Timeout);
             return error;
         }
-        // Of the body, nothing was sent: it can be sent from its beginning.
         if timed_out == Some(TimedOut::Server) || *error.etype() == ErrorType::ReadTimedout {
-            // The time limit of an attempt says little about the server: that of another route may
-            // be longer.
-            let is_retried = self.is_retried(exchange, Failed::TimedOut, method, true);
-            if !is_retried {
-                self.count_broken(exchange, UpstreamResult::Timeout, ServerFailure::Timeout);
-            }
-            let mut error = Error::new(ErrorType::ReadTimedout).into_up();
-            error.set_retry(is_retried);
-            return error;
+            // `try_timeout` has passed. A server that is away shows in this way only if that is
+            // shorter than `connect_timeout`.
+            error = Error::new(ErrorType::ConnectTimedout).into_up();
         }
         sample(exchange, None, clock::now());
         self.count_upstream(exchange, UpstreamResult::Connect);
         if *error.etype() != QUEUED {
             self.blame(exchange, &error);
         }
+        // Of the body, nothing was sent: it can be sent from its beginning.
         error.set_retry(self.is_retried(exchange, Failed::NotConnected, method, true));
         error
     }
