@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::ops::Bound;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -49,6 +50,9 @@ const MAX_CHANGES: usize = 10_000;
 pub struct KeyFile {
     path: PathBuf,
     open: Mutex<Handle>,
+    /// Whether there was a file. If it is missing later, its volume may be: a new one there would
+    /// have no keys, and be hidden by the volume that returns.
+    has_existed: AtomicBool,
     changes: Mutex<Changes>,
 }
 
@@ -82,7 +86,8 @@ impl From<redb::Error> for KeptError {
 impl KeyFile {
     /// Creates it without opening the file.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, open: Mutex::default(), changes: Mutex::default() }
+        let has_existed = AtomicBool::new(false);
+        Self { path, open: Mutex::default(), has_existed, changes: Mutex::default() }
     }
 
     pub fn path(&self) -> &Path {
@@ -268,9 +273,13 @@ impl KeyFile {
             }
             Handle::Failed(_) | Handle::Unopened => {}
         }
-        let opened = open(&self.path).map(Arc::new);
+        let creates = !self.has_existed.load(Ordering::Relaxed);
+        let opened = open(&self.path, creates).map(Arc::new);
         *handle = match &opened {
-            Ok(database) => Handle::Open(Arc::clone(database)),
+            Ok(database) => {
+                self.has_existed.store(true, Ordering::Relaxed);
+                Handle::Open(Arc::clone(database))
+            }
             Err(_) => Handle::Failed(Weak::new()),
         };
         opened
@@ -287,13 +296,13 @@ impl Changes {
     }
 }
 
-/// Opens the file, which is created with mode 0600 if there is none.
-fn open(path: &Path) -> Result<Database, KeptError> {
+/// Opens the file. With `creates`, it is created with mode 0600 if there is none.
+fn open(path: &Path, creates: bool) -> Result<Database, KeptError> {
     let mut options = OpenOptions::new();
     let file: File = options
         .read(true)
         .write(true)
-        .create(true)
+        .create(creates)
         .truncate(false)
         .mode(0o600)
         .open(path)
@@ -497,6 +506,19 @@ mod tests {
         assert!(file.replace(std::slice::from_ref(&one)).is_err());
         assert_eq!(file.replace(&[one]).unwrap(), [Replaced::Done]);
         assert_eq!(found(&file, 3).unwrap().as_deref(), Some("a"));
+    }
+
+    /// As when its volume is gone: an empty file in its place would make all keys unknown.
+    #[test]
+    fn file_that_has_failed_and_is_missing_is_not_created_again() {
+        let (_folder, file) = file();
+        fail(&file, Fault::Disk);
+        assert!(found(&file, 1).is_err());
+        let moved = file.path().with_extension("moved");
+        std::fs::rename(file.path(), &moved).unwrap();
+        assert!(found(&file, 1).is_err() && file.check().is_err() && !file.path().exists());
+        std::fs::rename(moved, file.path()).unwrap();
+        assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"));
     }
 
     #[test]
