@@ -27,6 +27,9 @@ const PAGE: usize = 500;
 /// 300 bytes, those of an import up to 60 KB.
 const DIVISOR: usize = 4;
 
+/// Bytes of values in a reply that the next one is to have, about.
+const PAGE_BYTES: usize = 256 << 10;
+
 /// Maximum number of records that a search reads from one stream.
 const MAX_RECORDS: usize = 20_000;
 
@@ -163,6 +166,7 @@ impl History {
                 left = left.saturating_sub(page.len());
                 let (is_last, next) =
                     (page.len() < most, page.last().and_then(|(id, _)| before(id)));
+                most = next_length(&page, most);
                 for (_, fields) in page {
                     if visit(Record { stream, fields }).is_break() {
                         break 'pages;
@@ -200,6 +204,14 @@ async fn page(
     // Allows the next reply as many bytes as this one.
     fresh.connection.health.note(CallResult::Answered);
     Ok(page)
+}
+
+/// How many records the page after this one is to have, of at most `most`: at most twice as many.
+fn next_length(page: &Page, most: usize) -> usize {
+    let bytes = |fields: &HashMap<Vec<u8>, Vec<u8>>| fields.values().map(Vec::len).sum::<usize>();
+    let bytes: usize = page.iter().map(|(_, fields)| bytes(fields)).sum();
+    let fitting = PAGE_BYTES.saturating_mul(page.len()) / bytes.max(1);
+    fitting.clamp(1, most.saturating_mul(2).min(PAGE))
 }
 
 /// The id before `id`: `7-2` after `7-3`. Servers before 6.2 have no exclusive ranges.
@@ -246,18 +258,20 @@ mod tests {
     }
 
     /// Records of imports name hundreds of clients each: a page of them is larger than a reply may
-    /// be.
+    /// be. Those before are small again.
     #[tokio::test]
-    async fn pages_shrink_until_their_replies_are_small_enough() {
-        const RECORDS: usize = 600;
+    async fn pages_shrink_until_their_replies_are_small_enough_and_grow_again() {
+        const SMALL: usize = 4_000;
+        const LARGE: usize = 40;
         let server = RedisServer::start(&[]);
         let settings = server.settings();
         let mut client = server.client();
         let key = format!("{}audit", settings.prefix);
-        for _ in 0..RECORDS {
-            let mut command = redis::cmd("XADD");
-            command.arg(&key).arg("*").arg("json").arg("x".repeat(60_000));
-            command.query::<String>(&mut client).unwrap();
+        let add = "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'json', ARGV[2]) end";
+        for (count, bytes) in [(SMALL, 300), (LARGE, 60_000)] {
+            let mut command = redis::cmd("EVAL");
+            command.arg(add).arg(1).arg(&key).arg(count).arg("x".repeat(bytes));
+            command.query::<()>(&mut client).unwrap();
         }
         let history = History::new(settings, system_resolver());
         let range = Range {
@@ -274,7 +288,31 @@ mod tests {
             })
             .await
             .unwrap();
-        assert_eq!((read, is_complete), (RECORDS, true));
+        assert_eq!((read, is_complete), (SMALL + LARGE, true));
+        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut client).unwrap();
+        let (_, stats) = stats.split_once("cmdstat_xrevrange:calls=").unwrap();
+        let calls: usize = stats.split(',').next().unwrap().parse().unwrap();
+        assert!((10..40).contains(&calls), "{calls}");
+    }
+
+    #[test]
+    fn length_of_a_page_follows_the_size_of_its_records() {
+        let page = |count: usize, bytes: usize| -> Page {
+            let fields = HashMap::from([(b"json".to_vec(), vec![b'x'; bytes])]);
+            vec![("1-1".to_owned(), fields); count]
+        };
+        let table = [
+            ((500, 300), 500, 500),
+            ((7, 60_000), 7, 4),
+            ((4, 60_000), 4, 4),
+            ((4, 300), 4, 8),
+            ((300, 300), 300, 500),
+            ((1, 900_000), 1, 1),
+            ((0, 0), 500, 1),
+        ];
+        for ((count, bytes), most, expected) in table {
+            assert_eq!(next_length(&page(count, bytes), most), expected, "{count} {bytes}");
+        }
     }
 
     #[test]
