@@ -47,33 +47,67 @@ pub struct BanSync {
 #[derive(Debug, Default)]
 struct Known {
     position: Position,
-    /// While all records are read again: those read so far. What this gateway knows besides, Redis
-    /// has lost.
-    read_again: Option<HashSet<BucketId>>,
+    /// While all records are read, to find those that Redis has lost.
+    reading: Option<Reading>,
+    /// Whether the last call read records once more, and not changes.
+    was_beside: bool,
     /// The connection that the last call used.
     connection: u64,
 }
 
+/// All records of Redis, in the order of their changes.
+#[derive(Debug)]
+struct Reading {
+    /// Number of the last change that was read, if they are read once more, beside later changes.
+    beside: Option<u64>,
+    read: HashSet<BucketId>,
+}
+
 impl Known {
-    /// Notes the head of a reply, and the connection on which it came. Redis may have lost changes
+    /// From where the next call reads, and whether it reads records once more. Calls do so by
+    /// turns: changes that others make meanwhile do not wait.
+    fn next(&mut self) -> (Position, bool) {
+        let number = self.reading.as_ref().and_then(|reading| reading.beside);
+        let number = number.filter(|_| !self.was_beside);
+        self.was_beside = number.is_some();
+        (
+            number.map_or(self.position, |number| Position { number, ..self.position }),
+            self.was_beside,
+        )
+    }
+
+    /// Notes the reply to a call, and the connection on which it came. Redis may have lost changes
     /// if that is a new one: the server may be another one, or have been started again. That there
-    /// are fewer changes than before shows it only until there are as many again. Returns whether
-    /// there is more to read.
-    fn note(&mut self, reply: &Reply, connection: u64) -> bool {
+    /// are fewer changes than before shows it only until there are as many again.
+    ///
+    /// Returns the buckets of all records when they are read. What this gateway knows besides,
+    /// Redis has lost.
+    fn note(
+        &mut self,
+        reply: &Reply,
+        is_beside: bool,
+        connection: u64,
+    ) -> Option<HashSet<BucketId>> {
         let is_new = std::mem::replace(&mut self.connection, connection) != connection;
-        self.position = reply.position;
+        if reply.is_other || !is_beside {
+            self.position = reply.position;
+        }
         if reply.is_other {
             // This reply begins with the first record.
-            self.read_again = Some(HashSet::new());
+            self.reading = Some(Reading { beside: None, read: HashSet::new() });
         } else if is_new {
-            self.read_again = Some(HashSet::new());
-            self.position.number = 0;
-            return true;
+            self.reading = Some(Reading { beside: Some(0), read: HashSet::new() });
+            return None;
         }
-        if let Some(read) = &mut self.read_again {
-            read.extend(reply.changes.iter().map(|change| change.bucket));
+        let reading = self.reading.as_mut()?;
+        if let Some(number) = &mut reading.beside {
+            if !is_beside {
+                return None;
+            }
+            *number = reply.position.number;
         }
-        reply.has_more
+        reading.read.extend(reply.changes.iter().map(|change| change.bucket));
+        if reply.has_more { None } else { self.reading.take().map(|reading| reading.read) }
     }
 }
 
@@ -120,20 +154,26 @@ impl BanSync {
         known: &mut Known,
     ) -> Result<bool, RecordsError> {
         let is_full = updates.len() == AT_ONCE;
-        let command = self.command(&updates, known.position);
+        let (position, is_beside) = known.next();
+        let command = self.command(&updates, position);
         let sent_at = clock::now();
         let reply = self.records.call_all(&[command]).await.map(|mut replies| replies.pop());
         let reply = reply.and_then(|reply| reply.unwrap_or_else(|| Err(RecordsError::malformed())));
-        let reply = reply
+        let mut reply = reply
             .and_then(|reply| Reply::read(reply).ok_or_else(RecordsError::malformed))
             .inspect_err(|_| self.bans.put_back(updates))?;
-        let has_more = known.note(&reply, self.records.opened());
-        self.bans.apply(reply.changes, sent_at);
-        if !has_more && let Some(read) = known.read_again.take() {
-            // After all that Redis knows: a ban that was lifted meanwhile does not begin again.
-            self.bans.send_missing(&read, clock::now());
+        let all = known.note(&reply, is_beside, self.records.opened());
+        if is_beside {
+            // The refusals since a ban was lifted count.
+            let is_banned = |bucket| self.bans.left_us(bucket, sent_at).is_some();
+            reply.changes.retain(|change| change.number > 0 || is_banned(change.bucket));
         }
-        Ok(has_more || is_full)
+        self.bans.apply(reply.changes, sent_at);
+        if let Some(all) = all {
+            // After all that Redis knows: a ban that was lifted meanwhile does not begin again.
+            self.bans.send_missing(&all, clock::now());
+        }
+        Ok(reply.has_more || known.reading.is_some() || is_full)
     }
 
     fn command(&self, updates: &[Update], position: Position) -> Cmd {
@@ -291,5 +331,36 @@ mod tests {
             let counts = bans.counts(clock::now());
             assert_eq!(counts, HashMap::from([("r".to_owned(), 3)]));
         }
+    }
+
+    /// Records that are read once more are many, after each lost connection.
+    #[tokio::test]
+    async fn bans_of_others_do_not_wait_for_records_that_are_read_once_more() {
+        const CLIENTS: usize = 5 * AT_ONCE;
+        let server = RedisServer::start(&[]);
+        let sync = BanSync::new(Arc::new(Bans::new(true)), &server.settings());
+        let other = BanSync::new(Arc::new(Bans::new(true)), &server.settings());
+        let (mut known, mut of_other) = (Known::default(), Known::default());
+        let begin = |sync: &BanSync, id: usize| {
+            sync.bans.set(BucketId(id as u128), &RULE, about(id), MINUTE_US, clock::now());
+        };
+        for id in 0..CLIENTS {
+            begin(&sync, id);
+        }
+        exchange_all(&sync, &mut known).await;
+        let mut client = server.client();
+        redis::cmd("CLIENT").arg(&["KILL", "SKIPME", "yes"]).query::<()>(&mut client).unwrap();
+        // The first call may find that its connection was closed.
+        let _ = sync.exchange(Vec::new(), &mut known).await;
+        assert!(sync.exchange(Vec::new(), &mut known).await.unwrap());
+        begin(&other, CLIENTS);
+        exchange_all(&other, &mut of_other).await;
+        for _ in 0..2 {
+            assert!(sync.exchange(Vec::new(), &mut known).await.unwrap());
+        }
+        let now = clock::now();
+        assert!(sync.bans.left_us(BucketId(CLIENTS as u128), now).is_some());
+        exchange_all(&sync, &mut known).await;
+        assert!(sync.bans.take_updates(AT_ONCE, now).is_empty());
     }
 }
