@@ -238,6 +238,14 @@ mod tests {
         }
     }
 
+    fn gateway(server: &RedisServer) -> BanSync {
+        BanSync::new(Arc::new(Bans::new(true)), &server.settings())
+    }
+
+    fn begin(sync: &BanSync, id: usize) {
+        sync.bans.set(BucketId(id as u128), &RULE, about(id), MINUTE_US, clock::now());
+    }
+
     /// Calls until there is no more.
     async fn exchange_all(sync: &BanSync, known: &mut Known) {
         loop {
@@ -254,12 +262,10 @@ mod tests {
     async fn lifted_bans_stay_lifted_after_a_loss_and_others_are_restored() {
         const CLIENTS: usize = 3 * AT_ONCE;
         let server = RedisServer::start(&[]);
-        let sync = BanSync::new(Arc::new(Bans::new(true)), &server.settings());
-        let other = BanSync::new(Arc::new(Bans::new(true)), &server.settings());
+        let [sync, other] = [gateway(&server), gateway(&server)];
         let mut known = Known::default();
-        let now = clock::now();
         for id in 0..CLIENTS {
-            sync.bans.set(BucketId(id as u128), &RULE, about(id), MINUTE_US, now);
+            begin(&sync, id);
         }
         exchange_all(&sync, &mut known).await;
         redis::cmd("FLUSHALL").query::<()>(&mut server.client()).unwrap();
@@ -293,12 +299,8 @@ mod tests {
     #[tokio::test]
     async fn bans_that_a_failover_has_lost_are_restored_after_as_many_others() {
         let server = RedisServer::start(&[]);
-        let sync = BanSync::new(Arc::new(Bans::new(true)), &server.settings());
-        let other = BanSync::new(Arc::new(Bans::new(true)), &server.settings());
+        let [sync, other] = [gateway(&server), gateway(&server)];
         let (mut known, mut of_other) = (Known::default(), Known::default());
-        let begin = |sync: &BanSync, id: usize| {
-            sync.bans.set(BucketId(id as u128), &RULE, about(id), MINUTE_US, clock::now());
-        };
         begin(&sync, 0);
         exchange_all(&sync, &mut known).await;
         let mut client = server.client();
@@ -338,12 +340,8 @@ mod tests {
     async fn bans_of_others_do_not_wait_for_records_that_are_read_once_more() {
         const CLIENTS: usize = 5 * AT_ONCE;
         let server = RedisServer::start(&[]);
-        let sync = BanSync::new(Arc::new(Bans::new(true)), &server.settings());
-        let other = BanSync::new(Arc::new(Bans::new(true)), &server.settings());
+        let [sync, other] = [gateway(&server), gateway(&server)];
         let (mut known, mut of_other) = (Known::default(), Known::default());
-        let begin = |sync: &BanSync, id: usize| {
-            sync.bans.set(BucketId(id as u128), &RULE, about(id), MINUTE_US, clock::now());
-        };
         for id in 0..CLIENTS {
             begin(&sync, id);
         }
