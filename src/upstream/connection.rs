@@ -67,8 +67,7 @@ pub(crate) struct Attempt {
     pub(crate) idle_timeout: Duration,
     /// When the response must have ended; `None`: at any time.
     pub(crate) deadline: Option<Deadline>,
-    /// The limit on connections, and how long the attempt may wait for one; `None`: there is none.
-    pub(crate) bound: Option<Bound>,
+    pub(crate) max_connections: Option<MaxConnections>,
     /// A connection that was opened or taken before the attempt.
     pub(crate) opened: Mutex<Option<Opened>>,
     /// Longest pause of the client while it sends the request's body; `None`: Pingora bounds it,
@@ -96,10 +95,10 @@ impl Opened {
 
 /// The limit on the connections of an upstream, for one attempt.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bound {
-    pub(crate) max: MaxConnections,
+pub(super) struct Bound {
+    pub(super) max: MaxConnections,
     /// Longest wait for a connection.
-    pub(crate) longest: Duration,
+    pub(super) longest: Duration,
 }
 
 /// The type of the error of a request that got no connection because of `max_connections`.
@@ -342,13 +341,14 @@ impl Attempt {
 
     /// A connection of those that the limit allows.
     #[cold]
-    async fn acquire(&self, bound: Bound) -> Result<Opened> {
+    async fn acquire(&self, max: MaxConnections) -> Result<Opened> {
         let pool = &self.dial.pool;
+        let bound = Bound { max, longest: self.connect_timeout };
         let is_reusable = self.connects == Connects::IdleFirst;
         let kept = Some(&self.dial.server).filter(|_| is_reusable);
         let take = || {
             let taken = || self.take_idle().map(Found::Idle);
-            let permit = || pool.permit(bound.max.open, kept, None).map(Found::New);
+            let permit = || pool.permit(max.open, kept, None).map(Found::New);
             // One that another request has put back meanwhile is not closed by `permit`.
             taken().or_else(permit).or_else(taken)
         };
@@ -366,15 +366,15 @@ impl Attempt {
 
     /// Waits for a connection, at most until the deadline or the end of the attempt.
     async fn in_time<T>(&self, step: impl Future<Output = Result<T>>) -> Result<T> {
-        let deadline = self.deadline.map(|end| (end.at, TimedOut::Deadline(end.set_by)));
+        let deadline = self.deadline.map(|end| (end.at, Some(TimedOut::Deadline(end.set_by))));
         let attempt = self.try_limit.and_then(|limit| limit.of_connecting(self.connect_timeout));
-        let attempt = attempt.map(|end| (end, TimedOut::Server));
+        let attempt = attempt.map(|end| (end, None));
         let Some((end, late)) = deadline.into_iter().chain(attempt).min_by_key(|(end, _)| *end)
         else {
             return step.await;
         };
         timeout_at(end, step).await.unwrap_or_else(|_| {
-            self.progress.lock().timed_out = Some(late);
+            self.progress.lock().timed_out = late;
             Err(Error::new(ErrorType::ConnectTimedout).into_up())
         })
     }
@@ -385,15 +385,15 @@ impl L4Connect for Connector {
     async fn connect(&self, _: &PeerAddress) -> Result<Stream> {
         let attempt = &self.0;
         let opened = attempt.opened.lock().take();
-        let opened =
-            opened.or_else(|| if attempt.bound.is_none() { attempt.take_idle() } else { None });
-        let Opened { mut transport, run, is_reused } = match (opened, attempt.bound) {
+        let opened = opened
+            .or_else(|| if attempt.max_connections.is_none() { attempt.take_idle() } else { None });
+        let Opened { mut transport, run, is_reused } = match (opened, attempt.max_connections) {
             (Some(opened), _) => opened,
             (None, None) => {
                 let permit = attempt.dial.pool.idle().gate().open();
                 Box::pin(attempt.in_time(attempt.open(permit))).await?
             }
-            (None, Some(bound)) => Box::pin(attempt.in_time(attempt.acquire(bound))).await?,
+            (None, Some(max)) => Box::pin(attempt.in_time(attempt.acquire(max))).await?,
         };
         let raced = transport.take_raced();
         let server = raced.as_ref().map(|raced| Box::new(raced.server.clone()));
@@ -658,45 +658,18 @@ impl AsyncWrite for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::http2::{Acquired, Needs, Usable};
-    use crate::upstream::pool::tests::pool_at;
+    use crate::upstream::http2::tests::{NEEDS, dial, server};
+    use crate::upstream::http2::{Acquired, Needs};
 
     #[tokio::test]
     async fn idle_connection_over_http2_is_closed_for_an_upgrade() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(async move {
-                    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
-                    while connection.accept().await.is_some() {}
-                });
-            }
-        });
-        let file = format!(
-            "[upstreams.api]\nservers = [\"{address}\"]\nprotocol = \"h2c\"\n[routes.all]\n"
-        );
-        let pool = pool_at(&file, Vec::new()).await;
+        let dial = dial(server().await, "a");
         let max = MaxConnections { open: 1, waiting: 10 };
-        let connect_timeout = Duration::from_secs(20);
-        let dial = Dial {
-            server: pool.endpoint(address),
-            pool,
-            proxy_header: None,
-            tries_families: false,
-            is_selected: true,
-        };
-        let needs = Needs {
-            offer: Offer::Http2,
-            usable: Usable::Any,
-            idle_timeout: Duration::from_secs(60),
-            connect_timeout,
-            max_connections: Some(max),
-        };
+        let needs = Needs { max_connections: Some(max), ..NEEDS };
+        let connect_timeout = needs.connect_timeout;
         let acquired = dial.pool.http2.acquire(&dial, needs).await.unwrap();
         assert!(matches!(acquired, Acquired::Http2(_)));
         drop(acquired);
-        let bound = Bound { max, longest: Duration::from_secs(20) };
         let attempt = Attempt {
             dial,
             request_id: RequestId::new(),
@@ -709,12 +682,12 @@ mod tests {
             upgraded_idle_timeout: connect_timeout,
             idle_timeout: connect_timeout,
             deadline: None,
-            bound: Some(bound),
+            max_connections: Some(max),
             opened: Mutex::default(),
             client_timeout: None,
             progress: Mutex::default(),
         };
-        let opened = attempt.acquire(bound).await.unwrap();
+        let opened = attempt.acquire(max).await.unwrap();
         assert!(!opened.is_reused);
         assert_eq!(attempt.dial.pool.connections(), (1, 0));
     }

@@ -36,7 +36,7 @@ use super::transport::{Counted, Transport};
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::base::duration::micros;
-use crate::policy::settings::MaxConnections;
+use crate::policy::settings::{MaxConnections, Upstream};
 
 /// Maximum number of requests at a time on one connection. A server may allow fewer.
 const MAX_STREAMS: usize = 100;
@@ -113,6 +113,16 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
+    pub(crate) fn of(upstream: &Upstream, offer: Offer, usable: Usable) -> Self {
+        Self {
+            offer,
+            usable,
+            idle_timeout: upstream.idle_timeout,
+            connect_timeout: upstream.connect_timeout,
+            max_connections: upstream.max_connections,
+        }
+    }
+
     /// Whether a connection over HTTP/1.1 will do, which the server has selected last.
     fn takes_http1(&self, server: &Server) -> bool {
         self.offer == Offer::Both && server.selected(clock::now()) == Some(Version::Http1)
@@ -747,4 +757,4 @@ pub(crate) fn is_unprocessed(error: &h2::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -18,7 +18,7 @@ use crate::gateway::respond::failure;
 use crate::gateway::{Gateway, respond};
 use crate::policy::settings::Upstream;
 use crate::policy::time_limits::TimeLimits;
-use crate::upstream::connection::{Attempt, Bound, Connector, Connects, Progress, TimedOut};
+use crate::upstream::connection::{Attempt, Connector, Connects, Progress, TimedOut};
 use crate::upstream::deadline::TryLimit;
 use crate::upstream::dial::Dial;
 
@@ -181,7 +181,7 @@ fn attempt(
         upgraded_idle_timeout: route.map_or(Duration::MAX, |route| route.websocket_idle_timeout),
         idle_timeout: upstream.idle_timeout,
         deadline: exchange.attempts.deadline,
-        bound: upstream.max_connections.map(|max| Bound { max, longest: upstream.connect_timeout }),
+        max_connections: upstream.max_connections,
         opened: Mutex::default(),
         progress: Mutex::default(),
         client_timeout: match exchange.connection.protocol {

@@ -119,13 +119,7 @@ async fn acquire(
     offer: Offer,
     limits: Limits,
 ) -> Result<Acquired> {
-    let needs = Needs {
-        offer,
-        usable: exchange.attempts.usable(dial.server.address),
-        idle_timeout: upstream.idle_timeout,
-        connect_timeout: upstream.connect_timeout,
-        max_connections: upstream.max_connections,
-    };
+    let needs = Needs::of(upstream, offer, exchange.attempts.usable(dial.server.address));
     let acquired = dial.pool.http2.acquire(dial, needs);
     let began = || exchange.attempts.last_began();
     let Some((end, deadline)) = limits.end_of_connecting(upstream.connect_timeout, began) else {
@@ -134,7 +128,7 @@ async fn acquire(
     timeout_at(end, acquired).await.unwrap_or_else(|_| {
         Err(match deadline {
             Some(deadline) => deadline::passed(deadline.set_by, true),
-            None => Error::new(ErrorType::ReadTimedout).into_up(),
+            None => Error::new(ErrorType::ConnectTimedout).into_up(),
         })
     })
 }

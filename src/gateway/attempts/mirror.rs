@@ -30,7 +30,7 @@ use crate::policy::mirror::Mirror;
 use crate::policy::servers::Balance;
 use crate::policy::settings::Upstream;
 use crate::runtime::Snapshot;
-use crate::upstream::connection::{Attempt, Bound, Connector, Connects, OVERFLOW, Opened, QUEUED};
+use crate::upstream::connection::{Attempt, Connector, Connects, OVERFLOW, Opened, QUEUED};
 use crate::upstream::dial::Dial;
 use crate::upstream::endpoint::InFlight;
 use crate::upstream::http2::{Acquired, Needs, Stream, Usable};
@@ -215,20 +215,12 @@ impl Copy {
     /// Sends the copy and reads the response.
     async fn exchange(&self) -> Result<UpstreamResult, Failed> {
         let upstream = self.upstream().ok_or(UpstreamResult::NoServer)?;
-        let bound =
-            upstream.max_connections.map(|max| Bound { max, longest: upstream.connect_timeout });
         let Some(offer) = offer_to(upstream) else {
-            return self.http1(upstream, bound, None).await;
+            return self.http1(upstream, None).await;
         };
-        let needs = Needs {
-            offer,
-            usable: Usable::Any,
-            idle_timeout: upstream.idle_timeout,
-            connect_timeout: upstream.connect_timeout,
-            max_connections: upstream.max_connections,
-        };
+        let needs = Needs::of(upstream, offer, Usable::Any);
         match self.connected(self.dial.pool.http2.acquire(&self.dial, needs)).await? {
-            Acquired::Http1(opened) => self.http1(upstream, bound, Some(opened)).await,
+            Acquired::Http1(opened) => self.http1(upstream, Some(opened)).await,
             Acquired::Http2(stream) => self.http2(upstream, stream).await,
         }
     }
@@ -257,10 +249,9 @@ impl Copy {
     async fn http1(
         &self,
         upstream: &Upstream,
-        bound: Option<Bound>,
         opened: Option<Opened>,
     ) -> Result<UpstreamResult, Failed> {
-        let attempt = Arc::new(self.attempt(upstream, bound, opened));
+        let attempt = Arc::new(self.attempt(upstream, opened));
         let connector = Connector(Arc::clone(&attempt));
         let peer = PeerAddress::Inet(self.dial.server.address);
         let stream = self.connected(connector.connect(&peer)).await?;
@@ -285,12 +276,7 @@ impl Copy {
 
     /// The attempt as its connection sees it. The whole request is there, so only the server can be
     /// slow.
-    fn attempt(
-        &self,
-        upstream: &Upstream,
-        bound: Option<Bound>,
-        opened: Option<Opened>,
-    ) -> Attempt {
+    fn attempt(&self, upstream: &Upstream, opened: Option<Opened>) -> Attempt {
         Attempt {
             dial: self.dial.clone(),
             request_id: self.request_id.clone(),
@@ -303,7 +289,7 @@ impl Copy {
             upgraded_idle_timeout: Duration::ZERO,
             idle_timeout: upstream.idle_timeout,
             deadline: None,
-            bound,
+            max_connections: upstream.max_connections,
             opened: Mutex::new(opened),
             client_timeout: None,
             progress: Mutex::default(),

@@ -81,11 +81,6 @@ impl Gateway {
             self.count_upstream(exchange, UpstreamResult::Timeout);
             return error;
         }
-        if timed_out == Some(TimedOut::Server) || *error.etype() == ErrorType::ReadTimedout {
-            // `try_timeout` has passed. A server that is away shows in this way only if that is
-            // shorter than `connect_timeout`.
-            error = Error::new(ErrorType::ConnectTimedout).into_up();
-        }
         sample(exchange, None, clock::now());
         self.count_upstream(exchange, UpstreamResult::Connect);
         if *error.etype() != QUEUED {

@@ -11,7 +11,7 @@ use crate::upstream::pool::Pool;
 use crate::upstream::pool::tests::pool_at;
 
 /// An HTTP/2 server in clear that accepts requests and does not respond.
-async fn server() -> SocketAddr {
+pub(in crate::upstream) async fn server() -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve(listener));
@@ -31,7 +31,7 @@ fn file(server: &str) -> String {
     format!("[upstreams.api]\nservers = [{server:?}]\nprotocol = \"h2c\"\n[routes.all]\n")
 }
 
-fn dial(address: SocketAddr, host: &str) -> Dial {
+pub(in crate::upstream) fn dial(address: SocketAddr, host: &str) -> Dial {
     dial_by(&file(&address.to_string()), address, host)
 }
 
@@ -46,7 +46,7 @@ fn dial_by(file: &str, address: SocketAddr, host: &str) -> Dial {
     }
 }
 
-const NEEDS: Needs = Needs {
+pub(in crate::upstream) const NEEDS: Needs = Needs {
     offer: Offer::Http2,
     usable: Usable::Any,
     idle_timeout: Duration::from_secs(60),
