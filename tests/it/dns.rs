@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::{
     DEMO, Dnsmasq, Gateway, Names, PeerServer, Request, SilentPort, Upstream, eventually,
-    send_concurrently, send_many, sleep_for, timed_below,
+    proxy_with, send_concurrently, send_many, sleep_for, timed_below,
 };
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -324,6 +324,38 @@ fn row_187_dead_family_delays_calls_at_a_time_over_http2_once() {
         let opened = gateway.count("tollgate_upstream_connections_total", &[("reused", "false")]);
         assert!(opened <= 3, "{opened}");
         assert!(gateway.endpoints().iter().all(|it| it["in_flight"] == 0));
+    }
+}
+
+/// One copy after another: the first or the second one begins at the dead family.
+#[test]
+fn row_187_copies_are_sent_to_the_other_family_too() {
+    let (node, upstream) = (PeerServer::node(None), Upstream::responding(OK));
+    for (protocol, alive) in [("h2c", node.address), ("http1", upstream.address)] {
+        let names = Names::new();
+        let api = Upstream::responding(OK);
+        let dead = half_dead(&names, alive);
+        let gateway = Gateway::start(&format!(
+            "{}{}[upstreams.shadow]\nservers = [\"api.test:{}\"]\nprotocol = \"{protocol}\"\n\
+             connect_timeout = \"10s\"\n",
+            names.setting(),
+            proxy_with(&[api.address], "mirror = { to = \"shadow\" }"),
+            dead.address.port(),
+        ));
+        let copies = "tollgate_mirrored_requests_total";
+        for count in 1..=6 {
+            assert_eq!(gateway.get("/").status, 200);
+            let labels = [("upstream", "shadow"), ("result", "2xx")];
+            timed_below(DELAYED, || gateway.wait_for_count(copies, &labels, count));
+        }
+        let states = || -> BTreeSet<_> {
+            let endpoints = gateway.endpoints_of("shadow");
+            endpoints.iter().map(|it| (it["state"].to_string(), it["in_flight"].as_u64())).collect()
+        };
+        let expected = ["\"unreachable\"", "\"up\""].map(|state| (state.to_owned(), Some(0)));
+        eventually("the end of the copies", || {
+            (states() == BTreeSet::from(expected.clone())).then_some(())
+        });
     }
 }
 

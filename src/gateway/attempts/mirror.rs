@@ -31,8 +31,9 @@ use crate::policy::servers::Balance;
 use crate::policy::settings::Upstream;
 use crate::runtime::Snapshot;
 use crate::upstream::connection::{Attempt, Connector, Connects, OVERFLOW, Opened, QUEUED};
-use crate::upstream::dial::Dial;
+use crate::upstream::dial::{Dial, Raced, failed_in_place};
 use crate::upstream::endpoint::InFlight;
+use crate::upstream::health::EjectReason;
 use crate::upstream::http2::{Acquired, Needs, Stream, Usable};
 use crate::upstream::load::MirrorSlot;
 use crate::upstream::pool::Wanted;
@@ -160,7 +161,7 @@ impl Gateway {
             server,
             pool: Arc::clone(pool),
             proxy_header,
-            tries_families: false,
+            tries_families: true,
             is_selected: true,
         };
         let from = exchange.upstream().map_or("", |upstream| &upstream.name);
@@ -198,7 +199,7 @@ fn prepare(head: &mut RequestHeader, from: &str, body: &Bytes) -> Result<()> {
 
 impl Copy {
     /// Sends the copy, and counts its result.
-    async fn send(self, longest: Duration) {
+    async fn send(mut self, longest: Duration) {
         let sent = timeout(longest, self.exchange()).await;
         let result = match sent {
             Ok(Ok(result) | Err(result)) => result,
@@ -213,48 +214,79 @@ impl Copy {
     }
 
     /// Sends the copy and reads the response.
-    async fn exchange(&self) -> Result<UpstreamResult, Failed> {
-        let upstream = self.upstream().ok_or(UpstreamResult::NoServer)?;
+    async fn exchange(&mut self) -> Result<UpstreamResult, Failed> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let upstream = snapshot.policy.upstreams.get(self.to).ok_or(UpstreamResult::NoServer)?;
         let Some(offer) = offer_to(upstream) else {
             return self.http1(upstream, None).await;
         };
         let needs = Needs::of(upstream, offer, Usable::Any);
-        match self.connected(self.dial.pool.http2.acquire(&self.dial, needs)).await? {
-            Acquired::Http1(opened) => self.http1(upstream, Some(opened)).await,
-            Acquired::Http2(stream) => self.http2(upstream, stream).await,
+        match self.dial.pool.http2.acquire(&self.dial, needs).await {
+            Ok(Acquired::Http1(opened)) => self.http1(upstream, Some(opened)).await,
+            Ok(Acquired::Http2(mut stream)) => {
+                self.connected(stream.raced.take());
+                self.http2(upstream, stream).await
+            }
+            Err(error) => Err(self.failed_to_connect(&error)),
         }
     }
 
-    /// Waits for a connection.
-    async fn connected<T>(&self, connecting: impl Future<Output = Result<T>>) -> Result<T, Failed> {
-        match connecting.await {
-            Ok(connected) => {
-                self.dial.pool.reachable(&self.endpoint, clock::now());
-                return Ok(connected);
+    /// Notes that the server has been connected to. `raced`: at another address.
+    fn connected(&mut self, raced: Option<Box<Raced>>) {
+        let (pool, now) = (Arc::clone(&self.dial.pool), clock::now());
+        if let Some(raced) = raced {
+            for reason in pool.lost_to(&raced, now) {
+                self.count_ejection(reason);
             }
-            Err(error) if *error.etype() == OVERFLOW => return Err(UpstreamResult::Overflow),
-            Err(error) if *error.etype() == QUEUED => return Err(UpstreamResult::Connect),
-            Err(_) => {}
+            self.replace_endpoint(&raced);
         }
-        let ejected = self.dial.pool.unreachable(&self.endpoint, clock::now());
+        pool.reachable(&self.endpoint, now);
+    }
+
+    /// Notes that the server could not be connected to.
+    fn failed_to_connect(&mut self, error: &Error) -> Failed {
+        if *error.etype() == OVERFLOW {
+            return UpstreamResult::Overflow;
+        }
+        if *error.etype() != QUEUED {
+            if let Some(raced) = failed_in_place(error) {
+                self.replace_endpoint(raced);
+            }
+            let ejected = self.dial.pool.unreachable(&self.endpoint, clock::now());
+            if let Some(reason) = ejected {
+                self.count_ejection(reason);
+            }
+        }
+        UpstreamResult::Connect
+    }
+
+    /// Counts the copy at the endpoint that was connected to, in place of the selected one.
+    fn replace_endpoint(&mut self, raced: &Raced) {
+        if let Some(endpoint) = self.dial.pool.begin_at(raced.server.address) {
+            self.endpoint = endpoint;
+        }
+    }
+
+    fn count_ejection(&self, reason: EjectReason) {
         let (series, policy) = (&self.snapshot.series, &self.snapshot.policy);
-        if let (Some(reason), Some(series)) =
-            (ejected, series.upstream(&self.metrics, policy, self.to))
-        {
+        if let Some(series) = series.upstream(&self.metrics, policy, self.to) {
             series.ejected(reason);
         }
-        Err(UpstreamResult::Connect)
     }
 
     async fn http1(
-        &self,
+        &mut self,
         upstream: &Upstream,
         opened: Option<Opened>,
     ) -> Result<UpstreamResult, Failed> {
         let attempt = Arc::new(self.attempt(upstream, opened));
         let connector = Connector(Arc::clone(&attempt));
         let peer = PeerAddress::Inet(self.dial.server.address);
-        let stream = self.connected(connector.connect(&peer)).await?;
+        let stream = match connector.connect(&peer).await {
+            Ok(stream) => stream,
+            Err(error) => return Err(self.failed_to_connect(&error)),
+        };
+        self.connected(attempt.take_raced());
         let broken = |_: Box<Error>| UpstreamResult::Broken;
         let mut session = send(Box::new(stream), &self.head, &self.body).await.map_err(broken)?;
         let response = session.resp_header().ok_or(UpstreamResult::Broken)?;

@@ -1,8 +1,6 @@
 //! How an attempt went: a connection, a response or a failure, over either version of HTTP. Each is
 //! counted, and the upstream's pool and limits learn from it.
 
-use std::sync::Arc;
-
 use http::{Method, StatusCode};
 use pingora::prelude::{Error, ErrorSource, ErrorType, Result};
 use tokio::time::Instant;
@@ -47,12 +45,9 @@ impl Gateway {
     /// one, which connected later or failed: it gets no requests for a time.
     #[cold]
     pub(in crate::gateway) fn raced(&self, exchange: &mut Exchange, raced: &Raced) {
-        let now = clock::now();
-        let Some(pool) = exchange.pool().map(Arc::clone) else { return };
-        for lost in raced.lost.iter().filter_map(|lost| pool.begin_at(*lost)) {
-            if let Some(reason) = pool.unreachable(&lost, now) {
-                self.count_ejection(exchange, reason);
-            }
+        let ejected = exchange.pool().map(|pool| pool.lost_to(raced, clock::now()));
+        for reason in ejected.into_iter().flatten() {
+            self.count_ejection(exchange, reason);
         }
         replace_endpoint(exchange, raced);
     }

@@ -12,6 +12,7 @@ use crate::base::clock;
 use crate::policy::failures::ServerFailure;
 use crate::policy::health::{Eject, HealthChecks};
 use crate::upstream::check;
+use crate::upstream::dial::Raced;
 use crate::upstream::endpoint::{CheckTurn, EndpointState, InFlight};
 use crate::upstream::health::{
     CheckFailure, EjectReason, Endpoints, HealthView, Order, State, Suspicion,
@@ -44,6 +45,14 @@ impl Pool {
         endpoint.state().health().unreachable(now);
         self.follow_state(now);
         self.observe(endpoint, Some(ServerFailure::Connect), now)
+    }
+
+    /// Notes that the addresses whose attempts had begun before that of `raced` had not connected
+    /// by `now` (microseconds), as [`unreachable`](Self::unreachable).
+    #[cold]
+    pub(crate) fn lost_to(&self, raced: &Raced, now: u64) -> Vec<EjectReason> {
+        let lost = raced.lost.iter().filter_map(|lost| self.begin_at(*lost));
+        lost.filter_map(|lost| self.unreachable(&lost, now)).collect()
     }
 
     /// Notes that a new connection to an endpoint succeeded at `now` (microseconds).

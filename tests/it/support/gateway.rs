@@ -221,6 +221,14 @@ impl Gateway {
         all["upstreams"][0]["addresses"].as_array().unwrap().clone()
     }
 
+    /// The endpoints of the upstream with this name.
+    pub(crate) fn endpoints_of(&self, upstream: &str) -> Vec<serde_json::Value> {
+        let all = self.admin("/api/upstreams").json();
+        let mut all = all["upstreams"].as_array().unwrap().iter();
+        let own = all.find(|it| it["name"] == upstream).unwrap();
+        own["addresses"].as_array().unwrap().clone()
+    }
+
     /// Sends `body` to `POST /api/explain`.
     pub(crate) fn explain(&self, body: impl AsRef<[u8]>) -> Response {
         self.send_admin(&Request::new("POST", "/api/explain").body(body))
