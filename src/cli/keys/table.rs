@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::transfer::line;
 use crate::api::keys::{NewClient, StoredClient};
 use crate::base::time::UtcTime;
+use crate::config::suggest;
 use crate::keys::record::{HexDigest, Override, Secret};
 
 const COLUMNS: [&str; 10] = [
@@ -32,8 +33,9 @@ struct Row {
     plan: Option<String>,
     #[serde(default)]
     tenant: Option<String>,
+    /// `true` or `false`.
     #[serde(default)]
-    enabled: Option<bool>,
+    enabled: Option<String>,
     #[serde(default)]
     sha256: Option<String>,
     #[serde(default)]
@@ -92,43 +94,96 @@ fn written(cells: &[String; COLUMNS.len()]) -> Vec<u8> {
     writer.into_inner().unwrap_or_default()
 }
 
-/// The clients of a file, as JSON, with the line of the first row of each.
+/// The clients of a file.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    /// Each as JSON, with the line of its first row.
+    pub(super) valid: Vec<(u64, Vec<u8>)>,
+    /// The lines of wrong rows, and what is wrong. Their clients are left out with all of their
+    /// rows: an import without one of its keys would not be what the file says.
+    pub(super) wrong: Vec<(u64, String)>,
+}
+
+/// Reads a file.
 ///
 /// # Errors
-/// What is wrong, and where.
-pub(super) fn read(content: &[u8]) -> Result<Vec<(u64, Vec<u8>)>, String> {
-    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(content);
-    let headers = reader.headers().map_err(|error| error.to_string())?.clone();
-    let mut clients: Vec<(u64, NewClient)> = Vec::new();
+/// What is wrong with its first line.
+pub(super) fn read(content: &[u8]) -> Result<Clients, String> {
+    let mut builder = csv::ReaderBuilder::new();
+    let mut reader = builder.trim(csv::Trim::All).flexible(true).from_reader(content);
+    let headers = reader.headers().map_err(|error| words(&error))?.clone();
+    check_columns(&headers)?;
+    let mut all = Clients::default();
+    // The id and the line of each client, and the client unless a row of it is wrong.
+    let mut clients: Vec<(String, u64, Option<NewClient>)> = Vec::new();
     for record in reader.records() {
-        let record = record.map_err(|error| error.to_string())?;
-        let at = record.position().map_or(0, csv::Position::line);
-        let row: Row =
-            record.deserialize(Some(&headers)).map_err(|error| format!("line {at}: {error}"))?;
-        let secret = row.secret().map_err(|error| format!("line {at}: {error}"))?;
-        match clients.last_mut() {
-            Some((_, last)) if last.id.as_ref() == Some(&row.id) => {
-                last.secrets.get_or_insert_default().extend(secret);
+        let (record, at) = match record {
+            Ok(record) => {
+                let at = record.position().map_or(0, csv::Position::line);
+                (record, at)
             }
-            _ => {
-                let client = row.client(secret).map_err(|error| format!("line {at}: {error}"))?;
-                clients.push((at, client));
+            Err(error) => {
+                let at = error.position().map_or(0, csv::Position::line);
+                all.wrong.push((at, words(&error)));
+                continue;
             }
+        };
+        let id = headers.iter().position(|name| name == "id").and_then(|at| record.get(at));
+        let id = id.unwrap_or_default().to_owned();
+        if clients.last().is_none_or(|(last, ..)| *last != id) {
+            clients.push((id, at, Some(NewClient::default())));
+        }
+        let Some((id, first, client)) = clients.last_mut() else { continue };
+        let added =
+            Row::of(&record, &headers).and_then(|row| row.add_to(client.as_mut(), *first == at));
+        if let Err(why) = added {
+            *client = None;
+            all.wrong.push((at, format!("{why}; the client `{id}` is not imported")));
         }
     }
-    Ok(clients.iter().map(|(at, client)| (*at, line(client))).collect())
+    let valid = clients.into_iter().filter_map(|(_, at, client)| Some((at, line(&client?))));
+    all.valid = valid.collect();
+    Ok(all)
+}
+
+/// # Errors
+/// A column is missing, or not known.
+fn check_columns(headers: &csv::StringRecord) -> Result<(), String> {
+    let known = || suggest::list(&COLUMNS, "and");
+    if let Some(unknown) = headers.iter().find(|name| !COLUMNS.contains(name)) {
+        return Err(format!("line 1: there is no column `{unknown}`; the columns are {}", known()));
+    }
+    if !headers.iter().any(|name| name == "id") {
+        return Err(format!("line 1: the column `id` is missing; the columns are {}", known()));
+    }
+    Ok(())
+}
+
+fn words(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::Utf8 { .. } => "the line is not UTF-8".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 impl Row {
+    fn of(record: &csv::StringRecord, headers: &csv::StringRecord) -> Result<Self, String> {
+        let (cells, columns) = (record.len(), headers.len());
+        if cells != columns {
+            return Err(format!("the row has {cells} cells, and the first line {columns}"));
+        }
+        record.deserialize(Some(headers)).map_err(|error| words(&error))
+    }
+
     /// Its API key; `None` if it has none.
     fn secret(&self) -> Result<Option<Secret>, String> {
         let Some(sha256) = &self.sha256 else { return Ok(None) };
         let sha256 = HexDigest::parse(sha256).ok_or("`sha256` has 64 hexadecimal digits")?;
         let time = |text: &Option<String>| match text {
             None => Ok(None),
-            Some(text) => UtcTime::parse(text)
-                .map(Some)
-                .ok_or("a time is not in the form of RFC 3339: 2027-01-31T00:00:00Z"),
+            Some(text) => UtcTime::parse(text).map(Some).ok_or_else(|| {
+                format!("the time `{text}` is not in the form of RFC 3339: 2027-01-31T00:00:00Z")
+            }),
         };
         Ok(Some(Secret {
             name: self.name.clone(),
@@ -138,7 +193,21 @@ impl Row {
         }))
     }
 
-    fn client(self, secret: Option<Secret>) -> Result<NewClient, String> {
+    /// Adds its API key to a client, of which it `is_first` or a further row. `client`: none if
+    /// another row of it is wrong.
+    fn add_to(self, client: Option<&mut NewClient>, is_first: bool) -> Result<(), String> {
+        let secret = self.secret()?;
+        let new = if is_first { Some(self.client()?) } else { None };
+        if let Some(client) = client {
+            if let Some(new) = new {
+                *client = new;
+            }
+            client.secrets.get_or_insert_default().extend(secret);
+        }
+        Ok(())
+    }
+
+    fn client(self) -> Result<NewClient, String> {
         let metadata: BTreeMap<String, String> = match &self.metadata {
             None => BTreeMap::new(),
             Some(json) => serde_json::from_str(json)
@@ -149,14 +218,20 @@ impl Row {
             Some(json) => serde_json::from_str(json)
                 .map_err(|_| "`overrides` is a JSON object of limits by rule".to_owned())?,
         };
+        let enabled = match self.enabled.as_deref() {
+            None => None,
+            Some("true") => Some(true),
+            Some("false") => Some(false),
+            Some(other) => return Err(format!("`enabled` is `true` or `false`, not `{other}`")),
+        };
         Ok(NewClient {
             id: Some(self.id),
             plan: self.plan,
             tenant: self.tenant,
-            enabled: self.enabled,
+            enabled,
             metadata,
             overrides,
-            secrets: Some(secret.into_iter().collect()),
+            secrets: Some(Vec::new()),
             ..NewClient::default()
         })
     }
@@ -189,7 +264,8 @@ mod tests {
         let all = [several, none, record("one", 3)].map(|record| StoredClient::of(&record));
         let mut content = head();
         content.extend(all.iter().flat_map(rows));
-        let read = read(&content).unwrap();
+        let Clients { valid: read, wrong } = read(&content).unwrap();
+        assert!(wrong.is_empty(), "{wrong:?}");
         assert_eq!(read.len(), 3);
         for ((_, line), client) in read.iter().zip(&all) {
             let new: NewClient = serde_json::from_slice(line).unwrap();
@@ -204,20 +280,35 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_their_line() {
-        let digest = "0".repeat(64);
-        let table = [
-            (
-                format!("id,sha256\na,{digest}\nb,abc\n"),
-                "line 3: `sha256` has 64 hexadecimal digits",
-            ),
-            (format!("id,sha256,expires\na,{digest},soon\n"), "line 2: a time is not"),
-            ("id,metadata\na,1\n".to_owned(), "line 2: `metadata` is a JSON object"),
-        ];
-        for (content, expected) in table {
-            let error = read(content.as_bytes()).unwrap_err();
-            assert!(error.starts_with(expected), "{error}");
-        }
-        assert!(read(b"id,secret\na,hunter2\n").unwrap_err().contains("unknown field"));
+    fn wrong_rows_are_listed_and_the_other_clients_imported() {
+        let [one, two] = ["1", "2"].map(|digit| digit.repeat(64));
+        let content = format!(
+            "id,enabled,sha256,expires,metadata\na,true,{one},,\nb,,abc,,\nc,maybe,{one},,\n\
+             d,,{one},tomorrow,\ne,,{one},,1\nf,,{one}\ng,,{one},,\ng,,xyz,,\ng,,{two},,\nh,,{two},,\n"
+        );
+        let all = read(content.as_bytes()).unwrap();
+        let wrong: Vec<String> =
+            all.wrong.iter().map(|(line, why)| format!("{line}: {why}")).collect();
+        insta::assert_snapshot!(wrong.join("\n"), @r"
+        3: `sha256` has 64 hexadecimal digits; the client `b` is not imported
+        4: `enabled` is `true` or `false`, not `maybe`; the client `c` is not imported
+        5: the time `tomorrow` is not in the form of RFC 3339: 2027-01-31T00:00:00Z; the client `d` is not imported
+        6: `metadata` is a JSON object of texts; the client `e` is not imported
+        7: the row has 3 cells, and the first line 5; the client `f` is not imported
+        9: `sha256` has 64 hexadecimal digits; the client `g` is not imported
+        ");
+        let valid: Vec<(u64, NewClient)> = (all.valid.iter())
+            .map(|(line, client)| (*line, serde_json::from_slice(client).unwrap()))
+            .collect();
+        let ids: Vec<_> = valid.iter().map(|(line, client)| (*line, client.id.clone())).collect();
+        assert_eq!(ids, [(2, Some("a".to_owned())), (11, Some("h".to_owned()))]);
+    }
+
+    #[test]
+    fn first_line_names_the_columns() {
+        let error = |content: &str| read(content.as_bytes()).unwrap_err();
+        assert!(error("id,secret\na,hunter2\n").starts_with("line 1: there is no column `secret`"));
+        assert!(error("plan\nfree\n").starts_with("line 1: the column `id` is missing"));
+        assert!(error("").starts_with("line 1: the column `id` is missing"));
     }
 }

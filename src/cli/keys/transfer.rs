@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use http::HeaderValue;
 
 use super::{Failed, Filter, Gateway, PAGE, table, warn_of};
-use crate::api::keys::{Imported, NewClient, StoredClients};
+use crate::api::keys::{FailedLine, Imported, NewClient, StoredClients};
 use crate::base::text::cut;
 use crate::cli::EXIT_BAD_FILE;
 use crate::top::Client;
@@ -104,9 +104,10 @@ impl Progress {
 impl Import {
     /// Creates the clients of the file. Returns what was done.
     pub(super) async fn run(&self, client: &Client) -> Result<String, Failed> {
-        let lines = self.lines()?;
+        let (lines, wrong) = self.lines()?;
         let progress = Progress::new("sent");
         let (mut total, mut sent) = (Imported::default(), 0);
+        total.failed = wrong;
         let mut rest = lines.as_slice();
         while !rest.is_empty() {
             let (count, body) = chunk(rest);
@@ -124,6 +125,7 @@ impl Import {
             progress.show(sent, Some(lines.len() as u64));
         }
         progress.end();
+        total.failed.sort_by_key(|failed| failed.line);
         for failed in total.failed.iter().take(SHOWN_FAILURES) {
             eprintln!("{}:{}: {}", self.path.display(), failed.line, cut(&failed.why, 200));
         }
@@ -140,8 +142,8 @@ impl Import {
         }
     }
 
-    /// The clients of the file as JSON, with their lines in it.
-    fn lines(&self) -> Result<Vec<(u64, Vec<u8>)>, Failed> {
+    /// The clients of the file as JSON, with their lines in it, and lines that are none.
+    fn lines(&self) -> Result<(Vec<(u64, Vec<u8>)>, Vec<FailedLine>), Failed> {
         let wrong = |error: &dyn std::fmt::Display| {
             Failed::Other(format!("{}: {error}", self.path.display()), EXIT_BAD_FILE)
         };
@@ -154,12 +156,17 @@ impl Import {
         };
         read.map_err(|error| wrong(&error))?;
         match Format::of(self.format, Some(&self.path)) {
-            Format::Csv => table::read(&content).map_err(|error| wrong(&error)),
+            Format::Csv => {
+                let clients = table::read(&content).map_err(|error| wrong(&error))?;
+                let wrong = clients.wrong.into_iter().map(|(line, why)| FailedLine { line, why });
+                Ok((clients.valid, wrong.collect()))
+            }
             Format::Jsonl => {
                 let lines = (1..).zip(content.split(|byte| *byte == b'\n'));
                 let lines = lines.map(|(number, line)| (number, line.trim_ascii().to_vec()));
                 let lines = lines.filter(|(_, line)| !line.is_empty());
-                Ok(lines.map(|(number, line)| (number, importable(line))).collect())
+                let lines = lines.map(|(number, line)| (number, importable(line)));
+                Ok((lines.collect(), Vec::new()))
             }
         }
     }
