@@ -26,7 +26,8 @@ use crate::config::outline::Outline;
 use crate::config::read as toml;
 use crate::config::reference::Reference;
 use crate::net::tls::{self, ClientTls, SettingNames, TlsError};
-use crate::policy::{Policy, build};
+use crate::policy::key_store::Place;
+use crate::policy::{Policy, build, writable};
 use crate::tls::files::TlsFiles;
 pub use secret_files::SecretFile;
 pub use values::Unknown;
@@ -351,15 +352,29 @@ impl Source {
         self.values.assumed()
     }
 
-    /// Checks that the access log can be written.
+    /// Checks that the files can be written which the gateway writes to.
     ///
     /// # Errors
-    /// A report with one error, at the setting.
-    pub fn check_output(&self, policy: &Policy) -> Result<(), LoadError> {
-        let Some(problem) = policy.access_log.output.problem() else { return Ok(()) };
-        let place = self.outline().place(&["access_log", "output"]).unwrap_or(0..0);
-        let message = format!("the access log cannot be written: {problem}");
-        Err(LoadError::Diagnostics(self.report([Diagnostic::new(place, message)])))
+    /// A report with the errors, each at its setting.
+    pub fn check_files(&self, policy: &Policy) -> Result<(), LoadError> {
+        let stored = policy.key_store.as_ref().and_then(|store| match &store.place {
+            Place::File(path) => writable::problem(path),
+            Place::Redis => None,
+        });
+        let usage = policy.usage.file.as_deref().filter(|_| policy.redis.is_none());
+        let usage = usage.and_then(writable::problem);
+        let outline = self.outline();
+        let problems = [
+            (["access_log", "output"], "the access log", policy.access_log.output.problem()),
+            (["usage", "file"], "the file of usage", usage),
+            (["key_store", "url"], "the file of the key store", stored),
+        ];
+        let errors = problems.into_iter().filter_map(|(setting, what, problem)| {
+            let place = outline.place(&setting).unwrap_or(0..0);
+            Some(Diagnostic::new(place, format!("{what} cannot be written: {}", problem?)))
+        });
+        let errors: Vec<Diagnostic> = errors.collect();
+        if errors.is_empty() { Ok(()) } else { Err(LoadError::Diagnostics(self.report(errors))) }
     }
 
     /// A report of what the file alone does not show, such as a port in use.
@@ -418,7 +433,7 @@ pub fn check(path: &Path, unknown: Unknown) -> Result<Checked, LoadError> {
         let (policy, report) = source.check()?;
         // The file may be for another machine otherwise, as in CI.
         if unknown == Unknown::Reject {
-            source.check_output(&policy)?;
+            source.check_files(&policy)?;
         }
         Ok(Checked { source, policy, report })
     };

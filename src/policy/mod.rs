@@ -66,6 +66,7 @@ pub mod time_limits;
 pub mod tracing;
 mod tree;
 pub mod webhook;
+pub mod writable;
 
 use std::collections::HashMap;
 use std::sync::Arc;

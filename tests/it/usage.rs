@@ -256,8 +256,6 @@ fn damaged_file_is_refused_or_keeps_its_counts() {
         let log = refusal(&config(&path, "100/year"));
         assert!(log.is_some_and(|log| log.contains("damaged or of another program")), "{cut}");
     }
-    let missing = refusal(&config(Path::new("/nowhere/at/all.redb"), "100/year")).unwrap();
-    assert!(missing.contains("No such file or directory"), "{missing}");
 }
 
 #[test]
@@ -548,4 +546,31 @@ fn end_of_the_lack_of_room_in_the_file_is_logged() {
     eventually("the end in the log", || {
         (logged("usage of new clients is written again") == 1).then_some(())
     });
+}
+
+#[test]
+fn file_that_cannot_be_written_is_an_error_of_the_start_and_of_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    let text = |place: &str| {
+        format!(
+            "{DEMO}[usage]\nfile = \"{place}usage.redb\"\n[key_store]\nurl = \"file:{place}keys.redb\"\n"
+        )
+    };
+    std::fs::write(&file, full_config(&text("/none/"))).unwrap();
+    for command in ["run", "check"] {
+        let outcome = tollgate(&[command, "-c", file.to_str().unwrap()], "");
+        assert_eq!(outcome.code, Some(64), "{outcome:?}");
+        for (what, line) in [("of usage", "| file = "), ("of the key store", "| url = ")] {
+            let expected = format!(
+                "error: the file {what} cannot be written: the folder `/none` does not exist"
+            );
+            assert!(outcome.stderr.contains(&expected), "{expected}\n{}", outcome.stderr);
+            assert!(outcome.stderr.contains(line), "{}", outcome.stderr);
+        }
+    }
+    // A relative path begins at the folder of the file.
+    std::fs::write(&file, full_config(&text(""))).unwrap();
+    let outcome = tollgate(&["check", "-c", file.to_str().unwrap()], "");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }

@@ -40,7 +40,7 @@ pub(super) fn open(
     predecessor: Option<&Predecessor>,
 ) -> Result<(Source, Policy), ExitCode> {
     let opened = load::open(file)
-        .and_then(|(source, policy)| source.check_output(&policy).map(|()| (source, policy)));
+        .and_then(|(source, policy)| source.check_files(&policy).map(|()| (source, policy)));
     let settings = match &opened {
         Ok((_, policy)) => policy.log,
         Err(error) => settings(error),
