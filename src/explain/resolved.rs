@@ -331,13 +331,16 @@ fn candidates(
 /// The routes that differ from the request in one criterion.
 fn near_misses(policy: &Policy, head: &Head<'_>, host: &str, reading: &str) -> Vec<Candidate> {
     let ignore_case = policy.server.ignore_path_case;
+    let is_root_alone = policy.routes.iter().all(|route| route.matcher.path.to_string() == "/");
     let each = policy.routes.iter().filter_map(|route| {
         let fit =
             |matcher: &Matcher| matcher.matched_parts(host, reading, head.parts(), ignore_case);
         let matcher = &route.matcher;
         let same = Matcher { trailing_slash: TrailingSlash::Same, ..matcher.clone() };
         let parts = fit(matcher);
-        let is_above = parts.host && parts.conditions && matcher.is_above(reading, ignore_case);
+        let is_above = parts.host
+            && parts.conditions
+            && (is_root_alone || matcher.is_above(reading, ignore_case));
         let why = match wording::difference(parts, matcher, host, head.parts()) {
             None if fit(&same).all() => "its `trailing_slash` is \"distinct\"".to_owned(),
             None if is_above => wording::only_this_path(matcher),

@@ -392,6 +392,10 @@ fn route_with_a_path_above_that_of_the_request_is_a_near_miss() {
         let found = explained(path, method);
         assert!(found.contains("none: no route has such a host and path"), "{found}");
     }
+    let file = "[upstreams.api]\nservers = ['demo']\n[routes.root]\npath = '/'\n";
+    let policy = from_text("gateway.toml", file).unwrap();
+    let found = by_rules(&policy, &get("/other")).unwrap().render(false);
+    assert!(found.contains("only for this path: the prefix is `/*`"), "{found}");
 }
 
 #[test]

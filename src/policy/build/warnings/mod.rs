@@ -8,6 +8,7 @@ mod daily_bursts;
 mod leases;
 mod lost_quotas;
 mod no_keys;
+mod open_doors;
 mod preflight;
 mod public_keys;
 mod redirects;
@@ -40,7 +41,8 @@ pub(super) fn add(
     daily_bursts::add(rules, diagnostics);
     leases::add(config, &rules.list, diagnostics);
     lost_quotas::add(config, rules, diagnostics);
-    no_keys::add(config, diagnostics);
+    no_keys::add(config, &rules.list, diagnostics);
+    open_doors::add(config, &rules.list, diagnostics);
     preflight::add(config, &rules.list, diagnostics);
     public_keys::add(config, diagnostics);
     // With an error, a limit may be missing because it could not be read.

@@ -46,4 +46,24 @@ fn no_key_can_be_right() {
     gateway.toml: 1 warning
     "#);
     assert_eq!(render(&format!("{deny}on_unknown_key = 'accept'\n")), "no errors\n");
+    // The server of `[forward_auth]` names the clients.
+    let asks = "[forward_auth]\nurl = 'http://127.0.0.1:9/'\n";
+    let named = format!("{deny}{asks}id_header = 'X-User'\n");
+    assert_eq!(render(&named), "no errors\n");
+    assert!(render(&format!("{deny}{asks}")).contains("every request gets 401"));
+    let rule = "[rules.own]\nper = ['key']\nrate = '1/s'\non_missing = 'deny'\n";
+    let preflight = "[clients]\non_preflight = 'deny'\n";
+    insta::assert_snapshot!(render(&format!("{preflight}{rule}")), @r#"
+    warning: every request that `own` applies to gets 401: it needs an API key, and the file has none
+     --> gateway.toml:6:14
+      |
+    6 | on_missing = 'deny'
+      |              ^^^^^^
+      |
+      = help: `tollgate hash-key` makes a key and its lines for the file
+
+    gateway.toml: 1 warning
+    "#);
+    let shadow = format!("{preflight}{rule}mode = 'shadow'\n");
+    assert_eq!(render(&shadow), "no errors\n");
 }

@@ -139,6 +139,14 @@ fn preflight_requests_get_401() {
     "#);
     let rule = format!("{RULE}rate = '10/s'\non_missing = 'deny'\n");
     insta::assert_snapshot!(render(&rule), @r#"
+    warning: every request that `per-key` applies to gets 401: it needs an API key, and the file has none
+     --> gateway.toml:4:14
+      |
+    4 | on_missing = 'deny'
+      |              ^^^^^^
+      |
+      = help: `tollgate hash-key` makes a key and its lines for the file
+
     warning: CORS preflight requests carry no key, and get 401
      --> gateway.toml:4:14
       |
@@ -150,7 +158,7 @@ fn preflight_requests_get_401() {
       |
       = help: if pages of other sites call the API, write `[cors]` with their `origins`, or, if upstreams answer such requests, `on_preflight = "anonymous"` under `[clients]`; if not, `on_preflight = "deny"`
 
-    gateway.toml: 1 warning
+    gateway.toml: 2 warnings
     "#);
     for settled in ["on_preflight = 'deny'", "on_preflight = 'anonymous'"] {
         let clients = format!(
@@ -245,6 +253,21 @@ fn path_with_a_slash_at_its_end_is_no_prefix() {
 
     gateway.toml: 1 warning
     "#);
+    let root = "[upstreams.api]\nservers = ['demo']\n[routes.api]\npath = '/'\n";
+    insta::assert_snapshot!(render_whole(root), @r#"
+    warning: `/` matches this path only, and no path below it
+     --> gateway.toml:4:8
+      |
+    4 | path = '/'
+      |        ^^^
+      |
+      = help: for all paths, write `/*`; for this path only, add `trailing_slash = "distinct"`
+
+    gateway.toml: 1 warning
+    "#);
+    for meant in ["trailing_slash = 'distinct'", "[routes.rest]", "[routes.rest]\npath = '/*'"] {
+        assert_eq!(render_whole(&format!("{root}{meant}\n")), "no errors\n", "{meant}");
+    }
     for meant in [
         "path = '/api/*'",
         "path = '/api'",
@@ -255,4 +278,32 @@ fn path_with_a_slash_at_its_end_is_no_prefix() {
     ] {
         assert_eq!(file(meant), "no errors\n", "{meant}");
     }
+}
+
+#[test]
+fn clients_choose_what_they_are_counted_by() {
+    let rule = "[rules.own]\nper = ['header:X-Forwarded-For', 'route']\nrate = '1/s'\n";
+    let file = format!("[server]\ntrusted_proxies = ['10.0.0.0/8', '0.0.0.0/0']\n{rule}");
+    insta::assert_snapshot!(render(&file), @r#"
+    warning: `0.0.0.0/0` trusts every client: each can choose its address by X-Forwarded-For
+     --> gateway.toml:2:34
+      |
+    2 | trusted_proxies = ['10.0.0.0/8', '0.0.0.0/0']
+      |                                  ^^^^^^^^^^^
+      |
+      = help: list the addresses of the proxies, such as `"10.0.0.0/8"`
+
+    warning: `own` counts by what clients write: each value has the whole limit
+     --> gateway.toml:4:8
+      |
+    4 | per = ['header:X-Forwarded-For', 'route']
+      |        ^^^^^^^^^^^^^^^^^^^^^^^^
+      |
+      = help: for the address of the client, write `"ip"`, and list the proxies in front of the gateway in `trusted_proxies`
+
+    gateway.toml: 2 warnings
+    "#);
+    let tenant = rule.replace("X-Forwarded-For", "X-Tenant");
+    assert_eq!(render(&tenant), "no errors\n");
+    assert_eq!(render(&format!("{rule}enabled = false\n")), "no errors\n");
 }
