@@ -132,7 +132,8 @@ enum Command {
     ///
     /// For example: `tollgate audit --key-id acme --since 10:03`, or `--at 10:03` for that minute.
     /// Reads from the admin port only. Exits with 0, whether refusals are found or not; with 64 on
-    /// a bad file, bad arguments or a wrong token; with 69 if no gateway answers.
+    /// a bad file, bad arguments or a wrong token; with 69 if no gateway answers, or it cannot at
+    /// the moment.
     Audit {
         /// The configuration file.
         #[command(flatten)]
@@ -146,7 +147,8 @@ enum Command {
     ///
     /// For example: `tollgate usage --key-id acme`, or `tollgate usage --since 90d --rule monthly`.
     /// Reads from the admin port only. Exits with 0, whether something was used or not; with 64 on
-    /// a bad file, bad arguments or a wrong token; with 69 if no gateway answers.
+    /// a bad file, bad arguments or a wrong token; with 69 if no gateway answers, or it cannot at
+    /// the moment.
     Usage {
         /// The configuration file.
         #[command(flatten)]
@@ -173,7 +175,7 @@ enum Command {
     /// For example: `tollgate upstreams drain api 10.0.0.7:80` before a server is restarted, and
     /// `tollgate upstreams enable api 10.0.0.7:80` afterwards. Applies to this gateway, over
     /// reloads and upgrades, until it ends. Exits with 0; with 64 on a bad file, bad arguments, an
-    /// unknown endpoint or a wrong token; with 69 if no gateway answers.
+    /// unknown endpoint or a wrong token; with 69 if no gateway answers, or it cannot at the moment.
     Upstreams {
         /// What to do.
         #[command(subcommand)]
@@ -184,7 +186,7 @@ enum Command {
     /// For example: `tollgate top-ups add --key-id acme --rule monthly --tokens 5000 --expires 90d
     /// --reason "invoice 4711"`. Asks the admin port of a running gateway. Exits with 0; with 64 on
     /// a bad file, bad arguments, an unknown client or a wrong token; with 69 if no gateway
-    /// answers.
+    /// answers, or it cannot at the moment, as while Redis does not respond.
     TopUps {
         /// What to do.
         #[command(subcommand)]
@@ -196,7 +198,7 @@ enum Command {
     /// `tollgate keys rotate acme --overlap 24h` another one. Asks the admin port of a running
     /// gateway, whose file has `[key_store]`. Exits with 0; with 1 if lines of an import failed;
     /// with 64 on a bad file, bad arguments, an unknown client or a wrong token; with 69 if no
-    /// gateway answers.
+    /// gateway answers, or it cannot at the moment, as while its store cannot be read.
     Keys {
         /// What to do.
         #[command(subcommand)]

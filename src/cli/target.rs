@@ -31,6 +31,8 @@ pub(super) struct TargetFlags {
 /// The exit code for an error of the gateway, or of asking it.
 pub(super) fn exit_of(error: &GatewayError) -> ExitCode {
     ExitCode::from(match error {
+        // The same call can succeed later, as when Redis responds again.
+        GatewayError::Refused { status: 500.., .. } => EXIT_UNAVAILABLE,
         GatewayError::Refused { .. }
         | GatewayError::NoToken { .. }
         | GatewayError::WrongToken { .. } => EXIT_BAD_FILE,

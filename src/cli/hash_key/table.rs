@@ -82,7 +82,12 @@ impl Table {
         let plans: Vec<&str> =
             in_order(&file.plans).into_iter().map(|(plan, _)| plan.get_ref().as_str()).collect();
         table.plan = match (table.plan, plans.as_slice()) {
-            (Plan::Named(plan), []) => Plan::Named(plan),
+            (Plan::Named(plan), []) if file.routes.is_empty() => Plan::Named(plan),
+            (Plan::Named(plan), []) => {
+                return Err(format!(
+                    "{name} has no plans; leave --plan out, or add `[plans.{plan}]` to it first"
+                ));
+            }
             (Plan::Named(plan), _) if plans.contains(&plan.as_str()) => Plan::Named(plan),
             (Plan::Named(plan), _) => {
                 let help = suggest::help(&plan, &plans);
@@ -277,6 +282,7 @@ mod tests {
         let errors = [
             in_file(PLANS, None, None),
             in_file(PLANS, None, Some("por")),
+            in_file("[routes.all]", None, Some("pro")),
             in_file(PLANS, Some("acme"), Some("pro")),
             in_file(&same, None, None),
             in_file(PLANS, Some("a b"), Some("pro")),
@@ -288,6 +294,7 @@ mod tests {
         assert_snapshot!(errors.join("\n"), @r#"
         error: gateway.toml has several plans; choose one: --plan `free` or `pro`
         error: gateway.toml has no plan `por`: did you mean `pro`?
+        error: gateway.toml has no plans; leave --plan out, or add `[plans.pro]` to it first
         error: gateway.toml has a key `acme` already; choose another --id, or give the key a --name, such as --name 2027, to add it to the client `acme`
         error: gateway.toml has this key already, as `globex`
         error: the name of a key cannot hold ' ': a name is made of letters A-Z and a-z, digits, `_`, `.` and `-`
