@@ -345,9 +345,8 @@ impl Pool {
 
     /// Reads the files of its TLS configuration again if they have changed.
     pub async fn refresh_tls(&self) {
-        if let Some(tls) = self.tls.clone() {
-            // Fails only if the process ends.
-            let _ = tokio::task::spawn_blocking(move || tls.refresh()).await;
+        if let Some(tls) = &self.tls {
+            tls.refresh_in_time().await;
         }
     }
 

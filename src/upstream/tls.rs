@@ -8,8 +8,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -20,9 +20,13 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tracing::{info, warn};
 
+use crate::base::blocking::{BlockingCalls, NoResult};
 use crate::net::io_text;
 use crate::net::tls::{self, SettingNames, TlsError};
 use crate::policy::settings::UpstreamTls;
+
+/// Longest wait for the files.
+const READ_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Versions of HTTP that a handshake offers by ALPN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,10 @@ pub(crate) struct TlsClient {
     generation: AtomicU64,
     /// State of the files at the last attempt to read them; `None` before the first.
     files: Mutex<Option<Vec<FileState>>>,
+    /// Read the files.
+    calls: BlockingCalls,
+    /// Whether the last call had no result in time.
+    is_late: AtomicBool,
 }
 
 /// What shows that a file was replaced: when it was modified, its length, and its number on Unix.
@@ -56,8 +64,31 @@ type FileState = Option<(SystemTime, u64, u64)>;
 impl TlsClient {
     /// Creates a client without a configuration: [`refresh`](Self::refresh) makes it.
     pub(crate) fn new(upstream: Arc<str>, settings: UpstreamTls) -> Self {
-        let (configs, files) = (ArcSwapOption::empty(), Mutex::default());
-        Self { upstream, settings, configs, generation: AtomicU64::new(0), files }
+        Self {
+            upstream,
+            settings,
+            configs: ArcSwapOption::empty(),
+            generation: AtomicU64::new(0),
+            files: Mutex::default(),
+            calls: BlockingCalls::default(),
+            is_late: AtomicBool::new(false),
+        }
+    }
+
+    /// As [`refresh`](Self::refresh), on a thread of its own: a network mount whose server is
+    /// unreachable blocks it forever.
+    pub(crate) async fn refresh_in_time(self: &Arc<Self>) {
+        let read = self.refresh_within(READ_DEADLINE).await;
+        let was_late = self.is_late.swap(read.is_err(), Ordering::Relaxed);
+        if let (Err(error), false) = (read, was_late) {
+            let (upstream, cause) = (&*self.upstream, error.to_string());
+            warn!(upstream, cause, "the TLS files of an upstream cannot be read");
+        }
+    }
+
+    async fn refresh_within(self: &Arc<Self>, deadline: Duration) -> Result<(), NoResult> {
+        let own = Arc::clone(self);
+        self.calls.run(deadline, move || own.refresh()).await
     }
 
     /// Reads the files if one has changed since the last attempt, and at the first call. If they
@@ -220,6 +251,20 @@ fn refusal(alert: AlertDescription) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::tls::ClientTls;
+
+    /// As on a network mount whose server is unreachable.
+    #[tokio::test]
+    async fn files_that_cannot_be_read_hold_up_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("ca.pem");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let files = ClientTls { ca: Some(pipe), certificate: None };
+        let client = TlsClient::new("api".into(), UpstreamTls { files, server_name: None });
+        let late = Arc::new(client).refresh_within(Duration::from_millis(1)).await;
+        assert!(matches!(late, Err(NoResult::Late(_))), "{late:?}");
+    }
 
     #[test]
     fn failed_handshakes_in_words() {
