@@ -23,6 +23,13 @@ pub(super) struct Domain {
     seed: u64,
 }
 
+/// The certificate of a domain of a table that is not in force any more.
+pub(super) struct Kept {
+    pub(super) certificate: Arc<Certificate>,
+    /// Key and chain, if they could not be stored.
+    pub(super) unsaved: Option<Vec<u8>>,
+}
+
 /// An order that runs.
 pub(super) struct RunningOrder {
     pub(super) id: Id,
@@ -31,9 +38,23 @@ pub(super) struct RunningOrder {
 
 impl Domain {
     /// A domain whose records have not been read. `seed` differs from domain to domain, see
-    /// [`next_order`].
-    pub(super) fn new(seed: u64, previous: Option<Arc<Certificate>>) -> Self {
-        Self { previous, seed, ..Self::default() }
+    /// [`next_order`]. `kept`: of a table with the same directory, if `is_same_directory`. A
+    /// certificate of that which is stored nowhere is stored by this table.
+    pub(super) fn new(seed: u64, kept: Option<Kept>, is_same_directory: bool) -> Self {
+        let Some(Kept { certificate, unsaved }) = kept else {
+            return Self { seed, ..Self::default() };
+        };
+        if is_same_directory && unsaved.is_some() {
+            Self { certificate: Some(certificate), unsaved, seed, ..Self::default() }
+        } else {
+            Self { previous: Some(certificate), seed, ..Self::default() }
+        }
+    }
+
+    /// What a table that replaces this one begins with.
+    pub(super) fn kept(self) -> Option<Kept> {
+        let unsaved = self.unsaved;
+        self.certificate.or(self.previous).map(|certificate| Kept { certificate, unsaved })
     }
 
     pub(super) fn presented(&self) -> Option<&Arc<Certificate>> {
@@ -91,5 +112,36 @@ impl Domain {
             not_before: certificate.not_before(),
             not_after: certificate.not_after(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acme::order::usable;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn issued() -> (Arc<Certificate>, Vec<u8>) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(["a.test".to_owned()]).unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let pem = [key.serialize_pem(), certificate.pem()].concat().into_bytes();
+        (Arc::new(usable("a.test", &pem, NOW).unwrap()), pem)
+    }
+
+    /// Of the same directory, no other one is ordered for it.
+    #[test]
+    fn certificate_that_is_stored_nowhere_is_that_of_the_next_table() {
+        for (is_unsaved, is_same_directory) in [(true, true), (false, true), (true, false)] {
+            let (certificate, pem) = issued();
+            let kept = Kept { certificate, unsaved: is_unsaved.then_some(pem) };
+            let mut domain = Domain::new(1, Some(kept), is_same_directory);
+            assert!(domain.presented().is_some());
+            domain.loaded(Attempts::default(), None);
+            let is_kept = is_unsaved && is_same_directory;
+            assert_eq!((domain.is_due(NOW), domain.unsaved.is_some()), (!is_kept, is_kept));
+            assert!(domain.kept().is_some());
+        }
     }
 }

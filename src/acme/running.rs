@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 use super::AcmeHandles;
 use super::account::Accounts;
 use super::board::Board;
-use super::domain::{Domain, RunningOrder};
+use super::domain::{Domain, Kept, RunningOrder};
 use super::error::{AcmeError, readable};
 use super::order::{Failed, Issued, Orders, usable};
 use super::storage::folder::Folder;
@@ -24,7 +24,6 @@ use crate::base::time::UtcTime;
 use crate::policy::Policy;
 use crate::policy::acme::{Acme, AcmeStorage};
 use crate::policy::redis::Redis;
-use crate::tls::certificate::Certificate;
 use crate::tls::failures::Failing;
 use crate::tls::store::CertificateStore;
 
@@ -70,7 +69,10 @@ struct Problem {
 }
 
 /// The certificates of a table that is not in force any more.
-pub type Previous = BTreeMap<String, Arc<Certificate>>;
+pub struct Previous {
+    directory: String,
+    domains: BTreeMap<String, Kept>,
+}
 
 /// Puts the stored certificates in force, before the first handshake. What cannot be read in time
 /// is left to the service, which reports it.
@@ -116,10 +118,12 @@ impl Running {
             Arc::clone(&handles.challenges),
             Arc::clone(handles.tls.store()),
         );
-        let mut previous = previous.unwrap_or_default();
+        let is_same = |previous: &Previous| previous.directory == settings.directory;
+        let is_same_directory = previous.as_ref().is_some_and(is_same);
+        let mut kept = previous.map(|previous| previous.domains).unwrap_or_default();
         let domain = |name: &String| {
             let seed = seed(&settings.directory, name);
-            (name.clone(), Domain::new(seed, previous.remove(name)))
+            (name.clone(), Domain::new(seed, kept.remove(name), is_same_directory))
         };
         let domains = settings.domains.iter().map(domain).collect();
         let orders = Orders {
@@ -158,16 +162,17 @@ impl Running {
         for name in self.domains.keys() {
             self.handles.tls.failures().clear(&Failing::acme(name));
         }
-        let kept = |(name, domain): (&String, &Domain)| {
-            domain.presented().map(|certificate| (name.clone(), Arc::clone(certificate)))
-        };
-        self.domains.iter().filter_map(kept).collect()
+        let kept = |(name, domain): (String, Domain)| Some((name, domain.kept()?));
+        let domains = self.domains.into_iter().filter_map(kept).collect();
+        Previous { directory: self.settings.directory, domains }
     }
 
     /// Abandons all orders: they are as if they had not begun.
     async fn end_orders(&mut self) -> Result<(), StorageError> {
         self.finish_jobs().await;
         self.jobs.abort_all();
+        // What fails is kept for the next table.
+        let _ = self.save_unsaved().await;
         for (name, domain) in &mut self.domains {
             if let Some(RunningOrder { before, .. }) = domain.order.take() {
                 self.orders.storage.save_attempts(name, &before).await?;
