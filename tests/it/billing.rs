@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::shared::{TIMEOUT_OF_CALLS, is_decided_locally, late_checks};
 use crate::support::{
     CpuWaits, Gateway, Redis, Request, TIMEOUT, WallClock, eventually, full_config,
-    inconclusive_if_stalled, key, sleep_for, timed_below, tollgate, within,
+    inconclusive_if_stalled, keep_clear_of_midnight, key, sleep_for, timed_below, tollgate, within,
 };
 
 /// What is compared: requests by client, plan, route and day.
@@ -104,6 +104,7 @@ fn run(arguments: &[&str], gateway: &Gateway) -> String {
 
 #[test]
 fn usage_is_listed_by_day_and_route_in_every_format() {
+    keep_clear_of_midnight();
     let (_folder, path) = place();
     let text_of = |plan: &str| config(&in_file(&path), "route", plan);
     let gateway = Gateway::start(&text_of("free"));
@@ -172,6 +173,7 @@ fn usage_is_listed_by_day_and_route_in_every_format() {
 
 #[test]
 fn usage_by_day_is_off_by_default_and_says_how_to_turn_it_on() {
+    keep_clear_of_midnight();
     let (_folder, path) = place();
     let gateway = Gateway::start(&config(&in_file(&path), "off", "free"));
     let refused = gateway.admin("/api/usage?by=day");
@@ -186,6 +188,7 @@ fn usage_by_day_is_off_by_default_and_says_how_to_turn_it_on() {
 /// Requests that got their tokens back are not in the list by day either.
 #[test]
 fn refunded_requests_are_not_counted_by_day() {
+    keep_clear_of_midnight();
     let (_folder, path) = place();
     let closed = crate::support::free_port();
     let text = config(&in_file(&path), "route", "free")
@@ -223,6 +226,7 @@ plans.pro = { limit = "10/month", overage = "count" }
 "#;
 
 fn check_warnings_and_overage(store: &str) {
+    keep_clear_of_midnight();
     let keys = [key("acme", "secret", "pro"), key("other", "hidden", "free")].concat();
     let text = format!("{SOFT}{keys}{store}");
     let is_shared = store.contains("[redis]");
@@ -290,6 +294,7 @@ fn quota_warns_and_counts_overage_in_memory() {
 /// Requests beyond a quota are allowed without Redis, too, and are in its bucket afterwards.
 #[test]
 fn overage_of_an_outage_is_settled() {
+    keep_clear_of_midnight();
     let redis = Redis::start();
     let text = format!("{SOFT}{}{}", key("acme", "secret", "pro"), redis.table());
     let gateway = Gateway::start(&text);
@@ -654,6 +659,7 @@ fn verify((head, body): &(BTreeMap<String, String>, String)) -> Value {
 }
 
 fn check_webhooks(store: &str) {
+    keep_clear_of_midnight();
     let receiver = Receiver::start(2);
     let keys = [key("acme", "secret", "pro"), key("other", "hidden", "free")].concat();
     let config = format!("{SOFT}{keys}{store}{}", receiver.table());
@@ -722,6 +728,7 @@ fn webhooks_are_sent_without_redis() {
 /// A server that never answers holds up neither requests nor usage.
 #[test]
 fn row_231_webhook_that_waits_for_its_server_holds_up_no_request() {
+    keep_clear_of_midnight();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let redis = Redis::start();

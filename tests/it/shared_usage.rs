@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::shared::{as_documented_user, documented_rights};
 use crate::support::{
     DEMO, FaultProxy, Gateway, Mode, Redis, Request, Stopwatch, WallClock, eventually, full_config,
-    inconclusive, key, sleep_for, timed_below, within,
+    inconclusive, keep_clear_of_midnight, key, sleep_for, timed_below, within,
 };
 
 /// Two quotas and a bucket, and two clients with a key.
@@ -98,6 +98,7 @@ fn summary(entry: &Value) -> String {
 
 #[test]
 fn every_gateway_lists_what_each_client_used_at_all_of_them() {
+    keep_clear_of_midnight();
     let redis = Redis::start();
     let text = config(&redis.table(), "100/month");
     let gateways: [Gateway; 2] = std::array::from_fn(|_| start(&text));

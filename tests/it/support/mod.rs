@@ -64,7 +64,7 @@ pub(crate) use send::{StatusCounts, send_concurrently, send_many};
 pub(crate) use shell::{BackgroundShell, bash};
 pub(crate) use upstream::{ReceivedRequest, Upstream, is_closed_by_peer};
 pub(crate) use wait::{
-    Latch, Stopwatch, TIMEOUT, Timestamp, each_below, eventually, sleep_for, timed, timed_below,
-    wait_retry_after, within,
+    Latch, Stopwatch, TIMEOUT, Timestamp, each_below, eventually, keep_clear_of_midnight,
+    sleep_for, timed, timed_below, wait_retry_after, within,
 };
 pub(crate) use wall_clock::WallClock;

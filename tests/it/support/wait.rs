@@ -85,6 +85,15 @@ impl Timestamp {
     }
 }
 
+/// Waits for midnight (UTC) if it is near: for tests of less than a minute that count by days or
+/// months of the real clock.
+pub(crate) fn keep_clear_of_midnight() {
+    let left = DAY.saturating_sub(Timestamp::now().0);
+    if left < Duration::from_secs(60) {
+        sleep_for(left + Duration::from_secs(1));
+    }
+}
+
 /// Runs `work` and measures its time.
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let watch = Stopwatch::start();
