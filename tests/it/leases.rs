@@ -311,8 +311,8 @@ struct Counted {
     watch: Stopwatch,
 }
 
-const RATE: usize = 300;
-const BURST: usize = 1_200;
+const RATE: usize = 100;
+const BURST: usize = 400;
 
 impl Counted {
     fn start() -> Self {
@@ -334,7 +334,7 @@ impl Counted {
 
     fn load(&self) -> Load {
         let group = |gateway: &Gateway| {
-            ClientGroup::new(gateway, &Request::get("/"), 8, Duration::from_millis(20))
+            ClientGroup::new(gateway, &Request::get("/"), 8, Duration::from_millis(60))
         };
         Load::start(self.fleet.gateways.iter().map(group).collect())
     }
@@ -394,7 +394,7 @@ fn leases_stay_within_the_bound_while_their_slot_moves() {
     gateways.iter().for_each(wait_until_connected);
     let watch = Stopwatch::start();
     let group = |gateway: &Gateway| {
-        ClientGroup::new(gateway, &Request::get("/"), 22, Duration::from_millis(50))
+        ClientGroup::new(gateway, &Request::get("/"), 22, Duration::from_millis(150))
     };
     let load = Load::start(gateways.iter().map(group).collect());
     let found = || {

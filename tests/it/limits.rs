@@ -27,41 +27,41 @@ fn row_39_exactly_100_of_1000_requests_pass_per_key() {
 }
 
 #[test]
-fn exactly_100_of_1000_requests_pass_per_address() {
+fn exactly_100_requests_pass_per_address() {
     let rule = "[rules.per-ip]\nper = [\"ip\"]\nrate = \"100/d\"\n";
     let trusted = "trusted_proxies = [\"127.0.0.1\"]\n";
     let gateway = Gateway::start(&format!("{trusted}{DEMO}{rule}"));
     let url = gateway.url("/");
-    let answers = send_many(2_000, |client, number| {
+    let answers = send_many(500, |client, number| {
         client.get(&url).header("x-forwarded-for", format!("192.0.2.{}", number % 2))
     });
-    assert_eq!(answers, exactly(2 * HUNDRED, 1_800));
+    assert_eq!(answers, exactly(2 * HUNDRED, 300));
     // The same for the address of the connection.
-    assert_eq!(send_many(1_000, |client, _| client.get(&url)), exactly(HUNDRED, 900));
+    assert_eq!(send_many(250, |client, _| client.get(&url)), exactly(HUNDRED, 150));
 }
 
 #[test]
-fn exactly_100_of_1000_requests_pass_per_route() {
+fn exactly_100_requests_pass_per_route() {
     let rule = "[rules.per-route]\nper = [\"route\"]\nrate = \"100/d\"\n";
     let other = "[routes.other]\npath = \"/other/*\"\nupstream = \"api\"\n";
     let gateway = Gateway::start(&format!("{DEMO}{other}{rule}"));
     let (all, other) = (gateway.url("/"), gateway.url("/other/"));
-    let answers = send_many(2_000, |client, number| client.get([&all, &other][number % 2]));
-    assert_eq!(answers, exactly(2 * HUNDRED, 1_800));
+    let answers = send_many(500, |client, number| client.get([&all, &other][number % 2]));
+    assert_eq!(answers, exactly(2 * HUNDRED, 300));
 }
 
 #[test]
-fn exactly_100_of_1000_requests_pass_globally() {
+fn exactly_100_requests_pass_globally() {
     let rule = "[rules.everyone]\nper = []\nrate = \"100/d\"\n";
     let other = "[routes.other]\npath = \"/other/*\"\nupstream = \"api\"\n";
     let keys = key("one", "secret-1", "free");
     let gateway = Gateway::start(&format!("{DEMO}{other}{rule}{keys}"));
     let urls = [gateway.url("/"), gateway.url("/other/")];
-    let answers = send_many(1_000, |client, number| match number % 3 {
+    let answers = send_many(300, |client, number| match number % 3 {
         0 => client.get(&urls[0]).header("x-api-key", "secret-1"),
         number => client.get(&urls[number - 1]),
     });
-    assert_eq!(answers, exactly(HUNDRED, 900));
+    assert_eq!(answers, exactly(HUNDRED, 200));
 }
 
 #[test]

@@ -22,18 +22,19 @@ fn answers(gateway: &Gateway, upstream: &str) -> u64 {
     gateway.count("tollgate_upstream_results_total", &labels)
 }
 
+/// Also from many connections at a time.
 #[test]
-fn ten_thousand_requests_are_spread_within_two_percent() {
+fn requests_are_spread_within_two_percent() {
     let (api, canary) = (Upstream::responding(OK), Upstream::responding(OK));
     let settings = "split = { api = 90, canary = 10 }";
     let file = config(&api.address.to_string(), &canary.address.to_string(), settings);
     let gateway = Gateway::start(&file);
     let url = gateway.url("/");
-    let statuses = send_many(10_000, |client, _| client.get(&url));
-    assert_eq!(statuses.into_iter().collect::<Vec<_>>(), [(200, 10_000)]);
+    let statuses = send_many(1_000, |client, _| client.get(&url));
+    assert_eq!(statuses.into_iter().collect::<Vec<_>>(), [(200, 1_000)]);
     let (to_api, to_canary) = (api.requests().len() as u64, canary.requests().len() as u64);
-    assert_eq!(to_api + to_canary, 10_000);
-    assert!(to_canary.abs_diff(1_000) <= 20, "{to_canary} of 10000");
+    assert_eq!(to_api + to_canary, 1_000);
+    assert!(to_canary.abs_diff(100) <= 2, "{to_canary} of 1000");
     assert_eq!((answers(&gateway, "api"), answers(&gateway, "canary")), (to_api, to_canary));
 }
 

@@ -40,7 +40,8 @@ fn send(gateways: &[Gateway], clients: std::ops::Range<usize>, count: usize) -> 
     })
 }
 
-/// Sends requests from 64 connections until `is_over`, at least 500. The pauses leave some of the
+/// Sends requests from 64 connections until `is_over`, at least 300: three for
+/// each of 100 clients. The pauses leave some of the
 /// processors to the servers and to other tests.
 fn send_until(
     gateways: &[Gateway],
@@ -49,7 +50,7 @@ fn send_until(
 ) -> StatusCounts {
     let mut sum = StatusCounts::new();
     loop {
-        add(&mut sum, send(gateways, clients.clone(), 500));
+        add(&mut sum, send(gateways, clients.clone(), 300));
         if is_over() {
             return sum;
         }

@@ -200,23 +200,23 @@ fn long_lines_are_cut() {
     }
 }
 
-/// Files of the maximum size are read in reasonable time.
+/// They neither exhaust the stack nor fill the terminal.
 #[test]
-fn deep_and_dense_files_are_read_in_reasonable_time() {
+fn deep_and_dense_files_have_short_errors() {
     let deep = "a.".repeat(200_000);
     for text in [
         format!("{deep}a = 1"),
         format!("[{deep}a]"),
         format!("a = {}", "[".repeat(200_000)),
         format!("a = {}", "{a=".repeat(200_000)),
-        "=".repeat(100_000),
-        "x\n".repeat(50_000),
-        "x \"".repeat(50_000),
-        "[a]\n".repeat(50_000),
-        "[[rules.a]]\n".repeat(50_000),
-        format!("[rules.r]\nper = [{}]", "'x',".repeat(50_000)),
+        "=".repeat(25_000),
+        "x\n".repeat(12_500),
+        "x \"".repeat(12_500),
+        "[a]\n".repeat(12_500),
+        "[[rules.a]]\n".repeat(12_500),
+        format!("[rules.r]\nper = [{}]", "'x',".repeat(12_500)),
     ] {
-        assert!(render(&text).len() < 100_000);
+        assert!(render(&text).len() < 100_000, "{} …", &text[..20]);
     }
 }
 

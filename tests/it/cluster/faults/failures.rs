@@ -15,7 +15,7 @@ use crate::support::{
 const CLIENTS: usize = 20;
 
 /// Requests of each client in a day.
-const EACH: usize = 100;
+const EACH: usize = 40;
 
 const HIGH_RATE: &str = "[rules.client]\nper = [\"key\"]\nrate = \"1000000/s\"\n";
 
@@ -45,15 +45,15 @@ fn killed_shard_is_local_within_the_bound_and_the_others_stay_exact() {
     let text = format!("instances = 2\n{}", config(&redis, LONG_TIMEOUT, &limited(), CLIENTS));
     let gateways: [Gateway; 2] = gateways(&text);
     let burst = |client: usize, count| allowed(&send(&gateways, client..client + 1, count));
-    let mut passed: Vec<usize> = (0..CLIENTS).map(|client| burst(client, 30)).collect();
-    assert_eq!(passed, [30; CLIENTS]);
+    let mut passed: Vec<usize> = (0..CLIENTS).map(|client| burst(client, EACH * 3 / 10)).collect();
+    assert_eq!(passed, [EACH * 3 / 10; CLIENTS]);
     let (replica, node) = (redis.replica_of(0), redis.nodes[0].address.to_string());
     redis.nodes[replica].kill();
     redis.nodes[0].kill();
     let mut is_local = [false; CLIENTS];
     for client in 0..CLIENTS {
         let before = decided_by(&gateways, "local");
-        passed[client] += burst(client, 400);
+        passed[client] += burst(client, 4 * EACH);
         is_local[client] = decided_by(&gateways, "local") > before;
     }
     eprintln!("{passed:?} passed, local: {is_local:?}");
@@ -174,13 +174,13 @@ fn master_cut_off_from_the_gateways_keeps_the_bound_until_after_its_return() {
     let gateways: [Gateway; 2] = gateways(&text);
     let at = proxy.address.to_string();
     let burst = |client: usize, count| allowed(&send(&gateways, client..client + 1, count));
-    let mut passed: Vec<usize> = (0..CLIENTS).map(|client| burst(client, 30)).collect();
-    assert_eq!(passed, [30; CLIENTS]);
+    let mut passed: Vec<usize> = (0..CLIENTS).map(|client| burst(client, EACH * 3 / 10)).collect();
+    assert_eq!(passed, [EACH * 3 / 10; CLIENTS]);
     proxy.set(Mode::Refuse);
     let mut is_local = [false; CLIENTS];
     for client in 0..CLIENTS {
         let before = decided_by(&gateways, "local");
-        passed[client] += burst(client, 400);
+        passed[client] += burst(client, 4 * EACH);
         is_local[client] = decided_by(&gateways, "local") > before;
     }
     assert!(gateways.iter().all(|gateway| breaker(gateway, &at) == 2));
@@ -190,7 +190,7 @@ fn master_cut_off_from_the_gateways_keeps_the_bound_until_after_its_return() {
         gateway.wait_for_count("tollgate_redis_node_breaker_state", &[("node", &at)], 0);
     }
     for (client, passed) in passed.iter_mut().enumerate() {
-        *passed += burst(client, 200);
+        *passed += burst(client, 2 * EACH);
     }
     eprintln!("{in_outage:?} in the outage, {passed:?} passed, local: {is_local:?}");
     let locals = is_local.iter().filter(|local| **local).count();
@@ -209,11 +209,11 @@ fn cold_start_of_all_nodes_keeps_the_bound_for_lost_counts() {
     let text = format!("instances = 2\n{}", config(&redis, LONG_TIMEOUT, &limited(), CLIENTS));
     let gateways: [Gateway; 2] = gateways(&text);
     let burst = |client: usize, count| allowed(&send(&gateways, client..client + 1, count));
-    let mut passed: Vec<usize> = (0..CLIENTS).map(|client| burst(client, 30)).collect();
-    assert_eq!(passed, [30; CLIENTS]);
+    let mut passed: Vec<usize> = (0..CLIENTS).map(|client| burst(client, EACH * 3 / 10)).collect();
+    assert_eq!(passed, [EACH * 3 / 10; CLIENTS]);
     redis.nodes.iter_mut().for_each(ClusterNode::kill);
     for (client, passed) in passed.iter_mut().enumerate() {
-        *passed += burst(client, 400);
+        *passed += burst(client, 4 * EACH);
     }
     assert!(passed.iter().all(|passed| *passed <= 2 * EACH), "{passed:?} passed in the outage");
     redis.nodes.iter_mut().for_each(ClusterNode::launch);
@@ -222,7 +222,7 @@ fn cold_start_of_all_nodes_keeps_the_bound_for_lost_counts() {
         gateway.wait_for_count("tollgate_breaker_state", &[], 0);
     }
     for (client, passed) in passed.iter_mut().enumerate() {
-        *passed += burst(client, 300);
+        *passed += burst(client, 3 * EACH);
     }
     eprintln!("{passed:?} passed");
     for passed in passed {
