@@ -191,6 +191,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         /// Whatever fails before: if the server then answers, the certificate is renewed before it
         /// expires, unless less than two minimum gaps are left.
         #[test]

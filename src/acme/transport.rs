@@ -270,6 +270,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn no_header_and_no_body_panics(
             value in proptest::collection::vec(any::<u8>(), 0..40),

@@ -5,6 +5,8 @@ pub mod background;
 pub mod blocking;
 pub mod bounded_log;
 pub(crate) mod boxed;
+#[cfg(test)]
+pub(crate) mod cases;
 pub mod clock;
 pub mod duration;
 pub mod failure;

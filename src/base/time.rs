@@ -146,6 +146,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn shown_time_is_parsed_to_the_same_time(microseconds in 0..253_402_207_200_000_000_u64) {
             let time = UtcTime(microseconds);

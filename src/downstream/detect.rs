@@ -52,6 +52,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn result_depends_only_on_whether_the_bytes_begin_with_the_preface(
             kept in 0..=PREFACE.len(),

@@ -160,6 +160,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn result_does_not_depend_on_how_the_bytes_are_split(
             parts in proptest::collection::vec((0..10_u8, any::<u8>(), 0..40_usize), 0..8),

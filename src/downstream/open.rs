@@ -357,6 +357,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn counts_equal_the_open_connections_in_any_order(steps in prop::collection::vec(step(), 0..200)) {
             const MAX: usize = 12;

@@ -121,6 +121,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         /// Whatever part of the changes each read has, none is missed unless it is reported.
         #[test]
         fn each_change_is_seen_or_its_loss_is(reads in prop::collection::vec((1_u64..9, 0_u64..20), 1..20)) {

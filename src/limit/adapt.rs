@@ -234,6 +234,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn share_is_between_the_floor_and_the_whole_and_rises_by_at_most_a_step_a_second(
             steps in prop::collection::vec((0..40_u32, 0..40_u32, 0..9_u32, 0..9 * SECOND), 1..80),

@@ -215,6 +215,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         /// By the exact times of all refusals.
         #[test]
         fn ban_needs_its_refusals_within_the_time_and_begins_within_nine_tenths_of_it(

@@ -199,6 +199,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         /// In any order, units never fall below zero, never exceed what requests hold, count fully
         /// without an operator, and are all free at the end.
         #[test]

@@ -83,6 +83,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         /// A request passes no earlier than what the requests before it need, and not later than
         /// the maximum delay; it is refused only if it would wait for longer.
         #[test]

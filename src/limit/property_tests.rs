@@ -110,6 +110,8 @@ fn take_one(bucket: &mut Bucket, limit: Limit, cost: u64, now: u64) -> bool {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn request_is_allowed_exactly_at_retry_after((limit, bucket) in buckets(), cost: u64) {
         let cost = 1 + cost % limit.capacity();
@@ -319,6 +321,8 @@ fn windows() -> impl Strategy<Value = (u64, u64, u64)> {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn limit_by_window_is_never_exceeded_in_any_window(
         (limit, window_us, burst) in windows(),
@@ -366,6 +370,8 @@ fn parts() -> impl Strategy<Value = u16> {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn tokens_of_several_parts_have_the_same_rate_burst_and_times(
         Written { limit, .. } in limits(),

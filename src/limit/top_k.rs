@@ -192,6 +192,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn count_is_never_too_low_nor_too_high_by_more_than_its_error(
             capacity in 1_usize..20,

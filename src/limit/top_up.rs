@@ -310,6 +310,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         /// One level for all takes the same requests as a balance for each top-up, if each is added
         /// before those that expire later.
         #[test]

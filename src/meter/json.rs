@@ -325,6 +325,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn scanner_agrees_with_a_parser(
             value in json(),

@@ -137,6 +137,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn client_at_the_rate_is_never_too_slow(rate in 1..=MAX_RATE, steps in steps()) {
             let (mut meter, mut now) = (meter(rate), 0);

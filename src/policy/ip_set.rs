@@ -112,6 +112,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn set_contains_what_one_of_its_networks_contains(
             v4 in prop::collection::vec((0..1024_u32, 20..=32_u8), 0..12),

@@ -76,6 +76,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn finds_all_prefixes_longest_first(
             texts in prop::collection::hash_set("/([ab]{0,2}/){0,4}", 0..12),

@@ -212,6 +212,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn rewritten_path_begins_with_one_slash_and_keeps_the_rest(
             path in "[/%5Ccvx12f;\\\\.]{0,12}",

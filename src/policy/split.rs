@@ -267,6 +267,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn raising_a_weight_moves_clients_only_to_that_upstream(
             weights in prop::collection::vec(0..=1000_u32, 1..6),

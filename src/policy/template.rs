@@ -591,6 +591,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         /// In a URL, a value ends no segment, begins no query and has no line break, whatever it
         /// is.
         #[test]

@@ -107,6 +107,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn lower_ratio_samples_a_subset(a in 0.0..=1.0, b in 0.0..=1.0, random: u64) {
             let (fewer, more) = if a < b { (a, b) } else { (b, a) };

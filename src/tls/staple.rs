@@ -217,6 +217,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn malformed_responses_are_refused(
             bytes in prop::collection::vec(any::<u8>(), 0..64),

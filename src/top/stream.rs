@@ -79,6 +79,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn events_are_parsed_from_pieces_of_any_length(cuts in prop::collection::vec(0..TEXT.len(), 0..20)) {
             let mut cuts = cuts;

@@ -350,6 +350,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn only_the_response_with_the_status_serving_is_healthy(
             prefix in prop_oneof![

@@ -136,6 +136,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn each_address_is_tried_once_and_families_alternate_while_both_are_left(
             first: (bool, u8), others in prop::collection::vec(any::<(bool, u8)>(), 0..8),

@@ -195,6 +195,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn next_look_up_is_never_before_the_time_to_live_and_at_most_a_tenth_after_it(
             ttl_s in 0_u64..400, random: u64,

@@ -153,6 +153,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn no_window_that_ends_with_a_retry_has_more_than_the_budget(
             steps in prop::collection::vec((0_u64..1_500_000, 0_u32..40, 0_u32..40), 1..200),

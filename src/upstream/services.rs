@@ -131,6 +131,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn share_of_a_target_is_that_of_its_record(
             records in prop::collection::vec((1_u16..1000, 1_u8..5), 1..5),

@@ -184,6 +184,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn gateways_agree_in_whatever_order_they_learn_of_orders(
             given in prop::collection::vec((0_usize..3, 0_u8..3, 0_u8..3, 0_u64..50), 1..20),

@@ -478,7 +478,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
+        #![proptest_config(crate::base::cases::with_cases(48))]
 
         /// The file has the changes of all writes, whatever is written when.
         #[test]

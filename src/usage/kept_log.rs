@@ -183,6 +183,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         /// Any bytes are a log with at most the limit's stamps, or damaged.
         #[test]
         fn any_bytes_are_read_without_a_panic(

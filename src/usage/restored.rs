@@ -373,7 +373,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(crate::base::cases::with_cases(64))]
 
         /// Of processes that write before they end, the decisions and levels are those of one that
         /// goes on.

@@ -84,7 +84,7 @@ fn decided(snapshot: &Snapshot, store: &MemoryStore, spec: &RequestSpec) -> Obse
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(crate::support::with_cases(300))]
 
     /// Explaining takes no tokens: two explanations of a request are equal.
     #[test]

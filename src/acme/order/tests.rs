@@ -149,7 +149,7 @@ fn url_that_is_none_is_an_error() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(crate::base::cases::with_cases(64))]
 
     /// A response of the script is replaced, cut, or has a byte changed.
     #[test]

@@ -98,6 +98,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn changed_bytes_are_refused(content: Vec<u8>, at: usize, change in 1_u8..) {
             let seal = Seal::new("key");

@@ -227,6 +227,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         /// For any moment and zone, also around changes of the clocks.
         #[test]
         fn time_of_day_is_the_nearest_such_moment(

@@ -484,6 +484,8 @@ fn text_of_three_parts_with_a_json_header_is_a_token() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn any_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = is_token(&bytes);

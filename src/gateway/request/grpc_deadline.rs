@@ -81,6 +81,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn any_bytes_are_a_timeout_or_none(value in any::<Vec<u8>>()) {
             if parse(&value).is_some() {

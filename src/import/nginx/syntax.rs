@@ -300,6 +300,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn no_text_panics(text in r#"(?s)([a-z $\{\}\[\];#\\'"\n~=^@.*()|]|server |location |_by_lua_block|\PC){0,200}"#) {
             let _ = parse(&text, 0);

@@ -550,6 +550,8 @@ fn mistakes_are_reported_with_their_line() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn no_text_panics(text in r#"(?s)([a-z0-9 $\{\}\[\]:;#\\'"\n~=^/.*()|&!<>-]|server |location |http|\PC){0,300}"#) {
         for format in [Format::Nginx, Format::Traefik, Format::Kong, Format::Envoy] {

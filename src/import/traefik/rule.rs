@@ -414,6 +414,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn no_text_panics(text in "([!()|&,` '\"a-z{}:]|Host|Path|\\PC){0,60}") {
             let _ = parse(&text);

@@ -1,7 +1,8 @@
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 
 use super::*;
+use crate::base::cases::with_cases;
 use crate::base::time::UtcTime;
 use crate::keys::changes::Advance;
 use crate::keys::record::tests::{record, secret};
@@ -233,7 +234,7 @@ fn any_change() -> impl Strategy<Value = (u8, Option<Vec<u8>>, bool)> {
 fn both_places_agree_after_any_changes() {
     let Places { both, server, .. } = &places();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut runner = TestRunner::new(Config { cases: 64, ..Config::default() });
+    let mut runner = TestRunner::new(with_cases(64));
     let changes = prop::collection::vec(any_change(), 1..20);
     let run = runner.run(&changes, |changes| {
         runtime.block_on(async {

@@ -193,6 +193,8 @@ fn failure_while_half_open_opens_for_longer() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     /// Over any sequence of events: no request is admitted while open, all are while closed, and no
     /// opening is longer than `open_max_us`.
     #[test]

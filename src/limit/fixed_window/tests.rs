@@ -148,6 +148,8 @@ fn skews() -> impl Strategy<Value = i64> {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     /// Whatever the gateways' clocks show, each period of the server's clock has the limit once.
     #[test]
     fn skewed_gateways_reset_each_period_once(

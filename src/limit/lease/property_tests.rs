@@ -5,6 +5,7 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 use super::reference::{LentBucket, Refill};
 use super::schedule::{Event, Schedule, SharedBucket, excess, schedule};
 use super::{Loan, Request};
+use crate::base::cases::with_cases;
 use crate::limit::token_bucket::TokenBucket;
 
 /// The bucket in this process.
@@ -44,7 +45,7 @@ fn excess_of(schedule: &Schedule, how: Refill) -> i64 {
 
 #[test]
 fn gateways_with_leases_never_exceed_the_limit_in_any_span_of_time() {
-    let mut runner = TestRunner::new(Config { cases: 1_500, ..Config::default() });
+    let mut runner = TestRunner::new(with_cases(1_500));
     let ran = runner.run(&schedule(120), |schedule| {
         prop_assert_eq!(excess_of(&schedule, Refill::Exact), 0);
         Ok(())

@@ -47,6 +47,8 @@ fn requests() -> impl Strategy<Value = Vec<(u64, u64)>> {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     /// In both directions: a request is allowed if and only if the window has room for it.
     #[test]
     fn request_is_denied_exactly_if_the_window_has_no_room(

@@ -232,6 +232,8 @@ fn nearly_a_header() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn encoded_header_is_parsed_to_its_addresses(
         addresses in any_addresses(),

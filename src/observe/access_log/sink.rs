@@ -135,6 +135,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         /// However the room changes, lines are whole and in order, and every lost line is counted.
         #[test]
         fn lines_are_written_whole_or_counted_as_lost(batches in proptest::collection::vec((0..60_usize, 1..5_u64), 1..40)) {

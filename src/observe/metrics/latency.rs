@@ -268,6 +268,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn percentile_is_at_most_a_bucket_off(mut each in prop::collection::vec(0..5_000_000_u64, 1..300)) {
             let found = durations(&each).percentiles().unwrap();

@@ -395,6 +395,8 @@ fn certificate_selects_the_bucket_and_its_absence_skips_the_rule() {
 }
 
 proptest::proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn buckets_per_certificate_are_equal_if_and_only_if_the_subjects_are(
         one in ".{0,40}",

@@ -81,6 +81,8 @@ fn by_the_words(codings: &[Coding], listed: &[(&str, u16)]) -> Option<Coding> {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn coding_is_the_one_by_the_words_of_the_standard(
         codings in subsequence(ALL.to_vec(), 0..=3).prop_shuffle(),

@@ -344,6 +344,8 @@ fn any_case() -> impl Strategy<Value = bool> {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn exactly_the_origins_of_the_list_are_reflected(
         (patterns, origin) in proptest::collection::vec(pattern(), 1..4)

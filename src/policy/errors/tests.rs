@@ -193,6 +193,8 @@ fn bodies_are_bounded() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn values_never_leave_their_place(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
         let values = ErrorValues { request: Values { path: &bytes, ..VALUES.request }, ..VALUES };

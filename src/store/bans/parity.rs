@@ -11,6 +11,7 @@ use redis::{Connection, Value};
 
 use super::about::About;
 use super::script::{self, CHANGES, Changed, ENDS, Position, RECORDS, Reply, Update, What};
+use crate::base::cases::with_cases;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::ban::{BanRule, BanState};
 use crate::limit::charge::BucketId;
@@ -181,7 +182,7 @@ impl Gateway {
 fn script_and_core_agree_on_any_schedule_of_refusals_and_bans() {
     let server = RedisServer::start(&[]);
     let redis = RefCell::new(server.client().get_connection().unwrap());
-    let mut runner = TestRunner::new(ProptestConfig::with_cases(96));
+    let mut runner = TestRunner::new(with_cases(96));
     let result = runner.run(&steps(), |steps| {
         let redis = &mut *redis.borrow_mut();
         redis::cmd("FLUSHALL").query::<()>(redis).unwrap();

@@ -18,6 +18,8 @@ fn charge(id: u128, limit: Limit, cost: u64) -> Charge {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     /// The cache refuses only requests that the bucket denies, and has its exact level. Until its
     /// maximum age it refuses all of them.
     #[test]
@@ -50,6 +52,8 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     /// Of a sliding window, the cache refuses no request that the log would allow, and names the
     /// same wait.
     #[test]
@@ -213,6 +217,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     /// A cached refusal reports the same rule and retry after as the store, unless another gateway
     /// took from the buckets since, at most a second ago.
     #[test]

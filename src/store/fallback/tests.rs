@@ -110,7 +110,7 @@ fn timed_out() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::base::cases::with_cases(400))]
 
     #[test]
     fn outages_that_all_gateways_share_stay_within_the_bound(
@@ -140,7 +140,7 @@ fn failing() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::base::cases::with_cases(400))]
 
     /// Those that pass are within the bound, whatever is given back of those that reach no server.
     #[test]
@@ -189,7 +189,7 @@ fn restart() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::base::cases::with_cases(400))]
 
     #[test]
     fn restart_adds_its_share_and_its_unsettled_debts(

@@ -2,6 +2,7 @@
 //! together in any window or period, under any schedule of outages.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use proptest::prelude::*;
 
@@ -85,8 +86,8 @@ fn fixed_windows() -> impl Strategy<Value = Limit> {
     })
 }
 
-/// Steps in which waits are multiples of `unit_us` microseconds.
-fn steps(unit_us: u64) -> impl Strategy<Value = Vec<Step>> {
+/// `count` steps, in which waits are multiples of `unit_us` microseconds.
+fn steps(unit_us: u64, count: Range<usize>) -> impl Strategy<Value = Vec<Step>> {
     let wait = prop_oneof![4 => 0..60_u64, 1 => 0..500_u64];
     prop::collection::vec(
         prop_oneof![
@@ -97,17 +98,17 @@ fn steps(unit_us: u64) -> impl Strategy<Value = Vec<Step>> {
             1 => (0..5_usize, 1..=DEAREST, any::<bool>())
                 .prop_map(|(gateway, cost, taken)| Step::AskTimedOut { gateway, cost, taken }),
         ],
-        1..120,
+        count,
     )
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(crate::base::cases::with_cases(1_000))]
 
     #[test]
     fn no_window_has_more_than_the_bound_under_any_outages(
         (gateways, window) in (1..5_usize, windows()),
-        steps in steps(1),
+        steps in steps(1, 1..120),
     ) {
         let mut world = World::start(gateways, window);
         for step in &steps {
@@ -122,7 +123,7 @@ proptest! {
     #[test]
     fn no_window_has_more_than_the_shares_while_redis_is_away(
         (gateways, window) in (1..5_usize, windows()),
-        steps in steps(1),
+        steps in steps(1, 1..120),
     ) {
         let mut world = World::start(gateways, window);
         world.is_up.fill(false);
@@ -136,7 +137,7 @@ proptest! {
     #[test]
     fn no_window_has_more_than_the_limit_once_debts_are_settled(
         (gateways, window) in (1..5_usize, windows()),
-        (before, after) in (steps(1), steps(1)),
+        (before, after) in (steps(1, 1..120), steps(1, 1..120)),
     ) {
         let mut world = World::start(gateways, window);
         for step in &before {
@@ -159,7 +160,7 @@ proptest! {
     #[test]
     fn no_period_of_a_fixed_window_has_more_than_the_bound_under_any_outages(
         (gateways, window) in (1..5_usize, fixed_windows()),
-        steps in steps(PERIOD_US / 200),
+        steps in steps(PERIOD_US / 200, 1..120),
     ) {
         let mut world = World::start(gateways, window);
         for step in &steps {
@@ -174,7 +175,7 @@ proptest! {
         (gateways, window) in (1..5_usize, fixed_windows()),
         steps in prop::collection::vec(
             prop_oneof![
-                4 => steps(PERIOD_US / 200).prop_map(|steps| steps.into_iter().take(9).collect()),
+                4 => steps(PERIOD_US / 200, 6..10),
                 1 => (0..5_usize, any::<bool>())
                     .prop_map(|(gateway, settles)| vec![Step::Restart { gateway, settles }]),
             ],

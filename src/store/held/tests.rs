@@ -6,6 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::cases::with_cases;
 use crate::limit::charge::{Charges, Mode};
 use crate::limit::concurrency::entries::Entries;
 use crate::limit::concurrency::{Concurrency, LEASE_US, Statement};
@@ -215,7 +216,7 @@ fn run(limit: u64, steps: &[Step]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..with_cases(2_000) })]
 
     /// While leases are renewed, the requests in flight at all gateways never exceed the limit, and
     /// nothing leaks.

@@ -154,6 +154,8 @@ impl Model {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn bounded_store_never_grants_more_than_an_unbounded_one(
         schedule in schedules(12, -60..60),

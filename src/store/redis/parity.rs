@@ -19,6 +19,7 @@ use redis::{Connection, Script, ScriptInvocation};
 
 use super::fixture::RedisServer;
 use super::script::{self, Added, Batch};
+use crate::base::cases::with_cases;
 use crate::base::now::Now;
 use crate::limit::adjust::Adjustment;
 use crate::limit::bucket::Bucket;
@@ -307,7 +308,7 @@ fn run_script(
 }
 
 /// A call of the script by its hash, which is faster than sending the text with each call.
-fn invocation() -> ScriptInvocation<'static> {
+pub(super) fn invocation() -> ScriptInvocation<'static> {
     static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(script::SOURCE));
     SCRIPT.prepare_invoke()
 }
@@ -447,7 +448,7 @@ fn compare_stored(connection: &mut Connection, reference: &Reference, checks: &[
 }
 
 fn cases() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) }
+    ProptestConfig { failure_persistence: None, ..with_cases(300) }
 }
 
 #[test]

@@ -85,6 +85,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn decision_is_neither_too_early_nor_after_its_reply(
             steps in prop::collection::vec((1..1_000_u64, 0..300_u64, 0..50_000_u64), 1..60),

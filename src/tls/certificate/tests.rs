@@ -119,6 +119,8 @@ fn warnings_say_what_clients_object_to() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     /// Damaged files are errors or, if the damage is in a place that is not read, certificates.
     #[test]
     fn damaged_files_do_not_panic(

@@ -225,6 +225,8 @@ fn no_color_disables_colours() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn any_size_is_drawn(
         width in 0_u16..200,

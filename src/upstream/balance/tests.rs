@@ -195,6 +195,8 @@ fn availability() -> impl Strategy<Value = Availability> {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn endpoint_that_is_down_is_chosen_only_if_all_are(
         parts in prop::collection::vec((1..=1000_u16, 0..3_u8, availability()), 1..20),
@@ -230,7 +232,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(crate::base::cases::with_cases(16))]
 
     #[test]
     fn consistent_hashing_follows_the_weights(weights in prop::collection::vec(1..=1000_u16, 1..20)) {

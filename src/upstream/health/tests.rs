@@ -189,6 +189,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn endpoint_gets_requests_if_nothing_known_says_otherwise(
         events in prop::collection::vec((event(), 0..20 * SECOND), 0..60),

@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use super::case::cases;
 use super::recorder::Recorder;
 use super::{gateway, tokens_taken};
-use crate::support::TIMEOUT;
+use crate::support::{TIMEOUT, with_cases};
 
 /// Runs of the property, each with this many connections at once.
 const RUNS: u32 = 25;
@@ -137,12 +137,7 @@ fn row_58_changed_requests_never_reach_an_upstream_uncounted() {
     let gateway = gateway(recorder.address);
     let changed = (any::<Index>(), proptest::collection::vec(change(), 1..4));
     let connections = proptest::collection::vec(changed, CONNECTIONS);
-    let config = Config {
-        cases: RUNS,
-        max_shrink_iters: 100,
-        failure_persistence: None,
-        ..Config::default()
-    };
+    let config = Config { max_shrink_iters: 100, failure_persistence: None, ..with_cases(RUNS) };
     let outcome = TestRunner::new(config).run(&connections, |connections| {
         let inputs: Vec<Vec<u8>> = connections
             .iter()

@@ -1,6 +1,8 @@
 //! Fixtures. Each stops its processes and threads when dropped.
 
 mod authority;
+#[path = "../../../src/base/cases.rs"]
+mod cases;
 mod cgroup;
 mod child;
 mod closed_port;
@@ -34,6 +36,7 @@ mod wait;
 mod wall_clock;
 
 pub(crate) use authority::{Authority, Issued};
+pub(crate) use cases::with_cases;
 pub(crate) use cgroup::MemoryCgroup;
 pub(crate) use child::is_running;
 pub(crate) use closed_port::{ClosedPort, SilentPort};

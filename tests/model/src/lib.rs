@@ -15,6 +15,8 @@ pub mod store {
 
 #[path = "../../../src/base"]
 pub mod base {
+    #[cfg(test)]
+    pub(crate) mod cases;
     pub mod duration;
     pub mod now;
     pub mod unix_time;

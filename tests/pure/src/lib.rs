@@ -19,6 +19,8 @@ pub mod store {
 
 #[path = "../../../src/base"]
 pub mod base {
+    #[cfg(test)]
+    pub(crate) mod cases;
     pub mod clock;
     pub mod duration;
     pub mod now;

@@ -73,7 +73,7 @@ fn merged_sample_has_the_worst_state_and_the_most_in_flight() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(crate::base::cases::with_cases(24))]
     #[test]
     fn sums_of_a_sample_agree_whatever_the_number_of_names(
         rows in prop::collection::vec((0..90_u32, 0..50_u64, 0..50_u64), 1..300),

@@ -147,7 +147,7 @@ fn memory_is_bounded_whatever_the_number_of_names() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(crate::base::cases::with_cases(64))]
     #[test]
     fn every_resolution_has_the_sum_of_the_finest(
         steps in prop::collection::vec((-5_000_i64..9_000, 1..3_000_u64, 0..9_u64, 0..60_u32), 1..290),

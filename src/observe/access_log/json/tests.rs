@@ -234,6 +234,8 @@ fn response_before_the_end_of_the_request_ends_the_wait_for_its_body() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn line_equals_the_json_of_serde(record in records()) {
         let mut lines = b"before\n".to_vec();
@@ -335,6 +337,8 @@ fn grpc_status_is_a_number_or_null() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn subject_of_the_certificate_is_shown_if_it_is_listed(mut record in records()) {
         let file = format!("{FILE}\"plain\"\nfields = [\"cert_subject\"]");
@@ -365,6 +369,8 @@ fn field_lists() -> impl Strategy<Value = Vec<Field>> {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn line_with_listed_fields_has_the_same_values_in_that_order(
         mut record in records().boxed(),

@@ -218,6 +218,8 @@ fn kinds_do_not_share_their_room() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     /// For any schedule of refusals, no collection exceeds its bound, and every refusal is in
     /// exactly one kept run or counted as dropped.
     #[test]

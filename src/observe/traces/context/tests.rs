@@ -99,6 +99,8 @@ fn tracestate_is_valid_by_the_syntax_of_w3c() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn formatted_traceparent_is_parsed_to_the_same(trace in 1..u128::MAX, span in 1..u64::MAX, is_sampled: bool) {
         let (trace, span) = (TraceId::of(trace).unwrap(), SpanId::of(span).unwrap());

@@ -198,6 +198,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::base::cases::with_cases(256))]
+
         #[test]
         fn fraction_is_converted_exactly(
             whole in 0_u32..100_000,

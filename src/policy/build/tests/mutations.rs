@@ -156,6 +156,8 @@ fn reading_takes_time_in_proportion_to_the_file() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn mutated_setting_is_reported_within_the_file(
         at in any::<prop::sample::Index>(),

@@ -221,6 +221,8 @@ fn deep_and_dense_files_have_short_errors() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn any_text_is_read_without_a_panic(text in "\\PC{0,300}") {
         let _ = from_text("a", &text).map_err(|report| report.render(true));

@@ -64,6 +64,8 @@ fn limits_of_single_clients_that_find_no_place_are_counted() {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     /// Until the change, the bucket refills by the old limit. Then the client keeps its fraction
     /// under the new limit, by which the bucket refills from then on.
     #[test]

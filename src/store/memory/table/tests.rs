@@ -59,6 +59,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
+    #![proptest_config(crate::base::cases::with_cases(256))]
+
     #[test]
     fn table_equals_a_map_after_any_steps(steps in steps(), seed: u64) {
         let mut table = Table::new(seed);

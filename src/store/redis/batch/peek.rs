@@ -86,9 +86,10 @@ pub(super) mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use proptest::test_runner::{Config, TestRunner};
+    use proptest::test_runner::TestRunner;
 
     use super::*;
+    use crate::base::cases::with_cases;
     use crate::base::duration::MICROS_PER_SECOND;
     use crate::base::now::Now;
     use crate::limit::Limit;
@@ -97,6 +98,7 @@ pub(super) mod tests {
     use crate::limit::share::Share;
     use crate::policy::{Lease, OnFailure};
     use crate::store::redis::fixture::RedisServer;
+    use crate::store::redis::parity::invocation;
     use crate::store::redis::script::Batch;
 
     const NOW: u64 = 1_800_000_000_000_000;
@@ -129,9 +131,7 @@ pub(super) mod tests {
     }
 
     fn run(connection: &mut redis::Connection, key: &str, call: &[u8], debts: &[u8]) -> Vec<i64> {
-        let mut command = redis::cmd("EVAL");
-        command.arg(script::SOURCE).arg(1).arg(key).arg(NOW).arg(call).arg(debts);
-        command.query(connection).unwrap()
+        invocation().key(key).arg(NOW).arg(call).arg(debts).invoke(connection).unwrap()
     }
 
     /// For any stored value: a peek equals the reference and writes nothing, and a check then takes
@@ -155,7 +155,7 @@ pub(super) mod tests {
         let key = script::key("t:", bucket_id, &rules[0]);
         let mut batch = Batch::default();
         batch.add(&[charge], &rules, "t:");
-        let mut runner = TestRunner::new(Config { cases: 2_000, ..Config::default() });
+        let mut runner = TestRunner::new(with_cases(2_000));
         let ran = runner.run(&(kept(), prop_oneof![Just(0), 1..20_000_000_i64]), |(kept, owed)| {
             let connection = &mut *connection.borrow_mut();
             redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();

@@ -2,7 +2,7 @@
 //! been sent.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 
 use super::*;
 use crate::limit::returned::Returned;
@@ -58,7 +58,7 @@ fn memory_gives_back_what_the_script_does() {
     let each = limits().map(|limit| (limit, false));
     for (limit, is_leaky) in each.into_iter().chain(leaky.map(|limit| (limit, true))) {
         let connection = RefCell::new(server.client().get_connection().unwrap());
-        let mut runner = TestRunner::new(Config { cases: 40, ..Config::default() });
+        let mut runner = TestRunner::new(with_cases(40));
         let ran = runner.run(&calls(), |calls| {
             redis::cmd("FLUSHALL").query::<()>(&mut *connection.borrow_mut()).unwrap();
             let connection = server.client().get_connection().unwrap();
@@ -171,10 +171,10 @@ impl Pair {
         let mut script = invocation();
         batch.keys().for_each(|key| _ = script.key(key));
         script.arg(self.now).arg(batch.encode(self.now)).arg("").arg(batch.encode_returned());
-        let before = self.level(bucket, self.now);
+        let before = (cost == 0).then(|| self.level(bucket, self.now));
         let reply: Vec<i64> = script.invoke(&mut self.connection).unwrap();
         let reply = batch.read(&reply).unwrap();
-        if let (0, Some(last)) = (cost, reply.given.last()) {
+        if let (Some(before), Some(last)) = (before, reply.given.last()) {
             let given = reply.given.iter().map(|given| given.units).sum::<i64>();
             let level = self.level(bucket, self.now);
             assert_eq!(
@@ -195,24 +195,28 @@ impl Pair {
     }
 
     fn level(&mut self, bucket: u128, now: u64) -> i64 {
-        let [level] = self.levels([bucket], now);
-        level
-    }
-
-    fn levels<const N: usize>(&mut self, buckets: [u128; N], now: u64) -> [i64; N] {
-        let charges = buckets.map(|bucket| self.charge(bucket, 1));
-        let keys = charges.map(|charge| script::key(PREFIX, charge.bucket, &rules()[0]));
+        let charges = [self.charge(bucket, 1)];
+        let key = script::key(PREFIX, charges[0].bucket, &rules()[0]);
         let call = script::encode_peek(&charges, now);
-        let keys = keys.each_ref().map(String::as_str);
-        let reply = run_script(&mut self.connection, &keys, now, (call, Vec::new())).unwrap();
-        let read = script::read_peek(&charges, &reply).unwrap();
-        std::array::from_fn(|index| read[index].unwrap().level)
+        let reply = run_script(&mut self.connection, &[&key], now, (call, Vec::new())).unwrap();
+        script::read_peek(&charges, &reply).unwrap()[0].unwrap().level
     }
 
+    /// Asserts it of the levels now and later. The script must be loaded.
     fn assert_has_at_most(&mut self, when: &str) {
-        for later_us in [0, 1_000, 300_000, 999_999, 1_000_000] {
+        const LATER_US: [u64; 5] = [0, 1_000, 300_000, 999_999, 1_000_000];
+        let charges = [WITH_REFUSED, WITHOUT].map(|bucket| self.charge(bucket, 1));
+        let keys = charges.map(|charge| script::key(PREFIX, charge.bucket, &rules()[0]));
+        let mut peeks = redis::pipe();
+        for later_us in LATER_US {
             let now = self.now + later_us;
-            let [level, ideal] = self.levels([WITH_REFUSED, WITHOUT], now);
+            peeks.cmd("EVALSHA").arg(script::SHA.as_str()).arg(keys.len()).arg(&keys);
+            peeks.arg(now).arg(script::encode_peek(&charges, now));
+        }
+        let replies: Vec<Vec<i64>> = peeks.query(&mut self.connection).unwrap();
+        for (later_us, reply) in LATER_US.into_iter().zip(replies) {
+            let read = script::read_peek(&charges, &reply).unwrap();
+            let [level, ideal] = [0, 1].map(|index| read[index].unwrap().level);
             assert!(level <= ideal, "{level} of {ideal} {later_us} us after {when}");
         }
     }
@@ -226,9 +230,10 @@ const WITHOUT: u128 = 2;
 #[test]
 fn bucket_never_has_more_than_without_the_refused_requests() {
     let server = RedisServer::start(&[]);
+    invocation().load(&mut server.client().get_connection().unwrap()).unwrap();
     for limit in limits() {
         let connection = RefCell::new(server.client().get_connection().unwrap());
-        let mut runner = TestRunner::new(Config { cases: 80, ..Config::default() });
+        let mut runner = TestRunner::new(with_cases(80));
         let ran = runner.run(&calls(), |calls| {
             let connection = &mut *connection.borrow_mut();
             redis::cmd("FLUSHALL").query::<()>(connection).unwrap();

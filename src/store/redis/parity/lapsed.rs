@@ -74,7 +74,7 @@ fn debt_of_an_ended_period_is_taken_from_top_ups_as_if_it_had_been_settled_in_ti
         takes(5),
         prop::option::of((0..4_u64, 0..5_usize)),
     );
-    let config = Config { cases: 600, failure_persistence: None, ..Config::default() };
+    let config = Config { failure_persistence: None, ..with_cases(600) };
     let (known, behind) = (Cell::new(0), Cell::new(0));
     let ran = TestRunner::new(config).run(&schedule, |(top_ups, before, debts, after, revoked)| {
         let connection = &mut *connection.borrow_mut();

@@ -4,10 +4,11 @@
 use std::cell::RefCell;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 use redis::Connection;
 
 use super::{PREFIX, call, charges, invocation, rules, run_script};
+use crate::base::cases::with_cases;
 use crate::base::duration::MICROS_PER_SECOND;
 use crate::limit::Limit;
 use crate::limit::adjust::Adjustment;
@@ -83,7 +84,7 @@ impl SharedBucket for InRedis<'_> {
 fn gateways_with_leases_in_redis_never_exceed_the_limit() {
     let server = RedisServer::start(&[]);
     let connection = RefCell::new(server.client().get_connection().unwrap());
-    let mut runner = TestRunner::new(Config { cases: 1_500, ..Config::default() });
+    let mut runner = TestRunner::new(with_cases(300));
     let ran = runner.run(&schedule(120), |schedule| {
         let connection = &mut *connection.borrow_mut();
         redis::cmd("FLUSHALL").query::<()>(connection).unwrap();
@@ -232,7 +233,7 @@ fn script_and_reference_agree_on_buckets_from_which_gateways_borrow() {
     let limit = limit.prop_map(|(tokens, us, burst)| TokenBucket::new(tokens, us, burst).unwrap());
     let limits = prop::collection::vec(limit, 2);
     let steps = prop::collection::vec((clock, step(), prop::bool::weighted(0.1)), 1..40);
-    let mut runner = TestRunner::new(Config { cases: 400, ..Config::default() });
+    let mut runner = TestRunner::new(with_cases(400));
     let ran = runner.run(&(limits, steps), |(limits, steps)| {
         let connection = &mut *connection.borrow_mut();
         redis::cmd("FLUSHALL").query::<()>(connection).unwrap();
@@ -283,7 +284,7 @@ fn no_stored_value_of_a_bucket_with_units_lent_breaks_the_script() {
     let full = prop_oneof![3 => Just(5_000_000.0), 1 => 1.0..9e6_f64, 1 => number()];
     let units = 0..3_000_000_i64;
     let case = ((number(), at, full), (number(), number()), units);
-    let mut runner = TestRunner::new(Config { cases: 1_000, ..Config::default() });
+    let mut runner = TestRunner::new(with_cases(1_000));
     let ran = runner.run(&case, |((level, at, full), (lent, before), units)| {
         let connection = &mut *connection.borrow_mut();
         let numbers = [level, at, full, lent, before];

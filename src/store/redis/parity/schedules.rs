@@ -3,7 +3,7 @@
 //! ban.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 
 use super::*;
 use crate::limit::ban::{BanRule, BanState};
@@ -143,7 +143,7 @@ fn schedules_with_settlements_refunds_bans_and_candidates_agree() {
     for limit in limits() {
         let connection = RefCell::new(server.client().get_connection().unwrap());
         let count = RefCell::new(0);
-        let mut runner = TestRunner::new(Config { cases: 60, ..Config::default() });
+        let mut runner = TestRunner::new(with_cases(60));
         let ran = runner.run(&schedule(), |schedule| {
             let connection = &mut *connection.borrow_mut();
             redis::cmd("FLUSHALL").query::<()>(connection).unwrap();

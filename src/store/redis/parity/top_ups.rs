@@ -209,7 +209,7 @@ fn schedules_with_top_ups_agree() {
     let schedule = prop::collection::vec((later, event()), 1..80);
     let repeated = Cell::new(0);
     for overage in [Overage::Refuse, Overage::Count] {
-        let config = Config { cases: 150, failure_persistence: None, ..Config::default() };
+        let config = Config { failure_persistence: None, ..with_cases(150) };
         let ran = TestRunner::new(config).run(&schedule, |schedule| {
             let connection = &mut *connection.borrow_mut();
             redis::cmd("FLUSHALL").query::<()>(connection).unwrap();
@@ -317,7 +317,7 @@ fn top_up_after_a_failover_keeps_what_gateways_saw() {
     let limit = Limit::FixedWindow(FixedWindow::new(9, calendar).unwrap());
     let steps = |most| prop::collection::vec(step(), 0..most);
     let schedule = (steps(10), prop::collection::vec(1..4_u64, 1..5), steps(6));
-    let config = Config { cases: 300, failure_persistence: None, ..Config::default() };
+    let config = Config { failure_persistence: None, ..with_cases(300) };
     let repaired = Cell::new(0);
     let ran = TestRunner::new(config).run(&schedule, |(replicated, lost, later)| {
         let connection = &mut *connection.borrow_mut();

@@ -2,9 +2,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 
 use super::*;
+use crate::base::cases::with_cases;
 use crate::limit::Limit;
 use crate::limit::calendar::{Calendar, Period};
 use crate::limit::fixed_window::FixedWindow;
@@ -311,7 +312,7 @@ fn order_and_repetition_of_writes_do_not_matter() {
     });
     // The clock of the server that answers may be ahead.
     let ahead = prop_oneof![Just(0), Just(30 * MICROS_PER_SECOND)];
-    let mut runner = TestRunner::new(Config { cases: 300, ..Config::default() });
+    let mut runner = TestRunner::new(with_cases(300));
     let ran = runner.run(&(writes, ahead), |((steps, shuffled), ahead)| {
         let latest = steps.iter().filter_map(|step| match step {
             Step::Answer(used, at) => Some((*at, *used)),

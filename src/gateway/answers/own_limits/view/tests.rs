@@ -222,7 +222,7 @@ fn rule() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(crate::base::cases::with_cases(300))]
 
     /// The view has exactly those buckets that requests of the client can take from.
     #[test]

@@ -4,9 +4,10 @@
 use std::cell::RefCell;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 
 use super::*;
+use crate::base::cases::with_cases;
 use crate::base::now::Now;
 use crate::limit::Limit;
 use crate::limit::bucket::Bucket;
@@ -15,6 +16,7 @@ use crate::limit::concurrency::Statement;
 use crate::store::redis::batch::peek;
 use crate::store::redis::class::{ErrorClass, classify};
 use crate::store::redis::fixture::RedisServer;
+use crate::store::redis::parity::invocation;
 use crate::store::redis::script::Batch;
 use crate::store::rule::rule;
 
@@ -39,12 +41,10 @@ fn run(
     let keys: Vec<String> =
         charges.iter().map(|charge| script::key("t:", charge.bucket, &rules()[0])).collect();
     let debts = (0..).zip(charges).map(|(index, _)| (index, owed)).filter(|(_, owed)| *owed > 0);
-    let mut command = redis::cmd("EVAL");
-    command.arg(script::SOURCE).arg(keys.len()).arg(&keys).arg(NOW);
-    command
-        .arg(script::encode_adjust(charges, adjustment, NOW, |_| Statement::NONE, false))
-        .arg(script::encode_debts(debts));
-    command.query(connection)
+    let mut call = invocation();
+    call.key(&keys).arg(NOW);
+    call.arg(script::encode_adjust(charges, adjustment, NOW, |_| Statement::NONE, false));
+    call.arg(script::encode_debts(debts)).invoke(connection)
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn script_adjusts_any_stored_value_as_the_core_does() {
         1 => Just(Adjustment::Grant(u64::MAX)),
     ];
     let owed = prop_oneof![Just(0), 1..20_000_000_i64, Just(1_i64 << 53)];
-    let mut runner = TestRunner::new(Config { cases: 1_000, ..Config::default() });
+    let mut runner = TestRunner::new(with_cases(1_000));
     let ran = runner.run(&(peek::tests::kept(), adjustments, owed), |(kept, adjustment, owed)| {
         let connection = &mut *connection.borrow_mut();
         redis::cmd("SET").arg(&key).arg(&kept).query::<()>(connection).unwrap();
@@ -72,9 +72,9 @@ fn script_adjusts_any_stored_value_as_the_core_does() {
         prop_assert!((charge.limit.lowest()..=charge.limit.full()).contains(&after.level));
 
         // A check then takes from that level.
-        let mut call = redis::cmd("EVAL");
-        call.arg(script::SOURCE).arg(1).arg(&key).arg(NOW).arg(batch.encode(NOW));
-        let reply: Vec<i64> = call.query(connection).unwrap();
+        let mut call = invocation();
+        call.key(&key).arg(NOW).arg(batch.encode(NOW));
+        let reply: Vec<i64> = call.invoke(connection).unwrap();
         let mut bucket = [Bucket { level: after.level, at: NOW }];
         let charges = [charge];
         let expected =
