@@ -312,12 +312,11 @@ fn external_account_is_bound() {
 
 /// Configuration of a gateway that shares its certificates by Redis and presents them on
 /// `tls_port`.
-fn shared(acme: &Acme, pebble: &Pebble, redis: &Redis, (key, tls_port): (char, u16)) -> String {
+fn shared(acme: &Acme, pebble: &Pebble, redis: &str, (key, tls_port): (char, u16)) -> String {
     let key = key.to_string().repeat(32);
     let settings = format!(
         "storage = \"redis\"\nstorage_key = \"{key}\"\ndomains = [\"api.example.com\"]\n\
-         {}\n[[listeners]]\naddress = \"127.0.0.1:{tls_port}\"\ncertificates = [\"acme\"]\n",
-        redis.table()
+         {redis}\n[[listeners]]\naddress = \"127.0.0.1:{tls_port}\"\ncertificates = [\"acme\"]\n"
     );
     acme.config_with(pebble, &settings)
 }
@@ -331,9 +330,9 @@ fn one_of_two_gateways_orders_and_the_other_answers_the_challenge() {
     let pebble = second.pebble();
     // A busy machine may need longer to start the second one than the first one takes to order.
     pebble.suspend();
-    let ordering = Gateway::start_full(&shared(&first, &pebble, &redis, ('k', ports[0])));
+    let ordering = Gateway::start_full(&shared(&first, &pebble, &redis.table(), ('k', ports[0])));
     wait_for_log(&ordering, "ordering one");
-    let answering = Gateway::start_full(&shared(&second, &pebble, &redis, ('k', ports[1])));
+    let answering = Gateway::start_full(&shared(&second, &pebble, &redis.table(), ('k', ports[1])));
     pebble.resume();
     wait_for_order(&ordering, "ok");
     wait_for_log(&answering, "took over a certificate from another gateway");
@@ -354,13 +353,14 @@ fn one_of_two_gateways_orders_and_the_other_answers_the_challenge() {
     });
     // A gateway with another key neither orders nor overwrites.
     let third = Acme::new();
-    let stranger = Gateway::start_full(&shared(&third, &pebble, &redis, ('x', free_port())));
+    let stranger =
+        Gateway::start_full(&shared(&third, &pebble, &redis.table(), ('x', free_port())));
     wait_for_log(&stranger, "`storage_key` of [acme] must be that of the gateway that wrote it");
     assert_eq!(stranger.get("/").status, 200);
     assert!(!stranger.log().contains(&"x".repeat(32)));
     drop((ordering, answering, stranger));
     // The key is right: the certificate is there at once.
-    let again = Gateway::start_full(&shared(&first, &pebble, &redis, ('k', ports[0])));
+    let again = Gateway::start_full(&shared(&first, &pebble, &redis.table(), ('k', ports[0])));
     assert!(presented(ports[0], "api.example.com", &root).is_some());
     assert!(!again.log().contains("ordering one"), "{}", again.log());
 }
