@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::support::{
     Connection, CpuWaits, Gateway, Nginx, PeerServer, Request, eventually, full_config,
-    inconclusive, inconclusive_if_stalled, sleep_for, timed_below,
+    inconclusive_if_stalled, inconclusive_if_waited, sleep_for, timed_below,
 };
 
 /// Connections of the load, and the pause of each after a response.
@@ -21,6 +21,9 @@ const PAUSE: Duration = Duration::from_millis(180);
 /// How long an endpoint may stay in use after it has failed: three checks, a tenth later each, and
 /// the timeout of the last. The same for its return: two checks.
 const DETECTED_BELOW: Duration = Duration::from_millis(1_200);
+
+/// How long the shares of the other endpoints are judged.
+const JUDGED: Duration = Duration::from_millis(1_500);
 
 /// `read_timeout`. A server that waits longer for a CPU is ejected as if it had failed.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -98,8 +101,8 @@ fn others_share_its_requests(gateway: &Gateway, server: &PeerServer, fault: &str
     timed_below(DETECTED_BELOW, || {
         eventually(fault, || (state(gateway, server) == "unhealthy").then_some(()));
     });
-    let since = gateway.log().lines().count();
-    sleep_for(Duration::from_millis(1_500));
+    let (since, of_load) = (gateway.log().lines().count(), CpuWaits::now());
+    sleep_for(JUDGED);
     let mut counts = served(gateway, since);
     // Requests in flight at the change of state.
     let late = counts.remove(&server.address.to_string()).unwrap_or_default();
@@ -107,8 +110,10 @@ fn others_share_its_requests(gateway: &Gateway, server: &PeerServer, fault: &str
     let total: usize = counts.values().sum();
     // Without a server, a request is refused.
     assert!(counts.len() <= 3 && !counts.contains_key(""), "{fault}: {counts:?}");
+    // Each client waits for its response: a gateway that delays requests has a weak load, too.
+    assert!(total > 100, "{fault}: {counts:?}");
     if total <= 300 {
-        inconclusive(&format!("{fault}: a weak load: {counts:?}"));
+        inconclusive_if_waited(&format!("{fault}: a weak load: {counts:?}"), &of_load, JUDGED);
     }
     let is_even = |count: &usize| (count * 3).abs_diff(total) * 100 <= total * 2 + 300;
     if counts.len() < 3 || !counts.values().all(is_even) {
