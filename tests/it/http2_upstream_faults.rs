@@ -16,8 +16,8 @@ use tokio_rustls::server::TlsStream;
 
 use crate::http2_upstreams::{Exchange, over_http2, refusing_once, request, scripted};
 use crate::support::{
-    Authority, Gateway, Issued, Request, Stopwatch, Upstream, eventually, inconclusive, sleep_for,
-    timed, timed_below, within,
+    Authority, CpuWaits, Gateway, Issued, Request, Stopwatch, Upstream, eventually,
+    inconclusive_if_waited, sleep_for, timed, timed_below, within,
 };
 
 /// One route for all paths to this server. `rest` continues the table of the upstream.
@@ -280,15 +280,18 @@ async fn memory_is_bounded_if_a_client_does_not_read() {
         () = started => {}
     }
     // Until the server cannot send any more.
-    let mut previous = 0;
-    let stalled = within(Duration::from_secs(15), || {
-        sleep_for(Duration::from_millis(500));
+    const LATEST: Duration = Duration::from_secs(15);
+    let (mut previous, mut equal) = (0, 0);
+    let waits = CpuWaits::now();
+    let stalled = within(LATEST, || {
+        sleep_for(Duration::from_millis(250));
         let now = total.load(Ordering::SeqCst);
-        (std::mem::replace(&mut previous, now) == now).then_some(())
+        equal = if std::mem::replace(&mut previous, now) == now { equal + 1 } else { 0 };
+        (equal == 4).then_some(())
     });
     let (_, peak) = gateway.memory_bytes();
     if stalled.is_none() {
-        inconclusive("the server still sends");
+        inconclusive_if_waited("the server still sends", &waits, LATEST / 2);
     }
     let growth = peak.saturating_sub(before);
     println!("{growth} bytes for {STREAMS} streams; the server sent {previous} bytes");
