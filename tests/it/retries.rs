@@ -131,7 +131,8 @@ async fn row_150_http2_upstream_that_fails_half_gets_at_most_a_fifth_more_reques
     });
     let counts = counts.await.unwrap();
     let arrived = arrived.load(Ordering::SeqCst);
-    assert!((REQUESTS..=REQUESTS * 12 / 10).contains(&arrived), "{arrived} {counts:?}");
+    assert!(arrived <= REQUESTS * 12 / 10, "{arrived} {counts:?}");
+    assert!(arrived > REQUESTS * 11 / 10, "{arrived} {counts:?}");
     assert_eq!(retries(&gateway, "status"), (arrived - REQUESTS) as u64);
 }
 
