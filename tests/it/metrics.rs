@@ -7,8 +7,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 
 use crate::support::{
-    ClosedPort, DEMO, Gateway, Request, Upstream, eventually, key, proxy_to, send_many, timed,
-    timed_below,
+    ClosedPort, DEMO, Gateway, Request, Upstream, eventually, key, proxy_to, send_many, timed_below,
 };
 
 #[test]
@@ -140,12 +139,10 @@ fn row_72_metrics_page_does_not_grow_with_100_000_clients() {
     meet(0, CLIENTS / 2);
     let (_, before) = gateway.memory_bytes();
     meet(CLIENTS / 2, CLIENTS / 2);
-    let (page, took) = timed(|| gateway.metrics());
+    let page = timed_below(Duration::from_millis(50), || gateway.metrics());
     assert!(page.len() < 200_000, "{} bytes", page.len());
-    assert!(took < Duration::from_millis(50), "{took:?}");
-    let (top, took) = timed(|| gateway.admin("/api/clients?limit=100"));
+    let top = timed_below(Duration::from_secs(1), || gateway.admin("/api/clients?limit=100"));
     assert!(top.text().len() < 100_000, "{} bytes", top.text().len());
-    assert!(took < Duration::from_secs(1), "{took:?}");
     // The second half needs memory only for its buckets.
     let grown = gateway.memory_bytes().1.saturating_sub(before) >> 20;
     println!("{} bytes of metrics, {} of clients, {grown} MiB more", page.len(), top.text().len());

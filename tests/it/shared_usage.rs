@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use crate::shared::{as_documented_user, documented_rights};
 use crate::support::{
-    DEMO, FaultProxy, Gateway, Mode, Redis, Request, Stopwatch, WallClock, eventually, full_config,
-    inconclusive, keep_clear_of_midnight, key, sleep_for, timed_below, within,
+    CpuWaits, DEMO, FaultProxy, Gateway, Mode, Redis, Request, Stopwatch, WallClock, eventually,
+    full_config, inconclusive, inconclusive_if_stalled, keep_clear_of_midnight, key, sleep_for,
+    timed_below, within,
 };
 
 /// Two quotas and a bucket, and two clients with a key.
@@ -405,7 +406,7 @@ fn ended_periods_are_listed_until_they_are_not_kept() {
     let mut redis = Redis::stopped();
     redis.launch_with(|command| clock.apply_to(command));
     let text = full_config(&config(&redis.table(), "100/d"));
-    let began = Stopwatch::start();
+    let (began, waits) = (Stopwatch::start(), CpuWaits::now());
     let gateways: [Gateway; 2] =
         std::array::from_fn(|_| Gateway::start_with(&text, |command| clock.apply_to(command)));
     gateways.iter().for_each(connected);
@@ -414,7 +415,8 @@ fn ended_periods_are_listed_until_they_are_not_kept() {
     send(second, 5);
     wait_for_used(first, "", &[8.0]);
     if began.elapsed().as_secs() > 50 {
-        return inconclusive("the day ended before the requests were counted");
+        let finding = "the day ended before the requests were counted";
+        return inconclusive_if_stalled(finding, waits.stall(), Duration::from_secs(10));
     }
     clock.set(offset + 7_200);
     // Gateways read the clock once a second.
@@ -441,7 +443,7 @@ fn ended_periods_are_listed_until_they_are_not_kept() {
 #[test]
 fn outage_over_the_end_of_a_period_is_in_the_record_of_that_period() {
     const LEFT: Duration = Duration::from_secs(8);
-    let (clock, began) = (WallClock::new(), Stopwatch::start());
+    let (clock, began, waits) = (WallClock::new(), Stopwatch::start(), CpuWaits::now());
     clock.set(before_midnight() + 60 - LEFT.as_secs().cast_signed());
     let mut redis = Redis::stopped();
     redis.launch_with(|command| clock.apply_to(command));
@@ -454,7 +456,8 @@ fn outage_over_the_end_of_a_period_is_in_the_record_of_that_period() {
     let [first, second] = &gateways;
     send(first, 10);
     if began.elapsed() > LEFT / 2 {
-        return inconclusive("the gateways took long to start: the day ends too soon");
+        let finding = "the gateways took long to start: the day ends too soon";
+        return inconclusive_if_stalled(finding, waits.stall(), LEFT / 8);
     }
     wait_for_used(second, "", &[10.0]);
     proxy.set(Mode::Refuse);
@@ -463,7 +466,8 @@ fn outage_over_the_end_of_a_period_is_in_the_record_of_that_period() {
     let took = began.elapsed();
     // The clock was set by whole seconds.
     if took > LEFT.saturating_sub(Duration::from_secs(1)) {
-        return inconclusive("the day ended before the requests were counted");
+        let finding = "the day ended before the requests were counted";
+        return inconclusive_if_stalled(finding, waits.stall(), LEFT / 4);
     }
     sleep_for(LEFT.saturating_sub(took) + Duration::from_secs(3));
     // The next day, still without Redis.
