@@ -28,8 +28,11 @@ const MORE: Duration = Duration::from_millis(5);
 /// time, and keep at least one request in flight.
 const PERIOD: Duration = Duration::from_millis(80);
 
+/// Clients of each gateway.
+const CLIENTS: u32 = 48;
+
 /// Duration of the load before the fault.
-const BEFORE: Duration = Duration::from_secs(2);
+const BEFORE: Duration = Duration::from_secs(1);
 
 /// A gateway under load, with a timeout of 10 ms.
 pub(crate) struct LoadTest {
@@ -37,6 +40,8 @@ pub(crate) struct LoadTest {
     /// Without Redis.
     _control: Gateway,
     pub(crate) load: Load,
+    /// Waits for a CPU until the load.
+    waits_before: CpuWaits,
     /// Waits for a CPU until the fault.
     waits: CpuWaits,
 }
@@ -56,6 +61,8 @@ pub(crate) struct LoadReport {
     limited: Report,
     /// Requests to the gateway without Redis.
     control: Report,
+    /// Waits for a CPU until the load.
+    waits_before: CpuWaits,
     /// Waits for a CPU until the fault.
     waits: CpuWaits,
 }
@@ -72,12 +79,13 @@ impl LoadTest {
         let gateway = Gateway::start(&format!("{DEMO}{redis}{breaker}{rule}{key}"));
         let control = Gateway::start(&format!("{DEMO}{key}"));
         wait_until_connected(&gateway);
+        let waits_before = CpuWaits::now();
         let load = Load::start(vec![
-            ClientGroup::new(&gateway, &super::request(), 48, PERIOD),
-            ClientGroup::new(&control, &super::request(), 48, PERIOD),
+            ClientGroup::new(&gateway, &super::request(), CLIENTS, PERIOD),
+            ClientGroup::new(&control, &super::request(), CLIENTS, PERIOD),
         ]);
         sleep_for(BEFORE);
-        Self { gateway, _control: control, load, waits: CpuWaits::now() }
+        Self { gateway, _control: control, load, waits_before, waits: CpuWaits::now() }
     }
 
     /// Waits for a further log line with `words`. The time is that between `cause` and the
@@ -113,7 +121,10 @@ impl LoadTest {
         let span = Duration::ZERO..self.load.elapsed();
         let report = self.close();
         let noise = report.control.held_up(&span, MORE);
-        assert!(noise > BUDGET, "Redis does not decide, though the machine is quiet");
+        assert!(
+            is_share(noise, &span),
+            "Redis does not decide, though the machine is quiet: {noise:?} of noise in {span:?}"
+        );
         report.closes_without_load();
         inconclusive(&format!(
             "Redis never decided; no request was served for {noise:?} of {span:?}"
@@ -122,7 +133,14 @@ impl LoadTest {
 
     /// Waits until the breaker is closed, and half a second longer.
     fn closes(&self, returns: impl FnOnce()) -> Change {
-        let change = self.until("breaker closed", returns);
+        let change = if breaker(&self.gateway) == 0 {
+            // A busy machine has let Redis respond in time before.
+            let begun = self.load.elapsed();
+            returns();
+            Change { took: Some(Duration::ZERO), span: begun..self.load.elapsed() }
+        } else {
+            self.until("breaker closed", returns)
+        };
         sleep_for(Duration::from_millis(500));
         change
     }
@@ -134,7 +152,8 @@ impl LoadTest {
             assert_eq!(report.broken(), 0, "connections that broke");
             assert_eq!(report.counts().keys().copied().collect::<Vec<_>>(), [200]);
         }
-        LoadReport { gateway: self.gateway, limited, control, waits: self.waits }
+        let Self { gateway, waits_before, waits, .. } = self;
+        LoadReport { gateway, limited, control, waits_before, waits }
     }
 }
 
@@ -168,12 +187,17 @@ impl LoadReport {
     /// too.
     #[track_caller]
     fn took_at_most(&self, most: Duration, span: &Range<Duration>) {
+        self.took_at_most_beside(&self.waits, most, span);
+    }
+
+    #[track_caller]
+    fn took_at_most_beside(&self, waits: &CpuWaits, most: Duration, span: &Range<Duration>) {
         if self.added(span).is_some_and(|added| added <= most) {
             return;
         }
         match self.p99(span) {
             Some(p99) => {
-                if let Some(why) = self.waits.judge_served(p99, most) {
+                if let Some(why) = waits.judge_served(p99, most) {
                     inconclusive(&format!("{why} in {span:?}"));
                 }
             }
@@ -185,6 +209,21 @@ impl LoadReport {
     #[track_caller]
     pub(crate) fn were_not_held_up(&self, span: &Range<Duration>) {
         self.took_at_most(BUDGET + MORE, span);
+    }
+
+    /// Checks the measurement itself: without a fault, response times are within the same bound.
+    #[track_caller]
+    fn was_quiet_until(&self, fault: Duration) {
+        let span = BEFORE / 4..fault;
+        self.took_at_most_beside(&self.waits_before, BUDGET + MORE, &span);
+        // A third of the requests that the clients send if none is delayed.
+        let length = span.end.saturating_sub(span.start);
+        let turns = u32::try_from(length.as_millis() / PERIOD.as_millis()).unwrap();
+        let least = (CLIENTS * turns / 3) as usize;
+        let count = self.limited.during(&span).len();
+        if count < least {
+            inconclusive_if_waited(&format!("{count} requests"), &self.waits_before, length);
+        }
     }
 
     /// Asserts that the breaker opened in time. Inconclusive if the machine caused the delay, which
@@ -209,17 +248,23 @@ impl LoadReport {
     }
 
     /// Asserts that the breaker closed in time. If the machine delays one probe beyond its timeout,
-    /// the next one comes up to 15 s later.
+    /// the next one comes up to 15 s later: it is no excuse beyond that.
     #[track_caller]
     fn saw_it_close(&self, change: &Change) {
         self.closes_without_load();
         let noise = self.control.held_up(&change.span, MORE);
         let most = Duration::from_secs(20);
-        let in_time = change.took.is_some_and(|took| took <= most);
+        let is_within = |most| change.took.is_some_and(|took| took <= most);
         let finding = format!("breaker closed after {:?}, with {noise:?} of noise", change.took);
         eprintln!("{finding}");
-        judge(in_time, noise > BUDGET, &finding);
+        let is_noise = noise > BUDGET && is_within(most + Duration::from_secs(15));
+        judge(is_within(most), is_noise, &finding);
     }
+}
+
+/// Whether noise is a tenth of a span at least, and so may have delayed every probe in it.
+fn is_share(noise: Duration, span: &Range<Duration>) -> bool {
+    noise * 10 > span.end.saturating_sub(span.start)
 }
 
 /// Fails the test unless the guarantee was met, or noise explains that it was not.
@@ -243,6 +288,7 @@ fn row_01_killed_redis_delays_no_request() {
     let closed = test.closes(|| redis.launch());
     let (killed, end) = (opened.span.start, test.load.elapsed());
     let report = test.close();
+    report.was_quiet_until(killed);
     report.saw_it_open_within(Duration::from_millis(100), &opened);
     report.saw_it_close(&closed);
     report.were_not_held_up(&(killed..end));
@@ -315,21 +361,4 @@ fn row_03_no_request_is_used_as_a_probe() {
     }
     // No call to Redis is made in this span.
     report.took_at_most(MORE, &(opened..shut));
-}
-
-/// Checks the measurement itself: without a fault, response times are within the same bound.
-#[test]
-fn healthy_redis_delays_no_request() {
-    let redis = Redis::start();
-    let test = LoadTest::open_with(FAST_BREAKER, &redis.table_with_timeout("10ms"));
-    let begin = test.load.elapsed();
-    sleep_for(Duration::from_secs(2));
-    let end = test.load.elapsed();
-    let report = test.close();
-    report.were_not_held_up(&(begin..end));
-    let count = report.limited.len();
-    if count <= 500 {
-        let finding = format!("{count} requests");
-        inconclusive_if_waited(&finding, &report.waits, end.saturating_sub(begin));
-    }
 }

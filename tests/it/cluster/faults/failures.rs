@@ -250,10 +250,11 @@ fn assert_no_delay(fault: impl FnOnce(&mut ClusterNode)) {
         return test.give_up();
     }
     let master = master_with(&redis, ":per-key");
+    let replica = redis.replica_of(master);
     let begun = test.load.elapsed();
     fault(&mut redis.nodes[master]);
-    // The replica takes over within this time.
-    sleep_for(Duration::from_secs(4));
+    eventually("the replica to take over", || redis.nodes[replica].is_master().then_some(()));
+    sleep_for(Duration::from_millis(500));
     let end = test.load.elapsed();
     let report = test.close();
     report.were_not_held_up(&(begun..end));
