@@ -175,7 +175,8 @@ enum Command {
     /// For example: `tollgate upstreams drain api 10.0.0.7:80` before a server is restarted, and
     /// `tollgate upstreams enable api 10.0.0.7:80` afterwards. Applies to this gateway, over
     /// reloads and upgrades, until it ends. Exits with 0; with 64 on a bad file, bad arguments, an
-    /// unknown endpoint or a wrong token; with 69 if no gateway answers, or it cannot at the moment.
+    /// unknown endpoint or a wrong token; with 69 if no gateway answers, or it cannot at the
+    /// moment.
     Upstreams {
         /// What to do.
         #[command(subcommand)]

@@ -31,12 +31,13 @@ pub(super) struct TargetFlags {
 /// The exit code for an error of the gateway, or of asking it.
 pub(super) fn exit_of(error: &GatewayError) -> ExitCode {
     ExitCode::from(match error {
+        GatewayError::Unreachable { .. }
+        | GatewayError::NotTollgate { .. }
         // The same call can succeed later, as when Redis responds again.
-        GatewayError::Refused { status: 500.., .. } => EXIT_UNAVAILABLE,
+        | GatewayError::Refused { status: 500.., .. } => EXIT_UNAVAILABLE,
         GatewayError::Refused { .. }
         | GatewayError::NoToken { .. }
         | GatewayError::WrongToken { .. } => EXIT_BAD_FILE,
-        GatewayError::Unreachable { .. } | GatewayError::NotTollgate { .. } => EXIT_UNAVAILABLE,
     })
 }
 

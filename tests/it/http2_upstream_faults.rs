@@ -280,10 +280,10 @@ async fn memory_is_bounded_if_a_client_does_not_read() {
         () = started => {}
     }
     // Until the server cannot send any more.
-    const LATEST: Duration = Duration::from_secs(15);
+    let latest = Duration::from_secs(15);
     let (mut previous, mut equal) = (0, 0);
     let waits = CpuWaits::now();
-    let stalled = within(LATEST, || {
+    let stalled = within(latest, || {
         sleep_for(Duration::from_millis(250));
         let now = total.load(Ordering::SeqCst);
         equal = if std::mem::replace(&mut previous, now) == now { equal + 1 } else { 0 };
@@ -291,7 +291,7 @@ async fn memory_is_bounded_if_a_client_does_not_read() {
     });
     let (_, peak) = gateway.memory_bytes();
     if stalled.is_none() {
-        inconclusive_if_waited("the server still sends", &waits, LATEST / 2);
+        inconclusive_if_waited("the server still sends", &waits, latest / 2);
     }
     let growth = peak.saturating_sub(before);
     println!("{growth} bytes for {STREAMS} streams; the server sent {previous} bytes");

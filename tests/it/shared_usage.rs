@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::shared::{as_documented_user, documented_rights};
 use crate::support::{
     CpuWaits, DEMO, FaultProxy, Gateway, Mode, Redis, Request, Stopwatch, WallClock, eventually,
-    full_config, inconclusive, inconclusive_if_stalled, keep_clear_of_midnight, key, sleep_for,
-    timed_below, within,
+    full_config, inconclusive_if_stalled, keep_clear_of_midnight, key, sleep_for, timed_below,
+    within,
 };
 
 /// Two quotas and a bucket, and two clients with a key.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use http::HeaderValue;
 
-use super::{Failed, Filter, Gateway, PAGE, table, warn_of};
+use super::table::{self, Clients};
+use super::{Failed, Filter, Gateway, PAGE, warn_of};
 use crate::api::keys::{FailedLine, Imported, NewClient, StoredClients};
 use crate::base::text::cut;
 use crate::cli::EXIT_BAD_FILE;
@@ -104,10 +105,10 @@ impl Progress {
 impl Import {
     /// Creates the clients of the file. Returns what was done.
     pub(super) async fn run(&self, client: &Client) -> Result<String, Failed> {
-        let (lines, wrong) = self.lines()?;
+        let Clients { valid: lines, wrong } = self.clients()?;
         let progress = Progress::new("sent");
         let (mut total, mut sent) = (Imported::default(), 0);
-        total.failed = wrong;
+        total.failed.extend(wrong.into_iter().map(|(line, why)| FailedLine { line, why }));
         let mut rest = lines.as_slice();
         while !rest.is_empty() {
             let (count, body) = chunk(rest);
@@ -142,8 +143,8 @@ impl Import {
         }
     }
 
-    /// The clients of the file as JSON, with their lines in it, and lines that are none.
-    fn lines(&self) -> Result<(Vec<(u64, Vec<u8>)>, Vec<FailedLine>), Failed> {
+    /// The clients of the file. The gateway finds what is wrong with JSON Lines.
+    fn clients(&self) -> Result<Clients, Failed> {
         let wrong = |error: &dyn std::fmt::Display| {
             Failed::Other(format!("{}: {error}", self.path.display()), EXIT_BAD_FILE)
         };
@@ -156,17 +157,13 @@ impl Import {
         };
         read.map_err(|error| wrong(&error))?;
         match Format::of(self.format, Some(&self.path)) {
-            Format::Csv => {
-                let clients = table::read(&content).map_err(|error| wrong(&error))?;
-                let wrong = clients.wrong.into_iter().map(|(line, why)| FailedLine { line, why });
-                Ok((clients.valid, wrong.collect()))
-            }
+            Format::Csv => table::read(&content).map_err(|error| wrong(&error)),
             Format::Jsonl => {
                 let lines = (1..).zip(content.split(|byte| *byte == b'\n'));
                 let lines = lines.map(|(number, line)| (number, line.trim_ascii().to_vec()));
                 let lines = lines.filter(|(_, line)| !line.is_empty());
-                let lines = lines.map(|(number, line)| (number, importable(line)));
-                Ok((lines.collect(), Vec::new()))
+                let valid = lines.map(|(number, line)| (number, importable(line))).collect();
+                Ok(Clients { valid, wrong: Vec::new() })
             }
         }
     }

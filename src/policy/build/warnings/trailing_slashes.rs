@@ -1,8 +1,8 @@
 //! Warns of a path that ends with a slash, which other gateways read as a prefix.
 //!
-//! The condition: the path of a route ends with `/`, its `trailing_slash` is not `"distinct"`, and no
-//! other route is below the path; for `/`, no route has another path. A path but `/` is the same as
-//! that without the slash, so writing it without settles the warning.
+//! The condition: the path of a route ends with `/`, its `trailing_slash` is not `"distinct"`, and
+//! no other route is below the path; for `/`, no route has another path. A path but `/` is the same
+//! as that without the slash, so writing it without settles the warning.
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
