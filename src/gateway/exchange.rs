@@ -62,7 +62,9 @@ pub struct Exchange {
     pub(super) encoder: Option<Box<Encoder>>,
     /// Reads what it costs by its response, until that has ended.
     pub(super) metering: Option<Box<Metering>>,
-    /// Whether what it took is settled or given back.
+    /// Charges, by index, that are given back since it failed. They are not settled.
+    pub(super) refunded: Vec<usize>,
+    /// Whether the others are settled.
     pub(super) is_settled: bool,
     /// Rules, by index, that settle costs at the end of the response, and these costs.
     pub costs: SmallVec<[(u32, Amount); 1]>,
@@ -101,6 +103,7 @@ impl Exchange {
             mirroring: Mirroring::default(),
             encoder: None,
             metering: None,
+            refunded: Vec::new(),
             is_settled: false,
             costs: SmallVec::new(),
             grpc_status: None,

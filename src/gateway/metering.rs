@@ -119,7 +119,8 @@ fn metering(
     Some(Box::new(Metering { meters: meters.collect(), status, has_ended: has_ended() }))
 }
 
-/// A charge of an allowed request that has taken tokens, and whose rule settles them.
+/// A charge of an allowed request that has taken tokens, which its rule settles, unless they are
+/// given back already.
 struct Charged<'a> {
     index: usize,
     charge: &'a Charge,
@@ -139,7 +140,11 @@ fn charged(exchange: &Exchange) -> impl Iterator<Item = Charged<'_>> {
         let rule = policy.rules.get(charge.rule as usize)?;
         Some(Charged { index, charge, outcome, rule })
     });
-    each.filter(|charged| charged.outcome.spent(charged.charge) > 0 && charged.rule.settles())
+    each.filter(|charged| {
+        charged.outcome.spent(charged.charge) > 0
+            && charged.rule.settles()
+            && !exchange.refunded.contains(&charged.index)
+    })
 }
 
 impl Metering {

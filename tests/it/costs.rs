@@ -381,6 +381,23 @@ fn request_without_a_response_costs_what_it_sent() {
     assert_eq!(settlements(&gateway, "early"), 1);
 }
 
+/// It costs nothing for the rules that give back what it took, and for the others what it sent.
+#[test]
+fn refund_for_one_rule_leaves_the_cost_for_another() {
+    let upstream = Upstream::start(|_, _| false);
+    let post = Request::new("POST", "/").body("x".repeat(123)).header("X-Api-Key", "secret");
+    for (more, left) in [("", 877), ("refund_on = [\"502\"]\n", 1_000)] {
+        let rule = format!("{}count = \"request_bytes\"\n{more}", KINDS[0]);
+        let month = format!("[rules.month]\nper = [\"key\"]\n{}refund_on = [\"5xx\"]\n", KINDS[1]);
+        let gateway = Gateway::start(&config(&upstream, &rule, &month));
+        assert_eq!(gateway.send(&post).status, 502);
+        assert_left(&gateway, left);
+        let view = gateway.admin("/api/clients/key/acme/buckets").json();
+        assert_eq!(view["rules"][1]["tokens"].as_i64(), Some(1_000), "{view}");
+        assert_eq!(settlements(&gateway, "early"), u64::from(more.is_empty()));
+    }
+}
+
 /// The limit in force at the end of the response counts.
 #[test]
 fn cost_of_a_request_is_charged_after_a_reload() {

@@ -47,6 +47,9 @@ impl Gateway {
             rules: &snapshot.stored_rules,
             checked_at: check.started,
         };
+        // Also those whose buckets get nothing back, since they have refilled: they cost nothing.
+        let is_refunded = |index: &usize| parts(*index) > 0;
+        exchange.refunded.extend((0..limits.taken.charges.len()).filter(is_refunded));
         // The buckets may be of other limits now.
         let is_in_force = self.current.load().generation == snapshot.generation;
         let refund = if is_in_force {
@@ -59,7 +62,6 @@ impl Gateway {
         if refund.levels.is_empty() && refund.lost.is_empty() {
             return;
         }
-        exchange.is_settled = true;
         let series = &self.metrics.refunds;
         let given = refund.levels.iter().map(|(index, _)| (*index, &series.given));
         let lost = refund.lost.iter().map(|index| (*index, &series.lost));
