@@ -169,19 +169,6 @@ impl Limiter {
         shared.check(charges, rules, now).await
     }
 
-    /// Returns what [`take`](Self::take) would return. Takes no tokens and writes nothing. May take
-    /// up to a second, so it is not for the request path.
-    pub async fn peek(&self, charges: &[Charge], rules: &[StoredRule], now: u64) -> Taken {
-        if let Some(taken) = self.refusal_by_ban(charges, rules, now) {
-            return taken;
-        }
-        let Some(shared) = &self.shared else {
-            let answer = self.memory.peek(charges, now, Share::WHOLE);
-            return Taken::all(charges.to_vec(), answer, Source::Local);
-        };
-        shared.peek(charges, rules).await
-    }
-
     /// The refusal of a request, if [`take`](Self::take) would certainly refuse it at `now`
     /// (microseconds) without a call of Redis. Takes no tokens.
     pub fn known_refusal(

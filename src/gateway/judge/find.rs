@@ -303,13 +303,14 @@ impl Gateway {
     /// Whether an address has tokens left for another guess: these are the charges of one. Takes
     /// none: the request is charged once its client is known. It is asked before a check, and again
     /// when the turn of one has come that waited, so the checks that run at the same time are about
-    /// the most by which an address can exceed its limit.
+    /// the most by which an address can exceed its limit. Takes at most as long as a check, since a
+    /// check of a credential waits for it.
     async fn has_tokens_left(&self, exchange: &Exchange, charges: &Charges) -> bool {
         if charges.is_empty() {
             return true;
         }
         let rules = &exchange.snapshot.stored_rules;
-        let taken = self.limiter.peek(charges, rules, exchange.started).await;
+        let taken = self.limiter.peek_in_time(charges, rules, exchange.started).await;
         LimitCheck::of(taken).allowed()
     }
 }

@@ -1,5 +1,7 @@
-//! Reads levels of buckets without taking tokens: for operators, and for clients that read their
-//! own limits.
+//! Reads levels of buckets without taking tokens: for operators, for clients that read their own
+//! limits, and before a credential is checked.
+
+use std::time::Duration;
 
 use super::{Limiter, Shared, Source, Taken};
 use crate::base::clock;
@@ -26,6 +28,45 @@ pub struct Levels {
 }
 
 impl Limiter {
+    /// Returns what [`take`](Self::take) would return. Takes no tokens and writes nothing. May take
+    /// up to a second: for operators.
+    pub async fn peek(&self, charges: &[Charge], rules: &[StoredRule], now: u64) -> Taken {
+        self.peek_within(charges, rules, now, |_| Some(OPERATOR_TIMEOUT)).await
+    }
+
+    /// As [`peek`](Self::peek), but takes at most as long as a check: for the request path. Reads
+    /// Redis only while the breakers of the buckets' nodes are closed.
+    pub async fn peek_in_time(&self, charges: &[Charge], rules: &[StoredRule], now: u64) -> Taken {
+        let timeout = |shared: &Shared| {
+            let parts = shared.nodes.parts(charges, rules);
+            let mut nodes = parts.iter().map(|part| part.node.as_ref());
+            let are_closed = nodes.all(|node| node.is_some_and(|node| node.admits_all()));
+            are_closed.then(|| shared.nodes.budget())
+        };
+        self.peek_within(charges, rules, now, timeout).await
+    }
+
+    /// Reads Redis within a timeout, or not at all.
+    async fn peek_within(
+        &self,
+        charges: &[Charge],
+        rules: &[StoredRule],
+        now: u64,
+        timeout: impl Fn(&Shared) -> Option<Duration>,
+    ) -> Taken {
+        if let Some(taken) = self.refusal_by_ban(charges, rules, now) {
+            return taken;
+        }
+        let Some(shared) = &self.shared else {
+            let answer = self.memory.peek(charges, now, Share::WHOLE);
+            return Taken::all(charges.to_vec(), answer, Source::Local);
+        };
+        match timeout(shared) {
+            Some(timeout) => shared.peek(charges, rules, timeout).await,
+            None => shared.peek_locally(charges, rules),
+        }
+    }
+
     /// Levels of the charges' buckets. May take a second: for operators.
     pub async fn peek_levels(&self, charges: &[Charge], rules: &[StoredRule]) -> Levels {
         if let Some(shared) = &self.shared

@@ -16,7 +16,6 @@ use crate::limit::charge::{self, Answer, BucketId, Charge, Charges, Outcomes};
 use crate::limit::reading::Reading;
 use crate::limit::share::Share;
 use crate::store::held::Holds;
-use crate::store::redis::batch::peek::OPERATOR_TIMEOUT;
 use crate::store::redis::node::Node;
 use crate::store::rule::StoredRule;
 
@@ -89,9 +88,15 @@ impl Shared {
         self.decide_locally(charges, rules, peek).0
     }
 
-    /// Returns what a request would be answered, without taking tokens.
-    pub(super) async fn peek(&self, charges: &[Charge], rules: &[StoredRule]) -> Taken {
-        let Ok(levels) = self.nodes.peek(charges, rules, OPERATOR_TIMEOUT).await else {
+    /// Returns what a request would be answered, without taking tokens. Redis has `timeout` to say
+    /// its part.
+    pub(super) async fn peek(
+        &self,
+        charges: &[Charge],
+        rules: &[StoredRule],
+        timeout: Duration,
+    ) -> Taken {
+        let Ok(levels) = self.nodes.peek(charges, rules, timeout).await else {
             return self.peek_locally(charges, rules);
         };
         let (mut local_part, mut redis_part, mut readings) =

@@ -119,3 +119,29 @@ async fn check_is_decided_after_a_step_of_the_clock_of_the_server() {
         assert!(there.abs_diff(clock::unix_us()) < 1_000_000, "corrected by the reply");
     }
 }
+
+/// A request waits for it, and others for its turn.
+#[tokio::test]
+async fn row_02_peek_of_a_request_takes_no_longer_than_a_check() {
+    let server = RedisServer::start(&[]);
+    let batcher = informed(&connected(&server).await, 1_000, series()).await;
+    let nodes = one_node(&batcher);
+    while !nodes.admits_all() {
+        tokio::task::yield_now().await;
+    }
+    let charge = charges(1, 1_000);
+    let memory = Arc::new(MemoryStore::new(1_000, &[charge[0].limit]));
+    let limiter = Limiter::shared(memory, Arc::clone(&nodes), Some(1));
+    // The time of a check may be too short on a busy machine.
+    while limiter.peek_in_time(&charge, &rules(), clock::now()).await.source != Source::Redis {
+        tokio::task::yield_now().await;
+    }
+    server.signal(Signal::SIGSTOP);
+    // Time is that of the timers.
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    let taken = limiter.peek_in_time(&charge, &rules(), clock::now()).await;
+    assert_eq!((taken.source, taken.answer.allowed()), (Source::Local, true));
+    let took = began.elapsed();
+    assert!(took <= nodes.budget() + Duration::from_millis(10), "{took:?}");
+}
