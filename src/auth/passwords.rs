@@ -92,19 +92,33 @@ impl PasswordChecks {
         is_worth_it: impl Future<Output = bool> + Send,
     ) -> Found {
         let Candidate { hash, password, .. } = &check.candidate;
+        let (hash, password) = ((*hash).clone(), password.to_vec());
+        self.verify_by(check, source, is_worth_it, move || hash.verify(&password)).await
+    }
+
+    /// The same. `verify` says whether the password is right, and takes long.
+    async fn verify_by(
+        &self,
+        check: &PasswordCheck<'_>,
+        source: usize,
+        is_worth_it: impl Future<Output = bool> + Send,
+        verify: impl FnOnce() -> bool + Send + 'static,
+    ) -> Found {
         let verified = self.flights.join(&check.digest, |turn| async move {
             if turn.has_waited && !is_worth_it.await {
                 return Timed { value: None, until: 0 };
             }
-            let (hash, password) = ((*hash).clone(), password.to_vec());
             let verification = spawn_blocking(move || {
                 // Also if the request is gone: its turn ends with the work.
                 let _turn = turn;
                 let began = clock::now();
-                let is_right = hash.verify(&password);
+                let is_right = verify();
                 (is_right, clock::now().saturating_sub(began))
             });
-            let (is_right, took_us) = verification.await.unwrap_or_default();
+            let Ok((is_right, took_us)) = verification.await else {
+                // It has panicked: the password may be right.
+                return Timed { value: None, until: 0 };
+            };
             self.series.observe(took_us);
             let is_user = check.candidate.principal.is_some();
             let kept_us = if is_right && is_user { check.kept_us } else { WRONG_KEPT_US };
@@ -143,5 +157,39 @@ impl PasswordCheck<'_> {
             Some(principal) if is_right => Found::of(principal, source),
             _ => Found::unusable(source, KeyRefusal::Password),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::client::password::{PasswordHash, User};
+    use crate::client::principal::Principal;
+    use crate::observe::metrics::Metrics;
+
+    #[tokio::test]
+    async fn result_of_a_verification_that_panics_is_neither_kept_nor_a_wrong_password() {
+        let name: Arc<str> = Arc::from("ann");
+        let hash = "$2y$04$4KVlRPKQZEt1b2RBMpYQeOOoEI1ZPjm/zyo.2grGrZ8ntdITzzflm";
+        let principal = Arc::new(Principal::new(Arc::clone(&name), 0, true));
+        let user = User { principal, hash: PasswordHash::parse(hash).unwrap() };
+        let challenge = HeaderValue::from_static("Basic");
+        let passwords =
+            Passwords::new([(name, user)].into(), challenge, true, u64::MAX / 2).unwrap();
+        let checks = PasswordChecks::new(Metrics::new("test").unwrap().auth.basic());
+        let check = checks.begin(&passwords, b"ann:secret", None).unwrap();
+        let is_worth_it = || std::future::ready(true);
+        let panics = || panic!("a verification that fails");
+        let found = checks.verify_by(&check, 0, is_worth_it(), panics).await;
+        assert_eq!(found.refusal, Some(KeyRefusal::Unchecked));
+        assert!(checks.kept(&check, 0).is_none());
+        assert_eq!((checks.series.failed.get(), checks.series.refused.get()), (1, 0));
+        let found = checks.verify_by(&check, 0, is_worth_it(), || true).await;
+        assert_eq!(found.refusal, None);
+        assert!(checks.kept(&check, 0).is_some());
     }
 }
