@@ -13,7 +13,7 @@ use socket2::{Domain, Socket, Type};
 use crate::http2_upstreams::scripted;
 use crate::support::{
     Connection, DEMO, Gateway, Latch, PeerServer, TIMEOUT, Upstream, curl, eventually, proxy_to,
-    timed,
+    timed, timed_below,
 };
 
 /// A listener for HTTP/1.1 and HTTP/2 in clear, after `server`, which continues the `[server]`
@@ -286,6 +286,37 @@ async fn early_response_of_an_http2_server_arrives_before_the_reset() {
     let reset = std::future::poll_fn(|context| upload.poll_reset(context));
     let reason = tokio::time::timeout(TIMEOUT, reset).await.expect("a reset in time").unwrap();
     assert_eq!(reason, Reason::NO_ERROR);
+}
+
+/// The gateway reads a part of the rest of the request, for two seconds at most. The stream to the
+/// server, and what the request holds, have ended before.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_53_request_over_http2_keeps_nothing_after_an_early_response() {
+    let (ends, mut ended) = tokio::sync::mpsc::unbounded_channel();
+    let server = scripted(move |(request, mut respond)| {
+        let ends = ends.clone();
+        async move {
+            let mut body = respond.send_response(Response::new(()), false).unwrap();
+            body.send_data(Bytes::from_static(b"early"), true).unwrap();
+            let mut upload = request.into_body();
+            while let Some(Ok(_)) = upload.data().await {}
+            let _ = ends.send(());
+        }
+    });
+    let over_http2 = proxy_to(&[server.await]).replace("[routes", "protocol = \"h2c\"\n[routes");
+    let rule = "[rules.one]\nper = []\nkind = \"concurrency\"\nlimit = 1\n";
+    let gateway = Gateway::start(&config("", &format!("{over_http2}{rule}")));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    let post = Request::post("http://api.test/").body(()).unwrap();
+    let (response, _upload) = client.send.send_request(post, false).unwrap();
+    let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(body(response).await, b"early");
+    tokio::task::block_in_place(|| {
+        let end = timed_below(Duration::from_secs(1), || ended.blocking_recv());
+        assert!(end.is_some());
+        assert_eq!(gateway.get("/next").status, 200);
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

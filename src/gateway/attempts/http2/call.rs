@@ -473,10 +473,11 @@ impl<'a> Call<'a> {
         if let Some(attempt) = self.exchange.attempts.last_mut() {
             attempt.marks.body = Some(clock::now());
         }
-        let Self { session, body, .. } = self;
-        // Ends the stream to the server.
-        drop(body);
+        let Self { gateway, session, exchange, body, response, stream, .. } = self;
         if !session.is_body_done() {
+            // What the request holds is free, and its end is recorded, before the rest of it.
+            gateway.end(session, exchange);
+            end_stream(body, response, stream);
             if session.as_http2().is_some() {
                 // Many clients ignore the response if their stream is reset while they send.
                 body_drain::linger(session).await;
@@ -521,7 +522,7 @@ impl<'a> Call<'a> {
     /// Ends a gRPC call whose head has been written by trailers with the status, so that the client
     /// learns it; another response can only be cut off.
     async fn fail(self, error: Box<Error>) -> Box<Error> {
-        let Self { session, exchange, response, body, .. } = self;
+        let Self { session, exchange, response, body, stream, .. } = self;
         let is_begun = matches!(response, Response::Body(_));
         let is_of_server = *error.esource() == ErrorSource::Upstream;
         let is_too_large = failure::failure(&error) == Failure::BodyTooLarge;
@@ -534,13 +535,18 @@ impl<'a> Call<'a> {
             // An error means that the client has closed the connection.
             let _ = session.downstream_session.write_response_trailers(trailers).await;
             if is_too_large {
-                // Ends the stream to the server.
-                drop((response, body));
+                end_stream(body, response, stream);
                 body_drain::linger(session).await;
             }
         }
         error
     }
+}
+
+/// Ends the stream to the server, which it resets if it has not ended, and gives its place on the
+/// connection to another one. h2 resets a stream once nothing refers to it.
+fn end_stream(body: RequestBody, response: Response, stream: Stream) {
+    drop((body, response, stream));
 }
 
 /// The error of an attempt without a response, which says whether the request is retried.
