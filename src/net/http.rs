@@ -20,16 +20,22 @@ use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketS
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::address::HostPort;
 use super::io_text::without_manual;
 use super::tls::{self, ClientTls, SettingNames};
+use crate::base::blocking::BlockingCalls;
 use crate::base::clock;
 
 /// How long an idle connection is kept, in microseconds.
 const IDLE_TIMEOUT_US: u64 = 60_000_000;
+
+/// How long reading the TLS files can take, unless the request has less time.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of idle connections kept, unless the caller says otherwise.
 const MAX_IDLE: usize = 2;
@@ -41,9 +47,18 @@ pub(crate) const PRODUCT: HeaderValue =
 /// Sends requests to one server and keeps idle connections for later requests.
 pub struct HttpClient {
     server: HostPort,
-    tls: Option<(SettingNames<'static>, ClientTls)>,
+    tls: Option<TlsFiles>,
     idle: Arc<Mutex<Vec<Idle>>>,
     max_idle: usize,
+}
+
+/// The files of connections by TLS.
+struct TlsFiles {
+    names: SettingNames<'static>,
+    files: ClientTls,
+    reads: BlockingCalls,
+    /// One connection at a time reads them, so that many new ones are not too many calls.
+    turn: Semaphore,
 }
 
 /// A request. The client adds `Host`, `User-Agent` and `Content-Length`.
@@ -109,6 +124,12 @@ impl HttpClient {
     /// Creates a client for `server`. With `tls` it connects by TLS; the names are those of the
     /// settings, for errors. Does not connect yet.
     pub fn new(server: HostPort, tls: Option<(SettingNames<'static>, ClientTls)>) -> Self {
+        let tls = tls.map(|(names, files)| TlsFiles {
+            names,
+            files,
+            reads: BlockingCalls::default(),
+            turn: Semaphore::new(1),
+        });
         Self { server, tls, idle: Arc::default(), max_idle: MAX_IDLE }
     }
 
@@ -207,12 +228,22 @@ impl HttpClient {
         let HostPort { host, port } = &self.server;
         let stream = TcpStream::connect((host.as_str(), *port)).await?;
         stream.set_nodelay(true)?;
-        let Some((names, tls)) = &self.tls else { return Ok(Box::new(RawStream::from(stream))) };
-        // Read for every connection: a renewed certificate needs no restart.
-        let connector = tls::connector(*names, tls).map_err(io::Error::other)?;
+        let Some(tls) = &self.tls else { return Ok(Box::new(RawStream::from(stream))) };
+        let connector = tls.connector().await?;
         let stream = connector.connect(tls::server_name(host)?, stream).await?;
         let stream = VirtualSocketStream::new(Box::new(Encrypted(Box::new(stream))));
         Ok(Box::new(RawStream::from(stream)))
+    }
+}
+
+impl TlsFiles {
+    /// Reads the files, for every connection: a renewed certificate needs no restart. On another
+    /// thread: on a network mount whose server is gone, that may never end.
+    async fn connector(&self) -> io::Result<TlsConnector> {
+        let (names, files) = (self.names, self.files.clone());
+        let _turn = self.turn.acquire().await.map_err(io::Error::other)?;
+        let read = self.reads.run(READ_TIMEOUT, move || tls::connector(names, &files)).await;
+        read.map_err(io::Error::other)?.map_err(io::Error::other)
     }
 }
 
@@ -337,6 +368,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::base::blocking::MAX_CALLS;
 
     const DEADLINE: Duration = Duration::from_secs(5);
     const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -415,6 +447,27 @@ mod tests {
         first.write_all(late).await.unwrap();
         let (response, _second) = tokio::join!(client.fetch(&request, DEADLINE, 100), answer());
         assert_eq!(response.unwrap().status, StatusCode::OK);
+    }
+
+    /// A file that cannot be read yet, as on a network mount whose server is gone.
+    #[tokio::test]
+    async fn file_that_blocks_delays_no_request_beyond_its_deadline() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = folder.path().join("ca.pem");
+        nix::unistd::mkfifo(&ca, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = HostPort { host: "127.0.0.1".to_owned(), port };
+        let files = ClientTls { ca: Some(ca), certificate: None };
+        let client = HttpClient::new(server, Some((tls::FORWARD_AUTH, files)));
+        let deadline = Duration::from_millis(50);
+        for _ in 0..MAX_CALLS {
+            let error = client.fetch(&get("/"), deadline, 100).await.unwrap_err();
+            assert!(matches!(error, HttpError::Timeout(_)), "{error}");
+        }
+        let error = client.fetch(&get("/"), DEADLINE, 100).await.unwrap_err();
+        assert!(matches!(error, HttpError::Connect(_)), "{error}");
+        assert!(error.to_string().contains("earlier calls are still blocked"), "{error}");
     }
 
     /// A server that answers the first request of each connection, and closes it after the next.
