@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
+use std::mem;
 use std::ops::Bound;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use redb::backends::FileBackend;
@@ -19,6 +21,7 @@ use redb::{
 use super::changes::{Change, Position};
 use super::kept::{KeptError, Replaced, Replacement, Stored};
 use super::record::Record;
+use crate::base::blocking;
 use crate::base::hash::Digest;
 
 /// Records by the id of the client.
@@ -41,6 +44,9 @@ const VERSION: u64 = 1;
 /// Memory for pages that were read or written.
 const CACHE_BYTES: usize = 16 << 20;
 
+/// Longest wait for a call that uses the handle, after a failed replacement.
+const RESUME_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Number of changes that are kept in memory until look-ups follow them.
 const MAX_CHANGES: usize = 10_000;
 
@@ -57,17 +63,23 @@ pub struct KeyFile {
 }
 
 /// Whether the file is open.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 enum Handle {
-    /// It has not been used yet, or not since another process had it.
-    #[default]
-    Unopened,
+    /// It has not been used yet, or not since another process had it. Calls that have begun before
+    /// that may still use this handle.
+    Unopened(Weak<Database>),
     Open(Arc<Database>),
     /// It has failed. Calls that have begun before may still use this handle, and the file cannot
     /// be opened until they have ended.
     Failed(Weak<Database>),
-    /// Another process has it from now on.
-    Released,
+    /// Another process has it from now on. Calls that have begun before may still use this handle.
+    Released(Weak<Database>),
+}
+
+impl Default for Handle {
+    fn default() -> Self {
+        Self::Unopened(Weak::new())
+    }
 }
 
 /// Changes of this process.
@@ -94,14 +106,28 @@ impl KeyFile {
         &self.path
     }
 
-    /// Closes the file, for the process that replaces this one.
-    pub fn release(&self) {
-        *self.open.lock() = Handle::Released;
+    /// Closes the file, for the process that replaces this one. Returns whether that has been done
+    /// within `timeout`: closing waits for the disk, and for a call that opens the file.
+    pub fn release(&self, timeout: Duration) -> bool {
+        let Some(mut handle) = self.open.try_lock_for(timeout) else { return false };
+        let used = match &*handle {
+            Handle::Open(database) => Arc::downgrade(database),
+            Handle::Unopened(used) | Handle::Failed(used) | Handle::Released(used) => used.clone(),
+        };
+        let before = mem::replace(&mut *handle, Handle::Released(used));
+        drop(handle);
+        // Also if it goes on closing: it is used no more.
+        blocking::run_sync(timeout, move || drop(before)).is_ok()
     }
 
-    /// Opens the file again when it is next used, after a failed replacement.
+    /// Opens the file again when it is next used, after a failed replacement. A file that was not
+    /// released is used as before.
     pub fn resume(&self) {
-        *self.open.lock() = Handle::Unopened;
+        // While a call opens it, which may wait for the disk, it is not released.
+        let Some(mut handle) = self.open.try_lock_for(RESUME_TIMEOUT) else { return };
+        if let Handle::Released(used) = &*handle {
+            *handle = Handle::Unopened(used.clone());
+        }
     }
 
     /// Reads from the file, if it has been used. A process that takes it over opens it when its
@@ -110,7 +136,7 @@ impl KeyFile {
     /// # Errors
     /// See [`KeptError`]: the last call has failed, and so does this one.
     pub fn check(&self) -> Result<(), KeptError> {
-        if matches!(*self.open.lock(), Handle::Unopened | Handle::Released) {
+        if matches!(*self.open.lock(), Handle::Unopened(_) | Handle::Released(_)) {
             return Ok(());
         }
         self.with(|database| {
@@ -265,13 +291,17 @@ impl KeyFile {
         let mut handle = self.open.lock();
         match &*handle {
             Handle::Open(database) => return Ok(Arc::clone(database)),
-            Handle::Released => return Err(KeptError::Released),
+            Handle::Released(_) => return Err(KeptError::Released),
             Handle::Failed(failed) if failed.strong_count() > 0 => {
                 let message =
                     "it has failed, and is opened again when calls that use it have ended";
                 return Err(KeptError::File(message.to_owned()));
             }
-            Handle::Failed(_) | Handle::Unopened => {}
+            Handle::Unopened(used) if used.strong_count() > 0 => {
+                let message = "it is opened again when calls that use it have ended";
+                return Err(KeptError::File(message.to_owned()));
+            }
+            Handle::Failed(_) | Handle::Unopened(_) => {}
         }
         let creates = !self.has_existed.load(Ordering::Relaxed);
         let opened = open(&self.path, creates).map(Arc::new);
@@ -458,6 +488,8 @@ mod tests {
     use crate::keys::changes::Advance;
     use crate::keys::record::tests::{record, secret};
 
+    const LONG: Duration = Duration::from_secs(60);
+
     /// A file with the clients `a` and `b`, with the keys 1 and 2.
     fn file() -> (tempfile::TempDir, KeyFile) {
         let folder = tempfile::tempdir().unwrap();
@@ -472,7 +504,7 @@ mod tests {
 
     /// Opens the file on a disk that fails from then on, once it is read again.
     fn fail(file: &KeyFile, fault: Fault) {
-        file.release();
+        assert!(file.release(LONG));
         let faults = Faults::default();
         let database = opened(FaultyFile::open(file.path(), &faults), 0).unwrap();
         *file.open.lock() = Handle::Open(Arc::new(database));
@@ -536,11 +568,36 @@ mod tests {
         assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"));
     }
 
+    /// An upgrade may fail before or after the file is released.
+    #[test]
+    fn file_is_used_again_after_a_failed_replacement() {
+        let (_folder, file) = file();
+        let used = file.database().unwrap();
+        file.resume();
+        assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"), "it was not released");
+        assert!(file.release(LONG));
+        file.resume();
+        let error = found(&file, 1).unwrap_err().to_string();
+        assert!(error.contains("when calls that use it have ended"), "{error}");
+        drop(used);
+        assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn file_that_waits_for_the_disk_is_not_released() {
+        let (_folder, file) = file();
+        // As a call that opens the file.
+        let opening = file.open.lock();
+        assert!(!file.release(Duration::from_millis(1)));
+        drop(opening);
+        assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"));
+    }
+
     /// A full disk has no room for a change, but the keys on it are needed.
     #[test]
     fn file_on_a_full_disk_is_opened_to_be_read() {
         let (_folder, file) = file();
-        file.release();
+        assert!(file.release(LONG));
         let faults = Faults::default();
         faults.set(Fault::Room);
         let database = opened(FaultyFile::open(file.path(), &faults), 0).unwrap();

@@ -1,6 +1,7 @@
 //! [`Kept`]: where records are, and what both places have in common.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use thiserror::Error;
@@ -273,10 +274,12 @@ impl Kept {
         }
     }
 
-    /// Closes the file, if there is one, for the process that replaces this one.
-    pub fn release(&self) {
-        if let Self::File(file) = self {
-            file.release();
+    /// Closes the file, if there is one, for the process that replaces this one. Returns whether
+    /// that has been done within `timeout`.
+    pub fn release(&self, timeout: Duration) -> bool {
+        match self {
+            Self::File(file) => file.release(timeout),
+            Self::Redis(_) => true,
         }
     }
 

@@ -130,9 +130,12 @@ impl Keeper {
         self.file.lock().clone()
     }
 
-    /// Writes, and closes the file, for the process that replaces this one. Blocks.
-    pub fn release(&self) {
-        self.wait_for(Command::Release);
+    /// Writes, and closes the file, for the process that replaces this one. Blocks. Returns whether
+    /// that has been done within `timeout`; else it is done later, before [`resume`](Self::resume).
+    pub fn release(&self, timeout: Duration) -> bool {
+        let is_done = self.send(Command::Release);
+        // Another error means that the thread has ended.
+        is_done.recv_timeout(timeout) != Err(RecvTimeoutError::Timeout)
     }
 
     /// Opens the file again, after a failed replacement.
@@ -143,15 +146,16 @@ impl Keeper {
 
     /// Writes, and ends the thread. Blocks.
     pub fn close(&self) {
-        self.wait_for(Command::Close);
+        // An error means that the thread has ended.
+        let _ = self.send(Command::Close).recv();
     }
 
-    fn wait_for(&self, command: impl FnOnce(Sender<()>) -> Command) {
+    /// Sends a command to the thread, and returns where it says that it is done.
+    fn send(&self, command: impl FnOnce(Sender<()>) -> Command) -> Receiver<()> {
         let (done, is_done) = channel();
-        if self.commands.lock().send(command(done)).is_ok() {
-            // An error means that the thread has ended.
-            let _ = is_done.recv();
-        }
+        // An error drops the other end.
+        let _ = self.commands.lock().send(command(done));
+        is_done
     }
 
     /// Opens the file, and puts what it has of buckets that still count into the store. Returns the
@@ -549,6 +553,16 @@ mod tests {
             read.unwrap();
             used.unwrap() / self.charge.limit.units(self.charge.cost)
         }
+    }
+
+    #[test]
+    fn file_of_a_thread_that_waits_for_the_disk_is_not_released() {
+        let Setting { policy, keeper, .. } = Setting::new();
+        let series = Metrics::new("test").unwrap().usage;
+        let new = Keeper::prepare(&policy.usage, series, &keeper.store).unwrap();
+        assert!(!new.keeper.release(Duration::from_millis(1)), "its thread does not answer");
+        drop(new.received);
+        assert!(new.keeper.release(Duration::from_secs(60)), "its thread has ended");
     }
 
     #[test]

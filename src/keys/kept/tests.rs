@@ -215,10 +215,10 @@ async fn file_is_that_of_one_process_at_a_time() {
     let other = Kept::File(Arc::new(KeyFile::new(folder.path().join("keys.redb"))));
     let error = find(&other, &[[1; 32]]).await.unwrap_err().to_string();
     assert!(error.contains("another process uses it"), "{error}");
-    kept.release();
+    assert!(kept.release(Duration::from_secs(60)));
     assert!(find(kept, &[[1; 32]]).await.is_err());
     assert_eq!(find(&other, &[[1; 32]]).await.unwrap(), [Some(record("a", 1))]);
-    other.release();
+    assert!(other.release(Duration::from_secs(60)));
     kept.resume();
     assert_eq!(find(kept, &[[1; 32]]).await.unwrap(), [Some(record("a", 1))]);
 }

@@ -341,19 +341,25 @@ impl Upgrader {
         let ends = ends.min(handed_by);
         let paused = self.intake.pause(self.decision_timeout(), IDLE_TIMEOUT);
         let levels = self.handover.store.export(clock::now());
-        if let Some(usage) = &self.handover.usage {
-            usage.release();
-        }
-        if let Some(keys) = &self.handover.keys {
-            keys.kept.release();
-        }
-        let sent = wait_until(here, ends).and_then(|()| send(here, &levels));
+        let released = self.release(ends);
+        let sent =
+            released.and_then(|()| wait_until(here, ends)).and_then(|()| send(here, &levels));
         sent.map_err(failed)?;
         expect(here, ends, |answer| matches!(answer, Answer::Serving)).map_err(failed)??;
         if !self.handover.orders.close_after(orders) {
             return Err(UpgradeError::Ordered);
         }
         Ok(Successor { process, paused, history })
+    }
+
+    /// Closes the files that the new process will use, by `ends` (microseconds): a disk that does
+    /// not answer must not keep new connections waiting.
+    fn release(&self, ends: u64) -> io::Result<()> {
+        let left = || Duration::from_micros(ends.saturating_sub(clock::now()));
+        let (usage, keys) = (&self.handover.usage, &self.handover.keys);
+        let are_released = usage.as_ref().is_none_or(|usage| usage.release(left()))
+            && keys.as_ref().is_none_or(|keys| keys.kept.release(left()));
+        if are_released { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
     }
 
     /// Sends the first message, and the sockets.
