@@ -352,17 +352,23 @@ impl Source {
         self.values.assumed()
     }
 
-    /// Checks that the files can be written which the gateway writes to.
+    /// Checks that the files can be written which the gateway writes to. A command may be run by
+    /// another user than the gateway: whom the files of usage and keys belong to is left to the
+    /// gateway (`is_gateway`).
     ///
     /// # Errors
     /// A report with the errors, each at its setting.
-    pub fn check_files(&self, policy: &Policy) -> Result<(), LoadError> {
+    fn check_files(&self, policy: &Policy, is_gateway: bool) -> Result<(), LoadError> {
+        let problem = |path: &Path| {
+            let problem = writable::problem(path)?;
+            (is_gateway || !problem.is_of_user).then_some(problem.text)
+        };
         let stored = policy.key_store.as_ref().and_then(|store| match &store.place {
-            Place::File(path) => writable::problem(path),
+            Place::File(path) => problem(path),
             Place::Redis => None,
         });
         let usage = policy.usage.file.as_deref().filter(|_| policy.redis.is_none());
-        let usage = usage.and_then(writable::problem);
+        let usage = usage.and_then(problem);
         let outline = self.outline();
         let problems = [
             (["access_log", "output"], "the access log", policy.access_log.output.problem()),
@@ -394,6 +400,7 @@ pub fn open(path: &Path) -> Result<(Source, Policy), LoadError> {
     let read = move || {
         let source = Source::read(&file)?;
         let policy = source.policy()?;
+        source.check_files(&policy, true)?;
         Ok((source, policy))
     };
     run_sync(START_DEADLINE, read)
@@ -433,7 +440,7 @@ pub fn check(path: &Path, unknown: Unknown) -> Result<Checked, LoadError> {
         let (policy, report) = source.check()?;
         // The file may be for another machine otherwise, as in CI.
         if unknown == Unknown::Reject {
-            source.check_files(&policy)?;
+            source.check_files(&policy, false)?;
         }
         Ok(Checked { source, policy, report })
     };

@@ -38,8 +38,8 @@ pub(super) struct RunningOrder {
 
 impl Domain {
     /// A domain whose records have not been read. `seed` differs from domain to domain, see
-    /// [`next_order`]. `kept`: of a table with the same directory, if `is_same_directory`. A
-    /// certificate of that which is stored nowhere is stored by this table.
+    /// [`next_order`]. `kept`: what the table before this one had, whose directory may be the same.
+    /// If it could not store its certificate, this one stores it.
     pub(super) fn new(seed: u64, kept: Option<Kept>, is_same_directory: bool) -> Self {
         let Some(Kept { certificate, unsaved }) = kept else {
             return Self { seed, ..Self::default() };

@@ -331,7 +331,7 @@ fn candidates(
 /// The routes that differ from the request in one criterion.
 fn near_misses(policy: &Policy, head: &Head<'_>, host: &str, reading: &str) -> Vec<Candidate> {
     let ignore_case = policy.server.ignore_path_case;
-    let is_root_alone = policy.routes.iter().all(|route| route.matcher.path.to_string() == "/");
+    let is_root_alone = policy.routes.iter().all(|route| route.matcher.path.is_root());
     let each = policy.routes.iter().filter_map(|route| {
         let fit =
             |matcher: &Matcher| matcher.matched_parts(host, reading, head.parts(), ignore_case);

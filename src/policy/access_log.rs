@@ -41,6 +41,6 @@ impl Output {
     /// Why lines could not be written there, as far as that can be found without creating the file.
     pub fn problem(&self) -> Option<String> {
         let Self::File(path) = self else { return None };
-        writable::problem(path)
+        writable::problem(path).map(|problem| problem.text)
     }
 }

@@ -70,6 +70,11 @@ impl PathPattern {
         }
     }
 
+    /// Whether it is `/`, and no path below it.
+    pub fn is_root(&self) -> bool {
+        matches!(self, Self::Exact(path) if path == "/")
+    }
+
     /// Whether a reading of a path matches, except for a trailing slash that the route ignores.
     fn matches(&self, reading: &str, ignore_case: bool) -> bool {
         match self {

@@ -1,43 +1,69 @@
 //! Whether a file could be written to.
 
-use std::fs::OpenOptions;
+use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use crate::net::io_text;
 
+/// Why a file could not be written to.
+#[derive(Debug)]
+pub struct Problem {
+    /// For people.
+    pub text: String,
+    /// Another user may write to it.
+    pub is_of_user: bool,
+}
+
+impl Problem {
+    fn new(text: String) -> Self {
+        Self { text, is_of_user: false }
+    }
+
+    fn io(path: &Path, error: &io::Error) -> Self {
+        let text = format!("`{}`: {}", path.display(), io_text::plain(error));
+        Self { text, is_of_user: error.kind() == io::ErrorKind::PermissionDenied }
+    }
+}
+
 /// Why the file at `path` could not be written to, as far as that can be found without creating it.
-pub fn problem(path: &Path) -> Option<String> {
-    let shown = path.display();
-    let about = match std::fs::metadata(path) {
-        Ok(about) => about,
+pub fn problem(path: &Path) -> Option<Problem> {
+    match std::fs::metadata(path) {
+        Ok(about) => of_existing(path, &about),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let folder = path.parent()?;
-            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-            let folder_shown = folder.display();
-            return match std::fs::metadata(folder) {
-                Ok(about) if about.is_dir() => None,
-                Ok(_) => Some(format!("`{folder_shown}` is not a folder")),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    Some(format!("the folder `{folder_shown}` does not exist"))
-                }
-                Err(error) => Some(format!("`{folder_shown}`: {}", io_text::plain(&error))),
-            };
+            of_folder(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
         }
-        Err(error) => return Some(format!("`{shown}`: {}", io_text::plain(&error))),
-    };
-    let kind = about.file_type();
+        Err(error) => Some(Problem::io(path, &error)),
+    }
+}
+
+fn of_folder(folder: &Path) -> Option<Problem> {
+    let shown = folder.display();
+    match std::fs::metadata(folder) {
+        Ok(about) if about.is_dir() => None,
+        Ok(_) => Some(Problem::new(format!("`{shown}` is not a folder"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Some(Problem::new(format!("the folder `{shown}` does not exist")))
+        }
+        Err(error) => Some(Problem::io(folder, &error)),
+    }
+}
+
+fn of_existing(path: &Path, about: &Metadata) -> Option<Problem> {
+    let (shown, kind) = (path.display(), about.file_type());
     if kind.is_dir() {
-        return Some(format!("`{shown}` is a folder"));
+        return Some(Problem::new(format!("`{shown}` is a folder")));
     }
     if kind.is_socket() {
-        return Some(format!("`{shown}` is a socket; a file or a named pipe can be written to"));
+        let text = format!("`{shown}` is a socket; a file or a named pipe can be written to");
+        return Some(Problem::new(text));
     }
     // A named pipe is not opened, since that would wait for its reader.
     if !kind.is_file() {
         return None;
     }
     let error = OpenOptions::new().append(true).open(path).err()?;
-    Some(format!("`{shown}`: {}", io_text::plain(&error)))
+    Some(Problem::io(path, &error))
 }

@@ -99,8 +99,8 @@ fn written(cells: &[String; COLUMNS.len()]) -> Vec<u8> {
 pub(super) struct Clients {
     /// Each as JSON, with the line of its first row.
     pub(super) valid: Vec<(u64, Vec<u8>)>,
-    /// The lines of wrong rows, and what is wrong. Their clients are left out with all of their
-    /// rows: an import without one of its keys would not be what the file says.
+    /// The lines of wrong rows, and what is wrong. Their clients are left out with the other rows
+    /// beside these: an import without one of its keys would not be what the file says.
     pub(super) wrong: Vec<(u64, String)>,
 }
 
@@ -116,26 +116,18 @@ pub(super) fn read(content: &[u8]) -> Result<Clients, String> {
     let mut all = Clients::default();
     // The id and the line of each client, and the client unless a row of it is wrong.
     let mut clients: Vec<(String, u64, Option<NewClient>)> = Vec::new();
-    for record in reader.records() {
-        let (record, at) = match record {
-            Ok(record) => {
-                let at = record.position().map_or(0, csv::Position::line);
-                (record, at)
-            }
-            Err(error) => {
-                let at = error.position().map_or(0, csv::Position::line);
-                all.wrong.push((at, words(&error)));
-                continue;
-            }
-        };
-        let id = headers.iter().position(|name| name == "id").and_then(|at| record.get(at));
-        let id = id.unwrap_or_default().to_owned();
-        if clients.last().is_none_or(|(last, ..)| *last != id) {
+    let id_at = headers.iter().position(|name| name == "id");
+    for record in reader.byte_records() {
+        let record = record.map_err(|error| words(&error))?;
+        let at = record.position().map_or(0, csv::Position::line);
+        let id = id_at.and_then(|at| record.get(at)).unwrap_or_default();
+        let id = String::from_utf8_lossy(id).into_owned();
+        let is_first = clients.last().is_none_or(|(last, ..)| *last != id);
+        if is_first {
             clients.push((id, at, Some(NewClient::default())));
         }
-        let Some((id, first, client)) = clients.last_mut() else { continue };
-        let added =
-            Row::of(&record, &headers).and_then(|row| row.add_to(client.as_mut(), *first == at));
+        let Some((id, _, client)) = clients.last_mut() else { continue };
+        let added = Row::of(record, &headers).and_then(|row| row.add_to(client.as_mut(), is_first));
         if let Err(why) = added {
             *client = None;
             all.wrong.push((at, format!("{why}; the client `{id}` is not imported")));
@@ -167,11 +159,13 @@ fn words(error: &csv::Error) -> String {
 }
 
 impl Row {
-    fn of(record: &csv::StringRecord, headers: &csv::StringRecord) -> Result<Self, String> {
+    fn of(record: csv::ByteRecord, headers: &csv::StringRecord) -> Result<Self, String> {
         let (cells, columns) = (record.len(), headers.len());
         if cells != columns {
             return Err(format!("the row has {cells} cells, and the first line {columns}"));
         }
+        let record = csv::StringRecord::from_byte_record(record);
+        let record = record.map_err(|_| "the row is not UTF-8".to_owned())?;
         record.deserialize(Some(headers)).map_err(|error| words(&error))
     }
 
@@ -193,8 +187,8 @@ impl Row {
         }))
     }
 
-    /// Adds its API key to a client, of which it `is_first` or a further row. `client`: none if
-    /// another row of it is wrong.
+    /// Adds its API key to the client, and if it is the first row of the client, all else that it
+    /// says. `client`: none if another row of the client is wrong.
     fn add_to(self, client: Option<&mut NewClient>, is_first: bool) -> Result<(), String> {
         let secret = self.secret()?;
         let new = if is_first { Some(self.client()?) } else { None };
@@ -302,6 +296,31 @@ mod tests {
             .collect();
         let ids: Vec<_> = valid.iter().map(|(line, client)| (*line, client.id.clone())).collect();
         assert_eq!(ids, [(2, Some("a".to_owned())), (11, Some("h".to_owned()))]);
+    }
+
+    /// The lines of such a file have no numbers.
+    #[test]
+    fn rows_that_end_with_carriage_returns_keep_all_keys() {
+        let [one, two] = ["1", "2"].map(|digit| digit.repeat(64));
+        let all = read(format!("id,sha256\ra,{one}\ra,{two}\r").as_bytes()).unwrap();
+        let [(_, client)] = all.valid.as_slice() else { panic!("{all:?}") };
+        let client: NewClient = serde_json::from_slice(client).unwrap();
+        assert_eq!(client.secrets.unwrap().len(), 2);
+    }
+
+    #[test]
+    fn row_that_is_not_utf_8_leaves_its_client_out() {
+        let [one, two] = ["1", "2"].map(|digit| digit.repeat(64));
+        let rows = [
+            format!("id,sha256,name\na,{one},old\na,{two},").as_bytes(),
+            b"\xff\n",
+            format!("b,{one},\n").as_bytes(),
+        ]
+        .concat();
+        let all = read(&rows).unwrap();
+        let expected = "the row is not UTF-8; the client `a` is not imported";
+        assert_eq!(all.wrong, [(3, expected.to_owned())]);
+        assert_eq!(all.valid.len(), 1);
     }
 
     #[test]

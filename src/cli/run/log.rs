@@ -39,8 +39,7 @@ pub(super) fn open(
     file: &Path,
     predecessor: Option<&Predecessor>,
 ) -> Result<(Source, Policy), ExitCode> {
-    let opened = load::open(file)
-        .and_then(|(source, policy)| source.check_files(&policy).map(|()| (source, policy)));
+    let opened = load::open(file);
     let settings = match &opened {
         Ok((_, policy)) => policy.log,
         Err(error) => settings(error),

@@ -34,8 +34,10 @@ pub(super) fn add(config: &Config, rules: &[Rule], diagnostics: &mut Diagnostics
             ADDRESSES.contains(&header.as_str())
         };
         let item = items.iter().find(|item| written(&item.get_ref().as_str()));
-        let message =
-            format!("`{}` counts by what clients write: each value has the whole limit", rule.name);
+        let message = format!(
+            "`{}` counts by a header that clients can write: each value has the whole limit",
+            rule.name
+        );
         let help = "for the address of the client, write `\"ip\"`, and list the proxies in front of the gateway in \
                     `trusted_proxies`";
         let place = item.map(Spanned::span).unwrap_or(0..0);

@@ -293,7 +293,7 @@ fn clients_choose_what_they_are_counted_by() {
       |
       = help: list the addresses of the proxies, such as `"10.0.0.0/8"`
 
-    warning: `own` counts by what clients write: each value has the whole limit
+    warning: `own` counts by a header that clients can write: each value has the whole limit
      --> gateway.toml:4:8
       |
     4 | per = ['header:X-Forwarded-For', 'route']
