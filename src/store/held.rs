@@ -16,7 +16,7 @@ pub(super) mod statements;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use parking_lot::{Mutex, MutexGuard};
 use prometheus::GaugeVec;
@@ -51,6 +51,8 @@ pub struct Held {
     number: AtomicU64,
     /// Notified when a bucket is due for a statement.
     due: Notify,
+    /// Shard from which statements that are due are taken next.
+    next_shard: AtomicUsize,
     /// Units that are held, by rule.
     gauge: Option<GaugeVec>,
 }
@@ -59,7 +61,7 @@ pub struct Held {
 #[derive(Debug, Default)]
 struct Shard {
     entries: HashMap<BucketId, Entry>,
-    /// Buckets that are due for a statement; all have an entry.
+    /// Buckets that are due for a statement, unless it could not be made; all have an entry.
     due: HashSet<BucketId>,
 }
 
@@ -117,6 +119,7 @@ impl Held {
             is_shared,
             number: AtomicU64::new(0),
             due: Notify::new(),
+            next_shard: AtomicUsize::new(0),
             gauge: None,
         }
     }

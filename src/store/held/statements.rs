@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Entry, Held, Shard};
+use super::{Entry, Held, SHARDS, Shard};
 use crate::limit::Limit;
 use crate::limit::charge::BucketId;
 use crate::limit::concurrency::{LEASE_US, Statement};
@@ -66,23 +66,37 @@ impl Held {
         self.settle(&mut shard, bucket);
     }
 
-    /// At most `most` statements that are due at `now` (microseconds).
-    pub fn take_due(&self, most: usize, now: u64) -> Vec<Due> {
+    /// At most `most` statements that are due at `now` (microseconds), each time of other buckets
+    /// first. Those for which `can_be_made` is false are due again with the next
+    /// [`renew`](Self::renew).
+    pub fn take_due(
+        &self,
+        most: usize,
+        now: u64,
+        can_be_made: impl Fn(BucketId, &StoredRule) -> bool,
+    ) -> Vec<Due> {
         let mut taken = Vec::new();
-        for shard in &self.shards {
-            let mut shard = shard.lock();
-            let room = most.saturating_sub(taken.len());
-            let buckets: Vec<BucketId> = shard.due.iter().copied().take(room).collect();
-            for bucket in buckets {
-                shard.due.remove(&bucket);
-                taken.extend(self.due_of(&mut shard, bucket, now));
+        let first = self.next_shard.load(Ordering::Relaxed);
+        for number in (first..first + SHARDS).map(|number| number % SHARDS) {
+            if taken.len() >= most {
+                break;
+            }
+            self.next_shard.store((number + 1) % SHARDS, Ordering::Relaxed);
+            let mut shard = self.shards[number].lock();
+            let Shard { entries, due } = &mut *shard;
+            let mut buckets = due.extract_if(|_| true);
+            while taken.len() < most
+                && let Some(bucket) = buckets.next()
+            {
+                let entry = entries.get_mut(&bucket);
+                let entry = entry.filter(|entry| can_be_made(bucket, &entry.rule));
+                taken.extend(entry.and_then(|entry| self.due_of(bucket, entry, now)));
             }
         }
         taken
     }
 
-    fn due_of(&self, shard: &mut Shard, bucket: BucketId, now: u64) -> Option<Due> {
-        let entry = shard.entries.get_mut(&bucket)?;
+    fn due_of(&self, bucket: BucketId, entry: &mut Entry, now: u64) -> Option<Due> {
         if !entry.needs_statement() {
             return None;
         }
@@ -101,9 +115,9 @@ impl Held {
         self.settle(&mut shard, bucket);
     }
 
-    /// Makes all statements due that are older than a third of a lease at `now` (microseconds);
-    /// with `all`, every one, since Redis may have lost them. Forgets buckets of which nothing is
-    /// held and whose leases have ended.
+    /// Makes all statements due that are older than a third of a lease at `now` (microseconds), or
+    /// could not be made; with `all`, every one, since Redis may have lost them. Forgets buckets of
+    /// which nothing is held and whose leases have ended.
     pub fn renew(&self, all: bool, now: u64) {
         for shard in &self.shards {
             let mut shard = shard.lock();

@@ -149,7 +149,7 @@ impl World {
 
     fn state(&mut self, gateway: usize, fate: Fate) {
         let held = Arc::clone(&self.gateways[gateway]);
-        for due in held.take_due(9, self.now) {
+        for due in held.take_due(9, self.now, |_, _| true) {
             match fate {
                 Fate::Answered | Fate::Lost => {
                     self.shared.run(self.limit, due.statement, &[], self.now);
@@ -371,6 +371,47 @@ fn units_are_due_for_a_statement_if_redis_has_another_number_of_them() {
     assert_eq!(held.due_len(), 0, "Redis has them");
     drop(holds);
     assert_eq!(held.due_len(), 1, "Redis has them still");
+}
+
+#[test]
+fn statements_that_are_not_accepted_do_not_keep_others_from_being_made() {
+    let held = Arc::new(Held::new(true));
+    let hold = |bucket| granted(&held, Charge { bucket: BucketId(bucket), ..charge(5, 1) });
+    let other = BucketId(1);
+    let _holds: Vec<Holds> = (0..600).map(|i| hold(i * SHARDS as u128)).chain([hold(1)]).collect();
+    let mut is_made = false;
+    for _ in 0..20 {
+        for due in held.take_due(512, START, |_, _| true) {
+            is_made |= due.bucket == other;
+            held.stated(due.bucket, due.statement, due.bucket == other);
+        }
+    }
+    assert!(is_made);
+}
+
+/// The master of their slots cannot be called.
+#[test]
+fn statements_that_cannot_be_made_wait_for_a_renewal_and_end_with_their_leases() {
+    let held = Arc::new(Held::new(true));
+    let [away, other] = [7, 8].map(|bucket| Charge { bucket: BucketId(bucket), ..charge(6, 1) });
+    let requests = [away, other].map(|charge| granted(&held, charge));
+    let state = |now, can_be_made: fn(BucketId) -> bool| {
+        let due = held.take_due(9, now, |bucket, _| can_be_made(bucket));
+        due.iter().for_each(|due| held.stated(due.bucket, due.statement, true));
+        due.iter().map(|due| due.bucket).collect::<Vec<_>>()
+    };
+    assert_eq!(state(START, |_| true).len(), 2, "Redis has the units");
+    drop(requests);
+    let is_not_away = |bucket| bucket != BucketId(7);
+    assert_eq!(state(START, is_not_away), [other.bucket]);
+    assert_eq!(state(START, |_| true), [], "it is not due again at once");
+    for now in (1..LEASE_US / 1_000_000).map(|seconds| START + seconds * 1_000_000) {
+        held.renew(false, now);
+        assert_eq!((held.len(), held.due_len()), (1, 1), "{now}");
+        assert_eq!(state(now, is_not_away), []);
+    }
+    held.renew(false, START + LEASE_US);
+    assert!(held.is_empty(), "the lease has ended in Redis");
 }
 
 /// Redis is away, or was never reached: statements are due that are never made.

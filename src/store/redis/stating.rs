@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use redis::RedisError;
 use tokio::time::{Interval, sleep, timeout};
 
@@ -28,7 +29,7 @@ pub(super) const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time after a call that failed.
+/// Time after a call that was redirected.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// Result of a call.
@@ -38,6 +39,8 @@ pub enum Stated {
     Nothing,
     /// Redis has accepted the statements.
     Some,
+    /// Their slot is at another master of a cluster.
+    Moved,
     /// Redis has not, or may not have accepted them.
     Failed,
 }
@@ -45,8 +48,14 @@ pub enum Stated {
 /// Waits until the next statements are due, after a call with this result.
 pub(super) async fn until_next(last: Stated, held: &Held, interval: &mut Interval) {
     match last {
-        Stated::Some => return,
-        Stated::Failed => sleep(PAUSE).await,
+        Stated::Some | Stated::Failed => {
+            // More may be due at once, always.
+            if interval.tick().now_or_never().is_some() {
+                held.renew(false, clock::now());
+            }
+            return;
+        }
+        Stated::Moved => sleep(PAUSE).await,
         Stated::Nothing => {}
     }
     tokio::select! {
@@ -78,12 +87,40 @@ pub async fn state(
     let until = Until::SentBy(now.saturating_add(MICROS_PER_SECOND));
     let call = call::take(&mut redis, &batch, until);
     let reply = timeout(REPLY_TIMEOUT, call).await;
-    if let Ok(Err(error)) = &reply {
-        moved(error);
-    }
-    let is_accepted = matches!(reply, Ok(Ok(_)));
+    let stated = match &reply {
+        Ok(Ok(_)) => Stated::Some,
+        Ok(Err(error)) if moved(error) => Stated::Moved,
+        Ok(Err(_)) | Err(_) => Stated::Failed,
+    };
     for one in due {
-        held.stated(one.bucket, one.statement, is_accepted);
+        held.stated(one.bucket, one.statement, stated == Stated::Some);
     }
-    if is_accepted { Stated::Some } else { Stated::Failed }
+    stated
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Limit;
+    use crate::limit::charge::BucketId;
+    use crate::limit::concurrency::Concurrency;
+    use crate::store::rule::rule;
+
+    #[tokio::test]
+    async fn statements_are_renewed_also_while_others_are_due_all_the_time() {
+        let held = Held::new(true);
+        let bucket = BucketId(7);
+        held.begin(bucket, Limit::Concurrency(Concurrency::new(5).unwrap()), &rule());
+        held.statement(bucket, clock::now());
+        held.answered(bucket, None);
+        assert!(held.take_due(9, clock::now(), |_, _| false).is_empty(), "it cannot be made");
+        let mut interval = tokio::time::interval(Duration::from_secs(3_600));
+        let renewed = async {
+            while held.take_due(9, clock::now(), |_, _| true).is_empty() {
+                until_next(Stated::Some, &held, &mut interval).await;
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(30), renewed).await.unwrap();
+    }
 }

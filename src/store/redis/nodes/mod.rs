@@ -15,6 +15,7 @@ pub(crate) mod fixture;
 mod follow;
 mod lapsed;
 mod operator;
+mod statements;
 pub mod supervise;
 
 use std::collections::HashMap;

@@ -10,11 +10,12 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use pingora::server::ShutdownWatch;
+use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
-use redis::{RedisError, RedisResult};
 use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
 use tracing::{info, warn};
 
+use super::statements::FailedNodes;
 use super::{Member, Members, Nodes};
 use crate::base::background::Background;
 use crate::base::blocking::BlockingCalls;
@@ -36,7 +37,7 @@ use crate::store::redis::link::journal::LogThrottle;
 use crate::store::redis::link::{Connection, Supervisor};
 use crate::store::redis::node::Node;
 use crate::store::redis::script::MAX_CHECKS;
-use crate::store::redis::stating::{self, MAX_STATEMENTS, PAUSE, RENEWAL_INTERVAL, Stated};
+use crate::store::redis::stating::{self, PAUSE, RENEWAL_INTERVAL};
 
 /// Interval at which the topology is asked for while all masters can be called.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
@@ -287,16 +288,19 @@ impl NodesSupervisor {
     async fn keep_stating(&self) -> Infallible {
         let held = &self.nodes.carried.held;
         let mut interval = tokio::time::interval(RENEWAL_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut connections = self.nodes.connections.count.subscribe();
         let mut last_count = 0;
+        let mut failed = FailedNodes::default();
         loop {
             let count = *connections.borrow_and_update();
             if count != last_count {
                 // A node that was away, or another one, may have lost the statements.
                 last_count = count;
+                failed = FailedNodes::default();
                 held.renew(true, clock::now());
             }
-            let last = self.nodes.state_some().await;
+            let last = self.nodes.state_some(&mut failed).await;
             tokio::select! {
                 biased;
                 _ = connections.changed() => {}
@@ -392,36 +396,6 @@ impl Nodes {
         // What is left is lost with the process.
         let _ = timeout(limit, self.settle_lapsed()).await;
         settlement
-    }
-
-    /// Makes statements that are due: one call for each slot.
-    async fn state_some(&self) -> Stated {
-        let held = &self.carried.held;
-        let due = held.take_due(MAX_STATEMENTS, clock::now());
-        if due.is_empty() {
-            return Stated::Nothing;
-        }
-        let slots = self.by_slot(due, |one| (one.bucket, &one.rule));
-        let states = slots.into_iter().map(|(slot, due)| async move {
-            let connection = self.node_of_slot(slot).and_then(|node| node.link().current());
-            if let Some(connection) = connection {
-                let moved = |error: &RedisError| self.note_redirect(error, slot);
-                let keys = self.carried.keys.keys();
-                return stating::state(&connection, held, due, keys, moved).await;
-            }
-            for one in due {
-                held.stated(one.bucket, one.statement, false);
-            }
-            Stated::Failed
-        });
-        if join_all(states).await.contains(&Stated::Failed) { Stated::Failed } else { Stated::Some }
-    }
-
-    /// Makes all statements that are due, within about `limit`. Those that are not made end with
-    /// their leases.
-    pub async fn state_all(&self, limit: Duration) {
-        let all = async { while self.state_some().await == Stated::Some {} };
-        let _ = timeout(limit, all).await;
     }
 
     /// Settles all debts in Redis, within about `limit`. Where the circuit breaker is open, the
