@@ -2,10 +2,12 @@
 //! them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use prometheus::IntCounter;
+use tokio::sync::Notify;
 use tracing::warn;
 
 use super::lapsed::{LapsedDebt, LapsedQueue};
@@ -39,13 +41,59 @@ pub struct BucketDebt {
     since: u64,
 }
 
-/// A debt that was removed, to be settled.
-#[derive(Debug, Clone)]
+/// A debt that was removed, to be settled. Until it is dropped, it is
+/// [in flight](Debts::in_flight).
+#[derive(Debug)]
 pub struct RemovedDebt {
     pub bucket: BucketId,
     pub owed: BucketDebt,
     /// Units that are left of it, in those of the limit that it is settled under.
     pub units: i64,
+    /// Counts it as being in flight.
+    _counted: Counted,
+}
+
+/// Debts that were removed, and are neither settled nor put back.
+#[derive(Debug, Default)]
+struct InFlight {
+    sum: Mutex<InFlightSum>,
+    /// Notified when one of them ends.
+    ended: Notify,
+}
+
+/// Number and tokens of debts that are in flight.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct InFlightSum {
+    pub debts: usize,
+    pub tokens: f64,
+}
+
+/// A debt that is in flight until this is dropped.
+#[derive(Debug)]
+struct Counted {
+    all: Arc<InFlight>,
+    tokens: f64,
+}
+
+impl Counted {
+    fn new(all: &Arc<InFlight>, tokens: f64) -> Self {
+        let mut sum = all.sum.lock();
+        sum.debts += 1;
+        sum.tokens += tokens;
+        drop(sum);
+        Self { all: Arc::clone(all), tokens }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut sum = self.all.sum.lock();
+        sum.debts -= 1;
+        // Exactly 0 without any, however the sums were rounded.
+        sum.tokens = if sum.debts == 0 { 0.0 } else { sum.tokens - self.tokens };
+        drop(sum);
+        self.all.ended.notify_one();
+    }
 }
 
 /// Debts by bucket, bounded in number. A debt above the bound is dropped: Redis then grants its
@@ -59,6 +107,7 @@ pub struct Debts {
     count: AtomicUsize,
     /// Number of removed debts. Changes only with the lock of the shard.
     removals: AtomicU64,
+    in_flight: Arc<InFlight>,
     /// Debts that have lapsed, until Redis has taken them from top-ups.
     lapsed: Mutex<LapsedQueue>,
     /// The same debts, until they are added to the records of usage.
@@ -84,6 +133,7 @@ impl Debts {
             bound: bound.div_ceil(SHARDS).max(1),
             count: AtomicUsize::new(0),
             removals: AtomicU64::new(0),
+            in_flight: Arc::default(),
             lapsed: Mutex::default(),
             unrecorded: Mutex::default(),
             dropped: None,
@@ -111,6 +161,16 @@ impl Debts {
     /// Whether there are no debts.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Debts that were removed, until the caller has settled them or put them back.
+    pub fn in_flight(&self) -> InFlightSum {
+        *self.in_flight.sum.lock()
+    }
+
+    /// Waits until a debt is in flight no longer. Only one caller at a time may wait.
+    pub async fn until_one_ends(&self) {
+        self.in_flight.ended.notified().await;
     }
 
     pub fn has(&self, bucket: BucketId) -> bool {
@@ -186,28 +246,47 @@ impl Debts {
         let at = unix_time::at(now);
         let units = owed.debt.left_under(limit, at);
         self.note_lapsed(bucket, &owed, at);
-        (units > 0).then_some(RemovedDebt { bucket, owed, units })
+        (units > 0).then(|| self.removed(bucket, owed, units, limit))
     }
 
-    /// Removes at most `most` debts of any buckets, for settlement. Units are those of the limits
-    /// under which the debts were made.
-    pub fn take_some(&self, most: usize, now: u64) -> Vec<RemovedDebt> {
+    /// Removes at most `most` debts, for settlement: of buckets for which `is_wanted` is true.
+    /// Units are those of the limits under which the debts were made.
+    pub fn take_some(
+        &self,
+        most: usize,
+        now: u64,
+        is_wanted: impl Fn(BucketId, &StoredRule) -> bool,
+    ) -> Vec<RemovedDebt> {
         let (at, mut taken) = (unix_time::at(now), Vec::new());
         for shard in &self.shards {
             let mut shard = shard.lock();
+            let mut wanted = shard.owed.extract_if(|bucket, owed| is_wanted(*bucket, &owed.rule));
             while taken.len() < most
-                && let Some(bucket) = shard.owed.keys().next().copied()
-                && let Some(owed) = shard.owed.remove(&bucket)
+                && let Some((bucket, owed)) = wanted.next()
             {
                 self.note_removed(1);
                 let units = owed.debt.left(at);
                 self.note_lapsed(bucket, &owed, at);
                 if units > 0 {
-                    taken.push(RemovedDebt { bucket, owed, units });
+                    let limit = owed.debt.limit();
+                    taken.push(self.removed(bucket, owed, units, &limit));
                 }
             }
         }
         taken
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "both are below 2^53")]
+    fn removed(
+        &self,
+        bucket: BucketId,
+        owed: BucketDebt,
+        units: i64,
+        limit: &Limit,
+    ) -> RemovedDebt {
+        let tokens = units as f64 / limit.token_units(1) as f64;
+        let counted = Counted::new(&self.in_flight, tokens);
+        RemovedDebt { bucket, owed, units, _counted: counted }
     }
 
     /// Adds back a debt that was removed, but possibly not settled.
@@ -398,7 +477,7 @@ mod tests {
             &|debts| debts.sweep(hour),
             &|debts| debts.add(&quota(7), &rule(), 1, Share::WHOLE, hour),
             &|debts| assert!(debts.remove(BucketId(7), &limit, hour).is_none()),
-            &|debts| assert!(debts.take_some(9, hour).is_empty()),
+            &|debts| assert!(debts.take_some(9, hour, |_, _| true).is_empty()),
             &|debts| {
                 debts.put_back(debts.remove(BucketId(7), &limit, hour - 1).unwrap(), hour);
             },
@@ -452,6 +531,24 @@ mod tests {
     }
 
     #[test]
+    fn removed_debt_is_in_flight_until_it_is_dropped_or_put_back() {
+        let debts = Debts::new(1_000);
+        let limit = charge(0).limit;
+        let sum = |debts: &Debts| (debts.in_flight().debts, debts.in_flight().tokens);
+        for bucket in [7, 8] {
+            debts.add(&charge(bucket), &rule(), limit.units(3), Share::WHOLE, 0);
+        }
+        let removed = debts.remove(BucketId(7), &limit, 0).unwrap();
+        assert_eq!((sum(&debts), debts.len()), ((1, 3.0), 1));
+        let taken = debts.take_some(9, 0, |_, _| true);
+        assert_eq!((sum(&debts), debts.len()), ((2, 6.0), 0));
+        debts.put_back(removed, 0);
+        assert_eq!((sum(&debts), debts.len()), ((1, 3.0), 1));
+        drop(taken);
+        assert_eq!((sum(&debts), debts.len()), ((0, 0.0), 1));
+    }
+
+    #[test]
     fn sweep_removes_expired_debts() {
         let debts = Debts::new(1_000);
         let full = charge(0).limit.window_us();
@@ -485,12 +582,21 @@ mod tests {
         debts.add(&charge(100), &rule(), 300, Share::WHOLE, 0);
         let mut buckets = Vec::new();
         for most in [64, 30, 100] {
-            let taken = debts.take_some(most, full + 300);
+            let taken = debts.take_some(most, full + 300, |_, _| true);
             assert!(taken.len() <= most && taken.iter().all(|one| one.units == 300));
             buckets.extend(taken.iter().map(|one| one.bucket.0));
         }
         buckets.sort_unstable();
         assert_eq!((buckets, debts.len()), ((0..100).collect(), 0));
+    }
+
+    #[test]
+    fn only_debts_of_wanted_buckets_are_removed() {
+        let debts = Debts::new(1_000);
+        (0..300).for_each(|bucket| debts.add(&charge(bucket), &rule(), 300, Share::WHOLE, 0));
+        let taken = debts.take_some(usize::MAX, 0, |bucket, _| bucket.0.is_multiple_of(3));
+        assert!(taken.iter().all(|one| one.bucket.0.is_multiple_of(3)));
+        assert_eq!((taken.len(), debts.len()), (100, 200));
     }
 
     #[test]

@@ -297,8 +297,9 @@ impl Limiter {
     /// Whether Redis has to get a debt, the number of units that requests hold, or what is left of
     /// a lease.
     pub fn has_unsettled(&self) -> bool {
-        let has_any = |shared: &Shared| shared.nodes.has_statements() || !shared.leases.is_empty();
-        self.debts() > 0 || self.shared.as_ref().is_some_and(has_any)
+        self.shared.as_ref().is_some_and(|Shared { nodes, leases, .. }| {
+            nodes.has_debts() || nodes.has_statements() || !leases.is_empty()
+        })
     }
 
     /// Settles all debts in Redis, states what requests hold, and returns leases, within about

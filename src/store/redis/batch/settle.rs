@@ -10,7 +10,7 @@ use super::flight::tokens;
 use super::peek::OPERATOR_TIMEOUT;
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
-use crate::store::debts::{Debts, RemovedDebt};
+use crate::store::debts::{Debts, InFlightSum, RemovedDebt};
 use crate::store::redis::call::{self, Until};
 use crate::store::redis::script::{Added, Batch};
 
@@ -53,11 +53,12 @@ impl Sum {
         Self { buckets: self.buckets + other.buckets, tokens: self.tokens + other.tokens }
     }
 
-    /// Sum of these debts.
+    /// Sum of these debts, also of those in calls that are not answered.
     pub fn of(debts: &Debts) -> Self {
-        let mut sum = Self::default();
+        let InFlightSum { debts: buckets, tokens } = debts.in_flight();
+        let mut sum = Self { buckets, tokens };
         let now = clock::now();
-        for removed in debts.take_some(usize::MAX, now) {
+        for removed in debts.take_some(usize::MAX, now, |_, _| true) {
             sum.add(&removed);
             debts.put_back(removed, now);
         }
@@ -95,7 +96,7 @@ impl Batcher {
         };
         let mut batch = Batch::default();
         let (taken, left): (Vec<_>, Vec<_>) = taken.into_iter().partition(|removed| {
-            let RemovedDebt { bucket, owed, units } = removed;
+            let RemovedDebt { bucket, owed, units, .. } = removed;
             let limit = owed.debt.limit();
             batch.settle(*bucket, limit, &owed.rule, *units, self.keys()) == Added::In
         });
@@ -125,7 +126,7 @@ impl Batcher {
             Err(_) => Err("Redis does not answer".to_owned()),
         };
         for removed in &taken {
-            let RemovedDebt { bucket, owed, units } = removed;
+            let RemovedDebt { bucket, owed, units, .. } = removed;
             match &reply {
                 Ok(reply) if !reply.unreadable.contains(bucket) => {
                     settlement.settled.add(removed);

@@ -8,13 +8,15 @@
 //!
 //! Reading order: this file (the nodes at this time), `follow` (calls that a node redirects),
 //! `operator` (reading and adjusting buckets of several nodes), [`supervise`] (keeps the nodes up
-//! to date, and makes the calls that concern no single one).
+//! to date, and makes the calls that concern no single one), `statements` (what requests hold),
+//! `lapsed` and `settle` (debts).
 
 #[cfg(test)]
 pub(crate) mod fixture;
 mod follow;
 mod lapsed;
 mod operator;
+mod settle;
 mod statements;
 pub mod supervise;
 
@@ -340,6 +342,11 @@ impl Nodes {
     /// Whether a statement of what requests hold is due.
     pub fn has_statements(&self) -> bool {
         !self.carried.held.is_empty()
+    }
+
+    /// Whether there are debts that are not settled, also in calls that are not answered.
+    pub fn has_debts(&self) -> bool {
+        !self.debts().is_empty() || self.debts().in_flight().debts > 0
     }
 
     /// Sum of the debts that are not settled.

@@ -12,7 +12,7 @@ use futures_util::future::{BoxFuture, join_all};
 use pingora::server::ShutdownWatch;
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
-use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
+use tokio::time::{MissedTickBehavior, sleep, timeout};
 use tracing::{info, warn};
 
 use super::statements::FailedNodes;
@@ -36,7 +36,6 @@ use crate::store::redis::link::cluster::topology;
 use crate::store::redis::link::journal::LogThrottle;
 use crate::store::redis::link::{Connection, Supervisor};
 use crate::store::redis::node::Node;
-use crate::store::redis::script::MAX_CHECKS;
 use crate::store::redis::stating::{self, PAUSE, RENEWAL_INTERVAL};
 
 /// Interval at which the topology is asked for while all masters can be called.
@@ -395,61 +394,6 @@ impl Nodes {
         let settlement = self.settle_all(limit).await;
         // What is left is lost with the process.
         let _ = timeout(limit, self.settle_lapsed()).await;
-        settlement
-    }
-
-    /// Settles all debts in Redis, within about `limit`. Where the circuit breaker is open, the
-    /// node is probed once, at once. A call that is not answered is not repeated: Redis may have
-    /// settled its debts.
-    ///
-    /// Debts that Redis has certainly not settled are kept.
-    pub async fn settle_all(&self, limit: Duration) -> Settlement {
-        let ends = Instant::now() + limit;
-        let mut settlement = Settlement::default();
-        if self.debts().is_empty() {
-            return settlement;
-        }
-        let mut left = Vec::new();
-        let nodes = self.all();
-        join_all(nodes.iter().map(|node| node.link().probe_and_wait(ends))).await;
-        while Instant::now() < ends {
-            let taken = self.debts().take_some(MAX_CHECKS, clock::now());
-            if taken.is_empty() {
-                break;
-            }
-            let mut calls = Vec::new();
-            for (slot, taken) in self.by_slot(taken, |one| (one.bucket, &one.owed.rule)) {
-                match self.node_of_slot(slot).filter(|node| node.is_connected()) {
-                    Some(node) => {
-                        calls.push(async move { node.batcher().settle_some(taken, ends).await });
-                    }
-                    None => left.extend(taken),
-                }
-            }
-            let mut has_failed = false;
-            for (part, result) in join_all(calls).await {
-                settlement.add(part);
-                if let Err(why) = result {
-                    has_failed = true;
-                    settlement.why = settlement.why.take().or(Some(why));
-                }
-            }
-            if has_failed {
-                break;
-            }
-        }
-        for removed in left {
-            self.debts().put_back(removed, clock::now());
-        }
-        if settlement.why.is_none() && !self.debts().is_empty() {
-            let why = match (self.is_connected(), self.is_cluster()) {
-                // The time was over.
-                (true, _) => "Redis does not answer",
-                (false, true) => "a master is unavailable",
-                (false, false) => "Redis is unavailable",
-            };
-            settlement.why = Some(why.to_owned());
-        }
         settlement
     }
 }

@@ -79,3 +79,25 @@ async fn debts_are_kept_if_redis_is_unavailable() {
     assert_eq!(settlement.why.unwrap(), "Redis is unavailable");
     assert_eq!((Sum::of(&batcher.debts).whole_tokens(), batcher.debts.len()), (7, 1));
 }
+
+#[tokio::test]
+async fn debt_in_a_call_that_timed_out_is_settled_once() {
+    let server = RedisServer::start(&[]);
+    let batcher = batcher(connected(&server).await, 50, series());
+    let nodes = one_node(&batcher);
+    while batcher.take(charges(1, 100), rules()).await.is_err() {}
+    add_debt(&batcher, 1, 7);
+    server.signal(Signal::SIGSTOP);
+    assert!(batcher.take(charges(1, 100), rules()).await.is_err(), "the server hangs");
+    assert!(batcher.debts.is_empty() && nodes.has_debts());
+    assert_eq!((nodes.unsettled().buckets, nodes.unsettled().whole_tokens()), (1, 7));
+    let settlement = nodes.settle_all(Duration::from_millis(10)).await;
+    assert_eq!(settlement.why.unwrap(), "Redis does not answer");
+    assert_eq!(nodes.unsettled().buckets, 1);
+    server.signal(Signal::SIGCONT);
+    let settlement = nodes.settle_all(Duration::from_secs(60)).await;
+    assert_eq!((settlement.why, nodes.has_debts()), (None, false));
+    let level = batcher.peek(&charges(1, 100), &rules(), Duration::from_secs(60)).await;
+    let level = level.unwrap()[0].unwrap().level / charges(1, 100)[0].limit.units(1);
+    assert!((80..=92).contains(&level), "{level}: the debt once, and some requests");
+}
