@@ -51,7 +51,7 @@ use crate::store::held::{Held, Holds};
 use crate::store::rule::StoredRule;
 use giveback::GiveBack;
 use holding::AskedBuckets;
-use queue::{Bounds, Enqueued, Queue};
+use queue::{Bounds, Enqueued, Next, Queue};
 use repair::Seen;
 
 /// Maximum number of checks that wait for a call. If Redis does not keep up, further checks are
@@ -68,6 +68,10 @@ const LONG_CALL_DIVISOR: u64 = 4;
 
 /// Time after the budget at which a check is given up that no call has answered, in microseconds.
 const GRACE_US: u64 = 5_000;
+
+/// Time until checks are looked at again that wait for a reply of another master to a call of units
+/// that are held, as after their slot has moved.
+const ASKED_PAUSE: Duration = Duration::from_millis(1);
 
 /// Sends checks to Redis in batches.
 pub struct Batcher {
@@ -342,10 +346,17 @@ impl Batcher {
             // answered, which would otherwise be split over twice as many calls.
             tokio::task::yield_now().await;
             let now = clock::now();
-            let gathered = self.queue.lock().leave(now, |waiting| self.next_calls(waiting, now));
-            let Some(mut calls) = gathered else {
-                running.has_ended = true;
-                return;
+            let next = self.queue.lock().leave(now, |waiting| self.next_calls(waiting, now));
+            let mut calls = match next {
+                Next::Sends(calls) => calls,
+                Next::Pauses => {
+                    tokio::time::sleep(ASKED_PAUSE).await;
+                    continue;
+                }
+                Next::Ends => {
+                    running.has_ended = true;
+                    return;
+                }
             };
             test_point("redis call");
             if calls.len() == 1 {
@@ -374,7 +385,8 @@ impl Batcher {
 
     /// Removes as many waiting checks as fit into one call, or in a cluster into one call for each
     /// slot; `None` if no check waits, or only such as have to wait for the reply to a call of
-    /// units that are held. That call sends them afterwards.
+    /// units that are held. That call sends them afterwards; if it is one to the master that had
+    /// the slot before, a call of this batcher does.
     fn next_calls(&self, waiting: &mut VecDeque<Queued>, now: u64) -> Option<Vec<Gathered>> {
         let mut calls = Calls::default();
         let mut later = VecDeque::new();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use model::store::queue::{Bounds, Enqueued, Queue};
+use model::store::queue::{Bounds, Enqueued, Next, Queue};
 
 /// The checks that threads send, and the number of results of each.
 struct Scene {
@@ -51,7 +51,7 @@ impl Scene {
             let batch: Vec<usize> = waiting.drain(..most).collect();
             (!batch.is_empty()).then_some(batch)
         };
-        while let Some(batch) = self.step(|queue| queue.leave(now, gather)) {
+        while let Next::Sends(batch) = self.step(|queue| queue.leave(now, gather)) {
             batch.into_iter().for_each(|check| self.answer(check));
         }
     }
@@ -114,7 +114,9 @@ fn every_check_is_answered_once_with_a_call_that_is_abandoned() {
             return;
         }
         let removed = scene.step(|queue| queue.leave(3, |waiting| waiting.pop_front()));
-        removed.into_iter().for_each(|check| scene.answer(check));
+        if let Next::Sends(check) = removed {
+            scene.answer(check);
+        }
         if scene.step(|queue| queue.abandon(4)) {
             scene.call(4);
         }

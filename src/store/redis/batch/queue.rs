@@ -29,6 +29,18 @@ pub enum Enqueued {
     Full,
 }
 
+/// What a call does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next<B> {
+    /// It sends these checks.
+    Sends(B),
+    /// Checks wait that it cannot send yet, and no other call is in flight that would: it asks
+    /// again.
+    Pauses,
+    /// It has ended.
+    Ends,
+}
+
 /// Waiting checks in the order of arrival, and the number of calls in flight.
 #[derive(Debug)]
 pub struct Queue<T> {
@@ -46,7 +58,7 @@ impl<T> Queue<T> {
     }
 
     /// Adds a check at `now`. If the result is [`Starts`](Enqueued::Starts), the caller runs a
-    /// call: it calls [`leave`](Self::leave) until that returns `None`.
+    /// call: it calls [`leave`](Self::leave) until that returns [`Ends`](Next::Ends).
     pub fn enqueue(&mut self, check: T, now: u64) -> Enqueued {
         if self.waiting.len() >= self.bounds.waiting {
             return Enqueued::Full;
@@ -68,19 +80,22 @@ impl<T> Queue<T> {
         starts
     }
 
-    /// Removes the checks of a call that is sent at `now`. `gather` returns `None` only if no check
-    /// waits: then the call has ended.
+    /// Removes the checks of a call that is sent at `now`. `gather` returns `None` if it can send
+    /// none of those that wait.
     pub fn leave<B>(
         &mut self,
         now: u64,
         gather: impl FnOnce(&mut VecDeque<T>) -> Option<B>,
-    ) -> Option<B> {
-        let batch = gather(&mut self.waiting);
-        match batch {
-            Some(_) => self.last_sent = now,
-            None => self.calls -= 1,
+    ) -> Next<B> {
+        if let Some(batch) = gather(&mut self.waiting) {
+            self.last_sent = now;
+            return Next::Sends(batch);
         }
-        batch
+        if self.calls == 1 && !self.waiting.is_empty() {
+            return Next::Pauses;
+        }
+        self.calls -= 1;
+        Next::Ends
     }
 
     /// Ends a call that cannot go on, at `now`. Returns whether the caller must run another one in

@@ -55,6 +55,26 @@ async fn bucket_is_in_one_unanswered_call_at_a_time() {
     assert!(third.answer.allowed(), "the check states that the unit is free");
 }
 
+/// The slot has moved, and the call is one to the master that had it.
+#[tokio::test]
+async fn check_that_waits_for_a_call_of_another_master_is_sent_after_it() {
+    let server = RedisServer::start(&[]);
+    let batcher = batcher(connected(&server).await, 60_000, series());
+    let charges = unit(7, 1);
+    batcher.held().begin(charges[0].bucket, charges[0].limit, &rules()[0]);
+    let waiting = {
+        let (batcher, charges) = (Arc::clone(&batcher), charges.clone());
+        tokio::spawn(async move { batcher.take(charges, rules()).await })
+    };
+    while batcher.queue.lock().front().is_none() {
+        tokio::task::yield_now().await;
+    }
+    // The check has been looked at, and waits.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    batcher.held().answered(charges[0].bucket, Some(0));
+    assert!(waiting.await.unwrap().unwrap().answer.allowed());
+}
+
 /// Units that a call without a reply has taken are stated again, and so are those of requests that
 /// left.
 #[tokio::test]
