@@ -270,6 +270,31 @@ impl Gateway {
         });
     }
 
+    /// Has the buckets read of a failed request that was checked at `checked_at` and got tokens
+    /// back. What is lost, Redis may still give back: they are read after that.
+    pub(super) fn note_refund(
+        &self,
+        snapshot: &Snapshot,
+        client: &Client,
+        taken: &Taken,
+        checked_at: u64,
+        refund: Refund,
+    ) {
+        let given = refund.levels.iter().map(|(index, _)| *index);
+        let given_back = GivenBack {
+            policy: Arc::clone(&snapshot.policy),
+            client: Cow::Borrowed(client),
+            taken: Cow::Borrowed(taken),
+            indexes: given.chain(refund.lost.iter().copied()).collect(),
+            checked_at,
+        };
+        if refund.lost.is_empty() {
+            given_back.note(self.usage.as_ref().map(Kept::ledger));
+        } else {
+            self.finish(refund, given_back, Refunded::new());
+        }
+    }
+
     fn changes(&self, exchange: &Exchange, metering: &mut Metering, end: End) -> Changes {
         let took_us = clock::now().saturating_sub(exchange.started);
         let totals =

@@ -54,7 +54,7 @@ impl Gateway {
         let is_in_force = self.current.load().generation == snapshot.generation;
         let refund = if is_in_force {
             let mut refund = self.limiter.refund(allowed, parts, clock::now());
-            self.limiter.refunded(&mut refund, &limits.taken).await;
+            self.limiter.refunded_in_time(&mut refund, &limits.taken).await;
             refund
         } else {
             Refund::lost(allowed, parts)
@@ -72,19 +72,6 @@ impl Gateway {
                 series.with_label_values(&[&*rule.name, reason.name()]).inc();
             }
         }
-        if let Some(usage) = self.usage.as_ref().filter(|_| is_in_force) {
-            // Redis may have given back what is lost, too.
-            let given = refund.levels.iter().map(|(index, _)| *index);
-            let indexes = given.chain(refund.lost.iter().copied());
-            let policy = &snapshot.policy;
-            usage.ledger().note_refunded(
-                policy,
-                &identity.client,
-                &limits.taken,
-                indexes,
-                check.started,
-            );
-        }
         if let Some(usage) = &self.usage {
             let request = counted(snapshot, &identity.client, judged.route);
             let given = refund.levels.iter().map(|(index, _)| *index);
@@ -96,7 +83,11 @@ impl Gateway {
             });
             usage.ledger().note_changed(request, taken, changes, check.started);
         }
-        *limits = without_taken(limits, &refund);
+        let after = without_taken(limits, &refund);
+        if is_in_force {
+            self.note_refund(snapshot, &identity.client, &limits.taken, check.started, refund);
+        }
+        *limits = after;
     }
 }
 

@@ -23,7 +23,7 @@ use crate::store::redis::batch::giveback::GivenSender;
 use crate::store::redis::script::Given;
 use crate::store::rule::StoredRule;
 
-/// Longest time that Redis is waited for. A call that gives back tokens is given up long before.
+/// Longest time that Redis is waited for once the request has ended.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// When the tokens of a request were taken, in microseconds.
@@ -189,9 +189,20 @@ impl Limiter {
         refund
     }
 
-    /// Waits until Redis has said what it gives back, which takes about as long as a check.
+    /// Waits until Redis has said what it gives back, at most as long as for a check: a request
+    /// waits for it. What comes later is lost, as far as is known here.
+    pub async fn refunded_in_time(&self, refund: &mut Refund, taken: &Taken) {
+        let budget = self.shared.as_ref().map_or(Duration::ZERO, |shared| shared.nodes.budget());
+        self.refunded_within(refund, taken, budget).await;
+    }
+
+    /// The same for up to a second: after a request has ended.
     pub async fn refunded(&self, refund: &mut Refund, taken: &Taken) {
-        let _ = tokio::time::timeout(LONGEST_WAIT, refund.received()).await;
+        self.refunded_within(refund, taken, LONGEST_WAIT).await;
+    }
+
+    async fn refunded_within(&self, refund: &mut Refund, taken: &Taken, timeout: Duration) {
+        let _ = tokio::time::timeout(timeout, refund.received()).await;
         let unknown = std::mem::take(&mut refund.in_redis);
         refund.lost.extend(unknown.into_iter().map(|(index, _)| index));
         self.forget_refusals_of(refund, taken, clock::now());

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limit::lease::Request;
+use crate::store::limiter::{Allowed, Taken};
 
 const DAY_US: i64 = 86_400_000_000;
 
@@ -127,28 +128,61 @@ async fn check_is_decided_after_a_step_of_the_clock_of_the_server() {
     }
 }
 
+/// A limiter over a server that has replied, and hangs from then on. Time is that of the timers.
+struct Hung {
+    limiter: Limiter,
+    charge: Charges,
+    /// A decision of the server.
+    taken: Taken,
+    /// The time that a check has, and a moment.
+    longest: Duration,
+    began: tokio::time::Instant,
+    _server: RedisServer,
+}
+
+impl Hung {
+    async fn start() -> Self {
+        let server = RedisServer::start(&[]);
+        let batcher = informed(&connected(&server).await, 1_000, series()).await;
+        let (nodes, charge) = (one_node(&batcher), charges(1, 1_000));
+        let memory = Arc::new(MemoryStore::new(1_000, &[charge[0].limit]));
+        let limiter = Limiter::shared(memory, Arc::clone(&nodes), Some(1));
+        let taken = loop {
+            let (taken, _holds) = limiter.take(charge.clone(), &rules(), clock::now()).await;
+            let peeked = limiter.peek_in_time(&charge, &rules(), clock::now()).await;
+            // The time of a check may be too short on a busy machine.
+            if (taken.source, peeked.source) == (Source::Redis, Source::Redis) {
+                break taken;
+            }
+            tokio::task::yield_now().await;
+        };
+        server.signal(Signal::SIGSTOP);
+        tokio::time::pause();
+        let longest = nodes.budget() + Duration::from_millis(10);
+        let began = tokio::time::Instant::now();
+        Self { limiter, charge, taken, longest, began, _server: server }
+    }
+}
+
 /// A request waits for it, and others for its turn.
 #[tokio::test]
 async fn row_02_peek_of_a_request_takes_no_longer_than_a_check() {
-    let server = RedisServer::start(&[]);
-    let batcher = informed(&connected(&server).await, 1_000, series()).await;
-    let nodes = one_node(&batcher);
-    while !nodes.admits_all() {
-        tokio::task::yield_now().await;
-    }
-    let charge = charges(1, 1_000);
-    let memory = Arc::new(MemoryStore::new(1_000, &[charge[0].limit]));
-    let limiter = Limiter::shared(memory, Arc::clone(&nodes), Some(1));
-    // The time of a check may be too short on a busy machine.
-    while limiter.peek_in_time(&charge, &rules(), clock::now()).await.source != Source::Redis {
-        tokio::task::yield_now().await;
-    }
-    server.signal(Signal::SIGSTOP);
-    // Time is that of the timers.
-    tokio::time::pause();
-    let began = tokio::time::Instant::now();
-    let taken = limiter.peek_in_time(&charge, &rules(), clock::now()).await;
+    let hung = Hung::start().await;
+    let taken = hung.limiter.peek_in_time(&hung.charge, &rules(), clock::now()).await;
     assert_eq!((taken.source, taken.answer.allowed()), (Source::Local, true));
-    let took = began.elapsed();
-    assert!(took <= nodes.budget() + Duration::from_millis(10), "{took:?}");
+    let took = hung.began.elapsed();
+    assert!(took <= hung.longest, "{took:?}");
+}
+
+/// The response of a request that has failed waits for it.
+#[tokio::test]
+async fn row_02_refund_of_a_request_takes_no_longer_than_a_check() {
+    let hung = Hung::start().await;
+    let (limiter, taken, checked_at) = (&hung.limiter, &hung.taken, clock::now());
+    let allowed = Allowed { taken, rules: &rules(), checked_at };
+    let mut refund = limiter.refund(allowed, |_| u64::MAX, checked_at);
+    limiter.refunded_in_time(&mut refund, taken).await;
+    assert_eq!((refund.levels.as_slice(), refund.lost.as_slice()), (&[][..], &[0][..]));
+    let took = hung.began.elapsed();
+    assert!(took <= hung.longest, "{took:?}");
 }
