@@ -376,9 +376,10 @@ fn units_are_due_for_a_statement_if_redis_has_another_number_of_them() {
 #[test]
 fn statements_that_are_not_accepted_do_not_keep_others_from_being_made() {
     let held = Arc::new(Held::new(true));
-    let hold = |bucket| granted(&held, Charge { bucket: BucketId(bucket), ..charge(5, 1) });
+    let in_flight = |bucket| granted(&held, Charge { bucket: BucketId(bucket), ..charge(5, 1) });
     let other = BucketId(1);
-    let _holds: Vec<Holds> = (0..600).map(|i| hold(i * SHARDS as u128)).chain([hold(1)]).collect();
+    let of_one_shard = (0..600).map(|number| in_flight(number * SHARDS as u128));
+    let _requests: Vec<Holds> = of_one_shard.chain([in_flight(1)]).collect();
     let mut is_made = false;
     for _ in 0..20 {
         for due in held.take_due(512, START, |_, _| true) {
@@ -397,7 +398,9 @@ fn statements_that_cannot_be_made_wait_for_a_renewal_and_end_with_their_leases()
     let requests = [away, other].map(|charge| granted(&held, charge));
     let state = |now, can_be_made: fn(BucketId) -> bool| {
         let due = held.take_due(9, now, |bucket, _| can_be_made(bucket));
-        due.iter().for_each(|due| held.stated(due.bucket, due.statement, true));
+        for due in &due {
+            held.stated(due.bucket, due.statement, true);
+        }
         due.iter().map(|due| due.bucket).collect::<Vec<_>>()
     };
     assert_eq!(state(START, |_| true).len(), 2, "Redis has the units");

@@ -159,7 +159,7 @@ mod tests {
 
     /// Number of debts to the first master, and to the second one.
     fn owed(nodes: &Nodes) -> (usize, usize) {
-        let is_of_first = |id: &u128| nodes.slot_of(BucketId(*id), &rule()) % 2 == 0;
+        let is_of_first = |id: &u128| nodes.slot_of(BucketId(*id), &rule()).is_multiple_of(2);
         let (first, second): (Vec<u128>, Vec<u128>) = (0..BUCKETS).partition(is_of_first);
         (first.len(), second.len())
     }

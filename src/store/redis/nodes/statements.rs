@@ -131,7 +131,7 @@ mod tests {
 
     /// Asserts that the server has the units of all buckets of the first master.
     fn assert_stated(nodes: &Nodes, server: &RedisServer) {
-        let is_of_first = |id: &u128| nodes.slot_of(BucketId(*id), &rule()) % 2 == 0;
+        let is_of_first = |id: &u128| nodes.slot_of(BucketId(*id), &rule()).is_multiple_of(2);
         let of_first = (0..BUCKETS).filter(is_of_first);
         let keys: Vec<String> = of_first.map(|id| key("t:", BucketId(id), &rule())).collect();
         let mut connection = server.client().get_connection().unwrap();
