@@ -26,8 +26,8 @@ async fn informed(link: &Arc<Link>, budget_ms: u64, series: CallSeries) -> Arc<B
     batcher
 }
 
-/// Ends the hang when the time of all calls is over, of which each check has waited for `budget_ms`:
-/// a busy machine may have sent the last one some time after its check began to wait.
+/// Ends the hang when the time of all calls is over, of which each check has waited for
+/// `budget_ms`: a busy machine may have sent the last one some time after its check began to wait.
 async fn go_on(server: &RedisServer, budget_ms: u64) {
     tokio::time::sleep(Duration::from_millis(budget_ms)).await;
     server.signal(Signal::SIGCONT);
