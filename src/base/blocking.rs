@@ -23,7 +23,7 @@ pub struct BlockingCalls {
 #[derive(Debug, Error)]
 pub enum NoResult {
     /// The call did not return before this deadline. Its thread continues.
-    #[error("it took longer than {} s", .0.as_secs())]
+    #[error("it took longer than {} s", .0.as_secs_f64())]
     Late(Duration),
     /// The call was not made, because this many earlier calls are still blocked.
     #[error("{0} earlier calls are still blocked")]

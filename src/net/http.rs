@@ -20,7 +20,7 @@ use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketS
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -28,7 +28,7 @@ use tokio_rustls::client::TlsStream;
 use super::address::HostPort;
 use super::io_text::without_manual;
 use super::tls::{self, ClientTls, SettingNames};
-use crate::base::blocking::BlockingCalls;
+use crate::base::blocking::{BlockingCalls, NoResult};
 use crate::base::clock;
 
 /// How long an idle connection is kept, in microseconds.
@@ -36,6 +36,10 @@ const IDLE_TIMEOUT_US: u64 = 60_000_000;
 
 /// How long reading the TLS files can take, unless the request has less time.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Percentage of the time of a request that reading the TLS files can take. The error then names
+/// the files, and not a server that was not asked.
+const READ_PERCENT: u32 = 80;
 
 /// Maximum number of idle connections kept, unless the caller says otherwise.
 const MAX_IDLE: usize = 2;
@@ -56,9 +60,16 @@ pub struct HttpClient {
 struct TlsFiles {
     names: SettingNames<'static>,
     files: ClientTls,
-    reads: BlockingCalls,
+    reads: FileReads,
+}
+
+/// Reads the TLS files of one or more clients. Clones share the threads that may block. A caller
+/// that creates a client for each request keeps one, so that their number has a limit.
+#[derive(Debug, Clone, Default)]
+pub struct FileReads {
+    calls: BlockingCalls,
     /// One connection at a time reads them, so that many new ones are not too many calls.
-    turn: Semaphore,
+    turn: Arc<AsyncMutex<()>>,
 }
 
 /// A request. The client adds `Host`, `User-Agent` and `Content-Length`.
@@ -99,7 +110,7 @@ pub struct BodyTooLong(pub usize);
 /// Why there is no response.
 #[derive(Debug, Error)]
 pub enum HttpError {
-    /// The name look-up, the TCP connection or the TLS handshake failed.
+    /// The TLS files, the name look-up, the TCP connection or the TLS handshake failed.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
     /// The connection failed before the head of the response, or the server does not speak HTTP.
@@ -124,18 +135,22 @@ impl HttpClient {
     /// Creates a client for `server`. With `tls` it connects by TLS; the names are those of the
     /// settings, for errors. Does not connect yet.
     pub fn new(server: HostPort, tls: Option<(SettingNames<'static>, ClientTls)>) -> Self {
-        let tls = tls.map(|(names, files)| TlsFiles {
-            names,
-            files,
-            reads: BlockingCalls::default(),
-            turn: Semaphore::new(1),
-        });
+        let reads = FileReads::default();
+        let tls = tls.map(|(names, files)| TlsFiles { names, files, reads });
         Self { server, tls, idle: Arc::default(), max_idle: MAX_IDLE }
     }
 
     /// The same, which keeps up to this many idle connections.
     pub fn with_idle(self, max_idle: usize) -> Self {
         Self { max_idle, ..self }
+    }
+
+    /// The same, which reads its TLS files by `reads`.
+    pub fn with_reads(mut self, reads: &FileReads) -> Self {
+        if let Some(tls) = &mut self.tls {
+            tls.reads = reads.clone();
+        }
+        self
     }
 
     /// Sends a request and reads the whole response within `deadline`, with at most `max_bytes` of
@@ -149,7 +164,7 @@ impl HttpClient {
         deadline: Duration,
         max_bytes: usize,
     ) -> Result<Response, HttpError> {
-        let fetch = async { self.exchange(request).await?.read_to_end(max_bytes).await };
+        let fetch = async { self.exchange(request, deadline).await?.read_to_end(max_bytes).await };
         timeout(deadline, fetch).await.unwrap_or(Err(HttpError::Timeout(deadline)))
     }
 
@@ -162,11 +177,15 @@ impl HttpClient {
         request: &Request<'_>,
         deadline: Duration,
     ) -> Result<StreamingResponse, HttpError> {
-        let open = self.exchange(request);
+        let open = self.exchange(request, deadline);
         timeout(deadline, open).await.unwrap_or(Err(HttpError::Timeout(deadline)))
     }
 
-    async fn exchange(&self, request: &Request<'_>) -> Result<StreamingResponse, HttpError> {
+    async fn exchange(
+        &self,
+        request: &Request<'_>,
+        deadline: Duration,
+    ) -> Result<StreamingResponse, HttpError> {
         let head = self.head(request).map_err(HttpError::Head)?;
         // If it fails on an idle connection, the server may have closed it meanwhile, and has not
         // answered anyway. Only once: what makes the server close is not sent on each of them.
@@ -177,7 +196,7 @@ impl HttpClient {
         let session = if let Some(session) = sent {
             session
         } else {
-            let stream = self.connect().await.map_err(HttpError::Connect)?;
+            let stream = self.connect(deadline).await.map_err(HttpError::Connect)?;
             send(stream, &head, request.body).await.map_err(HttpError::Head)?
         };
         let (idle, max_idle) = (Arc::clone(&self.idle), self.max_idle);
@@ -224,12 +243,16 @@ impl HttpClient {
         idle.pop().map(|idle| idle.stream)
     }
 
-    async fn connect(&self) -> io::Result<Stream> {
+    async fn connect(&self, deadline: Duration) -> io::Result<Stream> {
         let HostPort { host, port } = &self.server;
+        // First: a server need not wait for the files.
+        let connector = match &self.tls {
+            Some(tls) => Some(tls.connector(deadline).await?),
+            None => None,
+        };
         let stream = TcpStream::connect((host.as_str(), *port)).await?;
         stream.set_nodelay(true)?;
-        let Some(tls) = &self.tls else { return Ok(Box::new(RawStream::from(stream))) };
-        let connector = tls.connector().await?;
+        let Some(connector) = connector else { return Ok(Box::new(RawStream::from(stream))) };
         let stream = connector.connect(tls::server_name(host)?, stream).await?;
         let stream = VirtualSocketStream::new(Box::new(Encrypted(Box::new(stream))));
         Ok(Box::new(RawStream::from(stream)))
@@ -238,12 +261,30 @@ impl HttpClient {
 
 impl TlsFiles {
     /// Reads the files, for every connection: a renewed certificate needs no restart. On another
-    /// thread: on a network mount whose server is gone, that may never end.
-    async fn connector(&self) -> io::Result<TlsConnector> {
+    /// thread: on a network mount whose server is gone, that may never end. `deadline` is that of
+    /// the request.
+    async fn connector(&self, deadline: Duration) -> io::Result<TlsConnector> {
         let (names, files) = (self.names, self.files.clone());
-        let _turn = self.turn.acquire().await.map_err(io::Error::other)?;
-        let read = self.reads.run(READ_TIMEOUT, move || tls::connector(names, &files)).await;
-        read.map_err(io::Error::other)?.map_err(io::Error::other)
+        if files.paths().next().is_none() {
+            return tls::connector(names, &files).map_err(io::Error::other);
+        }
+        let longest = READ_TIMEOUT.min(deadline.saturating_mul(READ_PERCENT) / 100);
+        let read = async {
+            let _turn = self.reads.turn.lock().await;
+            self.reads.calls.run(READ_TIMEOUT, move || tls::connector(names, &files)).await
+        };
+        let read = timeout(longest, read).await.unwrap_or(Err(NoResult::Late(longest)));
+        match read {
+            Ok(connector) => connector.map_err(io::Error::other),
+            Err(error) => Err(self.unreadable(&error)),
+        }
+    }
+
+    /// The error of files that are not read.
+    fn unreadable(&self, error: &NoResult) -> io::Error {
+        let paths = self.files.paths().map(|path| path.display().to_string());
+        let paths = paths.collect::<Vec<_>>().join(" and ");
+        io::Error::other(format!("[{}]: cannot read {paths}: {error}", self.names.table))
     }
 }
 
@@ -459,15 +500,32 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let server = HostPort { host: "127.0.0.1".to_owned(), port };
         let files = ClientTls { ca: Some(ca), certificate: None };
-        let client = HttpClient::new(server, Some((tls::FORWARD_AUTH, files)));
+        let reads = FileReads::default();
+        // As callers that need a client only once.
+        let client = || {
+            let tls = Some((tls::FORWARD_AUTH, files.clone()));
+            HttpClient::new(server.clone(), tls).with_reads(&reads)
+        };
         let deadline = Duration::from_millis(50);
         for _ in 0..MAX_CALLS {
-            let error = client.fetch(&get("/"), deadline, 100).await.unwrap_err();
-            assert!(matches!(error, HttpError::Timeout(_)), "{error}");
+            let error = client().fetch(&get("/"), deadline, 100).await.unwrap_err().to_string();
+            assert!(error.contains("cannot read") && error.contains("ca.pem: it took"), "{error}");
         }
-        let error = client.fetch(&get("/"), DEADLINE, 100).await.unwrap_err();
+        let error = client().fetch(&get("/"), DEADLINE, 100).await.unwrap_err();
         assert!(matches!(error, HttpError::Connect(_)), "{error}");
         assert!(error.to_string().contains("earlier calls are still blocked"), "{error}");
+        let accepted = tokio::task::unconstrained(listener.accept()).now_or_never();
+        assert!(accepted.is_none(), "the files are read before the server is asked");
+    }
+
+    #[tokio::test]
+    async fn client_without_tls_files_needs_no_thread_for_them() {
+        let server = HostPort { host: "127.0.0.1".to_owned(), port: 1 };
+        let client = HttpClient::new(server, Some((tls::FORWARD_AUTH, ClientTls::default())));
+        let tls = client.tls.as_ref().unwrap();
+        // A read of files would wait for its turn.
+        let _turn = tls.reads.turn.lock().await;
+        assert!(tls.connector(DEADLINE).now_or_never().unwrap().is_ok());
     }
 
     /// A server that answers the first request of each connection, and closes it after the next.

@@ -28,6 +28,14 @@ pub struct ClientTls {
     pub certificate: Option<CertificateFiles>,
 }
 
+impl ClientTls {
+    /// Paths of the files that it names.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        let own = self.certificate.iter().flat_map(|files| [&files.chain, &files.key]);
+        self.ca.iter().chain(own).map(PathBuf::as_path)
+    }
+}
+
 /// A certificate and its private key, which the gateway presents to the other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::base::text::cut;
 use crate::client::jwt::key_set::{KeySet, KeySetError};
 use crate::client::jwt::settings::{FetchFrom, Fetched};
-use crate::net::http::{BodyTooLong, HttpClient, HttpError, Request};
+use crate::net::http::{BodyTooLong, FileReads, HttpClient, HttpError, Request};
 use crate::net::tls::{self, ClientTls};
 use crate::net::url::HttpUrl;
 
@@ -37,20 +37,24 @@ pub(super) enum FetchError {
     OtherIssuer { url: String, found: String },
 }
 
-/// Fetches the keys of `issuer`.
+/// Fetches the keys of `issuer`. The file `ca` is read by `reads`.
 ///
 /// # Errors
 /// See [`FetchError`].
-pub(super) async fn fetch(from: &Fetched, issuer: &str) -> Result<KeySet, FetchError> {
+pub(super) async fn fetch(
+    from: &Fetched,
+    issuer: &str,
+    reads: &FileReads,
+) -> Result<KeySet, FetchError> {
     let tls = ClientTls { ca: from.ca.clone(), certificate: None };
     let discovered = match &from.from {
         FetchFrom::Jwks(url) => url.clone(),
         FetchFrom::Discovery(url) => {
-            let metadata = get(url, &tls).await?;
+            let metadata = get(url, &tls, reads).await?;
             jwks_url(url, &metadata, issuer)?
         }
     };
-    let json = get(&discovered, &tls).await?;
+    let json = get(&discovered, &tls, reads).await?;
     let no_keys = |source| FetchError::NoKeys { url: discovered.as_str().to_owned(), source };
     KeySet::of_jwks(&json).map_err(no_keys)
 }
@@ -70,10 +74,11 @@ fn jwks_url(url: &HttpUrl, metadata: &[u8], issuer: &str) -> Result<HttpUrl, Fet
     jwks.filter(HttpUrl::is_private).ok_or_else(no_metadata)
 }
 
-async fn get(url: &HttpUrl, tls: &ClientTls) -> Result<Vec<u8>, FetchError> {
+async fn get(url: &HttpUrl, tls: &ClientTls, reads: &FileReads) -> Result<Vec<u8>, FetchError> {
     let shown = || url.as_str().to_owned();
     // A client of its own: there is one request in minutes.
-    let client = HttpClient::new(url.server.clone(), url.is_tls.then(|| (tls::JWT, tls.clone())));
+    let tls = url.is_tls.then(|| (tls::JWT, tls.clone()));
+    let client = HttpClient::new(url.server.clone(), tls).with_reads(reads);
     let accept = HeaderValue::from_static("application/json");
     let request = Request {
         method: Method::GET,

@@ -14,12 +14,15 @@ use crate::base::clock;
 use crate::base::duration::micros;
 use crate::client::jwt::key_set::KeySet;
 use crate::client::jwt::settings::{Fetched, Issuer, KeySource};
+use crate::net::http::FileReads;
 use crate::observe::metrics::TokenKeys;
 
 /// The keys of one issuer. They change in the background only.
 pub struct IssuerKeys {
     issuer: Arc<str>,
     source: KeySource,
+    /// Reads the file `ca` for each fetch.
+    reads: FileReads,
     /// How often they are fetched, in microseconds. Reloads change it.
     refresh_us: AtomicU64,
     /// `None` until they have been fetched once.
@@ -53,6 +56,7 @@ impl IssuerKeys {
         Self {
             issuer: Arc::clone(&issuer.issuer),
             source: issuer.keys.clone(),
+            reads: FileReads::default(),
             refresh_us: AtomicU64::new(refresh_us(&issuer.keys)),
             current: ArcSwapOption::new(fixed),
             schedule: Mutex::default(),
@@ -159,7 +163,7 @@ struct Fetching<'a> {
 
 impl Fetching<'_> {
     async fn run(mut self) {
-        match fetch(self.from, &self.keys.issuer).await {
+        match fetch(self.from, &self.keys.issuer, &self.keys.reads).await {
             Ok(keys) => {
                 self.is_success = true;
                 self.keys.is_logged.store(false, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use super::{retry, sign};
 use crate::base::failure;
 use crate::base::log_interval::LogInterval;
 use crate::base::{clock, unix_time};
-use crate::net::http::{HttpClient, Request};
+use crate::net::http::{FileReads, HttpClient, Request};
 use crate::net::tls::{self, ClientTls};
 use crate::observe::metrics::WebhookSeries;
 use crate::policy::webhook::Webhook;
@@ -47,6 +47,13 @@ struct Sending {
     series: WebhookSeries,
 }
 
+/// What deliveries to one webhook have in common.
+struct Shared {
+    slots: Arc<Semaphore>,
+    /// Reads the file `ca` for each attempt.
+    reads: FileReads,
+}
+
 /// Starts the thread that sends events which `notices` hand over.
 ///
 /// # Errors
@@ -63,12 +70,11 @@ pub fn start(notices: Arc<Notices>, claims: Claims, series: WebhookSeries) -> st
 }
 
 async fn run(sending: Arc<Sending>, mut deliveries: Receiver<Delivery>) {
-    let mut slots: HashMap<Arc<str>, Arc<Semaphore>> = HashMap::new();
+    let mut webhooks: HashMap<Arc<str>, Shared> = HashMap::new();
     let without_room = LogInterval::new(LOG_INTERVAL_S);
     while let Some(delivery) = deliveries.recv().await {
-        let slots = slots.entry(Arc::clone(&delivery.webhook));
-        let slots = slots.or_insert_with(|| Arc::new(Semaphore::new(MAX_DELIVERIES)));
-        let Ok(slot) = Arc::clone(slots).try_acquire_owned() else {
+        let shared = webhooks.entry(Arc::clone(&delivery.webhook)).or_default();
+        let Ok(slot) = Arc::clone(&shared.slots).try_acquire_owned() else {
             sending.notices.forget(&delivery);
             if let Some(others) = without_room.count(clock::now()) {
                 let webhook = &*delivery.webhook;
@@ -76,17 +82,25 @@ async fn run(sending: Arc<Sending>, mut deliveries: Receiver<Delivery>) {
             }
             continue;
         };
-        let sending = Arc::clone(&sending);
+        let (sending, reads) = (Arc::clone(&sending), shared.reads.clone());
         tokio::spawn(async move {
-            sending.deliver(&delivery).await;
+            sending.deliver(&delivery, &reads).await;
             drop(slot);
         });
     }
 }
 
+impl Default for Shared {
+    fn default() -> Self {
+        let slots = Arc::new(Semaphore::new(MAX_DELIVERIES));
+        Self { slots, reads: FileReads::default() }
+    }
+}
+
 impl Sending {
-    /// Sends an event until the server accepts it, or for the last time.
-    async fn deliver(&self, delivery: &Delivery) {
+    /// Sends an event until the server accepts it, or for the last time. The file `ca` is read by
+    /// `reads`.
+    async fn deliver(&self, delivery: &Delivery, reads: &FileReads) {
         let Delivery { webhook: name, event } = delivery;
         let name = &**name;
         let mut attempts = 0;
@@ -111,7 +125,7 @@ impl Sending {
                 }
             }
             attempts += 1;
-            match send(&webhook, event, unix_us / 1_000_000).await {
+            match send(&webhook, event, unix_us / 1_000_000, reads).await {
                 Ok(()) => {
                     self.series.count(name, "ok");
                     let (event, id) = (event.kind.name(), event.id());
@@ -164,7 +178,12 @@ impl Sending {
 }
 
 /// Sends an event once, at `unix_s` (seconds).
-async fn send(webhook: &Webhook, event: &Event, unix_s: u64) -> Result<(), String> {
+async fn send(
+    webhook: &Webhook,
+    event: &Event,
+    unix_s: u64,
+    reads: &FileReads,
+) -> Result<(), String> {
     let (id, body) = (event.id(), event.body());
     let signature = sign::signature(&webhook.key, &id, unix_s, &body);
     let header = |name: &'static str, value: &str| {
@@ -180,7 +199,8 @@ async fn send(webhook: &Webhook, event: &Event, unix_s: u64) -> Result<(), Strin
     let url = &webhook.url;
     let tls = ClientTls { ca: webhook.ca.clone(), certificate: None };
     // A client of its own: there are few events.
-    let client = HttpClient::new(url.server.clone(), url.is_tls.then_some((tls::WEBHOOKS, tls)));
+    let tls = url.is_tls.then_some((tls::WEBHOOKS, tls));
+    let client = HttpClient::new(url.server.clone(), tls).with_reads(reads);
     let request = Request { method: Method::POST, path: &url.path, headers, body: &body };
     let response = client.fetch(&request, webhook.timeout, MAX_ANSWER_BYTES).await;
     let status = response.map_err(|error| error.to_string())?.status;
