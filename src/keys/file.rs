@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,8 +22,9 @@ use redb::{
 use super::changes::{Change, Position};
 use super::kept::{KeptError, Replaced, Replacement, Stored};
 use super::record::Record;
-use crate::base::blocking;
+use crate::base::duration::micros;
 use crate::base::hash::Digest;
+use crate::base::{blocking, clock};
 
 /// Records by the id of the client.
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
@@ -47,6 +49,9 @@ const CACHE_BYTES: usize = 16 << 20;
 /// Longest wait for a call that uses the handle, after a failed replacement.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Time between two looks whether the file is closed.
+const CLOSED_POLL: Duration = Duration::from_millis(2);
+
 /// Number of changes that are kept in memory until look-ups follow them.
 const MAX_CHANGES: usize = 10_000;
 
@@ -67,13 +72,31 @@ pub struct KeyFile {
 enum Handle {
     /// It has not been used yet, or not since another process had it. Calls that have begun before
     /// that may still use this handle.
-    Unopened(Weak<Database>),
-    Open(Arc<Database>),
+    Unopened(Weak<OpenToken>),
+    Open(Arc<OpenFile>),
     /// It has failed. Calls that have begun before may still use this handle, and the file cannot
     /// be opened until they have ended.
-    Failed(Weak<Database>),
+    Failed(Weak<OpenToken>),
     /// Another process has it from now on. Calls that have begun before may still use this handle.
-    Released(Weak<Database>),
+    Released(Weak<OpenToken>),
+}
+
+/// An open file. It is closed when no call uses it any more.
+#[derive(Debug)]
+struct OpenFile {
+    database: Database,
+    /// After `database`: Rust drops fields in this order.
+    token: Arc<OpenToken>,
+}
+
+/// Exists until a file has been closed, which may wait for the disk.
+#[derive(Debug)]
+struct OpenToken;
+
+impl From<Database> for OpenFile {
+    fn from(database: Database) -> Self {
+        Self { database, token: Arc::new(OpenToken) }
+    }
 }
 
 impl Default for Handle {
@@ -107,17 +130,21 @@ impl KeyFile {
     }
 
     /// Closes the file, for the process that replaces this one. Returns whether that has been done
-    /// within `timeout`: closing waits for the disk, and for a call that opens the file.
+    /// within `timeout`: closing waits for the disk, and for calls that open or use the file.
+    /// Blocks.
     pub fn release(&self, timeout: Duration) -> bool {
+        let ends = clock::now().saturating_add(micros(timeout));
+        let left = || Duration::from_micros(ends.saturating_sub(clock::now()));
         let Some(mut handle) = self.open.try_lock_for(timeout) else { return false };
         let used = match &*handle {
-            Handle::Open(database) => Arc::downgrade(database),
+            Handle::Open(file) => Arc::downgrade(&file.token),
             Handle::Unopened(used) | Handle::Failed(used) | Handle::Released(used) => used.clone(),
         };
-        let before = mem::replace(&mut *handle, Handle::Released(used));
+        let before = mem::replace(&mut *handle, Handle::Released(used.clone()));
         drop(handle);
-        // Also if it goes on closing: it is used no more.
-        blocking::run_sync(timeout, move || drop(before)).is_ok()
+        // Also if it goes on closing: it is used no more. Whether it is closed shows below.
+        let _ = blocking::run_sync(left(), move || drop(before));
+        is_dropped(&used, ends)
     }
 
     /// Opens the file again when it is next used, after a failed replacement. A file that was not
@@ -270,27 +297,33 @@ impl KeyFile {
         &self,
         run: impl FnOnce(&Database) -> Result<T, redb::Error>,
     ) -> Result<T, KeptError> {
-        let database = self.database()?;
-        run(&database).map_err(|error| {
-            self.note_failure(&database);
+        let file = self.file()?;
+        run(&file.database).map_err(|error| {
+            self.note_failure(&file);
             error.into()
         })
     }
 
+    /// As a call that uses the file.
+    #[cfg(test)]
+    pub(crate) fn in_use(&self) -> Result<Arc<dyn Send + Sync>, KeptError> {
+        Ok(self.file()?)
+    }
+
     /// Notes that the file cannot be used by `failed` any more.
-    fn note_failure(&self, failed: &Arc<Database>) {
+    fn note_failure(&self, failed: &Arc<OpenFile>) {
         let mut handle = self.open.lock();
         // Another call may have opened it again.
-        if matches!(&*handle, Handle::Open(database) if Arc::ptr_eq(database, failed)) {
-            *handle = Handle::Failed(Arc::downgrade(failed));
+        if matches!(&*handle, Handle::Open(file) if Arc::ptr_eq(file, failed)) {
+            *handle = Handle::Failed(Arc::downgrade(&failed.token));
         }
     }
 
     /// The open file.
-    fn database(&self) -> Result<Arc<Database>, KeptError> {
+    fn file(&self) -> Result<Arc<OpenFile>, KeptError> {
         let mut handle = self.open.lock();
         match &*handle {
-            Handle::Open(database) => return Ok(Arc::clone(database)),
+            Handle::Open(file) => return Ok(Arc::clone(file)),
             Handle::Released(_) => return Err(KeptError::Released),
             Handle::Failed(failed) if failed.strong_count() > 0 => {
                 let message =
@@ -304,16 +337,29 @@ impl KeyFile {
             Handle::Failed(_) | Handle::Unopened(_) => {}
         }
         let creates = !self.has_existed.load(Ordering::Relaxed);
-        let opened = open(&self.path, creates).map(Arc::new);
+        let opened = open(&self.path, creates).map(|database| Arc::new(OpenFile::from(database)));
         *handle = match &opened {
-            Ok(database) => {
+            Ok(file) => {
                 self.has_existed.store(true, Ordering::Relaxed);
-                Handle::Open(Arc::clone(database))
+                Handle::Open(Arc::clone(file))
             }
             Err(_) => Handle::Failed(Weak::new()),
         };
         opened
     }
+}
+
+/// Waits until a file has been closed, or until `ends` (microseconds). Returns whether it has been.
+#[allow(clippy::disallowed_methods, reason = "on the thread of the upgrade, which serves nothing")]
+fn is_dropped(token: &Weak<OpenToken>, ends: u64) -> bool {
+    while token.strong_count() > 0 {
+        let left = Duration::from_micros(ends.saturating_sub(clock::now()));
+        if left.is_zero() {
+            return false;
+        }
+        thread::sleep(left.min(CLOSED_POLL));
+    }
+    true
 }
 
 impl Changes {
@@ -483,6 +529,8 @@ fn replace(writing: &WriteTransaction, one: &Replacement) -> Result<Replaced, re
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
     use crate::base::faulty_file::{Fault, Faults, FaultyFile};
     use crate::keys::changes::Advance;
@@ -507,7 +555,7 @@ mod tests {
         assert!(file.release(LONG));
         let faults = Faults::default();
         let database = opened(FaultyFile::open(file.path(), &faults), 0).unwrap();
-        *file.open.lock() = Handle::Open(Arc::new(database));
+        *file.open.lock() = Handle::Open(Arc::new(database.into()));
         faults.set(fault);
     }
 
@@ -556,14 +604,14 @@ mod tests {
     #[test]
     fn file_that_has_failed_is_opened_when_calls_that_use_it_have_ended() {
         let (_folder, file) = file();
-        let used = file.database().unwrap();
+        let used = file.file().unwrap();
         file.note_failure(&used);
         for _ in 0..2 {
             let error = found(&file, 1).unwrap_err().to_string();
             assert!(error.contains("it has failed"), "{error}");
         }
         // The call that has it can still end well.
-        used.begin_read().unwrap();
+        used.database.begin_read().unwrap();
         drop(used);
         assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"));
     }
@@ -572,10 +620,10 @@ mod tests {
     #[test]
     fn file_is_used_again_after_a_failed_replacement() {
         let (_folder, file) = file();
-        let used = file.database().unwrap();
+        let used = file.file().unwrap();
         file.resume();
         assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"), "it was not released");
-        assert!(file.release(LONG));
+        assert!(!file.release(Duration::from_millis(1)), "a call uses it");
         file.resume();
         let error = found(&file, 1).unwrap_err().to_string();
         assert!(error.contains("when calls that use it have ended"), "{error}");
@@ -593,6 +641,31 @@ mod tests {
         assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"));
     }
 
+    /// A call that goes on keeps the file open.
+    #[test]
+    fn file_is_released_when_calls_that_use_it_have_ended() {
+        let (_folder, file) = &file();
+        thread::scope(|scope| {
+            let (start, begun) = mpsc::channel();
+            let (end, ended) = mpsc::channel::<()>();
+            let call = scope.spawn(move || {
+                file.with(|_| {
+                    start.send(()).unwrap();
+                    let _ = ended.recv();
+                    Ok(())
+                })
+            });
+            begun.recv().unwrap();
+            assert!(!file.release(Duration::from_millis(1)));
+            assert!(open(file.path(), false).is_err(), "another process cannot open it");
+            let release = scope.spawn(|| file.release(LONG));
+            drop(end);
+            assert!(release.join().unwrap());
+            open(file.path(), false).unwrap();
+            call.join().unwrap().unwrap();
+        });
+    }
+
     /// A full disk has no room for a change, but the keys on it are needed.
     #[test]
     fn file_on_a_full_disk_is_opened_to_be_read() {
@@ -601,7 +674,7 @@ mod tests {
         let faults = Faults::default();
         faults.set(Fault::Room);
         let database = opened(FaultyFile::open(file.path(), &faults), 0).unwrap();
-        *file.open.lock() = Handle::Open(Arc::new(database));
+        *file.open.lock() = Handle::Open(Arc::new(database.into()));
         assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"));
         assert!(file.note_uses(&["a".into()], 7).is_err());
     }

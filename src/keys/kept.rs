@@ -1,5 +1,6 @@
 //! [`Kept`]: where records are, and what both places have in common.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -287,6 +288,14 @@ impl Kept {
     pub fn resume(&self) {
         if let Self::File(file) = self {
             file.resume();
+        }
+    }
+
+    /// The file; `None` if there is none.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(file) => Some(file.path()),
+            Self::Redis(_) => None,
         }
     }
 

@@ -130,6 +130,11 @@ impl Keeper {
         self.file.lock().clone()
     }
 
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Writes, and closes the file, for the process that replaces this one. Blocks. Returns whether
     /// that has been done within `timeout`; else it is done later, before [`resume`](Self::resume).
     pub fn release(&self, timeout: Duration) -> bool {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +20,13 @@ use super::{
 use crate::base::clock;
 use crate::base::duration::micros;
 use crate::downstream::intake::{Intake, Paused};
+use crate::keys::kept::Kept;
 use crate::net::unix_socket::KeptFile;
 use crate::process::notify;
 use crate::runtime::CurrentSnapshot;
 use crate::upstream::known::Known;
 use crate::upstream::pool::Pool;
+use crate::usage::keeper::Keeper;
 
 /// Longest wait for the exit status of a new process that has closed its end.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -113,6 +116,12 @@ pub enum UpgradeError {
     /// The new process is prepared, but does not take over in time.
     #[error("the new process did not take over within {HANDOVER_TIMEOUT:?}, and was killed")]
     HandoverTimeout,
+    /// This process did not close a file in time that the new one needs.
+    #[error(
+        "this process could not close {} in time, and the new one was killed: the disk does not answer, or is slow",
+        .0.display()
+    )]
+    FileOpen(PathBuf),
     /// An operator has given an order that the new process does not have.
     #[error(
         "an endpoint of an upstream was drained, disabled or enabled meanwhile, which the new process does not know: \
@@ -341,25 +350,14 @@ impl Upgrader {
         let ends = ends.min(handed_by);
         let paused = self.intake.pause(self.decision_timeout(), IDLE_TIMEOUT);
         let levels = self.handover.store.export(clock::now());
-        let released = self.release(ends);
-        let sent =
-            released.and_then(|()| wait_until(here, ends)).and_then(|()| send(here, &levels));
-        sent.map_err(failed)?;
+        let Handover { usage, keys, .. } = &self.handover;
+        release(usage.as_deref(), keys.as_ref().map(|keys| &keys.kept), ends)?;
+        wait_until(here, ends).and_then(|()| send(here, &levels)).map_err(failed)?;
         expect(here, ends, |answer| matches!(answer, Answer::Serving)).map_err(failed)??;
         if !self.handover.orders.close_after(orders) {
             return Err(UpgradeError::Ordered);
         }
         Ok(Successor { process, paused, history })
-    }
-
-    /// Closes the files that the new process will use, by `ends` (microseconds): a disk that does
-    /// not answer must not keep new connections waiting.
-    fn release(&self, ends: u64) -> io::Result<()> {
-        let left = || Duration::from_micros(ends.saturating_sub(clock::now()));
-        let (usage, keys) = (&self.handover.usage, &self.handover.keys);
-        let are_released = usage.as_ref().is_none_or(|usage| usage.release(left()))
-            && keys.as_ref().is_none_or(|keys| keys.kept.release(left()));
-        if are_released { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
     }
 
     /// Sends the first message, and the sockets.
@@ -389,6 +387,24 @@ impl Upgrader {
 
 fn log_failure(error: &UpgradeError) {
     warn!(%error, "upgrade failed; this process goes on serving");
+}
+
+/// Closes the files that the new process will use, by `ends` (microseconds): a disk that does not
+/// answer must not keep new connections waiting.
+fn release(usage: Option<&Keeper>, keys: Option<&Kept>, ends: u64) -> Result<(), UpgradeError> {
+    let left = || Duration::from_micros(ends.saturating_sub(clock::now()));
+    if let Some(usage) = usage
+        && !usage.release(left())
+    {
+        return Err(UpgradeError::FileOpen(usage.path().to_owned()));
+    }
+    if let Some(keys) = keys
+        && let Some(path) = keys.path()
+        && !keys.release(left())
+    {
+        return Err(UpgradeError::FileOpen(path.to_owned()));
+    }
+    Ok(())
 }
 
 /// The program on disk, with the arguments of this process.
@@ -464,4 +480,23 @@ fn kill(mut child: Child) {
     // It may have ended by itself.
     let _ = child.kill();
     let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::file::KeyFile;
+
+    #[test]
+    fn file_that_is_not_closed_in_time_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = Arc::new(KeyFile::new(folder.path().join("keys.redb")));
+        let used = file.in_use().unwrap();
+        let kept = Kept::File(Arc::clone(&file));
+        let error = release(None, Some(&kept), clock::now()).unwrap_err().to_string();
+        assert!(error.contains("could not close") && error.contains("keys.redb"), "{error}");
+        drop(used);
+        let soon = clock::now().saturating_add(60_000_000);
+        release(None, Some(&kept), soon).unwrap();
+    }
 }
