@@ -235,6 +235,14 @@ impl Exchange {
         }
     }
 
+    /// Gives up its units of limits on requests in flight, and its place at the upstream.
+    pub(super) fn release_holds(&mut self) {
+        if let Some(judged) = &mut self.judged {
+            judged.holds.clear();
+            judged.slot = None;
+        }
+    }
+
     /// Returns the endpoints of the upstream, once the route is known.
     pub fn pool(&self) -> Option<&Arc<Pool>> {
         self.snapshot.pools.get(self.upstream_index()?)

@@ -203,12 +203,15 @@ impl Gateway {
                 trace::begin(session, exchange);
                 let response = Box::pin(acme_challenge::respond(session, exchange, &answer));
                 response.await.map_err(Error::into_down)?;
+                body_drain::linger_unless_read(session).await;
                 return Ok(true);
             }
             if let Some(port) = exchange.connection.redirect {
                 exchange.connection.note_decided();
                 let response = Box::pin(redirect::respond(session, exchange, port));
-                return response.await.map_err(Error::into_down);
+                response.await.map_err(Error::into_down)?;
+                body_drain::linger_unless_read(session).await;
+                return Ok(true);
             }
             let mut judged = self.judge(session, exchange).await;
             exchange.connection.note_decided();
@@ -229,7 +232,14 @@ impl Gateway {
             }
             // Only the client can make a response of the gateway fail. Pingora names no source of
             // errors of HTTP/2.
-            respond::respond(session, exchange).await.map_err(Error::into_down)
+            let is_answered = respond::respond(session, exchange).await;
+            let is_answered = is_answered.map_err(Error::into_down)?;
+            if is_answered {
+                // Before the rest of the request is read.
+                exchange.release_holds();
+                body_drain::linger_unless_read(session).await;
+            }
+            Ok(is_answered)
         })
     }
 
@@ -359,6 +369,8 @@ impl Gateway {
             let failure = self.count_slowness(exchange, failure);
             exchange.failure = Some(failure);
             Box::pin(self.refund(exchange, failure, error)).await;
+            // The response may wait for the rest of the request.
+            self.release(exchange);
             respond::fail(session, exchange, &self.audit, failure, error).await
         })
     }
@@ -384,15 +396,17 @@ impl Gateway {
 
     fn end_with(&self, session: &Session, sent: Sent, exchange: &mut Exchange) {
         exchange.is_recorded = true;
+        // The request has ended, and what it holds is free, before all of this is recorded.
+        self.release(exchange);
+        self.record(session, sent, exchange);
+    }
+
+    /// Frees what a request holds, when it has failed or ended.
+    fn release(&self, exchange: &mut Exchange) {
         // First of all: what it holds bounds what requests may cost beyond their reserve.
         self.settle_at_end(exchange);
         exchange.note_success();
-        // The request has ended, and what it holds is free, before all of this is recorded.
-        if let Some(judged) = &mut exchange.judged {
-            judged.holds.clear();
-            judged.slot = None;
-        }
-        self.record(session, sent, exchange);
+        exchange.release_holds();
     }
 }
 

@@ -319,6 +319,39 @@ async fn row_53_request_over_http2_keeps_nothing_after_an_early_response() {
     });
 }
 
+/// The same for responses of the gateway itself: to requests that fail, and of a route.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_53_request_over_http2_keeps_nothing_after_a_response_of_the_gateway() {
+    let server = scripted(|(request, mut respond)| async move {
+        let path = request.uri().path().to_owned();
+        let mut upload = request.into_body();
+        match &*path {
+            "/failed" => respond.send_reset(Reason::INTERNAL_ERROR),
+            "/next" => drop(respond.send_response(Response::new(()), true).unwrap()),
+            _ => while let Some(Ok(_)) = upload.data().await {},
+        }
+    });
+    let over_http2 = proxy_to(&[server.await]).replace("[routes", "protocol = \"h2c\"\n[routes");
+    let rest = "[routes.large]\npath = \"/large\"\nupstream = \"api\"\nmax_body_bytes = 5\n\
+                [routes.fixed]\npath = \"/fixed\"\nrespond = { body = \"fixed\" }\n\
+                [rules.one]\nper = [\"header:x-case\"]\nkind = \"concurrency\"\nlimit = 1\n";
+    let gateway = Gateway::start(&config("", &format!("{over_http2}{rest}")));
+    let mut client = Client::connect(gateway.listener(1)).await;
+    for (path, status) in [("/failed", 502), ("/large", 413), ("/fixed", 200)] {
+        let uri = format!("http://api.test{path}");
+        let post = Request::post(uri).header("x-case", path).body(()).unwrap();
+        let (response, mut upload) = client.send.send_request(post, false).unwrap();
+        upload.send_data(Bytes::from_static(b"123456"), false).unwrap();
+        let response = tokio::time::timeout(TIMEOUT, response).await.unwrap().unwrap();
+        assert_eq!(response.status(), status, "{path}");
+        body(response).await;
+        // The gateway reads the rest of the request for two seconds.
+        let next = crate::support::Request::get("/next").header("X-Case", path);
+        let until_allowed = || while gateway.send(&next).status != 200 {};
+        tokio::task::block_in_place(|| timed_below(Duration::from_secs(1), until_allowed));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_requests_on_one_connection_are_each_counted() {
     let gateway = Gateway::start(&config(

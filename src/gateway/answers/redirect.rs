@@ -23,7 +23,7 @@ pub(in crate::gateway) async fn respond(
     session: &mut Session,
     exchange: &mut Exchange,
     port: u16,
-) -> Result<bool> {
+) -> Result<()> {
     let head = judge::head(session);
     let checked = guard::check(&exchange.snapshot.policy.server, &head);
     let location = checked.and_then(|()| location(&head, port).ok_or(guard::Malformed::NoHost));
@@ -32,14 +32,14 @@ pub(in crate::gateway) async fn respond(
         Err(malformed) => {
             let decision = Decision::Rejected(Rejection::Malformed(malformed));
             exchange.judged = Some(Judged::of(decision));
-            return respond::respond(session, exchange).await;
+            respond::respond(session, exchange).await?;
+            return Ok(());
         }
     };
     exchange.judged = Some(Judged::of(Decision::UNCHECKED));
     let mut head = ResponseHeader::build(StatusCode::PERMANENT_REDIRECT, Some(4))?;
     head.insert_header("Location", location)?;
-    respond::send_body(session, exchange, head, bytes::Bytes::new()).await?;
-    Ok(true)
+    respond::send_body(session, exchange, head, bytes::Bytes::new()).await
 }
 
 /// The URL of a request over HTTPS; `None` if the request has no host.

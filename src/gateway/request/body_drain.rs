@@ -55,6 +55,15 @@ pub(in crate::gateway) async fn linger(session: &mut Session) {
     discard(session, MAX_LINGER_BYTES).await;
 }
 
+/// As [`linger`], unless the request has been read to its end. Over HTTP/2, many clients ignore the
+/// response if their stream is reset while they send.
+pub(in crate::gateway) async fn linger_unless_read(session: &mut Session) {
+    if !session.is_body_done() && !session.is_body_empty() {
+        // Boxed: most requests have been read.
+        Box::pin(linger(session)).await;
+    }
+}
+
 /// Discards up to `max_bytes` of the body. Returns whether that was the rest of it.
 async fn discard(session: &mut Session, max_bytes: usize) -> bool {
     let read = async {

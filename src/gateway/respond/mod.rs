@@ -112,7 +112,7 @@ pub(super) fn unrequested_upgrade() -> Box<Error> {
 }
 
 /// Writes the gateway's own response to a request, unless it is to be forwarded. Returns whether a
-/// response has been written.
+/// response has been written, as [`send_body`] does.
 ///
 /// # Errors
 /// The client has closed the connection.
@@ -233,7 +233,8 @@ fn ends_connection(rejection: Rejection) -> bool {
     )
 }
 
-/// Responds to a request that could not be served, and logs the reason.
+/// Responds to a request that could not be served, and logs the reason. What the request holds is
+/// free before: the response may wait for the rest of the request.
 pub(super) async fn fail(
     session: &mut Session,
     exchange: &Exchange,
@@ -268,7 +269,9 @@ pub(super) async fn fail(
         Failure::UpstreamOverflow => overloaded(plain),
         _ => plain,
     };
-    let _ = send(session, exchange, response).await;
+    if send(session, exchange, response).await.is_ok() {
+        body_drain::linger_unless_read(session).await;
+    }
     closing(error_code)
 }
 
@@ -277,7 +280,8 @@ pub(super) fn is_final(status: StatusCode) -> bool {
     !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS
 }
 
-/// Writes a whole response of the gateway.
+/// Writes a whole response of the gateway. Afterwards, [`body_drain::linger_unless_read`] reads a
+/// part of the rest of the request, once what the request holds is free.
 ///
 /// # Errors
 /// The client has closed the connection.
@@ -309,10 +313,6 @@ pub(super) async fn send_body(
     write_head(session, head, headless).await?;
     if !headless {
         session.write_response_body(Some(body), true).await?;
-    }
-    // Over HTTP/2, many clients ignore the response if their stream is reset while they send.
-    if !read_whole {
-        body_drain::linger(session).await;
     }
     Ok(())
 }

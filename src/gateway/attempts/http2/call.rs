@@ -522,7 +522,7 @@ impl<'a> Call<'a> {
     /// Ends a gRPC call whose head has been written by trailers with the status, so that the client
     /// learns it; another response can only be cut off.
     async fn fail(self, error: Box<Error>) -> Box<Error> {
-        let Self { session, exchange, response, body, stream, .. } = self;
+        let Self { gateway, session, exchange, response, body, stream, .. } = self;
         let is_begun = matches!(response, Response::Body(_));
         let is_of_server = *error.esource() == ErrorSource::Upstream;
         let is_too_large = failure::failure(&error) == Failure::BodyTooLarge;
@@ -535,6 +535,8 @@ impl<'a> Call<'a> {
             // An error means that the client has closed the connection.
             let _ = session.downstream_session.write_response_trailers(trailers).await;
             if is_too_large {
+                // What the request holds is free before the rest of it.
+                gateway.release(exchange);
                 end_stream(body, response, stream);
                 body_drain::linger(session).await;
             }
