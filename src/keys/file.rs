@@ -203,14 +203,14 @@ impl KeyFile {
     ///
     /// # Errors
     /// See [`KeptError`].
-    pub fn get(&self, ids: &[&str]) -> Result<Vec<Option<Stored>>, KeptError> {
+    pub fn get(&self, ids: &[impl AsRef<str>]) -> Result<Vec<Option<Stored>>, KeptError> {
         self.with(|database| {
             let records = database.begin_read()?.open_table(RECORDS)?;
-            let get = |id: &&str| {
-                let json = records.get(*id)?;
+            let get = |id: &str| {
+                let json = records.get(id)?;
                 Ok(json.map(|json| Stored::read(id, json.value().to_vec())))
             };
-            ids.iter().map(get).collect()
+            ids.iter().map(|id| get(id.as_ref())).collect()
         })
     }
 
@@ -246,10 +246,10 @@ impl KeyFile {
     ///
     /// # Errors
     /// See [`KeptError`].
-    pub fn last_uses(&self, ids: &[&str]) -> Result<Vec<Option<u64>>, KeptError> {
+    pub fn last_uses(&self, ids: &[impl AsRef<str>]) -> Result<Vec<Option<u64>>, KeptError> {
         self.with(|database| {
             let used = database.begin_read()?.open_table(USED)?;
-            ids.iter().map(|id| Ok(used.get(*id)?.map(|at| at.value()))).collect()
+            ids.iter().map(|id| Ok(used.get(id.as_ref())?.map(|at| at.value()))).collect()
         })
     }
 
@@ -534,6 +534,7 @@ mod tests {
     use super::*;
     use crate::base::faulty_file::{Fault, Faults, FaultyFile};
     use crate::keys::changes::Advance;
+    use crate::keys::kept::Kept;
     use crate::keys::record::tests::{record, secret};
 
     const LONG: Duration = Duration::from_secs(60);
@@ -664,6 +665,39 @@ mod tests {
             open(file.path(), false).unwrap();
             call.join().unwrap().unwrap();
         });
+    }
+
+    /// Each of these calls would wait on the thread that runs all tasks.
+    #[tokio::test]
+    async fn file_that_waits_for_the_disk_stops_no_other_task() {
+        let (_folder, file) = file();
+        let file = Arc::new(file);
+        let (start, begun) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let opening = thread::spawn({
+            let file = Arc::clone(&file);
+            move || {
+                // As a call that opens the file.
+                let _opening = file.open.lock();
+                start.send(()).unwrap();
+                let _ = ended.recv();
+            }
+        });
+        begun.recv().unwrap();
+        let kept = Kept::File(Arc::clone(&file));
+        let ids: [Arc<str>; 1] = ["a".into()];
+        let (noted, changes, found, stored, ()) = tokio::join!(
+            kept.note_uses(&ids, 7),
+            kept.changes(Position::Unknown),
+            kept.look_up(&[[1; 32]], Position::Unknown),
+            kept.get(&["a"]),
+            async { drop(end) },
+        );
+        noted.unwrap();
+        assert_eq!(changes.unwrap().0.len(), 1);
+        assert!(found.unwrap().records.remove(0).is_some());
+        assert!(stored.unwrap().remove(0).is_some());
+        opening.join().unwrap();
     }
 
     /// A full disk has no room for a change, but the keys on it are needed.

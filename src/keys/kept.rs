@@ -173,7 +173,9 @@ impl Kept {
             Self::File(file) => {
                 // Changes of a file are never taken back: those that come now are read later.
                 let changes = file.changes(position);
-                Ok(LookedUp { records: file.find(digests)?, changes, may_have_more: false })
+                let digests = digests.to_vec();
+                let records = on_thread(file, move |file| file.find(&digests)).await?;
+                Ok(LookedUp { records, changes, may_have_more: false })
             }
         }
     }
@@ -191,7 +193,7 @@ impl Kept {
             }
             Self::File(file) => {
                 // The changes are in memory, but keys there are old if the file cannot be read.
-                file.check()?;
+                on_thread(file, KeyFile::check).await?;
                 Ok((file.changes(position), false))
             }
         }
@@ -204,7 +206,10 @@ impl Kept {
     pub async fn get(&self, ids: &[&str]) -> Result<Vec<Option<Stored>>, KeptError> {
         match self {
             Self::Redis(shared) => shared.get(ids).await,
-            Self::File(file) => file.get(ids),
+            Self::File(file) => {
+                let ids = owned(ids);
+                on_thread(file, move |file| file.get(&ids)).await
+            }
         }
     }
 
@@ -221,7 +226,10 @@ impl Kept {
     ) -> Result<Vec<Stored>, KeptError> {
         match self {
             Self::Redis(shared) => shared.list(tenant, after, limit).await,
-            Self::File(file) => file.list(tenant, after, limit),
+            Self::File(file) => {
+                let (tenant, after) = (tenant.map(str::to_owned), after.to_owned());
+                on_thread(file, move |file| file.list(tenant.as_deref(), &after, limit)).await
+            }
         }
     }
 
@@ -232,7 +240,7 @@ impl Kept {
     pub async fn count(&self) -> Result<u64, KeptError> {
         match self {
             Self::Redis(shared) => shared.count().await,
-            Self::File(file) => file.count(),
+            Self::File(file) => on_thread(file, KeyFile::count).await,
         }
     }
 
@@ -243,7 +251,10 @@ impl Kept {
     pub async fn last_uses(&self, ids: &[&str]) -> Result<Vec<Option<u64>>, KeptError> {
         match self {
             Self::Redis(shared) => shared.last_uses(ids).await,
-            Self::File(file) => file.last_uses(ids),
+            Self::File(file) => {
+                let ids = owned(ids);
+                on_thread(file, move |file| file.last_uses(&ids)).await
+            }
         }
     }
 
@@ -255,7 +266,10 @@ impl Kept {
     pub async fn note_uses(&self, ids: &[Arc<str>], unix_us: u64) -> Result<(), KeptError> {
         match self {
             Self::Redis(shared) => shared.note_uses(ids, unix_us).await,
-            Self::File(file) => file.note_uses(ids, unix_us),
+            Self::File(file) => {
+                let ids = ids.to_vec();
+                on_thread(file, move |file| file.note_uses(&ids, unix_us)).await
+            }
         }
     }
 
@@ -267,10 +281,8 @@ impl Kept {
         match self {
             Self::Redis(shared) => shared.replace(all).await,
             Self::File(file) => {
-                // It waits for the disk: threads of requests do not.
-                let (file, all) = (Arc::clone(file), all.to_vec());
-                let replaced = spawn_blocking(move || file.replace(&all)).await;
-                replaced.unwrap_or_else(|error| Err(KeptError::File(error.to_string())))
+                let all = all.to_vec();
+                on_thread(file, move |file| file.replace(&all)).await
             }
         }
     }
@@ -306,6 +318,20 @@ impl Kept {
             Self::File(file) => format!("file:{}", file.path().display()),
         }
     }
+}
+
+/// Calls `run` on another thread: it waits for the disk, and threads of requests do not.
+async fn on_thread<T: Send + 'static>(
+    file: &Arc<KeyFile>,
+    run: impl FnOnce(&KeyFile) -> Result<T, KeptError> + Send + 'static,
+) -> Result<T, KeptError> {
+    let file = Arc::clone(file);
+    let done = spawn_blocking(move || run(&file)).await;
+    done.unwrap_or_else(|error| Err(KeptError::File(error.to_string())))
+}
+
+fn owned(ids: &[&str]) -> Vec<String> {
+    ids.iter().map(|id| (*id).to_owned()).collect()
 }
 
 #[cfg(test)]
