@@ -628,7 +628,10 @@ mod tests {
         file.resume();
         let error = found(&file, 1).unwrap_err().to_string();
         assert!(error.contains("when calls that use it have ended"), "{error}");
+        let open = Arc::downgrade(&used.token);
         drop(used);
+        // The thread that closes it may not have begun.
+        assert!(is_dropped(&open, u64::MAX));
         assert_eq!(found(&file, 1).unwrap().as_deref(), Some("a"));
     }
 
