@@ -352,16 +352,15 @@ impl Source {
         self.values.assumed()
     }
 
-    /// Checks that the files can be written which the gateway writes to. A command may be run by
-    /// another user than the gateway: whom the files of usage and keys belong to is left to the
-    /// gateway (`is_gateway`).
+    /// Checks that the files can be written which the gateway writes to. `by`: whether this user
+    /// may write to the files of usage and keys is checked by the gateway only.
     ///
     /// # Errors
     /// A report with the errors, each at its setting.
-    fn check_files(&self, policy: &Policy, is_gateway: bool) -> Result<(), LoadError> {
+    fn check_files(&self, policy: &Policy, by: CheckedBy) -> Result<(), LoadError> {
         let problem = |path: &Path| {
             let problem = writable::problem(path)?;
-            (is_gateway || !problem.is_of_user).then_some(problem.text)
+            (by == CheckedBy::Gateway || !problem.is_denied).then_some(problem.text)
         };
         let stored = policy.key_store.as_ref().and_then(|store| match &store.place {
             Place::File(path) => problem(path),
@@ -400,7 +399,7 @@ pub fn open(path: &Path) -> Result<(Source, Policy), LoadError> {
     let read = move || {
         let source = Source::read(&file)?;
         let policy = source.policy()?;
-        source.check_files(&policy, true)?;
+        source.check_files(&policy, CheckedBy::Gateway)?;
         Ok((source, policy))
     };
     run_sync(START_DEADLINE, read)
@@ -415,6 +414,15 @@ pub fn read(path: &Path) -> Result<Source, LoadError> {
     let file = path.to_owned();
     run_sync(START_DEADLINE, move || Source::read(&file))
         .unwrap_or_else(|no_result| Err(LoadError::of_no_result(path, no_result)))
+}
+
+/// What checks a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CheckedBy {
+    /// The gateway, when it starts.
+    Gateway,
+    /// A command, which another user may run.
+    Command,
 }
 
 /// A file that was checked. Its policy may contain placeholders.
@@ -440,7 +448,7 @@ pub fn check(path: &Path, unknown: Unknown) -> Result<Checked, LoadError> {
         let (policy, report) = source.check()?;
         // The file may be for another machine otherwise, as in CI.
         if unknown == Unknown::Reject {
-            source.check_files(&policy, false)?;
+            source.check_files(&policy, CheckedBy::Command)?;
         }
         Ok(Checked { source, policy, report })
     };

@@ -398,6 +398,13 @@ impl Rule {
     /// [`enforced_thousandths`](Self::enforced_thousandths) of a rule that is enforced for all.
     pub const ALL_CLIENTS: u16 = 1_000;
 
+    /// Whether it refuses requests without a key, while it is enabled.
+    pub fn requires_key(&self) -> bool {
+        self.mode == Mode::Enforce
+            && self.on_missing == OnMissing::Deny
+            && self.per.contains(&Dimension::Key)
+    }
+
     /// `adapt` in words, with the name of the upstream.
     pub fn adapt_words(&self, policy: &Policy) -> Option<String> {
         let adapt = self.adapt?;

@@ -12,18 +12,18 @@ use crate::net::io_text;
 pub struct Problem {
     /// For people.
     pub text: String,
-    /// Another user may write to it.
-    pub is_of_user: bool,
+    /// This user may not write to it. Another one may.
+    pub is_denied: bool,
 }
 
 impl Problem {
     fn new(text: String) -> Self {
-        Self { text, is_of_user: false }
+        Self { text, is_denied: false }
     }
 
     fn io(path: &Path, error: &io::Error) -> Self {
         let text = format!("`{}`: {}", path.display(), io_text::plain(error));
-        Self { text, is_of_user: error.kind() == io::ErrorKind::PermissionDenied }
+        Self { text, is_denied: error.kind() == io::ErrorKind::PermissionDenied }
     }
 }
 

@@ -112,16 +112,14 @@ pub(super) fn read(content: &[u8]) -> Result<Clients, String> {
     let mut builder = csv::ReaderBuilder::new();
     let mut reader = builder.trim(csv::Trim::All).flexible(true).from_reader(content);
     let headers = reader.headers().map_err(|error| words(&error))?.clone();
-    check_columns(&headers)?;
+    let id_at = column_of_ids(&headers)?;
     let mut all = Clients::default();
     // The id and the line of each client, and the client unless a row of it is wrong.
     let mut clients: Vec<(String, u64, Option<NewClient>)> = Vec::new();
-    let id_at = headers.iter().position(|name| name == "id");
     for record in reader.byte_records() {
         let record = record.map_err(|error| words(&error))?;
         let at = record.position().map_or(0, csv::Position::line);
-        let id = id_at.and_then(|at| record.get(at)).unwrap_or_default();
-        let id = String::from_utf8_lossy(id).into_owned();
+        let id = String::from_utf8_lossy(record.get(id_at).unwrap_or_default()).into_owned();
         let is_first = clients.last().is_none_or(|(last, ..)| *last != id);
         if is_first {
             clients.push((id, at, Some(NewClient::default())));
@@ -138,17 +136,17 @@ pub(super) fn read(content: &[u8]) -> Result<Clients, String> {
     Ok(all)
 }
 
+/// The index of the column `id`.
+///
 /// # Errors
-/// A column is missing, or not known.
-fn check_columns(headers: &csv::StringRecord) -> Result<(), String> {
+/// It is missing, or another column is not known.
+fn column_of_ids(headers: &csv::StringRecord) -> Result<usize, String> {
     let known = || suggest::list(&COLUMNS, "and");
     if let Some(unknown) = headers.iter().find(|name| !COLUMNS.contains(name)) {
         return Err(format!("line 1: there is no column `{unknown}`; the columns are {}", known()));
     }
-    if !headers.iter().any(|name| name == "id") {
-        return Err(format!("line 1: the column `id` is missing; the columns are {}", known()));
-    }
-    Ok(())
+    let missing = || format!("line 1: the column `id` is missing; the columns are {}", known());
+    headers.iter().position(|name| name == "id").ok_or_else(missing)
 }
 
 fn words(error: &csv::Error) -> String {

@@ -32,8 +32,7 @@ pub(in crate::gateway) async fn respond(
         Err(malformed) => {
             let decision = Decision::Rejected(Rejection::Malformed(malformed));
             exchange.judged = Some(Judged::of(decision));
-            respond::respond(session, exchange).await?;
-            return Ok(());
+            return respond::respond(session, exchange).await.map(drop);
         }
     };
     exchange.judged = Some(Judged::of(Decision::UNCHECKED));

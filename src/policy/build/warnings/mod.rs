@@ -8,10 +8,10 @@ mod daily_bursts;
 mod leases;
 mod lost_quotas;
 mod no_keys;
-mod open_doors;
 mod preflight;
 mod public_keys;
 mod redirects;
+mod spoofed_addresses;
 mod trailing_slashes;
 mod unlimited_plans;
 
@@ -42,7 +42,7 @@ pub(super) fn add(
     leases::add(config, &rules.list, diagnostics);
     lost_quotas::add(config, rules, diagnostics);
     no_keys::add(config, &rules.list, diagnostics);
-    open_doors::add(config, &rules.list, diagnostics);
+    spoofed_addresses::add(config, &rules.list, diagnostics);
     preflight::add(config, &rules.list, diagnostics);
     public_keys::add(config, diagnostics);
     // With an error, a limit may be missing because it could not be read.

@@ -3,10 +3,10 @@
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::handling::SwitchOr;
 use crate::config::spanned::Spanned;
+use crate::config::tables::Clients;
 use crate::config::words::{OnMissingKey, OnUnknownKey};
 use crate::config::{Config, in_order};
-use crate::limit::charge::Mode;
-use crate::policy::{Dimension, OnMissing, Rule};
+use crate::policy::Rule;
 
 const HELP: &str = "`tollgate hash-key` makes a key and its lines for the file";
 
@@ -23,11 +23,8 @@ pub(super) fn add(config: &Config, rules: &[Rule], diagnostics: &mut Diagnostics
         return;
     }
     for (rule, (_, table)) in rules.iter().zip(in_order(&config.rules)) {
-        let requires = rule.enabled
-            && rule.mode == Mode::Enforce
-            && rule.on_missing == OnMissing::Deny
-            && rule.per.contains(&Dimension::Key);
-        let Some(setting) = table.get_ref().on_missing.as_ref().filter(|_| requires) else {
+        let refuses = rule.enabled && rule.requires_key();
+        let Some(setting) = table.get_ref().on_missing.as_ref().filter(|_| refuses) else {
             continue;
         };
         let message = format!(
@@ -40,7 +37,7 @@ pub(super) fn add(config: &Config, rules: &[Rule], diagnostics: &mut Diagnostics
 
 /// Whether a request could have a right key, or be that of a client by other means.
 fn has_keys(config: &Config, diagnostics: &Diagnostics) -> bool {
-    let accepts = |clients: &crate::config::tables::Clients| {
+    let accepts = |clients: &Clients| {
         clients.on_unknown_key.as_ref().is_some_and(|word| *word.get_ref() == OnUnknownKey::Accept)
             || clients.jwt.is_some()
             || clients.basic.is_some()

@@ -12,8 +12,7 @@ use crate::config::spanned::Spanned;
 use crate::config::tables::Route;
 use crate::config::words::OnMissingKey;
 use crate::config::{Config, in_order};
-use crate::limit::charge::Mode;
-use crate::policy::{Dimension, OnMissing, Rule};
+use crate::policy::Rule;
 
 /// Adds the warning, at the first setting that requires a key.
 pub(super) fn add(config: &Config, rules: &[Rule], diagnostics: &mut Diagnostics) {
@@ -47,10 +46,7 @@ fn required_by_rule(
     diagnostics: &Diagnostics,
 ) -> Option<(Range<usize>, Range<usize>)> {
     rules.iter().zip(in_order(&config.rules)).find_map(|(rule, (_, table))| {
-        let refuses = rule.mode == Mode::Enforce
-            && rule.on_missing == OnMissing::Deny
-            && rule.per.contains(&Dimension::Key);
-        let setting = table.get_ref().on_missing.as_ref().filter(|_| refuses)?.span();
+        let setting = table.get_ref().on_missing.as_ref().filter(|_| rule.requires_key())?.span();
         let applies = |index| rule.applies_to_route(index).is_ok();
         Some((setting, first_route(config, applies, diagnostics)?))
     })

@@ -11,6 +11,7 @@
 //! to date, and makes the calls that concern no single one), `statements` (what requests hold),
 //! `lapsed` and `settle` (debts).
 
+mod failed;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod follow;

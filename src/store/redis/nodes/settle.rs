@@ -10,14 +10,12 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
 
 use super::Nodes;
+use super::failed::FailedNodes;
 use crate::base::clock;
 use crate::store::debts::RemovedDebt;
 use crate::store::redis::batch::settle::Settlement;
 use crate::store::redis::node::Node;
 use crate::store::redis::script::MAX_CHECKS;
-
-/// Nodes of which a call has failed, and which get no others.
-type FailedNodes = Vec<Arc<Node>>;
 
 impl Nodes {
     /// Settles all debts in Redis, within about `limit`. Where the circuit breaker is open, the
@@ -37,7 +35,7 @@ impl Nodes {
         let mut probes: FuturesUnordered<_> = probes.collect();
         // Begins all of them. Those of nodes that can be called end at once.
         while let Some(Some(_)) = probes.next().now_or_never() {}
-        let mut failed = FailedNodes::new();
+        let mut failed = FailedNodes::default();
         loop {
             while Instant::now() < ends
                 && self.settle_reachable(&mut settlement, &mut failed, ends).await
@@ -78,9 +76,7 @@ impl Nodes {
         ends: Instant,
     ) -> bool {
         let taken = self.debts().take_some(usize::MAX, clock::now(), |bucket, rule| {
-            let has_failed = |node: &Arc<Node>| failed.iter().any(|one| Arc::ptr_eq(one, node));
-            let node = self.node_of(bucket, rule);
-            node.is_some_and(|node| node.is_connected() && !has_failed(&node))
+            self.node_of(bucket, rule).is_some_and(|node| failed.allow(&node))
         });
         if taken.is_empty() {
             return false;
@@ -100,7 +96,7 @@ impl Nodes {
         for (node, part, result) in join_all(calls).await {
             settlement.add(part);
             if let Err(why) = result {
-                failed.push(node);
+                failed.add(node, clock::now());
                 settlement.why = settlement.why.take().or(Some(why));
             }
         }
@@ -137,7 +133,7 @@ impl Nodes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::cluster;
+    use super::super::fixture::{cluster, cluster_with_one_that_refuses, is_of_first};
     use super::*;
     use crate::base::duration::MICROS_PER_SECOND;
     use crate::limit::Limit;
@@ -159,16 +155,16 @@ mod tests {
 
     /// Number of debts to the first master, and to the second one.
     fn owed(nodes: &Nodes) -> (usize, usize) {
-        let is_of_first = |id: &u128| nodes.slot_of(BucketId(*id), &rule()).is_multiple_of(2);
-        let (first, second): (Vec<u128>, Vec<u128>) = (0..BUCKETS).partition(is_of_first);
+        let is_first = |id: &u128| is_of_first(nodes, BucketId(*id));
+        let (first, second): (Vec<u128>, Vec<u128>) = (0..BUCKETS).partition(is_first);
         (first.len(), second.len())
     }
 
     #[tokio::test]
     async fn debts_to_other_masters_are_settled_while_one_is_probed() {
         let server = RedisServer::start(&[]);
-        let nodes =
-            cluster(&server.settings(), [connected(&server.settings()).await, Arc::default()]);
+        let links = [connected(&server.settings()).await, Arc::default()];
+        let nodes = cluster(&server.settings(), links);
         add_debts(&nodes);
         let settlement = nodes.settle_all(Duration::from_secs(2)).await;
         let (to_first, to_second) = owed(&nodes);
@@ -179,12 +175,7 @@ mod tests {
 
     #[tokio::test]
     async fn debts_to_other_masters_are_settled_if_one_refuses_them() {
-        let (server, other) = (RedisServer::start(&[]), RedisServer::start(&[]));
-        let links = [connected(&server.settings()).await, connected(&other.settings()).await];
-        let nodes = cluster(&server.settings(), links);
-        let mut connection = other.client().get_connection().unwrap();
-        let refuse = ["SETUSER", "default", "-evalsha", "-eval"];
-        redis::cmd("ACL").arg(&refuse).exec(&mut connection).unwrap();
+        let (nodes, _server, _other) = cluster_with_one_that_refuses().await;
         add_debts(&nodes);
         let settlement = nodes.settle_all(Duration::from_secs(60)).await;
         let (to_first, to_second) = owed(&nodes);

@@ -1,7 +1,6 @@
 //! Statements of what requests hold, to the nodes that have the buckets. One that cannot be called,
 //! or does not accept them, does not delay those to others.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -9,9 +8,9 @@ use redis::RedisError;
 use tokio::time::{sleep, timeout};
 
 use super::Nodes;
+use super::failed::FailedNodes;
 use crate::base::clock;
 use crate::base::duration::MICROS_PER_SECOND;
-use crate::store::redis::node::Node;
 use crate::store::redis::stating::{self, MAX_STATEMENTS, PAUSE, Stated};
 
 /// Time in microseconds for which a node that has not accepted a statement gets no others.
@@ -20,34 +19,14 @@ const FAILED_US: u64 = MICROS_PER_SECOND;
 /// Redirections after which the rest of the statements is not made at the end of the process.
 const MAX_MOVES: usize = 3;
 
-/// Nodes that have not accepted a statement, and the time in microseconds until which they get no
-/// others.
-#[derive(Default)]
-pub(super) struct FailedNodes(Vec<(Arc<Node>, u64)>);
-
-impl FailedNodes {
-    fn forget_old(&mut self, now: u64) {
-        self.0.retain(|(_, until)| *until > now);
-    }
-
-    fn has(&self, node: &Arc<Node>) -> bool {
-        self.0.iter().any(|(one, _)| Arc::ptr_eq(one, node))
-    }
-
-    fn add(&mut self, node: Arc<Node>, now: u64) {
-        self.0.push((node, now.saturating_add(FAILED_US)));
-    }
-}
-
 impl Nodes {
     /// Makes statements that are due: one call for each slot. Those to nodes that cannot be called
     /// or have failed wait for the next renewal.
     pub(super) async fn state_some(&self, failed: &mut FailedNodes) -> Stated {
         let (held, now) = (&self.carried.held, clock::now());
-        failed.forget_old(now);
+        failed.forget(now.saturating_sub(FAILED_US));
         let due = held.take_due(MAX_STATEMENTS, now, |bucket, rule| {
-            let node = self.node_of(bucket, rule);
-            node.is_some_and(|node| node.is_connected() && !failed.has(&node))
+            self.node_of(bucket, rule).is_some_and(|node| failed.allow(&node))
         });
         if due.is_empty() {
             return Stated::Nothing;
@@ -101,7 +80,9 @@ impl Nodes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::cluster;
+    use std::sync::Arc;
+
+    use super::super::fixture::{cluster, cluster_with_one_that_refuses, is_of_first};
     use super::*;
     use crate::limit::Limit;
     use crate::limit::charge::{BucketId, Charge, Mode};
@@ -131,8 +112,7 @@ mod tests {
 
     /// Asserts that the server has the units of all buckets of the first master.
     fn assert_stated(nodes: &Nodes, server: &RedisServer) {
-        let is_of_first = |id: &u128| nodes.slot_of(BucketId(*id), &rule()).is_multiple_of(2);
-        let of_first = (0..BUCKETS).filter(is_of_first);
+        let of_first = (0..BUCKETS).filter(|id| is_of_first(nodes, BucketId(*id)));
         let keys: Vec<String> = of_first.map(|id| key("t:", BucketId(id), &rule())).collect();
         let mut connection = server.client().get_connection().unwrap();
         let stated: usize = redis::cmd("EXISTS").arg(&keys).query(&mut connection).unwrap();
@@ -142,8 +122,8 @@ mod tests {
     #[tokio::test]
     async fn statements_to_a_master_that_is_away_do_not_keep_others_from_being_made() {
         let server = RedisServer::start(&[]);
-        let nodes =
-            cluster(&server.settings(), [connected(&server.settings()).await, Arc::default()]);
+        let links = [connected(&server.settings()).await, Arc::default()];
+        let nodes = cluster(&server.settings(), links);
         let holds = hold(&nodes);
         nodes.state_all(LIMIT).await;
         assert_stated(&nodes, &server);
@@ -155,12 +135,7 @@ mod tests {
     /// Its other statements wait.
     #[tokio::test]
     async fn master_that_does_not_accept_statements_does_not_keep_others_from_being_made() {
-        let (server, other) = (RedisServer::start(&[]), RedisServer::start(&[]));
-        let links = [connected(&server.settings()).await, connected(&other.settings()).await];
-        let nodes = cluster(&server.settings(), links);
-        let mut connection = other.client().get_connection().unwrap();
-        let refuse = ["SETUSER", "default", "-evalsha", "-eval"];
-        redis::cmd("ACL").arg(&refuse).exec(&mut connection).unwrap();
+        let (nodes, server, other) = cluster_with_one_that_refuses().await;
         let _holds = hold(&nodes);
         nodes.state_all(LIMIT).await;
         assert_stated(&nodes, &server);

@@ -15,7 +15,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::{MissedTickBehavior, sleep, timeout};
 use tracing::{info, warn};
 
-use super::statements::FailedNodes;
+use super::failed::FailedNodes;
 use super::{Member, Members, Nodes};
 use crate::base::background::Background;
 use crate::base::blocking::BlockingCalls;

@@ -1,10 +1,10 @@
-//! Warns of settings by which clients choose what they are counted by: `trusted_proxies` with all
-//! addresses, and a rule that counts by a header with the address of the client.
+//! Warns of settings with which clients can spoof the address that they are counted by:
+//! `trusted_proxies` with all addresses, and a rule that counts by the header with the address.
 
 use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::spanned::Spanned;
 use crate::config::{Config, in_order};
-use crate::policy::{Dimension, Rule};
+use crate::policy::Rule;
 
 /// Headers in which proxies list the addresses of clients, after what the client has written.
 const ADDRESSES: [&str; 2] = ["x-forwarded-for", "forwarded"];
@@ -24,23 +24,23 @@ pub(super) fn add(config: &Config, rules: &[Rule], diagnostics: &mut Diagnostics
         }
     }
     for (rule, (_, table)) in rules.iter().zip(in_order(&config.rules)) {
-        let is_address = |one: &Dimension| matches!(one, Dimension::Header(name) if ADDRESSES.contains(&name.as_str()));
-        if !rule.enabled || !rule.per.iter().any(is_address) {
+        let items = table.get_ref().per.iter().flat_map(Spanned::get_ref);
+        let Some(item) = items.filter(|_| rule.enabled).find(|item| is_address(item.get_ref()))
+        else {
             continue;
-        }
-        let items = table.get_ref().per.as_ref().map_or(&[][..], |list| list.get_ref());
-        let written = |name: &&str| {
-            let header = name.strip_prefix("header:").unwrap_or_default().to_ascii_lowercase();
-            ADDRESSES.contains(&header.as_str())
         };
-        let item = items.iter().find(|item| written(&item.get_ref().as_str()));
         let message = format!(
             "`{}` counts by a header that clients can write: each value has the whole limit",
             rule.name
         );
         let help = "for the address of the client, write `\"ip\"`, and list the proxies in front of the gateway in \
                     `trusted_proxies`";
-        let place = item.map(Spanned::span).unwrap_or(0..0);
-        diagnostics.push(Diagnostic::warning(place, message).help(help));
+        diagnostics.push(Diagnostic::warning(item.span(), message).help(help));
     }
+}
+
+/// Whether an item of `per` is a header with the address of the client.
+fn is_address(item: &str) -> bool {
+    let header = item.strip_prefix("header:").unwrap_or_default();
+    ADDRESSES.iter().any(|address| header.eq_ignore_ascii_case(address))
 }
